@@ -464,7 +464,9 @@ def test_a_rollback_to_nowhere_is_refused(
 @pytest.mark.usefixtures("twice")
 def test_what_is_withdrawn_is_named_by_its_digest(tfimg: CliRunner, keys: dict[str, str]) -> None:
     words = ("--reason", "x", "--key", keys["ours.key"])
-    assert "must be a digest" in tfimg("withdraw", f"{REPOSITORY}:2.15", *words).refusal(2)
+    assert "must be a digest. Write REGISTRY/NAME@sha256:…; `tfimg verify` prints it." in tfimg(
+        "withdraw", f"{REPOSITORY}:2.15", *words
+    ).refusal(2)
     tfimg("withdraw", f"{REPOSITORY}@sha256:{'0' * 64}", *words).refusal(3)
     assert "is not a tag" in tfimg("withdraw", f"{REPOSITORY}@sha256:{'0' * 64}", *words, "--tag", "../x").refusal(2)
 

@@ -79,7 +79,8 @@ def test_a_repository_has_neither_tag_nor_digest() -> None:
         with pytest.raises(UsageError) as caught:
             parse_repository(text)
         assert str(caught.value) == (
-            f"{text!r} is not an image reference: a repository has neither tag nor digest. Remove them. {COMPLETE}"
+            f"{text!r} is not a repository: it has a tag or digest. "
+            "Write REGISTRY/NAME without them, for example registry.example:5000/team/tensorflow."
         )
 
 

@@ -47,7 +47,9 @@ def withdraw(context: Context) -> int:
     arguments: Withdraw = context.arguments
     reference = parse_reference(arguments.image)
     if not reference.digest or reference.tag:
-        raise UsageError(f"{reference} must be a digest.", next_step="Write REGISTRY/NAME@sha256:….")
+        raise UsageError(
+            f"{reference} must be a digest.", next_step="Write REGISTRY/NAME@sha256:…; `tfimg verify` prints it."
+        )
     if arguments.output is not None:  # before anything is withdrawn
         require_writable("--output", arguments.output)
     key = required_key(arguments, context.services.environ)

@@ -81,7 +81,10 @@ def parse_reference(text: str) -> Reference:
 def parse_repository(text: str) -> Reference:
     """Return a repository: a reference without tag and digest. Raises `UsageError`."""
     if "@" in text or ":" in text.rpartition("/")[2]:
-        raise _invalid(text, "a repository has neither tag nor digest", "Remove them.")
+        raise UsageError(
+            f"{quote_value(text)} is not a repository: it has a tag or digest.",
+            next_step="Write REGISTRY/NAME without them, for example registry.example:5000/team/tensorflow.",
+        )
     host, path = _split(text, text)
     return Reference(host=host, path=path)
 
