@@ -105,6 +105,7 @@ def load(context: Context) -> int:
         return 0
     print_fields({field: to_plain_text(str(value)) for field, value in fields.items()})
     context.say(f"The key signed {'' if chosen else 'repository, '}identifier, level and time.")
+    context.say(f"The engine has it now, as {name}.")
     return 0
 
 
