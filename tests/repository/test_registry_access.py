@@ -10,10 +10,12 @@ from pathlib import Path
 import pytest
 import trustme
 
-from support.faulty_proxy import Fault, faulty
+from support.faulty_proxy import Fault, Faulty, faulty
 from support.loopback_registry import Loopback, loopback
 from support.manifests import ANN, CONTENT, PLAIN, Open, Slept, manifest, send
+from support.messages import whole
 from tfimg.core.errors import NetworkError, RegistryError
+from tfimg.registry.client import HttpRegistry
 from tfimg.registry.connection import ConnectionSettings
 from tfimg.registry.credentials import Credentials
 from tfimg.registry.protocol import digest_of
@@ -87,6 +89,45 @@ def test_a_token_server_that_fails_is_asked_again(open_registry: Open, slept: Sl
         between.faults.append(Fault(path="/token", status=503, times=2))
         assert open_registry(between.address, credentials=ANN).list_tags() == ()
     assert slept == [1, 2]
+
+
+def test_a_token_that_fits_no_header_is_refused(open_registry: Open) -> None:
+    with loopback(users={"ann": "secret"}, tokens=True) as registry, faulty(registry.address) as between:
+        registry.address = between.address
+        between.faults.append(Fault(path="/token", status=200, body=b'{"token": "a b"}'))
+        says = (
+            f"The token server {between.address} of {between.address} sent no valid token: a token has 1 to 32768 "
+            "printable characters of ASCII. Run it again later, or ask its owner."
+        )
+        with pytest.raises(RegistryError, match=whole(says)):
+            open_registry(between.address, credentials=ANN).list_tags()
+
+
+def test_an_address_on_another_host_or_without_tls_is_not_followed(proxy: Faulty, client: HttpRegistry) -> None:
+    advice = "Nothing was sent there. Check that it is the right registry, and ask its owner."
+    ftp = {"Location": "ftp://a.example/x"}
+    link = {"Link": '<https://a.example/list>; rel="next"'}
+    for fault, says in (
+        (
+            Fault(status=200, headers=link, body=b'{"tags": ["a"]}'),
+            "'https://a.example/list' as the next page: it leads to another host",
+        ),
+        (
+            Fault(status=302, headers=ftp),
+            "'ftp://a.example/x' as the target of a redirect: it is neither http nor https",
+        ),
+    ):
+        proxy.faults[:] = [fault]
+        with pytest.raises(RegistryError, match=whole(f"The registry {proxy.address} names {says}. {advice}")):
+            client.list_tags()
+    proxy.faults[:] = [Fault(method="POST", status=202, headers=ftp)]
+    says = "'ftp://a.example/x' as the place of an upload: it is neither http nor https"
+    with pytest.raises(RegistryError, match=whole(f"The registry {proxy.address} names {says}. {advice}")):
+        client.put_blob(b"{}")
+    proxy.faults[:] = [Fault(status=302, headers={"Location": "/v2/team/tf/tags/list"}, times=-1)]
+    says = f"The registry {proxy.address} sends more than 5 redirects in a row. Check that it is a registry."
+    with pytest.raises(RegistryError, match=whole(says)):
+        client.list_tags()
 
 
 def test_nobody_else_is_told_who_we_are(open_registry: Open) -> None:

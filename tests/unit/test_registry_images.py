@@ -1,0 +1,71 @@
+"""Images in a registry: limits of their documents, and messages for malformed ones."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+
+import pytest
+
+from support.memory_registry import MemoryRegistry
+from support.messages import whole
+from support.published_images import put_image
+from tfimg.core.errors import TamperedError
+from tfimg.registry import images
+from tfimg.registry.images import open_image, read_blob
+from tfimg.registry.protocol import OCI_INDEX, Descriptor, Manifest, digest_of
+
+NEXT_STEP = "Do not use the image; if you have published it, push it again."
+
+
+def put_index(registry: MemoryRegistry, *entries: Manifest) -> Manifest:
+    document = {"schemaVersion": 2, "manifests": [entry.descriptor.to_document() for entry in entries]}
+    index = Manifest(media_type=OCI_INDEX, content=json.dumps(document).encode())
+    registry.put("1", index)
+    return index
+
+
+def test_an_image_has_a_largest_number_of_manifests(monkeypatch: pytest.MonkeyPatch) -> None:
+    registry = MemoryRegistry()
+    entries = [put_image(registry, f"2.15.{number}-cpu-py3.11") for number in range(3)]
+    index = put_index(registry, *entries, entries[0])
+    monkeypatch.setattr(images, "MAX_MANIFESTS", 4)
+    assert [image.manifest.digest for image in open_image(registry, "1").images] == [one.digest for one in entries]
+    monkeypatch.setattr(images, "MAX_MANIFESTS", 3)
+    says = f"{registry.repository}@{index.digest} is malformed: it refers to more than 3 manifests. {NEXT_STEP}"
+    with pytest.raises(TamperedError, match=whole(says)):
+        open_image(registry, "1")
+
+
+def test_the_documents_of_an_image_have_a_largest_size(monkeypatch: pytest.MonkeyPatch) -> None:
+    registry = MemoryRegistry()
+    manifest = put_image(registry, "2.15.1-cpu-py3.11", tag="1")
+    config = manifest.document["config"]
+    size = len(manifest.content) + config["size"]
+    monkeypatch.setattr(images, "MAX_TOTAL_BYTES", size)
+    assert open_image(registry, "1").root == manifest
+    monkeypatch.setattr(images, "MAX_TOTAL_BYTES", size - 1)
+    says = (
+        f"{registry.repository}@{config['digest']} is malformed: the manifests and configurations of its image have "
+        f"more than 0 MiB. {NEXT_STEP}"
+    )
+    with pytest.raises(TamperedError, match=whole(says)):
+        open_image(registry, "1")
+
+
+def test_a_small_blob_is_limited_and_verified() -> None:
+    class Lying(MemoryRegistry):
+        def get_blob(self, digest: str) -> Iterator[bytes]:
+            yield self.blobs[digest]
+
+    registry = Lying()
+    blob = registry.put_blob(bytes(2 << 20))
+    assert read_blob(registry, blob, largest=2 << 20) == bytes(2 << 20)
+    says = f"The document {blob.digest} has more than 1 MiB. {images.DISCARD}"
+    with pytest.raises(TamperedError, match=whole(says)):
+        read_blob(registry, blob, largest=(2 << 20) - 1)
+    other = Descriptor(media_type="text/plain", digest=digest_of(b"other"), size=5)
+    registry.blobs[other.digest] = b"bytes"
+    says = f"The content of {other.digest} has another digest. {images.DISCARD}"
+    with pytest.raises(TamperedError, match=whole(says)):
+        read_blob(registry, other)
