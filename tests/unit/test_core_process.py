@@ -220,8 +220,8 @@ def test_a_module_is_started_as_isolated_as_this_process_is_and_never_from_the_c
     (tmp_path / "library").mkdir()
     (tmp_path / "library/shown.py").write_text("import sys; print(sys.flags.isolated)")
     script = (
-        "from tfimg.core.process import python_module, run, CommandFailed\n"
-        "try: print(run(python_module('shown')).stdout)\n"
+        "from tfimg.core.process import python_module_command, run, CommandFailed\n"
+        "try: print(run(python_module_command('shown')).stdout)\n"
         "except CommandFailed as failed: print('No module' in str(failed))"
     )
     done = subprocess.run(
