@@ -16,9 +16,12 @@ from support.registry_container import registry
 from support.signing import PASSWORD
 from tfimg.engine.docker.engine import DockerEngine
 
-from .conftest import IDENTIFIER, REPOSITORY, Built
+from .conftest import IDENTIFIER, Built
 
 pytestmark = pytest.mark.full
+
+REPOSITORY = "tfimg-test/library"
+"""A name of its own: other tests compare the digest of the shared image."""
 
 
 def test_the_example_builds_validates_and_publishes(engine: DockerEngine, built: Built, tmp_path: Path) -> None:
