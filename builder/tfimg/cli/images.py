@@ -1,4 +1,4 @@
-"""`tfimg build`, `rebuild-check`, `validate`."""
+"""`tfimg build`, `reproduce`, `validate`."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ def _check_many(context: Context) -> None:
 
 
 def build_settings(arguments: Any) -> BuildSettings:
-    """Return the settings that the options of `build` or `rebuild-check` ask for. Raises `UsageError`."""
+    """Return the settings that the options of `build` or `reproduce` ask for. Raises `UsageError`."""
     return BuildSettings(
         base=arguments.base,
         mirrors=parse_mirrors(arguments.mirror),
@@ -175,7 +175,7 @@ def _push(context: Context, specs: Sequence[ImageSpec]) -> None:
 
 
 def rebuild_check(context: Context) -> int:
-    """`tfimg rebuild-check`: build an image twice from nothing and compare the layers. Raises `NotReproducible`."""
+    """`tfimg reproduce`: build an image twice from nothing and compare the layers. Raises `NotReproducible`."""
     arguments = context.arguments
     settings = build_settings(arguments)
     plan = context.project.plan(context.resolve().spec)
