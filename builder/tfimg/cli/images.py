@@ -174,7 +174,7 @@ def _push(context: Context, specs: Sequence[ImageSpec]) -> None:
         publish_images(context, specs, named=True)
 
 
-def rebuild_check(context: Context) -> int:
+def reproduce_image(context: Context) -> int:
     """`tfimg reproduce`: build an image twice from nothing and compare the layers. Raises `NotReproducible`."""
     arguments = context.arguments
     settings = build_settings(arguments)

@@ -33,6 +33,6 @@ class Reproduce(Command, RequestOptions, BaseOptions):
 
     def run(self, context: Context) -> int:
         """Run the command."""
-        from tfimg.cli.images import rebuild_check
+        from tfimg.cli.images import reproduce_image
 
-        return rebuild_check(context)
+        return reproduce_image(context)
