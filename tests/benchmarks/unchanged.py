@@ -34,9 +34,10 @@ def main() -> None:
     """Stand images in, measure, remove them."""
     with tempfile.TemporaryDirectory() as folder:
         environ = {**os.environ, "TFIMG_STATE": folder}
-        context = Context(parse(COMMAND), Services(environ=environ))
-        builder = Builder(context.project, context.engine, build_settings(context.arguments))
-        plans = [context.project.plan(spec) for spec in context.buildable(context.arguments.patterns)]
+        command = parse(COMMAND)
+        context = Context(command, Services(environ=environ))
+        builder = Builder(context.project, context.engine, build_settings(command))
+        plans = [context.project.plan(spec) for spec in context.buildable(command.patterns)]
         try:
             for plan in plans:
                 stand_in(builder, plan)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import argparse
-
+from tfimg.cli.app import parse
 from tfimg.cli.context import Context
 from tfimg.cli.matrix import support_rows
 from tfimg.core.paths import Workspace
@@ -12,7 +11,7 @@ from tfimg.recipe.support_table import insert_table
 
 
 def test_its_support_table_is_what_the_program_writes(workspace: Workspace) -> None:
-    context = Context(argparse.Namespace(), Services(environ={"TFIMG_WORKSPACE": str(workspace.root)}))
+    context = Context(parse(["matrix"]), Services(environ={"TFIMG_WORKSPACE": str(workspace.root)}))
     text = workspace.readme.read_text()
     assert insert_table(text, support_rows(context)) == text
 

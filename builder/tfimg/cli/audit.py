@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict
+from typing import TYPE_CHECKING
 
 from rich.markup import escape
 
@@ -14,10 +15,13 @@ from tfimg.matrix.resolve.selection import select_specs
 from tfimg.recipe.audit import Advisory, AuditResult, collect_pins, query_advisories
 from tfimg.recipe.lockfile import read_packages
 
+if TYPE_CHECKING:
+    from tfimg.cli.commands.audit import Audit
 
-def audit(context: Context) -> int:
+
+def audit(command: Audit, context: Context) -> int:
     """`tfimg audit [PATTERNS] [--service NAME | --osv-url URL]`."""
-    specs = select_specs(context.project.specs, context.arguments.patterns)
+    specs = select_specs(context.project.specs, command.patterns)
     pins = collect_pins(
         {spec.identifier: read_packages(context.project.workspace.read_lock(spec.identifier)) for spec in specs}
     )
@@ -25,7 +29,7 @@ def audit(context: Context) -> int:
     result = query_advisories(
         pins,
         program=context.services.pip_audit(),
-        service=_service_options(context),
+        service=_service_options(command),
         env=context.use_network().environment(context.services.environ),
     )
     _print_result(context, result)
@@ -39,14 +43,14 @@ def audit(context: Context) -> int:
     return 0
 
 
-def _service_options(context: Context) -> list[str]:
-    if url := context.arguments.osv_url:
+def _service_options(command: Audit) -> list[str]:
+    if url := command.osv_url:
         return ["--vulnerability-service=osv", f"--osv-url={url}"]
-    return [f"--vulnerability-service={context.arguments.service}"]
+    return [f"--vulnerability-service={command.service}"]
 
 
 def _print_result(context: Context, result: AuditResult) -> None:
-    if context.arguments.json:
+    if context.command.json:
         context.emit(asdict(result))
         return
     if result.advisories:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from tfimg import __version__
 from tfimg.build.builder import Builder
@@ -21,43 +22,47 @@ from tfimg.recipe.bake import BakeTarget, make_bake_file
 from tfimg.recipe.labels import make_build_labels
 from tfimg.recipe.plan import Plan
 
+if TYPE_CHECKING:
+    from tfimg.cli.commands.bake import Bake
 
-def bake(context: Context) -> int:
+
+def bake(command: Bake, context: Context) -> int:
     """`tfimg bake [PATTERNS] [--base CHOICE] [--secrets] [--output FILE]`."""
-    arguments = context.arguments
-    if arguments.output is not None:
-        require_writable("--output", arguments.output)
-    mirrors = parse_mirrors(arguments.mirror)
-    plans = [context.project.plan(spec) for spec in context.buildable(arguments.patterns)]
+    if command.output is not None:
+        require_writable("--output", command.output)
+    mirrors = parse_mirrors(command.mirror)
+    plans = [context.project.plan(spec) for spec in context.buildable(command.patterns)]
     bases = {plan.spec.base.image: plan.spec for plan in plans}
-    prepared = {image: _resolve_base(context, spec, mirrors) for image, spec in bases.items()}
+    prepared = {image: _resolve_base(command, context, spec, mirrors) for image, spec in bases.items()}
     revision = context.project.workspace.revision()
     targets = [_make_target(context, plan, prepared[plan.spec.base.image], revision) for plan in plans]
-    document = make_bake_file(targets, secrets=_secret_options(context) if arguments.secrets else ())
-    if arguments.output is not None:
-        write_atomically(Path(arguments.output), json.dumps(document, indent=2) + "\n")
+    document = make_bake_file(targets, secrets=_secret_options(context) if command.secrets else ())
+    if command.output is not None:
+        write_atomically(Path(command.output), json.dumps(document, indent=2) + "\n")
         context.say(
-            f"{arguments.output}: {len(targets)} targets. Run `docker buildx bake` in {context.project.workspace.root}."
+            f"{command.output}: {len(targets)} targets. Run `docker buildx bake` in {context.project.workspace.root}."
         )
     else:
-        print(json.dumps(document, indent=None if arguments.json else 2))
+        print(json.dumps(document, indent=None if command.json else 2))
     return 0
 
 
-def _resolve_base(context: Context, spec: ImageSpec, mirrors: dict[str, str]) -> tuple[str, str, str | None]:
+def _resolve_base(
+    command: Bake, context: Context, spec: ImageSpec, mirrors: dict[str, str]
+) -> tuple[str, str, str | None]:
     """Return what `FROM` gets, the base's name and its digest. Raises `BaseImageError`.
 
     With `--base registry` no engine is asked. Only `--base bootstrap` makes a base: a bake file is a document, and
     printing it changes nothing on this machine.
     """
-    if context.arguments.base == "bootstrap":
-        settings = BuildSettings(base="bootstrap", snapshot=context.arguments.snapshot)
+    if command.base == "bootstrap":
+        settings = BuildSettings(base="bootstrap", snapshot=command.snapshot)
         base = Builder(context.project, context.engine, settings).prepare_base(
             spec, lambda event: context.say(event.text) if isinstance(event, Message) else None
         )
         return base.reference, base.name, base.digest
     name = apply_mirror(spec.base.image, mirrors)
-    if context.arguments.base == "registry":
+    if command.base == "registry":
         return name, name, None
     try:
         digest = context.engine.resolve_digest(name)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from tfimg import __version__
 from tfimg.cli.context import Context
@@ -27,17 +28,20 @@ from tfimg.validation.bare_evidence import (
 from tfimg.validation.bare_folder import Release, Wheel, write_folder
 from tfimg.validation.run import suite_digest, suite_files
 
+if TYPE_CHECKING:
+    from tfimg.cli.commands.bare import Bare, RecordEvidence
+
 MAX_LISTED = 5
 """How many reasons a refusal lists for each release."""
 
 
-def bare(context: Context) -> int:
+def bare(command: Bare, context: Context) -> int:
     """`tfimg bare FOLDER [PATTERN …]`: which releases, then suite, script and wheels."""
-    arguments = context.arguments
     releases = [
-        Release(spec=spec, lock=context.project.workspace.read_lock(spec.identifier)) for spec in _select_specs(context)
+        Release(spec=spec, lock=context.project.workspace.read_lock(spec.identifier))
+        for spec in _select_specs(command, context)
     ]
-    folder = Path(arguments.folder)
+    folder = Path(command.folder)
     context.use_network()
 
     def report_wheel(number: int, count: int, wheel: Wheel, is_kept: bool) -> None:
@@ -52,7 +56,7 @@ def bare(context: Context) -> int:
         script=context.project.workspace.bare_script.read_bytes(),
         version=__version__,
         fetch=lambda package, into: context.services.fetch_wheel(package, into),
-        piece_bytes=arguments.pieces << 20 if arguments.pieces else None,
+        piece_bytes=command.pieces << 20 if command.pieces else None,
         tell=report_wheel,
     )
     count = sum(len(wheel.pieces) or 1 for wheel in wheels)
@@ -63,7 +67,7 @@ def bare(context: Context) -> int:
         "files": count,
         "bytes": sum(wheel.size for wheel in wheels),
     }
-    if context.arguments.json:
+    if context.command.json:
         context.emit({"event": "bare", **document})
         return 0
     print_fields({**document, "bytes": size(sum(wheel.size for wheel in wheels))})
@@ -71,9 +75,9 @@ def bare(context: Context) -> int:
     return 0
 
 
-def _select_specs(context: Context) -> Sequence[ImageSpec]:
-    patterns = context.arguments.patterns
-    specs = select_specs(context.project.specs, patterns) if patterns else [context.resolve().spec]
+def _select_specs(command: Bare, context: Context) -> Sequence[ImageSpec]:
+    patterns = command.patterns
+    specs = select_specs(context.project.specs, patterns) if patterns else [context.resolve(command).spec]
     if tpu := [spec.identifier for spec in specs if spec.device == "tpu"]:
         raise UnavailableDevice(
             f"{tpu[0]} is for TPUs, whose machines `tfimg bare` does not support.",
@@ -82,9 +86,9 @@ def _select_specs(context: Context) -> Sequence[ImageSpec]:
     return specs
 
 
-def record(context: Context) -> int:
+def record(command: RecordEvidence, context: Context) -> int:
     """`tfimg record FILE`: judge each release of the file, and keep those that are proven."""
-    name = context.arguments.file
+    name = command.file
     found = parse_evidence(_read_evidence(name), source=name)
     suite = context.project.workspace.validation
     digest = suite_digest(suite_files(suite))
@@ -129,7 +133,7 @@ def _write_record(context: Context, record: BareRecord) -> None:
         "checks": sum(result.outcome == "passed" for result in record.results),
         "file": str(file),
     }
-    if context.arguments.json:
+    if context.command.json:
         context.emit({"event": "recorded", **document})
     else:
         where = f"{record.machine}{f', driver {record.driver}' if record.driver else ''}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from tfimg.cli.context import Context
 from tfimg.cli.report_files import require_writable
@@ -20,16 +21,19 @@ from tfimg.matrix.spec import ImageSpec
 from tfimg.recipe.labels import DEVICE_NAMES
 from tfimg.registry.reference import Reference, parse_reference, parse_repository
 
+if TYPE_CHECKING:
+    from tfimg.cli.commands.cloud_init import CloudInit
 
-def cloud_init(context: Context) -> int:
+
+def cloud_init(command: CloudInit, context: Context) -> int:
     """Print or write the user data of a machine that verifies an image and runs it."""
-    output = context.arguments.output
+    output = command.output
     if output is not None:
         require_writable("--output", output)
-    user = render_user_data(_describe_machine(context))
+    user = render_user_data(_describe_machine(command, context))
     if output:
         write_atomically(Path(output), user.text)
-    if context.arguments.json:
+    if context.command.json:
         context.emit(_document(user, output))
         return 0
     if not output:
@@ -62,31 +66,30 @@ def _document(user: UserData, output: str | None) -> dict[str, object]:
     }
 
 
-def _describe_machine(context: Context) -> CloudMachine:
-    arguments = context.arguments
-    image = parse_reference(arguments.image)
-    if arguments.require is not None:
-        parse_requirements(arguments.require, policy=Policy())  # refuses a typo before a machine is made
-    spec = _find_spec(context, image)
+def _describe_machine(command: CloudInit, context: Context) -> CloudMachine:
+    image = parse_reference(command.image)
+    if command.require is not None:
+        parse_requirements(command.require, policy=Policy())  # refuses a typo before a machine is made
+    spec = _find_spec(command, context, image)
     return CloudMachine(
-        cloud=CLOUDS[arguments.cloud],
+        cloud=CLOUDS[command.cloud],
         image=str(image),
-        origin=parse_repository(arguments.origin).repository if arguments.origin else None,
-        device=_choose_device(image, spec, arguments.device),
+        origin=parse_repository(command.origin).repository if command.origin else None,
+        device=_choose_device(image, spec, command.device),
         driver=spec.driver if spec else None,
-        key=_read_public_key(Path(arguments.public_key)),
-        require=arguments.require,
-        wheel=_check_wheel(arguments.tfimg),
-        program=None if arguments.jupyter else _split_command(arguments.program_line),
-        idle_seconds=arguments.idle_shutdown,
-        limit_seconds=arguments.max_time,
-        install_driver=arguments.install_driver,
+        key=_read_public_key(Path(command.public_key)),
+        require=command.require,
+        wheel=_check_wheel(command.tfimg),
+        program=None if command.jupyter else _split_command(command.program_line),
+        idle_seconds=command.idle_shutdown,
+        limit_seconds=command.max_time,
+        install_driver=command.install_driver,
     )
 
 
-def _find_spec(context: Context, image: Reference) -> ImageSpec | None:
+def _find_spec(command: CloudInit, context: Context, image: Reference) -> ImageSpec | None:
     """Return the image that --as names, else its tag. None where neither names an image of the matrix."""
-    if identifier := context.arguments.identifier:
+    if identifier := command.identifier:
         return context.project.spec(identifier)
     return find_spec(context.project.specs, image.tag) if image.tag else None
 
@@ -130,9 +133,9 @@ def _read_public_key(path: Path) -> str:
     return read_verifying_key(text.encode(), source=str(path)).pem.decode()
 
 
-def _split_command(line: str) -> tuple[str, ...]:
+def _split_command(line: str | None) -> tuple[str, ...]:
     try:
-        words = tuple(shlex.split(line))
+        words = tuple(shlex.split(line or ""))
     except ValueError as error:
         raise UsageError(f"--command {line!r}: {error}.", next_step="Close what was opened.") from None
     if not words:

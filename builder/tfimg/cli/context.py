@@ -4,15 +4,22 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tfimg.cli.options import REQUEST
+from tfimg.cli.options import (
+    BuilderOptions,
+    Command,
+    RegistryOptions,
+    RepositoryOptions,
+    WheelOptions,
+)
+from tfimg.cli.request_options import VersionOptions
 from tfimg.core.errors import UsageError
-from tfimg.matrix.resolve.request import Request
 from tfimg.matrix.resolve.resolution import Resolution
 from tfimg.matrix.resolve.selection import select_specs
 from tfimg.matrix.spec import ImageSpec
@@ -20,6 +27,7 @@ from tfimg.project.project import Project
 from tfimg.project.services import Services
 
 if TYPE_CHECKING:
+    from tfimg.core.events import OnEvent
     from tfimg.engine.protocol import Engine
     from tfimg.index.network import HostNetwork
     from tfimg.registry.protocol import Registry
@@ -28,22 +36,22 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Context:
-    """The options and the environment of one command."""
+    """The connections and the output of one command; of its options, those that many commands have."""
 
-    arguments: Any
+    command: Command
     services: Services
 
     @cached_property
     def project(self) -> Project:
         """The matrix and its images. Raises `UsageError` when --find-links names no folder."""
-        named = getattr(self.arguments, "find_links", None)
+        named = self.command.find_links if isinstance(self.command, WheelOptions) else None
         if named is not None and not Path(named).is_dir():
             raise UsageError(
                 f"--find-links {named} is not a folder.", next_step="Name the folder that holds the wheels."
             )
         return Project(
             services=self.services,
-            repository_override=getattr(self.arguments, "repository", None),
+            repository_override=self.command.repository if isinstance(self.command, RepositoryOptions) else None,
             find_links=Path(named).resolve() if named else None,
         )
 
@@ -71,8 +79,8 @@ class Context:
     @cached_property
     def engines(self) -> Sequence[Engine]:
         """The engines of every --builder; without any, the one at hand."""
-        if names := getattr(self.arguments, "builder", None):
-            return self.services.engines(names)
+        if isinstance(self.command, BuilderOptions) and self.command.builder:
+            return self.services.engines(self.command.builder)
         return (self.services.engine(),)
 
     def use_network(self) -> HostNetwork:
@@ -88,33 +96,40 @@ class Context:
 
     def registry(self, reference: Reference) -> Registry:
         """Connect to the repository of an image, without TLS under --plain-http."""
-        return self.services.registry(reference, plain=self.arguments.plain_http)
+        plain = isinstance(self.command, RegistryOptions) and self.command.plain_http
+        return self.services.registry(reference, plain=plain)
 
-    @property
-    def request(self) -> Request:
-        """The request that the options make."""
-        given = {name: getattr(self.arguments, name) for name in REQUEST.values()}
-        for option, name in REQUEST.items():
-            if given[name] is not None and not given[name].strip():
-                raise UsageError(f"{option} is empty.", next_step="Name a value, or leave it out.")
-        return Request(device=self.arguments.device, **given)
-
-    def resolve(self) -> Resolution:
-        """Return the image that the arguments ask for. Raises `ResolutionError`."""
-        return self.project.resolve(self.request)
+    def resolve(self, options: VersionOptions) -> Resolution:
+        """Return the image that the options ask for. Raises `ResolutionError`."""
+        return self.project.resolve(options.request())
 
     def emit(self, document: object) -> None:
         """Print one JSON document on a line of its own."""
         print(json.dumps(document), flush=True)
 
+    def print_result(self, document: Mapping[str, Any], fields: Mapping[str, Any] | None = None) -> None:
+        """Print a document under --json, else fields, one per line; without any, those of the document."""
+        from tfimg.cli.fields import print_fields
+
+        if self.command.json:
+            self.emit(document)
+        else:
+            print_fields(document if fields is None else fields)
+
+    def render_events(self, *, title: str = "build", many: bool = False) -> AbstractContextManager[OnEvent]:
+        """Return the renderer of a command's events; see `tfimg.cli.output.render`."""
+        from tfimg.cli.output.render import render_events
+
+        return render_events(as_json=self.command.json, quiet=self.command.quiet, title=title, many=many)
+
     def note(self, text: str) -> None:
         """Print a note, as an event under --json."""
-        if self.arguments.json:
+        if self.command.json:
             self.emit({"event": "note", "text": text})
         else:
             self.say(text)
 
     def say(self, text: str) -> None:
         """Print progress on standard error; silent under --json and --quiet."""
-        if not self.arguments.json and not self.arguments.quiet:
+        if not self.command.json and not self.command.quiet:
             print(text, file=sys.stderr, flush=True)

@@ -7,6 +7,7 @@ import shutil
 from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from tfimg.build.image import choose_output
 from tfimg.cli.context import Context
@@ -18,11 +19,14 @@ from tfimg.engine.docker.bridge import suggest_bridge_repair
 from tfimg.engine.docker.engine import DockerEngine
 from tfimg.engine.protocol import Engine
 
+if TYPE_CHECKING:
+    from tfimg.cli.commands.engine import EngineDown, EngineEnv, EngineStatus, EngineUp
 
-def up(context: Context) -> int:
+
+def up(command: EngineUp, context: Context) -> int:
     """`tfimg engine up [--install]`: the engine that runs, else a private one."""
     engine = _find_running_engine(context)
-    if context.arguments.install:
+    if command.install:
         _install_missing(context, engine_too=engine is None)
     return _print_engine(context, engine or _start_private_engine(context), started=engine is None)
 
@@ -74,26 +78,26 @@ def _start_private_engine(context: Context) -> DockerEngine:
     return engine
 
 
-def down(context: Context) -> int:
+def down(_command: EngineDown, context: Context) -> int:
     """`tfimg engine down`."""
     own = private_engine(context.services.state)
     stopped = private.stop(own)
-    if context.arguments.json:
+    if context.command.json:
         context.emit({"stopped": stopped, "folder": str(own.folder)})
     else:
         print(f"Stopped; its images stay below {own.folder}." if stopped else "No private engine runs.")
     return 0
 
 
-def status(context: Context) -> int:
+def status(_command: EngineStatus, context: Context) -> int:
     """`tfimg engine status`."""
     return _print_engine(context, context.engine, started=False)
 
 
-def env(context: Context) -> int:
+def env(_command: EngineEnv, context: Context) -> int:
     """`tfimg engine env`."""
     host = context.engine.get_capabilities().host
-    if context.arguments.json:
+    if context.command.json:
         context.emit({"DOCKER_HOST": host})
     else:
         print(f"export DOCKER_HOST={shlex.quote(host)}")
@@ -107,7 +111,7 @@ def _print_engine(context: Context, engine: Engine, *, started: bool) -> int:
     found = engine.get_capabilities()
     output = choose_output(found, "NAME")
     own = private_engine(context.services.state).host == found.host
-    if context.arguments.json:
+    if context.command.json:
         plan = {"compression": output.compression, "why": output.why}
         context.emit({**asdict(found), "private": own, "started": started, "plan": plan})
         return 0

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict
+from typing import TYPE_CHECKING
 
 from tfimg.cli.context import Context
 from tfimg.cli.fields import print_fields
@@ -15,17 +16,20 @@ from tfimg.validation.explain import FAULT_NAMES, HARMLESS
 from tfimg.validation.explain import explain as look_up
 from tfimg.validation.report import Explanation
 
+if TYPE_CHECKING:
+    from tfimg.cli.commands.explain import Explain
+
 MAX_BYTES = 8 << 20
 """Bytes that are read of a log. Longer ones repeat themselves; this much takes two seconds."""
 
 PIPE = "Name a file, or pipe a log in: `docker logs NAME 2>&1 | tfimg explain`."
 
 
-def explain(context: Context) -> int:
+def explain(command: Explain, context: Context) -> int:
     """`tfimg explain [FILE]`: read a log, say what is known about it."""
-    text = _read_log(context.arguments.file)
+    text = _read_log(command.file)
     found = look_up(text, suite=context.project.workspace.validation)
-    if context.arguments.json:
+    if context.command.json:
         context.emit({"explanations": [asdict(one) for one in found]})
     else:
         _print(found)

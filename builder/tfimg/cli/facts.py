@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import TYPE_CHECKING
 
 from tfimg.cli.context import Context
 from tfimg.core.errors import UnsupportedPlatform
@@ -10,11 +11,16 @@ from tfimg.matrix.resolve.selection import select_specs
 from tfimg.matrix.schema import Matrix
 from tfimg.matrix.spec import ImageSpec
 
+if TYPE_CHECKING:
+    from tfimg.cli.commands.list_images import ListImages
+    from tfimg.cli.commands.resolve import Resolve
+    from tfimg.cli.commands.schema import Schema
 
-def list_images(context: Context) -> int:
+
+def list_images(command: ListImages, context: Context) -> int:
     """`tfimg list [PATTERNS]`."""
-    rows = [context.project.describe(spec) for spec in select_specs(context.project.specs, context.arguments.patterns)]
-    if context.arguments.json:
+    rows = [context.project.describe(spec) for spec in select_specs(context.project.specs, command.patterns)]
+    if context.command.json:
         context.emit(rows)
     else:
         from tfimg.cli.show import print_images
@@ -23,13 +29,13 @@ def list_images(context: Context) -> int:
     return 0
 
 
-def resolve(context: Context) -> int:
+def resolve(command: Resolve, context: Context) -> int:
     """`tfimg resolve [--explain]`."""
-    found = context.resolve()
+    found = context.resolve(command)
     row = context.project.describe(found.spec)
-    reasons = {"explanation": list(found.explanation)} if context.arguments.explain else {}
+    reasons = {"explanation": list(found.explanation)} if command.explain else {}
     notes = [*found.notes, *_explain_unbuildable(found.spec)]
-    if context.arguments.json:
+    if context.command.json:
         context.emit({**row, "notes": notes, **reasons})
     else:
         from tfimg.cli.fields import print_fields
@@ -48,9 +54,9 @@ def _explain_unbuildable(spec: ImageSpec) -> list[str]:
     return []
 
 
-def schema(context: Context) -> int:
+def schema(command: Schema) -> int:
     """`tfimg schema [matrix | report]`."""
-    print(report_schema_text() if context.arguments.document == "report" else schema_text(), end="")
+    print(report_schema_text() if command.document == "report" else schema_text(), end="")
     return 0
 
 

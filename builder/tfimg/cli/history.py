@@ -25,12 +25,11 @@ if TYPE_CHECKING:
 GAP = "no trusted key signed a promotion to this tag: it was moved without tfimg, or statements were deleted"
 
 
-def history(context: Context) -> int:
+def history(command: History, context: Context) -> int:
     """`tfimg history REPOSITORY [TAG]`: read what trusted keys signed, newest first."""
-    arguments: History = context.arguments
-    environ, limit = context.services.environ, arguments.limit
-    target, tag = _target(arguments, environ)
-    keys, registry = verifying_keys(arguments.public_key, environ), context.registry(target)
+    environ, limit = context.services.environ, command.limit
+    target, tag = _target(command, environ)
+    keys, registry = verifying_keys(command.public_key, environ), context.registry(target)
     if tag:
         entries = list(tag_history(registry, tag, keys, limit=limit))
     else:
@@ -38,11 +37,11 @@ def history(context: Context) -> int:
         if len(builds) > limit:
             context.say(f"Only the {limit} newest of {len(builds)} builds are read: --limit reads more.")
         entries = repository_history(registry, builds[:limit], keys, limit=limit)
-    if arguments.withdrawals:
+    if command.withdrawals:
         digests = dict.fromkeys(entry.digest for entry in entries if entry.kind == "withdrawal")
         lines = [line for digest in digests for line in export_withdrawals(registry, digest, keys)]
-        Path(arguments.withdrawals).write_bytes(b"".join(line + b"\n" for line in lines))
-    if arguments.json:
+        Path(command.withdrawals).write_bytes(b"".join(line + b"\n" for line in lines))
+    if command.json:
         for entry in entries:
             context.emit(entry.to_json())
     elif entries:
@@ -55,9 +54,9 @@ def history(context: Context) -> int:
     return 0
 
 
-def _target(arguments: History, environ: Mapping[str, str]) -> tuple[Reference, str | None]:
+def _target(command: History, environ: Mapping[str, str]) -> tuple[Reference, str | None]:
     """Return the repository and the tag, if one is named: as a second argument, behind the repository, or alone."""
-    text, tag = arguments.target, arguments.tag
+    text, tag = command.target, command.tag
     if tag is None and not set("/:") & set(text):
         return parse_repository(default_repository(environ, text)), text
     if tag is None and ":" in text.rpartition("/")[2]:

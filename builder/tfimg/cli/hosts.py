@@ -8,7 +8,7 @@ import sys
 import textwrap
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from tfimg.cli.context import Context
 from tfimg.cli.streams import print_styled
@@ -20,6 +20,10 @@ from tfimg.host.run import RunOptions, RunPlan, plan_run
 from tfimg.matrix.spec import ImageSpec
 from tfimg.validation.explain import find_cause
 
+if TYPE_CHECKING:
+    from tfimg.cli.commands.doctor import Doctor
+    from tfimg.cli.commands.run import Run
+
 DEFAULT_HOST = "unix:///var/run/docker.sock"
 
 COLOURS = {"ok": "32", "warning": "33", "problem": "31", "absent": "2"}
@@ -27,14 +31,14 @@ COLOURS = {"ok": "32", "warning": "33", "problem": "31", "absent": "2"}
 T = TypeVar("T")
 
 
-def doctor(context: Context) -> int:
+def doctor(command: Doctor, context: Context) -> int:
     """`tfimg doctor [IMAGE]`: look at the machine and the engine, say what was found."""
     runner = _value_or_error(lambda: context.services.runner())
-    spec, present = _find_image(context, runner)
+    spec, present = _find_image(command, context, runner)
     case = _make_request(context, runner, spec, present=present)
     findings = diagnose(case)
     problems = [finding.name for finding in findings if finding.state == "problem"]
-    if not context.arguments.json:
+    if not context.command.json:
         print_findings(findings)
     elif not problems:
         context.emit(_make_document(spec, findings))
@@ -43,9 +47,9 @@ def doctor(context: Context) -> int:
     return 0
 
 
-def _find_image(context: Context, runner: Engine | TfimgError) -> tuple[ImageSpec | None, bool]:
+def _find_image(command: Doctor, context: Context, runner: Engine | TfimgError) -> tuple[ImageSpec | None, bool]:
     """Return the image of the command line, and whether the engine has it."""
-    image, claimed = context.arguments.image, context.arguments.identifier
+    image, claimed = command.image, command.identifier
     is_identifier = any(spec.identifier == image for spec in context.project.specs)
     if claimed is not None and (image is None or is_identifier):
         instead = f"{image} is an identifier" if image else "no image is named"
@@ -135,14 +139,14 @@ PASSED_ON = ("volume", "publish", "env", "user", "workdir", "name")
 """Options that `docker run` gets as they are, as often as they are given."""
 
 
-def run(context: Context) -> int:
+def run(command: Run, context: Context) -> int:
     """`tfimg run IMAGE`: what is it, what does it need, is that here, then docker."""
     engine = context.services.runner()
-    image = context.arguments.image
-    spec = context.project.spec_of_image(engine, image, context.arguments.identifier)
+    image = command.image
+    spec = context.project.spec_of_image(engine, image, command.identifier)
     at = context.project.target_host(engine)
-    planned = plan_run(image, spec, _run_options(context), at)
-    if context.arguments.dry_run:
+    planned = plan_run(image, spec, _run_options(command), at)
+    if command.dry_run:
         return _print_plan(context, spec, planned)
     for note in planned.notes:
         context.say(f"Note: {note}")
@@ -163,17 +167,16 @@ def _start_container(context: Context, argv: Sequence[str], environ: dict[str, s
         ) from None
 
 
-def _run_options(context: Context) -> RunOptions:
-    arguments = context.arguments
-    options = [word for name in PASSED_ON for value in getattr(arguments, name) for word in (f"--{name}", value)]
+def _run_options(command: Run) -> RunOptions:
+    options = [word for name in PASSED_ON for value in getattr(command, name) for word in (f"--{name}", value)]
     return RunOptions(
-        gpus=arguments.gpus,
-        no_gpu=arguments.no_gpu,
-        shm_size=arguments.shm_size,
+        gpus=command.gpus,
+        no_gpu=command.no_gpu,
+        shm_size=command.shm_size,
         options=tuple(options),
         interactive=sys.stdin is not None and not sys.stdin.closed,
         terminal=_is_terminal(),
-        program=arguments.program,
+        program=command.program,
     )
 
 
@@ -183,7 +186,7 @@ def _is_terminal() -> bool:
 
 def _print_plan(context: Context, spec: ImageSpec, planned: RunPlan) -> int:
     lacks = [str(lack) for lack in planned.missing]
-    if context.arguments.json:
+    if context.command.json:
         context.emit(
             {
                 "argv": list(planned.argv),

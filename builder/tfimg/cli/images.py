@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from tfimg.build.batch import build_many
 from tfimg.build.builder import Builder, BuildResult, Validated
@@ -14,9 +14,7 @@ from tfimg.build.results import SUMMARY_SUFFIXES, format_summary, raise_for_resu
 from tfimg.build.settings import BuildSettings
 from tfimg.cli.context import Context
 from tfimg.cli.fields import print_fields
-from tfimg.cli.options import REQUEST
 from tfimg.cli.output.checks import level_words
-from tfimg.cli.output.render import render_events
 from tfimg.cli.publish import publish_images, require_publishable
 from tfimg.cli.report_files import check_report_files, write_reports
 from tfimg.cli.show import size
@@ -33,31 +31,35 @@ from tfimg.validation.explain import explaining
 from tfimg.validation.run import CheckSelection
 from tfimg.validation.verdict import raise_for_verdict
 
+if TYPE_CHECKING:
+    from tfimg.cli.commands.build import Build
+    from tfimg.cli.commands.reproduce import Reproduce
+    from tfimg.cli.commands.validate import Validate
 
-def build(context: Context) -> int:
+
+def build(command: Build, context: Context) -> int:
     """`tfimg build`: build one image or many; publish them with --push."""
-    arguments = context.arguments
-    _check_push(context)
-    if arguments.patterns or arguments.all:
-        return _build_many(context)
-    if arguments.jobs or arguments.revalidate:
+    _check_push(command, context)
+    if command.patterns or command.all:
+        return _build_many(command, context)
+    if command.jobs or command.revalidate:
         raise UsageError("--jobs and --revalidate are for many images.", next_step="Name patterns, or --all.")
-    check_report_files(context)
-    settings = build_settings(arguments)
-    plan = context.project.plan(context.resolve().spec)
-    with render_events(as_json=arguments.json, quiet=arguments.quiet) as on_event:
-        Builder(context.project, context.engine, settings).build(plan, _with_reports(context, on_event))
-    _push(context, [plan.spec])
+    check_report_files(command.report)
+    settings = build_settings(command)
+    plan = context.project.plan(context.resolve(command).spec)
+    with context.render_events() as on_event:
+        Builder(context.project, context.engine, settings).build(plan, _with_reports(command, on_event))
+    _push(command, context, [plan.spec])
     return 0
 
 
-def _with_reports(context: Context, on_event: OnEvent) -> OnEvent:
+def _with_reports(command: Build, on_event: OnEvent) -> OnEvent:
     """Forward events; write the report where --report says; on standard output, print what was built."""
 
     def forward(event: Event) -> None:
         if isinstance(event, Validated):
-            write_reports(context, event.report)
-        elif isinstance(event, BuildResult) and not context.arguments.json:
+            write_reports(command.report, event.report)
+        elif isinstance(event, BuildResult) and not command.json:
             _print_result(event)
         else:
             on_event(event)
@@ -81,62 +83,59 @@ def _print_result(result: BuildResult) -> None:
     )
 
 
-def _build_many(context: Context) -> int:
-    arguments = context.arguments
-    _check_many(context)
-    reuse = not (arguments.no_cache or arguments.revalidate)
-    settings = replace(build_settings(arguments), reuse_reports=reuse)
-    specs = context.buildable(arguments.patterns)
-    with render_events(as_json=arguments.json, quiet=arguments.quiet, many=True) as on_event:
+def _build_many(command: Build, context: Context) -> int:
+    _check_many(command)
+    reuse = not (command.no_cache or command.revalidate)
+    settings = replace(build_settings(command), reuse_reports=reuse)
+    specs = context.buildable(command.patterns)
+    with context.render_events(many=True) as on_event:
         batch = build_many(context.project, context.engines, settings, specs, on_event)
-    for name in arguments.report:
+    for name in command.report:
         write_atomically(Path(name), format_summary(batch, name))
-    if arguments.json:
+    if command.json:
         context.emit({"event": "summary", "identifier": None, **batch.to_json()})
     else:
         print(batch.sentence, flush=True)
     green = {result.identifier for result in batch.results if result.is_green}
-    _push(context, [spec for spec in specs if spec.identifier in green])
+    _push(command, context, [spec for spec in specs if spec.identifier in green])
     raise_for_results(batch.results)
     return 0
 
 
-def _check_many(context: Context) -> None:
+def _check_many(command: Build) -> None:
     """Raise `UsageError` for options that many images do not have, before anything is asked or built."""
-    arguments = context.arguments
-    if arguments.all and arguments.patterns:
+    if command.all and command.patterns:
         raise UsageError("--all and patterns do not go together.", next_step="Leave --all out, or the patterns.")
-    options = REQUEST | {"--device": "device"}
-    if given := [option for option, name in options.items() if getattr(arguments, name) is not None]:
+    if given := command.given_options():
         raise UsageError(
-            f"{', '.join(given)} and {'--all' if arguments.all else 'patterns'} do not go together: a request means "
+            f"{', '.join(given)} and {'--all' if command.all else 'patterns'} do not go together: a request means "
             "one image.",
             next_step="Say it as a pattern: '2.15*-cpu-*', '*-cuda12*-py3.11'.",
         )
-    for name in arguments.report:
+    for name in command.report:
         if Path(name).suffix.lower() == ".html":
             raise UsageError(
                 f"--report {name}: the summary of many images is written as JSON or JUnit XML, not as HTML.",
                 next_step="Name FILE.json or FILE.xml. `tfimg report REPORT.json --report FILE.html` writes one "
                 "image's report as HTML.",
             )
-    check_report_files(context, SUMMARY_SUFFIXES)
+    check_report_files(command.report, SUMMARY_SUFFIXES)
 
 
-def build_settings(arguments: Any) -> BuildSettings:
-    """Return the settings that the options of `build` or `reproduce` ask for. Raises `UsageError`."""
+def build_settings(command: Build) -> BuildSettings:
+    """Return the settings that the options ask for. Raises `UsageError`."""
     return BuildSettings(
-        base=arguments.base,
-        mirrors=parse_mirrors(arguments.mirror),
-        snapshot=arguments.snapshot,
-        renew_base=arguments.renew_base,
-        compression=arguments.compression,
-        no_cache=arguments.no_cache,
-        cache=parse_cache_options(arguments.cache_from, arguments.cache_to),
-        level=getattr(arguments, "level", None),
-        checks=_checks(arguments),
-        record=getattr(arguments, "record", False),
-        jobs=getattr(arguments, "jobs", None),
+        base=command.base,
+        mirrors=parse_mirrors(command.mirror),
+        snapshot=command.snapshot,
+        renew_base=command.renew_base,
+        compression=command.compression,
+        no_cache=command.no_cache,
+        cache=parse_cache_options(command.cache_from, command.cache_to),
+        level=command.level,
+        checks=_checks(command),
+        record=command.record,
+        jobs=command.jobs,
     )
 
 
@@ -152,16 +151,16 @@ def parse_mirrors(mirrors: Sequence[str]) -> dict[str, str]:
     return {registry: host for registry, _, host in pairs}
 
 
-def _checks(arguments: Any) -> CheckSelection:
-    return CheckSelection(profile=arguments.profile, only=tuple(arguments.only), skip=tuple(arguments.skip))
+def _checks(command: Build | Validate) -> CheckSelection:
+    return CheckSelection(profile=command.profile, only=command.only, skip=command.skip)
 
 
-def _check_push(context: Context) -> None:
+def _check_push(command: Build, context: Context) -> None:
     """Check what --push needs before a long build. Raises `UsageError`, `InvalidKey`."""
-    names = [name for name in ("key", "policy", "publisher", "public_key") if getattr(context.arguments, name)]
+    names = [name for name in ("key", "policy", "publisher", "public_key") if getattr(command, name)]
     options = ", ".join("--" + name.replace("_", "-") for name in names)
-    if context.arguments.target:
-        require_publishable(context)
+    if command.target:
+        require_publishable(command, context)
     elif options:
         raise UsageError(
             f"{options} without --push: nothing would be published.",
@@ -169,55 +168,60 @@ def _check_push(context: Context) -> None:
         )
 
 
-def _push(context: Context, specs: Sequence[ImageSpec]) -> None:
-    if context.arguments.target and specs:
-        publish_images(context, specs, named=True)
+def _push(command: Build, context: Context, specs: Sequence[ImageSpec]) -> None:
+    if command.target and specs:
+        publish_images(command, context, specs, named=True)
 
 
-def reproduce_image(context: Context) -> int:
+def reproduce_image(command: Reproduce, context: Context) -> int:
     """`tfimg reproduce`: build an image twice from nothing and compare the layers. Raises `NotReproducible`."""
-    arguments = context.arguments
-    settings = build_settings(arguments)
-    plan = context.project.plan(context.resolve().spec)
-    with render_events(as_json=arguments.json, quiet=arguments.quiet) as on_event:
+    settings = BuildSettings(
+        base=command.base,
+        mirrors=parse_mirrors(command.mirror),
+        snapshot=command.snapshot,
+        renew_base=command.renew_base,
+        no_cache=True,
+    )
+    plan = context.project.plan(context.resolve(command).spec)
+    with context.render_events() as on_event:
         found = reproduce(context.project, context.engine, settings, plan, on_event)
-    if arguments.json:
+    if command.json:
         context.emit(found.to_json())
     found.require_same()
-    if not arguments.json:
+    if not command.json:
         print(f"{found.identifier}: built twice from nothing, all {len(found.pairs)} layers are the same bytes.")
     return 0
 
 
-def validate(context: Context) -> int:
+def validate(command: Validate, context: Context) -> int:
     """`tfimg validate IMAGE`: run the suite in an image that the engine has."""
-    arguments, project, engine = context.arguments, context.project, context.engine
-    check_report_files(context)
-    image = arguments.image
+    project, engine = context.project, context.engine
+    check_report_files(command.report)
+    image = command.image
     digest = project.require_image(engine, image)
-    spec = project.spec_of_image(engine, image, arguments.identifier)
+    spec = project.spec_of_image(engine, image, command.identifier)
     plan = project.plan(spec)
     labels = engine.find_labels(image) or {}
     if labels.get(IDENTIFIER_LABEL) not in (None, "", spec.identifier):
         context.say(f"{image} is labelled {labels[IDENTIFIER_LABEL]}; it is validated as {spec.identifier}.")
-    if arguments.record:
+    if command.record:
         _require_lock(image, labels.get(LOCK_LABEL), plan)
-    validator = Validator(project=project, engine=engine, level=arguments.level, checks=_checks(arguments))
+    validator = Validator(project=project, engine=engine, level=command.level, checks=_checks(command))
     with (
         explaining(project.workspace.validation),
-        render_events(as_json=arguments.json, quiet=arguments.quiet) as on_event,
+        context.render_events() as on_event,
     ):
         target = validator.target(spec, on_event)
         report, _ = validator.validate(
             plan, target, image, digest=digest, from_lock=bool(labels.get(LOCK_LABEL)), on_event=on_event
         )
-    write_reports(context, report)
-    if arguments.record:
+    write_reports(command.report, report)
+    if command.record:
         project.record(report)
-    if arguments.json:
+    if command.json:
         context.emit({"event": "report", **report.to_json()})
     raise_for_verdict(report, subject=f"{image} was validated", consequence="Its tags are as they were.")
-    if not arguments.json:
+    if not command.json:
         passed = sum(result.outcome == "passed" for result in report.results)
         print(f"{image}: {passed} check{'' if passed == 1 else 's'} passed, level {level_words(report)}")
     return 0

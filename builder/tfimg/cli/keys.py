@@ -35,10 +35,9 @@ VARIABLE = "TFIMG_KEY_PASSWORD"
 """Environment variable with a private key's password."""
 
 
-def keys(context: Context) -> int:
+def keys(command: Keygen, context: Context) -> int:
     """`tfimg keygen DIR`: generate a key pair."""
-    arguments: Keygen = context.arguments
-    folder = Path(arguments.folder)
+    folder = Path(command.folder)
     private, public = folder / PRIVATE, folder / PUBLIC
     for file in (private, public):
         if file.exists():
@@ -47,12 +46,12 @@ def keys(context: Context) -> int:
                 next_step="Name another folder, or move the old pair away.",
             )
     key = generate_key()
-    pem = key.pem(password(arguments, context.services.environ, new=True))
+    pem = key.pem(password(command, context.services.environ, new=True))
     folder.mkdir(parents=True, exist_ok=True)
     write_once(private, pem, mode=0o600)
     write_once(public, key.verifying_key.pem, mode=0o644)
     fields = {"private": str(private), "public": str(public), "fingerprint": key.verifying_key.identifier}
-    if arguments.json:
+    if command.json:
         context.emit({"event": "keys", **fields})
     else:
         print_fields(fields)

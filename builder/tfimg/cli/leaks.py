@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from tfimg.cli.context import Context
 from tfimg.cli.output.transfers import render_transfer
@@ -12,13 +13,16 @@ from tfimg.inspect.secrets.findings import SecretFinding, require_clean
 from tfimg.inspect.secrets.scan import ScanProgress, scan_export, scan_image
 from tfimg.registry.reference import parse_reference
 
+if TYPE_CHECKING:
+    from tfimg.cli.commands.scan_secrets import ScanSecrets
 
-def scan_command(context: Context) -> int:
+
+def scan_command(command: ScanSecrets, context: Context) -> int:
     """`tfimg scan-secrets IMAGE`: search for secrets of this machine and for tokens. Raises with the findings."""
-    image = context.arguments.image
+    image = command.image
     secrets = context.services.secrets()
     with render_transfer(context, f"searching {image}") as follow:
-        if context.arguments.local:
+        if command.local:
             engine = context.services.runner()
             if engine.find_digest(image) is None:
                 raise UsageError(f"The engine has no image {image}.", next_step="Build or pull it first.")
@@ -50,7 +54,7 @@ def _make_listener(context: Context, follow: Callable[[ProgressEvent], None]) ->
 def _print_result(context: Context, image: str, found: tuple[SecretFinding, ...], secrets: int) -> int:
     require_clean(image, found)
     own = f"{secrets} values of this machine" if secrets > 1 else "this machine's own values"
-    if context.arguments.json:
+    if context.command.json:
         context.emit({"event": "scanned", "image": image, "findings": [], "own": secrets})
     else:
         print(f"{image} was read completely. It holds none of {own}, and no key, token or password that a rule knows.")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tfimg.cli.context import Context
 from tfimg.cli.difference_text import difference_document, markdown, print_difference
@@ -15,36 +15,41 @@ from tfimg.inspect.contents import Contents, parse_inventory
 from tfimg.inspect.inspection import Inspection, inspect_image, inspect_local
 from tfimg.registry.reference import parse_reference
 
+if TYPE_CHECKING:
+    from tfimg.cli.commands.inspect import Compare, Inspect
 
-def inspect(context: Context) -> int:
+
+def inspect(command: Inspect, context: Context) -> int:
     """`tfimg inspect IMAGE`: print an image, its contents and its evidence."""
-    image = context.arguments.image
-    found = _inspect_engine_image(context, image) if context.arguments.local else _inspect_remote(context, image)
-    facts = Facts(now=context.services.now(), row=_find_row(context, found.identifier), keys=bool(_read_keys(context)))
-    if context.arguments.json:
+    found = _inspect(command, context, command.image)
+    facts = Facts(
+        now=context.services.now(), row=_find_row(context, found.identifier), keys=bool(_read_keys(command, context))
+    )
+    if context.command.json:
         context.emit(inspection_document(found, facts))
     else:
         print_inspection(found, facts)
     return 0
 
 
-def diff(context: Context) -> int:
+def diff(command: Compare, context: Context) -> int:
     """`tfimg compare BEFORE AFTER`: inspect both, compare, show."""
-    read = _inspect_engine_image if context.arguments.local else _inspect_remote
-    found = compare_images(read(context, context.arguments.before), read(context, context.arguments.after))
-    if context.arguments.json:
+    found = compare_images(_inspect(command, context, command.before), _inspect(command, context, command.after))
+    if context.command.json:
         context.emit(difference_document(found))
-    elif context.arguments.markdown:
+    elif command.markdown:
         print(markdown(found), end="")
     else:
         print_difference(found)
     return 0
 
 
-def _inspect_remote(context: Context, image: str) -> Inspection:
+def _inspect(command: Inspect | Compare, context: Context, image: str) -> Inspection:
+    if command.local:
+        return _inspect_engine_image(context, image)
     reference = parse_reference(image)
     context.say(f"Reading {reference}")
-    return inspect_image(context.registry(reference), reference.target, _read_keys(context))
+    return inspect_image(context.registry(reference), reference.target, _read_keys(command, context))
 
 
 def _inspect_engine_image(context: Context, image: str) -> Inspection:
@@ -61,9 +66,9 @@ def _inspect_engine_image(context: Context, image: str) -> Inspection:
     return inspect_local(engine, image, stored, contents)
 
 
-def _read_keys(context: Context) -> tuple[VerifyingKey, ...]:
-    named = context.arguments.public_key or context.services.environ.get("TFIMG_PUBLIC_KEY")
-    return verifying_keys(context.arguments.public_key, context.services.environ) if named else ()
+def _read_keys(command: Inspect | Compare, context: Context) -> tuple[VerifyingKey, ...]:
+    named = command.public_key or context.services.environ.get("TFIMG_PUBLIC_KEY")
+    return verifying_keys(command.public_key, context.services.environ) if named else ()
 
 
 def _find_row(context: Context, identifier: str | None) -> dict[str, Any] | None:

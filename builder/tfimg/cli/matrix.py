@@ -36,17 +36,16 @@ CAPABILITIES = [f"sm_{major}{minor}" for major in range(1, 20) for minor in rang
 """What may be typed into the page, with room for GPUs that are to come."""
 
 
-def show(context: Context) -> int:
+def show(command: ShowMatrix, context: Context) -> int:
     """`tfimg matrix [--json | --markdown | --html] [--output FILE]`."""
-    arguments = context.arguments
-    if arguments.json and (arguments.html or arguments.markdown):
+    if command.json and (command.html or command.markdown):
         raise UsageError("--json and another form are asked for.", next_step="Drop one of the two.")
-    if arguments.output is not None:
-        require_writable("--output", arguments.output)
-    text = _render_form(context, _choose_form(arguments))
-    if arguments.output is not None:
-        write_atomically(Path(arguments.output), text if text is not None else _plain_text(support_rows(context)))
-        context.say(f"wrote {arguments.output}")
+    if command.output is not None:
+        require_writable("--output", command.output)
+    text = _render_form(context, _choose_form(command))
+    if command.output is not None:
+        write_atomically(Path(command.output), text if text is not None else _plain_text(support_rows(context)))
+        context.say(f"wrote {command.output}")
     elif text is not None:
         print(text, end="")
     else:
@@ -63,10 +62,10 @@ FORMS = {".json": "json", ".html": "html", ".md": "markdown"}
 """Ends of file names → the form that they ask for; any other asks for the table."""
 
 
-def _choose_form(arguments: ShowMatrix) -> str | None:
+def _choose_form(command: ShowMatrix) -> str | None:
     """Return the form that an option asks for, else the one of the file's name; None: the table for people."""
-    named = next((form for form in FORMS.values() if getattr(arguments, form)), None)
-    return named or FORMS.get(Path(arguments.output or "").suffix.lower())
+    named = next((form for form in FORMS.values() if getattr(command, form)), None)
+    return named or FORMS.get(Path(command.output or "").suffix.lower())
 
 
 def _render_form(context: Context, form: str | None) -> str | None:

@@ -28,18 +28,17 @@ if TYPE_CHECKING:
     from tfimg.cli.commands.save import Load, Save
 
 
-def bundle(context: Context) -> int:
+def bundle(command: Save, context: Context) -> int:
     """`tfimg save IMAGE FILE`: verify the image if a key is named, and write it with its evidence."""
-    arguments: Save = context.arguments
-    reference, file = parse_reference(arguments.image), _target(arguments.file)
-    registry, required, target = context.registry(reference), read_policy(arguments), reference.target
+    reference, file = parse_reference(command.image), _target(command.file)
+    registry, required, target = context.registry(reference), read_policy(command), reference.target
     environ = context.services.environ
-    named = arguments.public_key or arguments.policy or arguments.refuse_key or environ.get("TFIMG_PUBLIC_KEY")
-    verifies = named or arguments.require is not None
-    keys = verifying_keys(arguments.public_key, environ, required.trusted_keys) if verifies else ()
+    named = command.public_key or command.policy or command.refuse_key or environ.get("TFIMG_PUBLIC_KEY")
+    verifies = named or command.require is not None
+    keys = verifying_keys(command.public_key, environ, required.trusted_keys) if verifies else ()
     if keys:
         target = verify(
-            registry, target, keys, required, now=context.services.now(), tag=reference.tag, origin=origin(arguments)
+            registry, target, keys, required, now=context.services.now(), tag=reference.tag, origin=origin(command)
         ).digest
     else:
         context.say("Not verified: no key is named. `tfimg load` needs one.")
@@ -57,7 +56,7 @@ def bundle(context: Context) -> int:
         "keys": [key.identifier for key in keys],
         "verified": bool(keys),
     }
-    if arguments.json:
+    if command.json:
         context.emit({"event": "bundled", **fields})
         return 0
     fields["bytes"] = f"{fields['bytes']:,}"
@@ -67,15 +66,14 @@ def bundle(context: Context) -> int:
     return 0
 
 
-def load(context: Context) -> int:
+def load(command: Load, context: Context) -> int:
     """`tfimg load FILE`: verify the image, then load it under the signed or the chosen name."""
-    arguments: Load = context.arguments
-    registry = ArchiveRegistry(_source(arguments.file))
-    required, chosen = read_policy(arguments), _chosen_name(arguments.name)
-    keys = _trusted_keys(arguments, context.services.environ, registry, required.trusted_keys)
+    registry = ArchiveRegistry(_source(command.file))
+    required, chosen = read_policy(command), _chosen_name(command.name)
+    keys = _trusted_keys(command, context.services.environ, registry, required.trusted_keys)
     # A chosen tag is verified instead of the archive's: it must not state what the image is not.
     target, tag = (registry.digest, chosen.tag) if chosen else (registry.reference, None)
-    file = arguments.withdrawals
+    file = command.withdrawals
     verified = verify(
         registry,
         target,
@@ -83,7 +81,7 @@ def load(context: Context) -> int:
         required,
         now=context.services.now(),
         tag=tag,
-        origin=origin(arguments),
+        origin=origin(command),
         later=read_withdrawals(_source(file).read_bytes(), keys) if file else (),
         needs_promotion=chosen is None,
     )
@@ -100,7 +98,7 @@ def load(context: Context) -> int:
         "tested": format_time(outcome.ended),
         "signer": verified.signer,
     }
-    if arguments.json:
+    if command.json:
         context.emit({"event": "loaded", **fields})
         return 0
     print_fields({field: to_plain_text(str(value)) for field, value in fields.items()})
@@ -142,10 +140,10 @@ def _source(name: str) -> Path:
 
 
 def _trusted_keys(
-    arguments: Load, environ: Mapping[str, str], registry: ArchiveRegistry, policy_keys: Sequence[VerifyingKey]
+    command: Load, environ: Mapping[str, str], registry: ArchiveRegistry, policy_keys: Sequence[VerifyingKey]
 ) -> tuple[VerifyingKey, ...]:
     """Return the keys that the user trusts; those in the archive only by fingerprint, as anyone can add a key."""
-    fingerprints, files = set(arguments.fingerprint), arguments.public_key
+    fingerprints, files = set(command.fingerprint), command.public_key
     contained = {
         key.identifier: key
         for name, pem in registry.keys.items()

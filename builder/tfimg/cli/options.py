@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from cyclopts import Parameter
 
-from tfimg.cli.completions import complete_gpus, complete_identifiers, complete_platforms, complete_releases
-from tfimg.cli.values import lower_device, require_fingerprint, require_publisher, require_text
+from tfimg.cli.completions import complete_identifiers
+from tfimg.cli.values import require_fingerprint, require_publisher, require_text
 
 if TYPE_CHECKING:
     from cyclopts.token import Token
@@ -18,13 +18,6 @@ if TYPE_CHECKING:
 
 Check = Callable[[str], object] | None
 Complete = Callable[[Any], Sequence[str]] | None
-
-REQUEST = {
-    "--tf": "tensorflow",
-    **{f"--{name}": name for name in ("cuda", "cudnn", "python", "platform", "driver", "gpu")},
-}
-"""Options of a request beside --device → fields of `tfimg.matrix.resolve.request.Request`."""
-
 
 # Declarations of options
 
@@ -130,11 +123,6 @@ def level_option() -> Any:
     return option("what to prove: without the image's accelerator, or on it (default: the most that is possible here)")
 
 
-def repository_option() -> Any:
-    """Declare the repository of an image's tags."""
-    return option("repository of the tags (default: the matrix's)", "NAME")
-
-
 def report_option() -> Any:
     """Declare where a report is written."""
     return values("write the report to FILE.json, FILE.xml (JUnit) or FILE.html (one image only)", "FILE")
@@ -143,11 +131,6 @@ def report_option() -> Any:
 def record_option() -> Any:
     """Declare that a report becomes evidence in the checkout."""
     return flag("keep the report in the checkout, as evidence of the image's level")
-
-
-def find_links_option() -> Any:
-    """Declare a folder of wheels that no package index has."""
-    return option("folder with the libtpu wheel of a TPU image whose pair the package index lacks", "DIR")
 
 
 def renew_base_option() -> Any:
@@ -163,11 +146,6 @@ def output_option(text: str = "write to a file instead of standard output") -> A
 def trusted_key_option(more: str = "default: TFIMG_PUBLIC_KEY") -> Any:
     """Declare the public keys that are trusted."""
     return values(f"public key of a publisher whom you trust ({more})", "FILE.pub", names=("--public-key",))
-
-
-def plain_http_option() -> Any:
-    """Declare that a registry speaks no TLS."""
-    return flag("connect without TLS; a registry of this machine needs no option")
 
 
 def reinstate_option() -> Any:
@@ -195,37 +173,26 @@ class Command:
 
 
 @dataclass(frozen=True, kw_only=True)
-class VersionOptions:
-    """Options that describe an image and its machine, without the device."""
+class RepositoryOptions:
+    """The repository of images' tags, if it is not the matrix's."""
 
-    tensorflow: str | None = option(
-        "2.15, 2.15.1, '>=2.15,<2.17' or latest (default: latest)",
-        "VERSION",
-        names=("--tf",),
-        complete=complete_releases,
-        group="request",
-    )
-    cuda: str | None = option("CUDA of a GPU image: 12 or 12.2", "VERSION", group="request")
-    cudnn: str | None = option("cuDNN of a GPU image: 9 or 8.9", "VERSION", group="request")
-    python: str | None = option("Python (default: the release's own default)", "X.Y", group="request")
-    platform: str | None = option(
-        "linux/amd64 (default) or linux/arm64", "NAME", complete=complete_platforms, group="request"
-    )
-    driver: str | None = option(
-        "NVIDIA driver of the machine, as nvidia-smi shows it: 535.104", "VERSION", group="request"
-    )
-    gpu: str | None = option(
-        "GPU of the machine: T4, 'RTX 4090', sm_90", "NAME", complete=complete_gpus, group="request"
+    repository: str | None = option("repository of the tags (default: the matrix's)", "NAME")
+
+
+@dataclass(frozen=True, kw_only=True)
+class WheelOptions:
+    """Wheels that no package index has."""
+
+    find_links: str | None = option(
+        "folder with the libtpu wheel of a TPU image whose pair the package index lacks", "DIR"
     )
 
 
 @dataclass(frozen=True, kw_only=True)
-class RequestOptions(VersionOptions):
-    """Options that describe an image."""
+class RegistryOptions:
+    """How registries are reached."""
 
-    device: Literal["cpu", "gpu", "tpu"] | None = option(
-        "default: gpu if CUDA, cuDNN, a driver or a GPU is named", parse=lower_device, group="request"
-    )
+    plain_http: bool = flag("connect without TLS; a registry of this machine needs no option")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -262,14 +229,13 @@ class PasswordOptions:
 
 
 @dataclass(frozen=True, kw_only=True)
-class PolicyOptions:
+class PolicyOptions(RegistryOptions):
     """What is required, what tags promise, and which keys are refused."""
 
     policy: str | None = option("a policy file: requirements, what tags promise, and keys", "FILE")
     refuse_key: tuple[str, ...] = values(
         "fingerprint of a key that is refused even where it is trusted", "SHA256:…", check=require_fingerprint
     )
-    plain_http: bool = plain_http_option()
 
 
 @dataclass(frozen=True, kw_only=True)

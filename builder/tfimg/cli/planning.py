@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import asdict
+from typing import TYPE_CHECKING
 
 from tfimg.build.image import choose_output
 from tfimg.cli.context import Context
 from tfimg.cli.fields import print_fields
-from tfimg.cli.options import REQUEST
 from tfimg.cli.show import plain_table, print_table, size
 from tfimg.core.errors import UsageError
 from tfimg.layers.pack import compute_key
@@ -16,22 +16,24 @@ from tfimg.recipe.layout import WheelLayer
 from tfimg.recipe.shards import Shard, divide_into_shards, make_ci_jobs, make_shard_image, make_single_shards
 from tfimg.recipe.sharing import find_shared_layers
 
+if TYPE_CHECKING:
+    from tfimg.cli.commands.plan import Plan
+
 MAX_LISTED = 3
 """Images that a row of layers lists."""
 
 
-def plan(context: Context) -> int:
+def plan(command: Plan, context: Context) -> int:
     """`tfimg plan` of a request, or with patterns of the jobs of a CI."""
-    arguments = context.arguments
-    if arguments.layers:
-        return _layers(context)
-    if arguments.patterns or arguments.format or arguments.shards:
-        return _plan_jobs(context)
-    return _plan_one(context)
+    if command.layers:
+        return _layers(command, context)
+    if command.patterns or command.format or command.shards:
+        return _plan_jobs(command, context)
+    return _plan_one(command, context)
 
 
-def _plan_one(context: Context) -> int:
-    planned = context.project.plan(context.resolve().spec)
+def _plan_one(command: Plan, context: Context) -> int:
+    planned = context.project.plan(context.resolve(command).spec)
     capabilities = context.engine.get_capabilities()
     output = choose_output(capabilities, "NAME")
     fields = {
@@ -44,21 +46,20 @@ def _plan_one(context: Context) -> int:
         "why": output.why,
         "tags": list(planned.tags),
     }
-    if context.arguments.json:
+    if context.command.json:
         context.emit(fields)
     else:
         print_fields(fields)
     return 0
 
 
-def _layers(context: Context) -> int:
+def _layers(command: Plan, context: Context) -> int:
     """Show the layers that images share; sizes are known of layers that were made here, else predicted."""
-    arguments = context.arguments
-    if arguments.patterns:
-        _require_no_request(context)
-        found = context.buildable(arguments.patterns)
+    if command.patterns:
+        _require_no_request(command)
+        found = context.buildable(command.patterns)
     else:
-        found = (context.resolve().spec,)
+        found = (context.resolve(command).spec,)
     store = LayerStore(folder=context.services.state / "layers")
 
     def known(layer: WheelLayer) -> tuple[int, int] | None:
@@ -66,7 +67,7 @@ def _layers(context: Context) -> int:
         return (blob.size, blob.unpacked) if blob else None
 
     shared = find_shared_layers([(spec, context.project.workspace.read_lock(spec.identifier)) for spec in found], known)
-    if arguments.json:
+    if command.json:
         layers = [asdict(layer) for layer in shared.layers]
         context.emit({"layers": layers, "together_bytes": shared.together, "apart_bytes": shared.apart})
         return 0
@@ -90,14 +91,13 @@ def _list_names(identifiers: tuple[str, ...]) -> str:
     return " ".join(identifiers[:MAX_LISTED]) + (f" and {left} more" if left > 0 else "")
 
 
-def _plan_jobs(context: Context) -> int:
+def _plan_jobs(command: Plan, context: Context) -> int:
     """Distribute builds over jobs; other machines build, so no engine is asked."""
-    arguments = context.arguments
-    _require_no_request(context)
-    chosen = _shards(context)
-    options = [f"--builder={name}" for name in arguments.builder]
-    options += [f"--repository={context.project.repository}"] if arguments.repository else []
-    form = arguments.format or ("json" if arguments.json else None)
+    _require_no_request(command)
+    chosen = _shards(command, context)
+    options = [f"--builder={name}" for name in command.builder]
+    options += [f"--repository={context.project.repository}"] if command.repository else []
+    form = command.format or ("json" if command.json else None)
     if form:
         context.emit(make_ci_jobs(form, chosen, options))
     else:
@@ -105,17 +105,14 @@ def _plan_jobs(context: Context) -> int:
     return 0
 
 
-def _shards(context: Context) -> tuple[Shard, ...]:
-    found = context.buildable(context.arguments.patterns)
+def _shards(command: Plan, context: Context) -> tuple[Shard, ...]:
+    found = context.buildable(command.patterns)
     parts = [make_shard_image(spec, context.project.workspace.read_lock(spec.identifier)) for spec in found]
-    return (
-        divide_into_shards(parts, context.arguments.shards) if context.arguments.shards else make_single_shards(parts)
-    )
+    return divide_into_shards(parts, command.shards) if command.shards else make_single_shards(parts)
 
 
-def _require_no_request(context: Context) -> None:
-    named = ("device", *REQUEST.values())
-    if any(getattr(context.arguments, name) is not None for name in named):
+def _require_no_request(command: Plan) -> None:
+    if command.given_options():
         raise UsageError(
             "A request means one image, and --format, --shards and patterns are for many.",
             next_step="Name the images by patterns alone: tfimg plan '2.15*-cpu-*' --format github.",

@@ -40,18 +40,16 @@ MAX_LISTED = 20
 """Checks that a field names; `--json` has all."""
 
 
-def verify(context: Context) -> int:
+def verify(command: Verify, context: Context) -> int:
     """`tfimg verify IMAGE`: verify its evidence and print what that proves."""
-    arguments: Verify = context.arguments
-    _print(context, _verify(context, arguments, parse_reference(arguments.image)))
+    _print(context, _verify(context, command, parse_reference(command.image)))
     return 0
 
 
-def pull(context: Context) -> int:
+def pull(command: Pull, context: Context) -> int:
     """`tfimg pull IMAGE`: verify it, pull the verified digest, and give it the name that the user wrote."""
-    arguments: Pull = context.arguments
-    reference = parse_reference(arguments.image)
-    verified = _verify(context, arguments, reference)
+    reference = parse_reference(command.image)
+    verified = _verify(context, command, reference)
     engine = context.services.runner()
     name = f"{reference.repository}@{verified.digest}"
     with render_transfer(context, f"pulling {name}") as on_event:
@@ -59,13 +57,13 @@ def pull(context: Context) -> int:
     if reference.tag:
         engine.tag(name, [f"{reference.repository}:{reference.tag}"])
     _print(context, verified)
-    context.say(f"The engine has it now, as {arguments.image}.")
+    context.say(f"The engine has it now, as {command.image}.")
     return 0
 
 
-def _verify(context: Context, arguments: Verify | Pull, reference: Reference) -> VerifiedImage:
-    required = read_policy(arguments)
-    keys = verifying_keys(arguments.public_key, context.services.environ, required.trusted_keys)
+def _verify(context: Context, command: Verify | Pull, reference: Reference) -> VerifiedImage:
+    required = read_policy(command)
+    keys = verifying_keys(command.public_key, context.services.environ, required.trusted_keys)
     return verify_image(
         context.registry(reference),
         reference.target,
@@ -73,7 +71,7 @@ def _verify(context: Context, arguments: Verify | Pull, reference: Reference) ->
         required,
         now=context.services.now(),
         tag=reference.tag,
-        origin=origin(arguments),
+        origin=origin(command),
     )
 
 
@@ -102,7 +100,7 @@ def _policy_file(file: str) -> Policy:
 
 def _print(context: Context, verified: VerifiedImage) -> None:
     outcome = verified.outcome
-    if context.arguments.json:
+    if context.command.json:
         context.emit(
             {
                 "event": "verified",

@@ -6,7 +6,7 @@ import difflib
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from packaging.version import Version
 from rich.progress import Progress
@@ -23,35 +23,39 @@ from tfimg.matrix.sync.survey import IndexSurvey, OnProgress, survey_index
 from tfimg.validation.inventory import compare as compare_image
 from tfimg.validation.inventory import take_inventory
 
+if TYPE_CHECKING:
+    from tfimg.cli.commands.check import Check
+    from tfimg.cli.commands.sync import Sync
+
 Findings = Sequence[tuple[int, FactCheck]]
 
 
-def check(context: Context) -> int:
+def check(command: Check, context: Context) -> int:
     """`tfimg check [RELEASE …]`, `tfimg check --built IMAGE`."""
-    if context.arguments.built:
-        return _check_image(context, context.arguments.built)
-    if context.arguments.identifier:
+    if command.built:
+        return _check_image(command, context, command.built)
+    if command.identifier:
         raise UsageError("--as says what an image claims to be.", next_step="Name the image with --built.")
-    asked = _release_filter(context)
+    asked = _release_filter(command)
     rows = {number: versions for number, versions in _releases_by_row(context).items() if any(map(asked, versions))}
     whole = set().union(*rows.values())  # a row's releases share its facts: none can be compared alone
     found = _survey_index(context, whole.__contains__)
     missing = [version for version in find_missing_releases(context.project.matrix, found) if asked(version)]
-    _require_known(context, {*missing, *_known_releases(context)})
+    _require_known(command, {*missing, *_known_releases(context)})
     findings = [(number, finding) for number, finding in check_rows(context.project.matrix, found) if number in rows]
     _print_check(context, findings, found, missing)
     _raise_for_mismatch([finding for _, finding in findings if finding.verdict == "disagrees"], missing)
     return 0
 
 
-def _release_filter(context: Context) -> Callable[[Version], bool]:
+def _release_filter(command: Check) -> Callable[[Version], bool]:
     """Whether a release is one of those that the arguments name; all are where they name none."""
-    matchers = [make_version_matcher(text, option="RELEASE") for text in context.arguments.releases]
+    matchers = [make_version_matcher(text, option="RELEASE") for text in command.releases]
     return lambda version: not matchers or any(matches(str(version)) for matches in matchers)
 
 
-def _require_known(context: Context, versions: Collection[Version]) -> None:
-    for text in context.arguments.releases:
+def _require_known(command: Check, versions: Collection[Version]) -> None:
+    for text in command.releases:
         matches = make_version_matcher(text, option="RELEASE")
         if not any(matches(str(version)) for version in versions):
             raise UnknownTensorFlow(
@@ -73,7 +77,7 @@ def _raise_for_mismatch(mismatches: Sequence[FactCheck], missing: Sequence[Versi
         raise MatrixMismatch(text, next_step=" ".join(steps))
 
 
-def sync(context: Context) -> int:
+def sync(command: Sync, context: Context) -> int:
     """`tfimg sync [--check]`."""
     known = _known_releases(context)
     found = _survey_index(context, lambda version: version not in known and version > min(known))
@@ -85,11 +89,11 @@ def sync(context: Context) -> int:
     difference = "".join(
         difflib.unified_diff(text.splitlines(keepends=True), proposed.splitlines(keepends=True), path.name, path.name)
     )
-    if context.arguments.json:
+    if context.command.json:
         context.emit({"missing": names, "difference": difference})
     else:
         print(difference or "The matrix has every release of the package index.", end="" if difference else "\n")
-    if missing and context.arguments.check:
+    if missing and command.check:
         raise StaleFiles(
             f"The matrix lacks {', '.join(names)}.",
             next_step="Run `tfimg sync`, and confirm what it marks.",
@@ -110,14 +114,14 @@ def _releases_by_row(context: Context) -> dict[int, set[Version]]:
     return {number: {Version(release.version) for release in row.tensorflow} for number, row in rows}
 
 
-def _check_image(context: Context, image: str) -> int:
-    if context.arguments.releases:
+def _check_image(command: Check, context: Context, image: str) -> int:
+    if command.releases:
         raise UsageError("An image is of one release, which it names itself.", next_step="Leave RELEASE out.")
-    spec = context.project.spec_of_image(context.engine, image, context.arguments.identifier)
+    spec = context.project.spec_of_image(context.engine, image, command.identifier)
     script = (context.project.workspace.images / "inventory.py").read_bytes()
     inventory = take_inventory(image, script, engine=context.engine)
     findings = tuple(compare_image(spec, inventory))
-    if context.arguments.json:
+    if context.command.json:
         context.emit({"image": image, "identifier": spec.identifier, "findings": [asdict(one) for one in findings]})
     else:
         _print_findings([(spec.row, finding) for finding in findings], {spec.row: spec.identifier})
@@ -144,7 +148,7 @@ def _survey_index(context: Context, wanted: Callable[[Version], bool]) -> IndexS
 def _show_progress(context: Context) -> Iterator[OnProgress]:
     """Progress while wheels are read: a bar on a terminal, a line for every tenth elsewhere."""
     console = make_console(stderr=True)
-    if context.arguments.json or not console.is_terminal:
+    if context.command.json or not console.is_terminal:
         yield lambda number, of: context.say(f"{number} of {of} wheels read") if _is_tenth(number, of) else None
         return
     with live(Progress(console=console, transient=True)) as progress:
@@ -158,7 +162,7 @@ def _is_tenth(number: int, of: int) -> bool:
 
 def _print_check(context: Context, findings: Findings, found: IndexSurvey, missing: Sequence[Version]) -> None:
     rows = {number: _describe_releases(context, number) for number, _ in findings}
-    if context.arguments.json:
+    if context.command.json:
         context.emit(
             {
                 "wheels": len(found.wheels),

@@ -9,7 +9,6 @@ from rich.markup import escape
 
 from tfimg.cli.context import Context
 from tfimg.cli.keys import trusted_keys
-from tfimg.cli.output.render import render_events
 from tfimg.cli.proofs import read_policy
 from tfimg.cli.show import plain_table, print_table
 from tfimg.cli.signing import required_key, signed_repository
@@ -33,68 +32,64 @@ VERDICTS: Mapping[Verdict, str] = {
 }
 
 
-def publish(context: Context) -> int:
+def publish(command: Publish, context: Context) -> int:
     """`tfimg publish`: publish the images that the patterns select, or print the plan."""
-    arguments: Publish = context.arguments
-    specs = select_buildable(select_specs(context.project.specs, arguments.patterns))
-    if arguments.dry_run:
-        _print_plan(context, arguments, specs)
+    specs = select_buildable(select_specs(context.project.specs, command.patterns))
+    if command.dry_run:
+        _print_plan(context, command, specs)
     else:
-        publish_images(context, specs, named=bool(arguments.patterns))
+        publish_images(command, context, specs, named=bool(command.patterns))
     return 0
 
 
-def require_publishable(context: Context) -> None:
+def require_publishable(command: Publish | Build, context: Context) -> None:
     """Raise an error for options of publishing that are wrong: a build takes too long to find out afterwards."""
-    arguments: Publish | Build = context.arguments
-    parse_repository(str(arguments.target))
-    required_key(arguments, context.services.environ)
+    parse_repository(str(command.target))
+    required_key(command, context.services.environ)
 
 
-def publish_images(context: Context, specs: Sequence[ImageSpec], *, named: bool) -> None:
+def publish_images(command: Publish | Build, context: Context, specs: Sequence[ImageSpec], *, named: bool) -> None:
     """Publish those of the images that are built here. `named`: the user named them, so report missing ones.
 
     Raises the error of an image, `TagConflict`, `PublicationIncomplete`.
     """
-    arguments: Publish | Build = context.arguments
-    target, key = parse_repository(str(arguments.target)), required_key(arguments, context.services.environ)
-    reinstate = getattr(arguments, "reinstate", False)
-    repository = signed_repository(context, arguments, target, key, reinstate=reinstate)
-    with render_events(as_json=arguments.json, quiet=arguments.quiet, title="publish") as on_event:
-        publication = _publisher(context, report_missing=named).publish(specs, repository, on_event)
+    target, key = parse_repository(str(command.target)), required_key(command, context.services.environ)
+    reinstate = getattr(command, "reinstate", False)
+    repository = signed_repository(context, command, target, key, reinstate=reinstate)
+    with context.render_events(title="publish") as on_event:
+        publication = _publisher(command, context, report_missing=named).publish(specs, repository, on_event)
     _print_results(context, publication.images, event="published")
     for candidate in publication.candidates:
         context.note(f"{target.repository}:{candidate} remains: the registry does not delete tags.")
     publication.raise_for_failures()
 
 
-def _print_plan(context: Context, arguments: Publish, specs: Sequence[ImageSpec]) -> None:
+def _print_plan(context: Context, command: Publish, specs: Sequence[ImageSpec]) -> None:
     """Print what publishing would do. It needs no private key, so no password is asked for."""
-    trusted = trusted_keys(arguments.public_key, context.services.environ)
+    trusted = trusted_keys(command.public_key, context.services.environ)
     if not trusted:
         context.note(
             "No public key is named with --public-key or TFIMG_PUBLIC_KEY: the plan goes by the labels of images."
         )
     decider = TagDecider(
-        registry=context.registry(parse_repository(arguments.target)),
+        registry=context.registry(parse_repository(command.target)),
         trusted=trusted,
-        policy=read_policy(arguments),
-        reinstate=arguments.reinstate,
+        policy=read_policy(command),
+        reinstate=command.reinstate,
     )
-    with render_events(as_json=arguments.json, quiet=arguments.quiet, title="publish") as on_event:
-        results = _publisher(context, report_missing=bool(arguments.patterns)).plan(specs, decider, on_event)
+    with context.render_events(title="publish") as on_event:
+        results = _publisher(command, context, report_missing=bool(command.patterns)).plan(specs, decider, on_event)
     _print_results(context, results, event="planned")
 
 
-def _publisher(context: Context, *, report_missing: bool) -> Publisher:
-    arguments: Publish | Build = context.arguments
-    settings = PublishSettings(level=arguments.level, revalidate=arguments.revalidate, report_missing=report_missing)
+def _publisher(command: Publish | Build, context: Context, *, report_missing: bool) -> Publisher:
+    settings = PublishSettings(level=command.level, revalidate=command.revalidate, report_missing=report_missing)
     return Publisher(project=context.project, engine=context.engine, settings=settings)
 
 
 def _print_results(context: Context, images: Sequence[PublishResult], *, event: str) -> None:
     """Print every tag and its decision."""
-    if context.arguments.json:
+    if context.command.json:
         for image in images:
             context.emit({"event": event, **image.to_json()})
         return

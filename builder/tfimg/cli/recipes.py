@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from tfimg.cli.context import Context
 from tfimg.cli.facts import report_schema_text, schema_text
@@ -18,17 +19,21 @@ from tfimg.recipe.lock import resolve_installer_lock, resolve_lock
 from tfimg.recipe.render import render_dockerfile
 from tfimg.recipe.support_table import insert_table
 
+if TYPE_CHECKING:
+    from tfimg.cli.commands.lock import Lock
+    from tfimg.cli.commands.render import Render
+
 AT_ONCE = 4
 """Resolutions at once: each waits for the index most of its time."""
 
 Files = dict[Path, str]
 
 
-def lock(context: Context) -> int:
+def lock(command: Lock, context: Context) -> int:
     """`tfimg lock [PATTERNS] [--check]`."""
-    specs = select_specs(context.project.specs, context.arguments.patterns)
+    specs = select_specs(context.project.specs, command.patterns)
     env, uv = context.use_network().environment(context.services.environ), context.services.uv()
-    changes = Changes(context)
+    changes = Changes(context, check=command.check)
     changes.add(
         {context.project.workspace.installer_lock: resolve_installer_lock(context.project.matrix, uv=uv, env=env)}
     )
@@ -53,7 +58,7 @@ def lock(context: Context) -> int:
             changes.remove(_find_stray(context.project.workspace.locks(spec.identifier), found))
     if failures:
         raise _lock_failure(failures, of=len(specs))
-    if not context.arguments.patterns:
+    if not command.patterns:
         changes.remove(_find_stray(context.project.workspace.images / "locks", changes.wanted))
     return changes.conclude("lock")
 
@@ -67,17 +72,17 @@ def _lock_failure(failures: Mapping[str, LockError], *, of: int) -> LockError:
     )
 
 
-def render(context: Context) -> int:
+def render(command: Render, context: Context) -> int:
     """`tfimg render [--check]`, `tfimg render PATTERN ...`."""
-    if context.arguments.patterns:
-        for spec in context.buildable(context.arguments.patterns):
+    if command.patterns:
+        for spec in context.buildable(command.patterns):
             text = _render_dockerfile(context, spec)
-            if context.arguments.json:
+            if context.command.json:
                 context.emit({"identifier": spec.identifier, "dockerfile": text})
             else:
                 print(text, end="")
         return 0
-    changes = Changes(context)
+    changes = Changes(context, check=command.check)
     changes.add(
         {
             context.project.workspace.schema: schema_text(),
@@ -115,8 +120,8 @@ def _find_stray(folder: Path, wanted: Files) -> list[Path]:
 class Changes:
     """Generated files: each is written at once, so that an interruption loses none, or only compared."""
 
-    def __init__(self, context: Context) -> None:
-        self._context = context
+    def __init__(self, context: Context, *, check: bool) -> None:
+        self._context, self._check = context, check
         self.wanted: Files = {}
         self._changed: dict[str, str] = {}
 
@@ -127,14 +132,14 @@ class Changes:
             if file.exists() and file.read_text() == text:
                 continue
             self._note(file, "differs" if file.exists() else "is missing")
-            if not self._context.arguments.check:
+            if not self._check:
                 write_atomically(file, text)
 
     def remove(self, files: Iterable[Path]) -> None:
         """Remove files, or note that they should not exist."""
         for file in files:
             self._note(file, "is written by nothing")
-            if not self._context.arguments.check:
+            if not self._check:
                 file.unlink()
 
     def _note(self, file: Path, problem: str) -> None:
@@ -142,14 +147,14 @@ class Changes:
 
     def conclude(self, command: str) -> int:
         """Say what was changed; raises `StaleFiles` under `--check` when something would be."""
-        if self._context.arguments.check and self._changed:
+        if self._check and self._changed:
             listed = "; ".join(f"{name} {problem}" for name, problem in list(self._changed.items())[:10])
             raise StaleFiles(
                 f"{len(self._changed)} of {len(self.wanted)} generated files are not fresh: {listed}.",
                 next_step=f"Run `tfimg {command}` and commit what it writes.",
             )
         text = f"{len(self._changed)} changed" if self._changed else "all fresh"
-        if self._context.arguments.json:
+        if self._context.command.json:
             self._context.emit({"files": len(self.wanted), "changed": sorted(self._changed)})
         else:
             print(f"{len(self.wanted)} files, {text}")

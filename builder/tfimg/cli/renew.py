@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tfimg.cli.context import Context
-from tfimg.cli.output.render import render_events
 from tfimg.cli.signing import required_key, signed_repository
 from tfimg.core.errors import Interrupted, TfimgError
 from tfimg.core.events import Event
@@ -18,25 +17,24 @@ if TYPE_CHECKING:
     from tfimg.cli.commands.renew import Renew
 
 
-def renew(context: Context) -> int:
+def renew(command: Renew, context: Context) -> int:
     """Renew each image; the failure of one does not stop the others. Raises its error, or one for several."""
-    arguments: Renew = context.arguments
-    names, key = list(dict.fromkeys(arguments.images)), required_key(arguments, context.services.environ)
-    validator = Validator(project=context.project, engine=context.engine, level=arguments.level)
-    renewer = Renewer(validator=validator, re_sign=arguments.re_sign)
+    names, key = list(dict.fromkeys(command.images)), required_key(command, context.services.environ)
+    validator = Validator(project=context.project, engine=context.engine, level=command.level)
+    renewer = Renewer(validator=validator, re_sign=command.re_sign)
     failures: list[tuple[str, TfimgError]] = []
-    with render_events(as_json=arguments.json, quiet=arguments.quiet, title="renew") as render:
+    with context.render_events(title="renew") as render:
 
         def on_event(event: Event) -> None:
             render(event)
-            if isinstance(event, Renewed) and event.passed and not arguments.json:
+            if isinstance(event, Renewed) and event.passed and not command.json:
                 checks = f"{event.checks} check{'' if event.checks == 1 else 's'}"
                 print(f"{event.image} {event.level}: {checks} passed")
 
         for name in names:
             try:
                 reference = parse_reference(name)
-                repository = signed_repository(context, arguments, reference, key)
+                repository = signed_repository(context, command, reference, key)
                 renewer.renew(repository, reference.target, tag=reference.tag, on_event=on_event)
             except Interrupted:
                 raise

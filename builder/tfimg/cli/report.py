@@ -3,23 +3,27 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from tfimg.cli.context import Context
 from tfimg.cli.report_files import check_report_files, write_reports
 from tfimg.core.errors import FileError
 from tfimg.validation.report import Report
 
+if TYPE_CHECKING:
+    from tfimg.cli.commands.report import ShowReport
 
-def report(context: Context) -> int:
+
+def report(command: ShowReport, context: Context) -> int:
     """`tfimg report FILE.json [--report FILE ...] [--json]`: it has read and written, whatever the verdict says."""
-    check_report_files(context)
-    found = read_kept(context.arguments.file)
-    write_reports(context, found)
-    if context.arguments.json:
+    check_report_files(command.report)
+    found = read_kept(command.file)
+    write_reports(command.report, found)
+    if context.command.json:
         context.emit(found.to_json())
     else:
         show_report(found)
-        for name in context.arguments.report:
+        for name in command.report:
             context.say(f"wrote {name}")
     return 0
 

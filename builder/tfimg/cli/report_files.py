@@ -7,19 +7,18 @@ import shlex
 from collections.abc import Sequence
 from pathlib import Path
 
-from tfimg.cli.context import Context
 from tfimg.core.errors import FileError, UsageError
 from tfimg.core.files import write_atomically
 from tfimg.validation.formats import REPORT_SUFFIXES, format_report
 from tfimg.validation.report import Report
 
 
-def check_report_files(context: Context, suffixes: Sequence[str] = REPORT_SUFFIXES) -> None:
+def check_report_files(names: Sequence[str], suffixes: Sequence[str] = REPORT_SUFFIXES) -> None:
     """Check before a long build that every --report can be written after it.
 
     Raises `UsageError` for a name with none of the suffixes, `FileError` for a file that cannot be written.
     """
-    for name in context.arguments.report:
+    for name in names:
         require_writable("--report", name)
         if Path(name).suffix.lower() not in suffixes:
             raise UsageError(
@@ -49,7 +48,7 @@ def require_writable(option: str, name: str) -> None:
         )
 
 
-def write_reports(context: Context, report: Report) -> None:
+def write_reports(names: Sequence[str], report: Report) -> None:
     """Write a report to every --report."""
-    for name in context.arguments.report:
+    for name in names:
         write_atomically(Path(name), format_report(report, name))

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tfimg.cli.context import Context
-from tfimg.cli.output.render import render_events
 from tfimg.cli.report_files import require_writable
 from tfimg.cli.signing import default_repository, required_key, signed_repository
 from tfimg.core.errors import UsageError
@@ -21,20 +20,19 @@ if TYPE_CHECKING:
     from tfimg.cli.commands.rollback import Rollback, Withdraw
 
 
-def rollback(context: Context) -> int:
+def rollback(command: Rollback, context: Context) -> int:
     """`tfimg rollback REPOSITORY:TAG`: point the tag to the image before, and withdraw the present one for it."""
-    arguments: Rollback = context.arguments
-    image, environ = arguments.image, context.services.environ
+    image, environ = command.image, context.services.environ
     reference = parse_reference(image if set("/:") & set(image) else f"{default_repository(environ, image)}:{image}")
     if not reference.tag or reference.digest:
         raise UsageError(f"{reference} must be a tag without a digest.", next_step="Write REGISTRY/NAME:TAG.")
-    if arguments.reinstate and not arguments.to:
+    if command.reinstate and not command.to:
         raise UsageError("--reinstate needs --to.", next_step="Name the withdrawn image with --to DIGEST.")
-    key = required_key(arguments, environ)
-    repository = signed_repository(context, arguments, reference, key, reinstate=arguments.reinstate)
-    with render_events(as_json=arguments.json, quiet=arguments.quiet, title="rollback") as on_event:
-        done = retract.roll_back(repository, reference.tag, to=arguments.to, reason=arguments.reason, on_event=on_event)
-    if arguments.json:
+    key = required_key(command, environ)
+    repository = signed_repository(context, command, reference, key, reinstate=command.reinstate)
+    with context.render_events(title="rollback") as on_event:
+        done = retract.roll_back(repository, reference.tag, to=command.to, reason=command.reason, on_event=on_event)
+    if command.json:
         context.emit({"event": "rollback", "repository": reference.repository, **_to_json(done)})
     else:
         (move,) = done.moves
@@ -42,35 +40,34 @@ def rollback(context: Context) -> int:
     return 0
 
 
-def withdraw(context: Context) -> int:
+def withdraw(command: Withdraw, context: Context) -> int:
     """`tfimg withdraw REPOSITORY@DIGEST`: move its tags back, then withdraw it, for all tags or for some."""
-    arguments: Withdraw = context.arguments
-    reference = parse_reference(arguments.image)
+    reference = parse_reference(command.image)
     if not reference.digest or reference.tag:
         raise UsageError(
             f"{reference} must be a digest.", next_step="Write REGISTRY/NAME@sha256:…; `tfimg verify` prints it."
         )
-    if arguments.output is not None:  # before anything is withdrawn
-        require_writable("--output", arguments.output)
-    key = required_key(arguments, context.services.environ)
-    repository = signed_repository(context, arguments, reference, key)
-    with render_events(as_json=arguments.json, quiet=arguments.quiet, title="withdraw") as on_event:
+    if command.output is not None:  # before anything is withdrawn
+        require_writable("--output", command.output)
+    key = required_key(command, context.services.environ)
+    repository = signed_repository(context, command, reference, key)
+    with context.render_events(title="withdraw") as on_event:
         done = retract.withdraw(
-            repository, reference.digest, tags=arguments.tag, reason=arguments.reason, on_event=on_event
+            repository, reference.digest, tags=command.tag, reason=command.reason, on_event=on_event
         )
-    if arguments.output and done.withdrawal:
+    if command.output and done.withdrawal:
         subject = Subject(name=reference.repository, digest=done.digest)
         envelope = sign_statement(make_predicate_statement(subject, done.withdrawal), repository.key)
-        with Path(arguments.output).open("ab") as file:
+        with Path(command.output).open("ab") as file:
             file.write(envelope + b"\n")
-    if arguments.json:
+    if command.json:
         context.emit({"event": "withdrawal", "repository": reference.repository, **_to_json(done)})
         return 0
     for move in done.moves:
         print(f"{move.tag} points to {move.after} now.")
     for tag, reason in done.unmoved.items():
         print(f"{tag} still points to the image, and is refused: {reason}")
-    scope = f"for {', '.join(arguments.tag)}" if arguments.tag else "for every tag"
+    scope = f"for {', '.join(command.tag)}" if command.tag else "for every tag"
     print(f"{reference} {'is' if done.withdrawal else 'was already'} withdrawn {scope}.")
     return 0
 

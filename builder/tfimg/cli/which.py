@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tfimg.cli.context import Context
 from tfimg.cli.streams import read_text
@@ -11,6 +11,9 @@ from tfimg.core.errors import NoAccelerator, UsageError
 from tfimg.host.nvidia_smi import INPUT_HELP, NvidiaSmi, parse_nvidia_smi
 from tfimg.host.which import UNPROVEN, MinorFit, Recommendation, format_gpus, recommend_image
 from tfimg.recipe.describe import describe_matrix_image
+
+if TYPE_CHECKING:
+    from tfimg.cli.commands.which import Which
 
 ELSEWHERE = (
     "For another machine, record `nvidia-smi` there and give it as --nvidia-smi FILE, or name its --driver and --gpu; "
@@ -21,14 +24,14 @@ MAX_BYTES = 1 << 20
 """Bytes that are read of a file: a table of eight GPUs has 4,300, and /dev/zero has no end."""
 
 
-def which(context: Context) -> int:
+def which(command: Which, context: Context) -> int:
     """`tfimg which [--nvidia-smi FILE]`: read or ask nvidia-smi, find the image, say why."""
-    smi = _read_nvidia_smi(context)
-    answer = recommend_image(context.project.matrix, context.project.specs, context.request, smi)
+    smi = _read_nvidia_smi(command, context)
+    answer = recommend_image(context.project.matrix, context.project.specs, command.request(), smi)
     image = describe_matrix_image(
         answer.spec, repository=context.project.repository, status=context.project.status(answer.spec)
     )
-    if context.arguments.json:
+    if context.command.json:
         context.emit(
             {"host": _host_document(answer, smi), **image, **_reason_document(answer), "run": _run_command(image)}
         )
@@ -37,8 +40,8 @@ def which(context: Context) -> int:
     return 0
 
 
-def _read_nvidia_smi(context: Context) -> NvidiaSmi:
-    file, request = context.arguments.nvidia_smi, context.request
+def _read_nvidia_smi(command: Which, context: Context) -> NvidiaSmi:
+    file, request = command.nvidia_smi, command.request()
     if file is not None:
         return parse_nvidia_smi(_read_output(file))
     if request.driver and request.gpu:  # nothing is left to ask

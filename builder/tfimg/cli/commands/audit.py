@@ -31,4 +31,4 @@ class Audit(Command):
         """Run the command."""
         from tfimg.cli.audit import audit
 
-        return audit(context)
+        return audit(self, context)

@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import KW_ONLY, dataclass
 from typing import TYPE_CHECKING
 
-from tfimg.cli.options import BaseOptions, Command, flag, output_option, pattern_arguments, repository_option
+from tfimg.cli.options import BaseOptions, Command, RepositoryOptions, flag, output_option, pattern_arguments
 
 if TYPE_CHECKING:
     from tfimg.cli.context import Context
 
 
 @dataclass(frozen=True)
-class Bake(Command, BaseOptions):
+class Bake(Command, BaseOptions, RepositoryOptions):
     """Print a file from which `docker buildx bake` builds images.
 
     Examples:
@@ -21,7 +21,6 @@ class Bake(Command, BaseOptions):
 
     patterns: tuple[str, ...] = pattern_arguments()
     _: KW_ONLY
-    repository: str | None = repository_option()
     secrets: bool = flag(
         "name this machine's certificate authorities, index settings and netrc in it; never their contents"
     )
@@ -31,4 +30,4 @@ class Bake(Command, BaseOptions):
         """Run the command."""
         from tfimg.cli.bake import bake
 
-        return bake(context)
+        return bake(self, context)

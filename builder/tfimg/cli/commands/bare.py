@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import KW_ONLY, dataclass
 from typing import TYPE_CHECKING
 
-from tfimg.cli.options import Command, RequestOptions, argument, option, pattern_arguments
+from tfimg.cli.options import Command, argument, option, pattern_arguments
+from tfimg.cli.request_options import RequestOptions
 from tfimg.cli.values import positive_number
 
 if TYPE_CHECKING:
@@ -32,7 +33,7 @@ class Bare(Command, RequestOptions):
         """Run the command."""
         from tfimg.cli.bare import bare
 
-        return bare(context)
+        return bare(self, context)
 
 
 @dataclass(frozen=True)
@@ -49,4 +50,4 @@ class RecordEvidence(Command):
         """Run the command."""
         from tfimg.cli.bare import record
 
-        return record(context)
+        return record(self, context)

@@ -9,9 +9,9 @@ from tfimg.cli.options import (
     BaseOptions,
     BuilderOptions,
     Command,
-    RequestOptions,
+    RepositoryOptions,
     SigningOptions,
-    find_links_option,
+    WheelOptions,
     flag,
     level_option,
     option,
@@ -19,9 +19,9 @@ from tfimg.cli.options import (
     record_option,
     renew_base_option,
     report_option,
-    repository_option,
     values,
 )
+from tfimg.cli.request_options import RequestOptions
 from tfimg.cli.values import positive_number
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Build(Command, RequestOptions, SigningOptions, BaseOptions, BuilderOptions):
+class Build(Command, RequestOptions, SigningOptions, BaseOptions, BuilderOptions, RepositoryOptions, WheelOptions):
     """Build images, validate them from the inside, and tag them.
 
     Examples:
@@ -47,7 +47,6 @@ class Build(Command, RequestOptions, SigningOptions, BaseOptions, BuilderOptions
     target: str | None = option(
         "publish the images to REGISTRY/NAME; see `tfimg publish`", "REPOSITORY", names=("--push",)
     )
-    repository: str | None = repository_option()
     cache_from: tuple[str, ...] = values(
         "take finished steps from a registry: a reference, or buildx's type=…,ref=…", "REF"
     )
@@ -64,7 +63,6 @@ class Build(Command, RequestOptions, SigningOptions, BaseOptions, BuilderOptions
     profile: Literal["standard", "full"] = option(
         "how much of the suite to run (default: standard)", default="standard"
     )
-    find_links: str | None = find_links_option()
 
     only: ClassVar[tuple[str, ...]] = ()
     skip: ClassVar[tuple[str, ...]] = ()
@@ -74,4 +72,4 @@ class Build(Command, RequestOptions, SigningOptions, BaseOptions, BuilderOptions
         """Run the command."""
         from tfimg.cli.images import build
 
-        return build(context)
+        return build(self, context)

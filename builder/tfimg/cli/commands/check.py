@@ -30,4 +30,4 @@ class Check(Command):
         """Run the command."""
         from tfimg.cli.prove import check as check_matrix
 
-        return check_matrix(context)
+        return check_matrix(self, context)

@@ -92,4 +92,4 @@ class CloudInit(Command):
         """Run the command."""
         from tfimg.cli.cloud import cloud_init
 
-        return cloud_init(context)
+        return cloud_init(self, context)

@@ -35,4 +35,4 @@ class Doctor(Command):
         """Run the command."""
         from tfimg.cli.hosts import doctor
 
-        return doctor(context)
+        return doctor(self, context)

@@ -26,7 +26,7 @@ class EngineUp(Command):
         """Run the command."""
         from tfimg.cli.engines import up
 
-        return up(context)
+        return up(self, context)
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class EngineDown(Command):
         """Run the command."""
         from tfimg.cli.engines import down
 
-        return down(context)
+        return down(self, context)
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ class EngineStatus(Command):
         """Run the command."""
         from tfimg.cli.engines import status
 
-        return status(context)
+        return status(self, context)
 
 
 @dataclass(frozen=True)
@@ -71,4 +71,4 @@ class EngineEnv(Command):
         """Run the command."""
         from tfimg.cli.engines import env
 
-        return env(context)
+        return env(self, context)

@@ -26,4 +26,4 @@ class Explain(Command):
         """Run the command."""
         from tfimg.cli.explain import explain
 
-        return explain(context)
+        return explain(self, context)

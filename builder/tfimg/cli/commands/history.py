@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import KW_ONLY, dataclass
 from typing import TYPE_CHECKING
 
-from tfimg.cli.options import Command, argument, option, plain_http_option, trusted_key_option
+from tfimg.cli.options import Command, RegistryOptions, argument, option, trusted_key_option
 from tfimg.cli.values import require_text
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ def parse_limit(text: str) -> int:
 
 
 @dataclass(frozen=True)
-class History(Command):
+class History(Command, RegistryOptions):
     """List the signed promotions and withdrawals of a tag or a repository.
 
     Examples:
@@ -45,10 +45,9 @@ class History(Command):
     )
     public_key: tuple[str, ...] = trusted_key_option()
     withdrawals: str | None = option("write the signed withdrawals too, for `tfimg load --withdrawals`", "FILE")
-    plain_http: bool = plain_http_option()
 
     def run(self, context: Context) -> int:
         """Run the command."""
         from tfimg.cli.history import history
 
-        return history(context)
+        return history(self, context)

@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import KW_ONLY, dataclass
 from typing import TYPE_CHECKING
 
-from tfimg.cli.options import Command, flag, plain_http_option, remote_image_argument, trusted_key_option
+from tfimg.cli.options import Command, RegistryOptions, flag, remote_image_argument, trusted_key_option
 
 if TYPE_CHECKING:
     from tfimg.cli.context import Context
 
 
 @dataclass(frozen=True)
-class Inspect(Command):
+class Inspect(Command, RegistryOptions):
     """Show what an image is, what it holds, and who says what of it.
 
     Examples:
@@ -24,17 +24,16 @@ class Inspect(Command):
     _: KW_ONLY
     local: bool = flag("an image in the engine")
     public_key: tuple[str, ...] = trusted_key_option()
-    plain_http: bool = plain_http_option()
 
     def run(self, context: Context) -> int:
         """Run the command."""
         from tfimg.cli.looks import inspect
 
-        return inspect(context)
+        return inspect(self, context)
 
 
 @dataclass(frozen=True)
-class Compare(Command):
+class Compare(Command, RegistryOptions):
     """Compare two images.
 
     Examples:
@@ -49,10 +48,9 @@ class Compare(Command):
     local: bool = flag("images in the engine")
     markdown: bool = flag("as an entry of a changelog")
     public_key: tuple[str, ...] = trusted_key_option()
-    plain_http: bool = plain_http_option()
 
     def run(self, context: Context) -> int:
         """Run the command."""
         from tfimg.cli.looks import diff
 
-        return diff(context)
+        return diff(self, context)

@@ -26,4 +26,4 @@ class Keygen(Command, PasswordOptions):
         """Run the command."""
         from tfimg.cli.keys import keys
 
-        return keys(context)
+        return keys(self, context)

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from tfimg.cli.options import Command, pattern_arguments, repository_option
+from tfimg.cli.options import Command, RepositoryOptions, pattern_arguments
 
 if TYPE_CHECKING:
     from tfimg.cli.context import Context
 
 
 @dataclass(frozen=True)
-class ListImages(Command):
+class ListImages(Command, RepositoryOptions):
     """List the images of the matrix.
 
     Examples:
@@ -20,11 +20,9 @@ class ListImages(Command):
     """
 
     patterns: tuple[str, ...] = pattern_arguments()
-    _: KW_ONLY
-    repository: str | None = repository_option()
 
     def run(self, context: Context) -> int:
         """Run the command."""
         from tfimg.cli.facts import list_images
 
-        return list_images(context)
+        return list_images(self, context)

@@ -27,4 +27,4 @@ class Lock(Command):
         """Run the command."""
         from tfimg.cli.recipes import lock
 
-        return lock(context)
+        return lock(self, context)

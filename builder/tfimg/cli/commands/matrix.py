@@ -6,14 +6,14 @@ from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from tfimg.cli.options import Command, flag, option, repository_option
+from tfimg.cli.options import Command, RepositoryOptions, flag, option
 
 if TYPE_CHECKING:
     from tfimg.cli.context import Context
 
 
 @dataclass(frozen=True)
-class ShowMatrix(Command):
+class ShowMatrix(Command, RepositoryOptions):
     """Show what goes together in each release, and what is proven.
 
     Examples:
@@ -26,7 +26,6 @@ class ShowMatrix(Command):
     output: str | None = option(
         "write to a file; .html, .md and .json choose the form, as the options do", "FILE", names=("--output", "-o")
     )
-    repository: str | None = repository_option()
 
     alternatives: ClassVar[Mapping[str, str]] = {"--markdown": "markdown", "--html": "html"}
 
@@ -34,4 +33,4 @@ class ShowMatrix(Command):
         """Run the command."""
         from tfimg.cli.matrix import show
 
-        return show(context)
+        return show(self, context)

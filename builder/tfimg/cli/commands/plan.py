@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Literal
 from tfimg.cli.options import (
     BuilderOptions,
     Command,
-    RequestOptions,
+    RepositoryOptions,
     flag,
     option,
     pattern_arguments,
-    repository_option,
 )
+from tfimg.cli.request_options import RequestOptions
 from tfimg.cli.values import positive_number
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Plan(Command, RequestOptions, BuilderOptions):
+class Plan(Command, RequestOptions, BuilderOptions, RepositoryOptions):
     """Show what a build would do, or share many builds out over a CI's machines; do nothing.
 
     Examples:
@@ -32,7 +32,6 @@ class Plan(Command, RequestOptions, BuilderOptions):
 
     patterns: tuple[str, ...] = pattern_arguments()
     _: KW_ONLY
-    repository: str | None = repository_option()
     format: Literal["github", "gitlab", "json"] | None = option(
         "print a CI's jobs: a value of strategy.matrix, a child pipeline, or plain JSON"
     )
@@ -47,4 +46,4 @@ class Plan(Command, RequestOptions, BuilderOptions):
         """Run the command."""
         from tfimg.cli.planning import plan
 
-        return plan(context)
+        return plan(self, context)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Literal
 
 from tfimg.cli.options import (
     Command,
+    RepositoryOptions,
     SigningOptions,
     argument,
     flag,
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Publish(Command, SigningOptions):
+class Publish(Command, RepositoryOptions, SigningOptions):
     """Push images that are built here, validate what the registry has, attach evidence, then move tags.
 
     Examples:
@@ -45,4 +46,4 @@ class Publish(Command, SigningOptions):
         """Run the command."""
         from tfimg.cli.publish import publish
 
-        return publish(context)
+        return publish(self, context)

@@ -28,4 +28,4 @@ class Render(Command):
         """Run the command."""
         from tfimg.cli.recipes import render
 
-        return render(context)
+        return render(self, context)

@@ -32,4 +32,4 @@ class Renew(Command, SigningOptions):
         """Run the command."""
         from tfimg.cli.renew import renew
 
-        return renew(context)
+        return renew(self, context)

@@ -27,4 +27,4 @@ class ShowReport(Command):
         """Run the command."""
         from tfimg.cli.report import report
 
-        return report(context)
+        return report(self, context)

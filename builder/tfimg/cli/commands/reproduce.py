@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import KW_ONLY, dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 
-from tfimg.cli.options import BaseOptions, Command, RequestOptions, find_links_option, renew_base_option
+from tfimg.cli.options import BaseOptions, Command, WheelOptions, renew_base_option
+from tfimg.cli.request_options import RequestOptions
 
 if TYPE_CHECKING:
     from tfimg.cli.context import Context
 
 
 @dataclass(frozen=True)
-class Reproduce(Command, RequestOptions, BaseOptions):
+class Reproduce(Command, RequestOptions, BaseOptions, WheelOptions):
     """Build an image twice from nothing, and name the files that differ.
 
     Examples:
@@ -21,18 +22,9 @@ class Reproduce(Command, RequestOptions, BaseOptions):
 
     _: KW_ONLY
     renew_base: bool = renew_base_option()
-    find_links: str | None = find_links_option()
-
-    only: ClassVar[tuple[str, ...]] = ()
-    skip: ClassVar[tuple[str, ...]] = ()
-    profile: ClassVar[str] = "standard"
-    no_cache: ClassVar[bool] = True
-    cache_from: ClassVar[tuple[str, ...]] = ()
-    cache_to: ClassVar[tuple[str, ...]] = ()
-    compression: ClassVar[str] = "fast"
 
     def run(self, context: Context) -> int:
         """Run the command."""
         from tfimg.cli.images import reproduce_image
 
-        return reproduce_image(context)
+        return reproduce_image(self, context)

@@ -5,14 +5,15 @@ from __future__ import annotations
 from dataclasses import KW_ONLY, dataclass
 from typing import TYPE_CHECKING
 
-from tfimg.cli.options import Command, RequestOptions, flag, repository_option
+from tfimg.cli.options import Command, RepositoryOptions, flag
+from tfimg.cli.request_options import RequestOptions
 
 if TYPE_CHECKING:
     from tfimg.cli.context import Context
 
 
 @dataclass(frozen=True)
-class Resolve(Command, RequestOptions):
+class Resolve(Command, RequestOptions, RepositoryOptions):
     """Say which image a request means, or why none does.
 
     Examples:
@@ -20,11 +21,10 @@ class Resolve(Command, RequestOptions):
     """
 
     _: KW_ONLY
-    repository: str | None = repository_option()
     explain: bool = flag("say how the choice was made")
 
     def run(self, context: Context) -> int:
         """Run the command."""
         from tfimg.cli.facts import resolve
 
-        return resolve(context)
+        return resolve(self, context)

@@ -37,7 +37,7 @@ class Rollback(Command, SigningOptions):
         """Run the command."""
         from tfimg.cli.retract import rollback
 
-        return rollback(context)
+        return rollback(self, context)
 
 
 @dataclass(frozen=True)
@@ -63,4 +63,4 @@ class Withdraw(Command, SigningOptions):
         """Run the command."""
         from tfimg.cli.retract import withdraw
 
-        return withdraw(context)
+        return withdraw(self, context)

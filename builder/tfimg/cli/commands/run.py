@@ -47,4 +47,4 @@ class Run(Command):
         """Run the command."""
         from tfimg.cli.hosts import run
 
-        return run(context)
+        return run(self, context)

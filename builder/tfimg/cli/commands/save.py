@@ -33,7 +33,7 @@ class Save(Command, RequirementOptions):
         """Run the command."""
         from tfimg.cli.offline import bundle
 
-        return bundle(context)
+        return bundle(self, context)
 
 
 @dataclass(frozen=True)
@@ -70,4 +70,4 @@ class Load(Command, RequirementOptions):
         """Run the command."""
         from tfimg.cli.offline import load
 
-        return load(context)
+        return load(self, context)

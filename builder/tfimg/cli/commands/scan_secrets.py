@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import KW_ONLY, dataclass
 from typing import TYPE_CHECKING
 
-from tfimg.cli.options import Command, flag, plain_http_option, remote_image_argument
+from tfimg.cli.options import Command, RegistryOptions, flag, remote_image_argument
 
 if TYPE_CHECKING:
     from tfimg.cli.context import Context
 
 
 @dataclass(frozen=True)
-class ScanSecrets(Command):
+class ScanSecrets(Command, RegistryOptions):
     """Search an image for secrets of this machine, and for keys, tokens and passwords.
 
     Examples:
@@ -23,10 +23,9 @@ class ScanSecrets(Command):
     image: str = remote_image_argument()
     _: KW_ONLY
     local: bool = flag("an image in the engine, before it is pushed")
-    plain_http: bool = plain_http_option()
 
     def run(self, context: Context) -> int:
         """Run the command."""
         from tfimg.cli.leaks import scan_command
 
-        return scan_command(context)
+        return scan_command(self, context)

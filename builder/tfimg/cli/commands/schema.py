@@ -21,8 +21,8 @@ class Schema(Command):
 
     document: Literal["matrix", "report"] = argument("which (default: matrix)", "matrix|report", default="matrix")
 
-    def run(self, context: Context) -> int:
+    def run(self, _context: Context) -> int:
         """Run the command."""
         from tfimg.cli.facts import schema
 
-        return schema(context)
+        return schema(self)

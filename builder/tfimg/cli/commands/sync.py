@@ -26,4 +26,4 @@ class Sync(Command):
         """Run the command."""
         from tfimg.cli.prove import sync
 
-        return sync(context)
+        return sync(self, context)

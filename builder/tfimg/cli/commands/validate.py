@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Literal
 
 from tfimg.cli.options import (
     Command,
-    find_links_option,
+    WheelOptions,
     identifier_option,
     image_argument,
     level_option,
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Validate(Command):
+class Validate(Command, WheelOptions):
     """Run the suite in an image that is in the engine.
 
     Examples:
@@ -40,10 +40,9 @@ class Validate(Command):
     )
     only: tuple[str, ...] = values("run these checks alone: 'gpu.*'", "PATTERN")
     skip: tuple[str, ...] = values("leave these checks out: 'gpu.*'", "PATTERN")
-    find_links: str | None = find_links_option()
 
     def run(self, context: Context) -> int:
         """Run the command."""
         from tfimg.cli.images import validate
 
-        return validate(context)
+        return validate(self, context)

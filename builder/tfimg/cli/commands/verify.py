@@ -28,7 +28,7 @@ class Verify(Command, RequirementOptions):
         """Run the command."""
         from tfimg.cli.proofs import verify
 
-        return verify(context)
+        return verify(self, context)
 
 
 @dataclass(frozen=True)
@@ -47,4 +47,4 @@ class Pull(Command, RequirementOptions):
         """Run the command."""
         from tfimg.cli.proofs import pull
 
-        return pull(context)
+        return pull(self, context)

@@ -5,14 +5,15 @@ from __future__ import annotations
 from dataclasses import KW_ONLY, dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from tfimg.cli.options import Command, VersionOptions, option, repository_option
+from tfimg.cli.options import Command, RepositoryOptions, option
+from tfimg.cli.request_options import VersionOptions
 
 if TYPE_CHECKING:
     from tfimg.cli.context import Context
 
 
 @dataclass(frozen=True)
-class Which(Command, VersionOptions):
+class Which(Command, VersionOptions, RepositoryOptions):
     """Say which image fits this machine's GPU and driver, and which do not.
 
     Examples:
@@ -24,7 +25,6 @@ class Which(Command, VersionOptions):
     nvidia_smi: str | None = option(
         "output of nvidia-smi on the machine in question: its table, or a CSV query; -: standard input", "FILE"
     )
-    repository: str | None = repository_option()
 
     device: ClassVar[None] = None
 
@@ -32,4 +32,4 @@ class Which(Command, VersionOptions):
         """Run the command."""
         from tfimg.cli.which import which
 
-        return which(context)
+        return which(self, context)

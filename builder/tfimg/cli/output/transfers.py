@@ -32,7 +32,7 @@ class TransferTotal:
 def render_transfer(context: Context, title: str) -> Iterator[Callable[[ProgressEvent], None]]:
     """Return the renderer of a transfer's events."""
     console, total_bytes = make_console(stderr=True), TransferTotal()
-    if context.arguments.json or context.arguments.quiet or not console.is_terminal:
+    if context.command.json or context.command.quiet or not console.is_terminal:
         yield _line_renderer(context, title, total_bytes)
         return
     columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
@@ -53,7 +53,7 @@ def _line_renderer(context: Context, title: str, total_bytes: TransferTotal) -> 
     def on_event(event: ProgressEvent) -> None:
         nonlocal last_event, last_tenth
         done, total = total_bytes.add(event)
-        if context.arguments.json:
+        if context.command.json:
             if time.monotonic() - last_event >= SECONDS:
                 last_event = time.monotonic()
                 context.emit({"event": "progress", "step": title, "current": done, "total": total})

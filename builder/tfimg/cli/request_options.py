@@ -1,0 +1,74 @@
+"""Options that describe an image and the machine that runs it, and the request that they make."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Literal
+
+from tfimg.cli.completions import complete_gpus, complete_platforms, complete_releases
+from tfimg.cli.options import option
+from tfimg.cli.values import lower_device
+from tfimg.core.errors import UsageError
+
+if TYPE_CHECKING:
+    from tfimg.matrix.resolve.request import Request
+
+REQUEST = {
+    "--tf": "tensorflow",
+    **{f"--{name}": name for name in ("cuda", "cudnn", "python", "platform", "driver", "gpu")},
+}
+"""Options of a request beside --device → fields of `tfimg.matrix.resolve.request.Request`."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class VersionOptions:
+    """Options that describe an image and its machine, without the device."""
+
+    tensorflow: str | None = option(
+        "2.15, 2.15.1, '>=2.15,<2.17' or latest (default: latest)",
+        "VERSION",
+        names=("--tf",),
+        complete=complete_releases,
+        group="request",
+    )
+    cuda: str | None = option("CUDA of a GPU image: 12 or 12.2", "VERSION", group="request")
+    cudnn: str | None = option("cuDNN of a GPU image: 9 or 8.9", "VERSION", group="request")
+    python: str | None = option("Python (default: the release's own default)", "X.Y", group="request")
+    platform: str | None = option(
+        "linux/amd64 (default) or linux/arm64", "NAME", complete=complete_platforms, group="request"
+    )
+    driver: str | None = option(
+        "NVIDIA driver of the machine, as nvidia-smi shows it: 535.104", "VERSION", group="request"
+    )
+    gpu: str | None = option(
+        "GPU of the machine: T4, 'RTX 4090', sm_90", "NAME", complete=complete_gpus, group="request"
+    )
+
+    def request(self) -> Request:
+        """Return the request that the options make. Raises `UsageError` for an empty option."""
+        from tfimg.matrix.resolve.request import Request
+
+        given: dict[str, Any] = {name: getattr(self, name) for name in REQUEST.values()}
+        for flag, name in REQUEST.items():
+            value = given[name]
+            if value is not None and not value.strip():
+                raise UsageError(f"{flag} is empty.", next_step="Name a value, or leave it out.")
+        return Request(**given)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RequestOptions(VersionOptions):
+    """Options that describe an image."""
+
+    device: Literal["cpu", "gpu", "tpu"] | None = option(
+        "default: gpu if CUDA, cuDNN, a driver or a GPU is named", parse=lower_device, group="request"
+    )
+
+    def request(self) -> Request:
+        """Return the request that the options make. Raises `UsageError` for an empty option."""
+        return replace(super().request(), device=self.device)
+
+    def given_options(self) -> list[str]:
+        """Return the names of the options that are given."""
+        options = REQUEST | {"--device": "device"}
+        return [flag for flag, name in options.items() if getattr(self, name) is not None]
