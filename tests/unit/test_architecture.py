@@ -10,6 +10,7 @@ from functools import cache
 from pathlib import Path
 
 import tfimg
+from tfimg.matrix.schema import DEVICES
 
 ROOT = Path(tfimg.__file__).parent
 ORDER = (
@@ -121,6 +122,29 @@ def test_no_modules_import_each_other() -> None:
 def test_modules_are_short() -> None:
     long = {name(file) for file in MODULES.values() if len(file.read_text().splitlines()) > MAX_LINES}
     assert long == set()
+
+
+def test_tables_and_choices_have_every_device() -> None:
+    """A new device is added to each table that is annotated with it, and to each choice of an option."""
+    every = set(DEVICES)
+    incomplete = [
+        f"{name(file)}:{node.lineno} lacks {sorted(every - found)}"
+        for file in MODULES.values()
+        for node in nodes(file)
+        if (found := _devices(node)) and found != every
+    ]
+    assert incomplete == []
+
+
+def _devices(node: ast.AST) -> set[str]:
+    """Return the devices of a table such as `dict[Device, int]`, or of a choice such as `Literal["cpu", "gpu"]`."""
+    if isinstance(node, ast.AnnAssign) and "[Device, " in ast.unparse(node.annotation):
+        keys = node.value.keys if isinstance(node.value, ast.Dict) else ()
+        return {key.value for key in keys if isinstance(key, ast.Constant) and isinstance(key.value, str)}
+    if isinstance(node, ast.Subscript) and dotted(node.value) == "Literal" and isinstance(node.slice, ast.Tuple):
+        values = {item.value for item in node.slice.elts if isinstance(item, ast.Constant)}
+        return values if values >= {"cpu", "gpu"} else set()
+    return set()
 
 
 def test_the_walk_sees_the_program() -> None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
+from tfimg.matrix.schema import Device
 from tfimg.matrix.spec import ImageSpec
 
 LABEL_PREFIX = "tfimg."  # of labels that the OCI annotations have no name for
@@ -9,7 +12,7 @@ IDENTIFIER_LABEL = f"{LABEL_PREFIX}identifier"
 LOCK_LABEL = f"{LABEL_PREFIX}lock"  # the digest of the lock
 RECIPE_LABEL = f"{LABEL_PREFIX}recipe"  # see `tfimg.recipe.plan.hash_recipe`
 
-DEVICE_NAMES = {"cpu": "CPU", "gpu": "NVIDIA GPU", "tpu": "Google TPU"}
+DEVICE_NAMES: Mapping[Device, str] = {"cpu": "CPU", "gpu": "NVIDIA GPU", "tpu": "Google TPU"}
 
 
 def format_title(spec: ImageSpec) -> str:
