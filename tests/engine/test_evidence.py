@@ -23,12 +23,12 @@ from tfimg.engine.docker.engine import DockerEngine
 from tfimg.evidence.attach import attach
 from tfimg.evidence.cosign_tags import cosign_tag, read_layers
 from tfimg.evidence.keys import SigningKey, generate_key
-from tfimg.evidence.promotions import PROMOTION
 from tfimg.evidence.provenance import BuildRecord, make_provenance
 from tfimg.evidence.results import RunContext, make_report_statement, make_test_result
 from tfimg.evidence.sbom import make_sbom
 from tfimg.evidence.statement import (
     CYCLONEDX,
+    PROMOTION,
     PROVENANCE,
     REPORT,
     TEST_RESULT,

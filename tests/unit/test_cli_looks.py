@@ -18,13 +18,11 @@ from support.oci_images import put_image
 from support.signing import OURS
 from support.statements import ON_GPU, said
 from support.tokens import GITHUB
-from tfimg.cli.difference_text import _change
 from tfimg.core.errors import EngineError
 from tfimg.engine.protocol import Exit, StoredImage, StoredLayer
 from tfimg.evidence.attach import attach
 from tfimg.evidence.sbom import make_sbom
 from tfimg.evidence.statement import CYCLONEDX, Subject, make_statement
-from tfimg.inspect.comparison import PartSize
 from tfimg.inspect.secrets.rules import Rule
 
 NAME = "registry.test:5000/team/tensorflow"
@@ -229,11 +227,6 @@ def test_diff_shows_what_is_another(tfimg: CliRunner) -> None:
     } <= set(lines)
     assert sum(line.endswith("the same layer") for line in lines) == 7
     assert not [line for line in lines if line.startswith("Debian packages")]
-
-
-def test_a_part_that_is_as_large_as_before_has_no_sign_of_its_own() -> None:
-    part = PartSize(part="tensorflow", before=100_000_100, after=100_000_000, shared=False)
-    assert _change(part) == "+0.0 MB (+0.0%)"
 
 
 def test_diff_as_markdown_is_an_entry_of_a_changelog(tfimg: CliRunner) -> None:

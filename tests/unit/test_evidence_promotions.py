@@ -25,7 +25,6 @@ from tfimg.evidence.attach import attach
 from tfimg.evidence.dsse import sign_statement
 from tfimg.evidence.policy import Policy
 from tfimg.evidence.promotions import (
-    PROMOTION,
     ImageStatements,
     Promotion,
     SignedPredicate,
@@ -38,7 +37,7 @@ from tfimg.evidence.promotions import (
     read_withdrawals,
     walk_history,
 )
-from tfimg.evidence.statement import Statement, Subject, canonical_json
+from tfimg.evidence.statement import PROMOTION, Statement, Subject, canonical_json
 from tfimg.evidence.verify import verify
 from tfimg.registry.protocol import digest_of
 

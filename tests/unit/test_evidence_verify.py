@@ -35,8 +35,7 @@ from tfimg.evidence.dsse import BUNDLE_MEDIA_TYPE, make_bundle, sign_statement
 from tfimg.evidence.dsse import sign_envelope as dsse_sealed
 from tfimg.evidence.keys import SigningKey
 from tfimg.evidence.policy import Policy, TagPromise, parse_requirements
-from tfimg.evidence.promotions import PROMOTION
-from tfimg.evidence.statement import IN_TOTO, TEST_RESULT, Statement, canonical_json, make_statement
+from tfimg.evidence.statement import IN_TOTO, PROMOTION, TEST_RESULT, Statement, canonical_json, make_statement
 from tfimg.evidence.verify import VerifiedImage, verify
 from tfimg.registry.protocol import OCI_INDEX, OCI_MANIFEST, Descriptor, Manifest
 from tfimg.validation.report import Report

@@ -11,6 +11,7 @@ import pytest
 
 from tfimg.evidence.statement import REPORT, TEST_RESULT
 from tfimg.inspect.comparison import Change, PartSize, Timing, compare_images
+from tfimg.inspect.comparison_text import describe_part
 from tfimg.inspect.contents import Contents
 from tfimg.inspect.inspection import Evidence, Inspection, Layer
 
@@ -31,8 +32,8 @@ OLD = Inspection(
     environment={"PATH": "/bin", "OLD": "1"}, configuration={"User": "0", "Cmd": "sh"}, platforms=("linux/amd64",),
     layers=(layer("cudnn", "c", 500), layer("tensorflow", "t1", 300), layer(None, "x", 10)),
     contents=Contents(
-        source="bill of materials", python={"numpy": "1.26.3", "six": "1", "nvidia-cudnn-cu12": "8.9.4.25"},
-        debian={"libc6": "2.36-1"},
+        source="bill of materials", python={"numpy": "1.26.3", "six": "1"},
+        libraries={"nvidia-cudnn-cu12": "8.9.4.25"}, debian={"libc6": "2.36-1"},
     ),
     evidence=(
         report({"a": ("passed", 1.0), "b": ("skipped", 0.0), "c": ("passed", 10.0), "d": ("passed", 4.0)}, 20.0),
@@ -45,8 +46,8 @@ NEW = replace(
     environment={"PATH": "/bin:/sbin", "NEW": "2"}, configuration={"User": "1000", "Cmd": "sh"},
     layers=(layer("cudnn", "c", 500), layer("tensorflow", "t2", 330), layer("bytecode", "b", 5)),
     contents=Contents(
-        source="bill of materials", python={"numpy": "1.26.4", "wrapt": "2", "nvidia-cudnn-cu12": "8.9.7.29"},
-        debian={"libc6": "2.36-9"},
+        source="bill of materials", python={"numpy": "1.26.4", "wrapt": "2"},
+        libraries={"nvidia-cudnn-cu12": "8.9.7.29"}, debian={"libc6": "2.36-9"},
     ),
     evidence=(report({"a": ("passed", 1.2), "b": ("passed", 3.0), "c": ("passed", 5.0), "d": ("passed", 4.5)}, 25.0),),
 )  # fmt: skip
@@ -109,6 +110,11 @@ def test_sizes_are_by_part_and_layers_that_both_have_are_shared() -> None:
         PartSize(part="bytecode", before=None, after=5, shared=False),
     )
     assert found.shared_bytes == 500
+
+
+def test_the_change_of_a_part_that_is_as_large_as_before_has_no_sign_of_its_own() -> None:
+    part = PartSize(part="tensorflow", before=100_000_100, after=100_000_000, shared=False)
+    assert describe_part(part) == ("tensorflow", "100.0 MB", "100.0 MB", "+0.0 MB (+0.0%)")
 
 
 def test_checks_that_ended_otherwise_and_those_that_took_notably_longer_are_told() -> None:

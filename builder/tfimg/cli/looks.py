@@ -5,12 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from tfimg.cli.context import Context
-from tfimg.cli.difference_text import difference_document, markdown, print_difference
-from tfimg.cli.inspection_text import Facts, inspection_document, print_inspection
 from tfimg.cli.keys import verifying_keys
+from tfimg.cli.output.comparison import print_comparison
+from tfimg.cli.output.inspection import print_inspection
 from tfimg.core.errors import EngineError, UsageError, ValidationAborted
 from tfimg.evidence.keys import VerifyingKey
 from tfimg.inspect.comparison import compare_images
+from tfimg.inspect.comparison_text import format_changelog
 from tfimg.inspect.contents import Contents, parse_inventory
 from tfimg.inspect.inspection import Inspection, inspect_image, inspect_local
 from tfimg.registry.reference import parse_reference
@@ -22,13 +23,11 @@ if TYPE_CHECKING:
 def inspect(command: Inspect, context: Context) -> int:
     """`tfimg inspect IMAGE`: print an image, its contents and its evidence."""
     found = _inspect(command, context, command.image)
-    facts = Facts(
-        now=context.services.now(), row=_find_row(context, found.identifier), keys=bool(_read_keys(command, context))
-    )
+    row = _find_row(context, found.identifier)
     if context.command.json:
-        context.emit(inspection_document(found, facts))
+        context.emit({"event": "inspected", "row": row, **found.to_json()})
     else:
-        print_inspection(found, facts)
+        print_inspection(found, row=row, now=context.services.now(), has_keys=bool(_read_keys(command, context)))
     return 0
 
 
@@ -36,11 +35,11 @@ def diff(command: Compare, context: Context) -> int:
     """`tfimg compare BEFORE AFTER`: inspect both, compare, show."""
     found = compare_images(_inspect(command, context, command.before), _inspect(command, context, command.after))
     if context.command.json:
-        context.emit(difference_document(found))
+        context.emit({"event": "difference", **found.to_json()})
     elif command.markdown:
-        print(markdown(found), end="")
+        print(format_changelog(found), end="")
     else:
-        print_difference(found)
+        print_comparison(found)
     return 0
 
 

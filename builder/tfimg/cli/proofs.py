@@ -15,26 +15,15 @@ from tfimg.cli.output.transfers import render_transfer
 from tfimg.core.errors import FileError
 from tfimg.evidence.policy import Policy, parse_requirements
 from tfimg.evidence.policy_file import MAX_BYTES, parse_policy
-from tfimg.evidence.promotions import PROMOTION, WITHDRAWAL
 from tfimg.evidence.pull import pull_verified
 from tfimg.evidence.results import ExemptCheck, SignedResult, SkippedCheck
-from tfimg.evidence.statement import CYCLONEDX, PROVENANCE, REPORT, TEST_RESULT, format_time
+from tfimg.evidence.statement import format_time, name_predicate
 from tfimg.evidence.verify import VerifiedImage
 from tfimg.evidence.verify import verify as verify_image
 from tfimg.registry.reference import Reference, parse_reference, parse_repository
 
 if TYPE_CHECKING:
     from tfimg.cli.commands.verify import Pull, Verify
-
-KINDS = {
-    TEST_RESULT: "test result",
-    REPORT: "validation report",
-    PROVENANCE: "SLSA provenance",
-    CYCLONEDX: "CycloneDX bill of materials",
-    PROMOTION: "promotion",
-    WITHDRAWAL: "withdrawal",
-}
-"""ImageStatements, in words."""
 
 MAX_LISTED = 20
 """Checks that a field names; `--json` has all."""
@@ -114,7 +103,7 @@ def _print(context: Context, verified: VerifiedImage) -> None:
         )
         return
     machine = outcome.environment
-    kinds = {KINDS.get(statement.predicate_type, statement.predicate_type) for statement in verified.statements}
+    kinds = {name_predicate(statement.predicate_type) for statement in verified.statements}
     print_fields(
         {
             "image": verified.image,

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from io import StringIO
-from typing import Any
+from typing import Any, Literal
 
 from rich.markup import escape
 from rich.measure import Measurement
 from rich.table import Table
+from rich.text import Text
 
 from tfimg.cli.console import make_console
 from tfimg.core.levels import LEVELS
+from tfimg.core.text import to_plain_text
 from tfimg.recipe.support import Support
 from tfimg.recipe.support_table import (
     FULL_COLUMNS,
@@ -82,6 +84,23 @@ def plain_table(*columns: str) -> Table:
     for column in columns:
         table.add_column(column, no_wrap=column != "TAGS")
     return table
+
+
+def print_rows(
+    columns: Sequence[str],
+    rows: Iterable[Sequence[str | Text]],
+    *,
+    folding: Sequence[str] = (),
+    right: Sequence[str] = (),
+) -> None:
+    """Print a table of plain text and of styled `Text`. Columns that are `folding` may wrap on any terminal."""
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for column in columns:
+        justify: Literal["left", "right"] = "right" if column in right else "left"
+        table.add_column(column, no_wrap=column not in folding, overflow="fold", justify=justify)
+    for row in rows:
+        table.add_row(*(cell if isinstance(cell, Text) else Text(to_plain_text(cell)) for cell in row))
+    print_table(table)
 
 
 IMAGE_FORMS = (

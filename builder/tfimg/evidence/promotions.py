@@ -23,11 +23,16 @@ from tfimg.evidence.dsse import parse_envelope
 from tfimg.evidence.keys import VerifyingKey
 from tfimg.evidence.results import SignedResult, read_result
 from tfimg.evidence.signatures import VerifiedStatement, filter_verified
-from tfimg.evidence.statement import TEST_RESULT, Statement, Subject, format_time, make_statement
+from tfimg.evidence.statement import (
+    PROMOTION,
+    TEST_RESULT,
+    WITHDRAWAL,
+    Statement,
+    Subject,
+    format_time,
+    make_statement,
+)
 from tfimg.registry.protocol import Registry
-
-PROMOTION = "urn:tfimg:promotion"
-WITHDRAWAL = "urn:tfimg:withdrawal"
 
 MAX_TAGS = 100
 """Tags in one statement. An image has at most six: its build, its identifier and four aliases."""

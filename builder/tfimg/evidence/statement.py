@@ -23,6 +23,17 @@ PROVENANCE = "https://slsa.dev/provenance/v1"
 CYCLONEDX = "https://cyclonedx.org/bom"
 REPORT = "urn:tfimg:validation-report"
 """Of the validation report itself: its JSON, as images/report.schema.json describes it."""
+PROMOTION = "urn:tfimg:promotion"
+WITHDRAWAL = "urn:tfimg:withdrawal"
+
+_NAMES = {
+    TEST_RESULT: "test result",
+    REPORT: "validation report",
+    PROVENANCE: "SLSA provenance",
+    CYCLONEDX: "CycloneDX bill of materials",
+    PROMOTION: "promotion",
+    WITHDRAWAL: "withdrawal",
+}
 
 MAX_SUBJECTS = 100
 """Subjects of one statement, and digests of one subject. Ours have one."""
@@ -67,6 +78,11 @@ class StatementDocument(Document):
     def digests(self) -> tuple[str, ...]:
         """The SHA-256 digests of its subjects, `sha256:…`."""
         return tuple(filter(None, (one.sha256 for one in self.subject)))
+
+
+def name_predicate(predicate_type: str) -> str:
+    """Return a predicate type in words; one that is not known as it is."""
+    return _NAMES.get(predicate_type, predicate_type)
 
 
 def read_statement(content: bytes) -> StatementDocument:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Annotated
+from dataclasses import asdict, dataclass
+from typing import Annotated, Any
 
 from pydantic import Field
 
@@ -101,6 +101,35 @@ class Comparison:
         """Whether both have the same digest."""
         return self.before.digest == self.after.digest
 
+    @property
+    def notes(self) -> list[str]:
+        """What could not be compared."""
+        notes = []
+        for image in (self.before, self.after):
+            if image.evidence_problem:
+                notes.append(f"The evidence of {image.name} cannot be read: {image.evidence_problem}")
+            elif image.report is None:
+                notes.append(f"{image.name} has no validation report: checks and timings are not compared.")
+        if unknown := [image.name for image in (self.before, self.after) if not image.contents.known]:
+            notes.append(
+                f"{' and '.join(unknown)} {'has' if len(unknown) == 1 else 'have'} no bill of materials: only "
+                "configuration, labels and layers are compared. Packages and libraries are not."
+            )
+        return notes
+
+    def to_json(self) -> dict[str, Any]:
+        """Return it as a JSON object. Lists of packages are null unless the contents of both images are known."""
+        images = {"before": self.before, "after": self.after}
+        return {
+            **asdict(self),
+            **({} if self.compares_contents else dict.fromkeys(("libraries", "packages", "debian"))),
+            **{when: {"image": image.name, "digest": image.digest} for when, image in images.items()},
+            "same": self.is_same_image,
+            "compressed_bytes": {when: image.compressed_bytes for when, image in images.items()}
+            | {"shared": self.shared_bytes},
+            "notes": self.notes,
+        }
+
 
 def compare_images(before: Inspection, after: Inspection) -> Comparison:
     """Compare two images."""
@@ -112,8 +141,8 @@ def compare_images(before: Inspection, after: Inspection) -> Comparison:
         before=before,
         after=after,
         facts=_changes(_facts(before, old), _facts(after, new)),
-        packages=_changes(old.packages, new.packages),
-        libraries=_changes(old.nvidia, new.nvidia),
+        packages=_changes(old.python, new.python),
+        libraries=_changes(old.libraries, new.libraries),
         debian=_changes(old.debian, new.debian),
         environment=_changes(before.environment, after.environment),
         configuration=_changes(before.configuration, after.configuration),

@@ -27,40 +27,27 @@ class _Bill(Document):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Contents:
-    """Versions by name; `libraries` are files of accelerator libraries.
+    """Versions by name: `libraries` are Python packages with accelerator libraries, `files` the files of these.
 
     `source` is `unknown` for an image without a bill of materials; `signer` is the trusted key that signed it.
     """
 
     source: Source
     signer: str | None = None
+    libraries: Mapping[str, str] = field(default_factory=dict)
     python: Mapping[str, str] = field(default_factory=dict)
     debian: Mapping[str, str] = field(default_factory=dict)
-    libraries: Mapping[str, str] = field(default_factory=dict)
+    files: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def known(self) -> bool:
         """Whether an empty mapping means that the image has no such packages."""
         return self.source != "unknown"
 
-    @property
-    def nvidia(self) -> Mapping[str, str]:
-        """The Python packages with accelerator libraries."""
-        return {name: version for name, version in self.python.items() if is_library(name)}
-
-    @property
-    def packages(self) -> Mapping[str, str]:
-        """The other Python packages."""
-        return {name: version for name, version in self.python.items() if not is_library(name)}
-
     def version(self, beginning: str) -> str | None:
         """Return the version of the first package with this beginning: `nvidia-cudnn` is followed by CUDA's major."""
-        return next((version for name, version in self.python.items() if name.startswith(beginning)), None)
-
-
-def is_library(package: str) -> bool:
-    """Return whether a Python package contains accelerator libraries."""
-    return package.startswith("nvidia-") or package == "libtpu"
+        packages = {**self.libraries, **self.python}
+        return next((version for name, version in packages.items() if name.startswith(beginning)), None)
 
 
 def parse_bill_of_materials(bill: Mapping[str, Any], signer: str | None = None) -> Contents:
@@ -76,13 +63,7 @@ def parse_bill_of_materials(bill: Mapping[str, Any], signer: str | None = None) 
             continue
         if purl.type in found and purl.name:
             found[purl.type][purl.name] = purl.version or ""
-    return Contents(
-        source="bill of materials",
-        signer=signer,
-        python=_sorted(found["pypi"]),
-        debian=_sorted(found["deb"]),
-        libraries=_sorted(found["generic"]),
-    )
+    return _make_contents("bill of materials", found["pypi"], found["deb"], found["generic"], signer)
 
 
 def parse_inventory(inventory: Mapping[str, Any]) -> Contents:
@@ -94,8 +75,17 @@ def parse_inventory(inventory: Mapping[str, Any]) -> Contents:
         for path, owner in owners.items()
     }
     debian = {entry["package"]: entry["version"] for entry in inventory.get("debian") or ()}
-    return Contents(source="inventory", python=_sorted(packages), debian=_sorted(debian), libraries=_sorted(libraries))
+    return _make_contents("inventory", packages, debian, libraries)
 
 
-def _sorted(found: Mapping[str, str]) -> dict[str, str]:
-    return dict(sorted(found.items()))
+def _make_contents(
+    source: Source,
+    packages: Mapping[str, str],
+    debian: Mapping[str, str],
+    files: Mapping[str, str],
+    signer: str | None = None,
+) -> Contents:
+    python = dict(sorted(packages.items()))
+    libraries = {name: python.pop(name) for name in list(python) if name.startswith("nvidia-") or name == "libtpu"}
+    debian, files = dict(sorted(debian.items())), dict(sorted(files.items()))
+    return Contents(source=source, signer=signer, libraries=libraries, python=python, debian=debian, files=files)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import datetime
 from itertools import islice
 from typing import Any
@@ -98,6 +98,19 @@ class Inspection:
         """The last validation report."""
         found = self.newest(REPORT, "date")
         return found.predicate if found else None
+
+    def to_json(self) -> dict[str, Any]:
+        """Return it as a JSON object, without the predicates of its statements."""
+        document = asdict(self)
+        for evidence in document["evidence"]:
+            del evidence["predicate"]
+        return document | {
+            "image": document.pop("name"),
+            "identifier": self.identifier,
+            "created": self.created.isoformat() if self.created else None,
+            "compressed_bytes": self.compressed_bytes,
+            "tested": self.tested,
+        }
 
 
 def inspect_image(registry: Registry, reference: str, keys: Sequence[VerifyingKey]) -> Inspection:
