@@ -1,4 +1,7 @@
-"""What commands share: the project, the connections of this machine, and output."""
+"""What commands share: the project, the connections of this machine, and output.
+
+Imports nothing heavy: all commands import it.
+"""
 
 from __future__ import annotations
 
@@ -11,25 +14,18 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tfimg.cli.options import (
-    BuilderOptions,
-    Command,
-    RegistryOptions,
-    RepositoryOptions,
-    WheelOptions,
-)
-from tfimg.cli.request_options import VersionOptions
+from tfimg.cli.options import BuilderOptions, Command, RegistryOptions, RepositoryOptions, WheelOptions
 from tfimg.core.errors import UsageError
-from tfimg.matrix.resolve.resolution import Resolution
-from tfimg.matrix.resolve.selection import select_specs
-from tfimg.matrix.spec import ImageSpec
-from tfimg.project.project import Project
-from tfimg.project.services import Services
 
 if TYPE_CHECKING:
+    from tfimg.cli.request_options import VersionOptions
     from tfimg.core.events import OnEvent
     from tfimg.engine.protocol import Engine
     from tfimg.index.network import HostNetwork
+    from tfimg.matrix.resolve.resolution import Resolution
+    from tfimg.matrix.spec import ImageSpec
+    from tfimg.project.project import Project
+    from tfimg.project.services import Services
     from tfimg.registry.protocol import Registry
     from tfimg.registry.reference import Reference
 
@@ -44,6 +40,8 @@ class Context:
     @cached_property
     def project(self) -> Project:
         """The matrix and its images. Raises `UsageError` when --find-links names no folder."""
+        from tfimg.project.project import Project
+
         named = self.command.find_links if isinstance(self.command, WheelOptions) else None
         if named is not None and not Path(named).is_dir():
             raise UsageError(
@@ -60,6 +58,7 @@ class Context:
 
         Raises `ResolutionError` for a pattern that no image matches, `UnsupportedPlatform` where there are only others.
         """
+        from tfimg.matrix.resolve.selection import select_specs
         from tfimg.recipe.describe import select_buildable
 
         specs = select_specs(self.project.specs, patterns)
