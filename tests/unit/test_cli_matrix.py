@@ -15,8 +15,8 @@ from rich.console import Console
 from support.cli import CliResult, CliRunner
 from support.html_page import HtmlPage
 from tfimg.cli.app import parse
+from tfimg.cli.output.image_tables import print_support
 from tfimg.cli.recipes import default_specs
-from tfimg.cli.show import print_support
 from tfimg.core.paths import Workspace
 from tfimg.matrix.load import parse_matrix
 from tfimg.matrix.schema import Matrix
@@ -88,7 +88,8 @@ def test_a_terminal_is_given_as_much_as_it_has_room_for(
     width: int, heads: str, lines: int, matrix: Matrix, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     told = Console(force_terminal=True, width=width, color_system=None, record=True)
-    monkeypatch.setattr("tfimg.cli.show.make_console", lambda: told)
+    for module in ("show", "output.image_tables"):
+        monkeypatch.setattr(f"tfimg.cli.{module}.make_console", lambda: told)
     print_support(summarize_support(matrix, expand_matrix(matrix), {}))
     text = told.export_text().splitlines()
     assert heads in text[0]

@@ -29,8 +29,9 @@ from support.suite_events import done, end, said, start, suite
 from tfimg.build.results import ImageResult
 from tfimg.cli.console import live, make_console
 from tfimg.cli.output.batch_table import result_row
+from tfimg.cli.output.image_tables import print_images
 from tfimg.cli.output.live import step_row
-from tfimg.cli.show import plain_table, print_images, print_notes, print_table
+from tfimg.cli.show import plain_table, print_table
 from tfimg.cli.streams import escaped_streams, print_styled
 from tfimg.core.errors import BuildError, RegistryError
 from tfimg.core.events import StepEvent
@@ -209,7 +210,6 @@ SPOKEN: dict[str, Callable[[], object]] = {
     "print": lambda: print(HOSTILE),
     "print on standard error": lambda: print(HOSTILE, file=sys.stderr),
     "a styled word": lambda: print_styled(HOSTILE, "1"),
-    "notes": lambda: print_notes([HOSTILE]),
     "a table": lambda: print_table(_table()),
     "a console": lambda: make_console().print(Text(HOSTILE)),
     "a console on standard error": lambda: make_console(stderr=True).print(HOSTILE, markup=False, highlight=False),

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import re
 
-from tfimg.cli.app import parse
-from tfimg.cli.context import Context
-from tfimg.cli.matrix import support_rows
 from tfimg.core.paths import Workspace
+from tfimg.project.project import Project
 from tfimg.project.services import Services
 from tfimg.recipe.support_table import insert_table
 
 
 def test_its_support_table_is_what_the_program_writes(workspace: Workspace) -> None:
-    context = Context(parse(["matrix"]), Services(environ={"TFIMG_WORKSPACE": str(workspace.root)}))
+    project = Project(services=Services(environ={"TFIMG_WORKSPACE": str(workspace.root)}))
     text = workspace.readme.read_text()
-    assert insert_table(text, support_rows(context)) == text
+    assert insert_table(text, project.support) == text
 
 
 def test_ci_runs_the_test_command_of_the_readme(workspace: Workspace) -> None:

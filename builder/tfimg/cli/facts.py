@@ -23,7 +23,7 @@ def list_images(command: ListImages, context: Context) -> int:
     if context.command.json:
         context.emit(rows)
     else:
-        from tfimg.cli.show import print_images
+        from tfimg.cli.output.image_tables import print_images
 
         print_images(rows)
     return 0

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 
 from tfimg.cli.context import Context
 from tfimg.cli.facts import report_schema_text, schema_text
-from tfimg.cli.matrix import support_rows
 from tfimg.core.errors import LockError, StaleFiles
 from tfimg.core.files import write_atomically
 from tfimg.matrix.resolve.selection import select_specs
@@ -99,7 +98,7 @@ def render(command: Render, context: Context) -> int:
 def _render_readme(context: Context) -> Files:
     file = context.project.workspace.readme
     # An installed package has no README, and a workspace may have its own.
-    text = insert_table(file.read_text(), support_rows(context)) if file.is_file() else None
+    text = insert_table(file.read_text(), context.project.support) if file.is_file() else None
     return {file: text} if text else {}
 
 

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from tfimg.engine.protocol import Engine
     from tfimg.host.survey import TargetHost
     from tfimg.recipe.plan import Plan
+    from tfimg.recipe.support import Support
     from tfimg.validation.caches import InventoryCache
     from tfimg.validation.report import Report
 
@@ -151,6 +152,13 @@ class Project:
     def statuses(self) -> Mapping[str, Status]:
         """What committed evidence proves of every image, by identifier."""
         return {spec.identifier: self.status(spec) for spec in self.specs}
+
+    @cached_property
+    def support(self) -> tuple[Support, ...]:
+        """What each row of the matrix supports, and how much of it is proven."""
+        from tfimg.recipe.support import summarize_support
+
+        return summarize_support(self.matrix, self.specs, self.statuses)
 
     def status(self, spec: ImageSpec) -> Status:
         """Return what committed evidence proves of an image."""

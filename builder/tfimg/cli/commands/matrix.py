@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
 from tfimg.cli.options import Command, RepositoryOptions, flag, option
+from tfimg.core.errors import UsageError
 
 if TYPE_CHECKING:
     from tfimg.cli.context import Context
+
+FORMS = {".json": "json", ".html": "html", ".md": "markdown"}
+"""Ends of file names → the option whose form they ask for; any other end asks for the table."""
 
 
 @dataclass(frozen=True)
@@ -30,7 +36,35 @@ class ShowMatrix(Command, RepositoryOptions):
     alternatives: ClassVar[Mapping[str, str]] = {"--markdown": "markdown", "--html": "html"}
 
     def run(self, context: Context) -> int:
-        """Run the command."""
-        from tfimg.cli.matrix import show
+        """Print the matrix, or write it to a file."""
+        from tfimg.cli.output.image_tables import print_support, support_text
+        from tfimg.cli.report_files import require_writable
+        from tfimg.core.files import write_atomically
+        from tfimg.recipe.matrix_page import make_matrix_document, render_matrix_page
+        from tfimg.recipe.support_table import render_markdown
 
-        return show(self, context)
+        if self.json and (self.html or self.markdown):
+            raise UsageError("--json and another form are asked for.", next_step="Drop one of the two.")
+        if self.output is not None:
+            require_writable("--output", self.output)
+        form = next((form for form in FORMS.values() if getattr(self, form)), None)
+        form = form or FORMS.get(Path(self.output or "").suffix.lower())
+        project = context.project
+        facts = project.matrix, project.specs, project.statuses
+        if form == "json":
+            text = json.dumps(make_matrix_document(*facts, repository=project.repository)) + "\n"
+        elif form == "html":
+            text = render_matrix_page(*facts, repository=project.repository)
+        elif form == "markdown":
+            text = render_markdown(project.support)
+        elif self.output is not None:
+            text = support_text(project.support)
+        else:
+            print_support(project.support)
+            return 0
+        if self.output is None:
+            print(text, end="")
+        else:
+            write_atomically(Path(self.output), text)
+            context.say(f"wrote {self.output}")
+        return 0
