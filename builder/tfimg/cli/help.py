@@ -5,11 +5,11 @@ from __future__ import annotations
 import inspect
 import shutil
 import textwrap
-from collections.abc import Iterable, Sequence
-from dataclasses import MISSING, Field, fields
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import MISSING, Field, dataclass, fields
 from typing import Any, get_args, get_type_hints
 
-from tfimg.cli.app import COMMANDS, GROUPS, load_command
+from tfimg.cli.app import COMMANDS, GROUPS, examples, load_command
 
 OVERVIEW = """\
 Usage: tfimg COMMAND [ARGUMENTS] [OPTIONS]
@@ -52,13 +52,25 @@ def help_text(words: Sequence[str]) -> str:
     return "\n".join((OVERVIEW, *sections, CLOSING))
 
 
-def _command_help(name: str) -> str:
+@dataclass(frozen=True)
+class CommandHelp:
+    """The help of a command: for the terminal, and for the documentation. Rows are a name and its description."""
+
+    usage: str
+    summary: str
+    sections: Mapping[str, Sequence[tuple[str, str]]]
+    """Title → arguments or options."""
+    examples: Sequence[str]
+
+
+def describe_command(name: str) -> CommandHelp:
+    """Return the help of a command."""
     command = load_command(name)
     hints = get_type_hints(command)
-    summary, _, rest = (inspect.getdoc(command) or "").partition("\n\n")
+    summary = (inspect.getdoc(command) or "").partition("\n\n")[0]
     arguments: list[tuple[str, str]] = []
     options: dict[str, list[tuple[str, str]]] = {"Options": []}
-    usage = f"Usage: tfimg {name}"
+    usage = f"tfimg {name}"
     for field in sorted(fields(command), key=lambda field: field.name not in command.__annotations__):
         parameter = field.metadata["parameter"]
         if parameter.parse is False:
@@ -75,8 +87,14 @@ def _command_help(name: str) -> str:
     usage += " [OPTIONS]" + (" [-- PROGRAM ...]" if name == "run" else "")
     options["Options"].append(("--help, -h", "show this help"))
     sections = [("Arguments", arguments), *((title, options[title]) for title in reversed(options))]
-    body = "\n".join(f"{title}:\n{_rows(rows)}" for title, rows in sections if rows)
-    return f"{usage}\n\n{_wrap(summary, '')}\n{body}\n{rest}\n"
+    return CommandHelp(usage, summary, {title: rows for title, rows in sections if rows}, examples(command))
+
+
+def _command_help(name: str) -> str:
+    command = describe_command(name)
+    body = "\n".join(f"{title}:\n{_rows(rows)}" for title, rows in command.sections.items())
+    lines = "".join(f"  {example}\n" for example in command.examples)
+    return f"Usage: {command.usage}\n\n{_wrap(command.summary, '')}\n{body}\nExamples:\n{lines}"
 
 
 def _metavar(field: Field[Any], hint: Any) -> str:
