@@ -63,7 +63,8 @@ class Check:
     shown, there or not, but where it needs several `accelerators` only of a machine that has them. After `seconds` it
     is ended. `isolated`: in a fork of the process that has imported TensorFlow, before its runtime has started there,
     so that it may configure devices and threads, and leaves no trace. On a TPU image isolated checks have the CPU only,
-    but for one that `sees_tpu`: it is not isolated there.
+    but for one that `sees_tpu`: it is not isolated there. `bound` says, for the documentation, how far an answer may be
+    from the expected one: "exact", or a bound in terms of gamma(n) of `bounds.py`; empty where nothing is measured.
     """
 
     run: Callable[[Facts], Evidence]
@@ -75,6 +76,7 @@ class Check:
     isolated: bool = False
     sees_tpu: bool = False
     packages: tuple[str, ...] = ()
+    bound: str = ""
 
 
 def is_isolated(check: Check, facts: Facts) -> bool:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
 import pytest
 from bounds import over
-from checks import compilation, layers, linear_algebra
+from checks import CHECKS, compilation, layers, linear_algebra
 
 Array = Any
 Round = Callable[[Array], Array]
@@ -194,3 +195,12 @@ def test_the_matrices_are_those_of_the_literature() -> None:
     signal, taps = np.arange(1.0, 5.0), np.array([3.0, -1.0, 2.0])
     direct = [signal[i : i + 3] @ taps for i in range(2)]
     assert (back @ ((filters @ taps) * (data @ signal))).tolist() == pytest.approx(direct)
+
+
+def test_checks_that_compare_numbers_state_their_bound_in_the_table() -> None:
+    compare = ("require_within(", "require_equal(")
+    comparing = {
+        name for name, check in CHECKS.items() if any(word in inspect.getsource(check.run) for word in compare)
+    }
+    assert comparing <= {name for name, check in CHECKS.items() if check.bound}
+    assert len(comparing) > 10

@@ -6,6 +6,7 @@ Isolated checks come before those that start TensorFlow's runtime in the process
 from __future__ import annotations
 
 from contract import Check
+from driver import START_SECONDS
 
 from . import (
     adversaries,
@@ -58,6 +59,7 @@ GPU = ("gpu",)
 TPU = ("tpu",)
 # The wheel for TPUs has no XLA for the CPU.
 XLA = ("cpu", "gpu")
+EXACT = "exact"
 
 CHECKS: dict[str, Check] = {
     "environment.python": Check(environment.python, profile="smoke"),
@@ -66,7 +68,7 @@ CHECKS: dict[str, Check] = {
     "environment.pip_check": Check(packages.pip_check, seconds=150),
     "environment.home": Check(system.home, profile="smoke"),
     "environment.temporary": Check(system.temporary, profile="smoke"),
-    "environment.shm": Check(system.shared_memory, profile="smoke"),
+    "environment.shm": Check(system.shared_memory, profile="smoke", bound=f"at least {system.SHARED_MIB} MiB"),
     "environment.time_zone": Check(locality.time_zone, profile="smoke"),
     "environment.locale": Check(locality.locale, profile="smoke"),
     "environment.certificates": Check(certificates.authorities, profile="smoke"),
@@ -95,50 +97,79 @@ CHECKS: dict[str, Check] = {
     "tpu.library": Check(tpu.library, devices=TPU, seconds=150),
     "gpu.visible": Check(gpu.visible, devices=GPU, level="validated", profile="smoke", isolated=True),
     # The first to use the GPU: what it compiles from PTX, no later check has to.
-    "gpu.first_kernel": Check(gpu_start.first_kernel, devices=GPU, level="validated", isolated=True, seconds=600),
+    "gpu.first_kernel": Check(
+        gpu_start.first_kernel,
+        devices=GPU,
+        level="validated",
+        isolated=True,
+        seconds=600,
+        bound=f"{gpu_start.KERNEL_SECONDS:.0f} s, and {START_SECONDS:.0f} s for each GPU; none where PTX is compiled",
+    ),
     "devices.listing": Check(devices.listing, profile="smoke", isolated=True, seconds=120, sees_tpu=True),
-    "devices.logical": Check(placement.two_cpus, isolated=True),
+    "devices.logical": Check(placement.two_cpus, isolated=True, bound=EXACT),
     "devices.soft_placement": Check(placement.soft, isolated=True),
     "devices.placement_log": Check(placement.log, isolated=True),
     "devices.threads": Check(threads.settings, isolated=True, seconds=90),
     "devices.memory_limit": Check(devices.memory_limit, devices=GPU, level="validated", isolated=True, seconds=120),
-    "gpu.memory_growth": Check(gpu_start.memory_growth, devices=GPU, level="validated", isolated=True),
-    "gpu.nccl": Check(gpu_start.nccl, devices=GPU, level="validated", accelerators=2, isolated=True, seconds=120),
-    "distribution.mirrored": Check(distribution.mirrored, isolated=True),
-    "distribution.multi_worker": Check(cluster.multi_worker, isolated=True),
-    "distribution.parameter_server": Check(cluster.parameter_server, isolated=True),
-    "saving.checkpoint": Check(checkpoints.checkpoint, isolated=True, seconds=120),
-    "saving.saved_model": Check(saving.saved_model, isolated=True, seconds=150),
-    "saving.keras": Check(saving.keras, isolated=True, seconds=150),
+    "gpu.memory_growth": Check(
+        gpu_start.memory_growth,
+        devices=GPU,
+        level="validated",
+        isolated=True,
+        bound="less than half of the free memory",
+    ),
+    "gpu.nccl": Check(
+        gpu_start.nccl, devices=GPU, level="validated", accelerators=2, isolated=True, seconds=120, bound=EXACT
+    ),
+    "distribution.mirrored": Check(distribution.mirrored, isolated=True, bound=EXACT),
+    "distribution.multi_worker": Check(cluster.multi_worker, isolated=True, bound=EXACT),
+    "distribution.parameter_server": Check(cluster.parameter_server, isolated=True, bound=EXACT),
+    "saving.checkpoint": Check(checkpoints.checkpoint, isolated=True, seconds=120, bound=EXACT),
+    "saving.saved_model": Check(saving.saved_model, isolated=True, seconds=150, bound=EXACT),
+    "saving.keras": Check(saving.keras, isolated=True, seconds=150, bound=EXACT),
     "tools.tensorboard": Check(tools.tensorboard, packages=("tensorboard",), isolated=True, seconds=90),
     "tools.saved_model_cli": Check(tools.saved_model_cli, isolated=True, seconds=150),
-    "numerics.determinism": Check(determinism.determinism, isolated=True),
+    "numerics.determinism": Check(determinism.determinism, isolated=True, bound=EXACT),
     "tpu.cores": Check(tpu.cores, devices=TPU, level="validated", profile="smoke", seconds=300),
-    "tpu.matmul": Check(tpu.matmul, devices=TPU, level="validated", seconds=300),
-    "tpu.strategy": Check(tpu.strategy, devices=TPU, level="validated", seconds=300),
-    "numerics.matmul": Check(numerics.matmul, profile="smoke"),
-    "numerics.convolution": Check(layers.convolution),
-    "numerics.lstm": Check(layers.lstm),
-    "numerics.fft": Check(linear_algebra.fft),
-    "numerics.svd": Check(linear_algebra.svd),
-    "numerics.cholesky": Check(linear_algebra.cholesky),
-    "numerics.sparse": Check(linear_algebra.sparse, devices=("cpu", "gpu")),
-    "numerics.reductions": Check(reductions.reductions),
-    "numerics.strings": Check(text.strings),
-    "numerics.ragged": Check(text.ragged),
-    "compilation.xla": Check(compilation.xla, devices=XLA),
-    "training.mixed_precision": Check(training.mixed_precision),
-    "training.loss_scaling": Check(scaling.loss_scaling),
-    "training.xla": Check(compilation.training_step, devices=XLA),
-    "training.cnn": Check(learning.cnn),
-    "training.gan": Check(adversaries.gan),
-    "training.accumulation": Check(gradients.accumulation),
-    "training.custom_loop": Check(gradients.custom_loop),
-    "training.retracing": Check(retracing.retracing),
-    "input.pipeline": Check(pipeline.pipeline),
-    "input.tfrecord": Check(records.tfrecord),
-    "input.prefetch_to_device": Check(pipeline.prefetch_to_device),
-    "saving.tflite": Check(lite.tflite, devices=("cpu", "gpu")),
+    "tpu.matmul": Check(tpu.matmul, devices=TPU, level="validated", seconds=300, bound="2**-8 of the largest element"),
+    "tpu.strategy": Check(tpu.strategy, devices=TPU, level="validated", seconds=300, bound="the loss falls"),
+    "numerics.matmul": Check(numerics.matmul, profile="smoke", bound="gamma(n) |A| |B|, then the rounding to the type"),
+    "numerics.convolution": Check(layers.convolution, bound="gamma(n) times the largest sum of n absolute products"),
+    "numerics.lstm": Check(
+        layers.lstm, bound="gamma(n) for each step, times the largest sum of absolute values; twice that for gradients"
+    ),
+    "numerics.fft": Check(linear_algebra.fft, bound="t eta / (1 - t eta) for 2**t points, in the 2-norm"),
+    "numerics.svd": Check(linear_algebra.svd, bound="10 u times the longer side, relative to the norm"),
+    "numerics.cholesky": Check(
+        linear_algebra.cholesky, bound="gamma(n + 1) |L| |L'|; gamma(3 n + 1) |L| |L'| |x| for a solution"
+    ),
+    "numerics.sparse": Check(linear_algebra.sparse, devices=("cpu", "gpu"), bound="gamma(n) |A| |B|"),
+    "numerics.reductions": Check(
+        reductions.reductions, bound="gamma(n) times the sum of absolute values; maxima and integers exact"
+    ),
+    "numerics.strings": Check(text.strings, bound=EXACT),
+    "numerics.ragged": Check(text.ragged, bound=EXACT),
+    "compilation.xla": Check(
+        compilation.xla, devices=XLA, bound=f"gamma(n) |A| |B|, and {compilation.ULPS} u for the functions"
+    ),
+    "training.mixed_precision": Check(training.mixed_precision, bound="the loss falls"),
+    "training.loss_scaling": Check(scaling.loss_scaling, bound=EXACT),
+    "training.xla": Check(compilation.training_step, devices=XLA, bound="that of the score, carried through the step"),
+    "training.cnn": Check(learning.cnn, bound=f"accuracy of at least {learning.ACCURACY}"),
+    "training.gan": Check(adversaries.gan, bound="losses: (batch + 16) u; weights: 4 u"),
+    "training.accumulation": Check(gradients.accumulation, bound="gamma(n) times the sum of absolute products"),
+    "training.custom_loop": Check(gradients.custom_loop, bound="the rounding of one step over 1 - |1 - rate H|"),
+    "training.retracing": Check(retracing.retracing, bound=EXACT),
+    "input.pipeline": Check(
+        pipeline.pipeline, bound=f"pictures: {pipeline.JPEG_ERROR} of 255, root mean square; all else exact"
+    ),
+    "input.tfrecord": Check(records.tfrecord, bound=EXACT),
+    "input.prefetch_to_device": Check(pipeline.prefetch_to_device, bound=EXACT),
+    "saving.tflite": Check(
+        lite.tflite,
+        devices=("cpu", "gpu"),
+        bound="half a step of 8 bits for each factor, times the other; gamma(n) for float32",
+    ),
     "tools.profiler": Check(profiler.profiler),
     "tools.commands": Check(
         commands.start, devices=("cpu", "gpu"), profile="full", seconds=200, packages=("tensorboard",)

@@ -26,7 +26,7 @@ OWN = ("SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE")
 
 
 def authorities(_facts: Facts) -> Evidence:
-    """Every place that programs read holds authorities: Debian's file, OpenSSL's folder, certifi's, one's own."""
+    """Debian's bundle, OpenSSL's folder, certifi's bundle and those that variables name contain authorities."""
     found = {str(BUNDLE): in_file(BUNDLE), "OpenSSL's folder": in_folder(_openssl_folder())}
     if importlib.util.find_spec("certifi"):
         certifi = Path(importlib.import_module("certifi").where())

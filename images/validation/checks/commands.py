@@ -22,7 +22,7 @@ KEPT_LINES = 20
 
 
 def start(_facts: Facts) -> Evidence:
-    """Each command is on PATH, starts, and answers."""
+    """`tensorboard`, `tf_upgrade_v2` and `tflite_convert` are on PATH, start, and answer."""
     return {"seconds": {name: _seconds(name, option) for name, option in COMMANDS.items()}}
 
 

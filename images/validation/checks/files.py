@@ -35,7 +35,7 @@ class Tree(NamedTuple):
 
 
 def site_packages(facts: Facts) -> Evidence:
-    """This user can read every file of every installed package, and no link there leads nowhere."""
+    """The user can read every file of every installed package, and no symbolic link there is broken."""
     # Another machine than an image may have files without end.
     seen = _seen("/" if facts.identifier else os.path.realpath(sys.prefix))
     evidence = {"files": seen.installed, "folders": site_folders(), "seconds": seen.seconds}
@@ -54,9 +54,9 @@ def site_packages(facts: Facts) -> Evidence:
 
 
 def setuid(facts: Facts) -> Evidence:
-    """No file of the image runs as its owner or group instead of as the one who starts it.
+    """No file of the image has the setuid or setgid bit.
 
-    A folder that this user may not list is no way either: what is in it cannot be started.
+    Folders that the user may not list are left out: nothing in them can be started.
     """
     claimed(facts.user, "the user")
     seen = _seen("/")

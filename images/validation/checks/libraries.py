@@ -115,7 +115,7 @@ def origin(facts: Facts) -> Evidence:
 
 
 def versions(facts: Facts) -> Evidence:
-    """Each library that can tell its version (`PROPERTIES` and `NUMBERS` of native.py) tells its wheel's.
+    """Each library that reports a version (`PROPERTIES` and `NUMBERS` of native.py) reports that of its wheel.
 
     In an image the loader chooses it by name; elsewhere it need not know the wheels' folders, so their files are asked.
     """
@@ -163,7 +163,7 @@ def cudnn(facts: Facts) -> Evidence:
 
 
 def driver_stub(facts: Facts) -> Evidence:
-    """No file passes for the driver: libcuda comes from the machine, and a stub in its place hides every GPU."""
+    """The image has no libcuda: it comes from the machine, and a stub in its place hides every GPU."""
     _of_an_image(facts)
     paths = [str(path) for path in on_disk(DRIVER)]
     answers = ask("driver", *paths) if paths else {}

@@ -23,7 +23,7 @@ NAME = "Größe-数据-データ"
 
 
 def time_zone(_facts: Facts) -> Evidence:
-    """The local time is that of TZ. An image may lack the zones' data; who asks for a zone must not get UTC then."""
+    """The local time is that of TZ: an image without data of time zones must not answer in UTC."""
     asked = os.environ.get("TZ")
     now = datetime.now().astimezone()
     evidence = {

@@ -27,7 +27,7 @@ CAUSE = "tf.data loses, repeats or mixes up elements, or does not work ahead; tr
 
 
 def pipeline(facts: Facts) -> Evidence:  # noqa: ARG001
-    """Pictures through JPEG, a parallel map, a cache, a shuffle, batches and prefetching: what is to come, comes."""
+    """JPEG decoding, a parallel map, a cache, a shuffle, batches and prefetching give the expected elements."""
     tf, np = tensorflow(), importlib.import_module("numpy")
     with strictly_on(tf, CPU):
         error = _jpeg_error(tf, np)

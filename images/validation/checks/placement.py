@@ -67,7 +67,7 @@ def soft(_facts: Facts) -> Evidence:
 
 
 def log(_facts: Facts) -> Evidence:
-    """With placement logged, TensorFlow tells on standard error which device a product runs on."""
+    """With placement logged, TensorFlow writes to standard error which device a product runs on."""
     tf = _with_cpus_only()
     tf.debugging.set_log_device_placement(True)
     with _standard_error() as said:

@@ -21,7 +21,7 @@ PROBE = b"tfimg" * 1000
 
 
 def temporary(_facts: Facts) -> Evidence:
-    """There is a folder for temporary files; a file written there has what was written."""
+    """The folder for temporary files exists, and a file written there reads back the same."""
     try:
         folder = tempfile.gettempdir()
     except FileNotFoundError as error:

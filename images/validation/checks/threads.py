@@ -26,7 +26,7 @@ LATEST_SECONDS = 5.0
 
 
 def settings(_facts: Facts) -> Evidence:
-    """More threads inside operations and between them are that many more threads of the process.
+    """Settings of more threads, inside operations and between them, give the process that many more threads.
 
     Two processes work with different settings; what else they start is the same in both, and goes out of the
     difference.
