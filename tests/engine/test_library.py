@@ -1,4 +1,4 @@
-"""The program in docs/library.md, with a real engine and a real registry."""
+"""The program in docs/reference/python-api.md, with a real engine and a real registry."""
 
 from __future__ import annotations
 
@@ -31,7 +31,9 @@ def test_the_example_builds_validates_and_publishes(engine: DockerEngine, built:
         "TFIMG_KEY_PASSWORD": PASSWORD.decode(),
     }  # fmt: skip
     assert run_tfimg("keygen", str(tmp_path / "keys"), env=env).code == 0
-    (example,) = re.findall(r"^```python\n(.+?)^```$", (ROOT / "docs/library.md").read_text(), re.DOTALL | re.MULTILINE)
+    (example,) = re.findall(
+        r"^```python\n(.+?)^```$", (ROOT / "docs/reference/python-api.md").read_text(), re.DOTALL | re.MULTILINE
+    )
     with registry(engine, tmp_path) as address:
         for old, new in (
             ("registry.example", address),

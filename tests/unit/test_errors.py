@@ -10,7 +10,6 @@ import pytest
 from tfimg.core.errors import ExitCode, TfimgError, UsageError
 
 README = Path(__file__).parents[2] / "README.md"
-ERRORS = README.parent / "docs" / "errors.md"
 
 
 def first_line(member: type[TfimgError]) -> str:
@@ -44,15 +43,6 @@ def test_each_member_says_what_it_is_about() -> None:
 def test_the_readme_lists_every_exit_code() -> None:
     rows = re.findall(r"^\|\s*(\d+)\s*\|\s*(.+?)\s*\|$", README.read_text(), re.MULTILINE)
     assert {int(code): meaning for code, meaning in rows if int(code) != 0} == {code: code.meaning for code in ExitCode}
-
-
-def test_the_documentation_lists_every_error() -> None:
-    rows = re.findall(r"^\| `(\w+)` \| (\d+) \| (.+?) \|$", ERRORS.read_text(), re.MULTILINE)
-    expected = {
-        (member.__name__, str(int(member.exit_code)), first_line(member).removesuffix("."))
-        for member in error_classes()
-    }
-    assert set(rows) == expected
 
 
 @pytest.mark.parametrize(

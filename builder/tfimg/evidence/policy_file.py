@@ -42,24 +42,38 @@ KeyText = Annotated[str, AfterValidator(_pem)]
 Fingerprint = Annotated[str, Field(pattern=FINGERPRINT)]
 
 
-class _Require(MatrixModel):
-    level: EvidenceLevel | None = None
-    gpu: Capability | None = None
-    driver: RangeText | None = None
-    max_age: AgeText | None = Field(default=None, alias="max-age")
+class PolicyRequirements(MatrixModel):
+    """What evidence has to show; what is left out is not required."""
+
+    level: EvidenceLevel | None = Field(default=None, description="Lowest level; none: what the tag promises")
+    gpu: Capability | None = Field(default=None, description="Compute capability of a GPU on which it was validated")
+    driver: RangeText | None = Field(default=None, description="Driver of that GPU")
+    max_age: AgeText | None = Field(
+        default=None, alias="max-age", description="Highest age: 12h, 30d, 8w or unlimited; none: 90d"
+    )
 
 
-class _Alias(MatrixModel):
-    level: EvidenceLevel
-    reason: Sentence
+class PolicyPromise(MatrixModel):
+    """What tags promise instead of the default."""
+
+    level: EvidenceLevel = Field(description="Level that images of these tags must have")
+    reason: Sentence = Field(description="Why; publishing shows it")
 
 
-class _File(MatrixModel):
-    version: Literal[1]
-    require: _Require = _Require()
-    aliases: dict[GlobText, _Alias] = Field(default_factory=dict)
-    trusted_keys: tuple[KeyText, ...] = Field(default=(), alias="trusted-keys", max_length=MAX_KEYS)
-    refused_keys: tuple[Fingerprint, ...] = Field(default=(), alias="refused-keys", max_length=MAX_KEYS)
+class PolicyFile(MatrixModel):
+    """A policy for many images, in writing."""
+
+    version: Literal[1] = Field(description="Version of this format")
+    require: PolicyRequirements = Field(default=PolicyRequirements(), description="For every image")
+    aliases: dict[GlobText, PolicyPromise] = Field(
+        default_factory=dict, description="By pattern of tags; the first counts"
+    )
+    trusted_keys: tuple[KeyText, ...] = Field(
+        default=(), alias="trusted-keys", max_length=MAX_KEYS, description="In addition to those of the command line"
+    )
+    refused_keys: tuple[Fingerprint, ...] = Field(
+        default=(), alias="refused-keys", max_length=MAX_KEYS, description="Never count, even if trusted"
+    )
 
 
 def parse_policy(text: str, *, source: str) -> Policy:
@@ -67,7 +81,7 @@ def parse_policy(text: str, *, source: str) -> Policy:
     try:
         if len(text) > MAX_BYTES:
             raise InvalidYaml(f"it has more than {MAX_BYTES >> 10} KiB")
-        file = _File.model_validate(read_yaml(text))
+        file = PolicyFile.model_validate(read_yaml(text))
     except InvalidYaml as error:
         raise _refused(source, [str(error)]) from None
     except ValidationError as error:

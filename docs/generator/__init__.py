@@ -1,0 +1,53 @@
+"""Extension of Sphinx: fill the site's pages with what the program says of itself.
+
+A line `<!-- generated: NAME [ARGUMENT] -->` of a page is replaced by Markdown before the page is parsed.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from generator import checks, commands, errors, formats, images, library
+
+if TYPE_CHECKING:
+    from sphinx.application import Sphinx
+
+GENERATORS: dict[str, Callable[..., str]] = {
+    "command-list": commands.command_list,
+    "command-group": commands.command_group,
+    "exit-codes": errors.exit_codes,
+    "error-classes": errors.error_classes,
+    "checks": checks.checks,
+    "matrix-format": formats.matrix_format,
+    "policy-format": formats.policy_format,
+    "tags": images.tag_examples,
+    "labels": images.label_examples,
+    "api": library.api,
+}
+"""Name in a page → function that returns Markdown."""
+
+MARKER = re.compile(r"^<!-- generated: (?P<name>[a-z-]+)(?: (?P<argument>.+?))? -->$", re.MULTILINE)
+
+
+def fill(text: str) -> str:
+    """Replace the markers of a page."""
+    return MARKER.sub(_generate, text)
+
+
+def _generate(found: re.Match[str]) -> str:
+    arguments = [found["argument"]] if found["argument"] else []
+    return GENERATORS[found["name"]](*arguments)
+
+
+def setup(app: Sphinx) -> dict[str, Any]:
+    """Register with Sphinx."""
+
+    def read(_app: Sphinx, _page: str, source: list[str]) -> None:
+        source[0] = fill(source[0])
+
+    app.connect("source-read", read)
+    # What is generated depends on the whole program: read every page at each build.
+    app.connect("env-get-outdated", lambda _app, env, *_rest: list(env.found_docs))
+    return {"parallel_read_safe": True, "parallel_write_safe": True}

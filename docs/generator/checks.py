@@ -1,0 +1,43 @@
+"""Reference of the suite's checks, from its own table."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterator, Mapping
+from itertools import groupby
+from typing import Any
+
+from generator.markdown import escape
+from generator.program import suite
+from tfimg.recipe.labels import DEVICE_NAMES
+
+
+def checks() -> str:
+    """Return the checks by group, with all that the table states."""
+    found: Mapping[str, Any] = suite("checks").CHECKS
+    order = list(dict.fromkeys(map(_group, found)))
+    by_group = groupby(sorted(found, key=lambda name: order.index(_group(name))), _group)
+    return "\n".join(
+        f"## {group}\n\n" + "\n".join(_check(name, found[name]) for name in names) for group, names in by_group
+    )
+
+
+def _group(name: str) -> str:
+    return name.partition(".")[0]
+
+
+def _check(name: str, check: Any) -> str:
+    paragraphs = (inspect.getdoc(check.run) or "").split("\n\n")
+    facts = " · ".join(f"{title}: {escape(value)}" for title, value in _facts(check) if value)
+    text = "\n\n".join(map(escape, paragraphs))
+    return f"({name})=\n\n### {name}\n\n{text}\n\n{{.facts}}\n{facts}\n"
+
+
+def _facts(check: Any) -> Iterator[tuple[str, str]]:
+    yield "bound", check.bound
+    yield "images for", ", ".join(DEVICE_NAMES[device] for device in check.devices)
+    yield "only images with", ", ".join(check.packages)
+    yield "needs", "" if check.level == "linked" else f"the device{'' if check.accelerators == 1 else ', two of them'}"
+    yield "profile", check.profile
+    yield "limit", f"{check.seconds:g} s"
+    yield "runs", "in a process of its own" if check.isolated else ""

@@ -1,0 +1,44 @@
+"""Reference of the commands, from the table of groups and the classes of the commands."""
+
+from __future__ import annotations
+
+from generator.markdown import block, code, escape, table
+from tfimg.cli.app import GROUPS
+from tfimg.cli.help import describe_command
+
+
+def command_list() -> str:
+    """Return a table of all commands by group."""
+    return "\n".join(
+        f"## {title}\n\n"
+        + table(
+            ("command", "purpose"),
+            (
+                (f"[`tfimg {name}`]({title.lower()}.md#{anchor(name)})", escape(line))
+                for name, (_, line) in commands.items()
+            ),
+        )
+        for title, commands in GROUPS.items()
+    )
+
+
+def command_group(title: str) -> str:
+    """Return the reference of a group's commands."""
+    return "\n".join(map(_command, GROUPS[title]))
+
+
+def anchor(name: str) -> str:
+    """Return the anchor of a command on the page of its group."""
+    return f"tfimg-{name.replace(' ', '-')}"
+
+
+def _command(name: str) -> str:
+    command = describe_command(name)
+    sections = "\n".join(
+        table((title.lower(), ""), ((code(names), escape(text)) for names, text in rows))
+        for title, rows in command.sections.items()
+    )
+    return (
+        f"## tfimg {name}\n\n{escape(command.summary)}\n\n{block([command.usage], 'text')}\n"
+        f"{block(command.examples, 'sh')}\n{sections}"
+    )

@@ -1,0 +1,113 @@
+"""Reference of file formats, from their pydantic models."""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Iterator
+from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
+
+from pydantic import BaseModel
+from pydantic.fields import FieldInfo
+
+from generator.markdown import code, escape, table
+from tfimg.evidence import policy_file
+from tfimg.matrix import schema
+
+NAMES = {
+    schema.RepositoryText: "repository",
+    schema.VersionText: "version",
+    schema.MinorText: "X.Y in quotes",
+    schema.Day: "YYYY-MM-DD",
+    schema.RangeText: "version range",
+    schema.RequirementText: "requirement (PEP 508)",
+    schema.Sentence: "sentence",
+    schema.PackageText: "package",
+    schema.IssueText: "`owner/repository#number`",
+    schema.Capability: "`sm_NN`",
+    schema.Architecture: "`sm_NN` or `compute_NN`",
+    policy_file.AgeText: "age",
+    policy_file.GlobText: "pattern of tags",
+    policy_file.KeyText: "public key (PEM)",
+    policy_file.Fingerprint: "`SHA256:…`",
+}
+"""Types with a meaning of their own → their name."""
+
+
+def matrix_format() -> str:
+    """Return the tables of matrix.yaml: the whole document first, then each part."""
+    return _document(schema.Matrix, "matrix.yaml")
+
+
+def policy_format() -> str:
+    """Return the tables of a policy file."""
+    return _document(policy_file.PolicyFile, "The file")
+
+
+def _document(root: type[BaseModel], title: str) -> str:
+    parts = list(_parts(root, set()))
+    return "\n".join(_part(model, title if model is root else _title(model)) for model in parts)
+
+
+def _parts(model: type[BaseModel], seen: set[type[BaseModel]]) -> Iterator[type[BaseModel]]:
+    """Yield a model and those that it contains, each once, in the order of the document."""
+    if model in seen:
+        return
+    seen.add(model)
+    yield model
+    for hint in _hints(model).values():
+        for inner in _models(hint):
+            yield from _parts(inner, seen)
+
+
+def _models(hint: Any) -> Iterator[type[BaseModel]]:
+    if isinstance(hint, type) and issubclass(hint, BaseModel):
+        yield hint
+    elif get_origin(hint) is not Literal:
+        for inner in get_args(hint):
+            yield from _models(inner)
+
+
+def _part(model: type[BaseModel], title: str) -> str:
+    hints = _hints(model)
+    rows = (
+        (code(field.alias or name), _type(hints[name]), _default(field), escape(field.description or ""))
+        for name, field in model.model_fields.items()
+    )
+    summary = escape((model.__doc__ or "").partition("\n\n")[0])
+    return f"## {title}\n\n{summary}\n\n{table(('key', 'type', 'default', 'meaning'), rows)}"
+
+
+def _hints(model: type[BaseModel]) -> dict[str, Any]:
+    hints = get_type_hints(model, include_extras=True)
+    return {name: hints[name] for name in model.model_fields}
+
+
+def _title(model: type[BaseModel]) -> str:
+    return model.__name__
+
+
+def _type(hint: Any) -> str:
+    """Return a type in words, as Markdown; parts are links."""
+    if name := next((name for known, name in NAMES.items() if known == hint), None):
+        return name
+    origin, arguments = get_origin(hint), get_args(hint)
+    if origin is Annotated:
+        return _type(arguments[0])
+    if origin is Literal:
+        return ", ".join(code(str(value)) for value in arguments)
+    if origin in {Union, types.UnionType}:
+        return _type(next(inner for inner in arguments if inner is not type(None)))
+    if origin is tuple:
+        return f"list of: {_type(arguments[0])}"
+    if origin is dict:
+        return f"mapping of {_type(arguments[0])} to: {_type(arguments[1])}"
+    if isinstance(hint, type) and issubclass(hint, BaseModel):
+        return f"[{_title(hint)}](#{_title(hint).lower()})"
+    return {str: "text"}.get(hint, escape(str(hint)))
+
+
+def _default(field: FieldInfo) -> str:
+    if field.is_required():
+        return "required"
+    value = field.get_default(call_default_factory=True)
+    return "none" if not value or isinstance(value, BaseModel) else code(str(value))

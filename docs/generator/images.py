@@ -1,0 +1,58 @@
+"""Reference of tags and labels, by the program's own rules."""
+
+from __future__ import annotations
+
+from generator.markdown import code, escape, table
+from generator.program import project
+from tfimg.matrix.schema import PLATFORMS
+from tfimg.matrix.spec import ImageSpec
+from tfimg.recipe.labels import make_build_labels, make_recipe_labels
+from tfimg.recipe.tags import list_aliases, make_build_tag
+
+DIGEST = f"sha256:{'0123456789abcdef' * 4}"
+
+MEANINGS = {
+    "org.opencontainers.image.title": "the image in words",
+    "org.opencontainers.image.version": "identifier of the image",
+    "org.opencontainers.image.licenses": "licence of the recipe; packages have their own",
+    "org.opencontainers.image.base.name": "base image",
+    "org.opencontainers.image.base.digest": "digest of the base image",
+    "org.opencontainers.image.revision": "git commit of the recipe",
+    "tfimg.identifier": "identifier of the image; most commands read it from here",
+    "tfimg.tensorflow": "TensorFlow release",
+    "tfimg.python": "Python minor",
+    "tfimg.device": "`cpu`, `gpu` or `tpu`",
+    "tfimg.lock": "digest of the lock: every package with its hash",
+    "tfimg.recipe": "digest of Dockerfile, lock, build scripts, suite and base",
+    "tfimg.version": "tfimg that built it",
+}
+
+
+def tag_examples() -> str:
+    """Return the tags of the newest images on their default Python, and of an image on another Python."""
+    specs = [spec for spec in project().specs if spec.is_newest and spec.platform == PLATFORMS[0]]
+    shown = [spec for spec in specs if spec.is_default_python]
+    shown.append(next(spec for spec in specs if not spec.is_default_python))
+    return table(("image", "tags that move to newer images", "tag of one build"), map(_tags, shown))
+
+
+def _tags(spec: ImageSpec) -> tuple[str, str, str]:
+    aliases = ", ".join(map(code, list_aliases(spec)))
+    return code(spec.identifier), aliases, code(make_build_tag(spec.identifier, DIGEST))
+
+
+def label_examples() -> str:
+    """Return every label, with its value in the newest CPU image on its default Python."""
+    (spec,) = (
+        spec
+        for spec in project().specs
+        if (spec.is_newest, spec.is_default_python, spec.device, spec.platform) == (True, True, "cpu", PLATFORMS[0])
+    )
+    labels = make_recipe_labels(spec, lock_digest=DIGEST) | make_build_labels(
+        base=spec.base.image, base_digest=DIGEST, recipe=DIGEST, revision="0123456789abcdef" * 2, version="0.1.0"
+    )
+    short = {name: value if len(value) <= 50 else f"{value[:20]}…" for name, value in labels.items()}
+    return table(
+        ("label", "meaning", "for example"),
+        ((code(name), escape(MEANINGS[name]), code(value)) for name, value in short.items()),
+    )

@@ -1,0 +1,75 @@
+"""Reference of the Python API: signatures and docstrings of what a program outside uses."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterator
+from dataclasses import MISSING, Field, fields, is_dataclass
+from functools import cached_property
+from pkgutil import resolve_name
+from typing import Any
+
+from generator.markdown import block, code, escape, table
+
+
+def api(names: str) -> str:
+    """Return the reference of objects by their dotted names, with blanks between."""
+    return "\n".join(_entry(name, resolve_name(name)) for name in names.split())
+
+
+def _entry(name: str, value: Any) -> str:
+    module, _, short = name.rpartition(".")
+    text = "\n\n".join(map(escape, (inspect.getdoc(value) or "").split("\n\n")))
+    use = block([f"from {module} import {short}", "", *_signature(short, value)], "python")
+    members = list(_members(value)) if isinstance(value, type) else []
+    return f"### {short}\n\n{use}\n{text}\n\n{table(('member', ''), members) if members else ''}"
+
+
+def _signature(name: str, value: Any) -> list[str]:
+    if is_dataclass(value):
+        parts = [_field(field) for field in fields(value) if field.init]
+        keyword_only = [field.kw_only for field in fields(value) if field.init]
+        if True in keyword_only:
+            parts.insert(keyword_only.index(True), "*")
+        returns = ""
+    else:
+        signature = inspect.signature(value)
+        parts = [_parameter(parameter) for parameter in signature.parameters.values()]
+        keyword_only = [part.kind is inspect.Parameter.KEYWORD_ONLY for part in signature.parameters.values()]
+        if True in keyword_only:
+            parts.insert(keyword_only.index(True), "*")
+        returns = f" -> {signature.return_annotation}" if isinstance(signature.return_annotation, str) else ""
+    return [f"{name}(", *(f"    {part}," for part in parts), f"){returns}"]
+
+
+def _field(field: Field[Any]) -> str:
+    if field.default is not MISSING:
+        return f"{field.name}: {field.type} = {field.default!r}"
+    return f"{field.name}: {field.type}" + ("" if field.default_factory is MISSING else " = ...")
+
+
+def _parameter(parameter: inspect.Parameter) -> str:
+    text = f"{parameter.name}: {parameter.annotation}"
+    if parameter.default is inspect.Parameter.empty:
+        return text
+    default = parameter.default
+    return f"{text} = {default.__name__ if callable(default) else repr(default)}"
+
+
+def _members(value: type) -> Iterator[tuple[str, str]]:
+    """Yield the public methods and properties of a class, with the first line of each."""
+    for name, member in vars(value).items():
+        if name.startswith("_"):
+            continue
+        if isinstance(member, property | cached_property):
+            shown = name
+        elif inspect.isroutine(member):
+            shown = f"{name}({', '.join(_names(member))})"
+        else:
+            continue
+        yield code(shown), escape((inspect.getdoc(member) or "").partition("\n\n")[0])
+
+
+def _names(function: Any) -> list[str]:
+    names = list(inspect.signature(getattr(function, "__func__", function)).parameters)
+    return names[1:] if names[:1] in (["self"], ["cls"]) else names

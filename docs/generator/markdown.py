@@ -1,0 +1,35 @@
+"""Markdown from text that was not written as Markdown."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+
+_CODE = re.compile(r"(`[^`]+`)")
+_SPECIAL = re.compile(r"[\\*_\[\]<>|$~&#]")
+
+
+def escape(text: str) -> str:
+    """Return text as Markdown of one line. Only backquotes keep their meaning: they mark code."""
+    parts = _CODE.split(" ".join(text.split()))
+    return "".join(
+        part.replace("|", r"\|") if part.startswith("`") else _SPECIAL.sub(lambda found: f"\\{found[0]}", part)
+        for part in parts
+    )
+
+
+def code(text: str) -> str:
+    """Return text as code in a cell of a table."""
+    fence = "``" if "`" in text else "`"
+    return f"{fence}{text}{fence}".replace("|", r"\|")
+
+
+def table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """Return a table; the cells are Markdown."""
+    lines = (heads, ["---"] * len(heads), *rows)
+    return "".join(f"| {' | '.join(cells)} |\n" for cells in lines)
+
+
+def block(lines: Iterable[str], language: str) -> str:
+    """Return a block of code."""
+    return f"```{language}\n" + "".join(f"{line}\n" for line in lines) + "```\n"

@@ -1,0 +1,88 @@
+"""The documentation site: it is built strictly and offline, complete, and no link in it is broken."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from support.site import SitePage, build_site, read_site
+from tfimg.cli.app import COMMANDS, GROUPS, load_command, option_names
+from tfimg.core import errors
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("site") / "html"
+    built = build_site(folder)
+    assert (built.returncode, built.stderr) == (0, "")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def pages(folder: Path) -> Mapping[str, SitePage]:
+    return read_site(folder)
+
+
+def words(page: SitePage) -> set[str]:
+    return {word.rstrip(",.:") for text in page.text for word in text.split()}
+
+
+def test_every_link_leads_to_a_page_or_file_and_to_an_anchor_of_it(folder: Path, pages: Mapping[str, SitePage]) -> None:
+    broken = [
+        (page.name, path, anchor)
+        for page in pages.values()
+        for path, anchor in page.targets()
+        if not (folder / path).is_file() or (anchor and anchor not in pages[path].anchors)
+    ]
+    assert broken == []
+    assert sum(len(page.links) for page in pages.values()) > 500
+
+
+def test_no_anchor_is_there_twice(pages: Mapping[str, SitePage]) -> None:
+    twice = [(page.name, one) for page in pages.values() for one in page.anchors if page.anchors.count(one) > 1]
+    assert twice == []
+
+
+def test_pages_load_nothing_from_elsewhere(pages: Mapping[str, SitePage]) -> None:
+    assert {address for page in pages.values() for address in page.loaded if "//" in address} == set()
+
+
+def test_every_command_has_a_section_with_its_options_and_examples(pages: Mapping[str, SitePage]) -> None:
+    index = pages["reference/commands/index.html"]
+    for title, commands in GROUPS.items():
+        page = pages[f"reference/commands/{title.lower()}.html"]
+        found = words(page)
+        for name in commands:
+            anchor = f"tfimg-{name.replace(' ', '-')}"
+            assert anchor in page.anchors
+            assert f"{title.lower()}.html#{anchor}" in index.links
+            hidden = {"--json", "--quiet", "-q"}  # of every command: listed once
+            assert set(option_names(load_command(name))) - hidden <= found, name
+    assert sum(len(commands) for commands in GROUPS.values()) == len(COMMANDS)
+
+
+def test_every_error_is_listed_under_its_exit_code(pages: Mapping[str, SitePage]) -> None:
+    text = "".join(pages["reference/errors.html"].text)
+    for error in vars(errors).values():
+        if isinstance(error, type) and issubclass(error, errors.TfimgError):
+            section = text.partition(f"Code {error.exit_code:d}¶")[2].partition("Code ")[0]
+            assert error.__name__ in section.split()
+
+
+def test_every_check_has_a_section(pages: Mapping[str, SitePage]) -> None:
+    from checks import CHECKS  # type: ignore[import-not-found]
+
+    assert {name.replace(".", "-").replace("_", "-") for name in CHECKS} <= set(pages["reference/checks.html"].anchors)
+
+
+def test_every_key_of_the_matrix_and_of_a_policy_is_described(pages: Mapping[str, SitePage]) -> None:
+    from tfimg.evidence.policy_file import PolicyFile
+    from tfimg.matrix.schema import Matrix
+
+    for name, model in {"matrix": Matrix, "policy": PolicyFile}.items():
+        schema = model.model_json_schema()
+        found = words(pages[f"reference/{name}-format.html"])
+        for part in (schema, *schema["$defs"].values()):
+            assert part["properties"].keys() <= found
