@@ -22,7 +22,7 @@ from support.containers import run_container
 from support.docker_daemon import wait_until
 from tfimg.cli.app import parse
 from tfimg.cli.context import Context
-from tfimg.engine.base_images.choose import BootstrapSettings, choose_base
+from tfimg.engine.base_images.choose import BaseSettings, choose_base
 from tfimg.engine.base_images.debian import Mirrors, find_mirrors
 from tfimg.engine.docker.engine import DockerEngine
 from tfimg.engine.protocol import BuildRequest
@@ -132,14 +132,15 @@ def test_a_base_is_bootstrapped_without_the_way_into_a_debian_mirror(engine: Doc
     }
     context = Context(parse(["build", "--base", "bootstrap"]), Services(environ=os.environ))
     spec = resolve(context.project.matrix, context.project.specs, Request(python="3.13")).spec
-    bootstrap = BootstrapSettings(
+    settings = BaseSettings(
+        source="bootstrap",
         mirrors=Mirrors(archive=str(planted["archive"]), security=planted["security"]),
         scratch=context.services.state / "scratch",
         template=partial(render_base, context.project.templates),
         environ=os.environ,
         fresh=True,
     )  # fmt: skip
-    base = choose_base(spec, "bootstrap", engine=engine, registries={}, bootstrap=bootstrap, say=print)
+    base = choose_base(spec, settings, engine)
     assert (base.kind, base.name) == ("bootstrap", "tfimg/base:trixie-py3.13")
     assert found(engine, base.reference, MARK) == []
     script = "cat /etc/apt/sources.list; python3 -c 'import ssl, sys; print(sys.version_info[:2])'"

@@ -13,11 +13,12 @@ from support.cases import cases
 from support.memory_engine import FakeEngine
 from support.programs import program
 from tfimg.core.errors import BaseImageError, BuildError, NetworkError
+from tfimg.core.events import Event, Message, OnEvent, ignore
 from tfimg.engine.base_images.choose import (
     RECIPE_LABEL,
     BaseImage,
+    BaseSettings,
     BaseSource,
-    BootstrapSettings,
     apply_mirror,
     choose_base,
     sources,
@@ -39,8 +40,8 @@ for argument; do case $argument in *.tar) echo archive > "$argument";; esac; don
 
 
 @pytest.fixture
-def surroundings(tmp_path: Path) -> BootstrapSettings:
-    return BootstrapSettings(
+def surroundings(tmp_path: Path) -> BaseSettings:
+    return BaseSettings(
         mirrors=MIRRORS,
         scratch=tmp_path / "scratch",
         template=lambda suite, archive: f"# {suite}\nFROM scratch\nADD {archive} /\n",
@@ -57,17 +58,15 @@ def choose(
     spec: ImageSpec,
     choice: BaseSource,
     engine: FakeEngine,
-    surroundings: BootstrapSettings,
-    *,
-    registries: dict[str, str] | None = None,
-    say: Callable[[str], object] = print,
+    surroundings: BaseSettings,
+    on_event: OnEvent = ignore,
 ) -> BaseImage:
-    return choose_base(spec, choice, engine=engine, registries=registries or {}, bootstrap=surroundings, say=say)
+    return choose_base(spec, replace(surroundings, source=choice), engine, on_event)
 
 
 @pytest.mark.parametrize("choice", ["auto", "registry"])
 def test_the_registry_s_image_is_taken_by_digest_where_it_is_had(
-    choice: BaseSource, spec: ImageSpec, surroundings: BootstrapSettings
+    choice: BaseSource, spec: ImageSpec, surroundings: BaseSettings
 ) -> None:
     engine = FakeEngine(remote={OFFICIAL: "sha256:r"})
     assert choose(spec, choice, engine, surroundings) == BaseImage(
@@ -80,10 +79,11 @@ def test_the_registry_s_image_is_taken_by_digest_where_it_is_had(
     assert (engine.built, surroundings.scratch.exists()) == ([], False)
 
 
-def test_a_mirror_takes_the_registry_s_place(spec: ImageSpec, surroundings: BootstrapSettings) -> None:
+def test_a_mirror_takes_the_registry_s_place(spec: ImageSpec, surroundings: BaseSettings) -> None:
     name = "mirror.example.test:5000/library/python:3.11-slim-bookworm"
     engine = FakeEngine(remote={name: "sha256:m"})
-    base = choose(spec, "registry", engine, surroundings, registries={"docker.io": "mirror.example.test:5000"})
+    mirrored = replace(surroundings, registries={"docker.io": "mirror.example.test:5000"})
+    base = choose(spec, "registry", engine, mirrored)
     assert base.reference == f"{name}@sha256:m"
 
 
@@ -92,9 +92,9 @@ def test_only_the_named_registry_is_mirrored() -> None:
     assert apply_mirror(other, {"docker.io": "m.example.test:5000"}) == other
 
 
-def test_auto_falls_back_to_a_bootstrap_and_says_why(spec: ImageSpec, surroundings: BootstrapSettings) -> None:
-    engine, said = FakeEngine(), list[str]()
-    base = choose(spec, "auto", engine, surroundings, say=said.append)
+def test_auto_falls_back_to_a_bootstrap_and_says_why(spec: ImageSpec, surroundings: BaseSettings) -> None:
+    engine, said = FakeEngine(), list[Event]()
+    base = choose(spec, "auto", engine, surroundings, said.append)
     assert base == BaseImage(
         kind="bootstrap",
         name=NAME,
@@ -102,10 +102,10 @@ def test_auto_falls_back_to_a_bootstrap_and_says_why(spec: ImageSpec, surroundin
         digest=engine.names[NAME].digest,
         why=f"{OFFICIAL} cannot be had: The registry did not give {OFFICIAL}: no route to host",
     )
-    assert said == ["Bootstrapping Debian bookworm with Python 3.11 from signed packages"]
+    assert said == [Message(text="Bootstrapping Debian bookworm with Python 3.11 from signed packages")]
 
 
-def test_registry_does_not_fall_back(spec: ImageSpec, surroundings: BootstrapSettings) -> None:
+def test_registry_does_not_fall_back(spec: ImageSpec, surroundings: BaseSettings) -> None:
     engine = FakeEngine()
     with pytest.raises(NetworkError) as caught:
         choose(spec, "registry", engine, surroundings)
@@ -114,7 +114,7 @@ def test_registry_does_not_fall_back(spec: ImageSpec, surroundings: BootstrapSet
 
 
 def test_a_base_is_bootstrapped_from_the_machine_s_mirrors_and_labelled_with_its_recipe(
-    spec: ImageSpec, surroundings: BootstrapSettings, tmp_path: Path
+    spec: ImageSpec, surroundings: BaseSettings, tmp_path: Path
 ) -> None:
     engine = FakeEngine(remote={OFFICIAL: "sha256:r"})
     base = choose(spec, "bootstrap", engine, surroundings)
@@ -131,7 +131,7 @@ def test_a_base_is_bootstrapped_from_the_machine_s_mirrors_and_labelled_with_its
 
 
 def test_a_snapshot_s_moment_is_the_latest_mtime_and_another_recipe(
-    spec: ImageSpec, surroundings: BootstrapSettings, tmp_path: Path
+    spec: ImageSpec, surroundings: BaseSettings, tmp_path: Path
 ) -> None:
     engine = FakeEngine()
     then = replace(MIRRORS, moment=datetime(2026, 11, 1, tzinfo=UTC))
@@ -144,11 +144,11 @@ def test_a_snapshot_s_moment_is_the_latest_mtime_and_another_recipe(
     assert words[-5] == "bookworm"
 
 
-def test_a_base_is_made_anew_only_for_another_recipe(spec: ImageSpec, surroundings: BootstrapSettings) -> None:
+def test_a_base_is_made_anew_only_for_another_recipe(spec: ImageSpec, surroundings: BaseSettings) -> None:
     engine = FakeEngine()
     first = choose(spec, "bootstrap", engine, surroundings)
-    said: list[str] = []
-    assert choose(spec, "bootstrap", engine, surroundings, say=said.append) == first
+    said: list[Event] = []
+    assert choose(spec, "bootstrap", engine, surroundings, said.append) == first
     assert (len(engine.built), said) == (1, [])
     engine.names[NAME] = replace(engine.names[NAME], labels={RECIPE_LABEL: "older"})
     choose(spec, "bootstrap", engine, surroundings)
@@ -156,7 +156,7 @@ def test_a_base_is_made_anew_only_for_another_recipe(spec: ImageSpec, surroundin
 
 
 def test_a_python_that_debian_does_not_have_cannot_be_bootstrapped(
-    named: Callable[[str], ImageSpec], surroundings: BootstrapSettings
+    named: Callable[[str], ImageSpec], surroundings: BaseSettings
 ) -> None:
     with pytest.raises(BaseImageError) as caught:
         choose(named("2.15.1-cpu-py3.10"), "auto", FakeEngine(), surroundings)
@@ -169,7 +169,7 @@ def test_a_python_that_debian_does_not_have_cannot_be_bootstrapped(
     )
 
 
-def test_a_missing_mmdebstrap_is_told(spec: ImageSpec, surroundings: BootstrapSettings, tmp_path: Path) -> None:
+def test_a_missing_mmdebstrap_is_told(spec: ImageSpec, surroundings: BaseSettings, tmp_path: Path) -> None:
     without = replace(surroundings, environ={"PATH": str(tmp_path / "nothing")})
     with pytest.raises(BaseImageError) as caught:
         choose(spec, "bootstrap", FakeEngine(), without)
@@ -179,7 +179,7 @@ def test_a_missing_mmdebstrap_is_told(spec: ImageSpec, surroundings: BootstrapSe
     )
 
 
-def test_a_machine_without_mirrors_is_told(spec: ImageSpec, surroundings: BootstrapSettings) -> None:
+def test_a_machine_without_mirrors_is_told(spec: ImageSpec, surroundings: BaseSettings) -> None:
     with pytest.raises(BaseImageError) as caught:
         choose(spec, "bootstrap", FakeEngine(), replace(surroundings, mirrors=None))
     assert str(caught.value) == (
@@ -190,7 +190,7 @@ def test_a_machine_without_mirrors_is_told(spec: ImageSpec, surroundings: Bootst
 
 @cases("engine_bases", "a_failed_bootstrap_says_mmdebstrap_s_last_words_and_leaves_nothing")
 def test_a_failed_bootstrap_says_mmdebstrap_s_last_words_and_leaves_nothing(
-    words: str, reason: str, spec: ImageSpec, surroundings: BootstrapSettings, tmp_path: Path
+    words: str, reason: str, spec: ImageSpec, surroundings: BaseSettings, tmp_path: Path
 ) -> None:
     (tmp_path / "bin" / "words").write_text(words)
     engine = FakeEngine()
@@ -203,7 +203,7 @@ def test_a_failed_bootstrap_says_mmdebstrap_s_last_words_and_leaves_nothing(
     assert (engine.names, list(surroundings.scratch.iterdir())) == ({}, [])
 
 
-def test_a_base_whose_build_fails_leaves_nothing(spec: ImageSpec, surroundings: BootstrapSettings) -> None:
+def test_a_base_whose_build_fails_leaves_nothing(spec: ImageSpec, surroundings: BaseSettings) -> None:
     engine = FakeEngine(script=[BuildError("No.", next_step="Try.")])
     with pytest.raises(BuildError):
         choose(spec, "bootstrap", engine, surroundings)

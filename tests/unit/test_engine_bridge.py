@@ -12,20 +12,12 @@ import pytest
 from support.cli import CliRunner
 from support.environment import TestEnvironment
 from support.memory_engine import FakeEngine, capabilities
-from tfimg.engine.docker.bridge import DAEMON, daemon_pid, interface_names, interfaces, missing_bridge
-
-TABLE = """\
-Inter-|   Receive          |  Transmit
- face |bytes    packets errs|bytes    packets errs drop fifo colls carrier compressed
-    lo: 1234      12    0    0    0     0          0         0     1234      12    0    0    0     0       0          0
-docker0: 100       1    0    0    0     0          0         0      100       1    0    0    0     0       0          0
-"""
+from tfimg.engine.docker.bridge import DAEMON, daemon_pid, list_interfaces, missing_bridge
 
 
 def test_the_names_of_interfaces_are_read() -> None:
-    assert interface_names(TABLE) == {"lo", "docker0"}
-    assert interface_names("") == frozenset()
-    assert interfaces(os.getpid()) == {name for _, name in socket.if_nameindex()}
+    assert list_interfaces(os.getpid()) == {name for _, name in socket.if_nameindex()}
+    assert list_interfaces(0) == frozenset(), "no such process"
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tfimg.core.errors import UsageError
-from tfimg.engine.base_images.debian import Mirrors, find_mirrors, os_release, read_mirrors, snapshot_mirrors
+from tfimg.engine.base_images.debian import Mirrors, find_mirrors, read_mirrors, snapshot_mirrors
 
 ARCHIVE = "http://mirror.example.test/debian"
 SECURITY = "http://mirror.example.test/debian-security"
@@ -81,17 +81,6 @@ def test_a_folder_s_sources_are_found_and_other_files_are_not(tmp_path: Path) ->
     found = find_mirrors(tmp_path)
     assert found is not None
     assert found.archive == "http://main.example.test/debian"
-
-
-def test_os_release_is_read_with_and_without_quotes() -> None:
-    text = 'PRETTY_NAME="Debian GNU/Linux 12 (bookworm)"\nID=debian\nVERSION_ID="12"\nEMPTY=\n\nURL="https://a.example.test/?b=c"\n'
-    assert os_release(text) == {
-        "PRETTY_NAME": "Debian GNU/Linux 12 (bookworm)",
-        "ID": "debian",
-        "VERSION_ID": "12",
-        "EMPTY": "",
-        "URL": "https://a.example.test/?b=c",
-    }
 
 
 def test_a_snapshot_is_a_mirror_with_a_moment() -> None:

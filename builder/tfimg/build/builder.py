@@ -19,7 +19,7 @@ from tfimg.core.events import Event, Message, OnEvent, StepEvent, ignore
 from tfimg.core.files import write_atomically
 from tfimg.core.levels import Level
 from tfimg.core.process import defer_signals
-from tfimg.engine.base_images.choose import BaseImage, BootstrapSettings, choose_base
+from tfimg.engine.base_images.choose import BaseImage, BaseSettings, choose_base
 from tfimg.engine.base_images.debian import find_mirrors, snapshot_mirrors
 from tfimg.engine.build_cache import check_cache_export
 from tfimg.engine.candidates import candidate_name, remove_name
@@ -65,7 +65,7 @@ class BuildResult(Event):
         stored = self.image.stored
         return {
             "event": self.kind,
-            "identifier": self.image.identifier,
+            "identifier": self.spec.identifier,
             "digest": stored.digest,
             "tags": list(self.plan.tags),
             "base": asdict(self.image.base),
@@ -247,21 +247,16 @@ class Builder:
 
     def _choose_base(self, spec: ImageSpec, on_event: OnEvent) -> BaseImage:
         services, settings = self.project.services, self.settings
-        bootstrap = BootstrapSettings(
+        base_settings = BaseSettings(
+            source=settings.base,
+            registries=settings.mirrors,
             mirrors=snapshot_mirrors(settings.snapshot) if settings.snapshot else find_mirrors(),
             scratch=services.state / "scratch",
             environ=services.environ,
             fresh=settings.renew_base,
             template=partial(render_base, self.project.templates),
         )
-        base = choose_base(
-            spec,
-            settings.base,
-            engine=self.engine,
-            registries=settings.mirrors,
-            bootstrap=bootstrap,
-            say=lambda text: on_event(Message(text=text)),
-        )
+        base = choose_base(spec, base_settings, self.engine, on_event)
         on_event(Message(text=f"Base: {base.kind} {base.name}, because {base.why}"))
         return base
 

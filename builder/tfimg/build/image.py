@@ -19,6 +19,8 @@ from tfimg.index.network import HostNetwork
 from tfimg.recipe.layout import ZSTD_LEVELS, Compression
 from tfimg.recipe.plan import Plan
 
+READ_STEP = "reading the image back"
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Output:
@@ -45,7 +47,6 @@ class BuildJob:
 class BuiltImage:
     """An image in the engine's store under a candidate's name."""
 
-    identifier: str
     name: str
     base: BaseImage
     output: Output
@@ -105,13 +106,15 @@ def build_image(
             with closing(engine.build(order)) as events:
                 for event in events:
                     on_event(event)
-            stored = _read_back(engine, job.name, on_event)
+            reading = time.monotonic()
+            on_event(StepEvent(step=READ_STEP, state="started"))
+            stored = engine.read_image(job.name)
+            on_event(StepEvent(step=READ_STEP, state="done", seconds=round(time.monotonic() - reading, 3)))
         except BaseException:
             # A build that fails late may leave its name in the store.
             remove_name(engine, job.name)
             raise
     return BuiltImage(
-        identifier=job.plan.spec.identifier,
         name=job.name,
         base=job.base,
         output=job.output,
@@ -137,12 +140,3 @@ def write_context(plan: Plan, images: Path, folder: Path) -> None:
         (folder / "wheels").mkdir()
     for wheel in plan.wheels:
         shutil.copy(wheel, folder / "wheels")
-
-
-def _read_back(engine: Engine, name: str, on_event: OnEvent) -> StoredImage:
-    start = time.monotonic()
-    step = "reading the image back"
-    on_event(StepEvent(step=step, state="started"))
-    stored = engine.read_image(name)
-    on_event(StepEvent(step=step, state="done", seconds=round(time.monotonic() - start, 3)))
-    return stored

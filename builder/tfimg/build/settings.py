@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from tfimg.engine.base_images.choose import BaseSource
-from tfimg.engine.build_cache import NO_CACHE, BuildCache
+from tfimg.engine.build_cache import BuildCache
 from tfimg.recipe.layout import Compression
 from tfimg.validation.report import ProvableLevel
 from tfimg.validation.run import ALL_CHECKS, CheckSelection
@@ -28,7 +28,7 @@ class BuildSettings:
     renew_base: bool = False
     compression: Compression = "fast"
     no_cache: bool = False
-    cache: BuildCache = NO_CACHE
+    cache: BuildCache = field(default_factory=BuildCache)
     level: ProvableLevel | None = None
     checks: CheckSelection = ALL_CHECKS
     reuse_reports: bool = False

@@ -6,14 +6,13 @@ import shlex
 import shutil
 from collections.abc import Mapping
 from dataclasses import asdict
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tfimg.build.image import choose_output
 from tfimg.cli.context import Context
 from tfimg.core.errors import EngineTooOld, EngineUnavailable
 from tfimg.engine import private_engine as private
-from tfimg.engine.base_images.debian import install_packages, os_release
+from tfimg.engine.base_images.debian import install_packages
 from tfimg.engine.connect import private_engine
 from tfimg.engine.docker.bridge import suggest_bridge_repair
 from tfimg.engine.docker.engine import DockerEngine
@@ -47,9 +46,8 @@ def _install_missing(context: Context, *, engine_too: bool) -> None:
     engine_too = engine_too and not (shutil.which("dockerd", path=path) and _has_buildx(context.services.environ))
     if not engine_too and shutil.which("mmdebstrap", path=path):
         return
-    release = os_release(Path("/etc/os-release").read_text())
     context.say("Installing from the distribution's packages")
-    done = install_packages(release, engine=engine_too, environ=context.services.environ)
+    done = install_packages(context.services.environ, engine=engine_too)
     context.say(f"Done: installed {done}.")
 
 

@@ -17,9 +17,6 @@ class BuildCache:
     targets: tuple[str, ...] = ()
 
 
-NO_CACHE = BuildCache()
-
-
 def parse_cache_options(sources: Sequence[str], targets: Sequence[str]) -> BuildCache:
     """Convert registry references, or buildx's own `type=…`, to values of buildx's options.
 
@@ -27,16 +24,13 @@ def parse_cache_options(sources: Sequence[str], targets: Sequence[str]) -> Build
     cache is reported, and does not fail the build.
     """
     return BuildCache(
-        sources=tuple(_option(source) for source in sources),
-        targets=tuple(_ignore_errors(_option(target, ",mode=max")) for target in targets),
+        sources=tuple(source if "type=" in source else f"type=registry,ref={source}" for source in sources),
+        targets=tuple(map(_parse_target, targets)),
     )
 
 
-def _option(text: str, suffix: str = "") -> str:
-    return text if "type=" in text else f"type=registry,ref={text}{suffix}"
-
-
-def _ignore_errors(target: str) -> str:
+def _parse_target(text: str) -> str:
+    target = text if "type=" in text else f"type=registry,ref={text},mode=max"
     # An inline cache has no such option.
     return target if "ignore-error=" in target or "type=inline" in target else f"{target},ignore-error=true"
 

@@ -60,11 +60,10 @@ def connect_builders(environ: Mapping[str, str], state: Path, names: Sequence[st
 
 def _connect_builder(name: str, environ: Mapping[str, str], state: Path) -> DockerEngine:
     builder = find_builder(name, environ)
-    if not builder.is_engine:
-        host = connect(environ, state).host
-        return DockerEngine(host=host, environ=environ, builder=builder.name)
-    env = context_environment(builder.endpoint, environ)
-    return DockerEngine(host=env["DOCKER_HOST"], environ=env, context=builder.endpoint)
+    if builder.is_engine:
+        env = context_environment(builder.endpoint, environ)
+        return DockerEngine(host=env["DOCKER_HOST"], environ=env, context=builder.endpoint)
+    return DockerEngine(host=connect(environ, state).host, environ=environ, builder=builder.name)
 
 
 def _hosts(environ: Mapping[str, str], state: Path) -> Iterator[str]:

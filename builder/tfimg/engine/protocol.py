@@ -187,8 +187,15 @@ class Exit:
     out_of_memory: bool
 
 
-class EngineInfo(Protocol):
-    """What an engine and its machine can do."""
+class ContainerRunner(Protocol):
+    """Runs programs in containers."""
+
+    def run(self, request: RunRequest, *, timeout: float) -> Generator[Line | Exit, None, None]:
+        """Yield the program's lines, then `Exit`, and remove the container. Raises `TimeoutError`."""
+
+
+class Engine(ContainerRunner, Protocol):
+    """A container engine. Every method raises `EngineUnavailable` or `EngineError` too."""
 
     def get_capabilities(self) -> Capabilities:
         """Return versions and properties. Raises `EngineTooOld` below the versions that builds need."""
@@ -199,19 +206,11 @@ class EngineInfo(Protocol):
     def get_resources(self) -> Resources:
         """Return what the engine's machine has free."""
 
-
-class ImageBuilder(Protocol):
-    """Builds images."""
-
     def build(self, request: BuildRequest) -> Generator[BuildEvent, None, None]:
         """Yield progress. Raises `BuildError` or a more precise error after the last event."""
 
     def prune_cache(self) -> None:
         """Remove build cache that no image needs: for private engines only, since all programs share the cache."""
-
-
-class ImageStore(Protocol):
-    """The images of an engine, by name."""
 
     def list_images(self, known: Mapping[str, LocalImage] = NO_IMAGES) -> Sequence[LocalImage]:
         """Return all images. Of those in `known`, by digest, only the names are asked for again."""
@@ -240,10 +239,6 @@ class ImageStore(Protocol):
     def remove_with_containers(self, name: str) -> None:
         """Remove a name and the containers that were created from it, as a killed run leaves them."""
 
-
-class RegistryTransfer(Protocol):
-    """The engine's own access to registries."""
-
     def resolve_digest(self, reference: str) -> str:
         """Return the digest that the registry has. Raises `NetworkError` when it has none or does not answer."""
 
@@ -255,14 +250,3 @@ class RegistryTransfer(Protocol):
 
     def pull(self, name: str, on_event: OnProgress) -> str:
         """Pull an image by tag or digest and return its digest. Raises as `push`, `NotInRegistry`, `DiskSpaceError`."""
-
-
-class ContainerRunner(Protocol):
-    """Runs programs in containers."""
-
-    def run(self, request: RunRequest, *, timeout: float) -> Generator[Line | Exit, None, None]:
-        """Yield the program's lines, then `Exit`, and remove the container. Raises `TimeoutError`."""
-
-
-class Engine(EngineInfo, ImageBuilder, ImageStore, RegistryTransfer, ContainerRunner, Protocol):
-    """A container engine. Every method raises `EngineUnavailable` or `EngineError` too."""

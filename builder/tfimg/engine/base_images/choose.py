@@ -7,11 +7,12 @@ import shutil
 import tempfile
 from collections.abc import Callable, Mapping
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
 from tfimg.core.errors import BaseImageError, NetworkError
+from tfimg.core.events import Message, OnEvent, ignore
 from tfimg.core.process import CommandFailed, run
 from tfimg.engine.base_images.debian import KEYRING, Mirrors
 from tfimg.engine.protocol import BuildRequest, Engine
@@ -52,9 +53,15 @@ class BaseImage:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class BootstrapSettings:
-    """Settings of a bootstrap. `template` renders a Dockerfile; `fresh` replaces a base that the engine has."""
+class BaseSettings:
+    """Settings of base images. `auto` prefers the registry's image.
 
+    `registries` maps a registry to its mirror (`docker.io` → `host:port`). Of a bootstrap: `mirrors` are Debian's,
+    `template` renders a Dockerfile, and `fresh` replaces a base that the engine has.
+    """
+
+    source: BaseSource = "auto"
+    registries: Mapping[str, str] = field(default_factory=dict)
     mirrors: Mirrors | None
     scratch: Path
     template: Callable[[str, str], str]
@@ -62,33 +69,24 @@ class BootstrapSettings:
     fresh: bool = False
 
 
-def choose_base(
-    spec: ImageSpec,
-    choice: BaseSource,
-    *,
-    engine: Engine,
-    registries: Mapping[str, str],
-    bootstrap: BootstrapSettings,
-    say: Callable[[str], None],
-) -> BaseImage:
+def choose_base(spec: ImageSpec, settings: BaseSettings, engine: Engine, on_event: OnEvent = ignore) -> BaseImage:
     """Return the base of an image, which is bootstrapped if necessary.
 
-    `registries` maps a registry to its mirror (`docker.io` → `host:port`). `auto` prefers the registry's image.
     Raises `BaseImageError` when there is none, `NetworkError` when `registry` was chosen and does not answer.
     """
-    name = apply_mirror(spec.base.image, registries)
+    name = apply_mirror(spec.base.image, settings.registries)
     reason = "it was asked for"
-    if choice != "bootstrap":
+    if settings.source != "bootstrap":
         try:
             digest = engine.resolve_digest(name)
         except NetworkError as error:
-            if choice == "registry":
+            if settings.source == "registry":
                 raise
-            reason = f"{name} cannot be had: {str(error).removesuffix(error.next_step).strip().rstrip('.')}"
+            reason = f"{name} cannot be had: {error.what.rstrip('.')}"
         else:
             reference = f"{name}@{digest}"
             return BaseImage(kind="registry", name=name, reference=reference, digest=digest, why="the registry has it")
-    return _bootstrap_once(spec, reason, engine=engine, settings=bootstrap, say=say)
+    return _find_bootstrapped(spec, reason, settings, engine, on_event)
 
 
 def apply_mirror(reference: str, registries: Mapping[str, str]) -> str:
@@ -97,9 +95,10 @@ def apply_mirror(reference: str, registries: Mapping[str, str]) -> str:
     return f"{registries.get(registry, registry)}/{rest}"
 
 
-def _bootstrap_once(
-    spec: ImageSpec, reason: str, *, engine: Engine, settings: BootstrapSettings, say: Callable[[str], None]
+def _find_bootstrapped(
+    spec: ImageSpec, reason: str, settings: BaseSettings, engine: Engine, on_event: OnEvent
 ) -> BaseImage:
+    """Return the base that the engine has from the same recipe, or bootstrap it."""
     suite = spec.base.suite
     if suite is None:
         raise BaseImageError(
@@ -108,37 +107,31 @@ def _bootstrap_once(
             f"has: 3.9, 3.11 or 3.13. (The image would be {spec.base.image}.)",
         )
     name = f"tfimg/base:{suite}-py{spec.python}"
-    recipe = _recipe(suite, settings.mirrors)
+    # A digest of everything that decides the base's content.
+    moment = [str(settings.mirrors.moment)] if settings.mirrors and settings.mirrors.moment else []
+    recipe = hashlib.sha256(" ".join([*OPTIONS, *_packages(suite), *moment]).encode()).hexdigest()[:16]
     if settings.fresh or (engine.find_labels(name) or {}).get(RECIPE_LABEL) != recipe:
-        say(f"Bootstrapping Debian {suite} with Python {spec.python} from signed packages")
-        _bootstrap(name, suite, recipe, engine=engine, settings=settings)
+        on_event(Message(text=f"Bootstrapping Debian {suite} with Python {spec.python} from signed packages"))
+        settings.scratch.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix="base-", dir=settings.scratch) as scratch:
+            context, dockerfile = Path(scratch), Path(scratch, "Dockerfile")
+            _run_mmdebstrap(suite, context / "base.tar", settings)
+            dockerfile.write_text(settings.template(suite, "base.tar"))
+            request = BuildRequest(dockerfile=dockerfile, context=context, name=name, labels={RECIPE_LABEL: recipe})
+            with closing(engine.build(request)) as events:
+                for _ in events:
+                    pass
     digest = engine.find_digest(name)
     if digest is None:
         raise BaseImageError(f"The engine does not have {name} that was just built.", next_step="Build again.")
     return BaseImage(kind="bootstrap", name=name, reference=name, digest=digest, why=reason)
 
 
-def _recipe(suite: str, mirrors: Mirrors | None) -> str:
-    """Return a digest of everything that decides the content of a bootstrapped base."""
-    moment = [str(mirrors.moment)] if mirrors and mirrors.moment else []
-    words = " ".join([*OPTIONS, *PACKAGES, *SUITE_PACKAGES.get(suite, ()), *moment])
-    return hashlib.sha256(words.encode()).hexdigest()[:16]
+def _packages(suite: str) -> tuple[str, ...]:
+    return (*PACKAGES, *SUITE_PACKAGES.get(suite, ()))
 
 
-def _bootstrap(name: str, suite: str, recipe: str, *, engine: Engine, settings: BootstrapSettings) -> None:
-    settings.scratch.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix="base-", dir=settings.scratch) as scratch:
-        context = Path(scratch)
-        _mmdebstrap(suite, context / "base.tar", settings)
-        dockerfile = context / "Dockerfile"
-        dockerfile.write_text(settings.template(suite, "base.tar"))
-        request = BuildRequest(dockerfile=dockerfile, context=context, name=name, labels={RECIPE_LABEL: recipe})
-        with closing(engine.build(request)) as events:
-            for _ in events:
-                pass
-
-
-def _mmdebstrap(suite: str, archive: Path, settings: BootstrapSettings) -> None:
+def _run_mmdebstrap(suite: str, archive: Path, settings: BaseSettings) -> None:
     program = shutil.which("mmdebstrap", path=settings.environ.get("PATH"))
     if program is None:
         raise BaseImageError(
@@ -150,8 +143,7 @@ def _mmdebstrap(suite: str, archive: Path, settings: BootstrapSettings) -> None:
             "This machine's APT sources name no mirror of Debian to bootstrap from.",
             next_step="Add one under /etc/apt/sources.list.d, or give access to a registry (--mirror).",
         )
-    packages = ",".join([*PACKAGES, *SUITE_PACKAGES.get(suite, ())])
-    argv = [program, "--quiet", *OPTIONS, f"--include={packages}"]
+    argv = [program, "--quiet", *OPTIONS, f"--include={','.join(_packages(suite))}"]
     env = dict(settings.environ)
     if moment := settings.mirrors.moment:
         # A snapshot's signatures have expired. With the moment as the latest mtime, packages give the same bytes again.

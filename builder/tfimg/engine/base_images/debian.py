@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import platform
 import re
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping
@@ -35,12 +36,6 @@ class Mirrors:
     archive: str
     security: str | None
     moment: datetime | None = None
-
-
-def os_release(text: str) -> dict[str, str]:
-    """Parse /etc/os-release."""
-    pairs = (line.partition("=") for line in text.splitlines() if "=" in line)
-    return {name: value.strip('"') for name, _, value in pairs}
 
 
 def find_mirrors(folder: Path = Path("/etc/apt")) -> Mirrors | None:
@@ -92,7 +87,7 @@ def _sources(text: str) -> Iterator[tuple[str, str]]:
                 yield uri.rstrip("/"), f"{fields.get('suites', '')} {fields.get('components', '')}"
 
 
-def install_packages(release: Mapping[str, str], *, engine: bool, environ: Mapping[str, str]) -> str:
+def install_packages(environ: Mapping[str, str], *, engine: bool) -> str:
     """Install the tools of bootstrapped bases and, with `engine`, an engine; return what was installed.
 
     APT removes nothing: it fails where another Docker is in the way. Raises `EngineSetupError`.
@@ -101,8 +96,9 @@ def install_packages(release: Mapping[str, str], *, engine: bool, environ: Mappi
         raise EngineSetupError(
             "Installing packages needs root.", next_step="Run `tfimg engine up --install` as root once."
         )
-    name = release.get("PRETTY_NAME", "this distribution")
-    if release.get("ID") not in {"debian", "ubuntu"}:
+    release = platform.freedesktop_os_release()
+    name = release["PRETTY_NAME"]
+    if release["ID"] not in {"debian", "ubuntu"}:
         raise EngineSetupError(
             f"tfimg knows the packages of Debian and Ubuntu, not of {name}.",
             next_step="Install Docker Engine 23 or newer with buildx, and mmdebstrap, by their own instructions.",

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import socket
 import struct
+from contextlib import suppress
 from pathlib import Path
 
 DAEMON = "dockerd"
@@ -25,44 +26,31 @@ def daemon_pid(host: str, pid_file: Path = SYSTEM_PID_FILE) -> int | None:
         return None
     pids = [_listener(host.removeprefix("unix://"))]
     if host in ("unix:///var/run/docker.sock", "unix:///run/docker.sock"):
-        pids.append(_number(pid_file))
-    return next((pid for pid in pids if pid and _text(Path(f"/proc/{pid}/comm")) == DAEMON), None)
+        pids.append(_read(pid_file))
+    return next((int(pid) for pid in pids if pid.isdecimal() and _read(Path(f"/proc/{pid}/comm")) == DAEMON), None)
 
 
-def _listener(path: str) -> int | None:
-    """Return the process that opened a Unix socket (SO_PEERCRED, unix(7))."""
-    size = struct.calcsize("3i")
-    try:
-        with socket.socket(socket.AF_UNIX) as connection:
-            connection.settimeout(5)
-            connection.connect(path)
-            credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, size)
-    except OSError:
-        return None
-    pid: int = struct.unpack("3i", credentials)[0]
-    return pid
+def _listener(path: str) -> str:
+    """Return the id of the process that opened a Unix socket (SO_PEERCRED, unix(7)); empty if it is unknown."""
+    with suppress(OSError), socket.socket(socket.AF_UNIX) as connection:
+        connection.settimeout(5)
+        connection.connect(path)
+        size = struct.calcsize("3i")
+        credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, size)
+        return str(struct.unpack("3i", credentials)[0])
+    return ""
 
 
-def _number(file: Path) -> int | None:
-    text = _text(file)
-    return int(text) if text.isdecimal() else None
-
-
-def _text(file: Path) -> str:
-    try:
+def _read(file: Path) -> str:
+    with suppress(OSError):
         return file.read_text().strip()
-    except OSError:
-        return ""
+    return ""
 
 
-def interfaces(pid: int) -> frozenset[str]:
+def list_interfaces(pid: int) -> frozenset[str]:
     """Return the network interfaces that a process sees; none where they cannot be read."""
-    return interface_names(_text(Path(f"/proc/{pid}/net/dev")))
-
-
-def interface_names(table: str) -> frozenset[str]:
-    """`/proc/PID/net/dev` → the names in it."""
-    return frozenset(line.partition(":")[0].strip() for line in table.splitlines() if ":" in line)
+    lines = _read(Path(f"/proc/{pid}/net/dev")).splitlines()
+    return frozenset(line.partition(":")[0].strip() for line in lines if ":" in line)
 
 
 def missing_bridge(bridge: str | None, present: frozenset[str]) -> str | None:

@@ -43,10 +43,10 @@ CONNECTION_LOST = (
 
 
 class DockerBuilder(DockerImages):
-    """Implements `ImageBuilder`."""
+    """Builds of `Engine`."""
 
     def build(self, request: BuildRequest) -> Generator[BuildEvent, None, None]:
-        """See `ImageBuilder`."""
+        """See `Engine`."""
         if self.builder is None:
             return build(request, env=self.environ, check_alive=self.ping)
         return self._build_on(self.builder, request)
@@ -76,7 +76,7 @@ class DockerBuilder(DockerImages):
         return {base: f"oci-layout://{folder}@{digest}"}
 
     def prune_cache(self) -> None:
-        """See `ImageBuilder`."""
+        """See `Engine`."""
         with self.errors():
             self.client.api.prune_builds()
 

@@ -32,6 +32,11 @@ PING_SECONDS = 20
 """Limit for a busy engine's answer. It took under 1 s when tried."""
 
 
+def find_error(line: Mapping[str, Any]) -> str | None:
+    """Return the error in a line of an engine's stream: the engine answers 200 before it begins."""
+    return line.get("error") or (line.get("errorDetail") or {}).get("message")
+
+
 class _ApiClient(docker.APIClient):
     def mount(self, prefix: Any, adapter: Any) -> None:
         """Set socket options on every connection."""

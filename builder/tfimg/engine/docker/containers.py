@@ -5,9 +5,9 @@ from __future__ import annotations
 import io
 import tarfile
 import threading
-from collections.abc import Callable, Generator, Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping
 from contextlib import closing, suppress
-from typing import Any, Literal
+from typing import Any
 
 import requests
 from docker.models.containers import Container
@@ -46,14 +46,22 @@ class DockerContainers(DockerConnection):
                 entrypoint=list(request.entrypoint) if request.entrypoint else None,
                 **{"network_mode": request.network, "user": request.user, **DEVICE_OPTIONS[request.access]},
             )
+            expired = threading.Event()
+
+            def kill() -> None:
+                expired.set()
+                with suppress(requests.exceptions.RequestException):
+                    container.kill()
+
             # A silent program sends no events: a timer kills it, which ends the stream.
-            timer = KillTimer(timeout, container.kill)
+            timer = threading.Timer(timeout, kill)
+            timer.daemon = True
             try:
                 container.put_archive("/", make_archive(request.files))
                 yield from self._attach(container, timer)
                 status = container.wait()["StatusCode"]
                 container.reload()
-                if timer.expired:
+                if expired.is_set():
                     raise TimeoutError(f"no end after {timeout:.0f} s")
                 yield Exit(status=int(status), out_of_memory=bool(container.attrs["State"]["OOMKilled"]))
             finally:
@@ -61,7 +69,7 @@ class DockerContainers(DockerConnection):
                 with suppress(requests.exceptions.RequestException):
                     container.remove(force=True, v=True)
 
-    def _attach(self, container: Container, timer: KillTimer) -> Iterator[Line]:
+    def _attach(self, container: Container, timer: threading.Timer) -> Iterator[Line]:
         # Before the start, so that no line is lost.
         stream: Any = self.client.api.attach_socket(str(container.id), {"stdout": 1, "stderr": 1, "stream": 1})
         with closing(stream), closing(stream._response):
@@ -72,21 +80,6 @@ class DockerContainers(DockerConnection):
                     yield from split_lines(frames_iter(stream, tty=False))  # type: ignore[no-untyped-call]
                 except OSError as error:
                     raise self.unavailable(error) from None
-
-
-class KillTimer(threading.Timer):
-    """Calls `kill` once after some seconds, and sets `expired`."""
-
-    def __init__(self, seconds: float, kill: Callable[[], object]) -> None:
-        super().__init__(seconds, self._expire)
-        self.daemon = True
-        self.expired = False
-        self._kill = kill
-
-    def _expire(self) -> None:
-        self.expired = True
-        with suppress(requests.exceptions.RequestException):
-            self._kill()
 
 
 def make_archive(files: Mapping[str, tuple[bytes, int]]) -> bytes:
@@ -102,12 +95,15 @@ def make_archive(files: Mapping[str, tuple[bytes, int]]) -> bytes:
 
 def split_lines(frames: Iterator[tuple[int, bytes]]) -> Iterator[Line]:
     """Yield whole lines from a stream of frames; a frame's number is that of the file descriptor."""
-    streams: dict[int, Literal["stdout", "stderr"]] = {1: "stdout", 2: "stderr"}
-    open_lines: dict[Literal["stdout", "stderr"], bytes] = {"stdout": b"", "stderr": b""}
+    open_lines = {1: b"", 2: b""}
     for number, piece in frames:
-        stream = streams[number]
-        *whole, open_lines[stream] = (open_lines[stream] + piece).split(b"\n")
-        if len(open_lines[stream]) > MAX_LINE:
-            whole, open_lines[stream] = [*whole, open_lines[stream]], b""
-        yield from (Line(stream=stream, text=line.decode(errors="replace")) for line in whole)
-    yield from (Line(stream=stream, text=rest.decode(errors="replace")) for stream, rest in open_lines.items() if rest)
+        *whole, rest = (open_lines[number] + piece).split(b"\n")
+        if len(rest) > MAX_LINE:
+            whole, rest = [*whole, rest], b""
+        open_lines[number] = rest
+        yield from (_decode_line(number, line) for line in whole)
+    yield from (_decode_line(number, rest) for number, rest in open_lines.items() if rest)
+
+
+def _decode_line(number: int, line: bytes) -> Line:
+    return Line(stream="stdout" if number == 1 else "stderr", text=line.decode(errors="replace"))

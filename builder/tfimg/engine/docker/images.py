@@ -16,8 +16,8 @@ from typing import Any, cast
 from docker.errors import APIError, ImageNotFound, NotFound
 from docker.models.images import Image
 
-from tfimg.core.errors import DiskSpaceError, EngineError, TfimgError
-from tfimg.engine.docker.connection import DockerConnection
+from tfimg.core.errors import DiskSpaceError, EngineError
+from tfimg.engine.docker.connection import DockerConnection, find_error
 from tfimg.engine.docker.export import classic_layers, containerd_layers, exported_layers
 from tfimg.engine.protocol import NO_IMAGES, LocalImage, StoredImage, StoredLayer
 
@@ -37,10 +37,10 @@ nothing, and engines disagree about which empty fields they report."""
 
 
 class DockerImages(DockerConnection):
-    """Implements `ImageStore`."""
+    """Images of `Engine`."""
 
     def list_images(self, known: Mapping[str, LocalImage] = NO_IMAGES) -> Sequence[LocalImage]:
-        """See `ImageStore`. The list has no layers, so each image is inspected, several at once."""
+        """See `Engine`. The list has no layers, so each image is inspected, several at once."""
         with self.errors():
             listed: list[dict[str, Any]] = self.client.api.images()
             with ThreadPoolExecutor(CONCURRENT_REQUESTS) as pool:
@@ -67,7 +67,7 @@ class DockerImages(DockerConnection):
         )
 
     def read_image(self, name: str) -> StoredImage:
-        """See `ImageStore`."""
+        """See `Engine`."""
         with self.errors():
             image = self.client.images.get(name)
             steps: list[dict[str, Any]] = self.client.api.history(name)  # type: ignore[no-untyped-call]
@@ -92,13 +92,13 @@ class DockerImages(DockerConnection):
         return found or classic_layers(image.attrs["RootFS"]["Layers"], store)
 
     def find_digest(self, name: str) -> str | None:
-        """See `ImageStore`."""
+        """See `Engine`."""
         with self.errors():
             image = self._find(name)
         return str(image.id) if image else None
 
     def find_labels(self, name: str) -> Mapping[str, str] | None:
-        """See `ImageStore`."""
+        """See `Engine`."""
         with self.errors():
             image = self._find(name)
         return dict(image.labels) if image else None
@@ -114,30 +114,28 @@ class DockerImages(DockerConnection):
             raise
 
     def export(self, name: str) -> Iterator[bytes]:
-        """See `ImageStore`."""
+        """See `Engine`."""
         with self.errors():
             return cast("Iterator[bytes]", self.client.api.get_image(name))
 
     def load(self, pieces: Iterator[bytes]) -> None:
-        """See `ImageStore`. The engine answers 200 before it fails."""
+        """See `Engine`. The engine answers 200 before it fails."""
         with self.errors():
             for line in self.client.api.load_image(pieces, quiet=True):  # type: ignore[no-untyped-call]
-                if error := line.get("error") or (line.get("errorDetail") or {}).get("message"):
-                    raise self._load_error(str(error))
-
-    def _load_error(self, error: str) -> TfimgError:
-        if "no space left on device" in error:
-            return DiskSpaceError(
-                f"The disk of the engine at {self.host} is full: {error}.",
-                next_step="Free some space there, or `docker image prune`; then run it again.",
-            )
-        return EngineError(
-            f"The engine at {self.host} did not load the image: {error}.",
-            next_step="Its own log may say more; an engine before Docker 23 does not support zstd layers.",
-        )
+                error = find_error(line)
+                if error and "no space left on device" in error:
+                    raise DiskSpaceError(
+                        f"The disk of the engine at {self.host} is full: {error}.",
+                        next_step="Free some space there, or `docker image prune`; then run it again.",
+                    )
+                if error:
+                    raise EngineError(
+                        f"The engine at {self.host} did not load the image: {error}.",
+                        next_step="Its own log may say more; an engine before Docker 23 does not support zstd layers.",
+                    )
 
     def tag(self, name: str, references: Sequence[str]) -> None:
-        """See `ImageStore`."""
+        """See `Engine`."""
         with self.errors():
             image = self.client.images.get(name)
             for reference in references:
@@ -145,12 +143,12 @@ class DockerImages(DockerConnection):
                 image.tag(repository, tag)
 
     def remove(self, name: str) -> None:
-        """See `ImageStore`."""
+        """See `Engine`."""
         with self.errors(), suppress(ImageNotFound):
             self.client.images.remove(name)
 
     def remove_with_containers(self, name: str) -> None:
-        """See `ImageStore`. The engine's own filter would find containers of other names of the same image too."""
+        """See `Engine`. The engine's own filter would find containers of other names of the same image too."""
         with self.errors():
             for container in self.client.containers.list(all=True, ignore_removed=True):
                 if container.attrs["Config"]["Image"] == name:

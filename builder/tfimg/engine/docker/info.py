@@ -15,7 +15,7 @@ from packaging.version import InvalidVersion, Version
 
 from tfimg.core.errors import EngineTooOld
 from tfimg.core.process import CommandFailed, run
-from tfimg.engine.docker.bridge import daemon_pid, interfaces, missing_bridge
+from tfimg.engine.docker.bridge import daemon_pid, list_interfaces, missing_bridge
 from tfimg.engine.docker.connection import DockerConnection
 from tfimg.engine.protocol import Capabilities, DeviceSupport, Resources
 
@@ -29,10 +29,10 @@ INSTALL = "`tfimg engine up --install`"
 
 
 class DockerInfo(DockerConnection):
-    """Implements `EngineInfo`."""
+    """Capabilities, devices and resources of `Engine`."""
 
     def get_capabilities(self) -> Capabilities:
-        """See `EngineInfo`."""
+        """See `Engine`."""
         with self.errors():
             info: dict[str, Any] = self.client.info()
             engine = str(info["ServerVersion"])
@@ -56,7 +56,7 @@ class DockerInfo(DockerConnection):
             )
 
     def get_device_support(self) -> DeviceSupport:
-        """See `EngineInfo`. It needs no buildx."""
+        """See `Engine`. It needs no buildx."""
         with self.errors():
             info: dict[str, Any] = self.client.info()
         devices: Sequence[Mapping[str, str]] = info.get("DiscoveredDevices") or ()
@@ -68,7 +68,7 @@ class DockerInfo(DockerConnection):
         )
 
     def get_resources(self) -> Resources:
-        """See `EngineInfo`."""
+        """See `Engine`."""
         with self.errors():
             info: dict[str, Any] = self.client.info()
         total = int(info["MemTotal"])
@@ -122,7 +122,7 @@ class DockerInfo(DockerConnection):
         except NotFound:  # the engine was started with --bridge=none
             return None
         name = (network.get("Options") or {}).get("com.docker.network.bridge.name")
-        return missing_bridge(name, interfaces(pid))
+        return missing_bridge(name, list_interfaces(pid))
 
 
 def _available_memory() -> int | None:

@@ -82,11 +82,6 @@ def _stage_event(vertex: dict[str, Any], state: StepState) -> StepEvent:
     if state == "cached":
         seconds = 0.0
     elif state != "started" and vertex.get("started") and vertex.get("completed"):
-        seconds = (_parse_time(vertex["completed"]) - _parse_time(vertex["started"])).total_seconds()
+        started, completed = map(datetime.fromisoformat, (vertex["started"], vertex["completed"]))
+        seconds = (completed - started).total_seconds()
     return StepEvent(step=vertex["name"], state=state, seconds=seconds, error=vertex.get("error") or None)
-
-
-def _parse_time(text: str) -> datetime:
-    # Go writes nanoseconds; Python reads microseconds.
-    whole, _, fraction = text.removesuffix("Z").partition(".")
-    return datetime.fromisoformat(f"{whole}.{fraction[:6].ljust(6, '0')}+00:00")

@@ -23,7 +23,7 @@ from tfimg.core.errors import (
     TfimgError,
 )
 from tfimg.core.events import ProgressEvent
-from tfimg.engine.docker.connection import DockerConnection
+from tfimg.engine.docker.connection import DockerConnection, find_error
 from tfimg.engine.protocol import OnProgress
 
 Action = Literal["push", "pull"]
@@ -72,10 +72,10 @@ registry's own message beside its status."""
 
 
 class DockerTransfer(DockerConnection):
-    """Implements `RegistryTransfer`."""
+    """Pushes and pulls of `Engine`."""
 
     def resolve_digest(self, reference: str) -> str:
-        """See `RegistryTransfer`."""
+        """See `Engine`."""
         with self.errors():
             try:
                 return str(self.client.images.get_registry_data(reference).id)
@@ -86,12 +86,12 @@ class DockerTransfer(DockerConnection):
                 ) from None
 
     def push(self, name: str, on_event: OnProgress) -> str:
-        """See `RegistryTransfer`."""
+        """See `Engine`."""
         repository, _, tag = name.rpartition(":")
         return self._transfer("push", name, on_event, {"repository": repository, "tag": tag})
 
     def pull(self, name: str, on_event: OnProgress) -> str:
-        """See `RegistryTransfer`."""
+        """See `Engine`."""
         return self._transfer("pull", name, on_event, {"repository": name})
 
     def _transfer(self, action: Action, name: str, on_event: OnProgress, arguments: Mapping[str, str]) -> str:
@@ -115,15 +115,15 @@ class DockerTransfer(DockerConnection):
 def follow_transfer(action: Action, name: str, lines: Iterable[Mapping[str, Any]], on_event: OnProgress) -> str:
     """Read an engine's stream about a push or pull to its end, and return the digest.
 
-    The engine answers 200 before it begins, so a failure is a line of the stream, and the docker package raises
-    nothing (docker/docker-py issue 3161). A stream without a digest was interrupted.
+    A failure is a line of the stream, and the docker package raises nothing (docker/docker-py issue 3161). A stream
+    without a digest was interrupted.
     """
     digest = None
     totals: dict[str, int] = {}
     for line in lines:
         raise_if_cancelled()
-        if error := line.get("error") or (line.get("errorDetail") or {}).get("message"):
-            raise transfer_error(action, name, str(error))
+        if error := find_error(line):
+            raise transfer_error(action, name, error)
         if progress := _progress(action, line, totals):
             on_event(progress)
         in_status = DIGEST.search(str(line.get("status", "")))
