@@ -17,10 +17,10 @@ PLAIN = Host(
 )  # fmt: skip
 """A machine without any accelerator."""
 
-T4 = Gpu(name="Tesla T4", capability="sm_75", memory_mib=15360)
-H100 = Gpu(name="NVIDIA H100 PCIe", capability="sm_90", memory_mib=81559)
-RTX_5090 = Gpu(name="NVIDIA GeForce RTX 5090", capability="sm_120", memory_mib=32607)
-B200 = Gpu(name="NVIDIA B200", capability="sm_100", memory_mib=183359)
+T4 = Gpu(name="Tesla T4", capability="sm_75")
+H100 = Gpu(name="NVIDIA H100 PCIe", capability="sm_90")
+RTX_5090 = Gpu(name="NVIDIA GeForce RTX 5090", capability="sm_120")
+B200 = Gpu(name="NVIDIA B200", capability="sm_100")
 
 
 def plain(**changes: Any) -> Host:

@@ -84,7 +84,7 @@ def machine(home: Path, workspace: Workspace, key: str, gpus: int = 1) -> Publis
     engine = PushingEngine(workspace)
     engine.hands = toolkit(runtimes=("runc", "nvidia"))
     engine.has(IDENTIFIER)
-    card = Gpu(name=H200, capability="sm_90", memory_mib=143771)
+    card = Gpu(name=H200, capability="sm_90")
     environment = TestEnvironment(
         docker=engine, registries=engine.registry, host=with_gpus(*[card] * gpus, driver=DRIVER)
     )

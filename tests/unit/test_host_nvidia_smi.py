@@ -16,47 +16,47 @@ from tfimg.host.nvidia_smi import INPUT_HELP, Gpu, NvidiaSmi, parse_nvidia_smi, 
 FOLDER = Path(__file__).parents[1] / "data" / "nvidia-smi"
 FILES = sorted(FOLDER.iterdir())
 
-H100 = ("NVIDIA H100 80GB HBM3", None, 81559)
+H100 = ("NVIDIA H100 80GB HBM3", None)
 
-TOLD: dict[str, tuple[str, str | None, list[tuple[str, str | None, int | None]]]] = {
-    "t4-470.txt": ("470.256.02", "11.4", [("Tesla T4", None, 15109)]),
-    "t4-535.txt": ("535.104.05", "12.2", [("Tesla T4", None, 15360)]),
-    "v100-470.txt": ("470.182.03", "11.4", [("Tesla V100-SXM2...", None, 16160)]),
-    "geforce-470-name-cut-away.txt": ("470.57.02", "11.4", [("NVIDIA GeForce ...", None, 7979)]),
-    "a100-525.txt": ("525.105.17", "12.0", [("NVIDIA A100-SXM...", None, 40960)]),
-    "a10g-535.txt": ("535.183.01", "12.2", [("NVIDIA A10G", None, 23028)]),
-    "l4-550.txt": ("550.54.15", "12.4", [("NVIDIA L4", None, 23034)]),
-    "rtx4090-560.txt": ("560.35.03", "12.6", [("NVIDIA GeForce RTX 4090", None, 24564)]),
-    "rtx3090-twice-550.txt": ("550.120", "12.4", [("NVIDIA GeForce RTX 3090", None, 24576)] * 2),
-    "rtx5090-580.txt": ("580.82.09", "13.0", [("NVIDIA GeForce RTX 5090", None, 32607)]),
+TOLD: dict[str, tuple[str, str | None, list[tuple[str, str | None]]]] = {
+    "t4-470.txt": ("470.256.02", "11.4", [("Tesla T4", None)]),
+    "t4-535.txt": ("535.104.05", "12.2", [("Tesla T4", None)]),
+    "v100-470.txt": ("470.182.03", "11.4", [("Tesla V100-SXM2...", None)]),
+    "geforce-470-name-cut-away.txt": ("470.57.02", "11.4", [("NVIDIA GeForce ...", None)]),
+    "a100-525.txt": ("525.105.17", "12.0", [("NVIDIA A100-SXM...", None)]),
+    "a10g-535.txt": ("535.183.01", "12.2", [("NVIDIA A10G", None)]),
+    "l4-550.txt": ("550.54.15", "12.4", [("NVIDIA L4", None)]),
+    "rtx4090-560.txt": ("560.35.03", "12.6", [("NVIDIA GeForce RTX 4090", None)]),
+    "rtx3090-twice-550.txt": ("550.120", "12.4", [("NVIDIA GeForce RTX 3090", None)] * 2),
+    "rtx5090-580.txt": ("580.82.09", "13.0", [("NVIDIA GeForce RTX 5090", None)]),
     "t4-and-rtx5090-580.txt": (
-        "580.82.09", "13.0", [("Tesla T4", None, 15360), ("NVIDIA GeForce RTX 5090", None, 32607)],
+        "580.82.09", "13.0", [("Tesla T4", None), ("NVIDIA GeForce RTX 5090", None)],
     ),
-    "b200-610.txt": ("610.43.02", "13.3", [("NVIDIA B200", None, 183359)]),
+    "b200-610.txt": ("610.43.02", "13.3", [("NVIDIA B200", None)]),
     "h100-535.txt": ("535.161.08", "12.2", [H100] * 8),
     "h100-mig-570.txt": ("570.124.06", "12.8", [H100]),
-    "h100-570.csv": ("570.124.06", None, [("NVIDIA H100 PCIe", "sm_90", 81559)] * 2),
-    "gh200-570.csv": ("570.86.15", None, [("NVIDIA GH200 480GB", "sm_90", 97871)]),
-    "b200-570.csv": ("570.133.20", None, [("NVIDIA B200", "sm_100", 183359)] * 8),
-    "gb10-580.csv": ("580.95.05", None, [("NVIDIA GB10", "sm_121", None)]),
-    "unnamed-580.csv": ("580.95.05", None, [("NVIDIA Graphics Device", "sm_89", 24564)]),
-    "k80-470-no-units.csv": ("470.256.02", None, [("Tesla K80", None, 11441)] * 2),
-    "h200-580.txt": ("580.95.05", "13.0", [("NVIDIA H200", None, 143771)] * 2),
-    "h200-580.csv": ("580.95.05", None, [("NVIDIA H200", "sm_90", 143771)] * 2),
-    "t4-535.csv": ("535.104.05", None, [("Tesla T4", "sm_75", 15360)]),
-    "t4-and-err-470.txt": ("470.256.02", "11.4", [("Tesla T4", None, 15109)] * 2),
-    "l4-twice-580.txt": ("580.65.06", "13.0", [("NVIDIA L4", None, 23034)] * 2),
-    "l4-twice-580.csv": ("580.65.06", None, [("NVIDIA L4", "sm_89", 23034)] * 2),
-    "rtx5090-580.csv": ("580.82.09", None, [("NVIDIA GeForce RTX 5090", "sm_120", 32607)]),
-    "h100-mig-570.csv": ("570.124.06", None, [("NVIDIA H100 80GB HBM3", "sm_90", None)]),
-    "gh200-580.txt": ("580.82.07", "13.0", [("NVIDIA GH200 480GB", None, 97871)]),
-    "gb10-580.txt": ("580.95.05", "13.0", [("NVIDIA GB10", None, None)]),
-    "gtx770-470-not-supported.csv": ("470.256.02", None, [("NVIDIA GeForce GTX 770", None, None)]),
-    "rtx3090-and-lost-580.txt": ("580.82.09", "13.0", [("NVIDIA GeForce RTX 3090", None, 24576)]),
-    "rtx3090-and-lost-580.csv": ("580.82.09", None, [("NVIDIA GeForce RTX 3090", "sm_86", 24576)] * 2),
-    "lost-and-a40-570.csv": ("570.133.20", None, [("NVIDIA A40", "sm_86", 46068)]),
+    "h100-570.csv": ("570.124.06", None, [("NVIDIA H100 PCIe", "sm_90")] * 2),
+    "gh200-570.csv": ("570.86.15", None, [("NVIDIA GH200 480GB", "sm_90")]),
+    "b200-570.csv": ("570.133.20", None, [("NVIDIA B200", "sm_100")] * 8),
+    "gb10-580.csv": ("580.95.05", None, [("NVIDIA GB10", "sm_121")]),
+    "unnamed-580.csv": ("580.95.05", None, [("NVIDIA Graphics Device", "sm_89")]),
+    "k80-470-no-units.csv": ("470.256.02", None, [("Tesla K80", None)] * 2),
+    "h200-580.txt": ("580.95.05", "13.0", [("NVIDIA H200", None)] * 2),
+    "h200-580.csv": ("580.95.05", None, [("NVIDIA H200", "sm_90")] * 2),
+    "t4-535.csv": ("535.104.05", None, [("Tesla T4", "sm_75")]),
+    "t4-and-err-470.txt": ("470.256.02", "11.4", [("Tesla T4", None)] * 2),
+    "l4-twice-580.txt": ("580.65.06", "13.0", [("NVIDIA L4", None)] * 2),
+    "l4-twice-580.csv": ("580.65.06", None, [("NVIDIA L4", "sm_89")] * 2),
+    "rtx5090-580.csv": ("580.82.09", None, [("NVIDIA GeForce RTX 5090", "sm_120")]),
+    "h100-mig-570.csv": ("570.124.06", None, [("NVIDIA H100 80GB HBM3", "sm_90")]),
+    "gh200-580.txt": ("580.82.07", "13.0", [("NVIDIA GH200 480GB", None)]),
+    "gb10-580.txt": ("580.95.05", "13.0", [("NVIDIA GB10", None)]),
+    "gtx770-470-not-supported.csv": ("470.256.02", None, [("NVIDIA GeForce GTX 770", None)]),
+    "rtx3090-and-lost-580.txt": ("580.82.09", "13.0", [("NVIDIA GeForce RTX 3090", None)]),
+    "rtx3090-and-lost-580.csv": ("580.82.09", None, [("NVIDIA GeForce RTX 3090", "sm_86")] * 2),
+    "lost-and-a40-570.csv": ("570.133.20", None, [("NVIDIA A40", "sm_86")]),
 }  # fmt: skip
-"""Driver, CUDA, and each GPU's name, capability and memory in MiB, by file."""
+"""Driver, CUDA, and each GPU's name and capability, by file."""
 
 REBOOT = "Check `dmesg` for errors of the driver (NVRM, Xid), and reboot: a GPU that fell off the bus hangs it."
 
@@ -113,10 +113,10 @@ REFUSED: dict[str, tuple[type[TfimgError], str]] = {
 def answer(
     driver: str,
     cuda: str | None,
-    gpus: Sequence[tuple[str, str | None, int | None]],
+    gpus: Sequence[tuple[str, str | None]],
     problems: tuple[str, ...] = (),
 ) -> NvidiaSmi:
-    found = tuple(Gpu(name=name, capability=sm, memory_mib=memory) for name, sm, memory in gpus)
+    found = tuple(Gpu(name=name, capability=sm) for name, sm in gpus)
     return NvidiaSmi(driver=driver, cuda=cuda, gpus=found, problems=problems)
 
 
@@ -198,7 +198,7 @@ Run = Callable[[Sequence[str]], str]
 def failing(said: str, unless: str = "compute_cap") -> Run:
     def run(argv: Sequence[str]) -> str:
         if unless not in argv[1]:
-            return "name, driver_version, memory.total [MiB]\nTesla T4, 470.256.02, 15109 MiB\n"
+            return "name, driver_version\nTesla T4, 470.256.02\n"
         raise CommandFailed(CompletedCommand(argv=tuple(argv), returncode=2, stdout=said, stderr=""))
 
     return run
@@ -225,12 +225,12 @@ def test_it_is_asked_for_the_capability_where_it_knows_the_word() -> None:
         return (FOLDER / "h100-570.csv").read_text()
 
     assert query_nvidia_smi(run) == answer(*TOLD["h100-570.csv"])
-    assert asked == [["nvidia-smi", "--query-gpu=name,driver_version,compute_cap,memory.total", "--format=csv"]]
+    assert asked == [["nvidia-smi", "--query-gpu=name,driver_version,compute_cap", "--format=csv"]]
 
 
 def test_an_old_one_is_asked_again_without() -> None:
     run = failing('Field "compute_cap" is not a valid field to query.\n\n')
-    assert query_nvidia_smi(run) == answer("470.256.02", None, [("Tesla T4", None, 15109)])
+    assert query_nvidia_smi(run) == answer("470.256.02", None, [("Tesla T4", None)])
 
 
 @pytest.mark.parametrize("said", ['Field "compute_cap" is not a valid field to query.', "Segmentation fault"])

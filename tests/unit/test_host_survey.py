@@ -11,7 +11,7 @@ from support.hosts import NO_SMI
 from tfimg.host.nvidia_smi import Gpu, NvidiaSmi
 from tfimg.host.survey import Host, survey_host
 
-SMI = NvidiaSmi(driver="550.54.15", cuda="12.4", gpus=(Gpu(name="T4", capability="sm_75", memory_mib=1),))
+SMI = NvidiaSmi(driver="550.54.15", cuda="12.4", gpus=(Gpu(name="T4", capability="sm_75"),))
 
 
 def no_smi() -> NvidiaSmi:

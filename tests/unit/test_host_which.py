@@ -27,7 +27,7 @@ CODE = "code for the GPU"
 
 
 def smi(*names: str, driver: str) -> NvidiaSmi:
-    gpus = tuple(Gpu(name=name, capability=None, memory_mib=None) for name in names)
+    gpus = tuple(Gpu(name=name, capability=None) for name in names)
     return NvidiaSmi(driver=driver, cuda=None, gpus=gpus)
 
 
@@ -134,12 +134,12 @@ NAMES: dict[tuple[str, str | None], str | None] = {
 
 
 def test_what_the_matrix_is_asked_for(matrix: Matrix) -> None:
-    gpus = {known: Gpu(name=known[0], capability=known[1], memory_mib=None) for known in NAMES}
+    gpus = {known: Gpu(name=known[0], capability=known[1]) for known in NAMES}
     assert {known: find_matrix_name(matrix, gpu) for known, gpu in gpus.items()} == NAMES
 
 
 def test_a_capability_that_the_driver_tells_counts_more_than_a_name(matrix: Matrix) -> None:
-    gpus = [Gpu(name="Tesla T4", capability=told, memory_mib=None) for told in (None, "sm_90")]
+    gpus = [Gpu(name="Tesla T4", capability=told) for told in (None, "sm_90")]
     assert [find_capability(matrix, gpu) for gpu in gpus] == ["sm_75", "sm_90"]
 
 
@@ -151,7 +151,7 @@ def test_a_gpu_that_cannot_be_known_is_asked_for(name: str, ask: Ask) -> None:
     assert str(caught.value) == (
         f"This host's GPU is {name!r}{cut}, and the matrix has no such name. Add --gpu NAME, with its name or its "
         "compute capability (--gpu sm_75); or pass the output of `nvidia-smi "
-        "--query-gpu=name,driver_version,compute_cap,memory.total --format=csv`, which contains it."
+        "--query-gpu=name,driver_version,compute_cap --format=csv`, which contains it."
     )
 
 

@@ -62,8 +62,8 @@ def test_one_that_was_spoiled_is_none(text: str, kept: ReportCache) -> None:
 
 def test_an_accelerator_is_told_with_its_driver() -> None:
     gpus = (
-        Gpu(name="NVIDIA H100", capability="sm_90", memory_mib=1),
-        Gpu(name="T4", capability="sm_75", memory_mib=1),
+        Gpu(name="NVIDIA H100", capability="sm_90"),
+        Gpu(name="T4", capability="sm_75"),
     )
     host = replace(PLAIN, smi=NvidiaSmi(driver="550.54", cuda="12.4", gpus=gpus), tpus=("/dev/accel0", "/dev/accel1"))
     told = {

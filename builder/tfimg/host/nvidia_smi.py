@@ -3,24 +3,19 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 
 from tfimg.core.errors import NoAccelerator, TfimgError, UsageError
 from tfimg.core.process import CommandFailed
 from tfimg.matrix.gpus import find_gpu, find_gpu_name
 from tfimg.matrix.schema import Matrix
 
-QUERY = "--query-gpu=name,driver_version,{}memory.total"
-
 UNKNOWN_FIELD = 'Field "compute_cap" is not a valid field to query'
 """Output of drivers up to 470, which do not support this field (huggingface/candle#733)."""
 
-INPUT_HELP = (
-    "Write what `nvidia-smi` prints to a file, or `nvidia-smi "
-    "--query-gpu=name,driver_version,compute_cap,memory.total --format=csv`."
-)
+QUERY = "nvidia-smi --query-gpu=name,driver_version,compute_cap --format=csv"
+INPUT_HELP = f"Write what `nvidia-smi` prints to a file, or `{QUERY}`."
 DRIVER_HELP = "Install NVIDIA's driver, or repair it: `nvidia-smi` by itself must list the GPUs."
 HANGING_HELP = "Check `dmesg` for errors of the driver (NVRM, Xid), and reboot: a GPU that fell off the bus hangs it."
 
@@ -31,10 +26,9 @@ VERSION = r"[0-9]{1,5}(?:\.[0-9]{1,5}){1,3}"
 BUS = r"[0-9A-Fa-f]{4,8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.[0-9A-Fa-f]"
 HEADER = re.compile(
     # Drivers from 610 on no longer print `Driver` and `CUDA Version` (sgl-project/sglang#27487).
-    rf"NVIDIA-SMI +\S+ +(?:Driver|KMD) Version: +({VERSION})(?: +CUDA (?:UMD )?Version: +(\S+))?"
+    rf"NVIDIA-SMI +\S+ +(?:Driver|KMD) Version: +({VERSION})(?: +CUDA (?:UMD )?Version: +({VERSION}))?"
 )
 GPU_LINE = re.compile(rf"\| +[0-9]+ +(\S.*?) +(?:On|Off|N/A|WDDM|TCC|MCDM) +\| *{BUS} ")
-MEMORY = re.compile(r"/ *([0-9]{1,9}) ?MiB")
 
 LOST = re.compile(r"Unable to determine the device handle for GPU.*")
 """A line before a table or in a CSV for a GPU that fell off the bus."""
@@ -66,7 +60,6 @@ class Gpu:
 
     name: str
     capability: str | None
-    memory_mib: int | None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -82,13 +75,8 @@ class NvidiaSmi:
     problems: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Output:
-    """Parsed output; a GPU is None if its name is unreadable."""
-
-    driver: str
-    cuda: str | None
-    gpus: list[Gpu | None]
+_Output = tuple[str, str | None, list[Gpu | None]]
+"""Driver, empty if there is no valid one; CUDA; GPUs, None for one whose name is unreadable."""
 
 
 def parse_nvidia_smi(text: str) -> NvidiaSmi:
@@ -96,37 +84,35 @@ def parse_nvidia_smi(text: str) -> NvidiaSmi:
 
     Raises `NoAccelerator` if it reports no GPU or a failure, `UsageError` for any other text.
     """
-    text = text.removeprefix("\ufeff")
-    lines = [line.strip() for line in text.splitlines()]
-    output = _parse_table(text, lines) or _parse_csv([line for line in lines if line])
+    lines = [line.strip() for line in text.removeprefix("\ufeff").splitlines() if line.strip()]
+    output = _parse_table(lines) or _parse_csv(lines)
     if output is None:
-        raise _failure([line for line in lines if line])
+        raise _failure(lines)
+    driver, cuda, found = output
     lost = [line[:MAX_LINE] for line in lines if LOST.match(line)]
-    gpus = tuple(gpu for gpu in output.gpus if gpu)
+    gpus = tuple(gpu for gpu in found if gpu)
     if not gpus and lost:
         raise _failure(lost)
-    if not re.fullmatch(VERSION, output.driver):
+    if not driver:
         raise UsageError("nvidia-smi's output does not contain the version of the driver.", next_step=INPUT_HELP)
-    if not output.gpus:
-        raise NoAccelerator(f"nvidia-smi lists no GPU; the driver is {output.driver}.", next_step=DRIVER_HELP)
+    if not found:
+        raise NoAccelerator(f"nvidia-smi lists no GPU; the driver is {driver}.", next_step=DRIVER_HELP)
     if not gpus:
         raise UsageError("nvidia-smi's output has a GPU without a readable name.", next_step=INPUT_HELP)
-    cuda = output.cuda if output.cuda and re.fullmatch(VERSION, output.cuda) else None
-    problems = tuple(_problems(lost, len(output.gpus) - len(gpus)))
-    return NvidiaSmi(driver=output.driver, cuda=cuda, gpus=gpus, problems=problems)
+    problems = [f"nvidia-smi says: {line.rstrip('.')}. {HANGING_HELP}" for line in lost if line.isprintable()]
+    if len(gpus) < len(found) and not lost:
+        unreadable = len(found) - len(gpus)
+        problems.append(f"nvidia-smi lists {unreadable} more without a readable name. {HANGING_HELP}")
+    return NvidiaSmi(driver=driver, cuda=cuda, gpus=gpus, problems=tuple(problems))
 
 
-def _parse_table(text: str, lines: Sequence[str]) -> _Output | None:
-    header = HEADER.search(text)
-    if not header:
+def _parse_table(lines: Sequence[str]) -> _Output | None:
+    header = next(filter(None, map(HEADER.search, lines)), None)
+    if header is None:
         return None
-    # A GPU's memory is in the line below its name; MIG instances and processes have lines without a bus.
-    gpus = []
-    for line, below in pairwise([*lines, ""]):
-        if gpu := GPU_LINE.match(line[:MAX_LINE]):
-            memory = MEMORY.search(below)
-            gpus.append(_parse_gpu(gpu[1], memory=memory[1] if memory else ""))
-    return _Output(driver=header[1], cuda=header[2], gpus=gpus)
+    # MIG instances and processes have lines without a bus.
+    names = [gpu[1] for line in lines if (gpu := GPU_LINE.match(line[:MAX_LINE]))]
+    return header[1], header[2], [_parse_gpu(name) for name in names]
 
 
 def _parse_csv(lines: Sequence[str]) -> _Output | None:
@@ -140,37 +126,22 @@ def _parse_csv(lines: Sequence[str]) -> _Output | None:
     rows = [dict(zip(columns, row, strict=True)) for row in cells if len(row) == len(columns)]
     if not rows:
         return None
-    gpus = [_parse_gpu(row["name"], row.get("compute_cap", ""), row.get("memory.total", "")) for row in rows]
     # The row of a lost GPU has no driver either.
-    drivers = [row["driver_version"] for row in rows]
-    driver = next((version for version in drivers if re.fullmatch(VERSION, version)), drivers[0])
-    return _Output(driver=driver, cuda=None, gpus=gpus)
+    driver = next((row["driver_version"] for row in rows if re.fullmatch(VERSION, row["driver_version"])), "")
+    return driver, None, [_parse_gpu(row["name"], row.get("compute_cap", "")) for row in rows]
 
 
 def _column_names(line: str) -> Sequence[str]:
-    """Return the names in a CSV's first line without units: `memory.total [MiB]` is `memory.total`."""
-    names = [cell.strip().removesuffix("[MiB]").strip() for cell in line.split(",")]
+    names = [cell.strip() for cell in line.split(",")]
     return ["name" if name == "gpu_name" else name for name in names]
 
 
-def _parse_gpu(name: str, capability: str = "", memory: str = "") -> Gpu | None:
+def _parse_gpu(name: str, capability: str = "") -> Gpu | None:
     name = name.strip()
     if not 0 < len(name) <= 100 or not name.isprintable() or UNREADABLE_NAME.fullmatch(name):
         return None
     number = re.fullmatch(r"([0-9]{1,2})\.([0-9])", capability)
-    size = re.fullmatch(r"([0-9]{1,9})(?: MiB)?", memory)
-    return Gpu(
-        name=name,
-        capability=f"sm_{number[1]}{number[2]}" if number else None,
-        memory_mib=int(size[1]) if size else None,
-    )
-
-
-def _problems(lost: Sequence[str], unreadable: int) -> Iterator[str]:
-    for line in filter(str.isprintable, lost):
-        yield f"nvidia-smi says: {line.rstrip('.')}. {HANGING_HELP}"
-    if unreadable and not lost:
-        yield f"nvidia-smi lists {unreadable} more without a readable name. {HANGING_HELP}"
+    return Gpu(name=name, capability=f"sm_{number[1]}{number[2]}" if number else None)
 
 
 def _failure(lines: Sequence[str]) -> TfimgError:
@@ -207,9 +178,9 @@ def query_nvidia_smi(run: Callable[[Sequence[str]], str]) -> NvidiaSmi:
 def _query(run: Callable[[Sequence[str]], str]) -> str:
     """Return the output, also of a failure."""
     output = ""
-    for capability in ("compute_cap,", ""):
+    for query in (QUERY, QUERY.replace(",compute_cap", "")):
         try:
-            return run(["nvidia-smi", QUERY.format(capability), "--format=csv"])
+            return run(query.split())
         except CommandFailed as error:
             # Its errors are on standard output.
             output = f"{error.completed.stdout}\n{error.completed.stderr}"

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 
 from tfimg.core.errors import ResolutionError, UnavailableGpu, UsageError
-from tfimg.host.nvidia_smi import ELLIPSIS, Gpu, NvidiaSmi, find_matrix_name
+from tfimg.host.nvidia_smi import ELLIPSIS, QUERY, Gpu, NvidiaSmi, find_matrix_name
 from tfimg.matrix.gpus import find_execution_mode, find_gpu
 from tfimg.matrix.resolve.conditions import Condition, list_conditions
 from tfimg.matrix.resolve.request import Request, quote_argument
@@ -113,7 +113,6 @@ def _group(matrix: Matrix, name: str, asked: str, count: int = 1) -> GpuGroup:
 
 
 def _group_gpus(matrix: Matrix, gpus: Sequence[Gpu]) -> tuple[GpuGroup, ...]:
-    # Not by memory: two cards of one model may differ by a MiB.
     counts = Counter((gpu.name, _require_matrix_name(matrix, gpu)) for gpu in gpus)
     return tuple(_group(matrix, name, asked, count) for (name, asked), count in counts.items())
 
@@ -125,7 +124,7 @@ def _require_matrix_name(matrix: Matrix, gpu: Gpu) -> str:
     raise UsageError(
         f"This host's GPU is {gpu.name!r}{truncated}, and the matrix has no such name.",
         next_step="Add --gpu NAME, with its name or its compute capability (--gpu sm_75); or pass the output of "
-        "`nvidia-smi --query-gpu=name,driver_version,compute_cap,memory.total --format=csv`, which contains it.",
+        f"`{QUERY}`, which contains it.",
     )
 
 
