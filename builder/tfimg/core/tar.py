@@ -1,4 +1,4 @@
-"""Read tar archives forward, strictly and within limits.
+"""Read tar archives forward, strictly and within limits; write small ones.
 
 What another reader may understand differently is refused: layers are ustar with extensions of pax and GNU (image
 specification, layer.md). `tarfile` is not safe on Python 3.11.2, which Debian 12 has: it loops on negative sizes
@@ -7,8 +7,9 @@ specification, layer.md). `tarfile` is not safe on Python 3.11.2, which Debian 1
 
 from __future__ import annotations
 
+import io
 import tarfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import BinaryIO
 
 MAX_MEMBERS = 1_000_000
@@ -41,6 +42,17 @@ HEADER_ONLY = frozenset(
 
 LONG_NAMES = {tarfile.GNUTYPE_LONGNAME: "path", tarfile.GNUTYPE_LONGLINK: "linkpath"}
 EXTENDED = frozenset({*LONG_NAMES, tarfile.XHDTYPE, tarfile.XGLTYPE})
+
+
+def make_archive(files: Mapping[str, tuple[bytes, int]]) -> bytes:
+    """Return an archive of files by path, with content and mode. It is reproducible: without times and users."""
+    sink = io.BytesIO()
+    with tarfile.open(fileobj=sink, mode="w") as tar:
+        for path, (content, mode) in files.items():
+            member = tarfile.TarInfo(path.lstrip("/"))
+            member.size, member.mode = len(content), mode
+            tar.addfile(member, io.BytesIO(content))
+    return sink.getvalue()
 
 
 class InvalidArchive(ValueError):

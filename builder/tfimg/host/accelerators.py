@@ -64,21 +64,17 @@ def _require_driver(spec: ImageSpec, target_host: TargetHost) -> NvidiaSmi:
         return host.smi
     sibling = find_sibling(target_host.specs, spec, "cpu")
     smaller = f"; {sibling} is the same release without GPU libraries" if sibling else ""
-    instead = f"`tfimg run --no-gpu` runs the image on the processor{smaller}."
-    needs = f"{spec.identifier} needs an NVIDIA GPU"
-    if not host.cards and not host.module:
-        raise NoAccelerator(
-            f"{needs}, and this machine has none: no display device on its PCI bus is NVIDIA's.",
-            next_step=f"Use a machine with one. {instead}",
-        )
-    if not host.module:
-        raise NoAccelerator(
-            f"{needs}, and this machine has {host.cards}, but no driver: /proc/driver/nvidia/version is missing.",
-            next_step=f"{DRIVER_HELP} {instead}",
-        )
+    if host.module:
+        problem, step = f"this machine's driver is loaded and does not answer: {host.smi.what}", host.smi.next_step
+    elif host.cards:
+        problem = f"this machine has {host.cards}, but no driver: /proc/driver/nvidia/version is missing."
+        step = DRIVER_HELP
+    else:
+        problem = "this machine has none: no display device on its PCI bus is NVIDIA's."
+        step = "Use a machine with one."
     raise NoAccelerator(
-        f"{needs}, and this machine's driver is loaded and does not answer: {host.smi.what}",
-        next_step=f"{host.smi.next_step} {instead}",
+        f"{spec.identifier} needs an NVIDIA GPU, and {problem}",
+        next_step=f"{step} `tfimg run --no-gpu` runs the image on the processor{smaller}.",
     )
 
 
@@ -101,8 +97,8 @@ def _check_gpus(matrix: Matrix, spec: ImageSpec, driver: str, gpus: Sequence[Gpu
     """Return notes if one of the GPUs runs the image. Raises the first error if none does."""
     errors: list[UnavailableGpu | UnavailableDriver] = []
     notes: list[str] = []
-    models = set(gpus)
-    for gpu in dict.fromkeys(gpus):
+    models = dict.fromkeys(gpus)
+    for gpu in models:
         try:
             notes.extend(_check_one_gpu(matrix, spec, driver, gpu))
         except (UnavailableGpu, UnavailableDriver) as error:

@@ -27,6 +27,8 @@ HOOK = "usr/bin/nvidia-container-runtime-hook"
 CDI_FOLDERS = ("/etc/cdi", "/var/run/cdi")
 """Default folders of CDI specifications."""
 
+AVX = re.compile(r"^flags\s*:.*\bavx\b", re.MULTILINE)
+MEMORY = re.compile(r"^MemTotal:\s*(\d+) kB", re.MULTILINE)
 CDI_KIND = re.compile(r"""["']?kind["']?\s*:\s*["']?nvidia\.com/gpu["']?\s*[,\n}]""")
 
 Socket = Literal["open", "closed", "absent"]
@@ -76,14 +78,20 @@ def survey_host(
 
     `machine` is the kernel's name of the processor; `may_use` returns whether this user may read and write a path.
     """
+    smi: NvidiaSmi | NoAccelerator
+    try:
+        smi = query_smi()
+    except NoAccelerator as error:
+        smi = error
+    memory = MEMORY.search(_read(root / "proc/meminfo"))
     tpus = [*sorted(root.glob("dev/accel[0-9]*")), *sorted(root.glob("dev/vfio/[0-9]*"))]
     return Host(
         platform=next((name for name, known in PROCESSORS.items() if known == machine), machine),
-        avx=_avx(root) if machine == "x86_64" else None,
-        memory_bytes=_memory(root),
+        avx=bool(AVX.search(_read(root / "proc/cpuinfo"))) if machine == "x86_64" else None,
+        memory_bytes=int(memory[1]) * 1024 if memory else None,
         cards=sum(_is_card(device) for device in root.glob("sys/bus/pci/devices/*")),
         module=(root / "proc/driver/nvidia/version").exists(),
-        smi=_query(query_smi),
+        smi=smi,
         tpus=tuple(f"/{node.relative_to(root)}" for node in tpus),
         closed_tpus=tuple(f"/{node.relative_to(root)}" for node in tpus if node.stat().st_mode & 0o006 != 0o006),
         hook=(root / HOOK).exists(),
@@ -99,24 +107,8 @@ def _read(path: Path) -> str:
     return ""
 
 
-def _avx(root: Path) -> bool:
-    return re.search(r"^flags\s*:.*\bavx\b", _read(root / "proc/cpuinfo"), re.MULTILINE) is not None
-
-
-def _memory(root: Path) -> int | None:
-    found = re.search(r"^MemTotal:\s*(\d+) kB", _read(root / "proc/meminfo"), re.MULTILINE)
-    return int(found[1]) * 1024 if found else None
-
-
 def _is_card(device: Path) -> bool:
     return _read(device / "vendor").strip() == NVIDIA and _read(device / "class").startswith(DISPLAY)
-
-
-def _query(query_smi: Callable[[], NvidiaSmi]) -> NvidiaSmi | NoAccelerator:
-    try:
-        return query_smi()
-    except NoAccelerator as error:
-        return error
 
 
 def _has_nvidia_cdi(folder: Path) -> bool:

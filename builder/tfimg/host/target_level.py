@@ -29,7 +29,11 @@ def choose_target_level(spec: ImageSpec, target_host: TargetHost, requested: Pro
     if spec.device == "cpu" or requested == "linked":
         return TargetLevel(level=requested or "validated")
     try:
-        return TargetLevel(level="validated", access=_device_access(spec, target_host))
+        if spec.device == "tpu":
+            check_tpu(spec, target_host)
+            return TargetLevel(level="validated", access="tpu")
+        check_gpu(spec, ALL_GPUS, target_host)
+        return TargetLevel(level="validated", access=choose_gpu_access(target_host.toolkit, target_host.host))
     except (NoAccelerator, NoContainerToolkit, UnavailableDriver, UnavailableGpu) as error:
         if requested == "validated":
             raise type(error)(
@@ -38,11 +42,3 @@ def choose_target_level(spec: ImageSpec, target_host: TargetHost, requested: Pro
                 f"`tfimg doctor {spec.identifier}` shows the next step for this machine.",
             ) from None
         return TargetLevel(level="linked", reason=error.what)
-
-
-def _device_access(spec: ImageSpec, target_host: TargetHost) -> DeviceAccess:
-    if spec.device == "tpu":
-        check_tpu(spec, target_host)
-        return "tpu"
-    check_gpu(spec, ALL_GPUS, target_host)
-    return choose_gpu_access(target_host.toolkit, target_host.host)

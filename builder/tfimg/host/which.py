@@ -71,14 +71,6 @@ class _Requests:
         """Return the image for one group. Raises `ResolutionError`."""
         return resolve(self.matrix, self.specs if specs is None else specs, self.by_group[group])
 
-    def refusal(self, group: GpuGroup) -> ResolutionError | None:
-        """Return why no image runs on a group."""
-        try:
-            self.resolve(group)
-        except ResolutionError as error:
-            return error
-        return None
-
 
 def recommend_image(matrix: Matrix, specs: Sequence[ImageSpec], request: Request, smi: NvidiaSmi) -> Recommendation:
     """Return the best image for every GPU of the host; a GPU or driver of the request replaces the host's.
@@ -162,28 +154,29 @@ def _resolve_all(requests: _Requests) -> Resolution:
 def _refuse(requests: _Requests) -> ResolutionError:
     """Return why no image runs on every GPU, and the best image without the GPU that prevents it."""
     groups = list(requests.by_group)
-    refusals = {group: error for group in groups if (error := requests.refusal(group))}
+    refusals: dict[GpuGroup, ResolutionError] = {}
+    for group in groups:
+        try:
+            requests.resolve(group)
+        except ResolutionError as error:
+            refusals[group] = error
     if len(refusals) == len(groups):
         return next(iter(refusals.values()))
     headline = f"No image meets the request on every GPU of this host ({', '.join(map(format_gpus, groups))})"
     for odd in (*refusals, *groups):
         others = [group for group in groups if group != odd]
-        if images := requests.common_images(others):
-            return _odd_one_out(headline, odd, others[0], refusals.get(odd), max(images, key=preference_key))
+        if not (images := requests.common_images(others)):
+            continue
+        best, refused = max(images, key=preference_key).identifier, refusals.get(odd)
+        reason = f": {str(refused).partition(SUGGESTIONS)[0]}\n" if refused else "."
+        refusal = (type(refused) if refused else UnavailableGpu)(
+            f"{headline}; {format_gpus(odd)} is the odd one out{reason}",
+            next_step=f"Without it, {best} meets the request: use --gpu {quote_argument(others[0].asked)}, and keep "
+            "that GPU out of containers (`tfimg run --gpus` takes the numbers of the others).",
+        )
+        refusal.details = {"odd_one_out": odd.name, "without_it": best}
+        return refusal
     return UnavailableGpu(f"{headline}.", next_step="`tfimg which --gpu NAME` answers for one of them.")
-
-
-def _odd_one_out(
-    headline: str, odd: GpuGroup, rest: GpuGroup, refused: ResolutionError | None, best: ImageSpec
-) -> ResolutionError:
-    reason = f": {str(refused).partition(SUGGESTIONS)[0]}\n" if refused else "."
-    error = (type(refused) if refused else UnavailableGpu)(
-        f"{headline}; {format_gpus(odd)} is the odd one out{reason}",
-        next_step=f"Without it, {best.identifier} meets the request: use --gpu {quote_argument(rest.asked)}, and keep "
-        "that GPU out of containers (`tfimg run --gpus` takes the numbers of the others).",
-    )
-    error.details = {"odd_one_out": odd.name, "without_it": best.identifier}
-    return error
 
 
 def compare_minors(

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import io
-import tarfile
 import threading
 from collections.abc import Generator, Iterator, Mapping
 from contextlib import closing, suppress
@@ -15,6 +13,7 @@ from docker.types import DeviceRequest
 from docker.utils.socket import frames_iter
 
 from tfimg.core.cancellation import on_cancel
+from tfimg.core.tar import make_archive
 from tfimg.engine.docker.connection import DockerConnection
 from tfimg.engine.protocol import DeviceAccess, Exit, Line, RunRequest
 
@@ -80,17 +79,6 @@ class DockerContainers(DockerConnection):
                     yield from split_lines(frames_iter(stream, tty=False))  # type: ignore[no-untyped-call]
                 except OSError as error:
                     raise self.unavailable(error) from None
-
-
-def make_archive(files: Mapping[str, tuple[bytes, int]]) -> bytes:
-    """Return a tar of files by path: content and mode."""
-    sink = io.BytesIO()
-    with tarfile.open(fileobj=sink, mode="w") as tar:
-        for path, (content, mode) in files.items():
-            member = tarfile.TarInfo(path.lstrip("/"))
-            member.size, member.mode = len(content), mode
-            tar.addfile(member, io.BytesIO(content))
-    return sink.getvalue()
 
 
 def split_lines(frames: Iterator[tuple[int, bytes]]) -> Iterator[Line]:

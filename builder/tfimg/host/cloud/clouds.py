@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass
 from importlib.resources import files
-from typing import Any
+
+from pydantic import BaseModel
 
 from tfimg.matrix.schema import Device
 
@@ -19,49 +19,40 @@ UNFITTING_IMAGE = (
 """The image whose name suggests that it fits, and why it does not."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class MachineImage:
+class MachineImage(BaseModel, frozen=True):
     """A cloud's machine image: its `options` in the command, and its title."""
 
     options: str
     title: str
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Cloud:
-    """A cloud, with the limit of user data in bytes, and by device the command that creates a machine."""
+class Cloud(BaseModel, frozen=True):
+    """A cloud; clouds.toml describes the fields."""
 
     name: str
     title: str
     limit: int
-    commands: Mapping[Device, str]
+    command: str
+    tpu_command: str | None = None
+    machines: Mapping[Device, str]
     plain: MachineImage
     with_driver: MachineImage
     note: str | None = None
+
+    @property
+    def commands(self) -> Mapping[Device, str]:
+        """The command that creates a machine, by device."""
+        found: dict[Device, str] = {
+            device: self.command.replace("{machine}", machine) for device, machine in self.machines.items()
+        }
+        return {**found, "tpu": self.tpu_command} if self.tpu_command else found
 
     def machine_image(self, device: Device, *, install_driver: bool) -> MachineImage:
         """Return the machine image, with NVIDIA's driver if the machine needs it and does not install it."""
         return self.with_driver if device == "gpu" and not install_driver else self.plain
 
 
-def _load_cloud(name: str, data: Mapping[str, Any]) -> Cloud:
-    commands: dict[Device, str] = {
-        device: data["command"].replace("{machine}", machine) for device, machine in data["machines"].items()
-    }
-    if "tpu_command" in data:
-        commands["tpu"] = data["tpu_command"]
-    return Cloud(
-        name=name,
-        title=data["title"],
-        limit=data["limit"],
-        commands=commands,
-        plain=MachineImage(**data["plain"]),
-        with_driver=MachineImage(**data["with_driver"]),
-        note=data.get("note"),
-    )
-
-
 CLOUDS: Mapping[str, Cloud] = {
-    name: _load_cloud(name, data)
+    name: Cloud(name=name, **data)
     for name, data in tomllib.loads(files("tfimg.host.cloud").joinpath("clouds.toml").read_text("utf-8")).items()
 }

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import base64
 import gzip
-import io
 import re
-import tarfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from importlib.resources import files
+from typing import Any
 
 from jinja2 import Environment, StrictUndefined, Template
 
 from tfimg.core.errors import UsageError
+from tfimg.core.tar import make_archive
 from tfimg.host.cloud.clouds import FITTING_IMAGES, UNFITTING_IMAGE
 from tfimg.host.cloud.machine import JUPYTERLAB, WATCH_INTERVAL, CloudMachine, format_settings
 from tfimg.recipe.labels import DEVICE_NAMES
@@ -91,21 +91,16 @@ def render_user_data(machine: CloudMachine) -> UserData:
 def _render_user_data(
     machine: CloudMachine, contents: Sequence[MachineFile], *, archive: str | None = None, plain_bytes: int = 0
 ) -> UserData:
-    cloud = machine.cloud
-    image = cloud.machine_image(machine.device, install_driver=machine.install_driver)
-    result = UserData(
-        text="",
-        packed=archive is not None,
-        machine_image=image.title,
-        unproven=tuple(_unproven(machine)),
-        unpinned=tuple(_unpinned(machine)),
-        create_command=cloud.commands[machine.device].format(image=image.options, file="FILE"),
-    )
+    image = machine.cloud.machine_image(machine.device, install_driver=machine.install_driver)
+    description: dict[str, Any] = {
+        "machine_image": image.title,
+        "create_command": machine.cloud.commands[machine.device].format(image=image.options, file="FILE"),
+        "unproven": tuple(_unproven(machine)),
+        "unpinned": tuple(_unpinned(machine)),
+    }
     text = _template(files("tfimg.host.cloud").joinpath("user-data.j2").read_text("utf-8")).render(
         machine=machine,
-        cloud=cloud,
         device=DEVICE_NAMES[machine.device],
-        result=result,
         files=contents,
         archive=archive,
         archive_path=ARCHIVE,
@@ -113,13 +108,17 @@ def _render_user_data(
         timers=_timers(machine),
         fitting=FITTING_IMAGES,
         unfitting=UNFITTING_IMAGE,
+        **description,
     )
-    return replace(result, text=text)
+    return UserData(text=text, packed=archive is not None, **description)
 
 
 def list_machine_files(machine: CloudMachine) -> tuple[MachineFile, ...]:
     """Return the files that a machine needs."""
-    steps = {name: text for name, text in _read_folder("steps").items() if name not in _unneeded_steps(machine)}
+    unneeded = {step for step, seconds in machine.shutdown_limits.items() if not seconds}
+    unneeded |= {"driver"} if not machine.install_driver else set()
+    unneeded |= {"power-off"} if not _timers(machine) else set()
+    steps = {name: text for name, text in _read_folder("steps").items() if name not in unneeded}
     return (
         MachineFile(path=f"{READABLE}settings", text=format_settings(machine), mode="0644"),
         MachineFile(path=f"{READABLE}tfimg.pub", text=machine.key, mode="0644"),
@@ -130,13 +129,6 @@ def list_machine_files(machine: CloudMachine) -> tuple[MachineFile, ...]:
 
 def _timers(machine: CloudMachine) -> tuple[str, ...]:
     return tuple(f"tfimg-{step}.timer" for step, seconds in machine.shutdown_limits.items() if seconds)
-
-
-def _unneeded_steps(machine: CloudMachine) -> set[str]:
-    unneeded = {step for step, seconds in machine.shutdown_limits.items() if not seconds}
-    if not machine.install_driver:
-        unneeded.add("driver")
-    return unneeded if _timers(machine) else unneeded | {"power-off"}
 
 
 def _units(machine: CloudMachine) -> Iterator[tuple[str, str]]:
@@ -168,14 +160,8 @@ def _read_folder(name: str) -> dict[str, str]:
 
 def _pack(steps: Sequence[MachineFile]) -> str:
     """Return files as base64 of a compressed archive, reproducibly: without times and users."""
-    plain = io.BytesIO()
-    with tarfile.open(fileobj=plain, mode="w", format=tarfile.USTAR_FORMAT) as archive:
-        for file in steps:
-            content = file.text.encode()
-            member = tarfile.TarInfo(file.path.lstrip("/"))
-            member.size, member.mode = len(content), int(file.mode, 8)
-            archive.addfile(member, io.BytesIO(content))
-    return base64.b64encode(gzip.compress(plain.getvalue(), 9, mtime=0)).decode()
+    archive = make_archive({file.path: (file.text.encode(), int(file.mode, 8)) for file in steps})
+    return base64.b64encode(gzip.compress(archive, 9, mtime=0)).decode()
 
 
 def _unproven(machine: CloudMachine) -> Iterator[str]:
