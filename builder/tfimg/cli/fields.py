@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from tfimg.cli.streams import print_styled
+from tfimg.core.text import to_plain_text
 
 BOLD = "1"
 """The SGR code."""
@@ -28,4 +29,4 @@ def _format_lines(value: object) -> list[str]:
         return [line for one in value for line in _format_lines(one)]
     if isinstance(value, dict):
         return [f"{name} {one}" for name, one in value.items() if one is not None]
-    return str(value).split("\n")
+    return to_plain_text(str(value)).split("\n")

@@ -12,10 +12,10 @@ from tfimg.build.builder import Builder, BuildResult, Validated
 from tfimg.build.reproduce import reproduce
 from tfimg.build.results import SUMMARY_SUFFIXES, format_summary, raise_for_results
 from tfimg.build.settings import BuildSettings
+from tfimg.cli.commands.publish import publish_images, require_publishable
 from tfimg.cli.context import Context
 from tfimg.cli.fields import print_fields
 from tfimg.cli.output.checks import level_words
-from tfimg.cli.publish import publish_images, require_publishable
 from tfimg.cli.report_files import check_report_files, write_reports
 from tfimg.cli.show import size
 from tfimg.core.errors import UsageError

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from cyclopts import Parameter
 
 from tfimg.cli.completions import complete_identifiers
-from tfimg.cli.values import require_fingerprint, require_publisher, require_text
+from tfimg.cli.values import require_text
 
 if TYPE_CHECKING:
     from cyclopts.token import Token
@@ -143,11 +143,6 @@ def output_option(text: str = "write to a file instead of standard output") -> A
     return option(text, "FILE", names=("--output", "-o"))
 
 
-def trusted_key_option(more: str = "default: TFIMG_PUBLIC_KEY") -> Any:
-    """Declare the public keys that are trusted."""
-    return values(f"public key of a publisher whom you trust ({more})", "FILE.pub", names=("--public-key",))
-
-
 def reinstate_option() -> Any:
     """Declare that a withdrawn image may have tags again."""
     return flag("cancel the withdrawals of an image: its promotion names them")
@@ -215,51 +210,3 @@ class BuilderOptions:
     """Where images are built, if not on the engine at hand."""
 
     builder: tuple[str, ...] = values("build on this buildx builder or docker context", "NAME")
-
-
-@dataclass(frozen=True, kw_only=True)
-class PasswordOptions:
-    """What opens a private key."""
-
-    password_file: str | None = option(
-        "its first line is the private key's password; -: standard input (default: TFIMG_KEY_PASSWORD, then "
-        "the terminal)",
-        "FILE",
-    )
-
-
-@dataclass(frozen=True, kw_only=True)
-class PolicyOptions(RegistryOptions):
-    """What is required, what tags promise, and which keys are refused."""
-
-    policy: str | None = option("a policy file: requirements, what tags promise, and keys", "FILE")
-    refuse_key: tuple[str, ...] = values(
-        "fingerprint of a key that is refused even where it is trusted", "SHA256:…", check=require_fingerprint
-    )
-
-
-@dataclass(frozen=True, kw_only=True)
-class RequirementOptions(PolicyOptions):
-    """What the evidence of an image has to show."""
-
-    require: str | None = option(
-        "built, linked or validated; gpu=sm_90, driver>=535, max-age=30d or unlimited; separated by commas "
-        "(default: what the tag promises, max-age=90d)",
-        "CONDITIONS",
-    )
-    origin: str | None = option(
-        "of a mirror: the publisher's repository, which promotions name (default: the image's own)", "REPOSITORY"
-    )
-
-
-@dataclass(frozen=True, kw_only=True)
-class SigningOptions(PasswordOptions, PolicyOptions):
-    """The keys, the publisher's name and the policy of commands that move tags."""
-
-    key: str | None = option("private key that signs; `tfimg keygen` makes a pair (default: TFIMG_KEY)", "FILE.key")
-    public_key: tuple[str, ...] = values(
-        "public key of another publisher to this repository, beside TFIMG_PUBLIC_KEY", "FILE.pub"
-    )
-    publisher: str | None = option(
-        "name of this machine in evidence and promotions (default: its host name)", "NAME", check=require_publisher
-    )

@@ -81,13 +81,15 @@ def print_rows(
     folding: Sequence[str] = (),
     right: Sequence[str] = (),
 ) -> None:
-    """Print a table of plain text and of styled `Text`. Columns that are `folding` may wrap on any terminal."""
+    """Print a table of styled `Text` and of plain text, each cell on one line; columns that are `folding` may wrap."""
     table = Table(box=None, pad_edge=False, header_style="bold")
     for column in columns:
         justify: Literal["left", "right"] = "right" if column in right else "left"
         table.add_column(column, no_wrap=column not in folding, overflow="fold", justify=justify)
     for row in rows:
-        table.add_row(*(cell if isinstance(cell, Text) else Text(to_plain_text(cell)) for cell in row))
+        table.add_row(
+            *(cell if isinstance(cell, Text) else Text(" ".join(to_plain_text(cell).splitlines())) for cell in row)
+        )
     print_table(table)
 
 

@@ -1,4 +1,4 @@
-"""Atomic writes, file locks, and streams of chunks as files."""
+"""Limited reads, atomic writes, file locks, and streams of chunks as files."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from tfimg.core.errors import FileError
+
 BUFFER_BYTES = 1 << 20
 """Bytes that `open_chunks` reads ahead."""
 
@@ -22,6 +24,17 @@ class AlreadyLocked(Exception):
     def __init__(self, process: str) -> None:
         self.process = process
         super().__init__(f"locked by process {process}")
+
+
+def read_limited(name: str | Path, max_bytes: int, *, next_step: str) -> bytes:
+    """Return the content of a file that a user named. Raises `FileError` if it is not a file, or is too large."""
+    if not Path(name).is_file():
+        raise FileError(f"{name} is not a file.", next_step=next_step)
+    with Path(name).open("rb") as file:
+        content = file.read(max_bytes + 1)
+    if len(content) > max_bytes:
+        raise FileError(f"{name} is larger than {max_bytes >> 10:,} KiB.", next_step=next_step)
+    return content
 
 
 def write_atomically(path: Path, text: str) -> None:

@@ -14,6 +14,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.hashes import SHA256
 
 from tfimg.core.errors import InvalidKey
+from tfimg.core.files import read_limited
 from tfimg.evidence.pkcs8 import RefusedEncryption, check_cost
 
 ALGORITHM = ec.ECDSA(SHA256(), deterministic_signing=True)
@@ -87,6 +88,11 @@ class SigningKey:
 def generate_key() -> SigningKey:
     """Return a new key pair."""
     return _signing(ec.generate_private_key(ec.SECP256R1()))
+
+
+def read_key_file(file: str) -> bytes:
+    """Return the content of a file with a key or a password. Raises `FileError`."""
+    return read_limited(file, MAX_PEM, next_step="Name the file that contains the key or the password.")
 
 
 def read_signing_key(pem: bytes, *, password: bytes | None, source: str) -> SigningKey:

@@ -9,6 +9,7 @@ from packaging.specifiers import SpecifierSet
 from pydantic import AfterValidator, Field, ValidationError
 
 from tfimg.core.errors import FileError, InvalidKey
+from tfimg.core.files import read_limited
 from tfimg.evidence.keys import FINGERPRINT, read_verifying_key
 from tfimg.evidence.policy import DEFAULT_MAX_AGE, EvidenceLevel, Policy, TagPromise, parse_age
 from tfimg.matrix.load import InvalidYaml, describe_schema_errors, read_yaml
@@ -74,6 +75,11 @@ class PolicyFile(MatrixModel):
     refused_keys: tuple[Fingerprint, ...] = Field(
         default=(), alias="refused-keys", max_length=MAX_KEYS, description="Never count, even if trusted"
     )
+
+
+def read_policy_file(file: str) -> Policy:
+    """Read a policy file. Raises `FileError`."""
+    return parse_policy(read_limited(file, MAX_BYTES, next_step="Name the policy's file.").decode(), source=file)
 
 
 def parse_policy(text: str, *, source: str) -> Policy:

@@ -7,7 +7,7 @@ it with the same bytes, unless the registry has changed so that it must be decid
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import UTC
 from typing import Any, Literal
 
@@ -16,7 +16,9 @@ from pydantic import TypeAdapter
 from tfimg.core.errors import PolicyViolation, TagConflict, UsageError
 from tfimg.core.events import Message, OnEvent, ignore
 from tfimg.core.journal import Record
-from tfimg.evidence.promotions import EARLIEST, Promotion, TagMove, Withdrawal
+from tfimg.evidence.dsse import sign_statement
+from tfimg.evidence.promotions import EARLIEST, Promotion, TagMove, Withdrawal, make_predicate_statement
+from tfimg.evidence.statement import Subject
 from tfimg.publish.earlier_image import find_named, find_previous
 from tfimg.publish.repository import SignedRepository
 from tfimg.publish.runs import Run, RunFinished
@@ -52,6 +54,15 @@ class Retraction:
     promotions: dict[str, Promotion]
     moves: tuple[Move, ...]
     unmoved: dict[str, str]
+
+    def to_json(self) -> dict[str, Any]:
+        """Return what was done as a JSON object."""
+        return {
+            "digest": self.digest,
+            "moves": [asdict(move) for move in self.moves],
+            "left": self.unmoved,
+            "withdrawal": self.withdrawal.model_dump(mode="json") if self.withdrawal else None,
+        }
 
 
 _RETRACTION = TypeAdapter(Retraction)
@@ -123,6 +134,12 @@ def withdraw(
                 withdrawal=_withdrawal(repository, digest, tuple(tags) or None, reason, replacement),
             )
             return _start(repository, run, retraction)
+
+
+def export_withdrawal(repository: SignedRepository, withdrawal: Withdrawal, digest: str) -> bytes:
+    """Return a signed withdrawal as a line of a file for `tfimg load --withdrawals`."""
+    statement = make_predicate_statement(Subject(name=repository.name, digest=digest), withdrawal)
+    return sign_statement(statement, repository.key) + b"\n"
 
 
 def _finish_killed(

@@ -10,7 +10,6 @@ from tfimg.cli.options import (
     BuilderOptions,
     Command,
     RepositoryOptions,
-    SigningOptions,
     WheelOptions,
     flag,
     level_option,
@@ -22,6 +21,7 @@ from tfimg.cli.options import (
     values,
 )
 from tfimg.cli.request_options import RequestOptions
+from tfimg.cli.trust_options import SigningOptions
 from tfimg.cli.values import positive_number
 
 if TYPE_CHECKING:

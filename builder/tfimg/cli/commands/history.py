@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import KW_ONLY, dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tfimg.cli.options import Command, RegistryOptions, argument, option, trusted_key_option
+from tfimg.cli.context import Context
+from tfimg.cli.options import Command, argument, option
+from tfimg.cli.trust_options import TrustedKeyOptions, require_keys, split_tag
 from tfimg.cli.values import require_text
 
 if TYPE_CHECKING:
-    from tfimg.cli.context import Context
-
+    from tfimg.publish.history import HistoryEntry
 
 MAX_LIMIT = 1000
+
+GAP = "no trusted key signed a promotion to this tag: it was moved without tfimg, or statements were deleted"
 
 
 def parse_limit(text: str) -> int:
@@ -23,7 +28,7 @@ def parse_limit(text: str) -> int:
 
 
 @dataclass(frozen=True)
-class History(Command, RegistryOptions):
+class History(Command, TrustedKeyOptions):
     """List the signed promotions and withdrawals of a tag or a repository.
 
     Examples:
@@ -43,11 +48,53 @@ class History(Command, RegistryOptions):
         default=20,
         parse=parse_limit,
     )
-    public_key: tuple[str, ...] = trusted_key_option()
     withdrawals: str | None = option("write the signed withdrawals too, for `tfimg load --withdrawals`", "FILE")
 
     def run(self, context: Context) -> int:
-        """Run the command."""
-        from tfimg.cli.history import history
+        """Print what trusted keys signed, newest first."""
+        from tfimg.cli.show import print_rows
+        from tfimg.evidence.promotions import export_withdrawals
+        from tfimg.publish.history import build_tags, repository_history, tag_history
+        from tfimg.registry.reference import parse_repository
 
-        return history(self, context)
+        environ = context.services.environ
+        target, tag = (parse_repository(self.target), self.tag) if self.tag else split_tag(self.target, environ)
+        keys, registry = require_keys(self.public_keys(environ)), context.registry(target)
+        if tag:
+            entries = list(tag_history(registry, tag, keys, limit=self.limit))
+        else:
+            builds = build_tags(registry.list_tags())
+            if len(builds) > self.limit:
+                context.say(f"Only the {self.limit} newest of {len(builds)} builds are read: --limit reads more.")
+            entries = repository_history(registry, builds[: self.limit], keys, limit=self.limit)
+        if self.withdrawals:
+            digests = dict.fromkeys(entry.digest for entry in entries if entry.kind == "withdrawal")
+            lines = [line for digest in digests for line in export_withdrawals(registry, digest, keys)]
+            Path(self.withdrawals).write_bytes(b"".join(line + b"\n" for line in lines))
+        if self.json:
+            for entry in entries:
+                context.emit(entry.to_json())
+        elif entries:
+            columns = ("TIME", "WHAT", "DIGEST", *(() if tag else ("TAGS",)), "BY", "WHY")
+            rows = (tuple(_cells(entry, with_tags=tag is None)) for entry in entries)
+            print_rows(columns, rows, folding=("TAGS",))
+        else:
+            context.say(f"No trusted key signed a promotion or withdrawal in {target.repository}.")
+        for entry in entries:
+            if entry.kind == "gap":
+                context.say(f"{tag} pointed to {entry.digest}, and {GAP}.")
+        return 0
+
+
+def _cells(entry: HistoryEntry, *, with_tags: bool) -> Iterator[str]:
+    from tfimg.evidence.statement import format_time
+    from tfimg.recipe.tags import DIGEST_DIGITS
+
+    predicate = entry.signed.predicate if entry.signed else None
+    yield f"{format_time(predicate.time)[:16].replace('T', ' ')}Z" if predicate else "-"
+    yield "cancelled" if entry.in_force is False else entry.kind
+    yield entry.digest.partition(":")[2][:DIGEST_DIGITS]
+    if with_tags:
+        yield ", ".join(entry.tags or ["all"])
+    yield predicate.publisher if predicate else "-"
+    yield predicate.reason if predicate else "not signed"

@@ -1,18 +1,20 @@
-"""`tfimg inspect` and `tfimg compare`."""
+"""`tfimg inspect`."""
 
 from __future__ import annotations
 
 from dataclasses import KW_ONLY, dataclass
 from typing import TYPE_CHECKING
 
-from tfimg.cli.options import Command, RegistryOptions, flag, remote_image_argument, trusted_key_option
+from tfimg.cli.context import Context
+from tfimg.cli.options import Command, flag, remote_image_argument
+from tfimg.cli.trust_options import TrustedKeyOptions
 
 if TYPE_CHECKING:
-    from tfimg.cli.context import Context
+    from tfimg.inspect.inspection import Inspection
 
 
 @dataclass(frozen=True)
-class Inspect(Command, RegistryOptions):
+class Inspect(Command, TrustedKeyOptions):
     """Show what an image is, what it holds, and who says what of it.
 
     Examples:
@@ -23,34 +25,41 @@ class Inspect(Command, RegistryOptions):
     image: str = remote_image_argument()
     _: KW_ONLY
     local: bool = flag("an image in the engine")
-    public_key: tuple[str, ...] = trusted_key_option()
 
     def run(self, context: Context) -> int:
-        """Run the command."""
-        from tfimg.cli.looks import inspect
+        """Print the image, its contents and its evidence."""
+        from tfimg.cli.output.inspection import print_inspection
 
-        return inspect(self, context)
+        keys = self.public_keys(context.services.environ)
+        image = read_image(self, context, self.image, local=self.local)
+        spec = next((spec for spec in context.project.specs if spec.identifier == image.identifier), None)
+        row = {"path": f"rows[{spec.row}]", **context.project.describe(spec)} if spec else None
+        if self.json:
+            context.emit({"event": "inspected", "row": row, **image.to_json()})
+        else:
+            print_inspection(image, row=row, now=context.services.now(), has_keys=bool(keys))
+        return 0
 
 
-@dataclass(frozen=True)
-class Compare(Command, RegistryOptions):
-    """Compare two images.
+def read_image(options: TrustedKeyOptions, context: Context, image: str, *, local: bool) -> Inspection:
+    """Read an image in a registry, or a `local` one in the engine."""
+    from tfimg.core.errors import EngineError, ValidationAborted
+    from tfimg.inspect.contents import Contents, parse_inventory
+    from tfimg.inspect.inspection import inspect_image, inspect_local
+    from tfimg.registry.reference import parse_reference
 
-    Examples:
-      tfimg compare registry.example/team/tensorflow:2.15.0 registry.example/team/tensorflow:2.15.1
-      tfimg compare OLD NEW --markdown >> CHANGELOG.md
-      tfimg compare --local tfimg/tensorflow:2.15.0 tfimg/tensorflow:2.15.1
-    """
-
-    before: str = remote_image_argument()
-    after: str = remote_image_argument()
-    _: KW_ONLY
-    local: bool = flag("images in the engine")
-    markdown: bool = flag("as an entry of a changelog")
-    public_key: tuple[str, ...] = trusted_key_option()
-
-    def run(self, context: Context) -> int:
-        """Run the command."""
-        from tfimg.cli.looks import diff
-
-        return diff(self, context)
+    if not local:
+        reference = parse_reference(image)
+        context.say(f"Reading {reference}")
+        keys = options.public_keys(context.services.environ)
+        return inspect_image(context.registry(reference), reference.target, keys)
+    engine = context.services.runner()
+    context.project.require_image(engine, image)
+    context.say(f"Reading {image}")
+    stored = engine.read_image(image)
+    try:
+        contents = parse_inventory(context.project.inventories.take(image, stored.content, engine))
+    except (EngineError, ValidationAborted) as error:  # it has no Python, or a broken one
+        context.say(str(error))
+        contents = Contents(source="unknown")
+    return inspect_local(engine, image, stored, contents)

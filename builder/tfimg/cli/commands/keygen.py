@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from pathlib import Path
 
-from tfimg.cli.options import Command, PasswordOptions, argument
-
-if TYPE_CHECKING:
-    from tfimg.cli.context import Context
+from tfimg.cli.context import Context
+from tfimg.cli.options import Command, argument
+from tfimg.cli.trust_options import PasswordOptions
+from tfimg.core.errors import FileError
 
 
 @dataclass(frozen=True)
@@ -23,7 +23,24 @@ class Keygen(Command, PasswordOptions):
     folder: str = argument("where tfimg.key and tfimg.pub are to be; neither may be there yet", "DIR")
 
     def run(self, context: Context) -> int:
-        """Run the command."""
-        from tfimg.cli.keys import keys
+        """Write two new files."""
+        from tfimg.core.files import write_once
+        from tfimg.evidence.keys import generate_key
 
-        return keys(self, context)
+        folder = Path(self.folder)
+        private, public = folder / "tfimg.key", folder / "tfimg.pub"
+        for file in (private, public):
+            if file.exists():
+                raise FileError(
+                    f"{file} exists already, and may have signed evidence.",
+                    next_step="Name another folder, or move the old pair away.",
+                )
+        key = generate_key()
+        pem = key.pem(self.read_password(context.services.environ, new=True))
+        folder.mkdir(parents=True, exist_ok=True)
+        write_once(private, pem, mode=0o600)
+        write_once(public, key.verifying_key.pem, mode=0o644)
+        fields = {"private": str(private), "public": str(public), "fingerprint": key.verifying_key.identifier}
+        context.print_result({"event": "keys", **fields}, fields)
+        context.say(f"Keep {private.name} and its password secret; give {public.name} to everyone who verifies.")
+        return 0

@@ -1,14 +1,15 @@
-"""`tfimg publish`."""
+"""`tfimg publish`, and the publication at the end of `tfimg build --push`."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass
 from typing import TYPE_CHECKING, Literal
 
+from tfimg.cli.context import Context
 from tfimg.cli.options import (
     Command,
     RepositoryOptions,
-    SigningOptions,
     argument,
     flag,
     level_option,
@@ -16,10 +17,17 @@ from tfimg.cli.options import (
     pattern_arguments,
     reinstate_option,
 )
+from tfimg.cli.trust_options import SigningOptions
 from tfimg.cli.values import require_text
 
 if TYPE_CHECKING:
-    from tfimg.cli.context import Context
+    from tfimg.cli.commands.build import Build
+    from tfimg.matrix.spec import ImageSpec
+    from tfimg.publish.promote import PublishResult
+    from tfimg.publish.publisher import Publisher
+
+STYLES = {"move": "green", "attest": "green", "stay": "cyan", "refuse": "yellow"}
+"""Styles of verdicts."""
 
 
 @dataclass(frozen=True)
@@ -43,7 +51,87 @@ class Publish(Command, RepositoryOptions, SigningOptions):
     reinstate: bool = reinstate_option()
 
     def run(self, context: Context) -> int:
-        """Run the command."""
-        from tfimg.cli.publish import publish
+        """Publish the images that the patterns select, or print the plan."""
+        from tfimg.matrix.resolve.selection import select_specs
+        from tfimg.recipe.describe import select_buildable
 
-        return publish(self, context)
+        specs = select_buildable(select_specs(context.project.specs, self.patterns))
+        if self.dry_run:
+            self._print_plan(context, specs)
+        else:
+            publish_images(self, context, specs, named=bool(self.patterns))
+        return 0
+
+    def _print_plan(self, context: Context, specs: Sequence[ImageSpec]) -> None:
+        """Print what publishing would do. It needs no private key, so no password is asked for."""
+        from tfimg.publish.promote import TagDecider
+        from tfimg.registry.reference import parse_repository
+
+        trusted = self.trusted_keys(context.services.environ)
+        if not trusted:
+            context.note(
+                "No public key is named with --public-key or TFIMG_PUBLIC_KEY: the plan goes by the labels of images."
+            )
+        decider = TagDecider(
+            registry=context.registry(parse_repository(self.target)),
+            trusted=trusted,
+            policy=self.read_policy(),
+            reinstate=self.reinstate,
+        )
+        publisher = _make_publisher(self, context, report_missing=bool(self.patterns))
+        with context.render_events(title="publish") as on_event:
+            results = publisher.plan(specs, decider, on_event)
+        _print_results(context, results, event="planned")
+
+
+def require_publishable(command: Publish | Build, context: Context) -> None:
+    """Raise an error for options of publishing that are wrong: a build takes too long to find out afterwards."""
+    from tfimg.registry.reference import parse_repository
+
+    parse_repository(str(command.target))
+    command.signing_key(context.services.environ)
+
+
+def publish_images(command: Publish | Build, context: Context, specs: Sequence[ImageSpec], *, named: bool) -> None:
+    """Publish those of the images that are built here. `named`: the user named them, so report missing ones.
+
+    Raises the error of an image, `TagConflict`, `PublicationIncomplete`.
+    """
+    from tfimg.registry.reference import parse_repository
+
+    target, key = parse_repository(str(command.target)), command.signing_key(context.services.environ)
+    repository = command.signed_repository(context, target, key, reinstate=getattr(command, "reinstate", False))
+    with context.render_events(title="publish") as on_event:
+        publication = _make_publisher(command, context, report_missing=named).publish(specs, repository, on_event)
+    _print_results(context, publication.images, event="published")
+    for candidate in publication.candidates:
+        context.note(f"{target.repository}:{candidate} remains: the registry does not delete tags.")
+    publication.raise_for_failures()
+
+
+def _make_publisher(command: Publish | Build, context: Context, *, report_missing: bool) -> Publisher:
+    from tfimg.publish.publisher import Publisher, PublishSettings
+
+    settings = PublishSettings(level=command.level, revalidate=command.revalidate, report_missing=report_missing)
+    return Publisher(project=context.project, engine=context.engine, settings=settings)
+
+
+def _print_results(context: Context, images: Sequence[PublishResult], *, event: str) -> None:
+    """Print every tag and its decision."""
+    from rich.text import Text
+
+    from tfimg.cli.show import print_rows
+
+    if context.command.json:
+        for image in images:
+            context.emit({"event": event, **image.to_json()})
+        return
+    rows: list[tuple[str | Text, ...]] = []
+    for image in images:
+        if image.failure:
+            why = image.failure.what.splitlines()[0]
+            rows.append((image.identifier, "-", "-", Text("failed", style="red"), why))
+        for decision in image.decisions:
+            verdict = Text(decision.verdict, style=STYLES[decision.verdict])
+            rows.append((image.identifier, image.level or "-", decision.tag, verdict, decision.why))
+    print_rows(("IMAGE", "LEVEL", "TAG", "", "WHY"), rows)

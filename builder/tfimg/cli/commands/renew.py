@@ -5,11 +5,14 @@ from __future__ import annotations
 from dataclasses import KW_ONLY, dataclass
 from typing import TYPE_CHECKING, Literal
 
-from tfimg.cli.options import Command, SigningOptions, argument, flag, level_option
+from tfimg.cli.context import Context
+from tfimg.cli.options import Command, argument, flag, level_option
+from tfimg.cli.trust_options import SigningOptions
 from tfimg.cli.values import require_text
+from tfimg.core.errors import Interrupted, TfimgError
 
 if TYPE_CHECKING:
-    from tfimg.cli.context import Context
+    from tfimg.core.events import Event
 
 
 @dataclass(frozen=True)
@@ -29,7 +32,34 @@ class Renew(Command, SigningOptions):
     level: Literal["linked", "validated"] | None = level_option()
 
     def run(self, context: Context) -> int:
-        """Run the command."""
-        from tfimg.cli.renew import renew
+        """Renew each image; the failure of one does not stop the others. Raises its error, or one for several."""
+        from tfimg.project.validator import Validator
+        from tfimg.publish.publisher import raise_for_failures
+        from tfimg.publish.renew import Renewed, Renewer
+        from tfimg.registry.reference import parse_reference
 
-        return renew(self, context)
+        names, key = list(dict.fromkeys(self.images)), self.signing_key(context.services.environ)
+        validator = Validator(project=context.project, engine=context.engine, level=self.level)
+        renewer = Renewer(validator=validator, re_sign=self.re_sign)
+        failures: list[tuple[str, TfimgError]] = []
+        with context.render_events(title="renew") as render:
+
+            def on_event(event: Event) -> None:
+                render(event)
+                if isinstance(event, Renewed) and event.passed and not self.json:
+                    checks = f"{event.checks} check{'' if event.checks == 1 else 's'}"
+                    print(f"{event.image} {event.level}: {checks} passed")
+
+            for name in names:
+                try:
+                    reference = parse_reference(name)
+                    repository = self.signed_repository(context, reference, key)
+                    renewer.renew(repository, reference.target, tag=reference.tag, on_event=on_event)
+                except Interrupted:
+                    raise
+                except TfimgError as error:
+                    failures.append((name, error))
+                    if len(names) > 1:
+                        context.say(f"{name}: {error.what}")
+        raise_for_failures(failures, total=len(names), action="renewed")
+        return 0

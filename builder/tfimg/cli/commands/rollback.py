@@ -1,15 +1,14 @@
-"""`tfimg rollback` and `tfimg withdraw`."""
+"""`tfimg rollback`."""
 
 from __future__ import annotations
 
-from dataclasses import KW_ONLY, MISSING, dataclass
-from typing import TYPE_CHECKING
+from dataclasses import KW_ONLY, dataclass
 
-from tfimg.cli.options import Command, SigningOptions, argument, option, reinstate_option, values
-from tfimg.cli.values import require_reason, require_tag, require_text
-
-if TYPE_CHECKING:
-    from tfimg.cli.context import Context
+from tfimg.cli.context import Context
+from tfimg.cli.options import Command, argument, option, reinstate_option
+from tfimg.cli.trust_options import SigningOptions, split_tag
+from tfimg.cli.values import require_reason, require_text
+from tfimg.core.errors import UsageError
 
 
 @dataclass(frozen=True)
@@ -34,33 +33,21 @@ class Rollback(Command, SigningOptions):
     reinstate: bool = reinstate_option()
 
     def run(self, context: Context) -> int:
-        """Run the command."""
-        from tfimg.cli.retract import rollback
+        """Move the tag, and withdraw the present image for it."""
+        from tfimg.publish.retract import roll_back
 
-        return rollback(self, context)
-
-
-@dataclass(frozen=True)
-class Withdraw(Command, SigningOptions):
-    """Move an image's tags to the images before it, and have everyone refuse it.
-
-    Examples:
-      tfimg withdraw registry.example/team/tensorflow@sha256:0123… --reason 'leaks a token' --key tfimg.key
-      tfimg withdraw registry.example/team/tensorflow@sha256:0123… --tag 2.15-gpu --reason 'wrong cuDNN' --key tfimg.key
-    """
-
-    image: str = argument("REGISTRY/NAME@sha256:…", "REPOSITORY@DIGEST", check=require_text)
-    _: KW_ONLY
-    reason: str = option("why: `verify` and `pull` show it", "TEXT", default=MISSING, check=require_reason)
-    tag: tuple[str, ...] = values(
-        "withdraw it for this tag only (default: for every tag and by digest)", "TAG", check=require_tag
-    )
-    output: str | None = option(
-        "append the signed withdrawal to a file, for `tfimg load --withdrawals`", "FILE", names=("--output", "-o")
-    )
-
-    def run(self, context: Context) -> int:
-        """Run the command."""
-        from tfimg.cli.retract import withdraw
-
-        return withdraw(self, context)
+        environ = context.services.environ
+        target, tag = split_tag(self.image, environ)
+        if not tag or target.digest:
+            raise UsageError(f"{self.image} must be a tag without a digest.", next_step="Write REGISTRY/NAME:TAG.")
+        if self.reinstate and not self.to:
+            raise UsageError("--reinstate needs --to.", next_step="Name the withdrawn image with --to DIGEST.")
+        repository = self.signed_repository(context, target, self.signing_key(environ), reinstate=self.reinstate)
+        with context.render_events(title="rollback") as on_event:
+            done = roll_back(repository, tag, to=self.to, reason=self.reason, on_event=on_event)
+        if self.json:
+            context.emit({"event": "rollback", "repository": repository.name, **done.to_json()})
+        else:
+            (move,) = done.moves
+            print(f"{repository.name}:{tag} points to {move.after} again; {move.before} was withdrawn for this tag.")
+        return 0

@@ -1,15 +1,13 @@
-"""`tfimg save` and `tfimg load`."""
+"""`tfimg save`."""
 
 from __future__ import annotations
 
 from dataclasses import KW_ONLY, dataclass
-from typing import TYPE_CHECKING
+from pathlib import Path
 
-from tfimg.cli.options import Command, RequirementOptions, argument, option, remote_image_argument, values
-from tfimg.cli.values import require_text
-
-if TYPE_CHECKING:
-    from tfimg.cli.context import Context
+from tfimg.cli.context import Context
+from tfimg.cli.options import Command, argument, remote_image_argument, values
+from tfimg.cli.trust_options import RequirementOptions, require_keys
 
 
 @dataclass(frozen=True)
@@ -30,44 +28,44 @@ class Save(Command, RequirementOptions):
     )
 
     def run(self, context: Context) -> int:
-        """Run the command."""
-        from tfimg.cli.offline import bundle
+        """Verify the image if a key is named, and write it with its evidence."""
+        from tfimg.cli.output.transfers import render_transfer
+        from tfimg.cli.report_files import require_writable
+        from tfimg.core.events import ProgressEvent
+        from tfimg.evidence.verify import verify
+        from tfimg.inspect.archive.collect import collect_image
+        from tfimg.inspect.archive.save import archive_size, save_archive
+        from tfimg.registry.reference import parse_reference
 
-        return bundle(self, context)
-
-
-@dataclass(frozen=True)
-class Load(Command, RequirementOptions):
-    """Verify the image of such a file, and load it into the engine; no network.
-
-    Examples:
-      tfimg load tensorflow.tar --public-key tfimg.pub --require max-age=90d
-      tfimg load tensorflow.tar --fingerprint SHA256:…
-    """
-
-    file: str = argument("what `tfimg save` wrote", "FILE")
-    _: KW_ONLY
-    public_key: tuple[str, ...] = values(
-        "public key of a publisher whom you trust, had in another way than the file (default: TFIMG_PUBLIC_KEY)",
-        "FILE.pub",
-    )
-    fingerprint: tuple[str, ...] = values(
-        "take the key of this fingerprint from the file; the publisher told you the fingerprint in another way",
-        "SHA256:…",
-    )
-    withdrawals: str | None = option(
-        "signed withdrawals that are newer than the file, as `tfimg history REPOSITORY --withdrawals FILE` writes them",
-        "FILE",
-    )
-    name: str | None = option(
-        "name in the engine (default: the file's, if its repository is the one that the key signed)",
-        "NAME:TAG",
-        names=("--as",),
-        check=require_text,
-    )
-
-    def run(self, context: Context) -> int:
-        """Run the command."""
-        from tfimg.cli.offline import load
-
-        return load(self, context)
+        require_writable("FILE", self.file)
+        reference, file, policy = parse_reference(self.image), Path(self.file), self.read_policy()
+        registry, target = context.registry(reference), reference.target
+        keys = (*self.public_keys(context.services.environ), *policy.trusted_keys)
+        if keys or self.policy or self.refuse_key or self.require is not None:
+            now, origin = context.services.now(), self.origin_repository()
+            verified = verify(registry, target, require_keys(keys), policy, now=now, tag=reference.tag, origin=origin)
+            target = verified.digest
+        else:
+            context.say("Not verified: no key is named. `tfimg load` needs one.")
+        archive = collect_image(registry, target, tag=reference.tag, keys=keys)
+        if not archive.evidence:
+            context.say("The image has no evidence: `tfimg load` will refuse it.")
+        with render_transfer(context, f"writing {file.name}") as on_event:
+            save_archive(
+                archive,
+                file,
+                on_progress=lambda done, total: on_event(
+                    ProgressEvent(step="save", what=file.name, current=done, total=total)
+                ),
+            )
+        fields = {"image": str(reference), "digest": archive.digest, "file": self.file}
+        identifiers = [key.identifier for key in keys]
+        document = {"bytes": archive_size(archive), "evidence": archive.evidence, "keys": identifiers}
+        people = {
+            "bytes": f"{archive_size(archive):,}",
+            "evidence": f"{archive.evidence} documents",
+            "keys": identifiers or None,
+            "verified": "yes" if keys else "no: no key was named",
+        }
+        context.print_result({"event": "bundled", **fields, **document, "verified": bool(keys)}, {**fields, **people})
+        return 0

@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import KW_ONLY, dataclass
 from typing import TYPE_CHECKING
 
+from tfimg.cli.context import Context
 from tfimg.cli.options import Command, RegistryOptions, flag, remote_image_argument
 
 if TYPE_CHECKING:
-    from tfimg.cli.context import Context
+    from tfimg.inspect.secrets.scan import ScanProgress
 
 
 @dataclass(frozen=True)
@@ -25,7 +26,38 @@ class ScanSecrets(Command, RegistryOptions):
     local: bool = flag("an image in the engine, before it is pushed")
 
     def run(self, context: Context) -> int:
-        """Run the command."""
-        from tfimg.cli.leaks import scan_command
+        """Search the image. Raises `SecretFound` with the findings."""
+        from tfimg.cli.output.transfers import render_transfer
+        from tfimg.core.events import ProgressEvent
+        from tfimg.inspect.secrets.findings import require_clean
+        from tfimg.inspect.secrets.scan import scan_export, scan_image
+        from tfimg.registry.reference import parse_reference
 
-        return scan_command(self, context)
+        secrets = context.services.secrets()
+        with render_transfer(context, f"searching {self.image}") as on_event:
+
+            def on_progress(scanned: ScanProgress) -> None:
+                # How much there is shows only at its end: a layer is compressed.
+                on_event(ProgressEvent(step="scan", what=scanned.digest, current=scanned.searched, total=0))
+                if scanned.ended:
+                    how = "was searched before" if scanned.from_cache else f"searched, {scanned.searched / 1e6:,.0f} MB"
+                    context.say(f"{scanned.digest[:19]} {how}")
+
+            if self.local:
+                engine = context.services.runner()
+                context.project.require_image(engine, self.image)
+                found = scan_export(engine.export(self.image), secrets, on_progress=on_progress)
+            else:
+                reference = parse_reference(self.image)
+                registry, cache = context.registry(reference), context.services.state / "registry" / "leaks"
+                found = scan_image(registry, reference.target, secrets, cache=cache, on_progress=on_progress)
+        require_clean(self.image, found)
+        own = f"{len(secrets)} values of this machine" if len(secrets) > 1 else "this machine's own values"
+        if self.json:
+            context.emit({"event": "scanned", "image": self.image, "findings": [], "own": len(secrets)})
+        else:
+            print(
+                f"{self.image} was read completely. It holds none of {own}, and no key, token or password that a rule "
+                "knows."
+            )
+        return 0

@@ -1,14 +1,22 @@
-"""`tfimg verify` and `tfimg pull`."""
+"""`tfimg verify`."""
 
 from __future__ import annotations
 
-from dataclasses import KW_ONLY, dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from tfimg.cli.options import Command, RequirementOptions, remote_image_argument, trusted_key_option
+from tfimg.cli.context import Context
+from tfimg.cli.options import Command, remote_image_argument
+from tfimg.cli.trust_options import RequirementOptions, require_keys
 
 if TYPE_CHECKING:
-    from tfimg.cli.context import Context
+    from tfimg.evidence.results import ExemptCheck, SkippedCheck
+    from tfimg.evidence.verify import VerifiedImage
+    from tfimg.registry.reference import Reference
+
+MAX_LISTED = 20
+"""Checks that a field names; `--json` has all."""
 
 
 @dataclass(frozen=True)
@@ -21,30 +29,62 @@ class Verify(Command, RequirementOptions):
     """
 
     image: str = remote_image_argument()
-    _: KW_ONLY
-    public_key: tuple[str, ...] = trusted_key_option()
 
     def run(self, context: Context) -> int:
-        """Run the command."""
-        from tfimg.cli.proofs import verify
+        """Verify the evidence of the image, and print what it proves."""
+        from tfimg.registry.reference import parse_reference
 
-        return verify(self, context)
+        print_verified(context, self.verify(context, parse_reference(self.image)))
+        return 0
+
+    def verify(self, context: Context, reference: Reference) -> VerifiedImage:
+        """Return what the evidence of the image proves."""
+        from tfimg.evidence.verify import verify
+
+        policy = self.read_policy()
+        return verify(
+            context.registry(reference),
+            reference.target,
+            require_keys((*self.public_keys(context.services.environ), *policy.trusted_keys)),
+            policy,
+            now=context.services.now(),
+            tag=reference.tag,
+            origin=self.origin_repository(),
+        )
 
 
-@dataclass(frozen=True)
-class Pull(Command, RequirementOptions):
-    """Verify an image, then pull the very bytes that were verified.
+def print_verified(context: Context, verified: VerifiedImage) -> None:
+    """Print what the evidence of an image proves."""
+    from tfimg.evidence.statement import format_time, name_predicate
 
-    Examples:
-      tfimg pull registry.example/team/tensorflow:2.15 --public-key tfimg.pub --require max-age=90d
-    """
+    outcome, machine = verified.outcome, verified.outcome.environment
+    fields = {"image": verified.image, "digest": verified.digest}
+    kinds = {statement.predicate_type for statement in verified.statements}
+    gpus = ", ".join(f"{gpu.name} ({gpu.capability})" for gpu in machine.gpus)
+    document = {
+        "event": "verified",
+        **fields,
+        "signer": verified.signer,
+        "level": outcome.proven_level,
+        "tested": outcome.model_dump(mode="json"),
+        "evidence": sorted(kinds),
+    }
+    where = ", ".join(filter(None, (machine.host, machine.engine, machine.kernel)))
+    people = {
+        **fields,
+        "identifier": outcome.identifier,
+        "level": outcome.proven_level,
+        "tested": f"{format_time(outcome.ended)} on {where}",
+        "gpu": f"{gpus}, driver {machine.driver}" if gpus else "none",
+        "skipped": _names(outcome.skipped),
+        "waived": _names(outcome.waived),
+        "unproven": _names(outcome.unproven),
+        "signed by": verified.signer,
+        "evidence": sorted(map(name_predicate, kinds)),
+    }
+    context.print_result(document, people)
 
-    image: str = remote_image_argument()
-    _: KW_ONLY
-    public_key: tuple[str, ...] = trusted_key_option()
 
-    def run(self, context: Context) -> int:
-        """Run the command."""
-        from tfimg.cli.proofs import pull
-
-        return pull(self, context)
+def _names(checks: Sequence[SkippedCheck | ExemptCheck]) -> str | None:
+    more = f" and {len(checks) - MAX_LISTED} more" if len(checks) > MAX_LISTED else ""
+    return ", ".join(check.name for check in checks[:MAX_LISTED]) + more or None

@@ -8,7 +8,6 @@ from typing import Any
 
 from tfimg.cli.fields import print_fields
 from tfimg.cli.show import print_rows, size
-from tfimg.core.text import to_plain_text
 from tfimg.evidence.statement import TEST_RESULT, name_predicate
 from tfimg.inspect.inspection import Inspection
 from tfimg.recipe.labels import LABEL_PREFIX
@@ -24,8 +23,7 @@ SOURCES = {
 
 def print_inspection(image: Inspection, *, row: Mapping[str, Any] | None, now: datetime, has_keys: bool) -> None:
     """Print an image. `row` describes its row of the matrix; `has_keys`: keys were named to verify with."""
-    fields = _summarize(image, row, now)
-    print_fields({name: to_plain_text(value) if isinstance(value, str) else value for name, value in fields.items()})
+    print_fields(_summarize(image, row, now))
     print("\nLayers, lowest first")
     layers = [
         (layer.digest[:DIGEST_LENGTH], f"{layer.size / 1e6:,.1f} MB", layer.part or "-", layer.holds)

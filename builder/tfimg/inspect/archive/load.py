@@ -1,17 +1,86 @@
-"""Load the verified image of an archive into an engine, by the digest that was verified."""
+"""Verify the image of an archive, and load it into an engine by the digest that was verified."""
 
 from __future__ import annotations
 
+from collections.abc import Collection, Sequence
 from contextlib import suppress
+from datetime import datetime
 
-from tfimg.core.errors import PolicyViolation, TamperedError, TfimgError
+from tfimg.core.errors import InvalidKey, PolicyViolation, TamperedError, TfimgError, UsageError
 from tfimg.engine.protocol import Engine
-from tfimg.evidence.verify import VerifiedImage
+from tfimg.evidence.collect import CollectedEnvelope
+from tfimg.evidence.keys import VerifyingKey, fingerprints, read_verifying_key
+from tfimg.evidence.policy import Policy
+from tfimg.evidence.verify import VerifiedImage, verify
 from tfimg.inspect.archive.collect import collect_for_engine
 from tfimg.inspect.archive.layout import ArchiveRegistry
 from tfimg.inspect.archive.save import OnProgress, read_file, stream_archive
 from tfimg.registry.images import open_image
 from tfimg.registry.reference import TAG, Reference, parse_repository
+
+
+def select_keys(
+    layout: ArchiveRegistry, wanted: Collection[str], named: Sequence[VerifyingKey]
+) -> tuple[VerifyingKey, ...]:
+    """Return the keys to verify an archive with: `named` ones, and those in it with the `wanted` fingerprints.
+
+    Anyone can add a key to an archive. Raises `InvalidKey` if it lacks a wanted one, `UsageError` without any key.
+    """
+    contained = [read_verifying_key(pem, source=f"{name} of {layout.path}") for name, pem in layout.keys.items()]
+    listed = fingerprints(contained) or "none"
+    if missing := set(wanted) - {key.identifier for key in contained}:
+        raise InvalidKey(
+            f"{layout.path} contains no key {', '.join(sorted(missing))}; it contains {listed}.",
+            next_step="Compare the fingerprint with the publisher's, character by character; or name the key's file "
+            "with --public-key.",
+        )
+    keys = (*(key for key in contained if key.identifier in wanted), *named)
+    if not keys:
+        reason = (
+            f"{layout.path} contains {listed}, and that proves nothing: anyone who changed the file could have added "
+            "a key."
+            if contained
+            else "Only evidence that a trusted key signed counts."
+        )
+        raise UsageError(
+            f"No key is named. {reason}",
+            next_step="Get the publisher's key, or its fingerprint, in another way. Name it with --public-key FILE or "
+            "--fingerprint SHA256:….",
+        )
+    return keys
+
+
+def verify_and_load(
+    layout: ArchiveRegistry,
+    engine: Engine,
+    keys: Sequence[VerifyingKey],
+    policy: Policy,
+    *,
+    now: datetime,
+    name: Reference | None = None,
+    origin: str | None = None,
+    later: Sequence[CollectedEnvelope] = (),
+    on_progress: OnProgress = lambda *_: None,
+) -> tuple[VerifiedImage, Reference]:
+    """Verify the image of an archive, and load it as `name`; without one, under the name that the key signed.
+
+    `later` are withdrawals that are newer than the archive. Raises as `verify`, `find_signed_name` and `load_archive`.
+    """
+    # A chosen tag is verified instead of the archive's: it must not state what the image is not.
+    verified = verify(
+        layout,
+        layout.digest if name else layout.reference,
+        keys,
+        policy,
+        now=now,
+        tag=name.tag if name else None,
+        origin=origin,
+        later=later,
+        needs_promotion=name is None,
+    )
+    name = name or find_signed_name(layout, verified)
+    load_archive(layout, verified.digest, name, engine, on_progress=on_progress)
+    return verified, name
 
 
 def find_signed_name(layout: ArchiveRegistry, proven: VerifiedImage) -> Reference:

@@ -1,0 +1,43 @@
+"""`tfimg compare`."""
+
+from __future__ import annotations
+
+from dataclasses import KW_ONLY, dataclass
+
+from tfimg.cli.commands.inspect import read_image
+from tfimg.cli.context import Context
+from tfimg.cli.options import Command, flag, remote_image_argument
+from tfimg.cli.trust_options import TrustedKeyOptions
+
+
+@dataclass(frozen=True)
+class Compare(Command, TrustedKeyOptions):
+    """Compare two images.
+
+    Examples:
+      tfimg compare registry.example/team/tensorflow:2.15.0 registry.example/team/tensorflow:2.15.1
+      tfimg compare OLD NEW --markdown >> CHANGELOG.md
+      tfimg compare --local tfimg/tensorflow:2.15.0 tfimg/tensorflow:2.15.1
+    """
+
+    before: str = remote_image_argument()
+    after: str = remote_image_argument()
+    _: KW_ONLY
+    local: bool = flag("images in the engine")
+    markdown: bool = flag("as an entry of a changelog")
+
+    def run(self, context: Context) -> int:
+        """Read both images, and print what differs."""
+        from tfimg.cli.output.comparison import print_comparison
+        from tfimg.inspect.comparison import compare_images
+        from tfimg.inspect.comparison_text import format_changelog
+
+        before, after = (read_image(self, context, image, local=self.local) for image in (self.before, self.after))
+        comparison = compare_images(before, after)
+        if self.json:
+            context.emit({"event": "difference", **comparison.to_json()})
+        elif self.markdown:
+            print(format_changelog(comparison), end="")
+        else:
+            print_comparison(comparison)
+        return 0

@@ -1,0 +1,98 @@
+"""`tfimg load`."""
+
+from __future__ import annotations
+
+from dataclasses import KW_ONLY, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tfimg.cli.context import Context
+from tfimg.cli.options import Command, argument, option, values
+from tfimg.cli.trust_options import RequirementOptions
+from tfimg.cli.values import require_text
+from tfimg.core.errors import UsageError
+
+if TYPE_CHECKING:
+    from tfimg.evidence.collect import CollectedEnvelope
+
+
+@dataclass(frozen=True)
+class Load(Command, RequirementOptions):
+    """Verify the image of such a file, and load it into the engine; no network.
+
+    Examples:
+      tfimg load tensorflow.tar --public-key tfimg.pub --require max-age=90d
+      tfimg load tensorflow.tar --fingerprint SHA256:…
+    """
+
+    file: str = argument("what `tfimg save` wrote", "FILE")
+    _: KW_ONLY
+    public_key: tuple[str, ...] = values(
+        "public key of a publisher whom you trust, had in another way than the file (default: TFIMG_PUBLIC_KEY)",
+        "FILE.pub",
+    )
+    fingerprint: tuple[str, ...] = values(
+        "take the key of this fingerprint from the file; the publisher told you the fingerprint in another way",
+        "SHA256:…",
+    )
+    withdrawals: str | None = option(
+        "signed withdrawals that are newer than the file, as `tfimg history REPOSITORY --withdrawals FILE` writes them",
+        "FILE",
+    )
+    name: str | None = option(
+        "name in the engine (default: the file's, if its repository is the one that the key signed)",
+        "NAME:TAG",
+        names=("--as",),
+        check=require_text,
+    )
+
+    def run(self, context: Context) -> int:
+        """Verify the image, then load it under the signed or the chosen name."""
+        from tfimg.cli.output.transfers import render_transfer
+        from tfimg.core.documents import MAX_BYTES
+        from tfimg.core.events import ProgressEvent
+        from tfimg.core.files import read_limited
+        from tfimg.evidence.promotions import read_withdrawals
+        from tfimg.evidence.statement import format_time
+        from tfimg.inspect.archive.layout import ArchiveRegistry
+        from tfimg.inspect.archive.load import select_keys, verify_and_load
+        from tfimg.registry.reference import parse_reference
+
+        archive, policy = ArchiveRegistry(Path(self.file)), self.read_policy()
+        chosen = parse_reference(self.name) if self.name else None
+        if chosen and chosen.digest:
+            raise UsageError(f"--as {chosen} has a digest.", next_step="Name the image NAME:TAG.")
+        named = policy.trusted_keys
+        if self.public_key or not self.fingerprint:
+            named = (*self.public_keys(context.services.environ), *named)
+        keys = select_keys(archive, self.fingerprint, named)
+        later: tuple[CollectedEnvelope, ...] = ()
+        if self.withdrawals:
+            content = read_limited(self.withdrawals, MAX_BYTES, next_step="Name a file that `tfimg history` wrote.")
+            later = read_withdrawals(content, keys)
+        with render_transfer(context, f"reading {archive.path.name}") as on_event:
+            verified, name = verify_and_load(
+                archive,
+                context.services.runner(),
+                keys,
+                policy,
+                now=context.services.now(),
+                name=chosen,
+                origin=self.origin_repository(),
+                later=later,
+                on_progress=lambda done, total: on_event(
+                    ProgressEvent(step="load", what=archive.path.name, current=done, total=total)
+                ),
+            )
+        fields = {
+            "image": str(name),
+            "digest": verified.digest,
+            "identifier": verified.outcome.identifier,
+            "level": verified.outcome.proven_level,
+            "tested": format_time(verified.outcome.ended),
+            "signer": verified.signer,
+        }
+        context.print_result({"event": "loaded", **fields}, fields)
+        context.say(f"The key signed {'' if chosen else 'repository, '}identifier, level and time.")
+        context.say(f"The engine has it now, as {name}.")
+        return 0

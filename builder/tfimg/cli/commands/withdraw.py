@@ -1,0 +1,62 @@
+"""`tfimg withdraw`."""
+
+from __future__ import annotations
+
+from dataclasses import KW_ONLY, MISSING, dataclass
+from pathlib import Path
+
+from tfimg.cli.context import Context
+from tfimg.cli.options import Command, argument, option, values
+from tfimg.cli.trust_options import SigningOptions
+from tfimg.cli.values import require_reason, require_tag, require_text
+from tfimg.core.errors import UsageError
+
+
+@dataclass(frozen=True)
+class Withdraw(Command, SigningOptions):
+    """Move an image's tags to the images before it, and have everyone refuse it.
+
+    Examples:
+      tfimg withdraw registry.example/team/tensorflow@sha256:0123… --reason 'leaks a token' --key tfimg.key
+      tfimg withdraw registry.example/team/tensorflow@sha256:0123… --tag 2.15-gpu --reason 'wrong cuDNN' --key tfimg.key
+    """
+
+    image: str = argument("REGISTRY/NAME@sha256:…", "REPOSITORY@DIGEST", check=require_text)
+    _: KW_ONLY
+    reason: str = option("why: `verify` and `pull` show it", "TEXT", default=MISSING, check=require_reason)
+    tag: tuple[str, ...] = values(
+        "withdraw it for this tag only (default: for every tag and by digest)", "TAG", check=require_tag
+    )
+    output: str | None = option(
+        "append the signed withdrawal to a file, for `tfimg load --withdrawals`", "FILE", names=("--output", "-o")
+    )
+
+    def run(self, context: Context) -> int:
+        """Move its tags back, then withdraw it, for all tags or for some."""
+        from tfimg.cli.report_files import require_writable
+        from tfimg.publish.retract import export_withdrawal, withdraw
+        from tfimg.registry.reference import parse_reference
+
+        reference = parse_reference(self.image)
+        if not reference.digest or reference.tag:
+            raise UsageError(
+                f"{self.image} must be a digest.", next_step="Write REGISTRY/NAME@sha256:…; `tfimg verify` prints it."
+            )
+        if self.output is not None:  # before anything is withdrawn
+            require_writable("--output", self.output)
+        repository = self.signed_repository(context, reference, self.signing_key(context.services.environ))
+        with context.render_events(title="withdraw") as on_event:
+            done = withdraw(repository, reference.digest, tags=self.tag, reason=self.reason, on_event=on_event)
+        if self.output and done.withdrawal:
+            with Path(self.output).open("ab") as file:
+                file.write(export_withdrawal(repository, done.withdrawal, done.digest))
+        if self.json:
+            context.emit({"event": "withdrawal", "repository": repository.name, **done.to_json()})
+            return 0
+        for move in done.moves:
+            print(f"{move.tag} points to {move.after} now.")
+        for tag, reason in done.unmoved.items():
+            print(f"{tag} still points to the image, and is refused: {reason}")
+        scope = f"for {', '.join(self.tag)}" if self.tag else "for every tag"
+        print(f"{reference} {'is' if done.withdrawal else 'was already'} withdrawn {scope}.")
+        return 0
