@@ -11,7 +11,7 @@ import pytest
 from support.wheels import index_of, lock_line, sha256, write_wheel
 from tfimg.core.cancellation import Cancellation
 from tfimg.core.errors import HashMismatchError, Interrupted, LockError
-from tfimg.index.client import Index, IndexedFile
+from tfimg.index.client import Index, IndexedWheel
 from tfimg.layers.fetch import PIECE, WheelSource, fetch_wheel, remove_download
 from tfimg.recipe.lockfile import LockedPackage, read_packages
 
@@ -120,8 +120,8 @@ def test_a_cancelled_download_stops_at_the_next_piece(tmp_path: Path) -> None:
     cancellation, pieces = Cancellation(), list[bytes]()
 
     class Counting(Index):
-        def download(self, file: IndexedFile, piece: int) -> Iterator[bytes]:
-            for content in super().download(file, piece):
+        def download(self, wheel: IndexedWheel, piece: int) -> Iterator[bytes]:
+            for content in super().download(wheel, piece):
                 pieces.append(content)
                 if len(pieces) == 2:
                     cancellation.cancel()

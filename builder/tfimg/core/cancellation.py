@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from contextvars import ContextVar
 from typing import TypeVar
 
@@ -17,22 +17,20 @@ Result = TypeVar("Result")
 
 
 class Cancellation:
-    """Cancels the work of all threads that activated it; work registers its own way to stop with `on_cancel`."""
+    """Cancels the work of all threads that activated it; work registers its own way to stop with `on_cancel`.
+
+    `is_cancelled`: the work should end.
+    """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._callbacks: list[Callback] = []
-        self._is_cancelled = False
-
-    @property
-    def is_cancelled(self) -> bool:
-        """Whether the work should end."""
-        return self._is_cancelled
+        self.is_cancelled = False
 
     def cancel(self) -> None:
         """Start all callbacks, without waiting for them."""
         with self._lock:
-            self._is_cancelled = True
+            self.is_cancelled = True
             callbacks = list(self._callbacks)
         for callback in callbacks:
             _start(callback)
@@ -51,7 +49,7 @@ class Cancellation:
         """Call `callback` on cancellation during the block; at once if it is already cancelled."""
         with self._lock:
             self._callbacks.append(callback)
-            is_late = self._is_cancelled
+            is_late = self.is_cancelled
         if is_late:
             _start(callback)
         try:
@@ -64,15 +62,10 @@ class Cancellation:
 _CURRENT: ContextVar[Cancellation | None] = ContextVar("cancellation", default=None)
 
 
-@contextmanager
-def on_cancel(callback: Callback) -> Iterator[None]:
+def on_cancel(callback: Callback) -> AbstractContextManager[None]:
     """Register how to stop the block. The callback runs in another thread; without a cancellation, never."""
-    current = _CURRENT.get()
-    if current is None:  # the main thread, which signals reach
-        yield
-        return
-    with current.register(callback):
-        yield
+    current = _CURRENT.get()  # None in the main thread, which signals reach
+    return current.register(callback) if current else nullcontext()
 
 
 def raise_if_cancelled() -> None:

@@ -54,9 +54,9 @@ def parse_json(content: bytes, *, max_bytes: int = MAX_BYTES) -> Any:
     return value
 
 
-def parse_object(content: bytes, *, max_bytes: int = MAX_BYTES) -> dict[str, Any]:
+def parse_object(content: bytes) -> dict[str, Any]:
     """Return a JSON object as a dictionary. Raises `InvalidDocument`."""
-    value = parse_json(content, max_bytes=max_bytes)
+    value = parse_json(content)
     if not isinstance(value, dict):
         raise InvalidDocument("it is not a JSON object")
     return value

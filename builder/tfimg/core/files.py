@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 from tfimg.core.errors import FileError
 
@@ -77,11 +77,9 @@ def try_lock(path: Path) -> Iterator[None]:
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("a+") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
+        if not _lock(file):
             file.seek(0)
-            raise AlreadyLocked(file.read().strip() or "unknown") from None
+            raise AlreadyLocked(file.read().strip() or "unknown")
         file.truncate(0)
         file.write(f"{os.getpid()}\n")
         file.flush()
@@ -96,14 +94,19 @@ def wait_for_lock(path: Path, on_wait: Callable[[], None]) -> Iterator[None]:
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("a") as file:
-        while True:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except BlockingIOError:
-                on_wait()
-                time.sleep(0.1)
+        while not _lock(file):
+            on_wait()
+            time.sleep(0.1)
         yield
+
+
+def _lock(file: TextIO) -> bool:
+    """Lock an open file; return False if another process holds its lock."""
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
 def open_chunks(chunks: Iterator[bytes]) -> io.BufferedReader:

@@ -91,5 +91,5 @@ def _select(lines: Sequence[JournalLine], types: Sequence[type[RecordType]]) -> 
     for line in lines:
         if kind := kinds.get(str(line.get("event"))):
             with suppress(TypeError):  # it lacks a field
-                records.append(kind(**{one.name: line[one.name] for one in fields(kind) if one.name in line}))
+                records.append(kind(**{known.name: line[known.name] for known in fields(kind) if known.name in line}))
     return tuple(records)

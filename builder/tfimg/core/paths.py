@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 from tfimg.core.errors import LockError, TfimgError, UsageError
 from tfimg.core.process import CommandFailed, run
@@ -13,46 +13,24 @@ from tfimg.core.process import CommandFailed, run
 _PACKAGE = Path(__file__).parents[1]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
 class Workspace:
-    """A folder that holds `matrix.yaml` and `images/`."""
+    """A folder that holds `matrix.yaml` and `images/`. Only a checkout has a README.
 
-    root: Path
+    `schema` is the matrix's JSON Schema, for editors; `report_schema` that of validation reports. `bare_script`
+    validates a release on a machine without an image.
+    """
 
-    @property
-    def matrix(self) -> Path:
-        """The matrix file."""
-        return self.root / "matrix.yaml"
-
-    @property
-    def readme(self) -> Path:
-        """The README; only a checkout has one."""
-        return self.root / "README.md"
-
-    @property
-    def images(self) -> Path:
-        """The build context."""
-        return self.root / "images"
-
-    @property
-    def templates(self) -> Path:
-        """Dockerfile templates."""
-        return self.images / "templates"
-
-    @property
-    def validation(self) -> Path:
-        """The validation suite."""
-        return self.images / "validation"
-
-    @property
-    def schema(self) -> Path:
-        """The matrix's JSON Schema, for editors."""
-        return self.images / "matrix.schema.json"
-
-    @property
-    def report_schema(self) -> Path:
-        """The JSON Schema of validation reports."""
-        return self.images / "report.schema.json"
+    def __init__(self, *, root: Path) -> None:
+        self.root: Final = root
+        self.matrix: Final = root / "matrix.yaml"
+        self.readme: Final = root / "README.md"
+        self.images: Final = root / "images"
+        self.templates: Final = self.images / "templates"
+        self.validation: Final = self.images / "validation"
+        self.schema: Final = self.images / "matrix.schema.json"
+        self.report_schema: Final = self.images / "report.schema.json"
+        self.installer_lock: Final = self.images / "locks/installer.txt"
+        self.bare_script: Final = self.images / "bare/run.py"
 
     def locks(self, identifier: str) -> Path:
         """Return the folder of an image's lock, one file per layer."""
@@ -61,11 +39,6 @@ class Workspace:
     def lock(self, identifier: str, layer: str) -> Path:
         """Return the lock file of a layer."""
         return self.locks(identifier) / f"{layer}.txt"
-
-    @property
-    def installer_lock(self) -> Path:
-        """The lock file of the installer that builds use."""
-        return self.images / "locks" / "installer.txt"
 
     def rendered(self, identifier: str) -> Path:
         """Return the committed Dockerfile of an image."""
@@ -78,11 +51,6 @@ class Workspace:
     def bare_evidence(self, identifier: str) -> Path:
         """Return the folder of evidence from machines without an image, one file per kind of machine."""
         return self.images / "evidence" / "bare" / identifier
-
-    @property
-    def bare_script(self) -> Path:
-        """The script that validates a release on a machine without an image."""
-        return self.images / "bare" / "run.py"
 
     def read_templates(self) -> dict[str, str]:
         """Return the text of each template by name."""

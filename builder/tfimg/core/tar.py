@@ -167,9 +167,8 @@ class TarReader:
         if block[257:263] != b"ustar\0":
             # GNU's form has times in the place of the name's beginning.
             member.name = _text(block[:100].partition(b"\0")[0])
-        if block[124] != 0x80 and block[124:136].strip(b" \x0001234567"):
-            raise self._error(f"a header states a size of {member.size} bytes")
-        if not 0 <= member.size <= MAX_SIZE:
+        is_number = block[124] == 0x80 or not block[124:136].strip(b" \x0001234567")
+        if not is_number or not 0 <= member.size <= MAX_SIZE:
             raise self._error(f"a header states a size of {member.size} bytes")
         return member
 

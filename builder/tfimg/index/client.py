@@ -7,6 +7,7 @@ import math
 import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, date
 from urllib.parse import urljoin, urlsplit, urlunsplit
@@ -46,24 +47,21 @@ _FILENAME = re.compile(r"[A-Za-z0-9._+!-]{1,250}\.whl")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class IndexedFile:
-    """A wheel that may be the locked one; `size` is its largest allowed size."""
-
-    name: str
-    url: str
-    size: int
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
 class IndexedWheel:
-    """A wheel in an index; `uploaded` is None if the index does not state it."""
+    """A wheel in an index; `uploaded` and `sha256` are None if the index does not state them.
+
+    `max_size` is its size in bytes, or the largest allowed one.
+    """
 
     name: str
     version: Version
     tags: frozenset[Tag]
     filename: str
     url: str
+    sha256: str | None
+    max_size: int
     uploaded: date | None
+    is_yanked: bool
     has_metadata: bool
 
     @property
@@ -104,24 +102,20 @@ class Index:
 
     def wheels(self, project: str) -> tuple[IndexedWheel, ...]:
         """Return the wheels of a project that are not yanked; none if the index does not have the project."""
-        return tuple(wheel for file, wheel in self._list(project) if not file.is_yanked)
+        return tuple(wheel for wheel in self._list(project) if not wheel.is_yanked)
 
-    def find_files(self, project: str, version: str, sha256: str) -> tuple[IndexedFile, ...]:
-        """Return the file with a hash, also if it is yanked, else all wheels of the version without a stated hash."""
-        listed = [(file, wheel) for file, wheel in self._list(project) if _is_version(wheel.version, version)]
-        found = [(file, wheel) for file, wheel in listed if file.hashes.get("sha256") == sha256]
-        unhashed = [(file, wheel) for file, wheel in listed if "sha256" not in file.hashes]
-        return tuple(
-            IndexedFile(name=wheel.filename, url=wheel.url, size=MAX_WHEEL if file.size is None else file.size)
-            for file, wheel in found or unhashed
-        )
+    def find_wheels(self, project: str, version: str, sha256: str) -> Sequence[IndexedWheel]:
+        """Return the wheel with a hash, also if it is yanked, else all wheels of the version without a stated hash."""
+        listed = [wheel for wheel in self._list(project) if _is_version(wheel.version, version)]
+        found = [wheel for wheel in listed if wheel.sha256 == sha256]
+        return found or [wheel for wheel in listed if wheel.sha256 is None]
 
-    def download(self, file: IndexedFile, chunk_bytes: int) -> Iterator[bytes]:
-        """Yield the content of a file, up to its largest allowed size."""
+    def download(self, wheel: IndexedWheel, chunk_bytes: int) -> Iterator[bytes]:
+        """Yield the content of a wheel, up to its largest allowed size."""
         try:
-            yield from read_chunks(self.get(file.url), chunk_bytes, file.size)
+            yield from read_chunks(self.get(wheel.url), chunk_bytes, wheel.max_size)
         except UNREADABLE as error:
-            raise make_network_error(f"the file {file.name}", error) from None
+            raise make_network_error(f"the file {wheel.filename}", error) from None
 
     def read_metadata(self, wheel: IndexedWheel, *, build: bool) -> WheelMetadata:
         """Return the metadata of a wheel and, with `build`, its build information.
@@ -142,13 +136,13 @@ class Index:
         except UNREADABLE as error:
             raise make_network_error(f"the metadata of {wheel.filename}", error) from None
 
-    def _list(self, project: str) -> Sequence[tuple[File, IndexedWheel]]:
+    def _list(self, project: str) -> Sequence[IndexedWheel]:
         """Return the wheels on the page of a project."""
         name = canonicalize_name(project)
         try:
             response = self.get(f"{self._url}/{name}/", headers={"Accept": ACCEPT})
-            wheels = ((file, _parse_wheel(file, response.url)) for file in _read_page(response))
-            return tuple((file, wheel) for file, wheel in wheels if wheel and wheel.name == name)
+            wheels = (_parse_wheel(file, response.url) for file in _read_page(response))
+            return tuple(wheel for wheel in wheels if wheel and wheel.name == name)
         except UNREADABLE as error:
             if isinstance(error, requests.HTTPError) and error.response.status_code == requests.codes.not_found:
                 return ()
@@ -164,7 +158,7 @@ class Index:
             scheme = urlsplit(url).scheme
             if scheme not in ("http", "https") or (scheme == "http" and self._url.startswith("https:")):
                 raise ValueError(f"it names {url}, which is not reached by {urlsplit(self._url).scheme}")
-            response = self._retry(url, headers, self._auth if _origin(url) == _origin(self._url) else None)
+            response = self._retry(url, headers)
             if response.ok and not response.is_redirect:
                 return response
             response.close()
@@ -172,19 +166,17 @@ class Index:
             url = urljoin(url, response.headers["location"])
         raise ValueError(f"it redirects more than {MAX_REDIRECTS} times")
 
-    def _retry(self, url: str, headers: Mapping[str, str] | None, auth: HTTPBasicAuth | None) -> requests.Response:
+    def _retry(self, url: str, headers: Mapping[str, str] | None) -> requests.Response:
         """Return a streamed response; retry transient failures with exponential backoff."""
-        for attempt in range(1, self._attempts + 1):
-            try:
+        auth = self._auth if _origin(url) == _origin(self._url) else None
+        for seconds in [0.5 * 2**retry for retry in range(self._attempts - 1)]:
+            with suppress(requests.ConnectionError, requests.Timeout):
                 response = self._session.get(url, headers=headers, stream=True, timeout=TIMEOUT_SECONDS, auth=auth)
-                if response.status_code not in TRANSIENT_STATUSES or attempt == self._attempts:
+                if response.status_code not in TRANSIENT_STATUSES:
                     return response
                 response.close()
-            except (requests.ConnectionError, requests.Timeout):
-                if attempt == self._attempts:
-                    raise
-            time.sleep(2 ** (attempt - 2))
-        raise AssertionError("unreachable: the last attempt returns or raises")
+            time.sleep(seconds)
+        return self._session.get(url, headers=headers, stream=True, timeout=TIMEOUT_SECONDS, auth=auth)
 
 
 class _RangeSession:
@@ -251,6 +243,9 @@ def _parse_wheel(file: File, page_url: str) -> IndexedWheel | None:
         tags=tags,
         filename=file.filename,
         url=_without_credentials(urljoin(page_url, file.url)),
+        sha256=file.hashes.get("sha256"),
+        max_size=MAX_WHEEL if file.size is None else file.size,
         uploaded=file.upload_time.astimezone(UTC).date() if file.upload_time else None,
+        is_yanked=file.yanked is not False,  # the reason may be empty
         has_metadata=file.core_metadata not in (None, False),
     )

@@ -34,11 +34,6 @@ class File(Document):
     yanked: bool | str = False
     core_metadata: bool | dict[str, str] | None = Field(default=None, alias="core-metadata")
 
-    @property
-    def is_yanked(self) -> bool:
-        """Whether the file is yanked; the reason may be empty."""
-        return self.yanked is not False
-
 
 class _Meta(Document):
     api_version: str = Field(alias="api-version")

@@ -80,22 +80,22 @@ def _shared(package: LockedPackage, downloads: Path) -> Iterator[Path]:
 
 def _download(package: LockedPackage, target: Path, source: WheelSource) -> str:
     """Write the wheel's content and return its file name."""
-    for wheel in source.supplied:
-        if hash_file(wheel) == package.sha256:
-            shutil.copy(wheel, target)
-            return wheel.name
+    for supplied in source.supplied:
+        if hash_file(supplied) == package.sha256:
+            shutil.copy(supplied, target)
+            return supplied.name
     mismatches = []
     for index in source.indexes:
-        for file in index.find_files(package.name, package.version, package.sha256):
+        for wheel in index.find_wheels(package.name, package.version, package.sha256):
             digest = hashlib.sha256()
             with target.open("wb") as sink:
-                for piece in index.download(file, PIECE):
+                for piece in index.download(wheel, PIECE):
                     raise_if_cancelled()
                     digest.update(piece)
                     sink.write(piece)
             if digest.hexdigest() == package.sha256:
-                return file.name
-            mismatches.append(f"{file.name} has sha256 {digest.hexdigest()}")
+                return wheel.filename
+            mismatches.append(f"{wheel.filename} has sha256 {digest.hexdigest()}")
         listed = [wheel for wheel in index.wheels(package.name) if str(wheel.version) == package.version]
         mismatches += [f"{wheel.filename} has another hash" for wheel in listed]
     if mismatches:
