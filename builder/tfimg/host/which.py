@@ -134,7 +134,7 @@ def _resolve_all(requests: _Requests) -> Resolution:
         raise _refuse(requests)
     best = max(common, key=preference_key)
     choice = requests.resolve(groups[0], common).explanation
-    skip = 1 + len(list_conditions(requests.matrix, requests.by_group[groups[0]]))
+    skip = 1 + len(list(list_conditions(requests.matrix, requests.by_group[groups[0]])))
     notes = [note for group in groups for note in requests.resolve(group, [best]).notes]
     return Resolution(
         spec=best,

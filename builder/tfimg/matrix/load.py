@@ -19,13 +19,13 @@ from tfimg.matrix.rules import RULES
 from tfimg.matrix.schema import Matrix
 
 MAX_CHARACTERS = 1 << 17
-"""Length of a matrix. Ours has 20,000 characters; the parser, in Python, reads 35,000 a second."""
+"""Length of a text. Our matrix has 20,000 characters; the parser, in Python, reads 35,000 a second."""
 
 MAX_DEPTH = 20
-"""Nesting of a matrix, which needs 7; a bomb of brackets would exhaust the interpreter."""
+"""Nesting of a text. Our matrix needs 7; a bomb of brackets would exhaust the interpreter."""
 
 MAX_NODES = 10_000
-"""Keys and values of a matrix. Ours has 1,600; 50,000 of one character took the parser 9 s."""
+"""Keys and values of a text. Our matrix has 1,600; 50,000 of one character took the parser 9 s."""
 
 
 @lru_cache(maxsize=4)
@@ -34,9 +34,6 @@ def parse_matrix(text: str, *, source: str, today: date) -> Matrix:
 
     Raises `MatrixError` with all problems: those of the schema, else those of the rules.
     """
-    if len(text) > MAX_CHARACTERS:
-        problem = f"the text: it has {len(text)} characters, and at most {MAX_CHARACTERS} are read"
-        raise MatrixError([problem], source=source)
     try:
         matrix = Matrix.model_validate(read_yaml(text))
     except InvalidYaml as error:
@@ -57,21 +54,19 @@ class _Composer(Composer):
 
     def compose_node(self, parent: Any, index: Any) -> Any:
         event = self.parser.peek_event()
-        if event.anchor:
-            raise MarkedYAMLError(
-                problem=f"{event.anchor!r} is an anchor or alias: write the value out",
-                problem_mark=event.start_mark,
-            )
-        if getattr(event, "tag", None):
-            raise MarkedYAMLError(
-                problem=f"{event.tag!r} is a tag: write the plain value", problem_mark=event.start_mark
-            )
         self._depth += 1
-        if self._depth > MAX_DEPTH:
-            raise MarkedYAMLError(problem=f"nested more than {MAX_DEPTH} deep", problem_mark=event.start_mark)
         self._nodes += 1
-        if self._nodes > MAX_NODES:
-            raise MarkedYAMLError(problem=f"more than {MAX_NODES} values", problem_mark=event.start_mark)
+        problem = None
+        if event.anchor:
+            problem = f"{event.anchor!r} is an anchor or alias: write the value out"
+        elif getattr(event, "tag", None):
+            problem = f"{event.tag!r} is a tag: write the plain value"
+        elif self._depth > MAX_DEPTH:
+            problem = f"nested more than {MAX_DEPTH} deep"
+        elif self._nodes > MAX_NODES:
+            problem = f"more than {MAX_NODES} values"
+        if problem:
+            raise MarkedYAMLError(problem=problem, problem_mark=event.start_mark)
         node = super().compose_node(parent, index)
         self._depth -= 1
         return node
@@ -96,6 +91,8 @@ class InvalidYaml(Exception):
 
 def read_yaml(text: str) -> Any:
     """Parse YAML without anchors, tags, merge keys, duplicate keys and deep nesting. Raises `InvalidYaml`."""
+    if len(text) > MAX_CHARACTERS:
+        raise InvalidYaml(f"the text: it has {len(text)} characters, and at most {MAX_CHARACTERS} are read")
     try:
         yaml = YAML(typ="safe", pure=True)
         yaml.Constructor, yaml.Composer = _Constructor, _Composer

@@ -70,6 +70,11 @@ def minor_version(version: str) -> str:
     return ".".join(version.split(".")[:2])
 
 
+def has_version_prefix(version: str, prefix: str) -> bool:
+    """Return whether a version starts with these numbers: 2.18.1 starts with 2.18, but not with 2.1."""
+    return f"{version}.".startswith(f"{prefix}.")
+
+
 def check_repository_name(value: str) -> str:
     """Return a repository name of the OCI distribution specification. Raises `ValueError`."""
     part = r"[a-z0-9]+(?:[._-]+[a-z0-9]+)*"

@@ -7,18 +7,7 @@ from datetime import date
 
 from packaging.version import Version
 
-from tfimg.matrix.schema import (
-    DEVICES,
-    PLATFORMS,
-    Base,
-    Constraint,
-    Device,
-    Gpu,
-    Matrix,
-    Platform,
-    Release,
-    Row,
-)
+from tfimg.matrix.schema import DEVICES, PLATFORMS, Base, Constraint, Device, Gpu, Matrix, Platform, Release, Row
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -91,15 +80,14 @@ def expand_matrix(matrix: Matrix, *, supplied: bool = False) -> tuple[ImageSpec,
     # The last of each is the newest: rows and their releases are in order.
     patches = {(spec.device, spec.platform, spec.minor): spec.tensorflow for spec in specs}
     releases = {(spec.device, spec.platform): spec.tensorflow for spec in specs}
-    marked = (
+    return tuple(
         replace(
             spec,
             is_newest_patch=patches[spec.device, spec.platform, spec.minor] == spec.tensorflow,
             is_newest=releases[spec.device, spec.platform] == spec.tensorflow,
         )
-        for spec in specs
+        for spec in sorted(specs, key=_order)
     )
-    return tuple(sorted(marked, key=_order))
 
 
 def find_gaps(matrix: Matrix) -> tuple[Gap, ...]:
@@ -123,26 +111,21 @@ def find_gaps(matrix: Matrix) -> tuple[Gap, ...]:
 def _gap(
     number: int, row: Row, release: Release, device: Device, platform: Platform, *, supplied: bool = False
 ) -> Gap | None:
-    path, reason = f"rows[{number}].wheels", ""
+    """Return why a release has no image for a device and platform; None if it has."""
+    row_path = f"rows[{number}]"
+    release_path = f"{row_path}.tensorflow[{row.tensorflow.index(release)}]"
     if platform in release.missing:
-        path, reason = _release_path(number, row, release, "missing"), release.missing[platform]
-    elif device == "tpu" and release.tpu and release.tpu.unavailable and not supplied:
-        path = _release_path(number, row, release, "tpu")
-        reason = (
-            f"tensorflow-tpu {release.version} needs libtpu {release.tpu.libtpu}: {release.tpu.unavailable}; "
-            "--find-links DIR supplies it"
-        )
+        path, reason = f"{release_path}.missing", release.missing[platform]
     elif device == "tpu" and not release.tpu:
-        path, reason = f"rows[{number}]", f"there is no tensorflow-tpu {release.version}"
+        path, reason = row_path, f"there is no tensorflow-tpu {release.version}"
+    elif device == "tpu" and release.tpu and release.tpu.unavailable and not supplied:
+        needed = f"tensorflow-tpu {release.version} needs libtpu {release.tpu.libtpu}"
+        path, reason = f"{release_path}.tpu", f"{needed}: {release.tpu.unavailable}; --find-links DIR supplies it"
     elif platform not in row.wheels or device not in row.wheels[platform].packages:
-        reason = f"no wheel of {release.version} is for {device.upper()} on {platform}"
+        path, reason = f"{row_path}.wheels", f"no wheel of {release.version} is for {device.upper()} on {platform}"
     else:
         return None
     return Gap(tensorflow=release.version, device=device, platform=platform, reason=reason, path=path)
-
-
-def _release_path(number: int, row: Row, release: Release, field: str) -> str:
-    return f"rows[{number}].tensorflow[{row.tensorflow.index(release)}].{field}"
 
 
 def _order(spec: ImageSpec) -> tuple[Version, int, int, Version]:
@@ -153,8 +136,11 @@ def _order(spec: ImageSpec) -> tuple[Version, int, int, Version]:
 def _spec(matrix: Matrix, number: int, release: Release, device: Device, platform: Platform, python: str) -> ImageSpec:
     row = matrix.rows[number]
     gpu = row.gpu if device == "gpu" else None
+    variant = f"cuda{gpu.cuda}" if gpu else device
+    # The most common platform is not named.
+    suffix = "" if platform == PLATFORMS[0] else f"-{platform.partition('/')[2]}"
     return ImageSpec(
-        identifier=_identifier(release, gpu, device, platform, python),
+        identifier=f"{release.version}-{variant}-py{python}{suffix}",
         row=number,
         tensorflow=release.version,
         python=python,
@@ -177,13 +163,6 @@ def _spec(matrix: Matrix, number: int, release: Release, device: Device, platfor
         newer=tuple(sorted({*matrix.newer.packages, *row.newer, *row.wheels[platform].newer})),
         waived=tuple(row.waives.items()),
     )
-
-
-def _identifier(release: Release, gpu: Gpu | None, device: Device, platform: Platform, python: str) -> str:
-    variant = f"cuda{gpu.cuda}" if gpu else device
-    # The most common platform is not named.
-    suffix = "" if platform == PLATFORMS[0] else f"-{platform.partition('/')[2]}"
-    return f"{release.version}-{variant}-py{python}{suffix}"
 
 
 def list_libraries(matrix: Matrix, gpu: Gpu) -> tuple[tuple[str, str], ...]:

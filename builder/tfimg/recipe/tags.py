@@ -13,7 +13,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 
-from tfimg.matrix.schema import PLATFORMS
+from tfimg.matrix.schema import PLATFORMS, has_version_prefix
 from tfimg.matrix.spec import ImageSpec
 
 DIGEST_DIGITS = 12
@@ -69,10 +69,10 @@ def _statements(tag: re.Match[str], image: Mapping[str, str | None], digest: str
     release, device, cuda, python, processor, build = tag.groups()
     is_minor = release and re.fullmatch(r"[0-9]+\.[0-9]+", release)
     if release:
-        fits = _begins(image.get("release"), release) if is_minor else image.get("release") == release
+        fits = has_version_prefix(image.get("release") or "", release) if is_minor else image.get("release") == release
         yield f"TensorFlow {release}", fits
     if cuda:
-        yield f"CUDA {cuda}", _begins(image.get("cuda"), cuda)
+        yield f"CUDA {cuda}", has_version_prefix(image.get("cuda") or "", cuda)
     elif device:
         accelerator = _accelerator(device)
         yield accelerator.upper(), _accelerator(image.get("device") or "") == accelerator
@@ -88,8 +88,3 @@ def _statements(tag: re.Match[str], image: Mapping[str, str | None], digest: str
 
 def _accelerator(variant: str) -> str:
     return "gpu" if variant.startswith("cuda") else variant
-
-
-def _begins(version: str | None, start: str) -> bool:
-    """Return whether a version has these first numbers: 2.18.1 has 2.18, but not 2.1."""
-    return version is not None and f"{version}.".startswith(f"{start}.")

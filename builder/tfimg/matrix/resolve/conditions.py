@@ -6,17 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache
 
-from tfimg.core.errors import (
-    ResolutionError,
-    UnavailableCuda,
-    UnavailableCudnn,
-    UnavailableDevice,
-    UnavailableDriver,
-    UnavailableGpu,
-    UnavailablePlatform,
-    UnavailablePython,
-    UnknownTensorFlow,
-)
+from tfimg.core import errors
 from tfimg.matrix.gpus import find_driver_floor, find_execution_mode, find_gpu, is_arm64_gpu, parse_capability
 from tfimg.matrix.resolve.request import (
     Request,
@@ -45,24 +35,26 @@ class Criterion:
 
     name: str
     cost: int
-    error: type[ResolutionError]
+    error: type[errors.ResolutionError]
     path: str
     source: str
 
 
 CRITERIA = {
-    "--tf": Criterion("TensorFlow", 3, UnknownTensorFlow, "rows[{row}].tensorflow", "releases on the package index"),
-    "--device": Criterion("device", 5, UnavailableDevice, PACKAGES, "packages on the package index"),
-    "--platform": Criterion("platform", 6, UnavailablePlatform, "rows[{row}].wheels", FILE_NAMES),
-    "--cuda": Criterion("CUDA", 2, UnavailableCuda, "rows[{row}].gpu.cuda", BUILD_INFORMATION),
+    "--tf": Criterion(
+        "TensorFlow", 3, errors.UnknownTensorFlow, "rows[{row}].tensorflow", "releases on the package index"
+    ),
+    "--device": Criterion("device", 5, errors.UnavailableDevice, PACKAGES, "packages on the package index"),
+    "--platform": Criterion("platform", 6, errors.UnavailablePlatform, "rows[{row}].wheels", FILE_NAMES),
+    "--cuda": Criterion("CUDA", 2, errors.UnavailableCuda, "rows[{row}].gpu.cuda", BUILD_INFORMATION),
     "--cudnn": Criterion(
-        "cuDNN", 1, UnavailableCudnn, "rows[{row}].gpu.libraries.cudnn", "NVIDIA's wheel in the images"
+        "cuDNN", 1, errors.UnavailableCudnn, "rows[{row}].gpu.libraries.cudnn", "NVIDIA's wheel in the images"
     ),
-    "--gpu": Criterion("GPU", 8, UnavailableGpu, "rows[{row}].gpu.architectures", BUILD_INFORMATION),
+    "--gpu": Criterion("GPU", 8, errors.UnavailableGpu, "rows[{row}].gpu.architectures", BUILD_INFORMATION),
     "--driver": Criterion(
-        "driver", 7, UnavailableDriver, "rows[{row}].gpu.libraries.toolkit", "NVIDIA's CUDA compatibility guide"
+        "driver", 7, errors.UnavailableDriver, "rows[{row}].gpu.libraries.toolkit", "NVIDIA's CUDA compatibility guide"
     ),
-    "--python": Criterion("Python", 2, UnavailablePython, PYTHONS, FILE_NAMES),
+    "--python": Criterion("Python", 2, errors.UnavailablePython, PYTHONS, FILE_NAMES),
 }
 
 
@@ -173,12 +165,8 @@ class _DriverOfGpu(Condition):
         return mode in ("ptx", "unproven")
 
 
-def list_conditions(matrix: Matrix, request: Request) -> tuple[Condition, ...]:
-    """Return all conditions of a request, in the order of explanations. Raises `UsageError` for an invalid value."""
-    return tuple(_conditions(matrix, request))
-
-
-def _conditions(matrix: Matrix, request: Request) -> Iterator[Condition]:
+def list_conditions(matrix: Matrix, request: Request) -> Iterator[Condition]:
+    """Yield all conditions of a request, in the order of explanations. Raises `UsageError` for an invalid value."""
     if request.tensorflow is not None:
         yield _version_condition("--tf", request.tensorflow)
     yield _device(request)
@@ -187,8 +175,9 @@ def _conditions(matrix: Matrix, request: Request) -> Iterator[Condition]:
         yield _version_condition("--cuda", request.cuda)
     if request.cudnn is not None:
         yield _version_condition("--cudnn", request.cudnn, exact_parts=4)
-    capability = find_gpu(matrix, request.gpu) if request.gpu is not None else None
-    if request.gpu is not None and capability:
+    capability = None
+    if request.gpu is not None:
+        capability = find_gpu(matrix, request.gpu)
         yield _gpu(matrix, request.gpu, capability)
     if request.driver is not None:
         yield _driver(matrix, request.driver, capability)

@@ -123,16 +123,13 @@ def _number(version: str) -> int:
 
 def _arguments(spec: ImageSpec, conditions: Sequence[Condition], relaxed: frozenset[str]) -> dict[str, str]:
     """Return the conditions as arguments by option, unmet ones with the values of the image."""
-    arguments: dict[str, str] = {}
-    for condition in conditions:
-        argument = condition.suggest(spec) if condition.option in relaxed else condition.argument
-        if argument:
-            arguments[condition.option] = argument
-    still_implied = {
-        condition.option
+    suggestions = {
+        condition.option: condition.suggest(spec) if condition.option in relaxed else condition.argument
         for condition in conditions
-        if condition.implied
-        and condition.option not in relaxed
-        and (not condition.implied_by or arguments.keys() & set(condition.implied_by))
     }
-    return {option: argument for option, argument in arguments.items() if option not in still_implied}
+    arguments = {option: argument for option, argument in suggestions.items() if argument}
+    for condition in conditions:
+        is_caused = not condition.implied_by or arguments.keys() & set(condition.implied_by)
+        if condition.implied and condition.option not in relaxed and is_caused:
+            del arguments[condition.option]
+    return arguments

@@ -140,8 +140,11 @@ def _is_relevant(gap: Gap, requested: dict[str, Condition], options: set[str]) -
     )
 
 
-def format_values(values: Iterable[str], known: Iterable[str] = ()) -> str:
-    """Join distinct values in natural order; long runs of neighbours among the `known` values as `3.7 to 3.13`."""
+def format_values(values: Iterable[str], known: Iterable[str] = (), *, min_run: int = MIN_RUN) -> str:
+    """Join distinct values in natural order.
+
+    Runs of at least `min_run` values that are neighbours among the `known` ones become `3.7 to 3.13`.
+    """
     distinct = sorted(set(values), key=_natural)
     place = {value: number for number, value in enumerate(sorted({*known, *distinct}, key=_natural))}
     runs: list[list[str]] = []
@@ -151,7 +154,7 @@ def format_values(values: Iterable[str], known: Iterable[str] = ()) -> str:
         else:
             runs.append([value])
     separator = "; " if any(" " in value for value in distinct) else ", "
-    return separator.join(separator.join(run) if len(run) < MIN_RUN else f"{run[0]} to {run[-1]}" for run in runs)
+    return separator.join(separator.join(run) if len(run) < min_run else f"{run[0]} to {run[-1]}" for run in runs)
 
 
 def _natural(text: str) -> tuple[bool, Version | str]:
@@ -163,21 +166,15 @@ def _natural(text: str) -> tuple[bool, Version | str]:
 
 def _join_paths(paths: Iterable[str]) -> str:
     """`rows[3].gpu.cuda`, `rows[4].gpu.cuda` and `rows[6].gpu.cuda` → `rows[3 to 4, 6].gpu.cuda`."""
-    rows: dict[str, set[int]] = {}
+    rows: dict[str, list[int]] = {}
     others: dict[str, None] = {}  # an ordered set
     for path in paths:
         if row := re.match(r"rows\[(\d+)\]", path):
-            rows.setdefault(path[row.end() :], set()).add(int(row[1]))
+            rows.setdefault(path[row.end() :], []).append(int(row[1]))
         else:
             others[path] = None
-    return ", ".join([*(f"rows[{_join_numbers(numbers)}]{rest}" for rest, numbers in rows.items()), *others])
-
-
-def _join_numbers(numbers: Iterable[int]) -> str:
-    spans: list[list[int]] = []
-    for number in sorted(numbers):
-        if spans and number == spans[-1][-1] + 1:
-            spans[-1].append(number)
-        else:
-            spans.append([number])
-    return ", ".join(f"{span[0]} to {span[-1]}" if len(span) > 1 else str(span[0]) for span in spans)
+    spans = {
+        rest: format_values(map(str, numbers), map(str, range(max(numbers))), min_run=2)
+        for rest, numbers in rows.items()
+    }
+    return ", ".join([*(f"rows[{span}]{rest}" for rest, span in spans.items()), *others])

@@ -34,7 +34,7 @@ def resolve(matrix: Matrix, specs: Sequence[ImageSpec], request: Request) -> Res
     Raises `UsageError` for an invalid value, else a `ResolutionError` that names the conflicting conditions, their
     origin, and the nearest requests that work.
     """
-    conditions = list_conditions(matrix, request)
+    conditions = tuple(list_conditions(matrix, request))
     candidates = [spec for spec in specs if all(condition.is_met_by(spec) for condition in conditions)]
     if not candidates:
         raise make_refusal(matrix, specs, conditions)

@@ -10,7 +10,7 @@ from packaging.version import Version
 
 from tfimg.core.errors import ResolutionError
 from tfimg.matrix.resolve.request import parse_version
-from tfimg.matrix.schema import PLATFORMS
+from tfimg.matrix.schema import PLATFORMS, has_version_prefix
 from tfimg.matrix.spec import ImageSpec
 
 _ABBREVIATION = re.compile(
@@ -60,17 +60,12 @@ def find_spec(specs: Sequence[ImageSpec], name: str) -> ImageSpec | None:
 
 def _matches(spec: ImageSpec, release: str, device: str | None, cuda: str | None, python: str | None) -> bool:
     if device == "cuda":
-        is_variant = spec.gpu is not None and _has_prefix(spec.gpu.cuda, cuda or "")
+        is_variant = spec.gpu is not None and (not cuda or has_version_prefix(spec.gpu.cuda, cuda))
     else:
         is_variant = spec.device == (device or "cpu")
     return (
         is_variant
         and spec.platform == PLATFORMS[0]
-        and _has_prefix(spec.tensorflow, release)
+        and has_version_prefix(spec.tensorflow, release)
         and (spec.python == python if python else spec.is_default_python)
     )
-
-
-def _has_prefix(version: str, prefix: str) -> bool:
-    """Return whether a version starts with these numbers: 2.18.1 starts with 2.18, but not with 2.1."""
-    return not prefix or f"{version}.".startswith(f"{prefix}.")

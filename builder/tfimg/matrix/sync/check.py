@@ -15,7 +15,7 @@ from packaging.version import Version
 
 from tfimg.matrix.schema import PLATFORMS, Device, Matrix, Release, Row, minor_version
 from tfimg.matrix.spec import list_libraries
-from tfimg.matrix.sync.survey import IndexSurvey, TensorFlowWheel, find_installable_pythons
+from tfimg.matrix.sync.survey import IndexSurvey, TensorFlowWheel, find_installable_pythons, list_requirements
 
 Verdict = Literal["agrees", "disagrees", "not stated"]
 
@@ -83,16 +83,12 @@ def find_missing_releases(matrix: Matrix, survey: IndexSurvey) -> tuple[Version,
     return tuple(sorted(version for version in survey.releases - known if version > min(known)))
 
 
-def compare_values(path: str, field: str, *, matrix: object, found: object, where: str) -> FactCheck:
+def compare_values(path: str, field: str, *, matrix: object, found: object, where: str = "the index") -> FactCheck:
     """Compare the value in the matrix with the value found in `where`."""
     if matrix == found:
         return FactCheck(path=path, field=field, verdict="agrees")
     message = f"the matrix has {_format(matrix)}, {where} {_format(found)}"
     return FactCheck(path=path, field=field, verdict="disagrees", message=message)
-
-
-def _compare(path: str, field: str, *, matrix: object, index: object) -> FactCheck:
-    return compare_values(path, field, matrix=matrix, found=index, where="the index")
 
 
 def _format(value: object) -> str:
@@ -105,14 +101,14 @@ def check_releases(context: RowContext) -> Iterator[FactCheck]:
     """Every release of the row is on the index."""
     for path, release, _ in context.releases():
         found = release.version if Version(release.version) in context.survey.releases else None
-        yield _compare(f"{path}.version", "release", matrix=release.version, index=found)
+        yield compare_values(f"{path}.version", "release", matrix=release.version, found=found)
 
 
 def check_dates(context: RowContext) -> Iterator[FactCheck]:
     """A release appeared with its first Linux wheel."""
     for path, release, wheels in context.releases():
         if days := [wheel.uploaded for wheel in wheels if wheel.uploaded]:
-            yield _compare(f"{path}.released", "released", matrix=release.released, index=min(days))
+            yield compare_values(f"{path}.released", "released", matrix=release.released, found=min(days))
         else:
             message = f"the index does not state the day of {release.version}"
             yield FactCheck(path=f"{path}.released", field="released", verdict="not stated", message=message)
@@ -125,26 +121,24 @@ def check_pythons(context: RowContext) -> Iterator[FactCheck]:
             offered = context.row.wheels.get(platform)
             if offered is None or platform in release.missing:
                 found = find_installable_pythons(wheels, None, platform)
-                yield _compare(f"{path}.missing.{platform}", "pythons", matrix=(), index=found)
+                yield compare_values(f"{path}.missing.{platform}", "pythons", matrix=(), found=found)
                 continue
             for device, package in offered.packages.items():
                 if device == "tpu" and release.tpu is None:
                     continue
                 found = find_installable_pythons(wheels, package, platform)
                 where = f"{context.path}.wheels.{platform}.pythons ({package} {release.version})"
-                yield _compare(where, "pythons", matrix=offered.pythons, index=found)
+                yield compare_values(where, "pythons", matrix=offered.pythons, found=found)
 
 
 def check_ranges(context: RowContext) -> Iterator[FactCheck]:
     """The row's NumPy and Keras ranges are those of the wheels: the widest where Pythons differ."""
     for field, text in {"numpy": context.row.numpy, "keras": context.row.keras}.items():
-        ranges = {
-            found for _, wheel in context.image_wheels() if (found := wheel.requirements().get(field)) is not None
-        }
+        ranges = list_requirements((wheel for _, wheel in context.image_wheels()), field)
         widest = find_widest(ranges)
         index = str(widest) if widest is not None else "; ".join(sorted(map(str, ranges))) or None
         agrees = widest is not None and is_same_range(widest, SpecifierSet(text))
-        yield _compare(f"{context.path}.{field}", field, matrix=text, index=text if agrees else index)
+        yield compare_values(f"{context.path}.{field}", field, matrix=text, found=text if agrees else index)
 
 
 def find_widest(ranges: Collection[SpecifierSet]) -> SpecifierSet | None:
@@ -172,7 +166,7 @@ def check_build_information(context: RowContext) -> Iterator[FactCheck]:
         path = f"{context.path}.gpu.{field}"
         found = {convert(build[key]) for build in builds if key in build}
         if found:
-            yield _compare(path, field, matrix=matrix, index=matrix if found == {matrix} else sorted(found))
+            yield compare_values(path, field, matrix=matrix, found=matrix if found == {matrix} else sorted(found))
         else:
             message = "the wheels hold no such build information"
             yield FactCheck(path=path, field=field, verdict="not stated", message=message)
@@ -201,12 +195,12 @@ def check_nvidia_wheels(context: RowContext) -> Iterator[FactCheck]:
 
     for name, version in pins.items():
         is_available = Version(version) in context.survey.libraries.get(name, frozenset())
-        yield _compare(path(name), "libraries", matrix=version, index=version if is_available else None)
+        yield compare_values(path(name), "libraries", matrix=version, found=version if is_available else None)
     for name, specifier in sorted(requirements):
         pin = pins.get(name)
         matrix, index = f"{name} {pin}" if pin else None, f"{name} {specifier}".strip()
         is_met = pin is not None and SpecifierSet(specifier).contains(pin)
-        yield _compare(path(name), "libraries", matrix=matrix, index=matrix if is_met else index)
+        yield compare_values(path(name), "libraries", matrix=matrix, found=matrix if is_met else index)
 
 
 def check_tpu_pairs(context: RowContext) -> Iterator[FactCheck]:
@@ -215,17 +209,19 @@ def check_tpu_pairs(context: RowContext) -> Iterator[FactCheck]:
         path, wheels = f"{release_path}.tpu", [wheel for wheel in wheels if wheel.package == "tensorflow-tpu"]
         if release.tpu is None or not wheels:
             package = f"tensorflow-tpu {release.version}"
-            yield _compare(path, "tpu", matrix=package if release.tpu else None, index=package if wheels else None)
+            yield compare_values(
+                path, "tpu", matrix=package if release.tpu else None, found=package if wheels else None
+            )
             continue
         version = release.tpu.libtpu
-        ranges = [found for wheel in wheels if (found := wheel.requirements().get("libtpu")) is not None]
+        ranges = list_requirements(wheels, "libtpu")
         is_met = bool(ranges) and all(specifier.contains(version, prereleases=True) for specifier in ranges)
-        index = version if is_met else sorted({*map(str, ranges)})
-        yield _compare(f"{path}.libtpu", "tpu", matrix=version, index=index)
+        index = version if is_met else sorted(map(str, ranges))
+        yield compare_values(f"{path}.libtpu", "tpu", matrix=version, found=index)
         is_available = Version(version) in context.survey.libraries.get("libtpu", frozenset())
         words = {True: "on the index", False: "not on the index"}
         stated = words[release.tpu.unavailable is None]
-        yield _compare(f"{path}.unavailable", "tpu", matrix=stated, index=words[is_available])
+        yield compare_values(f"{path}.unavailable", "tpu", matrix=stated, found=words[is_available])
 
 
 ROW_CHECKS: tuple[RowCheck, ...] = (

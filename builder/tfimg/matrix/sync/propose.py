@@ -6,8 +6,7 @@ Facts that wheels state are filled in. Others are copied from the row before and
 from __future__ import annotations
 
 import io
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from datetime import date, timedelta
 from typing import Any
 
@@ -19,7 +18,7 @@ from ruamel.yaml.scalarstring import DoubleQuotedScalarString as Quoted
 
 from tfimg.matrix.schema import Platform, minor_version
 from tfimg.matrix.sync.check import find_widest, is_same_range
-from tfimg.matrix.sync.survey import IndexSurvey, TensorFlowWheel, find_installable_pythons
+from tfimg.matrix.sync.survey import IndexSurvey, TensorFlowWheel, find_installable_pythons, list_requirements
 
 SETTLING_TIME = timedelta(days=14)
 """From a release to its cut-off day: long enough for its dependencies' first fixes, too short for later breakage."""
@@ -35,16 +34,6 @@ PACKAGES: Mapping[Platform, Mapping[str, str]] = {
 """Packages of a new release; `tensorflow-cpu-aws` ended with 2.15, and is proposed for older ones."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Release:
-    """A release that the matrix lacks, and the document that it is added to."""
-
-    document: CommentedMap
-    survey: IndexSurvey
-    version: Version
-    wheels: tuple[TensorFlowWheel, ...]
-
-
 def propose_rows(text: str, survey: IndexSurvey, missing: Sequence[Version], *, today: date) -> str:
     """Return the matrix's text with the missing releases, its comments and order kept; `survey` has their wheels.
 
@@ -56,32 +45,40 @@ def propose_rows(text: str, survey: IndexSurvey, missing: Sequence[Version], *, 
     yaml.indent(mapping=2, sequence=4, offset=2)
     document = yaml.load(text)
     for version in sorted(missing):
-        wheels = tuple(wheel for wheel in survey.wheels if wheel.version == version)
-        _add(_Release(document=document, survey=survey, version=version, wheels=wheels), today)
+        _add_release(document, survey, version, today)
     stream = io.StringIO()
     yaml.dump(document, stream)
     return stream.getvalue()
 
 
-def _add(release: _Release, today: date) -> None:
-    rows: CommentedSeq = release.document["rows"]
-    place = sum(Version(row["tensorflow"][0]["version"]) < release.version for row in rows)
+def _add_release(document: CommentedMap, survey: IndexSurvey, version: Version, today: date) -> None:
+    """Add a release to the row that it fits, else in a row of its own."""
+    wheels = [wheel for wheel in survey.wheels if wheel.version == version]
+    rows: CommentedSeq = document["rows"]
+    place = sum(_version(row["tensorflow"][0]) < version for row in rows)
     neighbours = rows[max(0, place - 1) : place + 1]
-    template = next((row for row in neighbours if _minor(row) == release.version.release[:2]), neighbours[0])
-    row = _make_row(release, template)
-    entry = row["tensorflow"][0]
+    template = next((row for row in neighbours if _minor(row) == version.release[:2]), neighbours[0])
+    entry = _make_entry(version, wheels, survey, template["tensorflow"][-1])
     entry["cutoff"] = min(entry["cutoff"], today)
-    for neighbour in neighbours:
-        if _fits(row, neighbour):
-            _join(row, neighbour)
-            return
+    row = _make_row(document, entry, wheels, template)
+    if target := next((neighbour for neighbour in neighbours if _fits(row, neighbour)), None):
+        if lacking := [platform for platform in target["wheels"] if platform not in row["wheels"]]:
+            entry.fa.set_block_style()
+            entry["missing"] = CommentedMap(dict.fromkeys(lacking, "no wheel of it can be installed"))
+        entries = target["tensorflow"]
+        entries.insert(sum(_version(other) < version for other in entries), entry)
+        return
     rows.insert(place, row)
     rows.yaml_set_comment_before_after_key(place, before="\n")
-    _add_bases(release.document["bases"], row)
+    _add_bases(document["bases"], row)
+
+
+def _version(entry: CommentedMap) -> Version:
+    return Version(entry["version"])
 
 
 def _minor(row: CommentedMap) -> tuple[int, ...]:
-    return Version(row["tensorflow"][0]["version"]).release[:2]
+    return _version(row["tensorflow"][0]).release[:2]
 
 
 def _fits(row: CommentedMap, target: CommentedMap) -> bool:
@@ -99,7 +96,7 @@ def _fits(row: CommentedMap, target: CommentedMap) -> bool:
 
 
 def _has_wheels(target: CommentedMap | None, wheels: CommentedMap) -> bool:
-    if target is None or list(target["pythons"]) != list(wheels["pythons"]):
+    if target is None or target["pythons"] != wheels["pythons"]:
         return False
     packages = dict(target["packages"])
     without_tpu = {device: package for device, package in packages.items() if device != "tpu"}
@@ -109,15 +106,6 @@ def _has_wheels(target: CommentedMap | None, wheels: CommentedMap) -> bool:
 def _gpu_facts(row: CommentedMap) -> tuple[object, ...]:
     gpu = row.get("gpu") or {}
     return gpu.get("cuda"), list(gpu.get("architectures", ())), dict(gpu.get("libraries", {}))
-
-
-def _join(row: CommentedMap, target: CommentedMap) -> None:
-    entry, entries = row["tensorflow"][0], target["tensorflow"]
-    lacking = [platform for platform in target["wheels"] if platform not in row["wheels"]]
-    if lacking:
-        entry.fa.set_block_style()
-        entry["missing"] = CommentedMap(dict.fromkeys(lacking, "no wheel of it can be installed"))
-    entries.insert(sum(Version(other["version"]) < Version(entry["version"]) for other in entries), entry)
 
 
 def _add_bases(bases: CommentedMap, row: CommentedMap) -> None:
@@ -130,44 +118,43 @@ def _add_bases(bases: CommentedMap, row: CommentedMap) -> None:
             _comment(bases, python, BASE_NOT_STATED)
 
 
-def _make_row(release: _Release, template: CommentedMap) -> CommentedMap:
-    wheels = _make_wheels(release.wheels)
-    row = CommentedMap(tensorflow=CommentedSeq([_make_entry(release, template["tensorflow"][-1])]), wheels=wheels)
-    pythons = [python for offered in wheels.values() for python in offered["pythons"]]
+def _make_row(
+    document: CommentedMap, entry: CommentedMap, wheels: Sequence[TensorFlowWheel], template: CommentedMap
+) -> CommentedMap:
+    row = CommentedMap(tensorflow=CommentedSeq([entry]), wheels=_make_wheels(wheels))
+    pythons = [python for offered in row["wheels"].values() for python in offered["pythons"]]
     default = template["default_python"]
     row["default_python"] = default if default in pythons else Quoted(max(pythons, key=Version, default=default))
     _comment(row, "default_python", NOT_STATED)
     for name in ("numpy", "keras"):
-        widest = find_widest(_requirements(release.wheels, name))
+        widest = find_widest(list_requirements(wheels, name))
         row[name] = Quoted(_format_range(widest)) if widest else template[name]
         if widest is None:
             _comment(row, name, NOT_STATED)
-    gpu = next((known["gpu"] for known in (template, *reversed(release.document["rows"])) if "gpu" in known), None)
-    build = next((wheel for wheel in release.wheels if (wheel.build or {}).get("is_cuda_build")), None)
+    gpu = next((known["gpu"] for known in (template, *reversed(document["rows"])) if "gpu" in known), None)
+    build = next((wheel for wheel in wheels if (wheel.build or {}).get("is_cuda_build")), None)
     if build and gpu:
-        row["gpu"] = _make_gpu(release.document, build, gpu)
+        row["gpu"] = _make_gpu(document, build, gpu)
     row["constraints"] = _inline(CommentedSeq(template.get("constraints", ())))
     _comment(row, "constraints", NOT_STATED)
     return row
 
 
-def _requirements(wheels: Iterable[TensorFlowWheel], name: str) -> list[SpecifierSet]:
-    return [found for wheel in wheels if (found := wheel.requirements().get(name)) is not None]
-
-
-def _make_entry(release: _Release, template: CommentedMap) -> CommentedMap:
-    entry = CommentedMap(version=Quoted(str(release.version)))
-    if days := [wheel.uploaded for wheel in release.wheels if wheel.uploaded]:
+def _make_entry(
+    version: Version, wheels: Sequence[TensorFlowWheel], survey: IndexSurvey, template: CommentedMap
+) -> CommentedMap:
+    entry = CommentedMap(version=Quoted(str(version)))
+    if days := [wheel.uploaded for wheel in wheels if wheel.uploaded]:
         entry["released"], entry["cutoff"] = min(days), min(days) + SETTLING_TIME
         _inline(entry)
     else:
         for name in ("released", "cutoff"):
             entry[name] = template[name].replace()  # a copy: one object in two places becomes an alias
             _comment(entry, name, DAY_NOT_STATED)
-    tpu_wheels = [wheel for wheel in release.wheels if wheel.package == "tensorflow-tpu"]
-    if libtpu := _pin(next((found for found in _requirements(tpu_wheels, "libtpu") if found), None), None):
+    ranges = list_requirements((wheel for wheel in wheels if wheel.package == "tensorflow-tpu"), "libtpu")
+    if libtpu := _pin(next(filter(None, ranges), None), None):
         entry["tpu"] = _inline(CommentedMap(libtpu=libtpu))
-        if Version(libtpu) not in release.survey.libraries["libtpu"]:
+        if Version(libtpu) not in survey.libraries["libtpu"]:
             entry["tpu"]["unavailable"] = "not on the package index"
             entry.fa.set_block_style()
     return entry
@@ -247,14 +234,12 @@ def _make_libraries(
         ]
         for name, toolkit in document["toolkits"].items()
     }
-    toolkit = before["toolkit"]
-    if others:
-        toolkit = Quoted(min(unmet, key=lambda name: (len(unmet[name]), name != before["toolkit"])))
+    toolkit = Quoted(min(unmet, key=lambda name: (len(unmet[name]), name != before["toolkit"])))
     libraries = CommentedMap(toolkit=toolkit)
     for part in ("cudnn", "nccl"):
         if pin := _pin(_find(requirements, part), before.get(part)):
             libraries[part] = pin
-    return _inline(libraries), unmet[toolkit] if others else []
+    return _inline(libraries), unmet[toolkit]
 
 
 def _pin(specifiers: SpecifierSet | None, before: str | None) -> str | None:

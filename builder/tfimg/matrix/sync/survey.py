@@ -149,6 +149,12 @@ def _read(index: Index, wheel: IndexedWheel) -> list[TensorFlowWheel]:
     ]
 
 
+def list_requirements(wheels: Iterable[TensorFlowWheel], name: str) -> list[SpecifierSet]:
+    """Return the versions of a package that the wheels accept, each range once."""
+    ranges = dict.fromkeys(wheel.requirements().get(name) for wheel in wheels)
+    return [specifiers for specifiers in ranges if specifiers is not None]
+
+
 def find_installable_pythons(
     wheels: Iterable[TensorFlowWheel], package: str | None, platform: Platform
 ) -> tuple[str, ...]:
