@@ -95,5 +95,5 @@ def test_the_engine_at_hand_builds_whatever_buildx_has_as_its_default(
 
 
 def test_a_plan_names_the_builder(elsewhere: Elsewhere) -> None:
-    plan = run_tfimg("plan", "--tf", "2.15", "--builder", "pod", "--json", env=elsewhere.environ)
+    plan = run_tfimg("plan", "2.15.1-cpu-py3.11", "--builder", "pod", "--json", env=elsewhere.environ)
     assert plan.documents[-1]["builder"] == "pod"

@@ -178,14 +178,27 @@ def test_completion_offers_values(words: str, values: set[str], tfimg: CliRunner
         assert values <= {line.partition("\t")[0] for line in rest[0].splitlines()}
 
 
-def test_the_same_words_select_the_same_images(tfimg: CliRunner, engine: FakeEngine) -> None:
-    pattern = "2.15.1-cpu"
+@pytest.mark.parametrize(
+    ("pattern", "request_"),
+    [
+        ("2.15", ["--tf", "2.15"]),
+        ("2.15.1-cpu", ["--tf", "2.15.1", "--device", "cpu"]),
+        ("2.15*-cuda*", ["--tf", "2.15", "--driver", "550.54.14"]),
+        ("2.21", ["--tf", "latest"]),
+    ],
+    ids=" ".join,
+)
+def test_the_same_words_select_the_same_images(pattern: str, request_: list[str], tfimg: CliRunner) -> None:
     listed = [row["identifier"] for row in tfimg("list", pattern, "--json").json if row["platform"] == "linux/amd64"]
     assert len(listed) > 1
     rendered = [document["identifier"] for document in tfimg("render", pattern, "--json").documents]
-    planned = tfimg("plan", pattern, "--format", "json").json
     assert rendered == listed
-    assert sorted(name for shard in planned["shards"] for name in shard["images"]) == sorted(listed)
+    for words in ([pattern], request_):
+        for options in ((), ("--format", "json"), ("--shards", "2")):
+            planned = tfimg("plan", *words, *options, "--json").json
+            assert sorted(name for shard in planned["shards"] for name in shard["images"]) == sorted(listed)
+        lines = tfimg("plan", *words).succeeded().stdout.splitlines()
+        assert [line.split()[0] for line in lines[1:]] == listed
 
 
 def test_quiet_leaves_results_and_errors(tfimg: CliRunner) -> None:
@@ -205,7 +218,7 @@ def here(tfimg: CliRunner, workspace_copy: Workspace) -> CliRunner:
     return replace(tfimg, environ={"TFIMG_WORKSPACE": str(workspace_copy.root)})
 
 
-CPU = "2.15.1-cpu-py3.11"
+CPU, GPU = "2.15.1-cpu-py3.11", "2.15.1-cuda12.2-py3.11"
 
 
 def become_a_folder(file: Path) -> None:
@@ -276,7 +289,7 @@ REFUSALS = [
     (["build", "--tf", "2.15"], 10, "EngineUnavailable"),
     (["build", "--tf", "2.15", "--cuda", "12"], 10, "EngineUnavailable"),
     (["build", "--tf", "2.20", "--device", "tpu"], 10, "EngineUnavailable"),
-    (["plan", "--tf", "2.15"], 10, "EngineUnavailable"),
+    (["plan", "2.15.1-cpu-py3.11"], 10, "EngineUnavailable"),
     (["validate", "tf:x"], 10, "EngineUnavailable"),
     (["engine", "status"], 10, "EngineUnavailable"),
     (["engine", "env"], 10, "EngineUnavailable"),
@@ -420,11 +433,11 @@ def test_a_defect_is_one_paragraph_that_says_how_to_report_it_and_shown_whole_on
     tfimg: CliRunner, environment: TestEnvironment
 ) -> None:
     environment.docker = cast("FakeEngine", "no engine")
-    assert tfimg("plan", "--tf", "2.15").refusal(70) == (
+    assert tfimg("plan", CPU).refusal(70) == (
         "tfimg has a defect: AttributeError: 'str' object has no attribute 'get_capabilities'. "
         "Please report it with the output of the same command under TFIMG_DEBUG=1."
     )
-    shown = tfimg("plan", "--tf", "2.15", TFIMG_DEBUG="1")
+    shown = tfimg("plan", CPU, TFIMG_DEBUG="1")
     assert shown.code == 70
     assert shown.stderr.startswith("Traceback (most recent call last):\n")
     assert "\ntfimg: tfimg has a defect: AttributeError: " in shown.stderr
@@ -616,8 +629,10 @@ def test_a_full_disk_is_told_before_anything_is_built(tfimg: CliRunner, engine: 
 
 
 def test_a_plan_says_what_a_build_would_do_and_does_nothing(tfimg: CliRunner, engine: FakeEngine) -> None:
-    assert tfimg("plan", "--tf", "2.15", "--json").json == {
-        "identifier": "2.15.1-cpu-py3.11",
+    planned = tfimg("plan", CPU, "--json").json
+    assert [shard["images"] for shard in planned.pop("shards")] == [[CPU]]
+    assert planned == {
+        "identifier": CPU,
         "engine": "unix:///run/fake.sock",
         "base": OFFICIAL,
         "layers": ["packages", "tensorflow"],
@@ -631,8 +646,12 @@ def test_a_plan_says_what_a_build_would_do_and_does_nothing(tfimg: CliRunner, en
 @pytest.mark.parametrize(
     ("line", "identifier", "layers"),
     [
-        ("--tf 2.15 --cuda 12", "2.15.1-cuda12.2-py3.11", "cublas cuda cudnn packages solvers tensorflow"),
-        ("--tf 2.20 --device tpu", "2.20.0-tpu-py3.11", "libtpu packages tensorflow"),
+        (
+            "--tf 2.15.1 --cuda 12 --python 3.11",
+            "2.15.1-cuda12.2-py3.11",
+            "cublas cuda cudnn packages solvers tensorflow",
+        ),
+        ("--tf 2.20 --device tpu --python 3.11", "2.20.0-tpu-py3.11", "libtpu packages tensorflow"),
     ],
     ids=["gpu", "tpu"],
 )

@@ -13,7 +13,7 @@ import pytest
 from support.cli import CliRunner
 from support.hosts import plain
 from support.memory_engine import capabilities, toolkit
-from tfimg.cli.explain import MAX_BYTES
+from tfimg.cli.commands.explain import MAX_BYTES
 from tfimg.core.errors import BuildError, EngineError, NoAccelerator, TfimgError, UnknownFailure
 from tfimg.core.paths import Workspace, find_workspace
 from tfimg.host.doctor import DoctorRequest, diagnose

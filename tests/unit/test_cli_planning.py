@@ -151,14 +151,18 @@ def test_for_people_a_line_for_each_image(tfimg: CliRunner) -> None:
     assert [one["name"] for one in tfimg(*plan, "--json").json["shards"]] == ["shard-1"]
 
 
-@pytest.mark.parametrize(
-    ("argv", "says"),
-    [
-        (["plan", "2.15", "--tf", "2.15"], "A request means one image"),
-        (["plan", "--device", "cpu", "--format", "json"], "A request means one image"),
-        (["plan", "--shards", "0"], "'0' is not a positive number"),
-        (["plan", "--shards", "-1"], "'-1' is not a positive number"),
-    ],
-)
-def test_what_cannot_be_meant_is_refused(argv: list[str], says: str, tfimg: CliRunner) -> None:
-    assert says in tfimg(*argv).refusal(2)
+@pytest.mark.parametrize("count", ["0", "-1"])
+def test_a_number_of_jobs_is_positive(count: str, tfimg: CliRunner) -> None:
+    assert f"{count!r} is not a positive number" in tfimg("plan", "--shards", count).refusal(2)
+
+
+def test_a_request_narrows_what_patterns_select(tfimg: CliRunner) -> None:
+    ended = tfimg("plan", "2.15", "2.16", "--tf", "2.15.1", "--device", "cpu", "--shards", "1", "--json")
+    (shard,) = ended.json["shards"]
+    assert shard["images"] == ["2.15.1-cpu-py3.9", "2.15.1-cpu-py3.10", "2.15.1-cpu-py3.11"]
+
+
+def test_a_request_that_no_image_meets_is_refused_as_by_resolve(tfimg: CliRunner) -> None:
+    words = ("--tf", "2.15", "--python", "3.12")
+    assert tfimg("plan", *words).refusal(4) == tfimg("resolve", *words).refusal(4)
+    assert tfimg("plan", "--tf=").refusal(2) == "--tf is empty. Name a value, or leave it out."

@@ -109,7 +109,7 @@ def test_a_name_that_tells_no_form_is_refused_before_a_build_too(
     ("content", "message"),
     [
         (b'{"schema": 1, "results": []}', " is a report of schema 1, and this version of tfimg reads 2."),
-        (b"\xff", " is not a valid validation report: it is not UTF-8 at byte 0."),
+        (b"\xff", " is not a valid validation report:\n  it is not UTF-8 at byte 0\n"),
         (None, ": no such file or directory."),
     ],
     ids=["schema 1", "binary", "missing"],

@@ -121,7 +121,7 @@ def test_an_error_s_message_is_escaped(
     tfimg: CliRunner, environment: TestEnvironment, options: tuple[str, ...]
 ) -> None:
     environment.docker = RegistryError(f"It says: {HOSTILE}", next_step="Stop.")
-    ended = tfimg("plan", "--tf", "2.15", *options)
+    ended = tfimg("plan", "2.15.1-cpu-py3.11", *options)
     assert ended.code == 15
     assert ended.stderr == f"tfimg: It says: {ESCAPED}. Stop.\n"
     assert unprintable(ended.stdout) == set()
@@ -134,7 +134,7 @@ def test_a_defect_s_traceback_is_escaped(
         raise LookupError(HOSTILE)
 
     monkeypatch.setattr(environment, "engine", refuse)
-    ended = tfimg("plan", "--tf", "2.15", TFIMG_DEBUG="1")
+    ended = tfimg("plan", "2.15.1-cpu-py3.11", TFIMG_DEBUG="1")
     assert ended.code == 70
     assert "Traceback" in ended.stderr
     assert f"LookupError: {ESCAPED}" in ended.stderr

@@ -65,6 +65,6 @@ def test_the_command_asks_no_engine(capsys: pytest.CaptureFixture[str], tmp_path
     assert main(["plan", "2.20.0-cuda*", "--layers"], environ) == 0
     *_, last = capsys.readouterr().out.splitlines()
     assert last.startswith("5 images: ")
-    assert main(["plan", "--tf", "2.20", "--layers", "--json"], environ) == 0
+    assert main(["plan", "--tf", "2.20", "--device", "cpu", "--python", "3.11", "--layers", "--json"], environ) == 0
     document = json.loads(capsys.readouterr().out)
     assert document["together_bytes"] == document["apart_bytes"]

@@ -29,7 +29,7 @@ GROUPS = {
         "which": ("which:Which", "say which image fits this machine's GPU and driver"),
     },
     "Build": {
-        "plan": ("plan:Plan", "show what a build would do, or share builds out over machines"),
+        "plan": ("plan:Plan", "show what builds would do, or share them out over machines"),
         "build": ("build:Build", "build images, validate and tag them"),
         "validate": ("validate:Validate", "run the suite in an image"),
         "explain": ("explain:Explain", "say what is known about the failure in a log"),

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from tfimg.core.events import OnEvent
     from tfimg.engine.protocol import Engine
     from tfimg.index.network import HostNetwork
+    from tfimg.matrix.resolve.request import Request
     from tfimg.matrix.resolve.resolution import Resolution
     from tfimg.matrix.spec import ImageSpec
     from tfimg.project.project import Project
@@ -53,18 +54,22 @@ class Context:
             find_links=Path(named).resolve() if named else None,
         )
 
-    def buildable(self, patterns: Sequence[str]) -> tuple[ImageSpec, ...]:
-        """Return the images of patterns that this version can build; say how many others there are.
+    def buildable(self, patterns: Sequence[str], request: Request | None = None) -> tuple[ImageSpec, ...]:
+        """Return the images of patterns that meet a request and can be built; say how many others there are.
 
-        Raises `ResolutionError` for a pattern that no image matches, `UnsupportedPlatform` where there are only others.
+        Raises `ResolutionError` for a pattern or request that no image meets, `UnsupportedPlatform` where none of them
+        can be built.
         """
+        from tfimg.matrix.resolve.resolution import find_matching
         from tfimg.matrix.resolve.selection import select_specs
         from tfimg.recipe.describe import select_buildable
 
         specs = select_specs(self.project.specs, patterns)
+        if request:
+            specs = find_matching(self.project.matrix, specs, request)
         found = select_buildable(specs)
-        if len(found) < len(specs):
-            self.say(f"Left out: {len(specs) - len(found)} images that this version cannot build.")
+        if left := len(specs) - len(found):
+            self.say(f"Left out: {left} image{'' if left == 1 else 's'} that this version cannot build.")
         return found
 
     @cached_property
@@ -106,14 +111,16 @@ class Context:
         """Print one JSON document on a line of its own."""
         print(json.dumps(document), flush=True)
 
-    def print_result(self, document: Mapping[str, Any], fields: Mapping[str, Any] | None = None) -> None:
-        """Print a document under --json, else fields, one per line; without any, those of the document."""
-        from tfimg.cli.fields import print_fields
-
+    def print_result(self, document: Mapping[str, Any], text: str | Mapping[str, Any] | None = None) -> None:
+        """Print a JSON document under --json, else a sentence or fields; without any, those of the document."""
         if self.command.json:
             self.emit(document)
+        elif isinstance(text, str):
+            print(text, flush=True)
         else:
-            print_fields(document if fields is None else fields)
+            from tfimg.cli.fields import print_fields
+
+            print_fields(document if text is None else text)
 
     def render_events(self, *, title: str = "build", many: bool = False) -> AbstractContextManager[OnEvent]:
         """Return the renderer of a command's events; see `tfimg.cli.output.render`."""

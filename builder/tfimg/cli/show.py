@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from tfimg.cli.console import make_console
-from tfimg.core.text import to_plain_text
+from tfimg.core.text import format_size, to_plain_text
 
 COLOURS = {
     "passed": "green",
@@ -93,6 +93,4 @@ def print_rows(
     print_table(table)
 
 
-def size(count: int | None) -> str:
-    """Format bytes in units of 10^6."""
-    return "not known" if count is None else f"{count / 1e6:,.0f} MB"
+size = format_size

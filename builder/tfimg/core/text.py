@@ -51,6 +51,11 @@ def quote_value(value: object) -> str:
     return text if len(text) <= MAX_QUOTED else f"{text[:MAX_QUOTED]}…"
 
 
+def format_size(count: int | None) -> str:
+    """Format bytes in units of 10^6."""
+    return "not known" if count is None else f"{count / 1e6:,.0f} MB"
+
+
 def clamp_duration(seconds: float) -> float:
     """Return a finite duration of at least zero."""
     return max(0.0, seconds) if math.isfinite(seconds) else 0.0

@@ -41,6 +41,13 @@ class MinorFit:
     image: str | None
     why: str
 
+    @property
+    def verdict(self) -> str:
+        """`yes`, `no`, or `?` where reports differ."""
+        if self.image is None:
+            return "no"
+        return "?" if self.why.startswith(UNPROVEN) else "yes"
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Recommendation:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any, get_type_hints
 
 from pydantic import TypeAdapter, ValidationError
@@ -90,6 +91,14 @@ def read_report(text: str, *, source: str) -> Report:
     if problems := [*_implausible(report), *_differences(document, json.loads(format_json(report)))]:
         raise _invalid(source, *problems)
     return report
+
+
+def load_report(file: Path) -> Report:
+    """Read a report from a file. Raises `FileError` if it is not a report."""
+    try:
+        return read_report(file.read_text(encoding="utf-8"), source=str(file))
+    except UnicodeDecodeError as error:
+        raise _invalid(str(file), f"it is not UTF-8 at byte {error.start}") from None
 
 
 def _parse(text: str, source: str) -> Mapping[str, Any]:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Mapping
 from dataclasses import KW_ONLY, MISSING, dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 from tfimg.cli.completions import complete_identifiers
@@ -13,7 +15,7 @@ from tfimg.cli.values import lower_device, require_printable
 
 if TYPE_CHECKING:
     from tfimg.cli.context import Context
-
+    from tfimg.host.cloud.machine import CloudMachine
 
 MAX_DAYS = 366
 """The limit of `tfimg.host.cloud.machine`."""
@@ -89,7 +91,66 @@ class CloudInit(Command):
     needs_alternative: ClassVar[bool] = True
 
     def run(self, context: Context) -> int:
-        """Run the command."""
-        from tfimg.cli.cloud import cloud_init
+        """Print or write the user data of a machine that verifies the image and runs it."""
+        from tfimg.cli.report_files import require_writable
+        from tfimg.core.files import write_atomically
+        from tfimg.host.cloud.clouds import FITTING_IMAGES, UNFITTING_IMAGE
+        from tfimg.host.cloud.user_data import render_user_data
 
-        return cloud_init(self, context)
+        file = self.output
+        if file is not None:
+            require_writable("--output", file)
+        user = render_user_data(self._machine(context))
+        create = user.create_command.replace("FILE", shlex.quote(file)) if file else user.create_command
+        if file:
+            write_atomically(Path(file), user.text)
+        if self.json:
+            document = {
+                "bytes": user.size,
+                "packed": user.packed,
+                "make": create,
+                "machine_image": user.machine_image,
+                "fitting_images": FITTING_IMAGES,
+                "unfitting_image": UNFITTING_IMAGE,
+                "unproven": user.unproven,
+                "unpinned": user.unpinned,
+            }
+            context.emit(document | ({"file": file} if file else {"user_data": user.text}))
+        elif not file:
+            print(user.text, end="")
+        else:
+            size = f"{user.size} bytes{', packed' if user.packed else ''}"
+            context.say(f"{file}: {size}. Make a machine with it:\n{create}")
+            context.say(
+                f"Its machine image is {user.machine_image}. Others that fit: {FITTING_IMAGES}. "
+                f"Does not fit: {UNFITTING_IMAGE}."
+            )
+        return 0
+
+    def _machine(self, context: Context) -> CloudMachine:
+        from tfimg.evidence.policy import Policy, parse_requirements
+        from tfimg.host.cloud.clouds import CLOUDS
+        from tfimg.host.cloud.inputs import check_wheel, choose_device, read_public_key, split_program
+        from tfimg.host.cloud.machine import CloudMachine
+        from tfimg.matrix.resolve.selection import find_spec
+        from tfimg.registry.reference import parse_reference, parse_repository
+
+        image, project = parse_reference(self.image), context.project
+        if self.require is not None:
+            parse_requirements(self.require, policy=Policy())  # refuses a typo before a machine is made
+        tagged = find_spec(project.specs, image.tag) if image.tag else None
+        spec = project.spec(self.identifier) if self.identifier else tagged
+        return CloudMachine(
+            cloud=CLOUDS[self.cloud],
+            image=str(image),
+            origin=parse_repository(self.origin).repository if self.origin else None,
+            device=choose_device(str(image), spec, self.device),
+            driver=spec.driver if spec else None,
+            key=read_public_key(Path(self.public_key)),
+            require=self.require,
+            wheel=check_wheel(self.tfimg),
+            program=None if self.jupyter else split_program(self.program_line or ""),
+            idle_seconds=self.idle_shutdown,
+            limit_seconds=self.max_time,
+            install_driver=self.install_driver,
+        )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, asdict, dataclass
 from typing import TYPE_CHECKING
 
 from tfimg.cli.completions import complete_identifiers
@@ -32,7 +32,24 @@ class Doctor(Command):
     identifier: str | None = identifier_option()
 
     def run(self, context: Context) -> int:
-        """Run the command."""
-        from tfimg.cli.hosts import doctor
+        """Print what was found on the machine and in the engine. Raises `UnsuitableHost` if something is in the way."""
+        from tfimg.cli.output.findings import print_findings
+        from tfimg.core.errors import UnsuitableHost
+        from tfimg.project.diagnosis import diagnose_host
 
-        return doctor(self, context)
+        found = diagnose_host(context.project, self.image, self.identifier)
+        identifier = found.spec.identifier if found.spec else None
+        document = {"image": identifier, "findings": [asdict(finding) for finding in found.findings]}
+        if not self.json:
+            print_findings(found.findings)
+        elif not found.problems:
+            context.emit(document)
+        if found.problems:
+            what = f"run {identifier}" if identifier else "build and run images"
+            error = UnsuitableHost(
+                f"This machine cannot {what} yet; in the way: {', '.join(found.problems)}.",
+                next_step="Each finding has its next step; begin with the first.",
+            )
+            error.details = document
+            raise error
+        return 0

@@ -1,14 +1,16 @@
-"""`tfimg engine`."""
+"""`tfimg engine up|down|status|env`."""
 
 from __future__ import annotations
 
-from dataclasses import KW_ONLY, dataclass
+import shlex
+from dataclasses import KW_ONLY, asdict, dataclass
 from typing import TYPE_CHECKING
 
 from tfimg.cli.options import Command, flag
 
 if TYPE_CHECKING:
     from tfimg.cli.context import Context
+    from tfimg.engine.protocol import Engine
 
 
 @dataclass(frozen=True)
@@ -23,10 +25,21 @@ class EngineUp(Command):
     install: bool = flag("install what is missing from the distribution's packages")
 
     def run(self, context: Context) -> int:
-        """Run the command."""
-        from tfimg.cli.engines import up
+        """Find or start an engine, and describe it."""
+        from tfimg.core.errors import EngineTooOld, EngineUnavailable
+        from tfimg.engine.set_up import install_missing, start_private_engine
 
-        return up(self, context)
+        environ, state = context.services.environ, context.services.state
+        engine: Engine | None = None
+        try:
+            engine = context.engine
+        except (EngineUnavailable, EngineTooOld):
+            if environ.get("DOCKER_HOST"):
+                raise
+        started = engine is None
+        if self.install:
+            install_missing(environ, engine_too=started, say=context.say)
+        return _print_engine(context, engine or start_private_engine(environ, state, say=context.say), started=started)
 
 
 @dataclass(frozen=True)
@@ -38,10 +51,15 @@ class EngineDown(Command):
     """
 
     def run(self, context: Context) -> int:
-        """Run the command."""
-        from tfimg.cli.engines import down
+        """Stop the engine."""
+        from tfimg.engine.connect import private_engine
+        from tfimg.engine.private_engine import stop
 
-        return down(self, context)
+        own = private_engine(context.services.state)
+        stopped = stop(own)
+        sentence = f"Stopped; its images stay below {own.folder}." if stopped else "No private engine runs."
+        context.print_result({"stopped": stopped, "folder": str(own.folder)}, sentence)
+        return 0
 
 
 @dataclass(frozen=True)
@@ -53,10 +71,8 @@ class EngineStatus(Command):
     """
 
     def run(self, context: Context) -> int:
-        """Run the command."""
-        from tfimg.cli.engines import status
-
-        return status(self, context)
+        """Describe the engine."""
+        return _print_engine(context, context.engine, started=False)
 
 
 @dataclass(frozen=True)
@@ -68,7 +84,32 @@ class EngineEnv(Command):
     """
 
     def run(self, context: Context) -> int:
-        """Run the command."""
-        from tfimg.cli.engines import env
+        """Print the setting as a line for a shell."""
+        host = context.engine.get_capabilities().host
+        context.print_result({"DOCKER_HOST": host}, f"export DOCKER_HOST={shlex.quote(host)}")
+        return 0
 
-        return env(self, context)
+
+def _print_engine(context: Context, engine: Engine, *, started: bool) -> int:
+    from tfimg.build.image import choose_output
+    from tfimg.core.text import format_size
+    from tfimg.engine.connect import private_engine
+    from tfimg.engine.docker.bridge import suggest_bridge_repair
+
+    found = engine.get_capabilities()
+    output = choose_output(found, "NAME")
+    own = private_engine(context.services.state).host == found.host
+    plan = {"compression": output.compression, "why": output.why}
+    lost = found.missing_bridge
+    fields = {
+        "host": f"{found.host} ({'private' if own else 'not started by tfimg'})",
+        "engine": f"Docker {found.engine}",
+        "buildx": found.buildx,
+        "buildkit": found.buildkit or "inside the engine, which does not tell its version",
+        "store": found.store,
+        "disk": f"{format_size(found.free_bytes)} free below {found.data_root}",
+        "network": f"its bridge {lost} is gone. {suggest_bridge_repair(lost, private=own)}" if lost else None,
+        "layers": f"compression {output.compression}: {output.why}",
+    }
+    context.print_result({**asdict(found), "private": own, "started": started, "plan": plan}, fields)
+    return 0

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import sys
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
 from tfimg.cli.options import Command, argument
+from tfimg.core.errors import UnknownFailure, UsageError
 
 if TYPE_CHECKING:
     from tfimg.cli.context import Context
+
+MAX_BYTES = 8 << 20
+"""Bytes that are read of a log. Longer ones repeat themselves; this much takes two seconds."""
+
+PIPE = "Name a file, or pipe a log in: `docker logs NAME 2>&1 | tfimg explain`."
 
 
 @dataclass(frozen=True)
@@ -23,7 +30,44 @@ class Explain(Command):
     file: str = argument("the log; -: standard input (default)", "FILE", default="-")
 
     def run(self, context: Context) -> int:
-        """Run the command."""
-        from tfimg.cli.explain import explain
+        """Print the known failures in a log. Raises `UnknownFailure` if there is none."""
+        from tfimg.cli.fields import print_fields
+        from tfimg.core.text import to_plain_text
+        from tfimg.validation.explain import FAULT_NAMES, HARMLESS, explain
 
-        return explain(self, context)
+        text = _read_log(self.file)
+        found = explain(text, suite=context.project.workspace.validation)
+        if self.json:
+            context.emit({"explanations": [asdict(one) for one in found]})
+        else:
+            for number, one in enumerate(found):
+                print("\n" if number else "", end="")
+                fault = FAULT_NAMES.get(one.fault, one.fault)
+                fields = {"found": one.signature, "fault": fault, "cause": one.cause}
+                print_fields({**fields, "proof": to_plain_text(one.proof), "remedy": one.remedy})
+        if not text.strip():
+            step = "Errors go to standard error: put 2>&1 before the pipe."
+            raise UnknownFailure("The log is empty.", next_step=step)
+        if all(one.fault == HARMLESS for one in found):
+            raise UnknownFailure(
+                f"{'Nothing but what is harmless' if found else 'Nothing'} is known in this log.",
+                next_step="Give the whole of it, from the program's start to its end. Otherwise `tfimg validate IMAGE` "
+                "looks for the fault in the image, and `tfimg doctor` on this machine.",
+            )
+        return 0
+
+
+def _read_log(file: str) -> str:
+    from tfimg.cli.streams import read_text
+
+    if not file:
+        raise UsageError("The name of the log is empty.", next_step=PIPE)
+    if file == "-" and sys.stdin and sys.stdin.isatty():
+        raise UsageError("No log is given: standard input is a terminal.", next_step=PIPE)
+    text = read_text(file, MAX_BYTES)
+    if text is None:
+        raise UsageError(
+            f"The log is longer than {MAX_BYTES >> 20} MiB.",
+            next_step="Give its end, where the failure is: `tail -c 4M FILE | tfimg explain`.",
+        )
+    return text

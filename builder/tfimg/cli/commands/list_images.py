@@ -22,7 +22,14 @@ class ListImages(Command, RepositoryOptions):
     patterns: tuple[str, ...] = pattern_arguments()
 
     def run(self, context: Context) -> int:
-        """Run the command."""
-        from tfimg.cli.facts import list_images
+        """Print a row for each image."""
+        from tfimg.matrix.resolve.selection import select_specs
 
-        return list_images(self, context)
+        rows = [context.project.describe(spec) for spec in select_specs(context.project.specs, self.patterns)]
+        if self.json:
+            context.emit(rows)
+        else:
+            from tfimg.cli.output.image_tables import print_images
+
+            print_images(rows)
+        return 0

@@ -37,7 +37,7 @@ class ShowMatrix(Command, RepositoryOptions):
 
     def run(self, context: Context) -> int:
         """Print the matrix, or write it to a file."""
-        from tfimg.cli.output.image_tables import print_support, support_text
+        from tfimg.cli.output.image_tables import print_notes, print_support, support_text
         from tfimg.cli.report_files import require_writable
         from tfimg.core.files import write_atomically
         from tfimg.recipe.matrix_page import make_matrix_document, render_matrix_page
@@ -61,6 +61,8 @@ class ShowMatrix(Command, RepositoryOptions):
             text = support_text(project.support)
         else:
             print_support(project.support)
+            print()
+            print_notes(project.support)
             return 0
         if self.output is None:
             print(text, end="")

@@ -2,30 +2,30 @@
 
 from __future__ import annotations
 
-from dataclasses import KW_ONLY, dataclass
-from typing import TYPE_CHECKING, Literal
+from collections.abc import Sequence
+from dataclasses import KW_ONLY, asdict, dataclass
+from typing import TYPE_CHECKING, Any, Literal
 
-from tfimg.cli.options import (
-    BuilderOptions,
-    Command,
-    RepositoryOptions,
-    flag,
-    option,
-    pattern_arguments,
-)
+from tfimg.cli.options import BuilderOptions, Command, RepositoryOptions, flag, option, pattern_arguments
 from tfimg.cli.request_options import RequestOptions
 from tfimg.cli.values import positive_number
 
 if TYPE_CHECKING:
     from tfimg.cli.context import Context
+    from tfimg.matrix.spec import ImageSpec
+    from tfimg.recipe.layout import WheelLayer
+
+MAX_LISTED = 3
+"""Images that a row of layers lists."""
 
 
 @dataclass(frozen=True)
 class Plan(Command, RequestOptions, BuilderOptions, RepositoryOptions):
-    """Show what a build would do, or share many builds out over a CI's machines; do nothing.
+    """List the images that a build would make, say how it makes a single one, or share them out over machines.
 
     Examples:
-      tfimg plan --tf 2.15
+      tfimg plan --tf 2.15 --device cpu
+      tfimg plan 2.15.1-cpu-py3.11
       tfimg plan '2.1*' --format github --shards 8
       tfimg plan '2.20*-cuda*' --layers
     """
@@ -43,7 +43,78 @@ class Plan(Command, RequestOptions, BuilderOptions, RepositoryOptions):
     layers: bool = flag("show which layers the images share, and their bytes")
 
     def run(self, context: Context) -> int:
-        """Run the command."""
-        from tfimg.cli.planning import plan
+        """Select images by patterns and request, and print jobs, layers, a table, or one image."""
+        from tfimg.cli.show import print_rows
+        from tfimg.recipe.shards import divide_into_shards, make_ci_jobs, make_shard_image, make_single_shards
 
-        return plan(self, context)
+        specs = context.buildable(self.patterns, self.request() if self.given_options() else None)
+        if self.layers:
+            return _show_layers(context, specs)
+        images = [make_shard_image(spec, context.project.workspace.read_lock(spec.identifier)) for spec in specs]
+        shards = divide_into_shards(images, self.shards) if self.shards else make_single_shards(images)
+        options = [f"--builder={name}" for name in self.builder]
+        options += [f"--repository={context.project.repository}"] if self.repository else []
+        if self.format:
+            context.emit(make_ci_jobs(self.format, shards, options))
+        elif len(specs) == 1 and not self.shards:
+            fields = _describe_build(context, specs[0])
+            context.print_result({**fields, **make_ci_jobs("json", shards, options)}, fields)
+        elif self.json:
+            context.emit(make_ci_jobs("json", shards, options))
+        else:
+            rows = [(name, f"{shard.bytes / 1e9:.1f}", shard.name) for shard in shards for name in shard.identifiers]
+            if self.shards:
+                print_rows(("SHARD", "GB", "IMAGE"), [row[::-1] for row in rows])
+            else:
+                print_rows(("IMAGE", "GB"), [row[:2] for row in rows])
+        return 0
+
+
+def _describe_build(context: Context, spec: ImageSpec) -> dict[str, Any]:
+    """Return how the engine at hand would build an image."""
+    from tfimg.build.image import choose_output
+
+    planned = context.project.plan(spec)
+    capabilities = context.engine.get_capabilities()
+    output = choose_output(capabilities, "NAME")
+    return {
+        "identifier": spec.identifier,
+        "engine": capabilities.host,
+        **({"builder": capabilities.builder} if capabilities.builder else {}),
+        "base": spec.base.image,
+        "layers": list(planned.lock),
+        "compression": output.compression,
+        "why": output.why,
+        "tags": list(planned.tags),
+    }
+
+
+def _show_layers(context: Context, specs: Sequence[ImageSpec]) -> int:
+    """Print the layers that images share; sizes are known of layers that were made here, else predicted."""
+    from tfimg.cli.show import print_rows
+    from tfimg.core.text import format_size
+    from tfimg.layers.pack import compute_key
+    from tfimg.layers.store import LayerStore
+    from tfimg.recipe.sharing import find_shared_layers
+
+    store = LayerStore(folder=context.services.state / "layers")
+
+    def known(layer: WheelLayer) -> tuple[int, int] | None:
+        blob = store.find(compute_key(layer, "fast"))
+        return (blob.size, blob.unpacked) if blob else None
+
+    shared = find_shared_layers([(spec, context.project.workspace.read_lock(spec.identifier)) for spec in specs], known)
+    if context.command.json:
+        layers = [asdict(layer) for layer in shared.layers]
+        context.emit({"layers": layers, "together_bytes": shared.together, "apart_bytes": shared.apart})
+        return 0
+    rows = []
+    for layer in shared.layers:
+        more = len(layer.images) - MAX_LISTED
+        images = " ".join(layer.images[:MAX_LISTED]) + (f" and {more} more" if more > 0 else "")
+        sizes = format_size(layer.compressed_bytes), format_size(layer.unpacked_bytes)
+        rows.append((layer.name, str(len(layer.images)), *sizes, "known" if layer.exact else "predicted", images))
+    print_rows(("LAYER", "IMAGES", "COMPRESSED", "UNPACKED", "BYTES ARE", "WHICH"), rows)
+    total, apart = format_size(shared.together), format_size(shared.apart)
+    print(f"{len(specs)} images: {total} together, {apart} if they shared nothing.")
+    return 0

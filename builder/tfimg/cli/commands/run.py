@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shlex
+import sys
 from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass, field
 from typing import TYPE_CHECKING, ClassVar
@@ -44,7 +46,49 @@ class Run(Command):
     alternatives: ClassVar[Mapping[str, str]] = {"--gpus": "gpus", "--no-gpu": "no_gpu"}
 
     def run(self, context: Context) -> int:
-        """Run the command."""
-        from tfimg.cli.hosts import run
+        """Find out what the image is, what it needs and whether that is here; then become `docker run`."""
+        from tfimg.core.errors import EngineUnavailable
+        from tfimg.host.run import RunOptions, plan_run
 
-        return run(self, context)
+        engine = context.services.runner()
+        spec = context.project.spec_of_image(engine, self.image, self.identifier)
+        host = context.project.target_host(engine)
+        passed_on = {
+            "--volume": self.volume,
+            "--publish": self.publish,
+            "--env": self.env,
+            "--user": self.user,
+            "--workdir": self.workdir,
+            "--name": self.name,
+        }
+        options = RunOptions(
+            gpus=self.gpus,
+            no_gpu=self.no_gpu,
+            shm_size=self.shm_size,
+            options=tuple(word for option, values in passed_on.items() for value in values for word in (option, value)),
+            interactive=sys.stdin is not None and not sys.stdin.closed,
+            terminal=all(stream is not None and stream.isatty() for stream in (sys.stdin, sys.stdout)),
+            program=self.program,
+        )
+        planned = plan_run(self.image, spec, options, host)
+        if self.dry_run:
+            facts = {"argv": planned.argv, "image": spec.identifier, "device": planned.device, "notes": planned.notes}
+            missing = [str(lack) for lack in planned.missing]
+            context.print_result({**facts, "missing": missing}, shlex.join(planned.argv))
+        for note in planned.notes:
+            context.say(f"Note: {note}")
+        if self.dry_run:
+            for lack in missing:
+                context.say(f"Missing: {lack}")
+            return 0
+        if planned.missing:
+            raise planned.missing[0]
+        # A context would win over DOCKER_HOST.
+        environ = {name: value for name, value in context.services.environ.items() if name != "DOCKER_CONTEXT"}
+        try:
+            return context.services.hand_over(planned.argv, {**environ, "DOCKER_HOST": host.toolkit.host})
+        except FileNotFoundError:
+            raise EngineUnavailable(
+                "The engine answers, and the `docker` command that would use it is not installed.",
+                next_step="Install your distribution's docker-cli or docker.io package.",
+            ) from None

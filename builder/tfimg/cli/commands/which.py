@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import KW_ONLY, dataclass
-from typing import TYPE_CHECKING, ClassVar
+from dataclasses import KW_ONLY, asdict, dataclass
+from typing import TYPE_CHECKING
 
 from tfimg.cli.options import Command, RepositoryOptions, option
 from tfimg.cli.request_options import VersionOptions
+from tfimg.core.errors import NoAccelerator, UsageError
 
 if TYPE_CHECKING:
     from tfimg.cli.context import Context
+    from tfimg.host.nvidia_smi import NvidiaSmi
+
+MAX_BYTES = 1 << 20
+"""Bytes that are read of a file: a table of eight GPUs has 4,300, and /dev/zero has no end."""
 
 
 @dataclass(frozen=True)
@@ -26,10 +31,61 @@ class Which(Command, VersionOptions, RepositoryOptions):
         "output of nvidia-smi on the machine in question: its table, or a CSV query; -: standard input", "FILE"
     )
 
-    device: ClassVar[None] = None
-
     def run(self, context: Context) -> int:
-        """Run the command."""
-        from tfimg.cli.which import which
+        """Read or ask nvidia-smi, find the image, and print it with the reasons."""
+        from tfimg.cli.fields import print_fields
+        from tfimg.host.which import format_gpus, recommend_image
+        from tfimg.recipe.describe import describe_matrix_image
 
-        return which(self, context)
+        project, smi = context.project, self._find_gpus(context)
+        found = recommend_image(project.matrix, project.specs, self.request(), smi)
+        image = describe_matrix_image(found.spec, repository=project.repository, status=project.status(found.spec))
+        run = f"tfimg run {image['tags'][0]}"
+        reasons = asdict(found)
+        document = {
+            "host": {"driver": found.driver, "cuda": smi.cuda, "gpus": reasons["kinds"]},
+            **image,
+            **{name: list(reasons[name]) for name in ("explanation", "notes", "minors")},
+            "run": run,
+        }
+        fields = {
+            "gpu": [format_gpus(kind) for kind in found.kinds],
+            "driver": found.driver,
+            "image": image["identifier"],
+            "tags": image["tags"],
+            "proven": " ".join(str(image[key]) for key in ("level", "date", "gpu", "driver") if image[key]),
+            "why": list(found.explanation),
+            "notes": list(found.notes) or None,
+            "build": image["build"],
+            "run": run,
+        }
+        context.print_result(document, fields)
+        if not self.json:
+            print()
+            minors = {minor.minor: f"{minor.verdict:3}  {minor.why}" for minor in found.minors}
+            print_fields({"TensorFlow": "fits this host?", **minors})
+        return 0
+
+    def _find_gpus(self, context: Context) -> NvidiaSmi:
+        from tfimg.cli.streams import read_text
+        from tfimg.host.nvidia_smi import INPUT_HELP, NvidiaSmi, parse_nvidia_smi
+
+        if self.nvidia_smi is not None:
+            if not self.nvidia_smi:
+                step = "Name a file, - for standard input, or leave it out."
+                raise UsageError("--nvidia-smi is empty.", next_step=step)
+            text = read_text(self.nvidia_smi, MAX_BYTES)
+            if text is None:
+                what = f"is longer than anything that nvidia-smi prints: over {MAX_BYTES >> 20} MiB."
+                raise UsageError(f"--nvidia-smi {self.nvidia_smi} {what}", next_step=INPUT_HELP)
+            return parse_nvidia_smi(text)
+        if self.driver and self.gpu:  # nothing is left to ask
+            return NvidiaSmi(driver=self.driver, cuda=None, gpus=())
+        smi = context.services.survey("").smi
+        if isinstance(smi, NvidiaSmi):
+            return smi
+        raise NoAccelerator(
+            f"No GPU of this machine answers: {smi.what}",
+            next_step=f"{smi.next_step} For another machine, record `nvidia-smi` there and give it as --nvidia-smi "
+            "FILE, or name its --driver and --gpu; for an image without a GPU, `tfimg resolve`.",
+        )

@@ -9,6 +9,8 @@ from typing import Any, get_args
 from rich.table import Table
 from rich.text import Text
 
+from tfimg.cli.console import make_console
+from tfimg.cli.fields import print_fields
 from tfimg.cli.show import COLOURS
 from tfimg.core.text import to_plain_text
 from tfimg.validation.report import CheckResult, Outcome, Report
@@ -85,6 +87,18 @@ def summary_fields(report: Report) -> Mapping[str, Any]:
         **{name: to_plain_text(value) for name, value in report.accelerator.items()},
         "date": f"{to_plain_text(report.date)}, {report.seconds:.1f} s",
     }
+
+
+def print_report(report: Report) -> None:
+    """Print the checks of a report and its summary."""
+    console = make_console()
+    if console.is_terminal:
+        console.print(result_table(report.results))
+    else:
+        for result in report.results:
+            print(check_line(result))
+    print()
+    print_fields(summary_fields(report))
 
 
 def level_words(report: Report) -> str:

@@ -46,6 +46,20 @@ def resolve(matrix: Matrix, specs: Sequence[ImageSpec], request: Request) -> Res
     )
 
 
+def find_matching(matrix: Matrix, specs: Sequence[ImageSpec], request: Request) -> tuple[ImageSpec, ...]:
+    """Return all of `specs` that meet what a request states or implies; its defaults exclude none.
+
+    `latest` means the newest release of them. Raises as `resolve` does.
+    """
+    conditions = tuple(list_conditions(matrix, request))
+    stated = [condition for condition in conditions if not condition.implied or condition.implied_by]
+    found = [spec for spec in specs if all(condition.is_met_by(spec) for condition in stated)]
+    if not found:
+        raise make_refusal(matrix, specs, conditions)
+    newest = max(found, key=preference_key).tensorflow
+    return tuple(spec for spec in found if request.tensorflow != "latest" or spec.tensorflow == newest)
+
+
 def _explain_conditions(specs: Sequence[ImageSpec], conditions: Sequence[Condition], spec: ImageSpec) -> Iterator[str]:
     candidates = list(specs)
     yield f"The matrix has {len(candidates)} images."

@@ -1,0 +1,96 @@
+"""Diagnose this machine for a project: the image in question, what the engine answers, and the findings."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeVar
+
+from tfimg.core.errors import EngineTooOld, EngineUnavailable, TfimgError, UsageError
+from tfimg.engine.connect import private_engine
+from tfimg.engine.protocol import Engine
+from tfimg.host.doctor import DoctorRequest, HostFinding, diagnose
+from tfimg.matrix.spec import ImageSpec
+from tfimg.project.project import Project
+from tfimg.validation.explain import find_cause
+
+DEFAULT_HOST = "unix:///var/run/docker.sock"
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Diagnosis:
+    """The image that was asked about, if any, and all findings."""
+
+    spec: ImageSpec | None
+    findings: tuple[HostFinding, ...]
+
+    @property
+    def problems(self) -> tuple[str, ...]:
+        """The names of the findings that are in the way."""
+        return tuple(finding.name for finding in self.findings if finding.state == "problem")
+
+
+def diagnose_host(project: Project, image: str | None, claimed: str | None) -> Diagnosis:
+    """Return the findings on this machine.
+
+    `image` is an identifier, or an image in the engine that is what `claimed` or its label says. Raises `UsageError` if
+    there is no such image, or if `claimed` is about none.
+    """
+    services = project.services
+    runner = _value_or_error(services.runner)
+    spec, is_present = _find_image(project, runner, image, claimed)
+    toolkit = runner if isinstance(runner, TfimgError) else runner.get_device_support()
+    asked = services.environ.get("DOCKER_HOST") or DEFAULT_HOST
+    host = asked if isinstance(toolkit, TfimgError) else toolkit.host
+
+    def find_remedy(message: str) -> str | None:
+        known = find_cause(message, suite=project.workspace.validation)
+        return known.remedy if known else None
+
+    request = DoctorRequest(
+        matrix=project.matrix,
+        specs=tuple(project.specs),
+        spec=spec,
+        present=is_present,
+        private=host == private_engine(services.state).host,
+        host=services.survey(host),
+        toolkit=toolkit,
+        builder=_value_or_error(lambda: services.engine().get_capabilities()),
+        network=services.network,
+        remedy=find_remedy,
+    )
+    return Diagnosis(spec=spec, findings=diagnose(request))
+
+
+def _value_or_error(ask: Callable[[], T]) -> T | TfimgError:
+    try:
+        return ask()
+    except (EngineUnavailable, EngineTooOld) as error:
+        return error
+
+
+def _find_image(
+    project: Project, runner: Engine | TfimgError, image: str | None, claimed: str | None
+) -> tuple[ImageSpec | None, bool]:
+    """Return the image, and whether the engine has it."""
+    is_identifier = any(spec.identifier == image for spec in project.specs)
+    if claimed is not None and (image is None or is_identifier):
+        instead = f"{image} is an identifier" if image else "no image is named"
+        raise UsageError(
+            f"--as {claimed} says what an image in the engine is, and {instead}.",
+            next_step="Write `tfimg doctor IDENTIFIER`, or `tfimg doctor IMAGE --as IDENTIFIER`.",
+        )
+    if image is None:
+        return None, False
+    if is_identifier:
+        return project.spec(image), False
+    if isinstance(runner, TfimgError):  # what the image is cannot be seen: the engine is the first thing to mend
+        return (project.spec(claimed) if claimed else None), False
+    if runner.find_labels(image) is None:
+        raise UsageError(
+            f"{image} is neither an identifier of the matrix nor an image in the engine.",
+            next_step="`tfimg list` shows all identifiers.",
+        )
+    return project.spec_of_image(runner, image, claimed), True
