@@ -17,7 +17,7 @@ from tfimg.core.errors import PolicyViolation
 from tfimg.evidence.attach import attach
 from tfimg.evidence.cosign_tags import cosign_tag
 from tfimg.evidence.policy import Policy
-from tfimg.evidence.sbom import image_purl, list_parts
+from tfimg.evidence.sbom import image_purl, list_components
 from tfimg.evidence.statement import Subject, canonical_json
 from tfimg.evidence.verify import verify
 
@@ -74,10 +74,10 @@ def test_a_bundle_s_manifest_has_the_empty_configuration() -> None:
 
 def test_a_library_of_a_package_and_one_of_nobody_may_have_the_same_name() -> None:
     libraries = {"/a/libcudnn.so.8": "nvidia-cudnn-cu12", "/b/libcudnn.so.8": None}
-    found = [part for part in list_parts({**INVENTORY, "libraries": libraries}) if part.kind == "library"]
-    assert [(part.name, part.version, part.paths) for part in found] == [
-        ("libcudnn.so.8", None, ("/b/libcudnn.so.8",)),
-        ("libcudnn.so.8", "8.9.4.25", ("/a/libcudnn.so.8",)),
+    found = [part for part, _ in list_components({**INVENTORY, "libraries": libraries}) if part.type == "file"]
+    assert [(part.name, part.version, [one.value for one in part.properties]) for part in found] == [
+        ("libcudnn.so.8", None, ["/b/libcudnn.so.8"]),
+        ("libcudnn.so.8", "8.9.4.25", ["/a/libcudnn.so.8"]),
     ]
 
 

@@ -155,8 +155,8 @@ def test_the_size_that_a_manifest_states_bounds_what_is_read() -> None:
 @pytest.mark.parametrize(
     ("limit", "value", "says"),
     [
-        ("MAX_DOCUMENTS", 3, "the image has more than 3 documents"),
-        ("MAX_TOTAL_BYTES", 2**12, "the image has more than 0 MiB of evidence"),
+        ("MAX_DOCUMENTS", 3, "too much evidence: more than 3 documents or 128 MiB"),
+        ("MAX_TOTAL_BYTES", 2**12, "too much evidence: more than 2000 documents or 0 MiB"),
     ],
 )
 def test_the_evidence_of_one_image_is_bounded(
@@ -183,7 +183,7 @@ def test_a_list_of_many_referrers_is_not_read_to_its_end(artifact_type: str | No
 
     registry = Listing.with_content_of(published(GREEN))
     put_referrer(registry, {"artifactType": "application/spdx+json"})
-    check(registry, says="the image has more than 2000 documents")
+    check(registry, says="too much evidence: more than 2000 documents")
     assert registry.finds <= 2_003
 
 

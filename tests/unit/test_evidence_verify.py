@@ -218,7 +218,7 @@ def with_attestation(envelope: dict[str, Any]) -> MemoryRegistry:
 
 def test_an_envelope_of_a_kind_that_no_text_names_is_refused() -> None:
     registry = with_attestation({"payload": "", "payloadType": "\ud800", "signatures": [{"sig": ""}]})
-    refused(registry, TamperedError, "Invalid DSSE envelope")
+    refused(registry, TamperedError, "invalid DSSE envelope")
 
 
 def test_whoever_names_his_key_cannot_write_on_the_terminal() -> None:

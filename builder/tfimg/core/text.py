@@ -34,6 +34,11 @@ def to_strict_json(value: Any) -> Any:
     return value
 
 
+def canonical_json(document: object) -> bytes:
+    """Return JSON in one form only: sorted, without blanks."""
+    return json.dumps(document, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode()
+
+
 def format_value(value: Any) -> str:
     """Format a value for people: flat lists on one line, nested values as indented JSON."""
     if isinstance(value, str | float):

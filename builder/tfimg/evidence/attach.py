@@ -19,15 +19,16 @@ from tfimg.evidence.cosign_tags import (
 from tfimg.evidence.dsse import BUNDLE_MEDIA_TYPE, make_bundle, sign_statement
 from tfimg.evidence.keys import SigningKey
 from tfimg.evidence.signatures import verify_signatures
-from tfimg.evidence.statement import Statement, canonical_json
+from tfimg.evidence.statement import Statement
 from tfimg.registry.protocol import (
     EMPTY,
     EMPTY_JSON,
-    OCI_MANIFEST,
     Descriptor,
     Manifest,
     Registry,
+    describe_blob,
     digest_of,
+    make_manifest,
     require_manifest,
 )
 
@@ -82,20 +83,13 @@ def repair(registry: Registry, digest: str, *, key: SigningKey) -> tuple[Descrip
 
 def make_referrer(statement: Statement, content: bytes, *, subject: Descriptor) -> Manifest:
     """Return the manifest through which a bundle refers to an image (cosign, BUNDLE_SPEC.md)."""
-    digest = digest_of(content)
-    title = {"org.opencontainers.image.title": f"{digest.replace(':', '-')}.sigstore.json"}
-    layer = Descriptor(media_type=BUNDLE_MEDIA_TYPE, digest=digest, size=len(content), annotations=title)
-    config = Descriptor(media_type=EMPTY, digest=digest_of(EMPTY_JSON), size=len(EMPTY_JSON))
-    document = {
-        "schemaVersion": 2,
-        "mediaType": OCI_MANIFEST,
-        "artifactType": BUNDLE_MEDIA_TYPE,
-        "config": config.to_document(),
-        "layers": [layer.to_document()],
-        "subject": subject.to_document(),
-        "annotations": {
-            "dev.sigstore.bundle.content": "dsse-envelope",
-            PREDICATE_TYPE: statement.predicate_type,
-        },
-    }
-    return Manifest(media_type=OCI_MANIFEST, content=canonical_json(document))
+    title = {"org.opencontainers.image.title": f"{digest_of(content).replace(':', '-')}.sigstore.json"}
+    layer = describe_blob(content, BUNDLE_MEDIA_TYPE, title)
+    annotations = {"dev.sigstore.bundle.content": "dsse-envelope", PREDICATE_TYPE: statement.predicate_type}
+    return make_manifest(
+        describe_blob(EMPTY_JSON, EMPTY),
+        [layer.to_document()],
+        artifactType=BUNDLE_MEDIA_TYPE,
+        subject=subject.to_document(),
+        annotations=annotations,
+    )

@@ -15,18 +15,10 @@ from pydantic import Field
 
 from tfimg.core.documents import Document, InvalidDocument, validate
 from tfimg.core.errors import TagConflict, TamperedError
+from tfimg.core.text import canonical_json
 from tfimg.evidence.dsse import ENVELOPE_MEDIA_TYPE
 from tfimg.evidence.keys import SigningKey
-from tfimg.evidence.statement import canonical_json
-from tfimg.registry.protocol import (
-    MAX_LAYERS,
-    OCI_CONFIG,
-    OCI_MANIFEST,
-    Descriptor,
-    Manifest,
-    Registry,
-    digest_of,
-)
+from tfimg.registry.protocol import MAX_LAYERS, OCI_CONFIG, Descriptor, Registry, describe_blob, make_manifest
 
 ATTESTATION_SUFFIX, SIGNATURE_SUFFIX = "att", "sig"
 
@@ -56,7 +48,8 @@ def cosign_tag(digest: str, suffix: str) -> str:
 
 def make_attestation_layer(envelope: bytes, predicate_type: str) -> CosignLayer:
     """Return an envelope as a layer; the signature is inside the envelope, and its annotation is empty."""
-    return _make_layer(envelope, ENVELOPE_MEDIA_TYPE, {SIGNATURE: "", "predicateType": predicate_type})
+    annotations = {SIGNATURE: "", "predicateType": predicate_type}
+    return CosignLayer(descriptor=describe_blob(envelope, ENVELOPE_MEDIA_TYPE, annotations), content=envelope)
 
 
 def make_signature_layer(repository: str, digest: str, key: SigningKey) -> CosignLayer:
@@ -67,7 +60,8 @@ def make_signature_layer(repository: str, digest: str, key: SigningKey) -> Cosig
         "type": "cosign container image signature",
     }
     payload = canonical_json({"critical": critical, "optional": None})
-    return _make_layer(payload, SIMPLE_SIGNING, {SIGNATURE: base64.b64encode(key.sign(payload)).decode()})
+    annotations = {SIGNATURE: base64.b64encode(key.sign(payload)).decode()}
+    return CosignLayer(descriptor=describe_blob(payload, SIMPLE_SIGNING, annotations), content=payload)
 
 
 def add_layers(registry: Registry, digest: str, suffix: str, layers: Sequence[CosignLayer]) -> None:
@@ -81,10 +75,13 @@ def add_layers(registry: Registry, digest: str, suffix: str, layers: Sequence[Co
         missing = [layer for layer in layers if layer.descriptor.to_document() not in present]
         if not missing:
             return
-        for layer in missing:
-            registry.put_blob(layer.content)
+        written = [*present, *(layer.descriptor.to_document() for layer in missing)]
+        rootfs = {"type": "layers", "diff_ids": [layer["digest"] for layer in written]}
+        config = canonical_json({"architecture": "", "config": {}, "os": "", "rootfs": rootfs})
+        for content in (*(layer.content for layer in missing), config):
+            registry.put_blob(content)
         try:
-            _put(registry, tag, [*present, *(layer.descriptor.to_document() for layer in missing)])
+            registry.put(tag, make_manifest(describe_blob(config, OCI_CONFIG), written))
         except TagConflict:
             continue  # the other publisher may have left our layers out: read it again
     raise TagConflict(
@@ -111,24 +108,3 @@ def read_layers(registry: Registry, tag: str) -> list[dict[str, Any]]:
             next_step="Find out who wrote it; delete the tag if it is not needed.",
         ) from None
     return list(document["layers"])
-
-
-def _put(registry: Registry, tag: str, layers: list[dict[str, Any]]) -> None:
-    rootfs = {"type": "layers", "diff_ids": [layer["digest"] for layer in layers]}
-    config = canonical_json({"architecture": "", "config": {}, "os": "", "rootfs": rootfs})
-    registry.put_blob(config)
-    descriptor = Descriptor(media_type=OCI_CONFIG, digest=digest_of(config), size=len(config))
-    document = {
-        "schemaVersion": 2,
-        "mediaType": OCI_MANIFEST,
-        "config": descriptor.to_document(),
-        "layers": layers,
-    }
-    registry.put(tag, Manifest(media_type=OCI_MANIFEST, content=canonical_json(document)))
-
-
-def _make_layer(content: bytes, media_type: str, annotations: dict[str, str]) -> CosignLayer:
-    descriptor = Descriptor(
-        media_type=media_type, digest=digest_of(content), size=len(content), annotations=annotations
-    )
-    return CosignLayer(descriptor=descriptor, content=content)

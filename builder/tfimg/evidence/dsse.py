@@ -5,15 +5,16 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Annotated
 
-from pydantic import BeforeValidator, Field
+from pydantic import BeforeValidator, Field, PlainSerializer
 
 from tfimg.core.documents import Document, InvalidDocument, parse_document
 from tfimg.core.errors import TamperedError
+from tfimg.core.text import canonical_json
 from tfimg.evidence.keys import SigningKey, VerifyingKey
-from tfimg.evidence.statement import IN_TOTO, Statement, canonical_json
+from tfimg.evidence.statement import IN_TOTO, Statement
+from tfimg.registry.protocol import null_means
 
 ENVELOPE_MEDIA_TYPE = "application/vnd.dsse.envelope.v1+json"
 BUNDLE_MEDIA_TYPE = "application/vnd.dev.sigstore.bundle.v0.3+json"
@@ -26,7 +27,9 @@ MAX_SIGNATURE = 16_384
 
 
 def _decode_base64(value: object) -> bytes:
-    """Decode base64 of either alphabet (DSSE 1.0.2, protocol.md)."""
+    """Decode base64 of either alphabet (DSSE 1.0.2, protocol.md); bytes are decoded already."""
+    if isinstance(value, bytes):
+        return value
     try:
         if isinstance(value, str):
             return base64.b64decode(value.replace("-", "+").replace("_", "/"), validate=True)
@@ -35,23 +38,38 @@ def _decode_base64(value: object) -> bytes:
     raise ValueError("it is not base64")
 
 
-Base64 = Annotated[bytes, BeforeValidator(_decode_base64)]
+Base64 = Annotated[
+    bytes, BeforeValidator(_decode_base64), PlainSerializer(lambda content: base64.b64encode(content).decode())
+]
 
 
-class _Signature(Document):
-    keyid: Annotated[str, Field(max_length=MAX_SIGNATURE)] | None = None
+class Signature(Document):
+    """A signature with the claimed identifier of its key."""
+
+    keyid: Annotated[str, null_means(""), Field(max_length=MAX_SIGNATURE)] = ""
     sig: Annotated[Base64, Field(max_length=MAX_SIGNATURE)]
 
 
-class _EnvelopeDocument(Document):
+class Envelope(Document):
+    """A DSSE envelope, decoded."""
+
     payload: Base64
     payload_type: str = Field(alias="payloadType", max_length=255)
-    signatures: tuple[_Signature, ...] = Field(max_length=MAX_SIGNATURES)
+    signatures: tuple[Signature, ...] = Field(max_length=MAX_SIGNATURES)
 
     @property
-    def envelope(self) -> Envelope:
-        signatures = tuple((signature.keyid or "", signature.sig) for signature in self.signatures)
-        return Envelope(payload=self.payload, payload_type=self.payload_type, signatures=signatures)
+    def signers(self) -> tuple[str, ...]:
+        """The claimed identifiers of the signing keys; not verified, see `find_signer`."""
+        return tuple(signature.keyid for signature in self.signatures)
+
+    def to_json(self) -> bytes:
+        """Return the envelope as canonical JSON."""
+        return canonical_json(self.model_dump(by_alias=True))
+
+    def find_signer(self, keys: Sequence[VerifyingKey]) -> VerifyingKey | None:
+        """Return the first of these keys that signed it."""
+        content = encode_for_signing(self.payload, self.payload_type)
+        return next((key for key in keys for one in self.signatures if key.has_signed(one.sig, content)), None)
 
 
 class _PublicKey(Document):
@@ -62,52 +80,17 @@ class _Material(Document):
     public_key: _PublicKey | None = Field(default=None, alias="publicKey")
 
 
-class BundleDocument(Document):
-    """A bundle from outside. Without an envelope it is a signature of bytes, which is not evidence."""
+class Bundle(Document):
+    """A sigstore bundle. Without an envelope it is a signature of bytes, which is not evidence."""
 
-    document: _EnvelopeDocument | None = Field(default=None, alias="dsseEnvelope")
+    envelope: Envelope | None = Field(default=None, alias="dsseEnvelope")
     material: _Material | None = Field(default=None, alias="verificationMaterial")
-
-    @property
-    def envelope(self) -> Envelope | None:
-        """The decoded envelope."""
-        return self.document.envelope if self.document else None
 
     @property
     def hint(self) -> str:
         """The bundle's name of its key; empty without one."""
         key = self.material.public_key if self.material else None
         return key.hint if key else ""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Envelope:
-    """A decoded envelope. `signatures` are pairs of the claimed key identifier and the signature."""
-
-    payload: bytes
-    payload_type: str
-    signatures: tuple[tuple[str, bytes], ...]
-
-    @property
-    def signers(self) -> tuple[str, ...]:
-        """The claimed identifiers of the signing keys; not verified, see `find_signer`."""
-        return tuple(identifier for identifier, _ in self.signatures)
-
-    def to_json(self) -> bytes:
-        """Return the envelope as canonical JSON."""
-        signatures = [
-            {"keyid": identifier, "sig": base64.b64encode(signature).decode()}
-            for identifier, signature in self.signatures
-        ]
-        payload = base64.b64encode(self.payload).decode()
-        envelope = {"payload": payload, "payloadType": self.payload_type, "signatures": signatures}
-        return json.dumps(envelope, sort_keys=True, separators=(",", ":")).encode()
-
-    def find_signer(self, keys: Sequence[VerifyingKey]) -> VerifyingKey | None:
-        """Return the first of these keys that signed it."""
-        content = encode_for_signing(self.payload, self.payload_type)
-        signatures = [signature for _, signature in self.signatures]
-        return next((key for key in keys if any(key.has_signed(signature, content) for signature in signatures)), None)
 
 
 def encode_for_signing(payload: bytes, payload_type: str) -> bytes:
@@ -118,9 +101,8 @@ def encode_for_signing(payload: bytes, payload_type: str) -> bytes:
 
 def sign_envelope(payload: bytes, payload_type: str, key: SigningKey) -> bytes:
     """Sign bytes; return the envelope as JSON."""
-    signature = key.sign(encode_for_signing(payload, payload_type))
-    signatures = ((key.verifying_key.identifier, signature),)
-    return Envelope(payload=payload, payload_type=payload_type, signatures=signatures).to_json()
+    signature = Signature(keyid=key.verifying_key.identifier, sig=key.sign(encode_for_signing(payload, payload_type)))
+    return Envelope(payload=payload, payloadType=payload_type, signatures=(signature,)).to_json()
 
 
 def sign_statement(statement: Statement, key: SigningKey) -> bytes:
@@ -131,7 +113,7 @@ def sign_statement(statement: Statement, key: SigningKey) -> bytes:
 def parse_envelope(content: bytes) -> Envelope:
     """Return the envelope of a JSON document. Raises `TamperedError`."""
     try:
-        return parse_document(_EnvelopeDocument, content).envelope
+        return parse_document(Envelope, content)
     except InvalidDocument as error:
         raise TamperedError(f"Invalid DSSE envelope: {error}.", next_step="Do not trust it.") from None
 

@@ -15,7 +15,7 @@ from cryptography.hazmat.primitives.hashes import SHA256
 
 from tfimg.core.errors import InvalidKey
 from tfimg.core.files import read_limited
-from tfimg.evidence.pkcs8 import RefusedEncryption, check_cost
+from tfimg.evidence.pkcs8 import find_problem
 
 ALGORITHM = ec.ECDSA(SHA256(), deterministic_signing=True)
 """The same bytes get the same signature (RFC 6979), so attaching a statement twice leaves one."""
@@ -50,7 +50,8 @@ class VerifyingKey:
     @property
     def hint(self) -> str:
         """The SHA-256 of its DER in base64, which names the key in a sigstore bundle."""
-        return base64.b64encode(hashlib.sha256(_der(self.public)).digest()).decode()
+        der = self.public.public_bytes(serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo)
+        return base64.b64encode(hashlib.sha256(der).digest()).decode()
 
     def has_signed(self, signature: bytes, content: bytes) -> bool:
         """Return whether this key signed these bytes."""
@@ -63,7 +64,7 @@ class VerifyingKey:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SigningKey:
-    """A private key; it has no representation as text. `make_verifying_key` is its public half."""
+    """A private key; it has no representation as text. `verifying_key` is its public half."""
 
     private: ec.EllipticCurvePrivateKey
     verifying_key: VerifyingKey
@@ -103,10 +104,8 @@ def read_signing_key(pem: bytes, *, password: bytes | None, source: str) -> Sign
     _require_one_block(pem, source)
     if COSIGN.search(pem):
         raise _refused(source, "it is in cosign's own format for private keys", "`tfimg keygen DIR` makes a pair.")
-    try:
-        check_cost(pem)
-    except RefusedEncryption as error:
-        raise _refused(source, str(error)) from None
+    if problem := find_problem(pem):
+        raise _refused(source, problem)
     try:
         key = serialization.load_pem_private_key(pem, password=password or None)
     except TypeError:  # a password is missing, or was given for a key without one
@@ -165,10 +164,6 @@ def fingerprints(keys: Iterable[VerifyingKey]) -> str:
 
 def _signing(private: ec.EllipticCurvePrivateKey) -> SigningKey:
     return SigningKey(private=private, verifying_key=make_verifying_key(private.public_key()))
-
-
-def _der(public: ec.EllipticCurvePublicKey) -> bytes:
-    return public.public_bytes(serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo)
 
 
 def _refused(source: str, why: str, next_step: str = NEEDED) -> InvalidKey:

@@ -22,22 +22,18 @@ PBES2 = bytes.fromhex("2a864886f70d01050d")
 SCRYPT = bytes.fromhex("2b06010401da47040b")
 
 
-class RefusedEncryption(ValueError):
-    """The key's encryption is malformed or too expensive to undo; the text says why."""
-
-
-def check_cost(pem: bytes) -> None:
-    """Raise `RefusedEncryption` for a private key whose decryption takes too long, or whose encryption is malformed."""
+def find_problem(pem: bytes) -> str | None:
+    """Return why a private key must not be decrypted: it takes too long, or the encryption is malformed."""
     block = ENCRYPTED.search(pem)
     if not block:
-        return
+        return None
     try:
         costs, limit = _read_costs(base64.b64decode(b"".join(block[1].split()), validate=True))
     except (ValueError, IndexError):
-        raise RefusedEncryption("it is not a private key: its encryption is not valid PKCS#8") from None
-    if math.prod(costs) > limit:
-        cost = " · ".join(map(str, costs))
-        raise RefusedEncryption(f"its key derivation function costs {cost}, more than allowed ({limit})")
+        return "it is not a private key: its encryption is not valid PKCS#8"
+    if math.prod(costs) <= limit:
+        return None
+    return f"its key derivation function costs {' · '.join(map(str, costs))}, more than allowed ({limit})"
 
 
 def _read_costs(der: bytes) -> tuple[list[int], int]:

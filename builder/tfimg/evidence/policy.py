@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from fnmatch import fnmatchcase
@@ -13,6 +13,7 @@ from packaging.specifiers import SpecifierSet
 
 from tfimg.core.documents import InvalidDocument, validate
 from tfimg.core.errors import InvalidKey, UsageError
+from tfimg.core.text import quote_value
 from tfimg.evidence.keys import VerifyingKey, fingerprints
 from tfimg.matrix.schema import Device, RangeText
 
@@ -29,7 +30,12 @@ that hides a newer failure or withdrawal."""
 
 UNLIMITED = "unlimited"
 
-UNITS: Mapping[str, str] = {"h": "hours", "d": "days", "w": "weeks"}
+UNITS = {"h": timedelta(hours=1), "d": timedelta(days=1), "w": timedelta(weeks=1)}
+
+WORD = re.compile(
+    r"(?P<level>built|linked|validated)|gpu=(?P<gpu>sm_[0-9]+)|driver(?P<driver>[<>=!~].*)|max-age=(?P<age>.*)"
+)
+"""A word of --require."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -89,10 +95,13 @@ def device_in_tag(tag: str) -> Device | None:
 def parse_requirements(text: str, *, policy: Policy) -> Policy:
     """Return a policy changed by words such as `validated,gpu=sm_90,driver>=535,max-age=30d`. Raises `UsageError`."""
     required: dict[str, str] = {}
-    for word in filter(None, (word.strip() for word in text.split(","))):
-        name, value = _parse_word(word)
+    for word in filter(None, map(str.strip, text.split(","))):
+        found = WORD.fullmatch(word)
+        if not found or not found.lastgroup:
+            raise _invalid(word, "this cannot be required")
+        name, value = found.lastgroup, found[found.lastgroup]
         if name in required and name != "driver":
-            raise _invalid(word, f"{name} is required twice")
+            raise _invalid(word, f"{'max-age' if name == 'age' else name} is required twice")
         required[name] = f"{required[name]},{value}" if name in required else value
     if not required:
         raise _invalid(text, "it is empty")
@@ -101,36 +110,23 @@ def parse_requirements(text: str, *, policy: Policy) -> Policy:
             policy = replace(policy, driver=SpecifierSet(validate(RangeText, required["driver"])))
         except InvalidDocument:
             raise _invalid(f"driver{required['driver']}", "it is not a range of versions") from None
-    if "max-age" in required:
+    if "age" in required:
         try:
-            policy = replace(policy, max_age=parse_age(required["max-age"]))
+            policy = replace(policy, max_age=parse_age(required["age"]))
         except ValueError as error:
-            raise _invalid(f"max-age={required['max-age']}", str(error)) from None
+            raise _invalid(f"max-age={required['age']}", str(error)) from None
     level = next((level for level in EVIDENCE_LEVELS if level == required.get("level")), policy.level)
     return replace(policy, level=level, gpu=required.get("gpu", policy.gpu))
 
 
-def parse_age(text: str) -> timedelta | None:
+def parse_age(text: object) -> timedelta | None:
     """Return the duration of `30d`, `12h` or `4w`; None for `unlimited`. Raises `ValueError`."""
     if text == UNLIMITED:
         return None
-    count, unit = text[:-1], text[-1:]
-    if unit not in UNITS or not re.fullmatch("[0-9]{1,5}", count) or not int(count):
-        raise ValueError(f"{text!r} is not an age such as 30d, 12h, 4w or unlimited")
-    return timedelta(**{UNITS[unit]: int(count)})
-
-
-def _parse_word(word: str) -> tuple[str, str]:
-    if word in EVIDENCE_LEVELS:
-        return "level", word
-    if word.startswith("driver") and word[6:7] in tuple("<>=!~"):
-        return "driver", word[6:]
-    name, equal, value = word.partition("=")
-    if name == "gpu" and equal and value.startswith("sm_") and value[3:].isdecimal():
-        return "gpu", value
-    if name == "max-age" and equal:
-        return "max-age", value
-    raise _invalid(word, "this cannot be required")
+    found = re.fullmatch("([0-9]{1,5})([hdw])", text) if isinstance(text, str) else None
+    if not found or not int(found[1]):
+        raise ValueError(f"{quote_value(text)} is not an age such as 30d, 12h, 4w or unlimited")
+    return int(found[1]) * UNITS[found[2]]
 
 
 def _invalid(word: str, reason: str) -> UsageError:

@@ -1,8 +1,8 @@
-"""Check a test result against a policy, rule by rule."""
+"""Check a test result against a policy."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
@@ -38,8 +38,8 @@ class Requirement:
 
 
 def find_violation(result: SignedResult, required: Requirement) -> TfimgError | None:
-    """Return the error of the first rule that a test result violates; None if it meets all."""
-    return next((error for rule in RULES if (error := rule(result, required))), None)
+    """Return the error of the first rule that a test result violates, the gravest first; None if it meets all."""
+    return next(_violations(result, required), None)
 
 
 def find_tag_mismatch(result: SignedResult, *, image: str, tag: str, digest: str) -> PolicyViolation | None:
@@ -57,70 +57,54 @@ def find_tag_mismatch(result: SignedResult, *, image: str, tag: str, digest: str
     )
 
 
-def _check_tag(result: SignedResult, required: Requirement) -> TfimgError | None:
-    return find_tag_mismatch(result, image=required.image, tag=required.tag, digest=required.digest)
-
-
-def _check_failures(result: SignedResult, required: Requirement) -> TfimgError | None:
-    if result.is_pass or (result.missing and not result.failed):
-        return None
-    failures = ", ".join(result.failed[:MAX_LISTED]) or "the suite did not finish"
-    return PolicyViolation(
-        f"{required.image} failed its tests on {_day(result)}: {failures}.",
-        next_step="Do not use it; ask its publisher, or validate it on this machine with `tfimg validate`.",
-    )
-
-
-def _check_skipped(result: SignedResult, required: Requirement) -> TfimgError | None:
-    if not result.missing:
-        return None
-    first, *others = result.missing
-    more = f", and {len(others)} more" if others else ""
-    return PolicyViolation(
-        f"{required.image} has no proof of {first.name}, which it needs: the check was skipped on {_day(result)} "
-        f"({first.reason or 'without a reason'}){more}.",
-        next_step="A skipped check is never green: validate the image where no check is skipped.",
-    )
-
-
-def _check_future(result: SignedResult, required: Requirement) -> TfimgError | None:
-    if result.ended <= required.now + MAX_CLOCK_SKEW:
-        return None
-    return StaleEvidence(
-        f"{required.image} was tested on {_day(result)} according to its evidence, which is in the future.",
-        next_step="Check the clock of this machine, then that of the machine that tested it.",
-    )
-
-
-def _check_level(result: SignedResult, required: Requirement) -> TfimgError | None:
-    if EVIDENCE_LEVELS.index(result.proven_level) >= EVIDENCE_LEVELS.index(required.level):
-        return None
-    return PolicyViolation(
-        f"{required.image} is {result.proven_level}, and has to be {required.level}: {required.reason}.",
-        next_step="Validate it on its device and publish it again; or lower the requirement deliberately.",
-    )
-
-
-def _check_gpu(result: SignedResult, required: Requirement) -> TfimgError | None:
-    gpus, gpu = result.environment.gpus, required.policy.gpu
-    if not gpu or gpu in {one.capability for one in gpus}:
-        return None
-    names = ", ".join(f"{one.name} ({one.capability})" for one in gpus) or "no GPU at all"
-    return PolicyViolation(
-        f"{required.image} was tested on {names}, and a GPU of {gpu} is required.",
-        next_step="Validate it on such a GPU; or require the one that it was tested on.",
-    )
-
-
-def _check_driver(result: SignedResult, required: Requirement) -> TfimgError | None:
-    allowed, driver = required.policy.driver, result.environment.driver
-    if allowed is None or (driver and _is_in_range(driver, allowed)):
-        return None
-    tested = f"driver {driver}" if driver else "no GPU driver"
-    return PolicyViolation(
-        f"{required.image} was tested with {tested}, and driver{allowed} is required.",
-        next_step="Validate it with such a driver; or require the one that it was tested with.",
-    )
+def _violations(result: SignedResult, required: Requirement) -> Iterator[TfimgError]:
+    image, policy, day = required.image, required.policy, result.ended.date().isoformat()
+    if mismatch := find_tag_mismatch(result, image=image, tag=required.tag, digest=required.digest):
+        yield mismatch
+    if not result.is_pass and (result.failed or not result.missing):
+        failures = ", ".join(result.failed[:MAX_LISTED]) or "the suite did not finish"
+        yield PolicyViolation(
+            f"{image} failed its tests on {day}: {failures}.",
+            next_step="Do not use it; ask its publisher, or validate it on this machine with `tfimg validate`.",
+        )
+    if result.missing:
+        first, *others = result.missing
+        more = f", and {len(others)} more" if others else ""
+        yield PolicyViolation(
+            f"{image} has no proof of {first.name}, which it needs: the check was skipped on {day} "
+            f"({first.reason or 'without a reason'}){more}.",
+            next_step="A skipped check is never green: validate the image where no check is skipped.",
+        )
+    age = required.now - result.ended
+    if age < -MAX_CLOCK_SKEW:
+        yield StaleEvidence(
+            f"{image} was tested on {day} according to its evidence, which is in the future.",
+            next_step="Check the clock of this machine, then that of the machine that tested it.",
+        )
+    if EVIDENCE_LEVELS.index(result.proven_level) < EVIDENCE_LEVELS.index(required.level):
+        yield PolicyViolation(
+            f"{image} is {result.proven_level}, and has to be {required.level}: {required.reason}.",
+            next_step="Validate it on its device and publish it again; or lower the requirement deliberately.",
+        )
+    gpus, driver = result.environment.gpus, result.environment.driver
+    if policy.gpu and policy.gpu not in {gpu.capability for gpu in gpus}:
+        names = ", ".join(f"{gpu.name} ({gpu.capability})" for gpu in gpus) or "no GPU at all"
+        yield PolicyViolation(
+            f"{image} was tested on {names}, and a GPU of {policy.gpu} is required.",
+            next_step="Validate it on such a GPU; or require the one that it was tested on.",
+        )
+    if policy.driver is not None and not (driver and _is_in_range(driver, policy.driver)):
+        yield PolicyViolation(
+            f"{image} was tested with {f'driver {driver}' if driver else 'no GPU driver'}, and driver{policy.driver} "
+            "is required.",
+            next_step="Validate it with such a driver; or require the one that it was tested with.",
+        )
+    if policy.max_age is not None and age > policy.max_age:
+        yield StaleEvidence(
+            f"{image} was last tested on {day}, {_duration(age)} ago, and at most {_duration(policy.max_age)} are "
+            "allowed.",
+            next_step="Its publisher renews it with `tfimg renew`; or allow more with --require max-age=180d.",
+        )
 
 
 def _is_in_range(version: str, allowed: SpecifierSet) -> bool:
@@ -128,34 +112,6 @@ def _is_in_range(version: str, allowed: SpecifierSet) -> bool:
         return allowed.contains(Version(version))
     except ValueError:  # also a number of thousands of digits, which Python does not read
         return False
-
-
-def _check_age(result: SignedResult, required: Requirement) -> TfimgError | None:
-    allowed, age = required.policy.max_age, required.now - result.ended
-    if allowed is None or age <= allowed:
-        return None
-    return StaleEvidence(
-        f"{required.image} was last tested on {_day(result)}, {_duration(age)} ago, and at most {_duration(allowed)} "
-        "are allowed.",
-        next_step="Its publisher renews it with `tfimg renew`; or allow more with --require max-age=180d.",
-    )
-
-
-RULES: tuple[Callable[[SignedResult, Requirement], TfimgError | None], ...] = (
-    _check_tag,
-    _check_failures,
-    _check_skipped,
-    _check_future,
-    _check_level,
-    _check_gpu,
-    _check_driver,
-    _check_age,
-)
-"""The rules, the gravest first."""
-
-
-def _day(result: SignedResult) -> str:
-    return result.ended.date().isoformat()
 
 
 def _duration(time: timedelta) -> str:

@@ -11,9 +11,10 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from itertools import chain
 from typing import Annotated, Generic, Literal, TypeVar
 
-from pydantic import AwareDatetime, Field, StringConstraints
+from pydantic import Field, StringConstraints
 
 from tfimg.core.documents import Digest, Document, InvalidDocument, validate
 from tfimg.core.errors import PolicyViolation, TamperedError, UnsignedError, WithdrawnError
@@ -24,11 +25,13 @@ from tfimg.evidence.keys import VerifyingKey
 from tfimg.evidence.results import SignedResult, read_result
 from tfimg.evidence.signatures import VerifiedStatement, filter_verified
 from tfimg.evidence.statement import (
+    LATEST,
     PROMOTION,
     TEST_RESULT,
     WITHDRAWAL,
     Statement,
     Subject,
+    Time,
     format_time,
     make_statement,
 )
@@ -37,13 +40,9 @@ from tfimg.registry.protocol import Registry
 MAX_TAGS = 100
 """Tags in one statement. An image has at most six: its build, its identifier and four aliases."""
 
-EARLIEST, LATEST = datetime(2020, 1, 1, tzinfo=UTC), datetime(2200, 1, 1, tzinfo=UTC)
-"""Bounds of a statement's time, so that arithmetic with it cannot overflow."""
-
 Tag = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_][A-Za-z0-9._-]{0,127}$")]
 Repository = Annotated[str, StringConstraints(pattern=r"^[!-~]{1,512}$")]
 Text = Annotated[str, StringConstraints(min_length=1, max_length=1000)]
-Time = Annotated[AwareDatetime, Field(ge=EARLIEST, le=LATEST)]
 Reason = Literal["publish", "rollback"]
 
 
@@ -175,18 +174,13 @@ def read_image_statements(
 def export_withdrawals(registry: Registry, digest: str, keys: Sequence[VerifyingKey]) -> tuple[bytes, ...]:
     """Return the signed withdrawals of a digest, and the promotions that cancel them, as DSSE envelopes."""
     kinds = (PROMOTION, WITHDRAWAL)
-    collected = (*collect_bundles(registry, digest, kinds), *collect_attestations(registry, digest, kinds))
-    found = {one.envelope.payload: one for one in collected}
     genuine = {
-        statement.statement: (statement, one)
-        for one in found.values()
-        for statement in filter_verified([one], keys, digest=digest)
-    }
-    return tuple(
-        one.envelope.to_json()
-        for statement, one in genuine.values()
+        statement.statement: found.envelope
+        for found in chain(collect_bundles(registry, digest, kinds), collect_attestations(registry, digest, kinds))
+        for statement in filter_verified([found], keys, digest=digest)
         if statement.predicate_type == WITHDRAWAL or statement.predicate.get("cancels")
-    )
+    }
+    return tuple(envelope.to_json() for envelope in genuine.values())
 
 
 def read_withdrawals(content: bytes, keys: Sequence[VerifyingKey]) -> tuple[CollectedEnvelope, ...]:
@@ -273,7 +267,7 @@ def walk_history(
     later ones were never completed. The history ends with the tag's first promotion, or with a gap.
     """
     digest: str | None = present
-    before = LATEST + timedelta.resolution
+    before = LATEST
     while digest and limit > 0:
         statements = read(digest)
         promotions = statements.promotions_of(repository, tag)

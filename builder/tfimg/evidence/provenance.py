@@ -20,9 +20,7 @@ SELF_SIGNED = "urn:tfimg:builder:slsa-build-l1"
 class BuildRecord:
     """One build. `locks` are digests of the lock's files by layer, `recipe` is the recipe's digest.
 
-    `revision` is the git commit of the checkout, `engine` the container engine with its version, `invocation` the
-    run's address where a platform gives it one; `began` is None if it is unknown. `platform` is the identity of a
-    hosted platform that signs the provenance itself; without one, the builder signs.
+    `revision` is the git commit of the checkout, `engine` the container engine with its version.
     """
 
     identifier: str
@@ -33,15 +31,7 @@ class BuildRecord:
     revision: str | None
     engine: str
     version: str
-    began: datetime | None
     ended: datetime
-    invocation: str | None = None
-    platform: str | None = None
-
-    @property
-    def level(self) -> int:
-        """Level of SLSA's build track: 2 needs a platform that signs instead of the builder."""
-        return 2 if self.platform else 1
 
 
 def make_provenance(build: BuildRecord, *, subject: Subject) -> Statement:
@@ -54,16 +44,8 @@ def make_provenance(build: BuildRecord, *, subject: Subject) -> Statement:
             "resolvedDependencies": list(_dependencies(build)),
         },
         "runDetails": {
-            "builder": {
-                "id": build.platform or SELF_SIGNED,
-                "version": {"tfimg": build.version, "engine": build.engine},
-            },
-            "metadata": {
-                **({"invocationId": build.invocation} if build.invocation else {}),
-                **({"startedOn": format_time(build.began)} if build.began else {}),
-                "finishedOn": format_time(build.ended),
-                "slsaBuildLevel": build.level,
-            },
+            "builder": {"id": SELF_SIGNED, "version": {"tfimg": build.version, "engine": build.engine}},
+            "metadata": {"finishedOn": format_time(build.ended), "slsaBuildLevel": 1},
         },
     }
     return make_statement(subject, PROVENANCE, predicate)

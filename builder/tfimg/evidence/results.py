@@ -4,15 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, AwareDatetime, BeforeValidator, Field, StrictBool, StringConstraints
+from pydantic import Field, StrictBool, StringConstraints
 
 from tfimg.core.documents import Document, InvalidDocument, validate
 from tfimg.core.errors import TamperedError
 from tfimg.evidence.policy import EvidenceLevel
-from tfimg.evidence.statement import REPORT, TEST_RESULT, Statement, Subject, digest_set, format_time, make_statement
+from tfimg.evidence.statement import (
+    REPORT,
+    TEST_RESULT,
+    Statement,
+    Subject,
+    Time,
+    digest_set,
+    format_time,
+    make_statement,
+)
 from tfimg.matrix.schema import Device
 from tfimg.validation.report import GPU_CHECK, Report
 
@@ -22,26 +31,10 @@ MAX_CHECKS = 10_000
 MAX_TEXT = 4_096
 """Characters of a name or reason."""
 
-YEARS = range(2015, 2100)
-"""Years of a test: from TensorFlow's first release, and far from the ends of the calendar."""
-
 ResultWord = Literal["PASSED", "WARNED", "FAILED"]
 """Words of test-result v0.1. It has none for skipped tests: a reader of this alone must not take a gap for a pass."""
 
 
-def _require_text(value: object) -> object:
-    if not isinstance(value, str):  # pydantic also takes seconds since 1970
-        raise ValueError("it is not an RFC 3339 time")
-    return value
-
-
-def _require_year(time: datetime) -> datetime:
-    if time.year not in YEARS:
-        raise ValueError(f"its year is not between {YEARS.start} and {YEARS.stop - 1}")
-    return time.astimezone(UTC)
-
-
-Time = Annotated[AwareDatetime, BeforeValidator(_require_text), AfterValidator(_require_year)]
 Text = Annotated[str, StringConstraints(max_length=MAX_TEXT)]
 Names = Annotated[tuple[Text, ...], Field(max_length=MAX_CHECKS)]
 

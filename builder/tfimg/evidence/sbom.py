@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
 from pathlib import PurePosixPath
-from typing import Any, Literal
+from typing import Any
 from uuid import NAMESPACE_URL, uuid5
 
 from cyclonedx.contrib.license.factories import LicenseFactory
@@ -30,23 +29,6 @@ MAX_PROBLEM = 500
 
 VENDORS = {"libtpu": "google"}
 """Vendors of libraries that are not NVIDIA's."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class SbomPart:
-    """A component of an image. `within` is the purl of the component that contains it, `paths` are a library's files.
-
-    `version` and `licence` are None if they are unknown.
-    """
-
-    kind: Literal["python", "debian", "library"]
-    name: str
-    version: str | None
-    purl: str
-    licence: str | None = None
-    homepage: str | None = None
-    within: str | None = None
-    paths: tuple[str, ...] = ()
 
 
 class _About(Document):
@@ -80,7 +62,7 @@ def make_sbom(inventory: Mapping[str, Any], *, subject: Subject, created: dateti
     `created` is the document's timestamp. Raises `ValidationAborted` if the inventory cannot be read or expressed.
     """
     try:
-        bom = _make_cyclonedx(list_parts(inventory), subject, created.replace(microsecond=0))
+        bom = _make_cyclonedx(list_components(inventory), subject, created.replace(microsecond=0))
     except ValueError as error:  # names and versions come from the image
         raise ValidationAborted(
             f"The contents of {subject.name}@{subject.digest} cannot be written as a bill of materials: "
@@ -97,10 +79,11 @@ def image_purl(subject: Subject) -> str:
     return PackageURL("oci", name=name, version=subject.digest, qualifiers=qualifiers).to_string()
 
 
-def list_parts(inventory: Mapping[str, Any]) -> tuple[SbomPart, ...]:
-    """Return the Python packages, Debian packages and accelerator libraries of an inventory, sorted.
+def list_components(inventory: Mapping[str, Any]) -> Iterator[tuple[Component, str | None]]:
+    """Yield the Python packages, Debian packages and accelerator libraries of an inventory, sorted.
 
-    Raises `ValidationAborted` for an invalid inventory.
+    Each comes with the purl of the package that contains it, None for the image itself. Raises `ValidationAborted` for
+    an invalid inventory, `ValueError` for a name or version that cannot be expressed.
     """
     try:
         parsed = validate(_Inventory, dict(inventory))
@@ -109,57 +92,48 @@ def list_parts(inventory: Mapping[str, Any]) -> tuple[SbomPart, ...]:
             f"The inventory of the image is invalid: {error}.",
             next_step="Take it again with the same version of tfimg.",
         ) from None
-    return (*_python_parts(parsed), *_debian_parts(parsed), *_library_parts(parsed))
-
-
-def _python_parts(inventory: _Inventory) -> Iterator[SbomPart]:
-    for name, version in sorted(inventory.packages.items()):
-        about = inventory.about.get(name, _About())
-        purl = _pypi_purl(name, version)
-        yield SbomPart(
-            kind="python", name=name, version=version, purl=purl, licence=about.licence, homepage=about.homepage
-        )
-
-
-def _pypi_purl(name: str, version: str) -> str:
-    return PackageURL("pypi", name=name, version=version).to_string()
-
-
-def _debian_parts(inventory: _Inventory) -> Iterator[SbomPart]:
-    system = inventory.system
-    for package in sorted(inventory.debian, key=lambda package: (package.package, package.architecture)):
-        qualifiers = {"arch": package.architecture, "distro": f"{system.id}-{system.version}"}
+    for name, version in sorted(parsed.packages.items()):
+        about = parsed.about.get(name, _About())
+        site = ExternalReference(type=ExternalReferenceType.WEBSITE, url=XsUri(about.homepage or ""))
+        licence = [LicenseFactory().make_from_string(about.licence)] if about.licence else []
+        purl = PackageURL("pypi", name=name, version=version)
+        yield _component(name, purl, external_references=[site] if about.homepage else [], licenses=licence), None
+    for package in sorted(parsed.debian, key=lambda package: (package.package, package.architecture)):
+        qualifiers = {"arch": package.architecture, "distro": f"{parsed.system.id}-{parsed.system.version}"}
         if package.source != package.package:
             qualifiers["upstream"] = package.source
-        purl = PackageURL("deb", system.id, package.package, package.version, qualifiers)
-        yield SbomPart(kind="debian", name=package.package, version=package.version, purl=purl.to_string())
-
-
-def _library_parts(inventory: _Inventory) -> Iterator[SbomPart]:
-    """Yield one part for all libraries of one name from one package."""
+        purl = PackageURL("deb", parsed.system.id, package.package, package.version, qualifiers)
+        yield _component(package.package, purl), None
+    # One component for all libraries of one name from one package.
     libraries: dict[tuple[str, str], list[str]] = {}
-    for path, owner in sorted(inventory.libraries.items()):
+    for path, owner in sorted(parsed.libraries.items()):
         libraries.setdefault((PurePosixPath(path).name, canonicalize_name(owner or "")), []).append(path)
     for (name, owner), paths in sorted(libraries.items()):
-        version = inventory.packages.get(owner)
-        purl = PackageURL("generic", VENDORS.get(name.partition(".")[0], "nvidia"), name, version).to_string()
-        within = _pypi_purl(owner, version) if version else None
-        yield SbomPart(kind="library", name=name, version=version, purl=purl, within=within, paths=tuple(paths))
+        known = parsed.packages.get(owner)
+        purl = PackageURL("generic", VENDORS.get(name.partition(".")[0], "nvidia"), name, known)
+        within = PackageURL("pypi", name=owner, version=known).to_string() if known else None
+        properties = [Property(name="tfimg:path", value=path) for path in paths]
+        yield _component(name, purl, type=ComponentType.FILE, properties=properties), within
 
 
-def _make_cyclonedx(parts: Sequence[SbomPart], subject: Subject, created: datetime) -> dict[str, Any]:
+def _component(name: str, purl: PackageURL, **fields: Any) -> Component:
+    return Component(name=name, version=purl.version, purl=purl, bom_ref=purl.to_string(), **fields)
+
+
+def _make_cyclonedx(
+    parts: Iterable[tuple[Component, str | None]], subject: Subject, created: datetime
+) -> dict[str, Any]:
     """Return the document, validated against the schema. Raises `ValueError`."""
     # Importing the validator takes seconds: it compiles a grammar of addresses.
     from cyclonedx.validation.json import JsonStrictValidator
 
     image = image_purl(subject)
-    name = subject.name.rpartition("/")[2]
-    purl = PackageURL.from_string(image)
-    root = Component(name=name, version=subject.digest, type=ComponentType.CONTAINER, bom_ref=image, purl=purl)
-    components = {part.purl: _make_component(part) for part in parts}
+    root = _component(subject.name.rpartition("/")[2], PackageURL.from_string(image), type=ComponentType.CONTAINER)
+    components: dict[str, Component] = {}
     contained: dict[str, list[Dependency]] = {}
-    for part in parts:
-        contained.setdefault(part.within or image, []).append(Dependency(components[part.purl].bom_ref))
+    for component, within in parts:
+        components[str(component.purl)] = component
+        contained.setdefault(within or image, []).append(Dependency(component.bom_ref))
     bom = Bom(
         components=components.values(),
         # Derived from image and time, so that the same input gives the same bytes.
@@ -175,17 +149,3 @@ def _make_cyclonedx(parts: Sequence[SbomPart], subject: Subject, created: dateti
         raise ValueError(f"the bill of materials is not valid CycloneDX: {problem}")
     document: dict[str, Any] = json.loads(text)
     return document
-
-
-def _make_component(part: SbomPart) -> Component:
-    web = [ExternalReference(type=ExternalReferenceType.WEBSITE, url=XsUri(part.homepage))] if part.homepage else []
-    return Component(
-        name=part.name,
-        version=part.version,
-        type=ComponentType.FILE if part.kind == "library" else ComponentType.LIBRARY,
-        bom_ref=part.purl,
-        purl=PackageURL.from_string(part.purl),
-        external_references=web,
-        licenses=[LicenseFactory().make_from_string(part.licence)] if part.licence else [],
-        properties=[Property(name="tfimg:path", value=path) for path in part.paths],
-    )

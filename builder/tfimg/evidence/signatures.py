@@ -100,10 +100,10 @@ def _tampered(
     found: CollectedEnvelope, genuine: Sequence[CollectedEnvelope], keys: Sequence[VerifyingKey]
 ) -> TamperedError:
     """Return the error for a forged signature; genuine evidence with the same half shows which half was changed."""
-    signatures = {signature for other in genuine for _, signature in other.envelope.signatures}
+    signatures = {signature.sig for other in genuine for signature in other.envelope.signatures}
     if any(found.envelope.payload == other.envelope.payload for other in genuine):
         change = "its signature was replaced: the same content is attached elsewhere with the genuine signature"
-    elif any(signature in signatures for _, signature in found.envelope.signatures):
+    elif any(signature.sig in signatures for signature in found.envelope.signatures):
         change = "its content was changed: the signature belongs to other content, which is attached elsewhere"
     else:
         change = "its content or its signature was changed after it was signed"

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, StringConstraints
+from pydantic import AfterValidator, AwareDatetime, BeforeValidator, Field, StringConstraints
 
 from tfimg.core.documents import Document, parse_document
-from tfimg.core.text import to_strict_json
+from tfimg.core.text import canonical_json, to_strict_json
 
 STATEMENT = "https://in-toto.io/Statement/v1"
 
@@ -37,6 +36,25 @@ _NAMES = {
 
 MAX_SUBJECTS = 100
 """Subjects of one statement, and digests of one subject. Ours have one."""
+
+
+EARLIEST, LATEST = datetime(2015, 1, 1, tzinfo=UTC), datetime(2100, 1, 1, tzinfo=UTC)
+"""Bounds of a statement's times: from TensorFlow's first release, and far from the end of the calendar."""
+
+
+def _require_text(value: object) -> object:
+    if not isinstance(value, str | datetime):  # pydantic also takes seconds since 1970
+        raise ValueError("it is not an RFC 3339 time")
+    return value
+
+
+Time = Annotated[
+    AwareDatetime,
+    BeforeValidator(_require_text),
+    Field(ge=EARLIEST, lt=LATEST),
+    AfterValidator(lambda time: time.astimezone(UTC)),
+]
+"""A time of a statement, in UTC."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -105,11 +123,6 @@ def digest_set(digest: str) -> dict[str, str]:
     """Return `sha256:…` as in-toto's digest set: the value by its algorithm."""
     algorithm, _, value = digest.partition(":")
     return {algorithm: value}
-
-
-def canonical_json(document: object) -> bytes:
-    """Return JSON in one form only: sorted, without blanks."""
-    return json.dumps(document, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode()
 
 
 def format_time(time: datetime) -> str:

@@ -207,7 +207,6 @@ class EngineSteps:
             revision=labels.get("org.opencontainers.image.revision"),
             engine=engine,
             version=labels.get(f"{LABEL_PREFIX}version", __version__),
-            began=None,
             ended=created,
         )
 

@@ -17,8 +17,8 @@ from tfimg.core.errors import PolicyViolation, TagConflict, UsageError
 from tfimg.core.events import Message, OnEvent, ignore
 from tfimg.core.journal import Record
 from tfimg.evidence.dsse import sign_statement
-from tfimg.evidence.promotions import EARLIEST, Promotion, TagMove, Withdrawal, make_predicate_statement
-from tfimg.evidence.statement import Subject
+from tfimg.evidence.promotions import Promotion, TagMove, Withdrawal, make_predicate_statement
+from tfimg.evidence.statement import EARLIEST, Subject
 from tfimg.publish.earlier_image import find_named, find_previous
 from tfimg.publish.repository import SignedRepository
 from tfimg.publish.runs import Run, RunFinished

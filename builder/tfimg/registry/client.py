@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import secrets
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -28,7 +27,8 @@ from tfimg.registry.protocol import (
     OCI_MANIFEST,
     Descriptor,
     Manifest,
-    digest_of,
+    describe_blob,
+    make_manifest,
 )
 from tfimg.registry.reference import DIGEST, TAG, Reference
 from tfimg.registry.responses import Response, limit_error, truncate
@@ -152,8 +152,10 @@ class HttpRegistry:
             return True
         placeholder = before
         if not _is_placeholder(before):
-            placeholder = _make_placeholder(f"{self.repository}:{tag} {secrets.token_hex(8)}")
             self.put_blob(EMPTY_JSON)
+            empty = describe_blob(EMPTY_JSON, EMPTY)
+            annotations = {"org.opencontainers.image.description": f"{self.repository}:{tag} {secrets.token_hex(8)}"}
+            placeholder = make_manifest(empty, [empty.to_document()], artifactType=PLACEHOLDER, annotations=annotations)
             self.put(tag, placeholder)
         if self._delete(placeholder.digest) in CANNOT_DELETE:
             self.put(tag, before)
@@ -176,9 +178,9 @@ class HttpRegistry:
 
     def put_blob(self, content: bytes) -> Descriptor:
         """See `Registry`."""
-        digest = digest_of(content)
-        self.put_stream(digest, len(content), [content])
-        return Descriptor(media_type="application/octet-stream", digest=digest, size=len(content))
+        blob = describe_blob(content, "application/octet-stream")
+        self.put_stream(blob.digest, blob.size, [content])
+        return blob
 
     def put_stream(self, digest: str, size: int, pieces: Iterable[bytes]) -> None:
         """See `Registry`."""
@@ -247,16 +249,3 @@ def _is_placeholder(manifest: Manifest) -> bool:
     with suppress(InvalidDocument):
         return PLACEHOLDER.encode() in manifest.content and manifest.document.get("artifactType") == PLACEHOLDER
     return False
-
-
-def _make_placeholder(description: str) -> Manifest:
-    empty = Descriptor(media_type=EMPTY, digest=digest_of(EMPTY_JSON), size=len(EMPTY_JSON)).to_document()
-    document = {
-        "schemaVersion": 2,
-        "mediaType": OCI_MANIFEST,
-        "artifactType": PLACEHOLDER,
-        "config": empty,
-        "layers": [empty],
-        "annotations": {"org.opencontainers.image.description": description},
-    }
-    return Manifest(media_type=OCI_MANIFEST, content=json.dumps(document).encode())

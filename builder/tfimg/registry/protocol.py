@@ -7,11 +7,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Protocol
 
-from pydantic import BeforeValidator, ConfigDict, Field
+from pydantic import BeforeValidator, ConfigDict, Field, TypeAdapter
 from pydantic.dataclasses import dataclass as validated_dataclass
 
 from tfimg.core.documents import Digest, Document, parse_document, parse_object
 from tfimg.core.errors import NotInRegistry
+from tfimg.core.text import canonical_json
 
 OCI_INDEX = "application/vnd.oci.image.index.v1+json"
 OCI_MANIFEST = "application/vnd.oci.image.manifest.v1+json"
@@ -50,12 +51,17 @@ class Descriptor:
 
     def to_document(self) -> dict[str, Any]:
         """Return the JSON object as it stands in a manifest."""
-        document: dict[str, Any] = {"mediaType": self.media_type, "digest": self.digest, "size": self.size}
-        if self.artifact_type:
-            document["artifactType"] = self.artifact_type
-        if self.annotations:
-            document["annotations"] = dict(self.annotations)
+        document: dict[str, Any] = _DESCRIPTOR.dump_python(self, by_alias=True, exclude_defaults=True)
         return document
+
+
+_DESCRIPTOR = TypeAdapter(Descriptor)
+
+
+def describe_blob(content: bytes, media_type: str, annotations: Mapping[str, str] | None = None) -> Descriptor:
+    """Return the descriptor of a blob."""
+    size, digest = len(content), digest_of(content)
+    return Descriptor(media_type=media_type, digest=digest, size=size, annotations=annotations or {})
 
 
 class ImageManifest(Document):
@@ -90,7 +96,7 @@ class Manifest:
     @property
     def descriptor(self) -> Descriptor:
         """The descriptor of the manifest."""
-        return Descriptor(media_type=self.media_type, digest=self.digest, size=len(self.content))
+        return describe_blob(self.content, self.media_type)
 
     @property
     def document(self) -> dict[str, Any]:
@@ -106,6 +112,13 @@ class Manifest:
     def index(self) -> ImageIndex:
         """Return it as an index. Raises `InvalidDocument`."""
         return parse_document(ImageIndex, self.content)
+
+
+def make_manifest(config: Descriptor, layers: Sequence[Mapping[str, Any]], **fields: object) -> Manifest:
+    """Return an OCI image manifest: the same input gives the same bytes."""
+    parts = {"config": config.to_document(), "layers": layers, **fields}
+    content = canonical_json({"schemaVersion": 2, "mediaType": OCI_MANIFEST, **parts})
+    return Manifest(media_type=OCI_MANIFEST, content=content)
 
 
 class Registry(Protocol):
