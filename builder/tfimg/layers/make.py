@@ -6,9 +6,8 @@ import os
 import shutil
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
-from contextlib import contextmanager
 from contextvars import copy_context
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -60,7 +59,12 @@ def make_layers(
     several threads, one at a time.
     """
     store.prepare()
-    report = _serialize(on_event)
+    event_lock, cancellation = threading.Lock(), Cancellation()
+
+    def report(layer: str, state: LayerState, seconds: float) -> None:
+        with event_lock:
+            on_event(layer, state, seconds)
+
     packer = Packer(
         store=store, compression=compression, fresh=fresh, on_damaged=lambda layer: report(layer, "damaged", 0.0)
     )
@@ -68,13 +72,17 @@ def make_layers(
     parts = sorted(split_lock(lock), key=lambda part: LARGEST_FIRST.index(part.name))
     try:
         with (
+            on_cancel(cancellation.cancel),
+            cancellation.activate(),
             ThreadPoolExecutor(DOWNLOADS) as downloads,
             ThreadPoolExecutor(len(LARGEST_FIRST)) as makers,
-            _cancelling(),
         ):
             maker = _PartMaker(packer=packer, source=source, report=report, folder=folder, downloads=downloads)
-            jobs = [makers.submit(copy_context().run, maker.make, part) for part in parts]
-            wait(jobs, return_when=FIRST_EXCEPTION)
+            try:
+                jobs = [makers.submit(copy_context().run, maker.make, part) for part in parts]
+                wait(jobs, return_when=FIRST_EXCEPTION)
+            finally:
+                cancellation.cancel()  # before the pools wait for their threads
     finally:
         shutil.rmtree(folder, ignore_errors=True)
     raise_if_cancelled()
@@ -107,37 +115,32 @@ class _PartMaker:
     processors: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(os.cpu_count() or 1))
 
     def make(self, part: LockPart) -> list[LayerResult]:
-        """Return the layers of a part, from the store or packed from its wheels."""
-        raise_if_cancelled()
-        if blobs := self.packer.find(part):
-            return self._reuse(blobs)
-        packages = read_packages({part.name: part.requirements})
-        fetching = [self.downloads.submit(copy_context().run, self._fetch, part, package) for package in packages]
-        fetched = [job.result() for job in fetching]
-        with self.packer.store.lock(compute_key(list_part_layers(part)[0], self.packer.compression)):
-            if blobs := self.packer.find(part):
-                self._remove_downloads(packages)
-                return self._reuse(blobs)
-            # Wheels are missing if another build has made the layers and the store has evicted them since.
-            wheels = [
-                wheel or self._fetch(part, package, even_if_made=True)
-                for wheel, package in zip(fetched, packages, strict=True)
-            ]
-            with self.processors:
-                return self._pack(part, packages, [wheel for wheel in wheels if wheel])
+        """Return the layers of a part, from the store or packed from its wheels.
 
-    def _fetch(self, part: LockPart, package: LockedPackage, *, even_if_made: bool = False) -> Path | None:
-        """Return a wheel of a part; None if another build has just made the part's layers."""
+        Another build that makes the same layers at the same time waits, and takes them from the store.
+        """
+        raise_if_cancelled()
+        layers = list_part_layers(part)
+        with self.packer.store.lock(compute_key(layers[0], self.packer.compression)):
+            if blobs := self.packer.find(part):
+                return self._finish(blobs, "cached", None)
+            packages = read_packages({part.name: part.requirements})
+            fetching = [
+                self.downloads.submit(copy_context().run, self._fetch, package, layers[0].name) for package in packages
+            ]
+            wheels = [job.result() for job in fetching]
+            with self.processors:
+                return self._pack(part, packages, wheels)
+
+    def _fetch(self, package: LockedPackage, layer: str) -> Path:
         raise_if_cancelled()
         with self.packer.store.lock(package.sha256):
-            if not even_if_made and self.packer.find(part):
-                return None
             return fetch_wheel(
                 package,
                 self.folder,
                 downloads=self.folder.parent,
                 source=self.source,
-                on_damaged=lambda: self.packer.on_damaged(list_part_layers(part)[0].name),
+                on_damaged=lambda: self.packer.on_damaged(layer),
             )
 
     def _pack(self, part: LockPart, packages: Sequence[LockedPackage], wheels: Sequence[Path]) -> list[LayerResult]:
@@ -150,38 +153,14 @@ class _PartMaker:
             self._remove_downloads(packages)
             raise
         self._remove_downloads(packages)
-        seconds = time.monotonic() - begin
-        for layer in blobs:
-            self.report(layer.name, "done", seconds)
-        return [LayerResult(layer=layer, blob=blob, seconds=seconds) for layer, blob in blobs.items()]
+        return self._finish(blobs, "done", time.monotonic() - begin)
 
-    def _reuse(self, blobs: Mapping[WheelLayer, Blob]) -> list[LayerResult]:
+    def _finish(self, blobs: Mapping[WheelLayer, Blob], state: LayerState, seconds: float | None) -> list[LayerResult]:
         for layer in blobs:
-            self.report(layer.name, "cached", 0.0)
-        return [LayerResult(layer=layer, blob=blob, seconds=None) for layer, blob in blobs.items()]
+            self.report(layer.name, state, seconds or 0.0)
+        return [LayerResult(layer=layer, blob=blob, seconds=seconds) for layer, blob in blobs.items()]
 
     def _remove_downloads(self, packages: Sequence[LockedPackage]) -> None:
         """Remove shared wheels: other builds take the finished layers from the store."""
         for package in packages:
             remove_download(package, self.folder.parent)
-
-
-def _serialize(on_event: OnLayerEvent) -> OnLayerEvent:
-    lock = threading.Lock()
-
-    def report(layer: str, state: LayerState, seconds: float) -> None:
-        with lock:
-            on_event(layer, state, seconds)
-
-    return report
-
-
-@contextmanager
-def _cancelling() -> Iterator[None]:
-    """Cancel the block's threads when it ends or fails, or is cancelled itself."""
-    cancellation = Cancellation()
-    with on_cancel(cancellation.cancel), cancellation.activate():
-        try:
-            yield
-        finally:
-            cancellation.cancel()
