@@ -10,6 +10,7 @@ from __future__ import annotations
 import io
 import tarfile
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import BinaryIO
 
 MAX_MEMBERS = 1_000_000
@@ -214,6 +215,16 @@ class TarReader:
 
     def _error(self, reason: str) -> InvalidArchive:
         return InvalidArchive(f"{reason} (before byte {self._position})")
+
+
+def read_member(path: Path, member: tarfile.TarInfo) -> Iterator[bytes]:
+    """Yield the content of a member of an uncompressed archive that `TarReader` has read."""
+    with path.open("rb") as file:
+        file.seek(member.offset_data)
+        left = member.size
+        while left and (piece := file.read(min(PIECE, left))):
+            left -= len(piece)
+            yield piece
 
 
 def _text(content: bytes) -> str:

@@ -8,7 +8,7 @@ import re
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import BinaryIO, cast
+from typing import Any, BinaryIO
 
 from isal import igzip_lib
 
@@ -44,38 +44,29 @@ class Compression:
 
     name: str
     magic: re.Pattern[bytes]
-    start: Callable[[], bz2.BZ2Decompressor]
-
-
-def _gzip() -> bz2.BZ2Decompressor:
-    return cast("bz2.BZ2Decompressor", igzip_lib.IgzipDecompressor(flag=igzip_lib.DECOMP_GZIP))
-
-
-def _zstd() -> bz2.BZ2Decompressor:
-    options = {int(zstd.DecompressionParameter.window_log_max): WINDOW_LOG}
-    return cast("bz2.BZ2Decompressor", zstd.ZstdDecompressor(options=options))
-
-
-def _xz() -> bz2.BZ2Decompressor:
-    return cast("bz2.BZ2Decompressor", lzma.LZMADecompressor(format=lzma.FORMAT_XZ, memlimit=LZMA_MEMORY))
+    start: Callable[[], Any]
 
 
 COMPRESSIONS: tuple[Compression, ...] = (
-    Compression(name="gzip", magic=re.compile(rb"\x1f\x8b"), start=_gzip),
-    # A frame, or a skippable one (RFC 8878, 3.1).
-    Compression(name="zstd", magic=re.compile(rb"\x28\xb5\x2f\xfd|[\x50-\x5f]\x2a\x4d\x18", re.DOTALL), start=_zstd),
-    Compression(name="xz", magic=re.compile(rb"\xfd7zXZ\x00"), start=_xz),
+    Compression(
+        name="gzip",
+        magic=re.compile(rb"\x1f\x8b"),
+        start=lambda: igzip_lib.IgzipDecompressor(flag=igzip_lib.DECOMP_GZIP),
+    ),
+    Compression(
+        name="zstd",
+        magic=re.compile(rb"\x28\xb5\x2f\xfd|[\x50-\x5f]\x2a\x4d\x18", re.DOTALL),  # or skippable (RFC 8878, 3.1)
+        start=lambda: zstd.ZstdDecompressor(options={int(zstd.DecompressionParameter.window_log_max): WINDOW_LOG}),
+    ),
+    Compression(
+        name="xz",
+        magic=re.compile(rb"\xfd7zXZ\x00"),
+        start=lambda: lzma.LZMADecompressor(format=lzma.FORMAT_XZ, memlimit=LZMA_MEMORY),
+    ),
     Compression(name="bzip2", magic=re.compile(rb"BZh[1-9]"), start=bz2.BZ2Decompressor),
 )
 
-DAMAGED: tuple[type[Exception], ...] = (
-    cast("type[Exception]", igzip_lib.IsalError),
-    zstd.ZstdError,
-    lzma.LZMAError,
-    OSError,
-    EOFError,
-    ValueError,
-)
+DAMAGED: tuple[Any, ...] = (igzip_lib.IsalError, zstd.ZstdError, lzma.LZMAError, OSError, EOFError, ValueError)
 """Errors that decompressors raise for damaged data."""
 
 

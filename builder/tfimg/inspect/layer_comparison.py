@@ -13,7 +13,7 @@ from typing import Any
 from tfimg.core.documents import InvalidDocument
 from tfimg.core.errors import EngineError
 from tfimg.core.files import open_chunks
-from tfimg.core.tar import PIECE, InvalidArchive, TarReader
+from tfimg.core.tar import InvalidArchive, TarReader, read_member
 from tfimg.engine.docker.export import saved_image
 from tfimg.inspect.compression import MAGIC_BYTES, decompress, recognise
 from tfimg.inspect.limits import Budget, Limits
@@ -41,7 +41,7 @@ class LayerComparison:
 def compare_layers(first: Path, second: Path) -> Iterator[LayerComparison]:
     """Yield the layers of two exported images, lowest first. Raises `EngineError` for any other file."""
     one, other = _Export(first), _Export(second)
-    for left, right in zip_longest(one.layers(), other.layers()):
+    for left, right in zip_longest(one.layers, other.layers):
         digests = (_digest(left), _digest(right))
         changes = [] if digests[0] == digests[1] else list(_changed_files(one.files(left), other.files(right)))
         yield LayerComparison(digests=digests, files=tuple(changes[:MAX_LISTED]), differing=len(changes))
@@ -63,21 +63,16 @@ def _digest(layer: str | None) -> str | None:
 
 
 class _Export:
-    """The files of an exported image, in an uncompressed tar archive."""
+    """The files of an exported image, in an uncompressed tar archive; `layers` are names, lowest first."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
         try:
             with path.open("rb") as file:
-                self._places = {member.name: (member.offset_data, member.size) for member in TarReader(file)}
-        except InvalidArchive:
-            raise self._error() from None
-
-    def layers(self) -> tuple[str, ...]:
-        """Return the names of the layers, lowest first."""
-        try:
-            content = b"".join(self._content("manifest.json", MAX_MANIFEST))
-            return saved_image(content).layers
+                self._members = {member.name: member for member in TarReader(file)}
+            if self._members["manifest.json"].size > MAX_MANIFEST:
+                raise self._error()
+            self.layers = saved_image(b"".join(self._content("manifest.json"))).layers
         except (InvalidArchive, InvalidDocument, KeyError):
             raise self._error() from None
 
@@ -94,15 +89,8 @@ class _Export:
         except (InvalidArchive, KeyError):
             raise self._error() from None
 
-    def _content(self, name: str, max_bytes: int | None = None) -> Iterator[bytes]:
-        offset, left = self._places[name]
-        if max_bytes is not None and left > max_bytes:
-            raise InvalidArchive(f"{name} has {left} bytes")
-        with self._path.open("rb") as file:
-            file.seek(offset)
-            while left and (piece := file.read(min(PIECE, left))):
-                left -= len(piece)
-                yield piece
+    def _content(self, name: str) -> Iterator[bytes]:
+        return read_member(self._path, self._members[name])
 
     def _error(self) -> EngineError:
         return EngineError(f"{self._path} is not an exported image.", next_step="Try again.")

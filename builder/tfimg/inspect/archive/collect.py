@@ -12,7 +12,7 @@ from tfimg.core.errors import TamperedError
 from tfimg.evidence.cosign_tags import ATTESTATION_SUFFIX, SIGNATURE_SUFFIX, cosign_tag
 from tfimg.evidence.keys import VerifyingKey
 from tfimg.inspect.archive.layout import FULL_NAME, INDEX, KEYS, MARKER, REF_NAME, blob_path
-from tfimg.registry.images import MAX_MANIFESTS, MAX_TOTAL_BYTES, PlatformImage, RegistryImage, open_image
+from tfimg.registry.images import MAX_MANIFESTS, MAX_TOTAL_BYTES, RegistryImage, open_image
 from tfimg.registry.protocol import Descriptor, Manifest, Registry, digest_of
 
 LAYOUT = b'{"imageLayoutVersion":"1.0.0"}'
@@ -43,58 +43,47 @@ class ImageArchive:
         return sum(entry.size for entry in self.entries)
 
 
-def collect_image(registry: Registry, reference: str, *, tag: str | None, keys: Sequence[VerifyingKey]) -> ImageArchive:
-    """Collect an image and its evidence. `tag` is its name in the archive, if it has one.
+def collect_image(
+    registry: Registry,
+    reference: str,
+    *,
+    tag: str | None,
+    repository: str | None = None,
+    keys: Sequence[VerifyingKey] = (),
+    with_evidence: bool = True,
+) -> ImageArchive:
+    """Collect an image, its evidence, and public keys. `tag` is its name in the archive, if it has one.
 
-    The same image and keys give the same archive, byte for byte. Raises the errors of a `Registry`, and `TamperedError`
-    for malformed documents and for more evidence than an image may have.
+    `repository` replaces the registry's own in that name. The same image and keys give the same archive, byte for byte.
+    Raises the errors of a `Registry`, and `TamperedError` for malformed documents and for more evidence than an image
+    may have.
     """
     image = open_image(registry, reference)
-    evidence = list(_evidence(registry, image))
-    attached = [manifest for _, manifest in evidence]
-    listed = [_root(image, registry.repository, tag), *(descriptor for descriptor, _ in evidence)]
-    blobs = [*_blobs(image.images), *_blobs_of_evidence(attached)]
-    return ImageArchive(
-        digest=image.digest,
-        entries=_unique(
-            *_index_files(image, listed, tag, registry.repository),
-            *(_document(f"{KEYS}{_key_name(key)}.pub", key.pem) for key in keys),
-            *_manifest_files(image, attached),
-            *(_blob_file(registry, blob) for blob in sorted(blobs, key=lambda blob: (blob.size, blob.digest))),
+    repository = repository or registry.repository
+    names = {REF_NAME: tag, FULL_NAME: f"{repository}:{tag}"} if tag else {FULL_NAME: f"{repository}@{image.digest}"}
+    evidence = list(_evidence(registry, image)) if with_evidence else []
+    listed = [replace(image.root.descriptor, annotations=names), *(descriptor for descriptor, _ in evidence)]
+    manifests = [*(platform.manifest for platform in image.images), *(manifest for _, manifest in evidence)]
+    entries = [
+        *_index_files(image, listed, f"{repository}:{tag}" if tag else None),
+        *(_document(f"{KEYS}{key.identifier.replace(':', '-').replace('/', '_')}.pub", key.pem) for key in keys),
+        *(_document(blob_path(manifest.digest), manifest.content) for manifest in (*image.indexes, *manifests)),
+        *(
+            ArchiveFile(
+                name=blob_path(blob.digest),
+                size=blob.size,
+                digest=blob.digest,
+                pieces=partial(registry.get_blob, blob.digest),
+            )
+            for blob in sorted(_blobs(manifests), key=lambda blob: (blob.size, blob.digest))
         ),
-        evidence=len(evidence),
-    )
+    ]
+    # Images share layers, and readers refuse two files with one name.
+    unique = {entry.name: entry for entry in entries}
+    return ImageArchive(digest=image.digest, entries=tuple(unique.values()), evidence=len(evidence))
 
 
-def collect_for_engine(registry: Registry, digest: str, *, repository: str, tag: str) -> ImageArchive:
-    """Collect an image without evidence, which engines would take for images."""
-    image = open_image(registry, digest)
-    return ImageArchive(
-        digest=image.digest,
-        entries=_unique(
-            *_index_files(image, [_root(image, repository, tag)], tag, repository),
-            *_manifest_files(image),
-            *(_blob_file(registry, blob) for blob in _blobs(image.images)),
-        ),
-    )
-
-
-def _unique(*entries: ArchiveFile) -> tuple[ArchiveFile, ...]:
-    """Return each file once: images share layers, and readers refuse two files with one name."""
-    found: dict[str, ArchiveFile] = {}
-    for entry in entries:
-        found.setdefault(entry.name, entry)
-    return tuple(found.values())
-
-
-def _manifest_files(image: RegistryImage, attached: Sequence[Manifest] = ()) -> Iterator[ArchiveFile]:
-    for manifest in (*image.indexes, *(platform.manifest for platform in image.images), *attached):
-        yield _document(blob_path(manifest.digest), manifest.content)
-
-
-def _index_files(
-    image: RegistryImage, listed: Sequence[Descriptor], tag: str | None, repository: str
-) -> Iterator[ArchiveFile]:
+def _index_files(image: RegistryImage, listed: Sequence[Descriptor], name: str | None) -> Iterator[ArchiveFile]:
     """Yield the marker, the index, and a manifest.json for engines with the classic store."""
     index = {"schemaVersion": 2, "manifests": [descriptor.to_document() for descriptor in listed]}
     yield _document(MARKER, LAYOUT)
@@ -102,18 +91,13 @@ def _index_files(
     saved = [
         {
             "Config": blob_path(platform.config_descriptor.digest),
-            "RepoTags": [f"{repository}:{tag}"] if tag else [],
+            "RepoTags": [name] if name else [],
             "Layers": [blob_path(layer.digest) for layer in platform.layers],
         }
         for platform in image.platforms[:1]
         if platform.config_descriptor
     ]
     yield _document("manifest.json", json.dumps(saved, sort_keys=True).encode())
-
-
-def _root(image: RegistryImage, repository: str, tag: str | None) -> Descriptor:
-    names = {REF_NAME: tag, FULL_NAME: f"{repository}:{tag}"} if tag else {FULL_NAME: f"{repository}@{image.digest}"}
-    return replace(image.root.descriptor, annotations=names)
 
 
 def _evidence(registry: Registry, image: RegistryImage) -> Iterator[tuple[Descriptor, Manifest]]:
@@ -142,12 +126,7 @@ def _referrers(registry: Registry, digest: str) -> Iterator[Descriptor]:
             yield replace(manifest.descriptor, annotations={REF_NAME: tag})
 
 
-def _blobs(images: Sequence[PlatformImage]) -> Iterator[Descriptor]:
-    for image in images:
-        yield from (blob for blob in (image.config_descriptor, *image.layers) if blob)
-
-
-def _blobs_of_evidence(manifests: Sequence[Manifest]) -> Iterator[Descriptor]:
+def _blobs(manifests: Sequence[Manifest]) -> Iterator[Descriptor]:
     for manifest in manifests:
         try:
             image = manifest.image
@@ -160,12 +139,3 @@ def _blobs_of_evidence(manifests: Sequence[Manifest]) -> Iterator[Descriptor]:
 
 def _document(name: str, content: bytes) -> ArchiveFile:
     return ArchiveFile(name=name, size=len(content), digest=digest_of(content), pieces=lambda: iter([content]))
-
-
-def _blob_file(registry: Registry, blob: Descriptor) -> ArchiveFile:
-    pieces = partial(registry.get_blob, blob.digest)
-    return ArchiveFile(name=blob_path(blob.digest), size=blob.size, digest=blob.digest, pieces=pieces)
-
-
-def _key_name(key: VerifyingKey) -> str:
-    return key.identifier.replace(":", "-").replace("/", "_")

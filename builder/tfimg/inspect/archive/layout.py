@@ -14,7 +14,7 @@ from tarfile import AREGTYPE, REGTYPE, TarInfo
 
 from tfimg.core.documents import InvalidDocument, parse_document
 from tfimg.core.errors import FileError, NotInRegistry, TamperedError, UsageError
-from tfimg.core.tar import PIECE, InvalidArchive, TarReader
+from tfimg.core.tar import InvalidArchive, TarReader, read_member
 from tfimg.core.text import quote_value
 from tfimg.registry.images import MAX_DOCUMENT_BYTES, MAX_MANIFESTS, MAX_TOTAL_BYTES
 from tfimg.registry.protocol import Descriptor, ImageIndex, ImageManifest, Manifest, digest_of
@@ -110,7 +110,7 @@ class ArchiveRegistry:
         if member is None:
             raise NotInRegistry(f"{self.path} lacks {digest}.", next_step="Get the file again; it is incomplete.")
         hashed = hashlib.sha256()
-        for piece in self._pieces(member):
+        for piece in read_member(self.path, member):
             hashed.update(piece)
             yield piece
         if f"sha256:{hashed.hexdigest()}" != digest:
@@ -183,15 +183,7 @@ class ArchiveRegistry:
             raise _not_a_layout(self.path, f"it has no {name}")
         if member.size > max_bytes:
             raise self._tampered(f"its {name} has more than {max_bytes:,} bytes")
-        return b"".join(self._pieces(member))
-
-    def _pieces(self, member: TarInfo) -> Iterator[bytes]:
-        with self.path.open("rb") as file:
-            file.seek(member.offset_data)
-            left = member.size
-            while left and (piece := file.read(min(PIECE, left))):
-                left -= len(piece)
-                yield piece
+        return b"".join(read_member(self.path, member))
 
     def _tampered(self, reason: str) -> TamperedError:
         return TamperedError(

@@ -12,7 +12,7 @@ from tfimg.evidence.collect import CollectedEnvelope
 from tfimg.evidence.keys import VerifyingKey, fingerprints, read_verifying_key
 from tfimg.evidence.policy import Policy
 from tfimg.evidence.verify import VerifiedImage, verify
-from tfimg.inspect.archive.collect import collect_for_engine
+from tfimg.inspect.archive.collect import collect_image
 from tfimg.inspect.archive.layout import ArchiveRegistry
 from tfimg.inspect.archive.save import OnProgress, read_file, stream_archive
 from tfimg.registry.images import open_image
@@ -116,7 +116,8 @@ def load_archive(
     Raises `TamperedError`, and the errors of engines.
     """
     image = open_image(layout, digest)
-    archive = collect_for_engine(layout, digest, repository=name.repository, tag=str(name.tag))
+    # Without evidence, which engines would take for images.
+    archive = collect_image(layout, digest, repository=name.repository, tag=str(name.tag), with_evidence=False)
     # Read everything once first: no part of a changed image may reach the engine.
     done = 0
     for entry in archive.entries:

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import base64
-import binascii
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from functools import cache
 
 from tfimg.core.documents import InvalidDocument, parse_json
 from tfimg.inspect.limits import UnreadableError
 from tfimg.inspect.secrets.findings import Place, SecretFinding
-from tfimg.inspect.secrets.rules import RULES, SETTINGS, Rule
+from tfimg.inspect.secrets.rules import SETTINGS
 from tfimg.inspect.secrets.search import Match, Search, StreamSearch
-from tfimg.inspect.secrets.tokens import TokenSearch
 
 PLACES: tuple[tuple[tuple[str, ...], Place], ...] = (
-    (("config", "Env"), "environment"),
     (("config", "Labels"), "label"),
     (("history",), "history"),
     (("annotations",), "annotation"),
@@ -23,20 +21,12 @@ PLACES: tuple[tuple[tuple[str, ...], Place], ...] = (
 """Beginnings of paths in an image's configuration and manifest (image specification, config.md)."""
 
 
-class Searches:
-    """Compiled rules: those for every byte of an image, and those for documents alone."""
-
-    def __init__(self, secrets: Sequence[Rule]) -> None:
-        self.everywhere = Search([*secrets, *RULES], TokenSearch())
-        self.documents = _settings_search()
-
-
 @cache
 def _settings_search() -> Search:
     return Search(SETTINGS)
 
 
-def search_document(content: bytes, searches: Searches) -> Sequence[SecretFinding]:
+def search_document(content: bytes, search: Search) -> Sequence[SecretFinding]:
     """Search every text of a JSON document, and its bytes. Raises `UnreadableError`.
 
     The bytes count because parsers return only one value of a name that occurs twice.
@@ -48,10 +38,10 @@ def search_document(content: bytes, searches: Searches) -> Sequence[SecretFindin
     found: dict[SecretFinding, None] = {}
     for path, text in _texts(document, ()):
         encoded = text.encode("utf-8", "surrogatepass")
-        for match in (*_matches(encoded, searches.everywhere), *_matches(encoded, searches.documents)):
-            found[_finding(match, _place(path), _displayed_path(path, text))] = None
+        for match in (*_matches(encoded, search), *_matches(encoded, _settings_search())):
+            found[_finding(match, *_locate(path, text))] = None
     known = {(finding.kind, finding.what) for finding in found}
-    for match in _matches(content, searches.everywhere):
+    for match in _matches(content, search):
         if (match.kind, match.what) not in known:
             found[_finding(match, "document", "")] = None
     return tuple(found)
@@ -70,12 +60,15 @@ def _finding(match: Match, place: Place, path: str) -> SecretFinding:
 def _texts(value: object, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], str]]:
     if isinstance(value, dict):
         for name, inner in value.items():
+            here = (*path, name)
             if isinstance(inner, str):
-                yield (*path, name), f"{name}={inner}"
-                yield from (((*path, name), text) for text in _embedded(name, inner))
+                yield here, f"{name}={inner}"
+                if name == "data":  # the content of a descriptor (image specification, descriptor.md)
+                    with suppress(ValueError):
+                        yield here, base64.b64decode(inner).decode("latin-1")
             else:
-                yield (*path, name), name
-                yield from _texts(inner, (*path, name))
+                yield here, name
+                yield from _texts(inner, here)
     elif isinstance(value, list):
         for number, inner in enumerate(value):
             yield from _texts(inner, (*path, str(number)))
@@ -83,27 +76,11 @@ def _texts(value: object, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ..
         yield path, value
 
 
-def _embedded(name: str, value: str) -> Iterator[str]:
-    """Yield the content of a descriptor's `data` (image specification, descriptor.md)."""
-    if name == "data":
-        try:
-            yield base64.b64decode(value).decode("latin-1")
-        except (binascii.Error, ValueError):
-            return
-
-
-def _place(path: tuple[str, ...]) -> Place:
-    for beginning, place in PLACES:
-        if path[: len(beginning)] == beginning or (place == "annotation" and "annotations" in path):
-            return place
-    return "configuration"
-
-
-def _displayed_path(path: tuple[str, ...], text: str) -> str:
-    """Return `PATH` for a variable, `title` for a label, `3.created_by` for a step; never the value."""
+def _locate(path: tuple[str, ...], text: str) -> tuple[Place, str]:
+    """Return a text's place and path: `PATH` of a variable, `title` of a label, `3.created_by` of a step."""
     if path[:2] == ("config", "Env"):
-        return text.partition("=")[0]
-    for beginning, _ in PLACES:
+        return "environment", text.partition("=")[0]  # never the value
+    for beginning, place in PLACES:
         if path[: len(beginning)] == beginning:
-            return ".".join(path[len(beginning) :])
-    return ".".join(path)
+            return place, ".".join(path[len(beginning) :])
+    return "annotation" if "annotations" in path else "configuration", ".".join(path)

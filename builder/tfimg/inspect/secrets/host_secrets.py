@@ -7,6 +7,7 @@ import ipaddress
 import re
 import ssl
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
@@ -17,6 +18,7 @@ from tfimg.core.documents import Document, InvalidDocument, parse_document, vali
 from tfimg.engine.base_images.debian import Mirrors
 from tfimg.index.network import PROXY_VARIABLES, HostNetwork
 from tfimg.inspect.secrets.rules import MAX_MATCH_BYTES, Kind, Rule
+from tfimg.registry.credentials import config_file
 
 MIN_LENGTH = 8
 """Length below which a password is searched for only together with its user: shorter words occur everywhere."""
@@ -46,7 +48,7 @@ def host_secret_rules(
     Hosts of the `public` domains and loopback addresses are not secrets. `public_certificates` are those that come with
     a program, beside those of the distribution's `ca-certificates`.
     """
-    apt, home = root / "etc/apt", Path(environ.get("HOME", "/"))
+    apt = root / "etc/apt"
     public = {*public, *_distribution_domains(root / "etc/os-release")}
     apt_settings = ("apt.conf", "apt.conf.d/*", "sources.list", "sources.list.d/*")
     netrcs = [network.netrc, *apt.glob("auth.conf"), *apt.glob("auth.conf.d/*")]
@@ -56,7 +58,7 @@ def host_secret_rules(
     found = [
         *_network_rules(network, public),
         *_apt_rules(mirrors, _texts(file for pattern in apt_settings for file in apt.glob(pattern)), public),
-        *_docker_rules(_texts([Path(environ.get("DOCKER_CONFIG") or home / ".docker") / "config.json"])),
+        *_docker_rules(_texts([config_file(environ)])),
         *_environment_rules(environ),
         *(rule for text in _texts(netrcs) for rule in _netrc_rules(text, public)),
         *_certificate_rules(own_certificates, [*_texts(shipped), *public_certificates]),
@@ -73,11 +75,9 @@ def _distribution_domains(release: Path) -> Iterator[str]:
 def _texts(files: Iterable[Path | None]) -> list[str]:
     found = []
     for file in files:
-        try:
+        with suppress(OSError):
             if file and file.is_file():
                 found.append(file.read_text(errors="replace"))
-        except OSError:
-            continue
     return found
 
 
@@ -207,10 +207,8 @@ def _certificate_rules(own: Sequence[str], public: Sequence[str]) -> Iterator[Ru
 
 def _certificates(text: str) -> Iterator[bytes]:
     for pem in PEM.findall(text):
-        try:
+        with suppress(ValueError):
             yield ssl.PEM_cert_to_DER_cert(pem)
-        except ValueError:
-            continue
 
 
 def _literal_rule(kind: Kind, origin: str, text: str) -> Rule:

@@ -75,7 +75,11 @@ class _LayerScan:
         self._packed = StreamSearch(search) if is_compressed else None
         self.problems: list[str] = []
         self._named: list[SecretFinding] = []
-        self._content_names, self._header_names = _NamesByOffset(), _NamesByOffset()
+        # The names of the files so far, and where their contents and headers begin in the streams.
+        self._names: list[str] = []
+        self._content_offsets: list[int] = []
+        self._header_offsets: list[int] = []
+        self._names_length = 0
 
     def search_packed(self, pieces: Iterator[bytes]) -> Iterator[bytes]:
         """Search the layer as it is in the registry: decompression omits headers and skippable frames."""
@@ -98,8 +102,13 @@ class _LayerScan:
     def add_member(self, member: TarInfo) -> None:
         """Search each text of a member's headers apart from its neighbours in the header."""
         self._budget.add_member()
-        self._content_names.add(member.offset, member.name, self._budget)
-        self._header_names.add(self._headers.length, member.name, self._budget)
+        name = member.name[: 4 * MAX_SHOWN_PATH]
+        self._names_length += len(name)
+        if self._names_length > (limit := self._budget.limits.names_bytes):
+            raise LimitReached(f"names of its files take more than {limit >> 20} MiB")
+        self._names.append(name)
+        self._content_offsets.append(member.offset)
+        self._header_offsets.append(self._headers.length)
         self._headers.feed(b"\n" + b"\n\n".join(filter(None, _header_texts(member))) + b"\n")
         what = classify_file_name(_normal(member.name)) if member.size or member.islnk() else None
         if what and len(self._named) < MAX_MATCHES:
@@ -109,8 +118,10 @@ class _LayerScan:
     def close(self) -> Sequence[SecretFinding]:
         """Return all findings, each once."""
         found = dict.fromkeys(self._named)
-        for stream, names in ((self._content, self._content_names), (self._headers, self._header_names)):
-            found |= dict.fromkeys(_from_match(match, names.at(match.offset)) for match in self._close(stream))
+        for stream, offsets in ((self._content, self._content_offsets), (self._headers, self._header_offsets)):
+            for match in self._close(stream):
+                index = bisect_right(offsets, match.offset) - 1
+                found[_from_match(match, self._names[index] if index >= 0 else "")] = None
         known = {(one.kind, one.what, one.shown) for one in found}
         packed = (_from_match(match, "") for match in (self._close(self._packed) if self._packed else ()))
         found |= dict.fromkeys(one for one in packed if (one.kind, one.what, one.shown) not in known)
@@ -126,29 +137,6 @@ class _LayerScan:
         if not stream.is_complete:
             self.problems.append(f"it has more than {MAX_MATCHES} matches, and the rest is not listed")
         return matches
-
-
-class _NamesByOffset:
-    """Names of files by the offset of their bytes in a stream."""
-
-    def __init__(self) -> None:
-        self._starts: list[int] = []
-        self._names: list[str] = []
-        self._length = 0
-
-    def add(self, offset: int, name: str, budget: Budget) -> None:
-        """Add the next name. Raises `LimitReached`."""
-        name = name[: 4 * MAX_SHOWN_PATH]
-        self._length += len(name)
-        if self._length > budget.limits.names_bytes:
-            raise LimitReached(f"names of its files take more than {budget.limits.names_bytes >> 20} MiB")
-        self._starts.append(offset)
-        self._names.append(name)
-
-    def at(self, offset: int) -> str:
-        """Return the name at an offset; empty if there is none."""
-        index = bisect_right(self._starts, offset) - 1
-        return self._names[index] if index >= 0 else ""
 
 
 def _header_texts(member: TarInfo) -> Iterator[bytes]:

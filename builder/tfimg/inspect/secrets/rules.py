@@ -43,20 +43,12 @@ class Rule:
     more: bytes = b""
     whole: bool = False
     caseless: bool = False
-    harmless: re.Pattern[bytes] | None = None
+    harmless: bytes = b""
 
 
 def _load_rule(data: Mapping[str, Any]) -> Rule:
-    harmless = data.get("harmless", "").replace("PLACEHOLDER", PLACEHOLDER).encode()
-    return Rule(
-        kind=data["kind"],
-        what=data["what"],
-        pattern=data["pattern"].encode(),
-        more=data.get("more", "").encode(),
-        whole=data.get("whole", False),
-        caseless=data.get("caseless", False),
-        harmless=re.compile(harmless) if harmless else None,
-    )
+    forms = {name: data[name].encode() for name in ("pattern", "more") if name in data}
+    return Rule(**{**data, **forms, "harmless": data.get("harmless", "").replace("PLACEHOLDER", PLACEHOLDER).encode()})
 
 
 _DATA = tomllib.loads(files("tfimg.inspect.secrets").joinpath("rules.toml").read_text("utf-8"))

@@ -13,10 +13,12 @@ from tfimg.core.documents import MAX_BYTES, InvalidDocument, parse_json, parse_o
 from tfimg.core.files import open_chunks, write_atomically
 from tfimg.core.tar import InvalidArchive, TarReader
 from tfimg.inspect.limits import Budget, Limits, UnreadableError
-from tfimg.inspect.secrets.document_scan import Searches, search_document
+from tfimg.inspect.secrets.document_scan import search_document
 from tfimg.inspect.secrets.findings import SecretFinding, unreadable_finding
 from tfimg.inspect.secrets.layer_scan import READER_VERSION, search_layer
-from tfimg.inspect.secrets.rules import Rule
+from tfimg.inspect.secrets.rules import RULES, Rule
+from tfimg.inspect.secrets.search import Search
+from tfimg.inspect.secrets.tokens import TokenSearch
 from tfimg.registry.images import read_blob
 from tfimg.registry.protocol import Descriptor, Manifest, Registry, require_manifest
 
@@ -56,7 +58,26 @@ def scan_image(
     `secrets` are the values of this host (`tfimg.inspect.secrets.host_secrets`). The folder `cache` keeps the findings
     of each layer, so that shared layers are searched once for the same secrets. Raises the errors of a `Registry`.
     """
-    return _Scan(secrets, cache, on_progress, limits).scan_image(registry, reference)
+    scan = _Scan(secrets, cache, on_progress, limits)
+    root = require_manifest(registry, reference)
+    queue, seen = deque([root.digest]), {root.digest}
+    blobs: dict[tuple[str, bool], Descriptor] = {}
+    while queue:
+        digest = queue.popleft()
+        manifest = root if digest == root.digest else require_manifest(registry, digest)
+        # Media types are not trusted: a manifest's fields decide its kind.
+        children, content = scan.search_manifest(manifest)
+        blobs |= {(blob.digest, is_layer): blob for blob, is_layer in content}
+        new = dict.fromkeys(child.digest for child in children if child.digest not in seen)
+        if len(seen) + len(new) > MAX_MANIFESTS:
+            scan.add(digest, [unreadable_finding(f"the image has more than {MAX_MANIFESTS} manifests")])
+            break
+        seen |= set(new)
+        queue.extend(new)
+    for (digest, is_layer), blob in blobs.items():
+        search = scan.search_layer if is_layer else scan.search_blob
+        scan.add(digest, search(registry, blob))
+    return tuple(scan.found)
 
 
 def scan_export(
@@ -66,87 +87,75 @@ def scan_export(
     on_progress: OnProgress = lambda _: None,
     limits: Limits = DEFAULT_LIMITS,
 ) -> tuple[SecretFinding, ...]:
-    """Search an image that an engine exports (`Engine.export`), before it is published."""
-    return _Scan(secrets, None, on_progress, limits).scan_export(pieces)
+    """Search an image that an engine exports (`Engine.export`), before it is published.
+
+    Each file of the export is a document or a layer.
+    """
+    scan = _Scan(secrets, None, on_progress, limits)
+    reader = TarReader(open_chunks(pieces))
+    try:
+        for member in reader:
+            scan.budget.add_member()
+            if member.size:
+                name = member.name.replace("blobs/sha256/", "sha256:")
+                scan.add(name, scan.search_file(name, member.size, reader.content()))
+    except InvalidArchive as error:
+        scan.add("", [unreadable_finding(f"the engine's export cannot be read: {error}")])
+    return tuple(scan.found)
 
 
 class _Scan:
+    """The search of one image."""
+
     def __init__(self, secrets: Sequence[Rule], cache: Path | None, on_progress: OnProgress, limits: Limits) -> None:
-        self._searches = Searches(secrets)
-        self._cache, self._on_progress, self._budget = cache, on_progress, Budget(limits)
-        self._found: dict[SecretFinding, None] = {}
+        self._search = Search([*secrets, *RULES], TokenSearch())
+        self._cache, self._on_progress, self.budget = cache, on_progress, Budget(limits)
+        self.found: dict[SecretFinding, None] = {}
 
-    def scan_image(self, registry: Registry, reference: str) -> tuple[SecretFinding, ...]:
-        """Search all manifests, then their blobs. Media types are not trusted: a manifest's fields decide its kind."""
-        root = require_manifest(registry, reference)
-        queue, seen = deque([root.digest]), {root.digest}
-        blobs: dict[tuple[str, bool], Descriptor] = {}
-        while queue:
-            digest = queue.popleft()
-            manifest = root if digest == root.digest else require_manifest(registry, digest)
-            children, content = self._search_manifest(manifest)
-            blobs |= {(blob.digest, is_layer): blob for blob, is_layer in content}
-            new = dict.fromkeys(child.digest for child in children if child.digest not in seen)
-            if len(seen) + len(new) > MAX_MANIFESTS:
-                self._add(digest, [unreadable_finding(f"the image has more than {MAX_MANIFESTS} manifests")])
-                break
-            seen |= set(new)
-            queue.extend(new)
-        for (digest, is_layer), blob in blobs.items():
-            search = self._search_layer if is_layer else self._search_blob
-            self._add(digest, search(registry, blob))
-        return tuple(self._found)
+    def add(self, digest: str, findings: Sequence[SecretFinding]) -> None:
+        """Add the findings in a manifest or blob."""
+        self.found |= dict.fromkeys(replace(finding, digest=digest) for finding in findings)
 
-    def scan_export(self, pieces: Iterator[bytes]) -> tuple[SecretFinding, ...]:
-        """Search the files of an export, each of which is a document or a layer."""
-        reader = TarReader(open_chunks(pieces))
-        try:
-            for member in reader:
-                self._budget.add_member()
-                if member.size:
-                    name = member.name.replace("blobs/sha256/", "sha256:")
-                    self._add(name, self._search_file(name, member.size, reader.content()))
-        except InvalidArchive as error:
-            self._add("", [unreadable_finding(f"the engine's export cannot be read: {error}")])
-        return tuple(self._found)
-
-    def _add(self, digest: str, findings: Sequence[SecretFinding]) -> None:
-        self._found |= dict.fromkeys(replace(finding, digest=digest) for finding in findings)
-
-    def _search_manifest(self, manifest: Manifest) -> tuple[Sequence[Descriptor], Sequence[tuple[Descriptor, bool]]]:
+    def search_manifest(self, manifest: Manifest) -> tuple[Sequence[Descriptor], Sequence[tuple[Descriptor, bool]]]:
         """Search a manifest or index. Return its child manifests, and its blobs with whether each is a layer."""
-        self._add(manifest.digest, self._search_document(manifest.content))
+        self.add(manifest.digest, self._search_document(manifest.content))
         try:
             names = parse_object(manifest.content).keys()
             children = manifest.index.manifests if "manifests" in names else ()
             image = manifest.image
         except InvalidDocument as error:
-            self._add(manifest.digest, [unreadable_finding(f"it is not a readable manifest: {error}")])
+            self.add(manifest.digest, [unreadable_finding(f"it is not a readable manifest: {error}")])
             return (), ()
         # Go's parser accepts names in any case.
         fields = {name for name in names if name.lower() in MANIFEST_FIELDS}
         if not fields or not fields <= MANIFEST_FIELDS:
-            self._add(manifest.digest, [unreadable_finding("it is neither an image manifest nor an index")])
+            self.add(manifest.digest, [unreadable_finding("it is neither an image manifest nor an index")])
         configs = [(image.config, False)] if image.config else []
         return children, [*configs, *((layer, True) for layer in image.layers)]
 
-    def _search_blob(self, registry: Registry, blob: Descriptor) -> Sequence[SecretFinding]:
+    def search_blob(self, registry: Registry, blob: Descriptor) -> Sequence[SecretFinding]:
+        """Search a document."""
         return self._search_document(read_blob(registry, blob))
 
     def _search_document(self, content: bytes) -> Sequence[SecretFinding]:
         try:
-            return search_document(content, self._searches)
+            return search_document(content, self._search)
         except UnreadableError as error:
             return [unreadable_finding(str(error))]
 
-    def _search_layer(self, registry: Registry, layer: Descriptor) -> Sequence[SecretFinding]:
+    def search_layer(self, registry: Registry, layer: Descriptor) -> Sequence[SecretFinding]:
+        """Search a layer, unless an earlier scan has kept its findings."""
         kind = layer.media_type
         if "nondistributable" in kind or ".foreign." in kind:  # image specification, layer.md, "Non-distributable"
             return [unreadable_finding(f"its media type {kind} says that registries need not have it")]
         if kind.endswith("json") and layer.size <= MAX_BYTES:  # BuildKit's attestations
-            return self._search_blob(registry, layer)
+            return self.search_blob(registry, layer)
         file = self._cache_file(layer)
-        if file and (known := _read_findings(file)) is not None:
+        try:
+            known = validate(tuple[SecretFinding, ...], parse_json(file.read_bytes())) if file else None
+        except (OSError, InvalidDocument):
+            known = None
+        if known is not None:
             self._on_progress(ScanProgress(digest=layer.digest, searched=0, ended=True, from_cache=True))
             return known
         found = self._search_stream(layer.digest, registry.get_blob(layer.digest), kind)
@@ -155,15 +164,16 @@ class _Scan:
         return found
 
     def _cache_file(self, layer: Descriptor) -> Path | None:
-        key = f"{layer.digest} {layer.media_type} {READER_VERSION} {self._searches.everywhere.fingerprint}"
+        key = f"{layer.digest} {layer.media_type} {READER_VERSION} {self._search.fingerprint}"
         return self._cache / f"{hashlib.sha256(key.encode()).hexdigest()}.json" if self._cache else None
 
-    def _search_file(self, name: str, size: int, content: Iterator[bytes]) -> Sequence[SecretFinding]:
+    def search_file(self, name: str, size: int, content: Iterator[bytes]) -> Sequence[SecretFinding]:
+        """Search a file of an export: as a document, or as a layer."""
         if size > MAX_BYTES:
             return self._search_stream(name, content)
         whole = b"".join(content)
         try:
-            return search_document(whole, self._searches)
+            return search_document(whole, self._search)
         except UnreadableError:
             return self._search_stream(name, iter([whole]))
 
@@ -175,13 +185,6 @@ class _Scan:
             searched += count
             self._on_progress(ScanProgress(digest=digest, searched=searched))
 
-        found = search_layer(pieces, self._searches.everywhere, self._budget, on_bytes, media_type)
+        found = search_layer(pieces, self._search, self.budget, on_bytes, media_type)
         self._on_progress(ScanProgress(digest=digest, searched=searched, ended=True))
         return found
-
-
-def _read_findings(file: Path) -> Sequence[SecretFinding] | None:
-    try:
-        return validate(tuple[SecretFinding, ...], parse_json(file.read_bytes()))
-    except (OSError, InvalidDocument):
-        return None

@@ -77,7 +77,7 @@ class Search:
                 if found.start() >= start + MAX_MATCH_BYTES or (number, found.start()) in seen:
                     continue
                 seen.add((number, found.start()))
-                if not (rule.harmless and rule.harmless.fullmatch(found[0])):
+                if not (rule.harmless and re.fullmatch(rule.harmless, found[0])):
                     yield Match(offset=found.start(), kind=rule.kind, what=rule.what, shown=mask(found[0]))
 
     def _blocks(self, window: bytes) -> set[tuple[int, int]]:
