@@ -289,9 +289,9 @@ def test_a_hostile_suite_is_read_or_not_believed(data: st.DataObject, which: int
         ON_GPU,
         results=tuple(stream.results),
         problem=stream.problem,
-        required=tuple(stream.required),
-        waived=stream.waived,
-        environment=stream.environment,
+        required=stream.plan.required,
+        waived=stream.plan.waived,
+        environment=stream.plan.environment,
     )
     assert junit(report)
     assert page(report)
@@ -306,7 +306,7 @@ def test_a_suite_without_end_is_not_kept() -> None:
         assert list(stream.feed(line)) == []
     assert sum(map(len, stream.errors)) <= 400_000
     assert list(stream.feed(events.line(events.suite("a.b")))) == []
-    assert stream.planned == []
+    assert stream.plan.checks == ()
 
 
 @settings(MANY, max_examples=50)  # bills of materials are validated, which takes most of the time
@@ -330,7 +330,7 @@ def test_what_the_suite_says_of_undecodable_names_is_believed() -> None:
     code = f"import stream; stream.emitter(1)({told!r})"
     suite = ROOT / "images/validation"
     ended = subprocess.run([sys.executable, "-c", code], cwd=suite, capture_output=True, text=True, check=True)
-    stream = EventStream(planned=["a.b"], running="a.b")
+    stream = EventStream(running="a.b")
     (result,) = stream.feed(Line(stream="stdout", text=ended.stdout))
     assert (result.reason, result.evidence) == ("no file caf\\udce9", {"worst": "caf\\udce9"})
 

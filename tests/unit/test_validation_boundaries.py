@@ -161,9 +161,9 @@ def test_a_check_may_take_no_time_and_almost_a_day(seconds: float) -> None:
     assert read_report(format_json(report), source="kept.json").results[0].seconds == seconds
 
 
-@pytest.mark.parametrize("seconds", [-0.1, 86_400.0])
-def test_a_check_that_took_less_than_no_time_or_a_whole_day_is_refused(seconds: float) -> None:
-    with pytest.raises(FileError, match=rf"results\[0\]\.seconds: no check takes {seconds} s"):
+@pytest.mark.parametrize(("seconds", "problem"), [(-0.1, "greater than or equal to 0"), (86_400.0, "less than 86400")])
+def test_a_check_that_took_less_than_no_time_or_a_whole_day_is_refused(seconds: float, problem: str) -> None:
+    with pytest.raises(FileError, match=rf"results\[0\]\.seconds: input should be {problem}"):
         read_report(format_json(reported(result("a.b", seconds=seconds))), source="kept.json")
 
 

@@ -25,7 +25,7 @@ from tfimg.validation.bare_evidence import (
     parse_evidence,
     verify_run,
 )
-from tfimg.validation.bare_folder import Release, Wheel, write_folder
+from tfimg.validation.bare_folder import Program, Release, Wheel, write_folder
 from tfimg.validation.run import suite_digest, suite_files
 
 if TYPE_CHECKING:
@@ -52,12 +52,14 @@ def bare(command: Bare, context: Context) -> int:
     wheels = write_folder(
         folder,
         releases,
-        suite=suite_files(context.project.workspace.validation),
-        script=context.project.workspace.bare_script.read_bytes(),
-        version=__version__,
+        Program(
+            suite=suite_files(context.project.workspace.validation),
+            script=context.project.workspace.bare_script.read_bytes(),
+            version=__version__,
+        ),
         fetch=lambda package, into: context.services.fetch_wheel(package, into),
         piece_bytes=command.pieces << 20 if command.pieces else None,
-        tell=report_wheel,
+        on_wheel=report_wheel,
     )
     count = sum(len(wheel.pieces) or 1 for wheel in wheels)
     document = {

@@ -18,7 +18,7 @@ from pydantic import ConfigDict, Field, StringConstraints
 
 from tfimg.core.documents import Digest, Document, InvalidDocument, parse_document
 from tfimg.core.errors import FileError
-from tfimg.core.text import to_plain_text, to_strict_json
+from tfimg.core.text import to_plain_text
 from tfimg.engine.protocol import Exit, Line
 from tfimg.matrix.schema import Device
 from tfimg.matrix.spec import ImageSpec
@@ -59,8 +59,8 @@ class _Strict(Document):
     model_config = ConfigDict(frozen=True, populate_by_name=True, extra="forbid")
 
 
-class BareRun(_Strict):
-    """The run of one release; `problem` is why the suite was not run."""
+class _Release(_Strict):
+    """What a machine states of one release, in its evidence and in the record."""
 
     identifier: Text
     tensorflow: Text
@@ -68,9 +68,14 @@ class BareRun(_Strict):
     lock: Digest
     wheels: Wheels
     variables: Variables
-    nonce: Text
     date: Time
     seconds: Seconds
+
+
+class BareRun(_Release):
+    """The run of one release; `problem` is why the suite was not run."""
+
+    nonce: Text
     status: int | None
     problem: Text | None
     events: Annotated[tuple[dict[str, Any], ...], Field(max_length=2 * MAX_CHECKS)]
@@ -99,27 +104,19 @@ class _Result(_Strict):
     evidence: dict[str, Any]
 
 
-class BareRecord(_Strict):
+class BareRecord(_Release):
     """The committed record of a run that proves its release."""
 
     schema_: Literal[1] = Field(alias="schema", default=1)
     kind: Literal["tfimg bare machine"] = "tfimg bare machine"
     note: Text = NOTE
-    identifier: Text
-    tensorflow: Text
-    python: Text
     device: Device
-    level: Literal["validated"]
-    lock: Digest
+    level: Literal["validated"] = "validated"
     suite: Digest
     tfimg: Text
-    date: Time
-    seconds: Seconds
     gpus: tuple[_Gpu, ...]
     driver: Text | None
     environment: dict[str, Any]
-    variables: Variables
-    wheels: Wheels
     required: tuple[Text, ...]
     waived: dict[Text, Text]
     results: tuple[_Result, ...]
@@ -168,26 +165,17 @@ def verify_run(run: BareRun, file: BareFile, expected: ExpectedRelease) -> BareR
     if reasons := tuple(_failures(run, report, expected.spec)):
         return reasons
     return BareRecord(
-        **{name: getattr(run, name) for name in ("identifier", "tensorflow", "python", "lock", "date", "seconds")},
+        **run.model_dump(include=set(_Release.model_fields)),
         device=expected.spec.device,
-        level="validated",
         suite=file.suite,
         tfimg=_shorten(file.tfimg),
         gpus=tuple(_Gpu(name=_shorten(name), capability=_shorten(capability)) for name, capability in report.gpus),
         driver=_shorten(report.driver) if report.driver else None,
-        environment=dict(to_strict_json(report.environment)),
-        variables=run.variables,
-        wheels=run.wheels,
+        environment=dict(report.environment),
         required=report.required,
         waived=collect_bare_facts(expected.spec, expected.lock)["waived"],
         results=tuple(
-            _Result(
-                check=result.check,
-                outcome=result.outcome,
-                reason=result.reason,
-                seconds=result.seconds,
-                evidence=dict(to_strict_json(result.evidence)),
-            )
+            _Result.model_validate({name: getattr(result, name) for name in _Result.model_fields})
             for result in report.results
         ),
     )
@@ -255,7 +243,7 @@ def _replay(run: BareRun, expected: ExpectedRelease) -> Report:
         results=tuple(stream.results),
         problem=stream.problem,
         aim="validated",
-        environment=stream.environment,
+        environment=stream.plan.environment,
     )
     return replace(report, required=_required_checks(expected, max(1, len(report.gpus))))
 

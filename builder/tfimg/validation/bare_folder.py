@@ -16,6 +16,7 @@ from pydantic import Field, StringConstraints
 from tfimg.core.documents import Document, InvalidDocument, parse_document
 from tfimg.core.errors import UsageError
 from tfimg.core.files import write_atomically
+from tfimg.layers.store import hash_file
 from tfimg.matrix.spec import ImageSpec
 from tfimg.recipe.facts import collect_bare_facts
 from tfimg.recipe.lockfile import Lock, LockedPackage, hash_lock, read_packages
@@ -23,7 +24,6 @@ from tfimg.validation.bare_evidence import KIND, SCHEMA
 from tfimg.validation.run import suite_digest
 
 MANIFEST = "manifest.json"
-CHUNK = 1 << 20
 
 Name = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._+!-]{0,250}$")]
 Sha256 = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
@@ -53,6 +53,15 @@ class Release:
     lock: Lock
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Program:
+    """What runs on the machine: the files of the suite, and images/bare/run.py; `version` is that of tfimg."""
+
+    suite: Mapping[str, bytes]
+    script: bytes
+    version: str
+
+
 Fetch = Callable[[LockedPackage, Path], Path]
 """Downloads a locked wheel into a folder, and returns its file."""
 
@@ -63,13 +72,11 @@ OnWheel = Callable[[int, int, Wheel, bool], None]
 def write_folder(
     folder: Path,
     releases: Sequence[Release],
+    program: Program,
     *,
-    suite: Mapping[str, bytes],
-    script: bytes,
-    version: str,
     fetch: Fetch,
     piece_bytes: int | None,
-    tell: OnWheel,
+    on_wheel: OnWheel,
 ) -> tuple[Wheel, ...]:
     """Write the folder, and return its wheels. Intact wheels of an interrupted run stay.
 
@@ -79,28 +86,28 @@ def write_folder(
     wheels = folder / "wheels"
     wheels.mkdir(parents=True, exist_ok=True)
     # The manifest first: without it, a folder is not continued.
-    write_atomically(folder / MANIFEST, json.dumps(_manifest(releases, suite, version), indent=1) + "\n")
+    write_atomically(folder / MANIFEST, json.dumps(_manifest(releases, program), indent=1) + "\n")
     shutil.rmtree(folder / "suite", ignore_errors=True)
-    for name, content in suite.items():
+    for name, content in program.suite.items():
         (folder / "suite" / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / "suite" / name).write_bytes(content)
-    (folder / "run.py").write_bytes(script)
+    (folder / "run.py").write_bytes(program.script)
     packages = {package.sha256: package for release in releases for package in read_packages(release.lock)}
     written = []
     for number, package in enumerate(packages.values(), start=1):
         existing = _find(wheels, package, piece_bytes)
         wheel = existing or _add(wheels, package, fetch, piece_bytes)
-        tell(number, len(packages), wheel, existing is not None)
+        on_wheel(number, len(packages), wheel, existing is not None)
         written.append(wheel)
     return tuple(written)
 
 
-def _manifest(releases: Sequence[Release], suite: Mapping[str, bytes], version: str) -> dict[str, Any]:
+def _manifest(releases: Sequence[Release], program: Program) -> dict[str, Any]:
     return {
         "schema": SCHEMA,
         "kind": KIND,
-        "suite": suite_digest(suite),
-        "tfimg": version,
+        "suite": suite_digest(program.suite),
+        "tfimg": program.version,
         "releases": [
             {
                 "identifier": release.spec.identifier,
@@ -135,7 +142,7 @@ def _find(wheels: Path, package: LockedPackage, piece_bytes: int | None) -> Whee
         files = wheel.pieces or (wheel,)
         is_whole = wheel.sha256 == package.sha256 and sum(file.size for file in files) == wheel.size
         is_small = all(file.size <= (piece_bytes or wheel.size) for file in files)
-        is_intact = is_whole and is_small and all(_sha256(wheels / file.file) == file.sha256 for file in files)
+        is_intact = is_whole and is_small and all(hash_file(wheels / file.file) == file.sha256 for file in files)
     except (OSError, InvalidDocument):
         return None
     return wheel if is_intact else None
@@ -156,17 +163,7 @@ def _add(wheels: Path, package: LockedPackage, fetch: Fetch, piece_bytes: int | 
 
 def _split(file: Path, piece_bytes: int) -> Iterator[_File]:
     with file.open("rb") as source:
-        for number in range(-(-file.stat().st_size // piece_bytes)):
+        for number, content in enumerate(iter(lambda: source.read(piece_bytes), b"")):
             piece = file.with_name(f"{file.name}.{number:03}")
-            checksum, left = hashlib.sha256(), piece_bytes
-            with piece.open("wb") as sink:
-                while left and (content := source.read(min(CHUNK, left))):
-                    sink.write(content)
-                    checksum.update(content)
-                    left -= len(content)
-            yield _File(file=piece.name, sha256=checksum.hexdigest(), size=piece_bytes - left)
-
-
-def _sha256(file: Path) -> str:
-    with file.open("rb") as content:
-        return hashlib.file_digest(content, "sha256").hexdigest()
+            piece.write_bytes(content)
+            yield _File(file=piece.name, sha256=hashlib.sha256(content).hexdigest(), size=len(content))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator, Mapping
-from contextlib import closing
+from contextlib import closing, suppress
 from typing import Annotated, Any
 
 from packaging.requirements import Requirement
@@ -80,15 +80,12 @@ def take_inventory(
     request = RunRequest(image=image, command=command, files={SCRIPT: (script, 0o444)})
     lines: deque[Line] = deque(maxlen=MAX_LINES)
     status: int | None = None
-    with closing(engine.run(request, timeout=SECONDS)) as output:
-        try:
-            for item in output:
-                if isinstance(item, Exit):
-                    status = item.status
-                else:
-                    lines.append(item)
-        except TimeoutError:
-            status = None
+    with closing(engine.run(request, timeout=SECONDS)) as output, suppress(TimeoutError):
+        for item in output:
+            if isinstance(item, Exit):
+                status = item.status
+            else:
+                lines.append(item)
     results = [line.text for line in lines if line.stream == "stdout" and line.text.strip()]
     reason = next((line.text for line in reversed(lines) if line.text.strip()), "no output")[:MAX_REASON]
     try:

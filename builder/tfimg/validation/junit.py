@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from io import BytesIO
 
 from junitparser import Error, Failure, JUnitXml, Skipped, TestCase, TestSuite
@@ -32,49 +32,44 @@ def junit(report: Report) -> str:
 
 def _cases(report: Report) -> list[TestCase]:
     """A CI takes an absent case for success: whatever keeps a report from being green becomes a case of its own."""
-    cases = [_check_case(result, required=result.check in report.required) for result in report.results]
+    cases = [
+        _make_case(result.check, _make_entry(result, result.check in report.required), result.seconds, result.output)
+        for result in report.results
+    ]
     ended = {result.check for result in report.results}
-    cases += [_error_case(check, "a required check did not run") for check in report.required if check not in ended]
+    errors = {check: "a required check did not run" for check in report.required if check not in ended}
     if report.problem is not None or not report.results:
-        cases.append(_error_case("suite.end", report.problem or "the suite reported no result"))
-    if report.missing and not any(case.is_failure or case.is_error for case in cases):
-        cases.append(_error_case("suite.level", f"not shown: {', '.join(report.missing)}"))
-    return cases
+        errors["suite.end"] = report.problem or "the suite reported no result"
+    if report.missing and not errors and not any(case.is_failure or case.is_error for case in cases):
+        errors["suite.level"] = f"not shown: {', '.join(report.missing)}"
+    return cases + [_make_case(check, Error(to_plain_text(reason), "missing")) for check, reason in errors.items()]
 
 
-def _check_case(result: CheckResult, *, required: bool) -> TestCase:
-    case = _case(result.check, clamp_duration(result.seconds))
-    if entry := _entry(result, required=required):
-        entry.text = to_plain_text("\n".join(_describe(result)))
-        case.result = [entry]
-    if result.output:
-        case.system_out = to_plain_text("\n".join(result.output))
-    return case
-
-
-def _error_case(check: str, reason: str) -> TestCase:
-    case = _case(check)
-    case.result = [Error(to_plain_text(reason), "missing")]
-    return case
-
-
-def _case(check: str, seconds: float = 0.0) -> TestCase:
+def _make_case(
+    check: str, entry: Error | Failure | Skipped | None, seconds: float = 0.0, output: Sequence[str] = ()
+) -> TestCase:
     group, _, name = to_plain_text(check).rpartition(".")
-    return TestCase(name, group or "suite", seconds)
+    case = TestCase(name, group or "suite", clamp_duration(seconds))
+    case.result = [entry] if entry else []
+    if output:
+        case.system_out = to_plain_text("\n".join(output))
+    return case
 
 
-def _entry(result: CheckResult, *, required: bool) -> Error | Failure | Skipped | None:
+def _make_entry(result: CheckResult, is_required: bool) -> Error | Failure | Skipped | None:
     reason = to_plain_text(result.reason or result.outcome)
-    match result.outcome:
-        case "passed":
-            return None
-        case "skipped":
-            text = f"a required check did not run: {reason}"
-            return Error(text, "skipped") if required else Skipped(reason, "skipped")
-        case "failed":
-            return Failure(reason, "failed")
-        case outcome:
-            return Error(reason, outcome)
+    if result.outcome == "passed":
+        return None
+    entry: Error | Failure | Skipped
+    if result.outcome == "failed":
+        entry = Failure(reason, "failed")
+    elif result.outcome == "skipped" and not is_required:
+        entry = Skipped(reason, "skipped")
+    else:
+        prefix = "a required check did not run: " if result.outcome == "skipped" else ""
+        entry = Error(f"{prefix}{reason}", result.outcome)
+    entry.text = to_plain_text("\n".join(_describe(result)))
+    return entry
 
 
 def _describe(result: CheckResult) -> Iterator[str]:

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
+
+from pydantic import ConfigDict, Field
 
 from tfimg.core.events import Event
 from tfimg.core.levels import Level
@@ -31,13 +33,16 @@ Profile = Literal["smoke", "standard", "full"]
 ProvableLevel = Literal["linked", "validated"]
 """Levels that a run of the suite can prove: without the accelerator, or on it. For a CPU image, that is any machine."""
 
+DERIVED_FIELDS = ("passed", "verdict", "level", "fault", "missing")
+"""Properties of a report that its JSON has too, so that readers need not compute them."""
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Explanation:
     """A known failure: who is at fault, its cause, the lines that prove it, and the remedy."""
 
     signature: str
-    fault: str
+    fault: Literal["image", "host", "request", "harmless"]
     cause: str
     proof: str
     remedy: str
@@ -54,7 +59,7 @@ class CheckResult(Event):
     check: str
     outcome: Outcome
     reason: str | None
-    seconds: float
+    seconds: Annotated[float, Field(ge=0, lt=86_400)]
     evidence: Mapping[str, Any]
     output: tuple[str, ...] = ()
     explained: tuple[Explanation, ...] = ()
@@ -68,27 +73,40 @@ class CheckResult(Event):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Report:
-    """All results of one image. `problem` is why the suite did not reach its end; null if it did.
+    """All results of one image, and what follows from them."""
 
-    `aim` is the level to prove; `required` are the checks that must pass for it, `waived` those that the image does
-    without and why, `unproven` those of a higher level. `environment` describes the machine.
-    """
+    __pydantic_config__ = ConfigDict(use_attribute_docstrings=True)
 
     identifier: str
+    """What the image claims to be, as `tfimg list` names it."""
     device: Device
+    """The device that the image is for."""
     digest: str
+    """The image, by content."""
     lock: str
+    """Digest of the lock that the image was built from."""
     suite: str
+    """Digest of the suite that ran."""
     date: str
+    """End of the run, ISO 8601 in UTC."""
     seconds: float
+    """Duration of the run."""
     results: tuple[CheckResult, ...]
+    """Results of the checks, in the order in which they ended."""
     problem: str | None
+    """Why the suite did not reach its end; null when it did."""
     aim: ProvableLevel
+    """The level to prove."""
     profile: Profile = "standard"
+    """The part of the suite that was selected."""
     required: tuple[str, ...] = ()
+    """Checks that must pass for the level."""
     waived: Mapping[str, str] = field(default_factory=dict)
+    """Checks that the image does without, and why."""
     unproven: tuple[str, ...] = ()
+    """Checks of a higher level, which this machine could not run."""
     environment: Mapping[str, Any] = field(default_factory=dict)
+    """The machine, as the suite saw it."""
 
     @property
     def verdict(self) -> Verdict:
@@ -170,5 +188,5 @@ class Report:
 
     def to_json(self) -> dict[str, Any]:
         """Return the report as a JSON object."""
-        derived = {name: getattr(self, name) for name in ("passed", "verdict", "level", "fault", "missing")}
+        derived = {name: getattr(self, name) for name in DERIVED_FIELDS}
         return {"schema": SCHEMA, **derived, **self.accelerator, **asdict(self)}

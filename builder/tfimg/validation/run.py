@@ -119,10 +119,10 @@ def validate(
         problem=stream.problem,
         aim=request.target_level,
         profile=request.selection.profile,
-        required=tuple(stream.required),
-        waived=stream.waived,
-        unproven=tuple(stream.unproven),
-        environment=stream.environment,
+        required=stream.plan.required,
+        waived=stream.plan.waived,
+        unproven=stream.plan.unproven,
+        environment=stream.plan.environment,
     )
 
 
