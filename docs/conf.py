@@ -23,8 +23,9 @@ exclude_patterns = ["_build", "generator"]
 source_suffix = {".md": "markdown"}
 templates_path = ["_templates"]
 
-myst_enable_extensions = ["attrs_inline", "colon_fence", "deflist", "smartquotes"]
+myst_enable_extensions = ["attrs_block", "attrs_inline", "colon_fence", "deflist"]
 myst_heading_anchors = 3
+smartquotes = False  # quotation marks of commands stay as they are typed
 
 html_theme = "furo"
 html_title = f"tfimg {release}"

@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from generator import checks, commands, errors, formats, images, library
+from generator import checks, commands, errors, formats, images, library, signatures
 
 if TYPE_CHECKING:
     from sphinx.application import Sphinx
@@ -25,6 +25,7 @@ GENERATORS: dict[str, Callable[..., str]] = {
     "tags": images.tag_examples,
     "labels": images.label_examples,
     "api": library.api,
+    "signatures": signatures.signatures,
 }
 """Name in a page → function that returns Markdown."""
 

@@ -40,5 +40,5 @@ def _command(name: str) -> str:
     )
     return (
         f"## tfimg {name}\n\n{escape(command.summary)}\n\n{block([command.usage], 'text')}\n"
-        f"{block(command.examples, 'sh')}\n{sections}"
+        f"For example:\n\n{block(command.examples, 'sh')}\n{sections}"
     )

@@ -70,11 +70,11 @@ def _models(hint: Any) -> Iterator[type[BaseModel]]:
 def _part(model: type[BaseModel], title: str) -> str:
     hints = _hints(model)
     rows = (
-        (code(field.alias or name), _type(hints[name]), _default(field), escape(field.description or ""))
+        (code(field.alias or name), f"{_type(hints[name])}{_default(field)}", escape(field.description or ""))
         for name, field in model.model_fields.items()
     )
     summary = escape((model.__doc__ or "").partition("\n\n")[0])
-    return f"## {title}\n\n{summary}\n\n{table(('key', 'type', 'default', 'meaning'), rows)}"
+    return f"## {title}\n\n{summary}\n\n{table(('key', 'value', 'meaning'), rows)}"
 
 
 def _hints(model: type[BaseModel]) -> dict[str, Any]:
@@ -107,7 +107,8 @@ def _type(hint: Any) -> str:
 
 
 def _default(field: FieldInfo) -> str:
+    """Return what follows a type: that a key is required, or its default if that is more than nothing."""
     if field.is_required():
-        return "required"
+        return ", required"
     value = field.get_default(call_default_factory=True)
-    return "none" if not value or isinstance(value, BaseModel) else code(str(value))
+    return "" if not value or isinstance(value, BaseModel) else f", by default {code(str(value))}"

@@ -25,9 +25,9 @@ def code(text: str) -> str:
 
 
 def table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """Return a table; the cells are Markdown."""
+    """Return a table whose cells are Markdown. On a phone each row becomes a paragraph (`site.css`)."""
     lines = (heads, ["---"] * len(heads), *rows)
-    return "".join(f"| {' | '.join(cells)} |\n" for cells in lines)
+    return "{.stack}\n" + "".join(f"| {' | '.join(cells)} |\n" for cells in lines)
 
 
 def block(lines: Iterable[str], language: str) -> str:

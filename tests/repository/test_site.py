@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from support.site import SitePage, build_site, read_site
+from tfimg import DOCUMENTATION
 from tfimg.cli.app import COMMANDS, GROUPS, load_command, option_names
 from tfimg.core import errors
 
@@ -75,6 +76,16 @@ def test_every_check_has_a_section(pages: Mapping[str, SitePage]) -> None:
     from checks import CHECKS  # type: ignore[import-not-found]
 
     assert {name.replace(".", "-").replace("_", "-") for name in CHECKS} <= set(pages["reference/checks.html"].anchors)
+
+
+def test_every_known_failure_has_an_anchor_to_which_explain_links(pages: Mapping[str, SitePage]) -> None:
+    from signatures import SIGNATURES  # type: ignore[import-not-found]
+
+    from tfimg.cli.commands.explain import link_to
+
+    for signature in SIGNATURES:
+        page, _, anchor = link_to(signature.name).removeprefix(f"{DOCUMENTATION}/").partition("#")
+        assert pages[page].anchors.count(anchor) == 1
 
 
 def test_every_key_of_the_matrix_and_of_a_policy_is_described(pages: Mapping[str, SitePage]) -> None:

@@ -13,6 +13,7 @@ import pytest
 from support.cli import CliRunner
 from support.hosts import plain
 from support.memory_engine import capabilities, toolkit
+from tfimg import DOCUMENTATION
 from tfimg.cli.commands.explain import MAX_BYTES
 from tfimg.core.errors import BuildError, EngineError, NoAccelerator, TfimgError, UnknownFailure
 from tfimg.core.paths import Workspace, find_workspace
@@ -41,7 +42,8 @@ def test_people_read_cause_proof_remedy_and_whose_fault_it_is(explain: CliRunner
     assert (ended.code, ended.stderr) == (0, "")
     first, second = ended.stdout.split("\n\n")
     heads = [line.partition(" ")[0] for line in first.splitlines()]
-    assert heads == ["found", "fault", "cause", "proof", "remedy"]
+    assert heads == ["found", "fault", "cause", "proof", "remedy", "more"]
+    assert first.endswith(f"more    {DOCUMENTATION}/how-to/troubleshoot.html#stub-libcuda")
     assert "found   stub-libcuda\nfault   the image\n" in first
     assert "CUDA_ERROR_STUB_LIBRARY" in first
     assert "found   factory-registered\nfault   nothing: it is harmless\n" in second
@@ -51,7 +53,8 @@ def test_programs_read_one_object(explain: CliRunner) -> None:
     ended = explain(str(LOGS / "pkg-resources.log"), "--json")
     assert (ended.code, ended.stderr) == (0, "")
     (one,) = ended.json["explanations"]
-    assert list(one) == ["signature", "fault", "cause", "proof", "remedy"]
+    assert list(one) == ["signature", "fault", "cause", "proof", "remedy", "more"]
+    assert one["more"] == f"{DOCUMENTATION}/how-to/troubleshoot.html#pkg-resources"
     assert (one["signature"], one["fault"]) == ("pkg-resources", "image")
     assert one["proof"] == "ModuleNotFoundError: No module named 'pkg_resources'"
 

@@ -6,6 +6,7 @@ import sys
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
+from tfimg import DOCUMENTATION
 from tfimg.cli.options import Command, argument
 from tfimg.core.errors import UnknownFailure, UsageError
 
@@ -38,13 +39,14 @@ class Explain(Command):
         text = _read_log(self.file)
         found = explain(text, suite=context.project.workspace.validation)
         if self.json:
-            context.emit({"explanations": [asdict(one) for one in found]})
+            context.emit({"explanations": [{**asdict(one), "more": link_to(one.signature)} for one in found]})
         else:
             for number, one in enumerate(found):
                 print("\n" if number else "", end="")
                 fault = FAULT_NAMES.get(one.fault, one.fault)
                 fields = {"found": one.signature, "fault": fault, "cause": one.cause}
-                print_fields({**fields, "proof": to_plain_text(one.proof), "remedy": one.remedy})
+                fields |= {"proof": to_plain_text(one.proof), "remedy": one.remedy, "more": link_to(one.signature)}
+                print_fields(fields)
         if not text.strip():
             step = "Errors go to standard error: put 2>&1 before the pipe."
             raise UnknownFailure("The log is empty.", next_step=step)
@@ -55,6 +57,11 @@ class Explain(Command):
                 "looks for the fault in the image, and `tfimg doctor` on this machine.",
             )
         return 0
+
+
+def link_to(signature: str) -> str:
+    """Return the address of a signature in the documentation."""
+    return f"{DOCUMENTATION}/how-to/troubleshoot.html#{signature}"
 
 
 def _read_log(file: str) -> str:

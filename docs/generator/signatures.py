@@ -1,0 +1,40 @@
+"""Known failures, from the table that `tfimg explain` reads."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from generator.markdown import block, escape
+from generator.program import suite
+from tfimg.recipe.support_table import make_issue_url
+
+TITLES = {
+    "host": "Causes on the machine",
+    "image": "Causes in the image",
+    "request": "Causes in the request",
+    "harmless": "Harmless messages",
+}
+"""Fault → section of the page."""
+
+
+def signatures() -> str:
+    """Return the known failures by who can correct them, each with an anchor of its name."""
+    known: tuple[Any, ...] = suite("signatures").SIGNATURES
+    return "\n".join(
+        f"## {title}\n\n" + "\n".join(_signature(one) for one in known if one.fault == fault)
+        for fault, title in TITLES.items()
+    )
+
+
+def _signature(signature: Any) -> str:
+    issues = re.findall(r"[\w.-]+/[\w.-]+#\d+", signature.source)
+    sources = ", ".join(f"[{escape(issue)}]({make_issue_url(issue)})" for issue in issues)
+    consequences = ", ".join(f"[{name}](#{name})" for name in signature.leads_to)
+    return (
+        f"({signature.name})=\n\n### {signature.name}\n\n"
+        f"**Cause:** {escape(signature.cause)}\n\n**Remedy:** {escape(signature.remedy)}\n\n"
+        + (f"Its consequences: {consequences}.\n\n" if consequences else "")
+        + (f"Reported in {sources}.\n\n" if sources else "")
+        + f"Recognised by:\n\n{block(signature.patterns, 'text')}"
+    )
