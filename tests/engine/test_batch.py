@@ -217,7 +217,7 @@ def test_after_a_kill_the_same_command_goes_on_with_what_was_not_done(runs: Runs
     # Not as JSON: what people are told is read here.
     again = run_tfimg("build", SECOND, THIRD, *runs.options, env=runs.environ)
     assert again.code == 0, again.stderr
-    message = f"Going on where a run was killed, at ({SECOND}, {THIRD}|{THIRD}, {SECOND})"
+    message = f"Continuing a killed run, with ({SECOND}, {THIRD}|{THIRD}, {SECOND})"
     assert re.search(message, again.stderr), again.stderr
     assert runs.statuses == dict.fromkeys((SECOND, THIRD), "built")
     assert (runs.candidates(), runs.containers()) == ([], [])

@@ -104,7 +104,7 @@ def test_an_empty_engine_takes_every_step_from_the_registry(
     assert [made[step] for step in STEPS] == [{"started", "done"}] * 2
 
 
-def test_a_cache_that_cannot_be_read_or_written_is_told_and_fails_no_build(
+def test_a_cache_that_cannot_be_read_or_written_is_reported_and_fails_no_build(
     engine: DockerEngine, tmp_path: Path
 ) -> None:
     told = states(engine, order(tmp_path / "context", sources=[NOBODY], targets=[NOBODY]))

@@ -488,7 +488,7 @@ def test_a_machine_of_azure_asks_to_be_deallocated_and_goes_in_any_case(kept: Ho
         assert machine.must("cat /run/asked") == asked
 
 
-def test_an_image_without_evidence_is_not_pulled_or_started_and_the_machine_goes(host: Host) -> None:
+def test_an_image_without_evidence_is_not_started_and_the_machine_shuts_down(host: Host) -> None:
     """A boot with other user data, and a power-off that is true."""
     machine = host.machine
     machine.clear()

@@ -158,7 +158,7 @@ def test_a_layer_that_was_searched_is_not_read_again(little: Published, tmp_path
     assert half >= 2
 
 
-def test_inspect_shows_the_image_and_whose_word_is_what(published: Published) -> None:
+def test_inspect_shows_the_image_and_who_signed_its_evidence(published: Published) -> None:
     ended = run_tfimg("inspect", published.name, "--public-key", str(published.public), "--json")
     assert ended.code == 0, ended.stderr
     told = ended.documents[-1]
@@ -187,7 +187,7 @@ def test_the_bill_of_materials_and_the_local_image_tell_the_same(built: Built, p
     assert documents[0] == documents[1]
 
 
-def test_the_contents_of_an_image_are_told_without_importing_tensorflow(engine: DockerEngine, built: Built) -> None:
+def test_the_contents_of_an_image_are_reported_without_importing_tensorflow(engine: DockerEngine, built: Built) -> None:
     script = (ROOT / "images/inventory.py").read_bytes()
     whole = take_inventory(built.name, script, engine=engine)
     contents = take_inventory(built.name, script, engine=engine, contents_only=True)
@@ -202,7 +202,7 @@ def test_an_image_in_the_engine_is_inspected_too(built: Built) -> None:
     assert ended.documents[-1]["layers"][0]["part"] == "tensorflow"
 
 
-def test_diff_tells_what_one_layer_more_brings(
+def test_compare_lists_the_files_of_an_additional_layer(
     engine: DockerEngine, built: Built, published: Published, address: str, tmp_path: Path
 ) -> None:
     """In the registry, where it has no bill of materials, and in the engine, where it is asked."""
@@ -337,7 +337,7 @@ def test_a_bundle_that_was_changed_or_has_no_key_reaches_no_engine(
     assert "that proves nothing" in ended.stderr
 
 
-def test_a_full_disk_of_the_engine_is_told_and_leaves_no_image(
+def test_a_full_disk_of_the_engine_is_reported_and_leaves_no_image(
     engine: DockerEngine, little: Published, bundle: Path
 ) -> None:
     """The image is verified, and there is no room for it, whether it is loaded or pulled.
@@ -372,7 +372,7 @@ def disk(tmp_path: Path) -> Iterator[Path]:
     subprocess.run(["umount", "--lazy", str(folder)], check=True)
 
 
-def test_a_disk_without_room_for_a_bundle_is_told_before(little: Published, disk: Path) -> None:
+def test_a_disk_without_space_for_an_archive_is_reported_first(little: Published, disk: Path) -> None:
     ended = run_tfimg("save", little.name, str(disk / "image.tar"))
     assert (ended.code, list(disk.iterdir())) == (10, []), ended.stderr
 

@@ -242,7 +242,7 @@ def foreign(engine: DockerEngine, built: Built, tmp_path: Path) -> Iterator[str]
     engine.remove(name)
 
 
-def test_an_image_of_somebody_else_is_validated_as_what_it_is_said_to_be(foreign: str, tmp_path: Path) -> None:
+def test_an_image_of_another_publisher_is_validated_as_the_named_identifier(foreign: str, tmp_path: Path) -> None:
     refused = run_tfimg("validate", foreign)
     assert (refused.code, "has no label" in refused.stderr) == (3, True)
     report = tmp_path / "report.json"

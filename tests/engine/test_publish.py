@@ -282,7 +282,7 @@ def test_a_newer_build_is_rolled_back_with_evidence_and_history_says_so(
                 engine.remove(name)
 
 
-def test_a_registry_with_tls_and_a_password_takes_what_somebody_logged_in_publishes(
+def test_a_registry_with_tls_and_a_password_accepts_a_logged_in_publisher(
     engine: DockerEngine, here: Here, tmp_path: Path
 ) -> None:
     """Wrong credentials leave nothing behind, and the same command finishes once they are right."""

@@ -158,13 +158,13 @@ def test_a_push_that_fails_is_raised_and_tried_again_until_it_succeeds(
         assert engine.find_digest(candidate) is None
 
 
-def test_a_registry_that_is_gone_is_told(engine: DockerEngine, made: Made) -> None:
+def test_a_registry_that_is_gone_is_reported(engine: DockerEngine, made: Made) -> None:
     """Port 9 of loopback: nobody answers there."""
     with pytest.raises(NetworkError, match=r"failed in the network: .*refused"):
         engine.push(made("127.0.0.1:9"), ignore)
 
 
-def test_who_may_not_push_is_told_and_who_logs_in_may(
+def test_a_push_without_permission_is_refused_and_works_after_login(
     engine: DockerEngine, base: str, made: Made, tmp_path: Path
 ) -> None:
     environ = {**os.environ, "DOCKER_CONFIG": str(tmp_path / "docker")}
@@ -177,7 +177,7 @@ def test_who_may_not_push_is_told_and_who_logs_in_may(
         assert ours.push(name, ignore).startswith("sha256:")
 
 
-def test_a_read_only_registry_is_told(engine: DockerEngine, base: str, made: Made, tmp_path: Path) -> None:
+def test_a_read_only_registry_is_reported(engine: DockerEngine, base: str, made: Made, tmp_path: Path) -> None:
     behaviour = Behaviour(read_only=True)
     with (
         registry(engine, tmp_path, behaviour) as there,

@@ -138,7 +138,7 @@ def test_two_machines_that_publish_at_once_lose_nothing(address: str, tmp_path: 
     assert len(entered) == 8
 
 
-def test_an_upload_that_is_cut_begins_anew(proxy: Faulty, tmp_path: Path) -> None:
+def test_an_interrupted_upload_starts_again(proxy: Faulty, tmp_path: Path) -> None:
     """Distribution gives up every upload that was cut."""
     here = client(proxy.address, tmp_path)
     content = os.urandom(3 << 20)
@@ -194,7 +194,7 @@ def test_with_a_token_server(place: Place, tmp_path: Path) -> None:
         assert here.list_tags() == ("1",)
 
 
-def test_a_read_only_registry_is_told(place: Place, tmp_path: Path) -> None:
+def test_a_read_only_registry_is_reported(place: Place, tmp_path: Path) -> None:
     here = client(place(read_only=True), tmp_path)
     for deed in (lambda: here.put_blob(b"x"), lambda: fill(here, 3 << 20)):
         with pytest.raises(RegistryError, match=r"is read-only: 405"):
@@ -202,7 +202,7 @@ def test_a_read_only_registry_is_told(place: Place, tmp_path: Path) -> None:
     assert here.list_tags() == ()
 
 
-def test_a_full_registry_is_told_and_keeps_what_it_has(place: Place, tmp_path: Path) -> None:
+def test_a_full_registry_is_reported_and_keeps_what_it_has(place: Place, tmp_path: Path) -> None:
     slept = Slept()
     here = client(place(megabytes=4), tmp_path, slept=slept)
     one = image(here)

@@ -100,7 +100,7 @@ def test_doctor_knows_the_image(built: Built) -> None:
     assert {one["name"]: one["state"] for one in document["findings"]}["engine"] == "ok"
 
 
-def test_an_engine_tells_how_it_hands_out_devices(engine: DockerEngine) -> None:
+def test_an_engine_reports_how_containers_get_devices(engine: DockerEngine) -> None:
     hands = engine.get_device_support()
     assert (hands.host, hands.local) == (engine.host, True)
     assert "runc" in hands.runtimes

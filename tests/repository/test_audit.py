@@ -48,7 +48,7 @@ def service() -> Iterator[str]:
         yield f"http://{address}/v1/query"
 
 
-def test_an_advisory_is_told_with_its_fix_and_its_images(service: str, capsys) -> None:
+def test_an_advisory_is_reported_with_its_fix_and_its_images(service: str, capsys) -> None:
     assert main(["audit", IMAGE, "--osv-url", service, "--json"], os.environ) == 1
     told, error = map(json.loads, capsys.readouterr().out.splitlines())
     (advisory,) = told["advisories"]

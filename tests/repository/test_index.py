@@ -173,7 +173,7 @@ LOGIN = b"<html><body>Please log in</body></html>"
     ],
     ids=["noise", "page", "cut", "empty", "not-metadata", "not-python", "number", "other", "call"],
 )
-def test_what_is_no_wheel_is_told_in_a_sentence(content: bytes, told: str, served: PackageIndex, index: Index) -> None:
+def test_an_invalid_wheel_is_an_error(content: bytes, told: str, served: PackageIndex, index: Index) -> None:
     served.files["tensorflow"] = [File(NAME, content)]
     wheel = only(index.wheels("tensorflow"))
     with pytest.raises(NetworkError) as caught:
@@ -181,8 +181,8 @@ def test_what_is_no_wheel_is_told_in_a_sentence(content: bytes, told: str, serve
     assert str(caught.value).startswith(f"Cannot read the metadata of {NAME} from the package index: {told}")
 
 
-@cases("index", "an_answer_that_is_no_page_is_told_in_a_sentence")
-def test_an_answer_that_is_no_page_is_told_in_a_sentence(
+@cases("index", "a_response_that_is_not_a_page_is_an_error")
+def test_a_response_that_is_not_a_page_is_an_error(
     status: int, form: str, content: bytes, told: str, served: PackageIndex, index: Index
 ) -> None:
     served.answers["/simple/tensorflow/"] = (status, form, content)
@@ -195,7 +195,7 @@ def test_an_answer_that_is_no_page_is_told_in_a_sentence(
 
 
 @pytest.mark.parametrize("answer", [(404, HTML, b""), (200, HTML, LOGIN)], ids=["gone", "page"])
-def test_metadata_that_is_offered_and_not_given_is_told(
+def test_missing_metadata_that_the_index_lists_is_an_error(
     answer: tuple[int, str, bytes], served: PackageIndex, index: Index
 ) -> None:
     served.files["tensorflow"] = [File(NAME, metadata=metadata(()))]
@@ -204,14 +204,14 @@ def test_metadata_that_is_offered_and_not_given_is_told(
         index.read_metadata(only(index.wheels("tensorflow")), build=False)
 
 
-def test_a_wheel_that_is_gone_is_told(served: PackageIndex, index: Index) -> None:
+def test_a_missing_wheel_is_an_error(served: PackageIndex, index: Index) -> None:
     served.files["tensorflow"] = [File(NAME)]
     served.answers[f"/files/{NAME}"] = (404, HTML, b"")
     with pytest.raises(NetworkError, match="404 Client Error"):
         index.read_metadata(only(index.wheels("tensorflow")), build=True)
 
 
-def test_an_index_that_gives_wheels_only_as_a_whole_is_told_and_the_wheel_is_not_taken(
+def test_an_index_without_range_requests_is_an_error_and_no_wheel_is_downloaded(
     served: PackageIndex, index: Index
 ) -> None:
     served.ranges = False
@@ -224,7 +224,7 @@ def test_an_index_that_gives_wheels_only_as_a_whole_is_told_and_the_wheel_is_not
     )
 
 
-def test_an_index_out_of_reach_is_told_without_its_password() -> None:
+def test_an_index_out_of_reach_is_reported_without_its_password() -> None:
     index = Index("http://someone:hunter2@127.0.0.1:9/simple", attempts=1)
     with pytest.raises(NetworkError, match="Connection refused") as caught:
         index.wheels("tensorflow")
@@ -232,13 +232,13 @@ def test_an_index_out_of_reach_is_told_without_its_password() -> None:
 
 
 @pytest.mark.parametrize("url", ["http://[::1/simple", "https://hans:hunter2@127.0.0.1:port/simple", "ftp://x/simple"])
-def test_an_address_that_is_not_valid_is_told_without_its_password(url: str) -> None:
+def test_an_address_that_is_not_valid_is_reported_without_its_password(url: str) -> None:
     with pytest.raises(NetworkError, match=r"^Cannot read .* from the package index") as caught:
         Index(url, attempts=1).wheels("tensorflow")
     assert "hunter2" not in str(caught.value)
 
 
-def test_a_refusal_is_told_without_the_password(served: PackageIndex) -> None:
+def test_a_refusal_is_reported_without_the_password(served: PackageIndex) -> None:
     served.answers["/simple/tensorflow/"] = (401, HTML, b"")
     index = Index(served.url.replace("//", "//someone:hunter2@") + "/simple", attempts=1)
     with pytest.raises(NetworkError, match="401 Client Error") as caught:
@@ -396,7 +396,7 @@ def test_check_names_a_release_that_the_matrix_lacks(behind: None, tfimg: Run) -
     assert (found["missing"], found["rows"], error["exit_code"]) == (["2.16.2"], [], 1)
 
 
-def test_a_release_that_neither_has_is_told(agreed: PackageIndex, tfimg: Run) -> None:
+def test_a_release_that_neither_matrix_nor_index_has_is_an_error(agreed: PackageIndex, tfimg: Run) -> None:
     ended = tfimg("check", "2.15", "2.99")
     assert (ended.code, ended.stderr.splitlines()[-1]) == (
         4,
@@ -406,7 +406,7 @@ def test_a_release_that_neither_has_is_told(agreed: PackageIndex, tfimg: Run) ->
 
 
 @pytest.mark.parametrize("command", ["check", "sync"])
-def test_an_index_without_tensorflow_is_told(command: str, tfimg: Run) -> None:
+def test_an_index_without_tensorflow_is_reported(command: str, tfimg: Run) -> None:
     """A wrong address answers 404 to everything: no fact would be right."""
     ended = tfimg(command)
     # What stands before it is about the machine's own settings.
@@ -460,7 +460,7 @@ def test_what_sync_writes_is_complete_and_agrees(behind: None, tfimg: Run, matri
     assert [path for path in matrix_file.parent.iterdir() if path.is_file()] == [matrix_file]
 
 
-def test_what_sync_cannot_complete_is_told_by_path(served: PackageIndex, tfimg: Run) -> None:
+def test_what_sync_cannot_complete_is_reported_by_path(served: PackageIndex, tfimg: Run) -> None:
     """A release whose only wheel stands for one that is not there."""
     survey = agreeing(small())
     stub = next(wheel for wheel in survey.wheels if wheel.platform == "linux/arm64" and wheel.package == "tensorflow")

@@ -38,7 +38,7 @@ def test_a_release_that_the_index_does_not_have_cannot_be_locked(capsys, tmp_pat
 
 
 @pytest.mark.full  # uv waits 20 s between its attempts
-def test_an_index_out_of_reach_is_told_from_one_without_the_package(capsys, tmp_path) -> None:
+def test_an_index_out_of_reach_is_distinguished_from_one_without_the_package(capsys, tmp_path) -> None:
     environ = {**os.environ, "UV_DEFAULT_INDEX": "http://127.0.0.1:9/simple", "UV_CACHE_DIR": str(tmp_path)}
     code = main(["lock", "2.15.1-cpu-py3.11", "--check"], environ)
     told = capsys.readouterr().err

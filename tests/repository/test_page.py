@@ -153,9 +153,7 @@ def test_nothing_is_wider_than_the_screen_also_when_everything_is_unfolded(
 
 @pytest.mark.parametrize("scheme", SCHEMES)
 @pytest.mark.parametrize("name", REPORTS)
-def test_every_word_can_be_read_against_its_ground(
-    name: str, scheme: str, chromium: Browser, pages: Mapping[str, Path]
-) -> None:
+def test_every_text_has_enough_contrast(name: str, scheme: str, chromium: Browser, pages: Mapping[str, Path]) -> None:
     show(chromium, pages[name], "desk", scheme)
     words = {tuple(told) for told in chromium.ask(WORDS)}
     assert len(words) >= 5
@@ -188,7 +186,7 @@ def test_it_asks_for_nothing_but_itself_and_runs_nothing(
     assert chromium.ask("typeof hacked") == "undefined"
 
 
-def test_a_tap_on_a_cell_leads_to_the_row_and_a_tap_on_the_row_to_the_evidence(
+def test_a_tap_on_a_cell_opens_the_row_and_a_tap_on_the_row_the_evidence(
     chromium: Browser, pages: Mapping[str, Path]
 ) -> None:
     show(chromium, pages["red"], "phone")

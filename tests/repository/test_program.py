@@ -11,7 +11,7 @@ from tfimg import __version__
 VERSION = [sys.executable, "-m", "tfimg", "--version"]
 
 
-def test_its_version_is_told_without_its_commands() -> None:
+def test_the_version_is_printed_without_loading_commands() -> None:
     done = subprocess.run(
         [sys.executable, "-X", "importtime", *VERSION[1:]], capture_output=True, text=True, check=True
     )
@@ -20,7 +20,7 @@ def test_its_version_is_told_without_its_commands() -> None:
     assert "argparse" not in done.stderr
 
 
-def test_a_version_that_cannot_be_told_is_an_error() -> None:
+def test_a_version_that_cannot_be_printed_is_an_error() -> None:
     with Path("/dev/full").open("w") as full:
         done = subprocess.run(VERSION, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
     assert done.returncode == 10

@@ -52,7 +52,7 @@ def test_without_credentials_the_message_names_docker_login(locked: Loopback, op
         open_registry(locked.address).find("1")
 
 
-def test_who_may_only_read_is_told_so(open_registry: Open, slept: Slept) -> None:
+def test_a_push_with_read_permission_alone_is_refused(open_registry: Open, slept: Slept) -> None:
     with loopback(users={"ann": "secret"}, tokens=True, readers=frozenset({"ann"})) as registry:
         client = open_registry(registry.address, credentials=ANN)
         assert client.list_tags() == ()
@@ -110,7 +110,7 @@ def test_an_address_on_another_host_or_without_tls_is_not_followed(proxy: Faulty
     for fault, says in (
         (
             Fault(status=200, headers=link, body=b'{"tags": ["a"]}'),
-            "'https://a.example/list' as the next page: it leads to another host",
+            "'https://a.example/list' as the next page: it points to another host",
         ),
         (
             Fault(status=302, headers=ftp),
@@ -130,7 +130,7 @@ def test_an_address_on_another_host_or_without_tls_is_not_followed(proxy: Faulty
         client.list_tags()
 
 
-def test_nobody_else_is_told_who_we_are(open_registry: Open) -> None:
+def test_credentials_are_sent_to_the_registry_alone(open_registry: Open) -> None:
     """A registry hands its blobs out by the address of another server, and takes them there too."""
     with (
         loopback() as store,

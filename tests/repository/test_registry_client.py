@@ -62,19 +62,19 @@ def test_every_kind_of_manifest_is_asked_for_as_it_is(client: HttpRegistry, here
     assert here.headers[-1]["Accept-Encoding"] == "identity"
 
 
-def test_a_tag_that_is_moved_meanwhile_is_told(client: HttpRegistry, proxy: Faulty, here: Loopback) -> None:
+def test_a_tag_that_moves_at_the_same_time_is_a_conflict(client: HttpRegistry, proxy: Faulty, here: Loopback) -> None:
     other = manifest("other")
     here.manifests[other.digest] = (other.media_type, other.content)
     proxy.faults.append(Fault(method="GET", path="/manifests/1$", before=lambda: here.tags.update({"1": other.digest})))
     says = (
-        f"{client.repository}:1 was put to {manifest().digest}, but points to {other.digest}: another publisher moved "
-        "it at the same time. Find out who else publishes there, and run it again."
+        f"{client.repository}:1 was moved to {manifest().digest}, but points to {other.digest}: another publisher "
+        "moved it at the same time. Find out who else publishes there, and run it again."
     )
     with pytest.raises(TagConflict, match=whole(says)):
         client.put("1", manifest())
 
 
-def test_a_manifest_that_is_not_there_after_all_is_told(client: HttpRegistry, proxy: Faulty) -> None:
+def test_a_manifest_that_disappears_is_an_error(client: HttpRegistry, proxy: Faulty) -> None:
     proxy.faults.append(Fault(method="GET", path="/manifests/1$", status=404))
     says = (
         f"The registry {proxy.address} accepted {proxy.address}/team/tf:1, but does not have it. Run it again; the "
@@ -90,7 +90,8 @@ def test_a_manifest_under_another_digest_is_not_taken(client: HttpRegistry, here
     for reference in ("1", manifest("other").digest):
         says = (
             f"The registry {client._connection.host} states that {reference} of {client.repository} is "
-            f"{manifest('other').digest}, and sends {manifest().digest}. Do not use it, and tell the registry's owner."
+            f"{manifest('other').digest}, and sends {manifest().digest}. Do not use it, and "
+            "report it to the registry's owner."
         )
         with pytest.raises(TamperedError, match=whole(says)):
             client.find(reference)
@@ -125,7 +126,7 @@ def test_a_list_has_a_largest_size(
                 client.list_tags()
 
 
-def test_a_list_that_leads_back_to_itself_ends(client: HttpRegistry, proxy: Faulty) -> None:
+def test_a_list_that_links_to_itself_ends(client: HttpRegistry, proxy: Faulty) -> None:
     link = {"Link": '<tags/list>; rel="next"', "Content-Type": "application/json"}
     proxy.faults.append(Fault(path="/tags/list", times=-1, status=200, headers=link, body=b'{"tags": ["a"]}'))
     assert client.list_tags() == ("a",)
@@ -138,7 +139,7 @@ def test_a_repository_that_is_not_there_has_no_tags(client: HttpRegistry, proxy:
     assert client.list_tags() == ()
 
 
-def test_a_tag_can_be_taken_away_and_its_manifest_stays(client: HttpRegistry) -> None:
+def test_a_tag_can_be_deleted_and_its_manifest_stays(client: HttpRegistry) -> None:
     client.put("1", manifest())
     assert client.delete_tag("1") is True
     assert client.delete_tag("1") is True
@@ -187,7 +188,7 @@ def test_where_manifests_alone_can_be_deleted_a_tag_is_and_its_manifest_with_its
     assert client.delete_tag("1") is True
 
 
-def test_a_tag_that_was_being_taken_away_when_the_registry_failed_leads_nowhere(
+def test_a_tag_whose_deletion_was_interrupted_points_to_nothing(
     client: HttpRegistry, here: Loopback, proxy: Faulty
 ) -> None:
     here.deletes_tags, here.deletes_digests = False, True
@@ -223,7 +224,7 @@ def test_a_large_blob_goes_in_chunks(client: HttpRegistry, here: Loopback, proxy
     assert proxy.count("PATCH") == 8
 
 
-def test_a_blob_s_bytes_come_back_and_their_number_is_told(here: Loopback, open_registry: Open) -> None:
+def test_a_blob_is_downloaded_and_its_size_reported(here: Loopback, open_registry: Open) -> None:
     told: list[tuple[str, int, int]] = []
     client = open_registry(here.address, on_transfer=lambda *what: told.append(what))
     digest = digest_of(CONTENT)
@@ -256,7 +257,7 @@ def test_an_upload_that_was_cut_goes_on_where_it_was(
 
 
 @pytest.mark.parametrize("fault", [Fault(method="GET", path="uploads", status=404), Fault(method="PUT", status=404)])
-def test_an_upload_that_the_registry_gave_up_begins_anew(
+def test_an_upload_that_the_registry_cancelled_starts_again(
     fault: Fault, client: HttpRegistry, here: Loopback, proxy: Faulty
 ) -> None:
     proxy.faults += [Fault(method="PATCH", skip=3, cut_request=100), fault]
@@ -295,7 +296,7 @@ def test_a_chunk_is_as_large_as_the_registry_demands(client: HttpRegistry, here:
     assert here.blobs == {digest_of(CONTENT): CONTENT}
 
 
-def test_what_cannot_be_read_again_cannot_begin_anew(client: HttpRegistry, proxy: Faulty) -> None:
+def test_an_upload_from_a_stream_is_not_repeated(client: HttpRegistry, proxy: Faulty) -> None:
     proxy.faults += [
         Fault(method="PATCH", skip=3, cut_request=100),
         Fault(method="GET", path="uploads", status=404),
@@ -361,7 +362,7 @@ def test_a_blob_is_not_read_beyond_its_limit(client: HttpRegistry, here: Loopbac
     assert b"".join(download(client._connection, digest, on_progress=max, limit=len(CONTENT))) == CONTENT
     says = (
         f"The registry {client._connection.host} has more bytes of {digest} than the allowed {len(CONTENT) - 1}. Do "
-        "not use them, and tell the registry's owner."
+        "not use them, and report it to the registry's owner."
     )
     with pytest.raises(TamperedError, match=whole(says)):
         list(download(client._connection, digest, on_progress=max, limit=len(CONTENT) - 1))
@@ -379,13 +380,13 @@ def test_a_blob_with_other_bytes_is_not_taken(client: HttpRegistry, here: Loopba
     here.blobs[digest_of(CONTENT)] = CONTENT[:-1] + b"x"
     says = (
         f"The registry {client._connection.host} has other bytes than {digest_of(CONTENT)} under that digest. Do not "
-        "use them, and tell the registry's owner."
+        "use them, and report it to the registry's owner."
     )
     with pytest.raises(TamperedError, match=whole(says)):
         list(client.get_blob(digest_of(CONTENT)))
 
 
-def test_a_blob_that_is_not_there_is_told(client: HttpRegistry) -> None:
+def test_a_blob_that_is_not_there_is_reported(client: HttpRegistry) -> None:
     with pytest.raises(NotInRegistry, match=r"404 BLOB_UNKNOWN: blob unknown to registry"):
         list(client.get_blob(digest_of(CONTENT)))
 

@@ -92,7 +92,7 @@ def test_a_wait_that_the_registry_names_is_kept(client: HttpRegistry, proxy: Fau
     assert slept == [8]
 
 
-def test_a_long_wait_is_told_instead(client: HttpRegistry, proxy: Faulty, slept: Slept) -> None:
+def test_a_wait_that_is_too_long_is_an_error(client: HttpRegistry, proxy: Faulty, slept: Slept) -> None:
     proxy.faults.append(Fault(status=429, headers={"Retry-After": "21600"}))
     with pytest.raises(NetworkError, match=r"asks for fewer requests and to wait 21600 s: 429 Too Many Requests"):
         client.list_tags()
@@ -109,7 +109,7 @@ def test_each_refusal_has_its_own_sentence(
     assert (len(proxy.asked), slept) == (1, [])
 
 
-def test_a_registry_that_is_down_is_told(open_registry: Open, slept: Slept) -> None:
+def test_a_registry_that_is_down_is_reported(open_registry: Open, slept: Slept) -> None:
     with faulty("127.0.0.1:9") as gone:
         address = gone.address
     says = (

@@ -93,7 +93,7 @@ def test_a_tag_that_is_no_list_is_not_overwritten(fallback: Loopback, client: Ht
         Fault(method="GET", skip=2),  # after that: another machine had read before us
     ],
 )
-def test_an_entry_that_somebody_overwrites_is_entered_again(
+def test_an_entry_that_another_publisher_overwrites_is_added_again(
     when: Fault, fallback: Loopback, client: HttpRegistry, proxy: Faulty
 ) -> None:
     subject, tag = manifest(), fallback_tag(manifest().digest)
@@ -115,7 +115,7 @@ def test_an_entry_that_somebody_overwrites_is_entered_again(
     assert theirs.digest in listed or when.method == "PUT"
 
 
-def test_who_is_always_overwritten_is_told(
+def test_a_referrer_that_is_overwritten_every_time_is_an_error(
     fallback: Loopback, client: HttpRegistry, proxy: Faulty, slept: Slept
 ) -> None:
     tag = fallback_tag(manifest().digest)

@@ -73,7 +73,7 @@ def test_the_graph_of_a_sum_names_nccl_only_where_nccl_adds_up(release: str) -> 
     assert "NcclAllReduce" not in other
 
 
-def test_a_sum_over_two_devices_is_told_for_each() -> None:
+def test_a_sum_over_two_devices_is_reported_for_each() -> None:
     told = answer(NEWEST, TWO + SUM)
     assert (told["replicas"], told["sums"]) == (2, [[3.0], [3.0]])
 
@@ -83,7 +83,7 @@ print(json.dumps(gpu_start.run_first_kernels(tf, "/device:CPU:1")))
 """
 
 
-def test_each_first_kernel_runs_where_it_is_told() -> None:
+def test_each_first_kernel_runs_on_the_device_it_names() -> None:
     told = answer(NEWEST, TWO + KERNELS)
     assert told["device"].endswith("/device:CPU:1")
     assert list(told["seconds"]) == ["matmul", "reduction", "cast", "convolution"]
@@ -96,7 +96,7 @@ print(json.dumps([
 """
 
 
-def test_a_product_runs_where_it_is_told_and_too_much_memory_is_refused() -> None:
+def test_a_product_runs_on_the_device_it_names_and_too_much_memory_is_refused() -> None:
     device, fits, beyond = answer(NEWEST, TWO + PARTS)
     assert device.endswith("/device:CPU:1")
     assert (fits, beyond) == ("no error", "ResourceExhaustedError")

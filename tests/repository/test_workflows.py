@@ -158,7 +158,7 @@ def test_publishing_is_done_by_one_run_at_a_time_with_locked_dependencies() -> N
     assert sum("builder/install" in command for command in commands) == 2
 
 
-def test_no_workflow_writes_but_publish_and_none_is_triggered_by_strangers_with_rights() -> None:
+def test_only_publish_writes_and_no_workflow_of_a_pull_request_has_permissions() -> None:
     for file in WORKFLOWS:
         text, workflow = file.read_text(), read(file)
         assert "pull_request_target" not in text

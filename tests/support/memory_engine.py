@@ -144,7 +144,7 @@ class FakeEngine:
 
     def resolve_digest(self, reference: str) -> str:
         if reference not in self.remote:
-            what = f"The registry did not give {reference}: no route to host."
+            what = f"Cannot resolve {reference}: no route to host."
             raise NetworkError(what, next_step="Name a mirror.")
         return self.remote[reference]
 

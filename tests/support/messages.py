@@ -46,7 +46,7 @@ EVIDENCE = {
     rf"{IMAGE} is not a manifest of cosign's evidence: .+\.": (
         "Find out who wrote it; delete the tag if it is not needed."
     ),
-    rf"Another publisher keeps overwriting {IMAGE}: after 5 attempts our evidence is not there\.": (
+    rf"Another publisher keeps overwriting {IMAGE}: after 5 attempts the evidence of this run is still missing\.": (
         "Try again when the other publisher has finished."
     ),
     r"Invalid DSSE envelope: .+\.": "Do not trust it.",
@@ -73,13 +73,13 @@ EVIDENCE = {
     rf"{IMAGE} failed its tests on {DAY}: (([\w.]+, )*[\w.]+|the suite did not finish)\.": (
         "Do not use it; ask its publisher, or validate it on this machine with `tfimg validate`."
     ),
-    rf"{IMAGE} has no proof of [\w.]+, which it needs: the check was skipped on {DAY} \([^()]+\)(, and \d+ more)?\.": (
-        "A skipped check is never green: validate the image where no check is skipped."
+    rf"{IMAGE} did not pass [\w.]+, which is required: the check was skipped on {DAY} \([^()]+\)(, and \d+ more)?\.": (
+        "Validate it on a machine where no check is skipped; a skipped check does not count as passed."
     ),
     rf"{IMAGE} was tested on {DAY} according to its evidence, which is in the future\.": (
         "Check the clock of this machine, then that of the machine that tested it."
     ),
-    rf"{IMAGE} is (built|linked), and has to be (linked|validated): "
+    rf"{IMAGE} has level (built|linked), but level (linked|validated) is required: "
     r"(the policy requires it|a lower level is not a proof|its tag promises it \([^()]+\))\.": (
         "Validate it on its device and publish it again; or lower the requirement deliberately."
     ),

@@ -75,7 +75,7 @@ def test_without_plain_there_is_no_ratio() -> None:
     assert (only.of_plain, only.of_best_plain) == (None, None)
 
 
-def test_values_are_told_with_their_units_and_ratios_as_exactly_as_they_are_worth() -> None:
+def test_values_have_units_and_ratios_have_meaningful_digits() -> None:
     found = [told(value, figure) for value, figure in ((83.14, "run"), (2.414e9, "size"), (350e6, "knob-bytes"))]
     assert found == ["83.1 s", "2.41 GB", "350.0 MB"]
     assert [ratio(value) for value in (0.314, 1, 12.4)] == ["0.31", "1.00", "12"]
@@ -135,7 +135,7 @@ def test_plain_installs_tensorflow_in_one_step() -> None:
     assert text("plain", GPU).endswith(f'{pip} "tensorflow[and-cuda]==2.20.0"\n')
 
 
-def test_the_runtime_layout_takes_cuda_before_tensorflow_and_tells_the_loader() -> None:
+def test_the_runtime_layout_has_cuda_before_tensorflow_and_configures_the_loader() -> None:
     steps = text("runtime", GPU)
     parts = ("build-essential", "nvidia-cublas-cu12==", "tensorflow==", "ldconfig")
     order = [steps.index(one) for one in parts]

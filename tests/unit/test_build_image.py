@@ -165,7 +165,7 @@ def test_a_build_starts_with_just_enough_space_or_an_unknown_disk_and_not_with_l
     ("device", "store", "free", "shown", "needed"),
     [("cpu", "containerd", 4_900_000_000, "4.9", "5"), ("gpu", "classic", 0, "0.0", "20")],
 )
-def test_too_little_space_is_told_before_the_build(
+def test_too_little_space_is_reported_before_the_build(
     device: Device, store: StoreKind, free: int, shown: str, needed: str
 ) -> None:
     with pytest.raises(DiskSpaceError) as caught:

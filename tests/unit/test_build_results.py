@@ -52,7 +52,7 @@ def test_the_examples_are_of_every_status() -> None:
     assert {result.status for result in ALL} == set(get_args(Status))
 
 
-def test_counts_are_told_in_one_order() -> None:
+def test_counts_are_reported_in_one_order() -> None:
     assert list(count_by_status((FAILED, BUILT, BUILT))) == ["built", "failed"]
     assert count_words((FAILED, BUILT, BUILT)) == "3 images: 2 built, 1 failed"
     assert summary(BUILT).sentence == "1 image: 1 built in 20.2 s"
@@ -130,7 +130,7 @@ def test_several_are_listed_up_to_a_bound() -> None:
     ]
 
 
-def test_an_interruption_is_told_before_anything_else() -> None:
+def test_an_interruption_is_reported_before_anything_else() -> None:
     other = replace(FAILED, failure=BuildError("No.", next_step=""))
     with pytest.raises(Interrupted):
         raise_for_results([other, INTERRUPTED, UNBUILDABLE])

@@ -258,7 +258,8 @@ def test_an_image_too_large_for_the_disk_fails_alone(items: list[Item]) -> None:
     ]
     assert results[large.identifier].reason == (
         f"The engine's disk has 20.0 GB free below /var/lib/fake, and {large.identifier} needs about 50.0 GB. tfimg "
-        "has removed what it may remove. `docker system df` shows what takes the space; or use an engine with more."
+        "has already removed its own leftovers. `docker system df` shows what takes the space; or use an "
+        "engine with more."
     )
     assert heard.freed == ["a"]
 

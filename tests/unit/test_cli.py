@@ -229,7 +229,8 @@ def become_a_folder(file: Path) -> None:
 SPOILT: dict[str, tuple[Callable[[Workspace], object], list[str], int, str]] = {
     "a matrix that is a folder": (
         lambda it: become_a_folder(it.matrix), ["list"], 2,
-        "TFIMG_WORKSPACE is {root}, which does not hold matrix.yaml and images/. Name a folder that does, or unset it.",
+        "TFIMG_WORKSPACE is {root}, which does not contain matrix.yaml and images/. Name a folder that does, or unset "
+        "it.",
     ),
     "a lock that is a folder": (
         lambda it: become_a_folder(it.lock(CPU, "packages")), ["render", CPU], 2,
@@ -259,14 +260,14 @@ SPOILT: dict[str, tuple[Callable[[Workspace], object], list[str], int, str]] = {
     ),
     "evidence that is no report": (
         lambda it: it.evidence(CPU).write_text("{"), ["resolve", "--tf", "2.15"], 2,
-        "{root}/images/evidence/2.15.1-cpu-py3.11.json is not a validation report. Write it anew with `tfimg build "
+        "{root}/images/evidence/2.15.1-cpu-py3.11.json is not a validation report. Write it with `tfimg build "
         "--record`.",
     ),
 }  # fmt: skip
 
 
 @pytest.mark.parametrize("case", SPOILT)
-def test_a_file_of_the_workspace_that_cannot_be_used_is_told(
+def test_a_file_of_the_workspace_that_cannot_be_used_is_reported(
     case: str, here: CliRunner, workspace_copy: Workspace
 ) -> None:
     spoil, argv, code, says = SPOILT[case]
@@ -434,13 +435,13 @@ def test_a_defect_is_one_paragraph_that_says_how_to_report_it_and_shown_whole_on
 ) -> None:
     environment.docker = cast("FakeEngine", "no engine")
     assert tfimg("plan", CPU).refusal(70) == (
-        "tfimg has a defect: AttributeError: 'str' object has no attribute 'get_capabilities'. "
+        "Internal error: AttributeError: 'str' object has no attribute 'get_capabilities'. "
         "Please report it with the output of the same command under TFIMG_DEBUG=1."
     )
     shown = tfimg("plan", CPU, TFIMG_DEBUG="1")
     assert shown.code == 70
     assert shown.stderr.startswith("Traceback (most recent call last):\n")
-    assert "\ntfimg: tfimg has a defect: AttributeError: " in shown.stderr
+    assert "\ntfimg: Internal error: AttributeError: " in shown.stderr
 
 
 @pytest.mark.parametrize("option", ["tf", "python", "cuda", "cudnn", "platform", "driver", "gpu"])
@@ -479,7 +480,7 @@ def engine(environment: TestEnvironment) -> FakeEngine:
 BUILD = ["build", "--tf", "2.15"]
 
 
-def test_a_build_that_passes_is_tagged_and_told(tfimg: CliRunner, engine: FakeEngine) -> None:
+def test_a_build_that_passes_is_tagged_and_reported(tfimg: CliRunner, engine: FakeEngine) -> None:
     ended = tfimg(*BUILD)
     assert (ended.code, list(engine.names)) == (0, TAGS)
     assert ended.stderr.splitlines() == [
@@ -605,7 +606,7 @@ def test_evidence_is_kept_in_the_checkout_on_demand(
 
 
 @pytest.mark.parametrize("mirror", ["nonsense", "docker.io=", "=mirror.example.test"])
-def test_a_mirror_that_is_none_is_told_before_anything_is_built(
+def test_an_invalid_mirror_is_an_error_before_anything_is_built(
     mirror: str, tfimg: CliRunner, engine: FakeEngine
 ) -> None:
     assert tfimg(*BUILD, "--mirror", mirror).refusal(2) == (
@@ -621,7 +622,7 @@ def test_a_mirror_is_asked_in_the_registry_s_place(tfimg: CliRunner, engine: Fak
     assert order.build_args == {"BASE": "mirror.example.test:5000/library/python:3.11-slim-bookworm@sha256:m"}
 
 
-def test_a_full_disk_is_told_before_anything_is_built(tfimg: CliRunner, engine: FakeEngine) -> None:
+def test_a_full_disk_is_reported_before_anything_is_built(tfimg: CliRunner, engine: FakeEngine) -> None:
     engine.found = capabilities(free_bytes=10**9)
     message = tfimg(*BUILD).refusal(10)
     assert message.startswith("The engine's disk has 1.0 GB free below /var/lib/fake, and a build needs ")
@@ -676,7 +677,7 @@ def test_an_image_is_validated_as_what_it_claims_to_be(
 
 
 NO_LABEL = (
-    "tf:x does not say what it is: it has no label tfimg.identifier. Say it with --as IDENTIFIER; `tfimg list` shows "
+    "tf:x has no label tfimg.identifier, which names its identifier. Name it with --as IDENTIFIER; `tfimg list` shows "
     "all identifiers."
 )
 NOT_IN_THE_MATRIX = "The matrix has no image '2.9.0-cpu-py3.11'. `tfimg list` shows all identifiers."
@@ -691,7 +692,7 @@ NOT_IN_THE_MATRIX = "The matrix has no image '2.9.0-cpu-py3.11'. `tfimg list` sh
     ],
     ids=["no-image", "no-label", "no-such-identifier"],
 )
-def test_an_image_that_cannot_be_judged_is_told(
+def test_an_image_that_cannot_be_judged_is_reported(
     argv: list[str], code: int, sentence: str, tfimg: CliRunner, engine: FakeEngine
 ) -> None:
     engine.names = {"tf:x": stored_image()}

@@ -56,7 +56,9 @@ def suites(engine: FakeEngine) -> list[RunRequest]:
     return [order for order in engine.ran if "--contents-only" not in order.command]
 
 
-def test_the_images_of_a_pattern_are_made_and_told_in_the_matrix_s_order(tfimg: CliRunner, engine: FakeEngine) -> None:
+def test_the_images_of_a_pattern_are_built_and_reported_in_the_matrix_s_order(
+    tfimg: CliRunner, engine: FakeEngine
+) -> None:
     ended = tfimg("build", "2.15.1-cpu-py3.9", "2.15.1-cpu-py3.1[01]", "--json")
     assert (ended.code, ended.stderr) == (0, "")
     assert ended.statuses == dict.fromkeys(THREE, "built")
@@ -133,9 +135,7 @@ def test_another_base_is_a_change(tfimg: CliRunner, engine: FakeEngine) -> None:
     assert tfimg(*MANY, "--json").statuses == {name: "built" if name == THREE[0] else "unchanged" for name in THREE}
 
 
-def test_a_tag_that_was_taken_away_is_given_again_and_nothing_is_checked_twice(
-    tfimg: CliRunner, engine: FakeEngine
-) -> None:
+def test_a_deleted_tag_is_set_again_without_another_validation(tfimg: CliRunner, engine: FakeEngine) -> None:
     tfimg(*MANY)
     del engine.names["tfimg/tensorflow:2.15"]
     ended = tfimg(*MANY, "--json")
@@ -166,7 +166,7 @@ def test_one_failure_leaves_the_others_alone_and_ends_the_command_with_its_code(
     assert f"tfimg/tensorflow:{THREE[2]}" in engine.names
 
 
-def test_several_failures_are_told_together(tfimg: CliRunner, environment: TestEnvironment) -> None:
+def test_several_failures_are_reported_together(tfimg: CliRunner, environment: TestEnvironment) -> None:
     spoil(environment, *THREE[:2])
     ended = tfimg(*MANY, "--json")
     assert (ended.code, ended.documents[-1]["error"]) == (12, "BatchFailed")
@@ -183,7 +183,7 @@ def test_a_defect_is_a_result_too(tfimg: CliRunner, environment: TestEnvironment
     environment.docker = Picky({THREE[0]: ZeroDivisionError("oh")})
     ended = tfimg(*MANY)
     assert (ended.code, ended.stdout.partition(" in ")[0]) == (70, "3 images: 2 built, 1 failed")
-    assert "tfimg has a defect: ZeroDivisionError: oh." in ended.stderr
+    assert "Internal error: ZeroDivisionError: oh." in ended.stderr
 
 
 def test_an_image_whose_checks_fail_gets_no_tag_and_its_report_is_kept(
@@ -200,7 +200,7 @@ def test_an_image_whose_checks_fail_gets_no_tag_and_its_report_is_kept(
     assert tfimg("build", THREE[0], "--json").statuses == {THREE[0]: "built"}, "a red report is not kept"
 
 
-def test_what_cannot_be_built_is_told_and_stops_nothing(
+def test_what_cannot_be_built_is_reported_and_stops_nothing(
     tfimg: CliRunner, workspace_copy: Workspace, engine: FakeEngine
 ) -> None:
     shutil.rmtree(workspace_copy.locks(THREE[1]))
@@ -296,7 +296,7 @@ def test_what_a_killed_run_left_is_removed_and_what_others_make_is_not(
     engine.names = {ours: left, theirs: replace(left, digest="sha256:others")}
     ended = tfimg(*MANY).succeeded()
     assert f"Removed what an earlier run left behind: {ours}" in ended.stderr
-    assert f"Going on where a run was killed, at {THREE[0]}" in ended.stderr
+    assert f"Continuing a killed run, with {THREE[0]}" in ended.stderr
     assert {name for name in engine.names if "candidate" in name} == {theirs}
     assert "Going on" not in tfimg(*MANY).stderr
 
@@ -304,7 +304,7 @@ def test_what_a_killed_run_left_is_removed_and_what_others_make_is_not(
 def test_a_second_run_says_that_there_is_a_first(tfimg: CliRunner, engine: FakeEngine, journal_folder: Path) -> None:
     with open_journal(journal_folder):
         message = tfimg(*MANY).refusal(12)
-    assert message.startswith(f"Another run over many images is at work: process {os.getpid()} holds ")
+    assert message.startswith(f"Another build of many images is running: process {os.getpid()} has locked ")
     assert engine.built == []
     assert tfimg(*MANY).code == 0
 
@@ -365,7 +365,7 @@ def test_builders_share_the_images_and_one_makes_what_another_loses(
 # Room
 
 
-def test_a_disk_without_room_is_cleared_of_what_is_ours_and_then_told(tfimg: CliRunner, engine: FakeEngine) -> None:
+def test_a_full_disk_is_cleared_of_leftovers_and_then_reported(tfimg: CliRunner, engine: FakeEngine) -> None:
     nameless = stored_image("sha256:old", identifier="x")
     foreign = replace(nameless, digest="sha256:theirs", labels={})
     engine.names = {image.digest: image for image in (nameless, foreign)}

@@ -122,6 +122,6 @@ def test_it_is_never_higher_than_the_screen(running: int, height: int) -> None:
     assert lines[-1].startswith("0 of 30 images")
 
 
-def test_a_time_is_told_for_people() -> None:
+def test_a_duration_is_formatted_for_people() -> None:
     told = {0.04: "0.0 s", 59.94: "59.9 s", 60: "1 min 00 s", 3599: "59 min 59 s", 3720: "1 h 02 min"}
     assert {seconds: format_duration(seconds) for seconds in told} == told

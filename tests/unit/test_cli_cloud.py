@@ -103,7 +103,7 @@ def test_a_machine_for_another_device_than_the_image_is_refused(cloud_init: Run)
     assert told in cloud_init("--device", "gpu", image="host.example/tf:2.15-cpu").refusal(14)
 
 
-def test_a_key_that_is_not_there_is_told(cloud_init: Run) -> None:
+def test_a_key_that_is_not_there_is_reported(cloud_init: Run) -> None:
     assert "/nowhere/tfimg.pub: no such file" in cloud_init("--public-key", "/nowhere/tfimg.pub").refusal(2)
 
 
@@ -135,12 +135,12 @@ def test_times_are_read_as_people_write_them(cloud_init: Run) -> None:
 
 
 @pytest.mark.parametrize("time", ["", "0m", "30", "8 h", "-5m", "1.5h", "5w", "367d", "9999999999999999999s", "٣h"])
-def test_what_is_no_time_is_refused(cloud_init: Run, time: str) -> None:
+def test_an_invalid_time_is_refused(cloud_init: Run, time: str) -> None:
     assert cloud_init("--max-time", time).code == 2
 
 
 @pytest.mark.parametrize("line", ["", "python 'train.py", "  ", "a\nb", "a\x07"])
-def test_a_command_that_is_none_is_refused(cloud_init: Run, line: str) -> None:
+def test_an_invalid_command_is_refused(cloud_init: Run, line: str) -> None:
     assert cloud_init(what=("--command", line)).code == 2
 
 
@@ -149,7 +149,7 @@ def test_what_cannot_be_required_is_refused_here_and_not_by_the_machine(cloud_in
     assert "is not a valid requirement" in cloud_init("--require", words).refusal(2)
 
 
-def test_it_is_written_to_a_file_and_the_command_that_takes_it_is_told(cloud_init: Run, tmp_path: Path) -> None:
+def test_user_data_is_written_to_a_file_and_the_cloud_command_is_printed(cloud_init: Run, tmp_path: Path) -> None:
     file = tmp_path / "user-data"
     ended = cloud_init("--output", str(file)).succeeded()
     assert (ended.stdout, f"--user-data file://{file}" in ended.stderr) == ("", True)

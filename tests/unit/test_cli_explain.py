@@ -94,7 +94,7 @@ def test_what_is_not_known_is_said(
     assert ("harmless" in ended.stdout) == ("harmless" in ended.stderr)
 
 
-def test_a_program_is_told_too(explain: CliRunner, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_json_has_the_explanations_and_the_error(explain: CliRunner, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.stdin", None)  # closed: an empty log
     ended = explain("--json")
     found, error = ended.documents

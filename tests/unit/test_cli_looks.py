@@ -96,14 +96,14 @@ Debian packages (2)
     ]  # fmt: skip
 
 
-def test_inspect_without_a_key_says_that_nobody_was_believed(tfimg: CliRunner) -> None:
+def test_inspect_without_a_key_says_that_signatures_were_not_verified(tfimg: CliRunner) -> None:
     text = tfimg("inspect", f"{NAME}:2.15.1").stdout
     assert "no: no key was named" in text
     assert "validated, as a test result says that is not verified" in text
     assert "as its bill of materials says, which is not verified" in text
 
 
-def test_inspect_tells_programs_everything(tfimg: CliRunner, registry: MemoryRegistry, key: str) -> None:
+def test_inspect_prints_everything_as_json(tfimg: CliRunner, registry: MemoryRegistry, key: str) -> None:
     told = tfimg("inspect", f"{NAME}:2.15", "--public-key", key, "--json").documents[-1]
     assert told["digest"] == registry.named["2.15.1"]
     assert told["row"]["identifier"] == "2.15.1-cuda12.2-py3.11"
@@ -177,7 +177,7 @@ def test_inspect_asks_an_image_in_the_engine_once(tfimg: CliRunner, engine: Fake
     assert len(engine.ran) == 1
 
 
-def test_a_kept_inventory_of_another_form_is_taken_anew(tfimg: CliRunner, engine: FakeEngine) -> None:
+def test_a_kept_inventory_of_another_form_is_taken_again(tfimg: CliRunner, engine: FakeEngine) -> None:
     engine.names["a:1"] = local_image("2.15.1")
     tfimg("inspect", "--local", "a:1").succeeded()
     (kept,) = tfimg.home.rglob("inventories/*.json")
@@ -212,11 +212,11 @@ def test_diff_compares_images_in_the_engine(tfimg: CliRunner, engine: FakeEngine
 
 
 @pytest.mark.parametrize("command", ["inspect", "scan-secrets"])
-def test_an_image_that_the_engine_lacks_is_told(tfimg: CliRunner, command: str) -> None:
+def test_an_image_that_the_engine_lacks_is_reported(tfimg: CliRunner, command: str) -> None:
     assert "The engine has no image none:1" in tfimg(command, "--local", "none:1").refusal(2)
 
 
-def test_diff_shows_what_is_another(tfimg: CliRunner) -> None:
+def test_compare_shows_differences(tfimg: CliRunner) -> None:
     lines = tfimg("compare", f"{NAME}:2.15.0", f"{NAME}:2.15.1").succeeded().lines
     assert {
         "TensorFlow 2.15.0 2.15.1",
@@ -245,7 +245,7 @@ def test_markdown_is_not_broken_by_what_an_image_says(tfimg: CliRunner, registry
     assert "- **A\\_B\\|**: `a` → `'|<b> # x`\n" in text
 
 
-def test_diff_tells_programs_the_same(tfimg: CliRunner) -> None:
+def test_compare_prints_the_same_as_json(tfimg: CliRunner) -> None:
     told = tfimg("compare", f"{NAME}:2.15.0", f"{NAME}:2.15.1", "--json").documents[-1]
     assert told["packages"][0] == {"name": "numpy", "before": "1.26.3", "after": "1.26.4"}
     assert told["seconds"] == {"check": "the whole suite", "before": 14.25, "after": 20.0}

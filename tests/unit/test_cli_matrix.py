@@ -62,7 +62,7 @@ def tfimg(tfimg: CliRunner, small: Workspace) -> CliRunner:
     return replace(tfimg, environ={"TFIMG_WORKSPACE": str(small.root)})
 
 
-def test_the_table_is_plain_and_uncut_where_nobody_looks_at_a_terminal(tfimg: CliRunner) -> None:
+def test_the_table_is_plain_and_complete_without_a_terminal(tfimg: CliRunner) -> None:
     assert tfimg("matrix") == CliResult(
         0,
         "TENSORFLOW     PYTHON    ARM64                 CUDA CUDNN      DRIVER     GPUS (CODE FOR) TPU          NUMPY"
@@ -173,7 +173,7 @@ def test_the_page_can_be_used_without_eyes_or_mouse(tfimg: CliRunner) -> None:
     assert [one.get("aria-live") for _, one in found.elements if one.get("id") == "count"] == ["polite"]
 
 
-def test_each_level_is_told_in_words(tfimg: CliRunner) -> None:
+def test_each_level_is_reported_in_words(tfimg: CliRunner) -> None:
     found = page(tfimg)
     levels = [name for _, name in found.having("class") if name.startswith("level ")]
     assert levels.count("level validated") == 2  # of the image, and of its row

@@ -117,7 +117,7 @@ def test_bundle_says_where_it_cannot_write(tfimg: CliRunner, tmp_path: Path, nam
     assert (str(tmp_path) in message, says in message) == (True, True)
 
 
-def test_load_verifies_loads_and_says_whose_word_is_what(
+def test_load_verifies_loads_and_names_the_signing_key(
     tfimg: CliRunner, environment: TestEnvironment, engine: FakeEngine, key: str, file: str
 ) -> None:
     ended = tfimg("load", file, "--public-key", key).succeeded()
@@ -155,7 +155,7 @@ def test_a_bundle_cannot_take_a_name_outside_its_publishers_repository(
     Path(file).write_bytes(claimed)
     assert f"gives it the tag {TAG} of {name}." in tfimg("load", file, "--public-key", key).refusal(16)
     message = tfimg("load", file, "--public-key", key, "--origin", NAME).refusal(16)
-    assert f"calls its image {name}:{TAG}" in message
+    assert f"names its image {name}:{TAG}" in message
     assert "--as NAME:TAG" in message
     assert engine.names == {}
     ended = tfimg("load", file, "--public-key", key, "--as", "tensorflow:mine").succeeded()
@@ -217,7 +217,7 @@ def test_load_requires_what_verify_does(tfimg: CliRunner, key: str, file: str, w
     assert tfimg("load", file, "--public-key", key, "--require", words).code == code
 
 
-def test_load_of_no_file_is_told(tfimg: CliRunner, tmp_path: Path) -> None:
+def test_load_of_no_file_is_reported(tfimg: CliRunner, tmp_path: Path) -> None:
     assert tfimg("load", str(tmp_path / "none.tar")).code == 2
 
 

@@ -66,7 +66,7 @@ def test_a_bake_file_bootstraps_no_base_unasked(
     engine = FakeEngine()
     environment.docker = engine
     message = tfimg("bake", "2.15.1-cpu-py3.11", *options).refusal(12)
-    assert f"{OFFICIAL} cannot be had: " in message
+    assert f"{OFFICIAL} is not available: " in message
     assert message.endswith(
         "`tfimg bake --base bootstrap` makes a base from Debian's packages in the engine, `--base registry` names the "
         "official image without asking for it, `--mirror` a registry that has it."
@@ -87,7 +87,7 @@ def test_a_mirror_is_named_in_the_registry_s_place(tfimg: CliRunner) -> None:
     assert target["args"] == {"BASE": "mirror.example.test:5000/library/python:3.11-slim-bookworm"}
 
 
-def test_secrets_are_left_out_or_named_and_never_told(tfimg: CliRunner, tmp_path: Path) -> None:
+def test_secrets_are_left_out_or_named_and_never_printed(tfimg: CliRunner, tmp_path: Path) -> None:
     (tmp_path / ".netrc").write_text("machine index.example.test login user password swordfish\n")
     (tmp_path / "ca.pem").write_text("certificates\n")
     bake = ["bake", "2.15.1-cpu-py3.11", "--base", "registry"]

@@ -51,7 +51,7 @@ SHORT = {
 }
 
 
-def test_a_step_is_told_in_a_few_words() -> None:
+def test_a_step_is_reported_in_a_few_words() -> None:
     assert {step: short_step(step) for step in SHORT} == SHORT
 
 

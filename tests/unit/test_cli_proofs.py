@@ -70,7 +70,7 @@ def test_without_a_password_and_a_terminal_there_is_no_key(
     assert tfimg("keygen", str(tmp_path / "keys"), TFIMG_KEY_PASSWORD="").code == 16
 
 
-def test_verify_tells_what_is_proven(tfimg: CliRunner, environment: TestEnvironment, key: str) -> None:
+def test_verify_reports_what_is_proven(tfimg: CliRunner, environment: TestEnvironment, key: str) -> None:
     assert {
         f"digest {IMAGE.digest}",
         "level validated",
@@ -172,7 +172,7 @@ def test_a_large_file_is_not_a_key_or_policy(tfimg: CliRunner, tmp_path: Path, k
     assert tfimg("verify", f"{IMAGE_NAME}:2.15", *options).refusal(2).count("larger than")
 
 
-def test_another_key_is_told_in_json_too(tfimg: CliRunner, tmp_path: Path) -> None:
+def test_another_key_is_reported_in_json_too(tfimg: CliRunner, tmp_path: Path) -> None:
     (tmp_path / "their.pub").write_bytes(THEIRS.verifying_key.pem)
     ended = tfimg("verify", f"{IMAGE_NAME}:2.15", "--public-key", str(tmp_path / "their.pub"), "--json")
     assert (ended.code, ended.json["error"]) == (16, "UnsignedError")
@@ -206,7 +206,7 @@ def test_a_digest_does_not_give_a_name_what_it_promises_and_is_not_shown(
         assert "its tag promises it" in ended.stderr
 
 
-def test_pull_tells_programs_how_far_it_is(tfimg: CliRunner, engine: FakeEngine, key: str) -> None:
+def test_pull_prints_progress_as_json(tfimg: CliRunner, engine: FakeEngine, key: str) -> None:
     offered(engine)
     progress, verified = tfimg("pull", NAME, "--public-key", key, "--json").documents
     assert progress == {"event": "progress", "step": f"pulling {NAME}", "current": 100, "total": 100}

@@ -173,7 +173,7 @@ def test_a_report_on_the_same_digest_is_reused_and_that_is_reported(
     assert engine.did == ["push", "pull", "pull", "suite"]
 
 
-def test_a_report_on_the_same_content_in_other_bytes_is_not_believed(
+def test_a_report_on_the_same_content_in_other_bytes_is_rejected(
     publish: CliRunner, engine: PushingEngine, registry: MemoryRegistry, twice: tuple[str, str]
 ) -> None:
     """As another compression gives: evidence is of what was tested, not of its like."""
@@ -225,7 +225,7 @@ def test_without_a_key_nothing_is_published(tfimg: CliRunner, engine: PushingEng
     assert (registry.named, engine.did) == ({}, [])
 
 
-def test_what_is_not_built_here_is_told(publish: CliRunner, engine: PushingEngine) -> None:
+def test_what_is_not_built_here_is_reported(publish: CliRunner, engine: PushingEngine) -> None:
     assert publish().code == 4
     engine.has(CPU)
     ended = publish("2.15.1-cpu-py3.1?")
@@ -321,9 +321,7 @@ def test_history_reports_a_gap_where_statements_are_missing(
     history(REPOSITORY, "2.99").refusal(3)
 
 
-def test_history_shows_names_as_they_are_whoever_wrote_them(
-    publish: CliRunner, history: CliRunner, engine: PushingEngine
-) -> None:
+def test_history_escapes_names_of_any_publisher(publish: CliRunner, history: CliRunner, engine: PushingEngine) -> None:
     engine.has(CPU)
     publish("--publisher", "ci [eu] [/]\x1b[2K").succeeded()
     assert "ci [eu] [/]  publish" in history(REPOSITORY, "2.15").succeeded().stdout
@@ -481,7 +479,7 @@ def test_a_rollback_reads_only_statements_of_its_own_key_and_of_trusted_ones(
     assert registry.named["2.15"] == twice[0]
 
 
-def test_a_key_that_is_none_is_refused_before_anything_is_done(
+def test_an_invalid_key_is_refused_before_publishing(
     tfimg: CliRunner, engine: PushingEngine, registry: MemoryRegistry, keys: dict[str, str]
 ) -> None:
     engine.has(CPU)

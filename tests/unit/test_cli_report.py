@@ -75,7 +75,7 @@ def test_a_warning_stands_beside_its_check_in_every_form(tfimg: CliRunner, kept:
     assert "warning" not in tfimg("report", kept(GREEN)).stdout
 
 
-def test_evidence_called_warnings_that_is_no_list_is_no_warning() -> None:
+def test_evidence_named_warnings_that_is_not_a_list_is_ignored() -> None:
     assert replace(GREEN.results[0], evidence={"warnings": "one word"}).warnings == ()
 
 
@@ -96,7 +96,7 @@ def test_as_json_it_is_one_line(tfimg: CliRunner, kept: Kept) -> None:
 
 
 @pytest.mark.parametrize("name", ["report.txt", "report", "report.json.gz", ".json"])
-def test_a_name_that_tells_no_form_is_refused_before_a_build_too(
+def test_a_report_name_without_a_known_suffix_is_refused_before_a_build(
     name: str, tfimg: CliRunner, kept: Kept, tmp_path: Path
 ) -> None:
     told = f"--report {tmp_path}/{name} does not end in .json, .xml or .html"
@@ -114,7 +114,7 @@ def test_a_name_that_tells_no_form_is_refused_before_a_build_too(
     ],
     ids=["schema 1", "binary", "missing"],
 )
-def test_what_is_no_report_is_told_by_its_name(
+def test_an_invalid_report_is_an_error_with_its_name(
     content: bytes | None, message: str, tfimg: CliRunner, tmp_path: Path
 ) -> None:
     file = tmp_path / "kept.json"

@@ -31,7 +31,7 @@ def test_a_named_folder_that_is_no_workspace_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError) as caught:
         find_workspace({"TFIMG_WORKSPACE": str(tmp_path)})
     assert str(caught.value) == (
-        f"TFIMG_WORKSPACE is {tmp_path}, which does not hold matrix.yaml and images/. Name a folder that does, or "
+        f"TFIMG_WORKSPACE is {tmp_path}, which does not contain matrix.yaml and images/. Name a folder that does, or "
         "unset it."
     )
 
@@ -141,7 +141,7 @@ def test_a_turn_is_waited_for_as_long_as_one_likes(tmp_path: Path) -> None:
         assert place.exists()
 
 
-def test_nobody_is_in_a_block_with_somebody_else(tmp_path: Path) -> None:
+def test_a_file_lock_excludes_other_threads(tmp_path: Path) -> None:
     inside: list[int] = []
     most: list[int] = []
 

@@ -33,7 +33,7 @@ def test_a_program_s_output_is_text() -> None:
     assert run(["printf", r"a\377b"]).stdout == "a�b", "undecodable bytes are replaced"
 
 
-def test_a_program_that_fails_is_told_with_its_words() -> None:
+def test_a_program_that_fails_is_reported_with_its_words() -> None:
     with pytest.raises(CommandFailed) as caught:
         run(["sh", "-c", "echo out; echo 'no such thing' >&2; exit 3"])
     assert str(caught.value) == "sh exited with 3: no such thing"

@@ -100,7 +100,7 @@ def test_auto_falls_back_to_a_bootstrap_and_says_why(spec: ImageSpec, surroundin
         name=NAME,
         reference=NAME,
         digest=engine.names[NAME].digest,
-        why=f"{OFFICIAL} cannot be had: The registry did not give {OFFICIAL}: no route to host",
+        why=f"{OFFICIAL} is not available: Cannot resolve {OFFICIAL}: no route to host",
     )
     assert said == [Message(text="Bootstrapping Debian bookworm with Python 3.11 from signed packages")]
 
@@ -109,7 +109,7 @@ def test_registry_does_not_fall_back(spec: ImageSpec, surroundings: BaseSettings
     engine = FakeEngine()
     with pytest.raises(NetworkError) as caught:
         choose(spec, "registry", engine, surroundings)
-    assert str(caught.value) == f"The registry did not give {OFFICIAL}: no route to host. Name a mirror."
+    assert str(caught.value) == f"Cannot resolve {OFFICIAL}: no route to host. Name a mirror."
     assert engine.built == []
 
 
@@ -144,7 +144,7 @@ def test_a_snapshot_s_moment_is_the_latest_mtime_and_another_recipe(
     assert words[-5] == "bookworm"
 
 
-def test_a_base_is_made_anew_only_for_another_recipe(spec: ImageSpec, surroundings: BaseSettings) -> None:
+def test_a_base_is_made_again_only_for_another_recipe(spec: ImageSpec, surroundings: BaseSettings) -> None:
     engine = FakeEngine()
     first = choose(spec, "bootstrap", engine, surroundings)
     said: list[Event] = []
@@ -162,14 +162,14 @@ def test_a_python_that_debian_does_not_have_cannot_be_bootstrapped(
         choose(named("2.15.1-cpu-py3.10"), "auto", FakeEngine(), surroundings)
     image = "docker.io/library/python:3.10-slim-bookworm"
     assert str(caught.value) == (
-        f"Debian has no Python 3.10 of its own, and the registry's image was not taken: {image} cannot be had: The "
-        f"registry did not give {image}: no route to host. Name a mirror of the registry with --mirror "
-        "docker.io=HOST:PORT, or take a Python that Debian has: 3.9, 3.11 or 3.13. (The image would be "
+        f"Debian has no package of Python 3.10, and the official image was not used: {image} is not available: "
+        f"Cannot resolve {image}: no route to host. Name a mirror of the registry with --mirror "
+        "docker.io=HOST:PORT, or choose a Python that Debian has: 3.9, 3.11 or 3.13. (The official image is "
         f"{image}.)"
     )
 
 
-def test_a_missing_mmdebstrap_is_told(spec: ImageSpec, surroundings: BaseSettings, tmp_path: Path) -> None:
+def test_a_missing_mmdebstrap_is_reported(spec: ImageSpec, surroundings: BaseSettings, tmp_path: Path) -> None:
     without = replace(surroundings, environ={"PATH": str(tmp_path / "nothing")})
     with pytest.raises(BaseImageError) as caught:
         choose(spec, "bootstrap", FakeEngine(), without)
@@ -179,7 +179,7 @@ def test_a_missing_mmdebstrap_is_told(spec: ImageSpec, surroundings: BaseSetting
     )
 
 
-def test_a_machine_without_mirrors_is_told(spec: ImageSpec, surroundings: BaseSettings) -> None:
+def test_a_machine_without_mirrors_is_reported(spec: ImageSpec, surroundings: BaseSettings) -> None:
     with pytest.raises(BaseImageError) as caught:
         choose(spec, "bootstrap", FakeEngine(), replace(surroundings, mirrors=None))
     assert str(caught.value) == (

@@ -63,8 +63,8 @@ def test_a_builder_that_there_is_not(tmp_path: Path) -> None:
 NEXT = "Start it, or correct its address (`docker buildx inspect far` shows it); or name another --builder, or none."
 
 
-@cases("engine_builders", "a_dead_builder_is_told_with_a_next_step")
-def test_a_dead_builder_is_told_with_a_next_step(tmp_path: Path, script: str, why: str) -> None:
+@cases("engine_builders", "a_dead_builder_is_reported_with_a_next_step")
+def test_a_dead_builder_is_reported_with_a_next_step(tmp_path: Path, script: str, why: str) -> None:
     error = refused(docker(tmp_path, script))
     assert isinstance(error, EngineUnavailable)
     assert str(error) == f"The builder far does not answer: {why.rstrip('.')}. {NEXT}"
@@ -124,7 +124,7 @@ def test_cache_is_written_as_a_reference_or_as_buildx_has_it(written: str, sourc
     assert parse_cache_options([written], [written]) == BuildCache(sources=(source,), targets=(target,))
 
 
-def test_a_classic_store_cannot_export_cache_and_that_is_told_first() -> None:
+def test_a_classic_store_cannot_export_cache_and_that_is_reported_first() -> None:
     classic = capabilities(store="classic")
     cache = parse_cache_options(["r/c"], ["r/c"])
     with pytest.raises(EngineError, match=r"unix:///run/fake\.sock cannot export build cache: .* leave --cache-to"):

@@ -120,16 +120,16 @@ def test_a_base_that_cannot_be_pulled_is_a_matter_of_the_network() -> None:
     )
 
 
-def test_a_changed_wheel_is_told_with_its_name_and_both_hashes() -> None:
+def test_a_changed_wheel_is_reported_with_its_name_and_both_hashes() -> None:
     assert str(build_error(failure(), {STEP: UV_HASH.splitlines()}, "")) == (
-        "A wheel from the package index is not the one that was locked: error: Failed to download `six==1.16.0` "
+        "The hash of a wheel from the package index differs from the lock: error: Failed to download `six==1.16.0` "
         "cause: Hash mismatch for `six==1.16.0`  Expected: sha256:0000  Computed: sha256:8abb. If the index is a "
-        "mirror, check that mirror; do not build until you know who changed the file. Only then write the lock anew "
+        "mirror, check that mirror; do not build until you know who changed the file. Only then update the lock "
         "with `tfimg lock`."
     )
 
 
-def test_any_other_failure_is_told_with_the_step_and_its_last_words() -> None:
+def test_any_other_failure_is_reported_with_the_step_and_its_last_words() -> None:
     assert str(build_error(failure(), {STEP: WHEEL_BROKEN.splitlines()}, "")) == (
         f"The build failed during {SHOWN}: {ENDED} Last output of the step: error: Failed to install: "
         "six-1.16.0-py2.py3-none-any.whl cause: wheel is invalid. Correct the cause and build again: finished "
@@ -153,7 +153,7 @@ def test_words_of_other_steps_do_not_count() -> None:
     ("rest", "said"),
     [("ERROR: unknown flag: --progress\n", "ERROR: unknown flag: --progress"), ("", "nothing")],
 )
-def test_a_build_that_fails_before_its_first_step_is_told_too(rest: str, said: str) -> None:
+def test_a_build_that_fails_before_its_first_step_is_reported_too(rest: str, said: str) -> None:
     message = str(build_error(None, {}, rest))
     assert f"Last output of the step: {said}. " in message
     assert "None" not in message
@@ -174,7 +174,7 @@ def test_a_build_that_works_ends_without_a_word(docker: Docker) -> None:
     assert list(build(order(), env=docker(f"echo '{EVENT}' >&2"))) == [StepEvent(step="step", state="started")]
 
 
-def test_a_recorded_failure_is_told_after_its_last_event(docker: Docker) -> None:
+def test_a_recorded_failure_is_reported_after_its_last_event(docker: Docker) -> None:
     events = build(order(), env=docker(f"cat {RECORDED} >&2; exit 1"))
     for event in events:
         if isinstance(event, StepEvent) and event.state == "failed":
@@ -188,7 +188,7 @@ def test_a_recorded_failure_is_told_after_its_last_event(docker: Docker) -> None
     )
 
 
-def test_the_step_that_failed_is_told_and_not_those_that_it_cancelled(docker: Docker) -> None:
+def test_the_step_that_failed_is_reported_and_not_those_that_it_cancelled(docker: Docker) -> None:
     times = '"started":"2026-01-02T03:04:05Z","completed":"2026-01-02T03:04:06Z"'
     errors = {"one": "context canceled", "two": "exit code: 3", "three": "context canceled"}
     lines = [

@@ -94,5 +94,5 @@ def test_a_snapshot_is_a_mirror_with_a_moment() -> None:
 
 
 def test_an_address_without_a_moment_is_no_snapshot() -> None:
-    with pytest.raises(UsageError, match="has no moment in it"):
+    with pytest.raises(UsageError, match="contains no time such as 20261101T000000Z"):
         snapshot_mirrors("http://mirror.example/debian")

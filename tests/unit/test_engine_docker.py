@@ -65,5 +65,5 @@ def test_every_other_failure_of_an_inspection_is_an_error() -> None:
         ("5f5ba5f9", OLDEST_BUILDX, False),
     ],
 )
-def test_engines_and_buildx_are_told_apart_by_age(text: str, oldest: tuple[int, ...], expected: bool) -> None:
+def test_engines_and_buildx_are_distinguished_by_age(text: str, oldest: tuple[int, ...], expected: bool) -> None:
     assert is_older(text, oldest) is expected

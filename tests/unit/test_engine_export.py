@@ -40,7 +40,7 @@ def test_a_classic_store_s_notes_tell_the_layers_of_an_image(tmp_path: Path) -> 
     )
 
 
-def test_a_layer_that_the_store_does_not_have_above_this_one_is_not_told(tmp_path: Path) -> None:
+def test_a_layer_that_the_store_lacks_is_not_listed(tmp_path: Path) -> None:
     noted(tmp_path, "1" * 64, 7)
     noted(tmp_path, "2" * 64, 9)
     assert classic_layers([LOW, HIGH], tmp_path) is None

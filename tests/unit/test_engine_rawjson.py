@@ -80,7 +80,7 @@ def test_a_failed_build_becomes_events_and_buildx_s_own_words_wherever_it_is_cut
     assert decoded(*text) == whole, "single characters"
 
 
-def test_bytes_that_are_moved_are_told_with_their_total_where_it_is_known() -> None:
+def test_bytes_that_are_moved_are_reported_with_their_total_where_it_is_known() -> None:
     status = {"id": "sha256:b", "vertex": "sha256:a", "current": 1048576, "total": 29126484}
     assert events_of(vertex(), {"statuses": [status, {"id": "extracting", "vertex": "sha256:a"}]}) == [
         ProgressEvent(step="step", what="sha256:b", current=1048576, total=29126484),
@@ -88,7 +88,7 @@ def test_bytes_that_are_moved_are_told_with_their_total_where_it_is_known() -> N
     ]
 
 
-def test_an_event_is_told_as_soon_as_it_is_complete() -> None:
+def test_an_event_is_reported_as_soon_as_it_is_complete() -> None:
     decoder, text = RawJsonDecoder(), json.dumps(vertex(started="2026-01-02T03:04:05Z"))
     assert list(decoder.feed("{}\n" + text[:-1])) == [], "an empty object holds nothing up"
     assert list(decoder.feed(text[-1])) == [StepEvent(step="step", state="started")]
@@ -116,7 +116,7 @@ AGAIN = vertex(started="2026-01-02T03:04:06Z")
 END_AGAIN = vertex(started="2026-01-02T03:04:06Z", completed="2026-01-02T03:04:08Z")
 
 
-def test_what_buildkit_repeats_is_told_once_and_a_step_that_is_reopened_again() -> None:
+def test_what_buildkit_repeats_is_reported_once_and_a_step_that_is_reopened_again() -> None:
     assert events_of(START, START, END, END, END, AGAIN, AGAIN, END_AGAIN) == [
         StepEvent(step="step", state="started"),
         StepEvent(step="step", state="done", seconds=1.0),

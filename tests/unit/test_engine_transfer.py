@@ -40,12 +40,12 @@ def test_a_pull_ends_with_its_digest() -> None:
     assert follow_transfer("pull", NAME, lines, ignore) == DIGEST
 
 
-def test_a_pull_of_another_digest_is_none() -> None:
-    with pytest.raises(TamperedError, match=rf"tf@{DIGEST} returned {OTHER}"):
+def test_a_pull_of_another_digest_is_an_error() -> None:
+    with pytest.raises(TamperedError, match=rf"tf@{DIGEST} returned another digest: {OTHER}"):
         follow_transfer("pull", f"registry.example/tf@{DIGEST}", [{"status": f"Digest: {OTHER}"}], ignore)
 
 
-def test_bytes_are_told_by_layer() -> None:
+def test_bytes_are_reported_by_layer() -> None:
     told: list[ProgressEvent] = []
     follow_transfer("push", NAME, [*PUSHING, SAID], told.append)
     assert told == [

@@ -176,7 +176,7 @@ def test_nothing_is_said_of_an_image_that_is_not_there(registry: MemoryRegistry)
     assert registry.sent == []
 
 
-def test_what_somebody_else_wrote_over_meanwhile_is_written_again(registry: MemoryRegistry) -> None:
+def test_evidence_that_another_publisher_overwrote_is_attached_again(registry: MemoryRegistry) -> None:
     """Who read cosign's tag before we wrote it writes it while we are busy with the bundles."""
     theirs = json.dumps({"schemaVersion": 2, "mediaType": OCI_MANIFEST, "config": {}, "layers": []})
 
@@ -201,12 +201,12 @@ def overwritten(registry: MemoryRegistry, times: int) -> Line:
     return Line(registry, after=undo)
 
 
-def test_a_tag_that_somebody_else_writes_over_is_written_again(registry: MemoryRegistry) -> None:
+def test_a_tag_that_another_publisher_overwrites_is_written_again(registry: MemoryRegistry) -> None:
     attach(overwritten(registry, times=3), IMAGE.digest, [ONE], key=OURS)
     assert len(layers(registry, f"{TAG}.att")) == 1
 
 
-def test_a_tag_that_somebody_else_writes_all_the_time_is_told(registry: MemoryRegistry) -> None:
+def test_a_tag_that_another_publisher_keeps_overwriting_is_an_error(registry: MemoryRegistry) -> None:
     with refused(TagConflict, "keeps overwriting"):
         attach(overwritten(registry, times=100), IMAGE.digest, [ONE], key=OURS)
 

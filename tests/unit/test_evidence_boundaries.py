@@ -72,7 +72,7 @@ def test_a_bundle_s_manifest_has_the_empty_configuration() -> None:
         assert config == {"mediaType": "application/vnd.oci.empty.v1+json", "size": 2}
 
 
-def test_a_library_of_a_package_and_one_of_nobody_may_have_the_same_name() -> None:
+def test_a_library_of_a_package_and_one_without_a_package_may_have_the_same_name() -> None:
     libraries = {"/a/libcudnn.so.8": "nvidia-cudnn-cu12", "/b/libcudnn.so.8": None}
     found = [part for part, _ in list_components({**INVENTORY, "libraries": libraries}) if part.type == "file"]
     assert [(part.name, part.version, [one.value for one in part.properties]) for part in found] == [

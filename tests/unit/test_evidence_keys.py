@@ -149,9 +149,7 @@ def test_a_key_of_openssl_is_read_with_its_password() -> None:
         (unlocked(OTHER_KIND), None, "it is a key of another kind"),
     ],
 )
-def test_what_is_no_private_key_of_ours_is_refused_with_the_reason(
-    pem: bytes, password: bytes | None, says: str
-) -> None:
+def test_an_unsupported_private_key_is_refused_with_the_reason(pem: bytes, password: bytes | None, says: str) -> None:
     with pytest.raises(
         InvalidKey, match=whole(f"some.key cannot be used as a key: {says}. {NEXT_STEPS.get(says, NEEDED)}")
     ):
@@ -176,7 +174,7 @@ def test_what_is_no_private_key_of_ours_is_refused_with_the_reason(
         (public(OTHER_KIND), "it is a key of another kind"),
     ],
 )
-def test_what_is_no_public_key_of_ours_is_refused_with_the_reason(pem: bytes, says: str) -> None:
+def test_an_unsupported_public_key_is_refused_with_the_reason(pem: bytes, says: str) -> None:
     with pytest.raises(
         InvalidKey, match=whole(f"some.pub cannot be used as a key: {says}. {NEXT_STEPS.get(says, NEEDED)}")
     ):

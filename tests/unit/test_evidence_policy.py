@@ -126,6 +126,6 @@ def test_a_file_that_is_no_policy_is_refused_by_path(text: str, says: str) -> No
         parse_policy(text, source="policy.yaml")
 
 
-def test_all_problems_of_a_file_are_told_at_once() -> None:
+def test_all_problems_of_a_file_are_reported_at_once() -> None:
     with pytest.raises(FileError, match=r"(?s)require\.gpu.*require\.max-age"):
         parse_policy("version: 1\nrequire: {gpu: x, max-age: x}", source="policy.yaml")

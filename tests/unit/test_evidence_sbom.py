@@ -102,7 +102,7 @@ def script(workspace: Workspace) -> SimpleNamespace:
     return SimpleNamespace(**runpy.run_path(str(workspace.images / "inventory.py")))
 
 
-def test_the_image_tells_its_debian_packages_and_its_system(script: SimpleNamespace, tmp_path: Path) -> None:
+def test_the_image_reports_its_debian_packages_and_its_system(script: SimpleNamespace, tmp_path: Path) -> None:
     shutil.copy(DATA / "dpkg-status.txt", tmp_path / "status")
     assert script.debian(str(tmp_path)) == INVENTORY["debian"]
     assert script.debian(str(tmp_path / "absent")) == []
@@ -112,7 +112,7 @@ def test_the_image_tells_its_debian_packages_and_its_system(script: SimpleNamesp
     assert script.system(str(tmp_path / "absent")) == {}
 
 
-def test_what_this_python_has_is_told_in_a_form_that_is_understood(script: SimpleNamespace) -> None:
+def test_the_packages_of_this_python_are_listed_in_a_known_form(script: SimpleNamespace) -> None:
     told = {"packages": script.packages(), "about": script.about()}
     found = {part.name: part for part, _ in list_components({**told, "libraries": {}, "debian": [], "system": {}})}
     assert str(found["pytest"].purl) == f"pkg:pypi/pytest@{pytest.__version__}"

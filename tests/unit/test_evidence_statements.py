@@ -70,7 +70,7 @@ def test_it_names_every_gpu_and_the_driver() -> None:
     assert (where["gpus"], where["driver"]) == ([], None), "it failed to show itself"
 
 
-def test_what_was_skipped_is_told_with_its_reason_and_is_no_pass() -> None:
+def test_what_was_skipped_is_reported_with_its_reason_and_is_no_pass() -> None:
     skipped = result("gpu.matmul", "skipped", "there is no GPU")
     told = outcome(replace(GREEN, results=(*GREEN.results, skipped)))
     assert told["skippedTests"] == [{"name": "gpu.matmul", "reason": "there is no GPU", "required": False}]
@@ -79,7 +79,7 @@ def test_what_was_skipped_is_told_with_its_reason_and_is_no_pass() -> None:
     assert (required["result"], required["level"]) == ("FAILED", "built")
 
 
-def test_what_was_left_out_is_told_as_well_as_skipped() -> None:
+def test_what_was_left_out_is_reported_as_well_as_skipped() -> None:
     told = outcome(PARTIAL)
     assert [one["name"] for one in told["skippedTests"]] == list(NAMES[12:])
     assert all(one["required"] for one in told["skippedTests"])
@@ -93,7 +93,7 @@ def test_what_needs_a_gpu_makes_a_run_without_one_less_than_a_pass() -> None:
     assert told["unprovenTests"] == [{"name": "gpu.visible", "reason": "it needs a GPU"}]
 
 
-def test_failures_waivers_and_a_suite_that_broke_are_told() -> None:
+def test_failures_waivers_and_a_suite_that_broke_are_reported() -> None:
     told = outcome(RED)
     assert told["result"] == "FAILED"
     assert {"environment.packages", "numerics.lstm", "training.cnn"} <= set(told["failedTests"])

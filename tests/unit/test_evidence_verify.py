@@ -63,7 +63,7 @@ def refused(registry: MemoryRegistry, error: type[TfimgError], says: str, *args:
     assert_message(caught.value)
 
 
-def test_what_our_key_signed_about_these_bytes_is_believed() -> None:
+def test_evidence_that_our_key_signed_for_this_digest_is_accepted() -> None:
     found = verified(published(ON_GPU), "2.15-gpu", require="validated,gpu=sm_90,driver>=535,max-age=30d")
     assert (found.digest, found.signer) == (IMAGE.digest, OURS.verifying_key.identifier)
     assert found.image == "registry.test:5000/team/tensorflow:2.15-gpu"
@@ -99,7 +99,7 @@ def test_an_image_without_evidence_is_unsigned() -> None:
     refused(published(), UnsignedError, "has no evidence attached")
 
 
-def test_a_statement_that_nobody_signed_is_no_evidence() -> None:
+def test_an_unsigned_statement_is_not_evidence() -> None:
     registry = published()
     layers = [{**registry.put_blob(one.content).to_document(), "mediaType": IN_TOTO} for one in said(ON_GPU)]
     subject = {"mediaType": OCI_MANIFEST, "digest": IMAGE.digest, "size": len(IMAGE.content)}
@@ -119,7 +119,7 @@ def test_an_image_with_evidence_of_another_key_is_unsigned_and_the_key_is_named(
     refused(published(GREEN, key=THEIRS), UnsignedError, says)
 
 
-def test_an_image_that_is_not_there_is_told() -> None:
+def test_an_image_that_is_not_there_is_reported() -> None:
     refused(published(GREEN), NotInRegistry, r"The registry has no \S+:9\.99", "9.99")
     refused(published(GREEN), NotInRegistry, r"The registry has no \S+@sha256:0", f"sha256:{'0' * 64}")
 
@@ -195,7 +195,7 @@ def test_changed_evidence_in_our_name_is_refused_wherever_it_lies_and_beside_tru
         refused(registry, TamperedError, "that key did not sign it", policy=ANYTHING)
 
 
-def test_where_the_true_half_is_attached_too_it_is_told_which_half_was_changed() -> None:
+def test_with_the_original_half_attached_the_changed_half_is_named() -> None:
     replaced, rewritten = published(GREEN), published(FAILED)
     with_envelopes(replaced, [resigned(sign_envelope(said(GREEN)[0]))])
     refused(replaced, TamperedError, "its signature was replaced: the same content is attached")
@@ -221,13 +221,13 @@ def test_an_envelope_of_a_kind_that_no_text_names_is_refused() -> None:
     refused(registry, TamperedError, "invalid DSSE envelope")
 
 
-def test_whoever_names_his_key_cannot_write_on_the_terminal() -> None:
+def test_the_name_of_a_key_is_escaped_on_the_terminal() -> None:
     signatures = [{"keyid": "\x1b[2K\nverified", "sig": ""}]
     registry = with_attestation({"payload": "", "payloadType": "x", "signatures": signatures})
     refused(registry, UnsignedError, r"another key signed \(verified\), and none")
 
 
-def test_a_bundle_in_our_name_is_ours_to_refuse_also_where_its_envelope_names_nobody() -> None:
+def test_a_bundle_that_names_our_key_is_verified_though_its_envelope_names_none() -> None:
     registry = published(GREEN)
     nameless = {**sign_envelope(said(FAILED)[0]), "signatures": [{"keyid": "", "sig": "MAA="}]}
     with_envelopes(registry, [nameless])
@@ -278,7 +278,7 @@ def test_a_blob_with_other_bytes_is_refused() -> None:
     "content",
     [b"no", b"[]", b'{"dsseEnvelope":{}}', b'{"verificationMaterial":{},"dsseEnvelope":{"payload":1}}'],
 )
-def test_a_bundle_that_is_none_is_refused(content: bytes) -> None:
+def test_an_invalid_bundle_is_refused(content: bytes) -> None:
     registry = published(GREEN)
     put_bundle(registry, content)
     refused(registry, TamperedError, "cannot be read")
@@ -336,15 +336,15 @@ def test_a_registry_that_cannot_be_reached_is_no_reason_to_believe() -> None:
     refused(Gone.with_content_of(published(GREEN)), NetworkError, "does not answer")
 
 
-def test_a_failure_is_told_by_name() -> None:
+def test_a_failure_is_reported_by_name() -> None:
     refused(published(FAILED), PolicyViolation, r"failed its tests on 2026-01-02: gpu\.matmul", policy=ANYTHING)
     broken = replace(GREEN, problem="the suite did not start", required=(), results=())
     says = "failed its tests .*: the suite did not finish"
     refused(published(broken), PolicyViolation, says, policy=ANYTHING)
 
 
-@cases("evidence_verify", "a_level_that_is_too_low_is_told_with_the_demand")
-def test_a_level_that_is_too_low_is_told_with_the_demand(reference: str, require: str, says: str) -> None:
+@cases("evidence_verify", "a_level_that_is_too_low_is_named_with_the_required_one")
+def test_a_level_that_is_too_low_is_named_with_the_required_one(reference: str, require: str, says: str) -> None:
     refused(published(LINKED), PolicyViolation, says, reference, require=require)
     assert verified(published(LINKED), "2.15").outcome.level == "linked"
     assert verified(published(LINKED), "2.15-gpu", require="linked")
@@ -363,7 +363,10 @@ def test_a_tag_that_names_a_device_is_not_kept_by_an_image_for_another(tag: str,
 
 def test_a_tag_beside_a_digest_is_kept_to_what_it_promises() -> None:
     registry = published(LINKED)
-    says = r"is linked, and has to be validated: its tag promises it \(it has been validated on a GPU\)\. Validate"
+    says = (
+        r"has level linked, but level validated is required: its tag promises it \(it has been validated on a GPU\)\. "
+        "Validate"
+    )
     with pytest.raises(PolicyViolation, match=says):
         verify(registry, IMAGE.digest, [OURS.verifying_key], Policy(), now=NOW, tag="2.15-gpu")
     assert verify(registry, IMAGE.digest, [OURS.verifying_key], Policy(), now=NOW, tag="2.15")
@@ -433,8 +436,8 @@ def test_a_key_is_rotated_without_a_gap() -> None:
     assert verify(registry, "2.15", [THEIRS.verifying_key], REFUSE_OURS, now=NOW)
 
 
-@cases("evidence_verify", "an_age_of_two_days_or_more_is_told_in_days")
-def test_an_age_of_two_days_or_more_is_told_in_days(require: str, age: int, says: str) -> None:
+@cases("evidence_verify", "an_age_of_two_days_or_more_is_reported_in_days")
+def test_an_age_of_two_days_or_more_is_reported_in_days(require: str, age: int, says: str) -> None:
     now = ENDED + timedelta(hours=age)
     refused(published(GREEN), StaleEvidence, says, require=require, now=now)
 
@@ -468,13 +471,13 @@ ODD_DRIVER = replace(ON_GPU, results=(*ON_GPU.results[:-1], ODD))
     [
         (ON_GPU, "gpu=sm_80", r"was tested on NVIDIA H100 \(sm_90\), and a GPU of sm_80 is required"),
         (GREEN, "gpu=sm_80", "was tested on no GPU at all, and a GPU of sm_80"),
-        (NAMELESS, "validated", "is linked, and has to be validated"),
+        (NAMELESS, "validated", "has level linked, but level validated is required"),
         (ON_GPU, "driver>=550", r"was tested with driver 535\.104\.05, and driver>=550 is required"),
         (GREEN, "driver>=550", "was tested with no GPU driver, and driver>=550"),
         (ODD_DRIVER, "driver>=1", "driver unknown!, and"),
     ],
 )
-def test_another_gpu_or_driver_than_required_is_told(report: Report, require: str, says: str) -> None:
+def test_another_gpu_or_driver_than_required_is_reported(report: Report, require: str, says: str) -> None:
     refused(published(report), PolicyViolation, says, require=require)
 
 
@@ -519,8 +522,8 @@ SKIPPED = result("gpu.matmul", "skipped", "there is no GPU")
 WITH_SKIPPED = replace(ON_GPU, results=(*ON_GPU.results, SKIPPED), required=(*ON_GPU.required, "gpu.matmul"))
 
 
-def test_a_required_check_that_was_skipped_is_told_by_name() -> None:
-    says = r"no proof of gpu\.matmul, which it needs: the check was skipped on 2026-01-02 \(there is no GPU\)"
+def test_a_required_check_that_was_skipped_is_reported_by_name() -> None:
+    says = r"did not pass gpu\.matmul, which is required: the check was skipped on 2026-01-02 \(there is no GPU\)"
     refused(published(WITH_SKIPPED), PolicyViolation, says, policy=ANYTHING)
     says = r"the check was skipped .*\(it was left out\), and \d+ more"
     refused(published(PARTIAL), PolicyViolation, says, policy=ANYTHING)
@@ -597,13 +600,14 @@ def test_a_result_that_contradicts_itself_proves_nothing(changed: dict[str, Any]
 
 
 @pytest.mark.parametrize("without", ["gpus", "seen"])
-def test_a_level_that_the_tests_do_not_show_is_not_believed(without: str) -> None:
+def test_a_level_that_the_tests_do_not_show_is_rejected(without: str) -> None:
     predicate = predicate_of(ON_GPU)
     if without == "gpus":
         predicate["environment"]["gpus"] = []
     else:
         predicate["passedTests"].remove("gpu.visible")
-    refused(with_result(published(), predicate), PolicyViolation, "is linked, and has to be validated", "2.15-gpu")
+    says = "has level linked, but level validated is required"
+    refused(with_result(published(), predicate), PolicyViolation, says, "2.15-gpu")
 
 
 @pytest.mark.parametrize("require", ["built", "built,max-age=30d"])
@@ -616,7 +620,7 @@ def test_a_result_from_the_future_is_refused_with_or_without_an_age(require: str
 
 def test_of_several_results_that_are_not_enough_the_newest_gives_the_reason() -> None:
     later = on("2026-01-10", LINKED)
-    says = "is linked, and has to be validated"
+    says = "has level linked, but level validated is required"
     refused(published(ON_GPU, later), PolicyViolation, says, require="validated,gpu=sm_80")
 
 
@@ -630,14 +634,14 @@ def test_the_first_three_failures_are_named() -> None:
     refused(published(report), PolicyViolation, r": gpu\.a, gpu\.b, gpu\.c\. ", policy=ANYTHING)
 
 
-def test_an_image_for_another_device_is_told_before_its_failures() -> None:
+def test_an_image_for_another_device_is_reported_before_its_failures() -> None:
     failed = replace(GREEN, results=(*GREEN.results, result("input.other", "failed", "wrong")))
     refused(published(failed), PolicyViolation, "its tag 2.15-gpu states GPU", "2.15-gpu")
 
 
 def test_a_digest_has_no_name_that_promises_anything() -> None:
     everything = Policy(promises=(TagPromise(tags="*", level="validated", reason="We have every GPU."),))
-    refused(published(LINKED), PolicyViolation, "validated: its tag promises it", policy=everything)
+    refused(published(LINKED), PolicyViolation, "validated is required: its tag promises it", policy=everything)
     refused(
         published(LINKED),
         PolicyViolation,

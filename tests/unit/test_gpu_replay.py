@@ -117,7 +117,7 @@ def test_a_green_run_is_validated_moves_its_tags_and_verifies(
 
 
 @pytest.mark.parametrize(("gpus", "told"), [(1, H200), (2, f"2 x {H200}"), (8, f"8 x {H200}")])
-def test_the_gpu_and_its_driver_are_told_by_name(
+def test_the_gpu_and_its_driver_are_reported_by_name(
     tmp_path: Path, workspace: Workspace, key: str, replay: Replay, gpus: int, told: str
 ) -> None:
     """On the screen, in the kept report, and in the evidence that proves the level in the support table."""

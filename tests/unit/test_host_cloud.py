@@ -171,7 +171,7 @@ def test_packed_steps_are_whole_scripts() -> None:
         subprocess.run(["sh", "-n"], input=text, text=True, check=True)
 
 
-def test_packing_is_told_and_leaves_settings_and_key_to_be_read_and_gives_the_same_bytes_again() -> None:
+def test_packing_is_reproducible_and_keeps_settings_and_key_readable() -> None:
     order = machine(device="gpu", idle_seconds=60, limit_seconds=60, install_driver=True)
     made = render_user_data(order)
     assert made.packed

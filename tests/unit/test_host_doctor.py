@@ -102,7 +102,7 @@ def test_a_state(found: Examine, identifier: str | None, changes: Any, expected:
 def test_an_engine_that_lost_its_bridge_is_a_problem(found: Examine, private: bool, how: str) -> None:
     lost = replace(capabilities(), missing_bridge="docker0")
     finding = found(builder=lost, private=private)["bridge"]
-    assert (finding.state, finding.found) == ("problem", "the engine's bridge docker0 is gone")
+    assert (finding.state, finding.found) == ("problem", "the engine's bridge docker0 is missing")
     assert how in (finding.next_step or "")
 
 

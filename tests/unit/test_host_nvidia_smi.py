@@ -132,7 +132,7 @@ def test_an_output_is_read(name: str, ends: str) -> None:
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_what_tells_no_gpu_is_refused_with_its_own_sentence(name: str) -> None:
+def test_output_without_a_gpu_is_refused_with_its_own_message(name: str) -> None:
     kind, message = REFUSED[name]
     with pytest.raises(TfimgError) as caught:
         parse_nvidia_smi((FOLDER / name).read_text())
@@ -234,13 +234,13 @@ def test_an_old_one_is_asked_again_without() -> None:
 
 
 @pytest.mark.parametrize("said", ['Field "compute_cap" is not a valid field to query.', "Segmentation fault"])
-def test_what_it_says_and_nobody_understands(said: str) -> None:
+def test_unknown_output_of_nvidia_smi_is_an_error(said: str) -> None:
     told = f"This is not output of nvidia-smi: it begins with '{said}'. {HELP}"
     assert refusal(failing(said, unless="")) == told
 
 
 @pytest.mark.parametrize("name", [name for name, (kind, _) in REFUSED.items() if kind is NoAccelerator])
-def test_its_own_sentence_is_told_when_it_fails(name: str) -> None:
+def test_a_failure_of_nvidia_smi_keeps_its_message(name: str) -> None:
     assert refusal(failing((FOLDER / name).read_text(), unless="")) == REFUSED[name][1]
 
 
@@ -256,7 +256,7 @@ def test_a_machine_without_one_that_starts(error: OSError, why: str) -> None:
     assert refusal(raising(error)) == f"`nvidia-smi`, which comes with NVIDIA's driver, {why}. {HELP}"
 
 
-def test_one_that_fails_because_of_one_gpu_tells_the_others() -> None:
+def test_a_failure_on_one_gpu_still_lists_the_others() -> None:
     name = "rtx3090-and-lost-580.csv"
     found = query_nvidia_smi(failing((FOLDER / name).read_text(), unless=""))
     assert found == answer(*TOLD[name], problems=PROBLEMS[name])

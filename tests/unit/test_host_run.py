@@ -137,7 +137,7 @@ def test_an_engine_without_the_toolkit_cannot_hand_a_gpu_over(plan: Plan, host: 
         (plain(cards=1), "has 1, but no driver: /proc/driver/nvidia/version is missing"),
         (
             plain(cards=1, module=True),
-            "is loaded and does not answer: nvidia-smi is not installed. Install it.",
+            "is loaded but does not respond: nvidia-smi is not installed. Install it.",
         ),
     ],
     ids=["no GPU", "no driver", "no answer"],
@@ -185,7 +185,7 @@ def test_ptx_is_a_note(plan: Plan) -> None:
     assert "half an hour" in planned.notes[0]
 
 
-def test_a_gpu_that_nobody_knows_is_a_note(plan: Plan) -> None:
+def test_an_unknown_gpu_is_a_note(plan: Plan) -> None:
     known = replace(T4, capability=None)
     assert plan(GPU, with_gpus(known), NVIDIA).notes == ()
     assert plan(GPU, with_gpus(replace(known, name="GeForce RTX 208...")), NVIDIA).notes == ()
@@ -228,7 +228,7 @@ def test_a_tpu_image_runs_as_google_runs_them(plan: Plan) -> None:
     assert (planned.device, planned.notes, planned.missing) == ("tpu", (), ())
 
 
-def test_everything_that_is_missing_is_told_first_things_first(plan: Plan) -> None:
+def test_everything_that_is_missing_is_listed_most_important_first(plan: Plan) -> None:
     assert [type(lack) for lack in plan(GPU).missing] == [NoAccelerator, NoContainerToolkit]
     (lack,) = plan(TPU, options=("--publish", "1:1")).missing
     assert isinstance(lack, NoAccelerator)

@@ -43,7 +43,7 @@ def test_an_empty_machine_has_nothing(tmp_path: Path) -> None:
     )  # fmt: skip
 
 
-def test_avx_is_a_word_among_the_flags(tmp_path: Path) -> None:
+def test_avx_is_one_of_the_flags(tmp_path: Path) -> None:
     write(tmp_path, "proc/cpuinfo", "processor : 0\nflags\t\t: fpu sse avx512f avx xsave\n")
     assert look(tmp_path).avx is True
     write(tmp_path, "proc/cpuinfo", "processor : 0\nflags\t\t: fpu sse avx2\nmodel name : avx\n")

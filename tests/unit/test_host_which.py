@@ -91,7 +91,7 @@ def test_the_answer_is_that_of_resolve_with_the_host_s_driver_and_gpu(ask: Ask) 
     )
 
 
-def test_every_minor_is_told_with_its_reason(ask: Ask) -> None:
+def test_every_minor_is_reported_with_its_reason(ask: Ask) -> None:
     assert [(one.minor, one.image, one.why) for one in ask("h100-535.txt").minors][5:8] == [
         ("2.16", "2.16.2-cuda12.3-py3.11", CODE),
         ("2.15", "2.15.1-cuda12.2-py3.11", "no code for sm_90, only PTX: slow first start"),
@@ -138,7 +138,7 @@ def test_what_the_matrix_is_asked_for(matrix: Matrix) -> None:
     assert {known: find_matrix_name(matrix, gpu) for known, gpu in gpus.items()} == NAMES
 
 
-def test_a_capability_that_the_driver_tells_counts_more_than_a_name(matrix: Matrix) -> None:
+def test_a_compute_capability_from_the_driver_overrides_the_name(matrix: Matrix) -> None:
     gpus = [Gpu(name="Tesla T4", capability=told) for told in (None, "sm_90")]
     assert [find_capability(matrix, gpu) for gpu in gpus] == ["sm_75", "sm_90"]
 
@@ -191,7 +191,7 @@ def test_the_odd_one_out_is_named(ask: Ask) -> None:
     assert caught.value.details["odd_one_out"] == "NVIDIA B200"
 
 
-def test_gpus_that_all_fail_are_told_as_one(ask: Ask) -> None:
+def test_gpus_that_all_fail_are_reported_as_one(ask: Ask) -> None:
     with pytest.raises(UnavailableGpu, match=r"^No image meets --gpu B200:"):
         ask(smi("NVIDIA B200", "NVIDIA GB300", driver="580.82.09"))
 
@@ -317,7 +317,7 @@ def test_a_file_that_can_be_none_of_nvidia_smi_s(file: str, why: str, command: C
     assert command("--nvidia-smi", file).refusal(2).startswith(why)
 
 
-def test_a_machine_without_a_gpu_is_told_what_else_can_be_done(command: CliRunner) -> None:
+def test_a_machine_without_a_gpu_gets_alternatives(command: CliRunner) -> None:
     assert command().refusal(14) == (
         "No GPU of this machine answers: nvidia-smi is not installed. Install it. For another machine, record "
         "`nvidia-smi` there and give it as --nvidia-smi FILE, or name its --driver and --gpu; for an image without a "

@@ -38,14 +38,14 @@ def test_proxies_are_passed_in_both_cases_and_the_environment_wins(
 DEFAULT = {"UV_DEFAULT_INDEX": INDEX, "PIP_INDEX_URL": INDEX}
 
 
-@cases("index_network", "the_package_index_is_told_to_uv_and_pip_and_uv_s_own_setting_wins")
-def test_the_package_index_is_told_to_uv_and_pip_and_uv_s_own_setting_wins(
+@cases("index_network", "the_package_index_is_passed_to_uv_and_pip_and_uv_s_own_setting_wins")
+def test_the_package_index_is_passed_to_uv_and_pip_and_uv_s_own_setting_wins(
     environ: dict[str, str], pip: dict[str, str], expected: dict[str, str]
 ) -> None:
     assert variables(environ, pip) == expected
 
 
-def test_indexes_on_this_machine_s_disk_are_left_out_and_told() -> None:
+def test_indexes_on_this_machine_s_disk_are_left_out_and_reported() -> None:
     network = read_host_network(
         {"HOME": "/nowhere"},
         {"index-url": "file:///srv/index", "extra-index-url": f"/srv/more {OTHER} file:///srv/wheels"},

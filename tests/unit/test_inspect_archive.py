@@ -289,7 +289,7 @@ def test_a_link_under_the_name_is_replaced_and_not_followed(registry: MemoryRegi
     assert (victim.read_bytes(), target.is_symlink()) == (b"precious", False)
 
 
-def test_a_full_disk_is_told_before_anything_is_written(registry: MemoryRegistry, tmp_path: Path) -> None:
+def test_a_full_disk_is_reported_before_anything_is_written(registry: MemoryRegistry, tmp_path: Path) -> None:
     with pytest.raises(DiskSpaceError, match="needs 0 MB, and its disk has 0 MB free"):
         save_archive(archive_of(registry), tmp_path / "x.tar", free_bytes=10)
     assert list(tmp_path.iterdir()) == []
@@ -401,7 +401,7 @@ def named(file: Path, name: str | None, tag: str | None) -> ArchiveRegistry:
 )
 def test_a_name_outside_the_signed_repository_is_refused(registry: MemoryRegistry, file: Path, name: str) -> None:
     layout = named(file, name, name.rpartition(":")[2])
-    with pytest.raises(PolicyViolation, match=f"signed statements call it {registry.repository}.*--as NAME:TAG"):
+    with pytest.raises(PolicyViolation, match=f"signed statements name it {registry.repository}.*--as NAME:TAG"):
         name_of(layout)
 
 
@@ -410,7 +410,7 @@ def test_without_a_claim_the_one_signed_repository_is_the_name(registry: MemoryR
     assert name_of(layout) == f"{registry.repository}:{IDENTIFIER}"
     proven = verify(layout, layout.digest, [OURS.verifying_key], Policy(), now=NOW)
     two = replace(proven, statements=(*proven.statements, replace(proven.statements[0], subjects=("other/x",))))
-    with pytest.raises(PolicyViolation, match="calls its image nothing"):
+    with pytest.raises(PolicyViolation, match="names its image nothing"):
         find_signed_name(layout, two)
 
 
@@ -424,7 +424,7 @@ def test_of_a_changed_layer_nothing_reaches_the_engine(registry: MemoryRegistry,
     assert engine.names == {}
 
 
-def test_a_layer_that_is_missing_is_told(registry: MemoryRegistry, file: Path) -> None:
+def test_a_layer_that_is_missing_is_reported(registry: MemoryRegistry, file: Path) -> None:
     rewritten(file, {f"blobs/sha256/{layer_of(file)[7:]}": None})
     with pytest.raises(NotInRegistry, match="lacks sha256"):
         load_archive(ArchiveRegistry(file), registry.named[TAG], NAME, FakeEngine())
@@ -450,7 +450,7 @@ def test_another_image_under_the_same_name_has_no_evidence(registry: MemoryRegis
         verify(ArchiveRegistry(file), TAG, [OURS.verifying_key], Policy(), now=NOW)
 
 
-def test_an_engine_that_has_something_else_afterwards_is_told(registry: MemoryRegistry, file: Path) -> None:
+def test_an_engine_with_another_digest_after_loading_is_an_error(registry: MemoryRegistry, file: Path) -> None:
     class Lying(FakeEngine):
         def find_digest(self, name: str) -> str | None:
             return f"sha256:{name[:4]}"
@@ -464,6 +464,6 @@ def test_an_engine_that_has_something_else_afterwards_is_told(registry: MemoryRe
     [("registry.test/x:-rm", "-rm"), ("host/X:1", "1"), ("x y:1", "1"), ("host/x:1", "2"), ("host/x:1", None),
      ("host/x@sha256:" + "0" * 64, None), ("\x1b[2J", None)],
 )  # fmt: skip
-def test_a_name_that_is_none_is_refused(file: Path, name: str, tag: str | None) -> None:
+def test_an_invalid_name_is_refused(file: Path, name: str, tag: str | None) -> None:
     with pytest.raises(FileError, match=r"names the image wrongly|two names"):
         _ = named(file, name, tag).claimed

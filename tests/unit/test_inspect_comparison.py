@@ -53,7 +53,7 @@ NEW = replace(
 )  # fmt: skip
 
 
-def test_versions_that_changed_are_told_each_in_its_place() -> None:
+def test_versions_that_changed_are_reported_each_in_its_place() -> None:
     found = compare_images(OLD, NEW)
     assert found.packages == (
         Change(name="numpy", before="1.26.3", after="1.26.4"), Change(name="six", before="1", after=None),
@@ -117,7 +117,7 @@ def test_the_change_of_a_part_that_is_as_large_as_before_has_no_sign_of_its_own(
     assert describe_part(part) == ("tensorflow", "100.0 MB", "100.0 MB", "+0.0 MB (+0.0%)")
 
 
-def test_checks_that_ended_otherwise_and_those_that_took_notably_longer_are_told() -> None:
+def test_checks_that_ended_otherwise_and_those_that_took_notably_longer_are_reported() -> None:
     found = compare_images(OLD, NEW)
     assert found.outcomes == (Change(name="b", before="skipped", after="passed"),)
     assert found.timings == (
@@ -126,7 +126,7 @@ def test_checks_that_ended_otherwise_and_those_that_took_notably_longer_are_told
     assert found.seconds == Timing(check="the whole suite", before=20.0, after=25.0)
 
 
-def test_without_a_report_on_one_side_no_check_is_called_gone() -> None:
+def test_without_a_report_of_one_image_no_check_is_missing() -> None:
     found = compare_images(OLD, replace(NEW, evidence=()))
     assert (found.outcomes, found.timings, found.seconds) == ((), (), None)
 

@@ -94,7 +94,7 @@ def test_apts_proxy_and_sources_are_secrets(tmp_path: Path) -> None:
     assert ("credential", "a secret of APT's settings") in kinds("tok-7c1e-abcdef", root=tmp_path)
 
 
-def test_a_mirror_of_ones_own_is_a_secret_and_the_distributions_is_none(tmp_path: Path) -> None:
+def test_a_private_mirror_is_a_secret_and_the_distributions_is_not(tmp_path: Path) -> None:
     write(tmp_path, "etc/os-release", 'ID=distro\nHOME_URL="https://www.distro.test/"\n')
     own = Mirrors(archive="http://mirror.corp.test/debian", security="http://security.distro.test/x")
     text = "deb http://mirror.corp.test/debian deb http://security.distro.test/x"
@@ -174,7 +174,7 @@ def test_a_machine_without_secrets_has_none(tmp_path: Path) -> None:
     assert host_secret_rules(NOWHERE, None, {}, public=(), root=tmp_path) == ()
 
 
-def test_no_secret_is_told_by_its_rule(tmp_path: Path) -> None:
+def test_no_secret_is_reported_by_its_rule(tmp_path: Path) -> None:
     environ = {"https_proxy": "http://ann:pw-7c1e-long@proxy.corp.test:3128"}
     network = read_host_network(environ, {})
     rules = host_secret_rules(network, None, environ, public=(), root=tmp_path)

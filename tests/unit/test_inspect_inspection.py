@@ -57,7 +57,7 @@ def test_without_a_bill_of_materials_the_contents_are_unknown_and_no_layer_is_re
     assert (found.source, found.known, found.python, found.debian) == ("unknown", False, {}, {})
 
 
-def test_the_configuration_tells_how_containers_start(registry: MemoryRegistry) -> None:
+def test_the_configuration_reports_how_containers_start(registry: MemoryRegistry) -> None:
     config = {
         "User": "1000:1000",
         "Entrypoint": ["tini", "--"],
@@ -80,7 +80,7 @@ def test_layers_are_named_by_the_part_that_they_are(registry: MemoryRegistry) ->
     assert layers[0].holds == "TensorFlow's library, for every Python"
 
 
-def test_of_an_image_of_somebody_elses_the_history_tells(registry: MemoryRegistry) -> None:
+def test_the_history_describes_an_image_of_another_publisher(registry: MemoryRegistry) -> None:
     empty = {"created_by": "ENV A=1", "empty_layer": True}
     history = [{"created_by": "ADD a /"}, empty, {"created_by": "RUN b"}]
     put_image(registry, "1", [{"a": b"a"}, {"b": b"b"}], history=history)
@@ -116,7 +116,7 @@ def said_of(registry: MemoryRegistry, digest: str) -> None:
     attach(registry, digest, (*said(ON_GPU, of=digest), bill), key=OURS)
 
 
-def test_with_one_it_tells_and_no_layer_is_read(registry: MemoryRegistry) -> None:
+def test_with_a_bill_of_materials_no_layer_is_read(registry: MemoryRegistry) -> None:
     image = put(registry)
     said_of(registry, image.digest)
     without_layers(registry, image)
@@ -129,7 +129,7 @@ def test_with_one_it_tells_and_no_layer_is_read(registry: MemoryRegistry) -> Non
     assert found.version("nvidia-cudnn-") == "8.9.4.25"
 
 
-def test_evidence_is_told_with_who_signed_it(registry: MemoryRegistry) -> None:
+def test_evidence_is_reported_with_who_signed_it(registry: MemoryRegistry) -> None:
     image = put(registry)
     said_of(registry, image.digest)
     ours = OURS.verifying_key.identifier
@@ -178,7 +178,7 @@ def test_a_registry_with_many_tags_is_not_asked_for_all(registry: MemoryRegistry
     assert len(inspect_image(registry, "2.15", ()).aliases) == 199
 
 
-def test_an_index_is_told_with_its_platforms(registry: MemoryRegistry) -> None:
+def test_an_index_is_reported_with_its_platforms(registry: MemoryRegistry) -> None:
     platforms = ("linux/amd64", "linux/arm64")
     config = {"Labels": LABELS}
     images = {one: put_image(registry, None, platform=one, config=config) for one in platforms}
@@ -189,7 +189,7 @@ def test_an_index_is_told_with_its_platforms(registry: MemoryRegistry) -> None:
     assert found.identifier == "2.15.1-cpu-py3.11"
 
 
-def test_what_is_no_image_is_told_as_well(registry: MemoryRegistry) -> None:
+def test_an_artifact_without_configuration_has_no_platform(registry: MemoryRegistry) -> None:
     """An artifact without configuration and platform."""
     document = b'{"schemaVersion":2,"mediaType":"application/vnd.oci.image.manifest.v1+json","layers":[]}'
     registry.put("x", Manifest(media_type="application/vnd.oci.image.manifest.v1+json", content=document))
@@ -197,7 +197,7 @@ def test_what_is_no_image_is_told_as_well(registry: MemoryRegistry) -> None:
     assert (found.platforms, found.layers, found.identifier, found.contents.python) == ((), (), None, {})
 
 
-def test_an_image_that_is_not_there_is_told(registry: MemoryRegistry) -> None:
+def test_an_image_that_is_not_there_is_reported(registry: MemoryRegistry) -> None:
     with pytest.raises(NotInRegistry):
         inspect_image(registry, "1", ())
 
@@ -220,6 +220,6 @@ def test_an_inventory_says_the_same_as_the_bill_that_is_made_of_it() -> None:
         assert getattr(told, name) == getattr(asked, name)
 
 
-def test_a_bill_with_what_nobody_knows_is_read_without_it() -> None:
+def test_unknown_parts_of_a_bill_of_materials_are_ignored() -> None:
     bill = {"components": [{"purl": "no purl"}, {}, {"purl": "pkg:cargo/x@1"}, {"purl": "pkg:pypi/a@1"}]}
     assert parse_bill_of_materials(bill).python == {"a": "1"}

@@ -60,7 +60,7 @@ def test_a_layer_that_one_lacks_differs_whole(export: Export) -> None:
     assert (second.digests, second.files) == ((None, "sha256:bb"), ("a: only in the second",))
 
 
-def test_what_is_no_export_is_refused(tmp_path: Path) -> None:
+def test_an_invalid_export_is_refused(tmp_path: Path) -> None:
     (tmp_path / "1").write_bytes(b"\0" * 2048)
     with pytest.raises(EngineError, match="not an exported image"):
         list(compare_layers(tmp_path / "1", tmp_path / "1"))

@@ -121,7 +121,7 @@ def test_what_a_step_of_the_history_says_is_found(registry: MemoryRegistry, step
     assert [(place, path) for place, path, _ in traces(scanned(registry))] == [("history", "1.created_by")]
 
 
-def test_what_a_step_mounts_and_names_is_none(registry: MemoryRegistry) -> None:
+def test_the_mounts_of_a_step_are_not_secrets(registry: MemoryRegistry) -> None:
     step = "RUN /bin/sh -c --mount=type=secret,id=netrc TOKEN=$TOKEN password=${PW} sh /build/with-network"
     config = {"Env": ["GPG_KEY=A035C8C19219BA821ECEA86B64E6"]}
     put_image(registry, "1", history=[{"created_by": step}], config=config)
@@ -169,7 +169,7 @@ def test_public_certificates_and_keys_are_none(registry: MemoryRegistry) -> None
     assert scanned(registry) == ()
 
 
-def test_what_everybody_has_is_none_and_the_same_elsewhere_is_one(registry: MemoryRegistry) -> None:
+def test_a_known_test_key_is_ignored_at_its_own_path_only(registry: MemoryRegistry) -> None:
     """Debian's libgnutls has the keys of its own tests in it."""
     key = b"-----BEGIN EC PRIVATE KEY-----\nMHcCAQEEIPAKWV7+pZe9c5EubMNf\n" + TOKEN.encode()
     files = {"usr/lib/x86_64-linux-gnu/libgnutls.so.30.40.3": key, "srv/libgnutls.so.30": key}
@@ -184,12 +184,12 @@ def test_what_everybody_has_is_none_and_the_same_elsewhere_is_one(registry: Memo
 @pytest.mark.parametrize(
     "path", ["google/auth/external_account_authorized_user.py", "x/pyjwt-2.10.1.dist-info/METADATA"]
 )
-def test_the_documentation_of_packages_is_none(registry: MemoryRegistry, path: str) -> None:
+def test_the_documentation_of_packages_has_no_secrets(registry: MemoryRegistry, path: str) -> None:
     put_image(registry, "1", [{path: TOKEN.encode(), f"{path}.orig": TOKEN.encode()}])
     assert traces(scanned(registry)) == [("layer", f"{path}.orig", "token")]
 
 
-def test_a_secret_is_not_told(registry: MemoryRegistry) -> None:
+def test_a_secret_is_not_printed(registry: MemoryRegistry) -> None:
     put_image(registry, "1", [{"srv/key": TOKEN.encode(), "root/.netrc": f"password {HOST}".encode()}])
     told = " ".join(finding.text + json.dumps(asdict(finding)) for finding in scanned(registry))
     assert TOKEN[:10] not in told
@@ -244,7 +244,7 @@ def test_a_layer_with_other_bytes_than_its_digest_is_not_clean(registry: MemoryR
         scanned(registry)
 
 
-def test_an_image_that_is_not_there_is_told(registry: MemoryRegistry) -> None:
+def test_an_image_that_is_not_there_is_reported(registry: MemoryRegistry) -> None:
     with pytest.raises(NotInRegistry, match=r"The registry has no \S+:1\."):
         scanned(registry)
     image = put_image(registry, None)

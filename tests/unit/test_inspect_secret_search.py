@@ -81,7 +81,7 @@ def test_a_rule_for_any_case_finds_any() -> None:
     assert [offset for offset, _ in found(b"a CORP.Test/ acorp.test corp.tests", search=search)] == [2]
 
 
-def test_another_rule_is_another_search() -> None:
+def test_another_rule_changes_the_fingerprint() -> None:
     assert Search(RULES).fingerprint == Search(RULES).fingerprint != Search(RULES[:-1]).fingerprint
 
 
@@ -93,7 +93,7 @@ def test_another_rule_is_another_search() -> None:
         (b"{\n\r\x85" * 4, "{  \x85… (16 characters)"),
     ],
 )
-def test_a_secret_is_not_told(secret: bytes, shown: str) -> None:
+def test_a_secret_is_not_printed(secret: bytes, shown: str) -> None:
     assert mask(secret) == shown
 
 
@@ -136,6 +136,6 @@ def test_a_file_that_holds_credentials_is_known_by_its_name(path: str) -> None:
     assert classify_file_name(path)
 
 
-@cases("inspect_secret_search", "a_file_that_everybody_has_is_none")
-def test_a_file_that_everybody_has_is_none(path: str) -> None:
+@cases("inspect_secret_search", "a_file_name_of_packages_is_not_a_secret")
+def test_a_file_name_of_packages_is_not_a_secret(path: str) -> None:
     assert classify_file_name(path) is None

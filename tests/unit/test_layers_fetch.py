@@ -56,7 +56,7 @@ def test_a_download_with_another_sha256_is_refused_and_not_kept(wheel: Path, tmp
     altered = wheel.read_bytes()[:-1] + b"!"
     with (
         index_of([wheel], hashes=hashes, served={wheel.name: altered}) as url,
-        pytest.raises(HashMismatchError, match=rf"{wheel.name} has sha256 \w+, and the lock has thing with"),
+        pytest.raises(HashMismatchError, match=rf"{wheel.name} has sha256 \w+, but the lock has thing with"),
     ):
         fetched(locked(wheel), tmp_path / "wheels", urls=[url])
     assert files(tmp_path / "wheels") == []
@@ -67,7 +67,7 @@ def test_an_index_that_lists_another_hash_is_not_downloaded_from(wheel: Path, tm
     other = write_wheel(tmp_path, "thing", {"thing/__init__.py": b"x = 1\n"})
     with (
         index_of([other]) as url,
-        pytest.raises(HashMismatchError, match=rf"{wheel.name} has another hash, and the lock has thing"),
+        pytest.raises(HashMismatchError, match=rf"{wheel.name} has another hash, but the lock has thing"),
     ):
         fetched(package, tmp_path / "wheels", urls=[url])
 

@@ -135,7 +135,7 @@ def test_reports_decide_where_ptx_is_not_known_to_run(matrix: Matrix) -> None:
     assert find_execution_mode(matrix, with_code(matrix, ("compute_121",), sm_120=UNPROVEN), "sm_120") is None
 
 
-def test_what_is_known_of_ptx_is_told_with_its_source(matrix: Matrix) -> None:
+def test_reports_about_ptx_name_their_source(matrix: Matrix) -> None:
     gpu = with_code(matrix, NEW, sm_100=FAILS, sm_120=UNPROVEN)
     assert describe_ptx(matrix, gpu, "sm_90") == matrix.ptx.note
     assert describe_ptx(matrix, gpu, "sm_120") == f"whether it runs is unproven: some say (a/b#1); {matrix.ptx.note}"

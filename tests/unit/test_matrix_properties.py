@@ -137,7 +137,7 @@ def test_an_unchanged_matrix_survives_the_way_through_plain_data(name: str) -> N
 
 @settings(max_examples=60, deadline=None, derandomize=True, database=None)
 @given(name=st.sampled_from(["base", "base", "base", "project"]), mutations=MUTATIONS)
-def test_a_matrix_with_changed_parts_is_understood_or_told_by_path(
+def test_a_matrix_with_changed_parts_is_accepted_or_reported_by_path(
     name: str, mutations: list[tuple[str, int, int, Any]]
 ) -> None:
     document = copy.deepcopy(plain(name))
@@ -199,7 +199,7 @@ def edited(text: str, kind: str, where: float, length: int, target: float, scrap
 
 @settings(max_examples=150, deadline=None, derandomize=True, database=None)
 @given(name=st.sampled_from(["base"] * 9 + ["project"]), edits=EDITS)
-def test_a_damaged_text_is_understood_or_told_by_its_line(
+def test_a_damaged_text_is_accepted_or_reported_by_its_line(
     name: str, edits: list[tuple[str, float, int, float, str]]
 ) -> None:
     text = TEXTS[name]

@@ -12,8 +12,8 @@ from tfimg.matrix.schema import Matrix
 from tfimg.matrix.spec import ImageSpec
 
 
-@cases("matrix_resolve_boundaries", "a_choice_between_two_is_explained_and_one_between_one_is_none")
-def test_a_choice_between_two_is_explained_and_one_between_one_is_none(
+@cases("matrix_resolve_boundaries", "a_choice_between_two_is_explained_and_a_single_candidate_is_not")
+def test_a_choice_between_two_is_explained_and_a_single_candidate_is_not(
     options: str, choice: list[str], matrix: Matrix, specs: Sequence[ImageSpec]
 ) -> None:
     sentences = resolve(matrix, specs, asked(options)).explanation
@@ -21,8 +21,6 @@ def test_a_choice_between_two_is_explained_and_one_between_one_is_none(
     assert list(sentences[last_condition + 1 :]) == choice
 
 
-@cases("matrix_resolve_boundaries", "five_neighbours_are_told_by_their_ends_and_four_one_by_one")
-def test_five_neighbours_are_told_by_their_ends_and_four_one_by_one(
-    values: list[str], among: list[str], text: str
-) -> None:
+@cases("matrix_resolve_boundaries", "five_neighbours_are_a_range_and_four_are_listed")
+def test_five_neighbours_are_a_range_and_four_are_listed(values: list[str], among: list[str], text: str) -> None:
     assert format_values(values, among) == text

@@ -123,7 +123,7 @@ def test_the_pythons_of_the_matrix_are_one_range(matrix: Matrix, specs: Sequence
             resolve(matrix, specs, asked(f"--python {python}"))
 
 
-def test_a_long_run_of_values_is_told_by_its_ends_unless_one_between_them_is_left_out() -> None:
+def test_a_long_run_of_values_is_a_range_unless_one_is_missing() -> None:
     there = ["3.7", "3.8", "3.9", "3.10", "3.11", "3.12", "3.13"]
     assert format_values(["3.9", "3.10", "3.8"], there) == "3.8, 3.9, 3.10"
     assert format_values(there, there) == "3.7 to 3.13"

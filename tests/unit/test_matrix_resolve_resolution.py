@@ -49,7 +49,7 @@ def explanations() -> Iterator[tuple[str, list[str]]]:
 
 
 @pytest.mark.parametrize(("options", "sentences"), list(explanations()))
-def test_an_explanation_tells_what_each_option_leaves_and_where_that_stands(
+def test_an_explanation_names_what_each_option_leaves_and_its_source(
     options: str, sentences: list[str], matrix: Matrix, specs: Sequence[ImageSpec]
 ) -> None:
     assert list(resolve(matrix, specs, asked(options)).explanation) == sentences
@@ -86,8 +86,8 @@ def test_a_processor_has_several_names() -> None:
     assert {parse_platform(name) for name in arm64} == {"linux/arm64"}
 
 
-@cases("matrix_resolve_resolution", "a_value_is_told_as_a_shell_must_be_given_it")
-def test_a_value_is_told_as_a_shell_must_be_given_it(value: str, word: str) -> None:
+@cases("matrix_resolve_resolution", "a_value_is_quoted_for_a_shell")
+def test_a_value_is_quoted_for_a_shell(value: str, word: str) -> None:
     assert quote_argument(value) == word
 
 

@@ -65,7 +65,7 @@ def test_a_toolkit_is_of_the_cuda_major_and_at_least_as_new(toolkit: str, fits: 
         ("nvidia-cublas-cu12", f"nvidia-cublas{suffix}"),
         ("nvidia-cuda-runtime-cu12", f"nvidia-cuda-runtime{suffix}"),
     )  # fmt: skip
-    told = f"rows[0].gpu.libraries.toolkit: {toolkit} cannot stand for CUDA 12.2"
+    told = f"rows[0].gpu.libraries.toolkit: {toolkit} is not a toolkit for CUDA 12.2"
     assert found == ([] if fits else [told])
 
 
@@ -110,7 +110,7 @@ def test_a_range_holds_at_least_one_version(field: str, text: str, empty: bool) 
 def test_a_constraint_leaves_a_version_of_the_rows_range(requirement: str, left: bool) -> None:
     found = problems(("requirement: numpy<2\n", f"requirement: {requirement}\n"))
     name = requirement.partition("<")[0].partition(">")[0]
-    told = f"rows[0].constraints[1]: {requirement} leaves nothing of {name} >=1.23.5,<2.0.0"
+    told = f"rows[0].constraints[1]: {requirement} excludes every {name} in >=1.23.5,<2.0.0"
     assert found == ([] if left else [told])
 
 

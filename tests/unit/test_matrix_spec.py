@@ -36,7 +36,7 @@ def test_a_matrix_expands_by_release_then_platform_then_device_then_python() -> 
     ]
 
 
-def test_what_a_release_lacks_is_told_with_its_reason_and_where_the_matrix_says_so() -> None:
+def test_a_missing_image_of_a_release_has_its_reason_and_path() -> None:
     found = {(gap.tensorflow, gap.device, gap.platform): (gap.path, gap.reason) for gap in find_gaps(small_matrix())}
     missing = ("rows[0].tensorflow[1].missing", "the release has no aarch64 wheel")
     no_libtpu = (

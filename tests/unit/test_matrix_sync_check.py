@@ -105,13 +105,13 @@ def test_a_survey_made_from_the_matrix_agrees_with_it(small: Matrix, matrix: Mat
 
 
 @pytest.mark.parametrize("slip", list(read_edits("disagreements.txt")), ids=lambda slip: slip.name)
-def test_a_slip_in_the_matrix_is_told_at_its_path(slip: MatrixEdit, survey: IndexSurvey) -> None:
+def test_a_mistake_in_the_matrix_is_reported_at_its_path(slip: MatrixEdit, survey: IndexSurvey) -> None:
     """Made in its text, as people make it; what the wheels say stays the same."""
     found = unlike(understood(slip.text()), survey)
     assert [f"{one.path} ({one.field} {one.verdict}): {one.message}" for one in found] == slip.told
 
 
-def test_a_release_that_is_taken_off_the_index_is_told(small: Matrix, survey: IndexSurvey) -> None:
+def test_a_release_that_is_taken_off_the_index_is_reported(small: Matrix, survey: IndexSurvey) -> None:
     gone = replace(survey, releases=survey.releases - {Version("2.16.1")})
     gone = changed(gone, without(version=Version("2.16.1")))
     found = {finding.path: finding.message for finding in unlike(small, gone)}
@@ -178,7 +178,7 @@ def test_what_wheels_say_is_compared(case: str, small: Matrix, survey: IndexSurv
     assert unlike(small, changed(survey, change)) == findings
 
 
-def test_a_platform_that_is_not_missing_is_told(small: Matrix, survey: IndexSurvey) -> None:
+def test_a_platform_that_is_not_missing_is_reported(small: Matrix, survey: IndexSurvey) -> None:
     arm = [
         replace(wheel, version=Version("2.15.1"), uploaded=date(2030, 1, 1))
         for wheel in survey.wheels
@@ -210,7 +210,7 @@ def test_from_2_16_an_aarch64_wheel_stands_for_itself(matrix: Matrix) -> None:
     assert find_installable_pythons(release, "tensorflow-cpu-aws", "linux/arm64") == ()
 
 
-def test_a_libtpu_that_came_to_the_index_or_left_it_is_told(small: Matrix, survey: IndexSurvey) -> None:
+def test_a_libtpu_that_came_to_the_index_or_left_it_is_reported(small: Matrix, survey: IndexSurvey) -> None:
     swapped = replace(survey, libraries={**survey.libraries, "libtpu": frozenset({Version("0.2")})})
     assert unlike(small, swapped) == [
         wrong(
@@ -224,7 +224,7 @@ def test_a_libtpu_that_came_to_the_index_or_left_it_is_told(small: Matrix, surve
     ]  # fmt: skip
 
 
-def test_a_tpu_wheel_that_the_matrix_does_not_know_is_told(small: Matrix, survey: IndexSurvey) -> None:
+def test_a_tpu_wheel_that_the_matrix_does_not_know_is_reported(small: Matrix, survey: IndexSurvey) -> None:
     tpu = [
         replace(wheel, version=Version("2.15.0"))
         for wheel in survey.wheels

@@ -223,7 +223,7 @@ def test_where_cuda_is_of_a_new_major_the_toolkit_stays_and_what_it_lacks_is_nam
     assert "nvidia-cublas-cu13==12.5.3.2" in line
 
 
-def test_where_the_index_tells_no_day_those_of_the_row_before_are_to_be_confirmed(
+def test_without_upload_days_those_of_the_previous_row_are_marked_for_confirmation(
     text: str, survey: IndexSurvey
 ) -> None:
     found = later(survey, "2.22.0", change=lambda wheel: replace(wheel, uploaded=None))
@@ -259,7 +259,7 @@ def test_the_cutoff_is_two_weeks_after_the_first_wheel(text: str, survey: IndexS
     assert (release.released, release.cutoff) == (date(2026, 5, 1), date(2026, 5, 15))
 
 
-def test_libtpu_is_what_the_tpu_wheel_asks_for_and_its_absence_is_told(text: str, survey: IndexSurvey) -> None:
+def test_libtpu_is_what_the_tpu_wheel_asks_for_and_its_absence_is_reported(text: str, survey: IndexSurvey) -> None:
     """2.20 has a TPU wheel, whose libtpu then is taken off the index."""
     found = later(survey, "2.20.1", like="2.20.0")
     assert added(text, propose(text, found, "2.20.1")) == [

@@ -328,7 +328,7 @@ def test_an_image_whose_exact_tag_another_publisher_moves_fails_alone(machine: M
     assert "2.15" not in shared.named
 
 
-def test_an_alias_that_somebody_moves_at_the_same_time_is_his(machine: Machine) -> None:
+def test_an_alias_that_another_publisher_moves_at_the_same_time_is_kept(machine: Machine) -> None:
     shared = MemoryRegistry()
     machine.ages[CPU] = 9
     machine.publish(shared)

@@ -138,15 +138,15 @@ def test_a_rollback_demands_the_level_that_the_tag_promises(machine: Machine) ->
         machine.ages[GPU] = age
         digests.append(machine.publish(registry, GPU).images[0].digest)
     machine.policy = Policy()
-    says = r"lacks the evidence that the tag promises \(\S+ is linked, and has to be validated"
+    says = r"lacks the evidence that the tag promises \(\S+ has level linked, but level validated is required"
     with pytest.raises(PolicyViolation, match=says):
         machine.rollback(registry, "2.15-gpu")
-    with pytest.raises(PolicyViolation, match="is linked, and has to be validated"):
+    with pytest.raises(PolicyViolation, match="has level linked, but level validated is required"):
         machine.rollback(registry, "2.15-gpu", to=digests[0])
     assert registry.named["2.15-gpu"] == digests[1]
 
 
-def test_nothing_to_go_back_to_is_told(machine: Machine) -> None:
+def test_a_rollback_without_an_earlier_image_is_an_error(machine: Machine) -> None:
     registry = MemoryRegistry()
     publish_builds(machine, registry, 0)
     (present,) = publish_builds(machine, registry, 0)
@@ -261,7 +261,7 @@ def test_every_tag_of_a_withdrawal_is_considered(machine: Machine) -> None:
     }
 
 
-def test_a_retraction_whose_tag_was_moved_meanwhile_stops_and_is_decided_anew(machine: Machine) -> None:
+def test_a_retraction_whose_tag_was_moved_meanwhile_stops_and_is_decided_again(machine: Machine) -> None:
     registry = MemoryRegistry()
     old, new = publish_builds(machine, registry, 5, 0)
     run = Mortal(registry, 5, "note")  # before the tag moves

@@ -14,9 +14,7 @@ from tfimg.core.errors import NetworkError, NotInRegistry, PublicationIncomplete
 from tfimg.publish.tags import Move, move_tags
 from tfimg.registry.protocol import Manifest
 
-DECIDE_ANEW = (
-    "Run the same command again to decide anew which tags may move. `tfimg history` shows the other publisher."
-)
+DECIDE_ANEW = "Run the same command again; it decides about each tag again. `tfimg history` shows the other publisher."
 TAGS = ("2.15.1", "2.15", "latest")
 
 

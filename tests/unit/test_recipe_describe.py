@@ -85,4 +85,4 @@ def test_evidence_of_a_gpu_names_it_and_its_driver() -> None:
 def test_a_text_that_is_not_a_report_is_an_error(evidence: str) -> None:
     with pytest.raises(FileError) as caught:
         proven(evidence)
-    assert str(caught.value) == ("report.json is not a validation report. Write it anew with `tfimg build --record`.")
+    assert str(caught.value) == ("report.json is not a validation report. Write it with `tfimg build --record`.")

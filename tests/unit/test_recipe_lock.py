@@ -200,7 +200,7 @@ def test_a_lock_is_read_line_by_line() -> None:
 def test_a_line_that_lock_did_not_write_is_an_error(line: str) -> None:
     with pytest.raises(LockError) as caught:
         read_packages({"packages": f"{HEADER}{line}\n"})
-    assert str(caught.value) == f"A lock has the line {line!r}. Write it anew with `tfimg lock`."
+    assert str(caught.value) == f"A lock has the line {line!r}. Write it again with `tfimg lock`."
 
 
 @pytest.mark.parametrize(

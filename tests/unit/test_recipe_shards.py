@@ -154,5 +154,5 @@ def test_a_form_is_this(form: str) -> None:
 def test_more_jobs_than_github_runs_are_refused() -> None:
     many = make_single_shards([image(str(number), own=1) for number in range(257)])
     assert len(make_ci_jobs("github", many[:256])["include"]) == 256
-    with pytest.raises(UsageError, match=r"256 jobs of a matrix at most, and these are 257\. Share them out"):
+    with pytest.raises(UsageError, match=r"256 jobs of a matrix at most, and these are 257\. Combine them"):
         make_ci_jobs("github", many)

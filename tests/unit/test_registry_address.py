@@ -94,8 +94,8 @@ def test_a_relative_address_is_as_plain(reason: str, addresses: Sequence[str]) -
             resolve_address("https://r.example/v2/", address)
 
 
-NO_TLS = "it leads to a server without TLS"
-THIS_MACHINE = "it leads to this machine"
+NO_TLS = "it points to a server without TLS"
+THIS_MACHINE = "it points to this machine"
 
 
 def _objection(check: Callable[[Origin, Origin], None], first: str, second: str) -> str | None:

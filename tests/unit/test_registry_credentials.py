@@ -57,7 +57,7 @@ def test_what_docker_login_left_is_found(
 
 
 @pytest.mark.parametrize("document", [{}, {"auths": {}}, {"auths": {"other.example": auth("ann:secret")}}])
-def test_nobody_is_known_to_most_registries(document: dict[str, object], config: Path) -> None:
+def test_most_registries_have_no_credentials(document: dict[str, object], config: Path) -> None:
     assert find_credentials("r.example", config, no_helper) is None, "there is no file"
     assert find_credentials("r.example", write(config, **document), no_helper) is None
 

@@ -60,7 +60,7 @@ def test_a_reference_means_what_it_means_to_docker(text: str, whole: str) -> Non
         (f"registry.example/{'a' * 240}", "its name is longer than 255 characters. Choose a shorter one."),
     ],
 )
-def test_what_is_no_reference_is_told_why(text: str, why: str) -> None:
+def test_an_invalid_reference_is_refused_with_the_reason(text: str, why: str) -> None:
     with pytest.raises(UsageError) as caught:
         parse_reference(text)
     assert str(caught.value) == f"{text!r} is not an image reference: {why} {COMPLETE}"

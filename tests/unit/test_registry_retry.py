@@ -89,7 +89,7 @@ def test_a_wait_that_is_asked_for_is_added_up_to_a_maximum() -> None:
         ("Thu, 01 Jan 1970 00:00:00 +9999999999", 0),
     ],
 )
-def test_a_wait_is_told_in_seconds_or_as_a_time(header: str | None, seconds: float) -> None:
+def test_a_wait_is_reported_in_seconds_or_as_a_time(header: str | None, seconds: float) -> None:
     assert RetryPolicy(clock=lambda: 1000.0).parse_retry_after(header) == seconds
 
 

@@ -168,7 +168,7 @@ def test_unknown_argument_is_bad_usage() -> None:
     assert (done.returncode, done.stdout) == (2, "")
 
 
-def test_broken_tensorflow_is_told_once(tmp_path: Path) -> None:
+def test_broken_tensorflow_is_reported_once(tmp_path: Path) -> None:
     (tmp_path / "tensorflow.py").write_text("raise RuntimeError('planted')")
     only = ("environment.import_t*", "devices.listing", "numerics.*")
     done = run_suite("--json", "--only", *only, path=tmp_path)
@@ -190,7 +190,7 @@ def test_a_folder_named_tensorflow_is_not_tensorflow(tmp_path: Path) -> None:
     assert "is not TensorFlow: it was removed, or another folder hides it" in end["reason"]
 
 
-def test_suite_tells_what_it_asks_and_where(tmp_path: Path) -> None:
+def test_suite_reports_what_it_asks_and_where(tmp_path: Path) -> None:
     facts = tmp_path / "facts.json"
     facts.write_text(json.dumps({**FACTS, "packages": {}, "waived": {"numerics.fft": "for a test"}}))
     done = run_suite("--json", "--facts", str(facts), "--only", "environment.packages")

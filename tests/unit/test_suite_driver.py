@@ -94,7 +94,7 @@ def test_no_driver_is_a_problem(ask: Ask, tmp_path: Path) -> None:
     assert "libcuda.so.1: file too short" in str(told.problem)
 
 
-def test_the_first_gpu_tells_its_capability(ask: Ask) -> None:
+def test_the_first_gpu_reports_its_capability(ask: Ask) -> None:
     ask("devices=2 major=8 minor=6")
     assert driver.capability() == (8, 6)
     ask("cuInit=999")
@@ -111,7 +111,7 @@ def test_a_capability_is_read_without_its_suffix(text: str, number: tuple[int, i
 
 
 @pytest.mark.parametrize("text", ["", "9", "9.0b", "sm_9", "sm_90a_", "9.0 "])
-def test_what_is_no_capability_is_refused(text: str) -> None:
+def test_an_invalid_capability_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="is not a compute capability"):
         driver.parse_capability(text)
 
@@ -152,7 +152,7 @@ def test_free_memory_is_the_drivers_and_its_context_is_given_back() -> None:
         ("cuMemGetInfo_v2=999", "OSError: cuMemGetInfo_v2 returned 999", True),
     ],
 )
-def test_memory_that_is_not_told_is_an_error_that_leaves_no_context(
+def test_memory_that_is_not_reported_is_an_error_that_leaves_no_context(
     answers: str, complaint: str, given_back: bool
 ) -> None:
     done = free_memory(answers)
@@ -194,7 +194,7 @@ def test_nccl_is_asked_where_the_driver_shows_several_gpus(
     assert ("gpu.nccl" in names, "gpu.visible" in names) == (asked, True)
 
 
-def test_the_first_event_tells_what_the_driver_told() -> None:
+def test_the_first_event_reports_what_the_driver_reported() -> None:
     done = run_suite("devices=2 name=NVIDIA_L4 major=8 minor=9 total=23034", "--json", "--only", "environment.python")
     first = json.loads(done.stdout.splitlines()[0])
     assert first["environment"]["nvidia"] == {

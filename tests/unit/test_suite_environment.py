@@ -136,7 +136,7 @@ def test_a_walk_names_what_is_not_readable() -> None:
     assert seen.closed == [str(top / "root")]
 
 
-def test_setuid_is_asked_where_the_user_is_claimed_to_be_somebody() -> None:
+def test_setuid_files_are_checked_in_images_with_a_user() -> None:
     with pytest.raises(CheckSkipped):
         files.setuid(Facts())
 

@@ -160,7 +160,7 @@ def test_the_proof_of_an_endless_line_is_the_part_that_proves() -> None:
     assert len(one.proof) <= PROOF_WIDTH + 2
 
 
-def test_what_leads_to_others_is_told_alone_two_causes_are_both_told_and_what_is_harmless_comes_last() -> None:
+def test_a_cause_hides_its_consequences_and_harmless_ones_come_last() -> None:
     shared = "NCCL WARN Error while creating shared memory segment /dev/shm/nccl-x\nNo space left on device\nBus error"
     assert told(shared)[0] == ["small-shm"]
     assert told(f"No module named 'pkg_resources'\n{shared}")[0] == ["small-shm", "pkg-resources"]

@@ -29,7 +29,7 @@ def test_driver_version() -> None:
     ("script", "version"),
     [("echo 580.65.06; echo 580.65.06", "580.65.06"), ("echo 580.65.06; exit 9", None), ("true", None)],
 )
-def test_nvidia_smi_tells_the_version_where_the_module_does_not(
+def test_nvidia_smi_reports_the_version_where_the_module_does_not(
     tmp_path: Path, script: str, version: str | None
 ) -> None:
     module, command = tmp_path / "version", tmp_path / "nvidia-smi"
@@ -145,7 +145,7 @@ def test_a_slow_first_kernel_is_a_failure_where_the_wheel_has_code() -> None:
         gpu_start.judge_first_kernel(started(cast=499.0), FINE, [])
 
 
-def test_a_slow_first_kernel_is_told_and_no_failure_where_it_is_compiled_from_ptx() -> None:
+def test_a_slow_first_kernel_is_reported_and_no_failure_where_it_is_compiled_from_ptx() -> None:
     told = gpu_start.judge_first_kernel(started(cast=1499.0), FINE, ["9.0"])
     assert (told["total_seconds"], told["compiled_for"]) == (1500.0, ["9.0"])
     assert "no code for compute capability 9.0" in told["warnings"][0]
@@ -278,7 +278,7 @@ def test_a_device_too_few_or_too_many_is_a_failure(device: str, kinds: list[str]
 
 
 @pytest.mark.parametrize(("device", "where"), [("gpu", "gpu.visible"), ("tpu", "tpu.cores")])
-def test_an_accelerator_that_is_absent_is_told_once(device: str, where: str) -> None:
+def test_an_accelerator_that_is_absent_is_reported_once(device: str, where: str) -> None:
     with pytest.raises(CheckSkipped, match=f"lists no {device.upper()}; see {where}"):
         devices.require_kinds(["CPU"], Facts(device=device, level="validated"), {})
     devices.require_kinds(["CPU"], Facts(device=device, level="linked"), {})

@@ -101,7 +101,7 @@ def test_a_file_that_is_cut_short_missing_or_unreadable_is_found(site: Path) -> 
     ]
 
 
-def test_a_file_that_leads_nowhere_is_missing(site: Path) -> None:
+def test_a_dangling_link_is_a_missing_file(site: Path) -> None:
     (site / LIBRARY).unlink()
     (site / LIBRARY).symlink_to("/nowhere")
     assert problems() == [f"{LIBRARY} is missing"]

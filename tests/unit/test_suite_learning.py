@@ -60,6 +60,8 @@ def test_a_gan_that_learns_has_no_problems() -> None:
         ({"generator": [0.7, math.inf]}, {}, "expected finite losses"),
     ],
 )
-def test_a_gan_that_does_not_learn_is_told(losses: dict[str, list[float]], norms: dict[str, float], said: str) -> None:
+def test_a_gan_that_does_not_learn_is_reported(
+    losses: dict[str, list[float]], norms: dict[str, float], said: str
+) -> None:
     (problem,) = adversaries.judge({**LOSSES, **losses}, {**NORMS, **norms})
     assert said in problem

@@ -41,7 +41,7 @@ def test_the_driver_is_known_by_its_name() -> None:
     assert [name for name in names if libraries.DRIVER.match(name)] == list(names[:3])
 
 
-def test_a_library_tells_the_first_numbers_of_its_wheel() -> None:
+def test_a_library_reports_the_first_numbers_of_its_wheels_version() -> None:
     same = [("12.2", "12.2.140"), ("12.2.5", "12.2.5.6"), ("8.9.4", "8.9.4")]
     others = [("12.2", "12.20.1"), ("12.2.1", "12.2"), ("", "12.2"), ("12.2", None)]
     others += [("libcublas.so.12: cannot open", "12.2")]

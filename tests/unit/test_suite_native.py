@@ -154,7 +154,7 @@ def is_broken() -> None:
         (complains_and_dies, "the process ended with signal 9: libnvrtc.so cannot be opened"),
     ],
 )
-def test_a_fork_answers_or_tells_how_it_ended(act: Any, answer: object) -> None:
+def test_a_fork_answers_or_reports_how_it_ended(act: Any, answer: object) -> None:
     assert forks.alone(act) == answer
 
 
@@ -311,7 +311,7 @@ def test_a_machine_without_tensorflow_is_a_failure_that_says_so() -> None:
     assert (done.returncode, done.stderr.strip()) == (1, "TensorFlow is not installed")
 
 
-def test_a_question_that_nobody_knows_is_a_failure() -> None:
+def test_an_unknown_question_is_a_failure() -> None:
     with pytest.raises(CheckFailed, match="KeyError"):
         child.ask("no such question")
 

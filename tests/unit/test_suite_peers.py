@@ -113,7 +113,7 @@ def test_a_hang_ends_at_the_limit() -> None:
     assert time.monotonic() - began < 5
 
 
-def test_an_ending_tells_the_signal_and_leaves_no_pipe_and_no_child() -> None:
+def test_an_ending_reports_the_signal_and_leaves_no_pipe_and_no_child() -> None:
     before, running = open_files(), children()
     words = ("ready", "the last words")
     died = peers.Ending(failure="signal 9 (the last words)", signal=9, words=words)

@@ -133,7 +133,7 @@ def test_a_crash_costs_only_its_check(run: Run, check: str, reason: str) -> None
 
 
 @pytest.mark.parametrize("check", ["hangs", "hangs apart"])
-def test_a_hang_costs_only_its_check_and_leaves_nobody_behind(run: Run, check: str) -> None:
+def test_a_hang_costs_only_its_check_and_leaves_no_process(run: Run, check: str) -> None:
     began = time.monotonic()
     ends = run("good", check, "bad")
     assert time.monotonic() - began < 20
@@ -204,7 +204,9 @@ def test_a_crash_without_the_tpu_leaves_the_process_that_has_it(run: Run) -> Non
         ("import os; os.kill(os.getpid(), 4)", "crashed", "its process ended with signal 4 (SIGILL)"),
     ],
 )
-def test_a_tensorflow_that_does_not_import_is_told_once(run: Run, tensorflow: str, outcome: str, reason: str) -> None:
+def test_a_tensorflow_that_does_not_import_is_reported_once(
+    run: Run, tensorflow: str, outcome: str, reason: str
+) -> None:
     run.tensorflow = tensorflow
     ends = run("environment.import_tensorflow", "uses_tensorflow", "apart", "good")
     assert outcomes(ends) == [outcome, "skipped", "passed", "passed"]
@@ -212,7 +214,7 @@ def test_a_tensorflow_that_does_not_import_is_told_once(run: Run, tensorflow: st
     assert ends["uses_tensorflow"]["reason"].endswith("see environment.import_tensorflow")
 
 
-def test_a_process_that_crashes_after_its_last_check_is_told(run: Run) -> None:
+def test_a_process_that_crashes_after_its_last_check_is_reported(run: Run) -> None:
     run.tensorflow += "import atexit, os\natexit.register(os.abort)\n"
     assert outcomes(run("uses_tensorflow")) == ["passed"]
     assert run.problem == "after its last check, the process ended with signal 6 (SIGABRT)"

@@ -95,7 +95,7 @@ def test_a_green_run_is_kept_and_shown_beside_the_level_which_stays(
     assert f"{H200}, driver {DRIVER}, 2026-11-22" in page
 
 
-def test_of_an_image_that_nobody_has_proven_nothing_is_shown(tfimg: CliRunner) -> None:
+def test_an_image_without_records_shows_no_bare_machine(tfimg: CliRunner) -> None:
     assert tfimg("resolve", *ASKED, "gpu", "--json").json["bare_machines"] is None
     assert "bare" not in tfimg("matrix").stdout
 
@@ -279,6 +279,6 @@ def test_names_from_outside_are_escaped_and_become_no_path(
     assert not {"\x1b", "\u202e"} & set(message)
 
 
-def test_what_is_no_file_is_refused(tfimg: CliRunner, tmp_path: Path) -> None:
+def test_an_invalid_file_is_refused(tfimg: CliRunner, tmp_path: Path) -> None:
     assert "is not a file" in tfimg("record", str(tmp_path)).refusal(2)
     assert "is not a file" in tfimg("record", "/dev/zero").refusal(2)

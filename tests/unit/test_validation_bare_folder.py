@@ -143,7 +143,7 @@ def test_the_suite_runs_in_an_environment_of_the_locked_wheels(folder: Folder, m
 
 
 @makes_environment
-def test_a_suite_that_fails_is_told_and_nothing_is_called_green(folder: Folder) -> None:
+def test_a_suite_that_fails_is_reported_and_nothing_is_called_green(folder: Folder) -> None:
     main = Path(folder.tfimg.environ["TFIMG_WORKSPACE"]) / "images/validation/__main__.py"
     main.write_text(SUITE.replace("CODE", "6"))
     folder.make().succeeded()
@@ -223,7 +223,7 @@ def test_a_machine_without_the_python_says_so_in_the_evidence(folder: Folder) ->
 def test_only_a_folder_of_its_own_is_written_to(folder: Folder) -> None:
     folder.path.mkdir()
     (folder.path / "thesis.txt").write_text("mine")
-    assert "is not a folder that `tfimg bare` has begun" in folder.make().refusal(2)
+    assert "but `tfimg bare` did not create it" in folder.make().refusal(2)
     assert [file.name for file in folder.path.iterdir()] == ["thesis.txt"]
 
 

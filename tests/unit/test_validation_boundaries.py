@@ -48,7 +48,7 @@ def test_a_green_report_raises_nothing() -> None:
     ("reason", "shown"),
     [("x" * 299, "x" * 299), ("x" * 300, "x" * 300), ("x" * 301, "x" * 299 + "…"), (None, "")],
 )
-def test_a_reason_of_up_to_300_characters_is_told_whole(reason: str | None, shown: str) -> None:
+def test_a_reason_of_up_to_300_characters_is_reported_whole(reason: str | None, shown: str) -> None:
     told = refusal(reported(result("a.b", "failed", reason)))
     assert told.endswith(
         f", and 1 of 1 checks did not pass. a.b failed: {shown}. No tag was given. --report FILE keeps the whole "
@@ -62,7 +62,7 @@ def test_three_checks_are_named_and_the_others_counted(count: int, more: str) ->
     assert f"It was built, and {count} of {count} checks did not pass. a.0 failed: no; a.1 failed: no; {more}." in told
 
 
-def test_each_known_cause_is_told_once_with_its_remedy() -> None:
+def test_each_known_cause_is_reported_once_with_its_remedy() -> None:
     other = replace(KNOWN, signature="driver", fault="host", cause="The driver is too old.", remedy="Renew it.")
     known = replace(KNOWN, cause="NumPy 2.", remedy="Install numpy<2.")
     failed = [
@@ -82,7 +82,7 @@ def test_a_machine_at_fault_is_an_error_of_its_own() -> None:
         raise_for_verdict(reported(failed), subject="It was built", consequence="No tag was given.")
 
 
-def test_a_suite_that_broke_is_told_by_whether_it_began() -> None:
+def test_a_suite_that_broke_is_reported_by_whether_it_began() -> None:
     broken = replace(GREEN, problem="the suite did not start", results=())
     assert refusal(broken) == (
         "It was built, but the suite did not start. No tag was given. Look inside with `docker run --rm -it "
@@ -181,7 +181,7 @@ def test_a_report_that_requires_nothing_is_refused() -> None:
 
 
 @pytest.mark.parametrize("level", ["linked", "validated"])
-def test_the_suite_is_told_the_level_that_is_to_be_shown(level: ProvableLevel, specs: Sequence[ImageSpec]) -> None:
+def test_the_suite_gets_the_level_to_prove(level: ProvableLevel, specs: Sequence[ImageSpec]) -> None:
     gpu = next(spec for spec in specs if spec.device == "gpu")
     engine = FakeEngine(story=[stories.line(stories.suite("a")), Exit(status=1, out_of_memory=False)])
     report = validate(

@@ -48,19 +48,19 @@ def test_no_other_is(report: object, kept: ReportCache) -> None:
     ],
     ids=lambda other: next(iter(other)),
 )  # fmt: skip
-def test_another_subject_is_another_report(other: dict[str, str], kept: ReportCache) -> None:
+def test_another_subject_has_another_report(other: dict[str, str], kept: ReportCache) -> None:
     kept.replace(SUBJECT, GREEN)
     assert not kept.has(replace(SUBJECT, **other))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("text", ["", "{", '{"results": []}', "\udcff"])
-def test_one_that_was_spoiled_is_none(text: str, kept: ReportCache) -> None:
+def test_a_damaged_cached_report_is_ignored(text: str, kept: ReportCache) -> None:
     kept.replace(SUBJECT, GREEN)
     (kept.folder / SUBJECT.file_name).write_text(text, errors="surrogateescape")
     assert kept.read(SUBJECT) is None
 
 
-def test_an_accelerator_is_told_with_its_driver() -> None:
+def test_an_accelerator_is_reported_with_its_driver() -> None:
     gpus = (
         Gpu(name="NVIDIA H100", capability="sm_90"),
         Gpu(name="T4", capability="sm_75"),

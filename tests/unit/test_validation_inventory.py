@@ -78,7 +78,7 @@ NO_TENSORFLOW = "ModuleNotFoundError: No module named 'tensorflow'"
     ],
     ids=["garbage", "list", "wrong type", "long", "deep", "silent", "status", "late", "late-and-silent"],
 )
-def test_an_image_that_cannot_say_what_it_holds_is_told_with_its_last_word(
+def test_an_image_whose_inventory_fails_is_reported_with_its_last_line(
     story: Sequence[Line | Exit | BaseException], why: str
 ) -> None:
     engine = FakeEngine(story=story)
@@ -90,7 +90,7 @@ def test_an_image_that_cannot_say_what_it_holds_is_told_with_its_last_word(
     assert engine.open_containers == 0
 
 
-def test_an_engine_that_goes_away_is_told_as_such() -> None:
+def test_an_engine_that_goes_away_is_reported_as_such() -> None:
     gone = EngineUnavailable("The engine went away.", next_step="Start it.")
     with pytest.raises(EngineUnavailable):
         take_inventory("some:image", b"", engine=FakeEngine(story=[out("{}"), gone]))
@@ -156,7 +156,7 @@ def test_an_image_that_is_what_it_claims_agrees(cpu: ImageSpec, gpu: ImageSpec) 
     assert fields[1] == {*fields[0], "cudnn", "architectures"}
 
 
-def test_a_post_release_tells_the_version_of_what_it_repeats_and_arm64_its_own_package(named: Named) -> None:
+def test_a_post_release_reports_the_version_of_what_it_repeats_and_arm64_its_own_package(named: Named) -> None:
     spec = named("2.15.0.post1-cpu-py3.11")
     assert unlike(spec, inventory(spec, tensorflow="2.15.0")) == []
     spec = named("2.15.1-cpu-py3.11-arm64")
@@ -206,7 +206,7 @@ CHANGES: list[tuple[str, dict[str, Any], str, str, str, str]] = [
     CHANGES,
     ids=[f"{device}: {one[2]} {one[5]}" for one in CHANGES for device in (one[0].split("-")[1],)],
 )
-def test_what_an_image_holds_and_its_row_does_not_is_told(
+def test_what_an_image_holds_and_its_row_does_not_is_reported(
     identifier: str, change: dict[str, Any], path: str, field: str, expected: str, found: str, named: Named
 ) -> None:
     spec = named(identifier)
@@ -322,6 +322,6 @@ def test_an_accelerators_libraries_are_known_by_name(script: dict[str, Any]) -> 
     assert [name for name in (*known, *others) if script["LIBRARY"].match(name)] == known
 
 
-def test_without_libraries_no_version_is_told(script: dict[str, Any]) -> None:
+def test_without_libraries_no_version_is_reported(script: dict[str, Any]) -> None:
     for paths in ({}, {"/nowhere/libcudnn.so.8": None, "/nowhere/libcudart.so.12": None}):
         assert (script["cudnn"](paths), script["cuda"](paths)) == (None, None)

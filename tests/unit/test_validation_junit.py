@@ -71,7 +71,7 @@ def test_a_failure_says_the_reason_the_cause_and_the_evidence_whatever_is_in_the
     assert case.system_out.startswith(f"{ATTACK}\nred ")
 
 
-def test_a_check_that_nobody_requires_may_be_skipped() -> None:
+def test_an_optional_check_may_be_skipped() -> None:
     skipped = (result(NAMES[0], "skipped", "none"), *GREEN.results[1:])
     report = replace(GREEN, required=NAMES[1:], results=skipped)
     (found,) = cases(report)[NAMES[0]].result

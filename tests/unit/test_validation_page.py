@@ -37,7 +37,7 @@ def test_it_loads_nothing_and_runs_nothing(report: Report) -> None:
 
 
 @pytest.mark.parametrize("report", ALL.values(), ids=ALL)
-def test_every_link_leads_to_a_place_in_the_page_and_no_character_hides(report: Report) -> None:
+def test_every_link_has_a_target_in_the_page_and_no_character_is_hidden(report: Report) -> None:
     found = read(report)
     places = [place for _, place in found.having("id")]
     assert len(places) == len(set(places))
@@ -47,7 +47,7 @@ def test_every_link_leads_to_a_place_in_the_page_and_no_character_hides(report: 
     assert not re.search("[\x00-\x08\x0b-\x1f\x7f\u202e\ufffe]", text)
 
 
-def test_each_check_is_a_cell_that_names_it_and_leads_to_its_row() -> None:
+def test_each_check_is_a_cell_that_names_it_and_links_to_its_row() -> None:
     cells = [(cell["aria-label"], cell["href"], cell["class"]) for cell in read(RED).of_class("a", "cell")]
     outcomes = {**dict.fromkeys(NAMES, "passed"), **{name: outcome for name, (outcome, _) in ENDS.items()}}
     assert cells == [(f"{name}: {end}", f"#{name}", f"cell {end}") for name, end in outcomes.items()]

@@ -141,7 +141,7 @@ def test_an_accelerator_is_not_proven_by_checks_without_it(identifier: str, name
     assert (report.passed, report.level, report.unproven) == (True, "linked", ("gpu.visible",))
 
 
-def test_an_accelerator_that_was_seen_is_told(named: Callable[[str], ImageSpec]) -> None:
+def test_an_accelerator_that_was_seen_is_reported(named: Callable[[str], ImageSpec]) -> None:
     seen = {"gpu": ["NVIDIA T4"], "capability": ["7.5"], "driver": "535.104.05", "memory_mib": [15360]}
     ended = event(**{**json.loads(end("gpu.visible").text), "evidence": seen})
     told = [suite("gpu.visible"), start("gpu.visible"), ended, DONE, FINE]
@@ -180,13 +180,13 @@ def test_a_crash_is_the_running_check_s_and_the_rest_is_skipped(spec: ImageSpec)
         ([], "the process is gone: no output"),
     ],
 )
-def test_how_a_process_ended_is_told(last: list[Said], words: str, spec: ImageSpec) -> None:
+def test_how_a_process_ended_is_reported(last: list[Said], words: str, spec: ImageSpec) -> None:
     report = judge(spec, suite("a"), start("a"), *last)
     assert outcomes(report) == [("a", "crashed", words)]
     assert report.problem == f"the suite did not reach its end: {words}"
 
 
-def test_an_end_between_checks_is_nobody_s_and_still_not_green(spec: ImageSpec) -> None:
+def test_an_end_of_the_process_between_checks_is_not_green(spec: ImageSpec) -> None:
     for story, last, status in (
         (GOOD[:3], ("b", "skipped", "the suite ended before it"), BAD),
         (GOOD[:5], ("b", "passed", None), FINE),
@@ -248,7 +248,7 @@ def test_an_end_that_does_not_fit_the_story_is_not_green(
     assert report.problem == f"the suite reported its end, and then {words}"
 
 
-def test_a_suite_that_says_all_is_well_after_a_failure_is_not_believed(spec: ImageSpec) -> None:
+def test_a_suite_that_claims_success_after_a_failure_is_rejected(spec: ImageSpec) -> None:
     report = judge(spec, suite("a"), start("a"), end("a", "failed", "why"), DONE, FINE)
     assert report.problem == "the suite reported success in spite of failed checks"
 
@@ -273,7 +273,7 @@ def test_a_run_that_left_out_what_is_required_shows_no_level(spec: ImageSpec) ->
     assert (report.passed, report.missing, report.level) == (True, ("c",), "built")
 
 
-def test_a_planned_check_that_was_never_told_is_not_green(spec: ImageSpec) -> None:
+def test_a_planned_check_that_was_never_reported_is_not_green(spec: ImageSpec) -> None:
     report = judge(spec, suite("a", "b"), start("a"), end("a"), DONE, FINE)
     assert outcomes(report)[1:] == [("b", "skipped", "the suite ended before it")]
     assert report.problem == "the suite reported its end without having run b"
@@ -289,7 +289,7 @@ HALF: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("half", HALF.values(), ids=HALF)
-def test_half_an_event_is_not_believed_and_is_no_accident(half: dict[str, Any], spec: ImageSpec) -> None:
+def test_half_an_event_is_rejected(half: dict[str, Any], spec: ImageSpec) -> None:
     report = judge(spec, suite("a"), start("a"), event(**half, evidence={}), DONE, BAD)
     assert not report.passed
     assert {result.outcome for result in report.results} <= {"crashed", "skipped", "failed"}
@@ -349,7 +349,7 @@ def test_facts_are_what_the_image_claims(named: Callable[[str], ImageSpec]) -> N
     }
 
 
-def test_an_image_of_somebody_else_is_not_compared_with_our_lock(spec: ImageSpec) -> None:
+def test_an_image_of_another_publisher_is_not_compared_with_our_lock(spec: ImageSpec) -> None:
     engine = FakeEngine()
     selection = CheckSelection(profile="smoke", only=("gpu.*", "a"), skip=("b",))
     judge(spec, *GOOD, engine=engine, from_lock=False, selection=selection)
@@ -361,7 +361,7 @@ def test_an_image_of_somebody_else_is_not_compared_with_our_lock(spec: ImageSpec
     assert claims["waived"]["environment.packages"] == "the image was not built from a lock of tfimg"
 
 
-def test_a_stream_that_was_recorded_before_is_not_believed(spec: ImageSpec) -> None:
+def test_a_stream_that_was_recorded_before_is_rejected(spec: ImageSpec) -> None:
     replayed = {**json.loads(suite("a", "b").text), "nonce": "of another run"}
     report = judge(spec, event(**replayed), *GOOD[1:])
     assert (report.results, report.verdict) == ((), "broken")
@@ -377,7 +377,7 @@ def test_an_event_that_is_out_of_turn_is_noise(said: Line, spec: ImageSpec) -> N
     assert judge(spec, *GOOD[:2], said, *GOOD[2:]).passed
 
 
-def test_an_image_that_cannot_start_the_suite_is_told_as_such(spec: ImageSpec) -> None:
+def test_an_image_that_cannot_start_the_suite_is_reported_as_such(spec: ImageSpec) -> None:
     words = 'It refused: exec: "sh": executable file not found in $PATH'
     told = "tf:x cannot be validated: it has no sh to start the suite with"
     with pytest.raises(ValidationAborted, match=told):

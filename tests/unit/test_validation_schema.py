@@ -73,7 +73,7 @@ SPOILT: dict[str, Spoil] = {
 
 
 @pytest.mark.parametrize("spoil", SPOILT.values(), ids=SPOILT)
-def test_what_is_no_report_is_refused_by_the_schema_and_where_it_is_read(spoil: Spoil) -> None:
+def test_an_invalid_report_is_refused_by_schema_and_reader(spoil: Spoil) -> None:
     told = document(RED)
     spoil(told)
     assert not validator().is_valid(told)
@@ -87,7 +87,7 @@ def refused(text: str) -> str:
     return str(caught.value)
 
 
-def test_every_problem_is_told_by_its_path() -> None:
+def test_every_problem_is_reported_by_its_path() -> None:
     told = document(GREEN)
     told["results"][3]["outcome"], told["aim"], told["date"] = "fine", None, 7
     assert refused(json.dumps(told)) == (
@@ -107,7 +107,7 @@ def test_a_report_cannot_say_better_than_its_results() -> None:
     assert '\n  level: it is "linked", and follows as "built" from the results\n' in message
 
 
-def test_another_version_is_told_as_such() -> None:
+def test_another_version_is_reported_as_such() -> None:
     assert refused('{"schema": 1, "results": []}') == (
         "report.json is a report of schema 1, and this version of tfimg reads 2. Validate the image again with "
         "--report FILE, or read it with the version that wrote it."
@@ -124,7 +124,7 @@ def test_another_version_is_told_as_such() -> None:
     ],
     ids=["empty", "a list", "an object", "NaN", "deep", "infinite", "long", "half a character", "its escape"],
 )  # fmt: skip
-def test_what_is_no_report_at_all_is_told(text: str, problem: str) -> None:
+def test_a_file_that_is_not_a_report_is_an_error(text: str, problem: str) -> None:
     assert problem in refused(text)
 
 

@@ -49,7 +49,7 @@ def clean_up(journal: Journal, images: Inventories, on_event: OnEvent) -> Invent
         on_event(Message(text=f"Removed what an earlier run left behind: {', '.join(removed)}"))
         images = take_inventories(tuple(images), journal)
     if identifiers := unfinished(journal):
-        on_event(Message(text=f"Going on where a run was killed, at {', '.join(identifiers)}"))
+        on_event(Message(text=f"Continuing a killed run, with {', '.join(identifiers)}"))
     return images
 
 

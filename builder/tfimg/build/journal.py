@@ -88,6 +88,6 @@ def open_journal(folder: Path) -> Iterator[Journal]:
             yield journal
     except AlreadyLocked as held:
         raise BatchRunning(
-            f"Another run over many images is at work: process {held.process} holds {folder / 'lock'}.",
-            next_step="Wait for its end, or give this one a state folder of its own with TFIMG_STATE.",
+            f"Another build of many images is running: process {held.process} has locked {folder / 'lock'}.",
+            next_step="Wait until it ends, or set TFIMG_STATE to another state folder.",
         ) from None

@@ -171,8 +171,8 @@ class Schedule:
         return DiskSpaceError(
             f"The engine's disk has {free / 1e9:.1f} GB free below {roomiest.capabilities.data_root}, and "
             f"{item.identifier} needs about {item.need.disk_bytes / 1e9:.1f} GB.",
-            next_step="tfimg has removed what it may remove. `docker system df` shows what takes the space; or use "
-            "an engine with more.",
+            next_step="tfimg has already removed its own leftovers. `docker system df` shows what takes the space; or "
+            "use an engine with more.",
         )
 
     def _stop(self) -> None:
@@ -192,7 +192,8 @@ class Schedule:
 
 def _interrupted_result(item: Item, builder: Builder | None) -> ImageResult:
     """Return the result of an item whose build did not end or start."""
-    why = Interrupted("Interrupted before its end." if builder else "Interrupted before its turn.", next_step=CONTINUE)
+    what = "Interrupted before it ended." if builder else "Interrupted before it started."
+    why = Interrupted(what, next_step=CONTINUE)
     return ImageResult(
         identifier=item.identifier,
         status="interrupted",

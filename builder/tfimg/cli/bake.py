@@ -68,7 +68,7 @@ def _resolve_base(
         digest = context.engine.resolve_digest(name)
     except NetworkError as error:
         raise BaseImageError(
-            f"{name} cannot be had: {error.what}",
+            f"{name} is not available: {error.what}",
             next_step="`tfimg bake --base bootstrap` makes a base from Debian's packages in the engine, "
             "`--base registry` names the official image without asking for it, `--mirror` a registry that has it.",
         ) from None

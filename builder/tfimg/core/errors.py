@@ -169,7 +169,7 @@ class HashMismatchError(TfimgError, exit_code=ExitCode.BUILD):
         super().__init__(
             what,
             next_step="If the index is a mirror, check that mirror; do not build until you know who changed the file. "
-            "Only then write the lock anew with `tfimg lock`.",
+            "Only then update the lock with `tfimg lock`.",
         )
 
 
@@ -292,6 +292,6 @@ def from_os_error(error: OSError) -> TfimgError:
 def from_defect(error: Exception) -> InternalError:
     """Return the error for an unexpected exception."""
     return InternalError(
-        f"tfimg has a defect: {type(error).__name__}: {error}.",
+        f"Internal error: {type(error).__name__}: {error}.",
         next_step="Please report it with the output of the same command under TFIMG_DEBUG=1.",
     )

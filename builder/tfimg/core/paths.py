@@ -93,7 +93,7 @@ def find_workspace(environ: Mapping[str, str]) -> Workspace:
     if named := environ.get("TFIMG_WORKSPACE"):
         if not _is_workspace(Path(named)):
             raise UsageError(
-                f"TFIMG_WORKSPACE is {named}, which does not hold matrix.yaml and images/.",
+                f"TFIMG_WORKSPACE is {named}, which does not contain matrix.yaml and images/.",
                 next_step="Name a folder that does, or unset it.",
             )
         return Workspace(root=Path(named))

@@ -85,8 +85,8 @@ def add_layers(registry: Registry, digest: str, suffix: str, layers: Sequence[Co
         except TagConflict:
             continue  # the other publisher may have left our layers out: read it again
     raise TagConflict(
-        f"Another publisher keeps overwriting {registry.repository}:{tag}: after {ATTEMPTS} attempts our evidence is "
-        "not there.",
+        f"Another publisher keeps overwriting {registry.repository}:{tag}: after {ATTEMPTS} attempts the evidence of "
+        "this run is still missing.",
         next_step="Try again when the other publisher has finished.",
     )
 

@@ -71,9 +71,9 @@ def _violations(result: SignedResult, required: Requirement) -> Iterator[TfimgEr
         first, *others = result.missing
         more = f", and {len(others)} more" if others else ""
         yield PolicyViolation(
-            f"{image} has no proof of {first.name}, which it needs: the check was skipped on {day} "
+            f"{image} did not pass {first.name}, which is required: the check was skipped on {day} "
             f"({first.reason or 'without a reason'}){more}.",
-            next_step="A skipped check is never green: validate the image where no check is skipped.",
+            next_step="Validate it on a machine where no check is skipped; a skipped check does not count as passed.",
         )
     age = required.now - result.ended
     if age < -MAX_CLOCK_SKEW:
@@ -83,7 +83,7 @@ def _violations(result: SignedResult, required: Requirement) -> Iterator[TfimgEr
         )
     if EVIDENCE_LEVELS.index(result.proven_level) < EVIDENCE_LEVELS.index(required.level):
         yield PolicyViolation(
-            f"{image} is {result.proven_level}, and has to be {required.level}: {required.reason}.",
+            f"{image} has level {result.proven_level}, but level {required.level} is required: {required.reason}.",
             next_step="Validate it on its device and publish it again; or lower the requirement deliberately.",
         )
     gpus, driver = result.environment.gpus, result.environment.driver

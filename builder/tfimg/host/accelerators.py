@@ -65,7 +65,7 @@ def _require_driver(spec: ImageSpec, target_host: TargetHost) -> NvidiaSmi:
     sibling = find_sibling(target_host.specs, spec, "cpu")
     smaller = f"; {sibling} is the same release without GPU libraries" if sibling else ""
     if host.module:
-        problem, step = f"this machine's driver is loaded and does not answer: {host.smi.what}", host.smi.next_step
+        problem, step = f"this machine's driver is loaded but does not respond: {host.smi.what}", host.smi.next_step
     elif host.cards:
         problem = f"this machine has {host.cards}, but no driver: /proc/driver/nvidia/version is missing."
         step = DRIVER_HELP

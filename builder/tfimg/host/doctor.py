@@ -118,8 +118,8 @@ def _check_engine(request: DoctorRequest) -> Result:
         return _from_error("problem", request.toolkit)
     if not request.toolkit.local:
         step = "The findings on processor, memory and devices are those of this machine; run tfimg on the engine's."
-        return "warning", f"one on another machine answers at {request.toolkit.host}", step
-    return "ok", f"one answers at {request.toolkit.host}", None
+        return "warning", f"responds at {request.toolkit.host}, on another machine", step
+    return "ok", f"responds at {request.toolkit.host}", None
 
 
 def _check_socket(request: DoctorRequest) -> Result:
@@ -136,7 +136,7 @@ def _check_bridge(request: DoctorRequest) -> Result:
         return "absent", "not checked: no engine that builds answers", None
     if bridge := request.builder.missing_bridge:
         step = suggest_bridge_repair(bridge, private=request.private)
-        return "problem", f"the engine's bridge {bridge} is gone", step
+        return "problem", f"the engine's bridge {bridge} is missing", step
     return "ok", "nothing is missing", None
 
 
@@ -152,7 +152,7 @@ def _check_buildx(request: DoctorRequest) -> Result:
 def _check_disk(request: DoctorRequest) -> Result:
     builder = request.builder
     if isinstance(builder, TfimgError) or builder.free_bytes is None:
-        return "absent", "the engine's disk cannot be seen", None
+        return "absent", "the free space of the engine's disk is unknown", None
     try:
         check_disk_space(builder, request.spec.device if request.spec else "cpu")
     except DiskSpaceError as error:
@@ -245,7 +245,7 @@ CHECKS: tuple[tuple[str, str, Callable[[DoctorRequest], Result]], ...] = (
         _check_memory,
     ),
     ("engine", "It builds and runs images.", _check_engine),
-    ("socket", "A user who may write to the engine's socket may use it, and is as powerful as root.", _check_socket),
+    ("socket", "Write access to the engine's socket allows its use, and equals root access.", _check_socket),
     (
         "bridge",
         "Builds and containers are attached to it. Another daemon on the machine may remove it when it ends.",

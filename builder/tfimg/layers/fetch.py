@@ -100,10 +100,10 @@ def _download(package: LockedPackage, target: Path, source: WheelSource) -> str:
         mismatches += [f"{wheel.filename} has another hash" for wheel in listed]
     if mismatches:
         raise HashMismatchError(
-            f"A wheel from the package index is not the one that was locked: {mismatches[0]}, and the lock has "
-            f"{package.name} with {package.sha256}."
+            f"The hash of a wheel from the package index differs from the lock: {mismatches[0]}, but the "
+            f"lock has {package.name} with {package.sha256}."
         )
     raise LockError(
         f"The package index has no {package.name} {package.version} with sha256 {package.sha256}.",
-        next_step="If the index is a mirror, check that it has everything; else write the lock anew with `tfimg lock`.",
+        next_step="If the index is a mirror, check that it has everything; else update the lock with `tfimg lock`.",
     )

@@ -37,7 +37,7 @@ class WheelFile(io.FileIO):
     def seek(self, offset: int, whence: int = io.SEEK_SET, /) -> int:
         """Seek within the file."""
         if whence == io.SEEK_SET and offset < 0:
-            raise zipfile.BadZipFile("its directory lies before its beginning")
+            raise zipfile.BadZipFile("its directory starts before the archive")
         return super().seek(offset, whence)
 
 
@@ -136,7 +136,7 @@ def find_path_problem(path: str) -> str | None:
         return "has a backslash, a drive or a control character"
     if max(len(part.encode()) for part in parts) > MAX_COMPONENT or len(path.encode()) > MAX_PATH:
         return f"has a name of more than {MAX_COMPONENT} or a path of more than {MAX_PATH} bytes"
-    return f"lies more than {MAX_DEPTH} folders deep" if len(parts) > MAX_DEPTH else None
+    return f"is more than {MAX_DEPTH} folders deep" if len(parts) > MAX_DEPTH else None
 
 
 def find_collision(paths: Sequence[str]) -> str | None:
@@ -159,7 +159,7 @@ def _find_item_problem(item: zipfile.ZipInfo) -> str | None:
     if problem := find_path_problem(item.orig_filename.removesuffix("/")):
         return problem
     if item.filename != item.orig_filename or item.header_offset < 0:
-        return "has two names, or lies before the archive"
+        return "has two names, or starts before the archive"
     if item.flag_bits & UNSAFE_FLAGS:
         return "is encrypted or patched"
     if item.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):

@@ -33,7 +33,7 @@ def releases_stand_once(matrix: Matrix, _: date) -> Iterator[str]:
     for where, release in _releases(matrix):
         version = Version(release.version)
         if version in seen:
-            yield f"{where}.version: {release.version} already stands at {seen[version]}"
+            yield f"{where}.version: {release.version} is already at {seen[version]}"
         seen.setdefault(version, where)
 
 
@@ -70,7 +70,7 @@ def pythons_fit(matrix: Matrix, _: date) -> Iterator[str]:
                 yield f"rows[{i}].default_python: {row.default_python} is not among the images of {platform}"
             for j, python in enumerate(wheels.pythons):
                 if python in wheels.pythons[:j]:
-                    yield f"{where}[{j}]: {python} stands there twice"
+                    yield f"{where}[{j}]: {python} is listed twice"
                 if python not in matrix.bases:
                     yield f"{where}[{j}]: {python} has no entry under bases"
 
@@ -82,9 +82,9 @@ def devices_have_their_facts(matrix: Matrix, _: date) -> Iterator[str]:
         facts = {"gpu": row.gpu is not None, "tpu": any(release.tpu for release in row.tensorflow)}
         for device, known in facts.items():
             if known and device not in offered:
-                yield f"rows[{i}].wheels: no package is for {device}, and the row has facts about it"
+                yield f"rows[{i}].wheels: the row has facts about {device}, but no package for it"
             if device in offered and not known:
-                yield f"rows[{i}].wheels: there is a package for {device}, and the row has no facts about it"
+                yield f"rows[{i}].wheels: the row has a package for {device}, but no facts about it"
 
 
 def names_are_known(matrix: Matrix, _: date) -> Iterator[str]:
@@ -109,7 +109,7 @@ def ranges_hold_something(matrix: Matrix, _: date) -> Iterator[str]:
             required = Requirement(constraint.requirement) if constraint else None
             bound = {"numpy": row.numpy, "keras": row.keras}.get(canonicalize_name(required.name)) if required else None
             if required and bound and required.specifier.is_disjoint(SpecifierSet(bound)):
-                yield f"rows[{i}].constraints[{j}]: {required} leaves nothing of {required.name} {bound}"
+                yield f"rows[{i}].constraints[{j}]: {required} excludes every {required.name} in {bound}"
 
 
 def libraries_fit(matrix: Matrix, _: date) -> Iterator[str]:
@@ -122,7 +122,7 @@ def libraries_fit(matrix: Matrix, _: date) -> Iterator[str]:
         elif not accepted.contains(chosen.cudnn):
             yield f"{where}.libraries.cudnn: {chosen.cudnn} is not in {gpu.cudnn!r}"
         if Version(chosen.toolkit).major != Version(gpu.cuda).major or Version(chosen.toolkit) < Version(gpu.cuda):
-            yield f"{where}.libraries.toolkit: {chosen.toolkit} cannot stand for CUDA {gpu.cuda}"
+            yield f"{where}.libraries.toolkit: {chosen.toolkit} is not a toolkit for CUDA {gpu.cuda}"
     for cuda, toolkit in matrix.toolkits.items():
         suffix = f"-cu{cuda.partition('.')[0]}"
         for name in toolkit.wheels:
@@ -147,7 +147,7 @@ def gpus_stand_once(matrix: Matrix, _: date) -> Iterator[str]:
     for capability, names in matrix.gpus.items():
         for j, name in enumerate(names):
             if name in seen:
-                yield f"gpus.{capability}[{j}]: {name} already stands under {seen[name]}"
+                yield f"gpus.{capability}[{j}]: {name} is already under {seen[name]}"
             seen.setdefault(name, capability)
 
 

@@ -203,8 +203,8 @@ class Project:
         name = identifier or (engine.find_labels(image) or {}).get(IDENTIFIER_LABEL)
         if not name:
             raise UnlabelledImage(
-                f"{image} does not say what it is: it has no label {IDENTIFIER_LABEL}.",
-                next_step="Say it with --as IDENTIFIER; `tfimg list` shows all identifiers.",
+                f"{image} has no label {IDENTIFIER_LABEL}, which names its identifier.",
+                next_step="Name it with --as IDENTIFIER; `tfimg list` shows all identifiers.",
             )
         return self.spec(name)
 

@@ -61,7 +61,7 @@ class Validator:
         """Return the level to prove of an image here; report if that is not the highest. See `choose_target_level`."""
         target = choose_target_level(spec, self.target_host, self.level)
         if target.reason:
-            on_event(Message(text=f"Level {target.level} is the most that can be shown here. {target.reason}"))
+            on_event(Message(text=f"Level {target.level} is the highest that can be proven here. {target.reason}"))
         return target
 
     def subject(self, spec: ImageSpec, target: TargetLevel, content: str) -> ReportSubject:

@@ -70,7 +70,7 @@ def _require_digest(tag: str, current: Manifest | None, expected: str | None) ->
     if digest != expected:
         raise TagConflict(
             f"{tag} points to {digest or 'nothing'} instead of {expected or 'nothing'}: another publisher moved it.",
-            next_step="Run the same command again to decide anew which tags may move. `tfimg history` shows the other "
+            next_step="Run the same command again; it decides about each tag again. `tfimg history` shows the other "
             "publisher.",
         )
 

@@ -54,7 +54,7 @@ def read_status(evidence: str, *, lock_digest: str, source: str) -> Status:
     except (ValueError, TypeError, KeyError):
         level = None
     if level not in LEVELS:
-        raise FileError(f"{source} is not a validation report.", next_step="Write it anew with `tfimg build --record`.")
+        raise FileError(f"{source} is not a validation report.", next_step="Write it with `tfimg build --record`.")
     if not passed or lock != lock_digest:
         return DECLARED
     gpu, driver = report.get("gpu"), report.get("driver")

@@ -61,4 +61,4 @@ def _read_line(line: str) -> LockedPackage:
 
 
 def _invalid(problem: str) -> LockError:
-    return LockError(f"A lock has {problem}.", next_step="Write it anew with `tfimg lock`.")
+    return LockError(f"A lock has {problem}.", next_step="Write it again with `tfimg lock`.")

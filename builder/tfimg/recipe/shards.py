@@ -115,7 +115,7 @@ def make_ci_jobs(form: str, shards: Sequence[Shard], options: Sequence[str] = ()
     if len(jobs) > GITHUB_JOBS:
         raise UsageError(
             f"GitHub runs {GITHUB_JOBS} jobs of a matrix at most, and these are {len(jobs)}.",
-            next_step=f"Share them out: --shards {GITHUB_JOBS} or fewer.",
+            next_step=f"Combine them: --shards {GITHUB_JOBS} or fewer.",
         )
     return {"include": jobs}
 

@@ -74,9 +74,9 @@ def resolve_address(base: str, address: str) -> str:
 def check_redirect(origin: Origin, target: Origin) -> None:
     """Raise `InvalidAddress` unless a registry may send a client on to another origin."""
     if origin.scheme == "https" and target.scheme != "https":
-        raise InvalidAddress("it leads to a server without TLS")
+        raise InvalidAddress("it points to a server without TLS")
     if target.is_loopback and not origin.is_loopback:
-        raise InvalidAddress("it leads to this machine")
+        raise InvalidAddress("it points to this machine")
 
 
 def check_realm(registry: Origin, realm: Origin) -> None:
@@ -86,11 +86,11 @@ def check_realm(registry: Origin, realm: Origin) -> None:
     """
     is_local = registry.is_loopback and realm.is_loopback
     if realm.is_loopback and not is_local:
-        raise InvalidAddress("it leads to this machine")
+        raise InvalidAddress("it points to this machine")
     if realm.scheme == "https" or is_local:
         return
     if registry.scheme == "https" or registry.host != realm.host:
-        raise InvalidAddress("it leads to a server without TLS")
+        raise InvalidAddress("it points to a server without TLS")
 
 
 def is_loopback(host: str) -> bool:

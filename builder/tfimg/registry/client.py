@@ -100,7 +100,7 @@ class HttpRegistry:
             raise TamperedError(
                 f"The registry {self._connection.host} states that {reference} of {self.repository} is "
                 f"{truncate(expected)}, and sends {manifest.digest}.",
-                next_step="Do not use it, and tell the registry's owner.",
+                next_step="Do not use it, and report it to the registry's owner.",
             )
         self._remember_sizes(manifest)
         return manifest
@@ -125,8 +125,8 @@ class HttpRegistry:
             )
         if present.digest != manifest.digest:
             raise TagConflict(
-                f"{self.repository}:{reference} was put to {manifest.digest}, but points to {present.digest}: another "
-                "publisher moved it at the same time.",
+                f"{self.repository}:{reference} was moved to {manifest.digest}, but points to {present.digest}: "
+                "another publisher moved it at the same time.",
                 next_step="Find out who else publishes there, and run it again.",
             )
         return response

@@ -194,7 +194,7 @@ class Connection:
             complete = resolve_address(base, address)
             check_redirect(self.origin, parse_origin(complete))
             if same_origin and parse_origin(complete) != self.origin:
-                raise InvalidAddress("it leads to another host")
+                raise InvalidAddress("it points to another host")
         except InvalidAddress as error:
             raise address_error(self.host, name, address, error) from None
         return complete

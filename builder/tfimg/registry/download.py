@@ -107,5 +107,6 @@ def _read_chunks(response: requests.Response, connection: Connection) -> Iterato
 
 def _tampered(connection: Connection, problem: str) -> TamperedError:
     return TamperedError(
-        f"The registry {connection.host} has {problem}.", next_step="Do not use them, and tell the registry's owner."
+        f"The registry {connection.host} has {problem}.",
+        next_step="Do not use them, and report it to the registry's owner.",
     )

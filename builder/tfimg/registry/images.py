@@ -38,7 +38,7 @@ MAX_TOTAL_BYTES = 64 << 20
 MAX_MANIFESTS = 1000
 """Manifests that one image may refer to. Ours have three: an index, an image, and BuildKit's attestation."""
 
-DISCARD = "Do not use it, and tell the registry's owner."
+DISCARD = "Do not use it, and report it to the registry's owner."
 
 UNKNOWN = "unknown"
 """The platform of BuildKit's attestations, which do not run."""

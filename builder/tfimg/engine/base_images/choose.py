@@ -82,7 +82,7 @@ def choose_base(spec: ImageSpec, settings: BaseSettings, engine: Engine, on_even
         except NetworkError as error:
             if settings.source == "registry":
                 raise
-            reason = f"{name} cannot be had: {error.what.rstrip('.')}"
+            reason = f"{name} is not available: {error.what.rstrip('.')}"
         else:
             reference = f"{name}@{digest}"
             return BaseImage(kind="registry", name=name, reference=reference, digest=digest, why="the registry has it")
@@ -102,9 +102,9 @@ def _find_bootstrapped(
     suite = spec.base.suite
     if suite is None:
         raise BaseImageError(
-            f"Debian has no Python {spec.python} of its own, and the registry's image was not taken: {reason}.",
-            next_step=f"Name a mirror of the registry with --mirror docker.io=HOST:PORT, or take a Python that Debian "
-            f"has: 3.9, 3.11 or 3.13. (The image would be {spec.base.image}.)",
+            f"Debian has no package of Python {spec.python}, and the official image was not used: {reason}.",
+            next_step=f"Name a mirror of the registry with --mirror docker.io=HOST:PORT, or choose a Python that "
+            f"Debian has: 3.9, 3.11 or 3.13. (The official image is {spec.base.image}.)",
         )
     name = f"tfimg/base:{suite}-py{spec.python}"
     # A digest of everything that decides the base's content.

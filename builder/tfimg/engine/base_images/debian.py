@@ -50,7 +50,7 @@ def snapshot_mirrors(address: str) -> Mirrors:
     found = re.search(r"/(\d{8}T\d{6})Z(?:/|$)", address)
     if found is None:
         raise UsageError(
-            f"--snapshot {address} has no moment in it.",
+            f"--snapshot {address} contains no time such as 20261101T000000Z.",
             next_step="Name a mirror that keeps Debian's archive as it was: https://HOST/…/debian/20261101T000000Z.",
         )
     security = address.replace("/debian/", "/debian-security/")

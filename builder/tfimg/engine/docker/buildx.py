@@ -139,7 +139,7 @@ def build_error(failed: StepEvent | None, log: Mapping[str, list[str]], rest: st
             "finished steps are kept.",
         )
     if "ash mismatch" in output or "DO NOT MATCH THE HASHES" in output:
-        return HashMismatchError(f"A wheel from the package index is not the one that was locked: {excerpt}")
+        return HashMismatchError(f"The hash of a wheel from the package index differs from the lock: {excerpt}")
     if any(sign in output for sign in NETWORK_FAILURE_TEXTS):
         return NetworkError(
             f"The build could not reach the network during {step}: {excerpt}",

@@ -81,7 +81,7 @@ class DockerTransfer(DockerConnection):
                 return str(self.client.images.get_registry_data(reference).id)
             except APIError as error:
                 raise NetworkError(
-                    f"The registry did not give {reference}: {error.explanation or error}.",
+                    f"Cannot resolve {reference}: {error.explanation or error}.",
                     next_step="Check its name and the network, or name a mirror with --mirror.",
                 ) from None
 
@@ -135,7 +135,8 @@ def follow_transfer(action: Action, name: str, lines: Iterable[Mapping[str, Any]
     expected = name.partition("@")[2]
     if expected and digest != expected:
         raise TamperedError(
-            f"The pull of {name} returned {digest}.", next_step="Do not run it, and report it to the registry's owner."
+            f"The pull of {name} returned another digest: {digest}.",
+            next_step="Do not run it, and report it to the registry's owner.",
         )
     return str(digest)
 
@@ -157,8 +158,8 @@ def transfer_error(action: Action, name: str, message: str) -> TfimgError:
     host = host if slash and re.search("[.:]|^localhost$", host) else "docker.io"
     if "no space left" in message:
         return DiskSpaceError(
-            f"The {action} of {name} found no space left: {message}.",
-            next_step="Free some space where the engine keeps its images; of a push, also in the registry.",
+            f"No space left during the {action} of {name}: {message}.",
+            next_step="Free some space on the engine's disk; for a push, also in the registry.",
         )
     for pattern, error, text, next_step in ERRORS:
         if re.search(pattern, message, re.IGNORECASE):

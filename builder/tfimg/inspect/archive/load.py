@@ -94,7 +94,7 @@ def find_signed_name(layout: ArchiveRegistry, proven: VerifiedImage) -> Referenc
     if repository not in repositories:
         signed = " or ".join(repositories) or "nothing"
         raise PolicyViolation(
-            f"{layout.path} calls its image {claimed or 'nothing'}, and the signed statements call it {signed}.",
+            f"{layout.path} names its image {claimed or 'nothing'}, but the signed statements name it {signed}.",
             next_step="Give it a name of your choice with --as NAME:TAG.",
         )
     identifier = proven.outcome.identifier

@@ -65,7 +65,7 @@ class TokenSearch:
         try:
             found = self._scanner.scan(text, timeout=MAX_SECONDS)
         except TimeoutError:
-            raise LimitReached(f"1 MiB of it takes longer than {MAX_SECONDS:.0f} s") from None
+            raise LimitReached(f"searching 1 MiB of it takes longer than {MAX_SECONDS:.0f} s") from None
         for finding in found:
             start, end = (finding.location[key] - 1 for key in ("start_offset", "end_offset"))
             precedes = _START.search(window, max(0, start - CONTEXT_BYTES), max(0, start))

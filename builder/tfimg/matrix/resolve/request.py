@@ -93,7 +93,8 @@ def check_driver(matrix: Matrix, text: str) -> None:
     for toolkit in matrix.toolkits.values():
         if toolkit.driver.startswith(f"{text}."):
             raise UsageError(
-                f"--driver {text} may be older or newer than {toolkit.driver}, which decides what runs.",
+                f"--driver {text} is incomplete: it may be older or newer than {toolkit.driver}, which some images "
+                "need.",
                 next_step="Write the whole version, as nvidia-smi shows it.",
             )
 
