@@ -645,7 +645,7 @@ def test_a_digest_has_no_name_that_promises_anything() -> None:
     refused(
         published(LINKED),
         PolicyViolation,
-        "validated: a lower level is not a proof",
+        "validated is required: a lower level is not a proof",
         IMAGE.digest,
         policy=everything,
     )
