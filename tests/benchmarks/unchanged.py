@@ -17,8 +17,8 @@ from collections.abc import Mapping, Sequence
 
 from tfimg.build.builder import Builder
 from tfimg.cli.app import parse
+from tfimg.cli.commands.build import Build
 from tfimg.cli.context import Context
-from tfimg.cli.images import build_settings
 from tfimg.project.services import Services
 from tfimg.recipe.plan import Plan
 
@@ -35,8 +35,9 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         environ = {**os.environ, "TFIMG_STATE": folder}
         command = parse(COMMAND)
+        assert isinstance(command, Build)
         context = Context(command, Services(environ=environ))
-        builder = Builder(context.project, context.engine, build_settings(command))
+        builder = Builder(context.project, context.engine, command.settings())
         plans = [context.project.plan(spec) for spec in context.buildable(command.patterns)]
         try:
             for plan in plans:

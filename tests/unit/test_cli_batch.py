@@ -223,8 +223,8 @@ REFUSED = {
     "as a pattern: '2.15*-cpu-*', '*-cuda12*-py3.11'.",
     "--all 2.15": "--all and patterns do not go together. Leave --all out, or the patterns.",
     "--jobs 2": "--jobs and --revalidate are for many images. Name patterns, or --all.",
-    "2.15 --report a.HTML": "--report a.HTML: the summary of many images is written as JSON or JUnit XML, not as HTML. "
-    "Name FILE.json or FILE.xml. `tfimg report REPORT.json --report FILE.html` writes one image's report as HTML.",
+    "2.15 --report a.HTML": "--report a.HTML does not end in .json or .xml, which chooses the form of the file. Write "
+    "for example --report a.json.",
     "--all --report a.txt": "--report a.txt does not end in .json or .xml, which chooses the form of the file. Write "
     "for example --report a.json.",
     "2.15 --mirror x": "--mirror x does not name a registry and its mirror. Write --mirror docker.io=HOST:PORT.",

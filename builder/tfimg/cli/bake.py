@@ -10,12 +10,11 @@ from tfimg import __version__
 from tfimg.build.builder import Builder
 from tfimg.build.settings import BuildSettings
 from tfimg.cli.context import Context
-from tfimg.cli.images import parse_mirrors
 from tfimg.cli.report_files import require_writable
 from tfimg.core.errors import BaseImageError, NetworkError
 from tfimg.core.events import Message
 from tfimg.core.files import write_atomically
-from tfimg.engine.base_images.choose import apply_mirror
+from tfimg.engine.base_images.choose import apply_mirror, parse_mirrors
 from tfimg.index.network import NETWORK_SECRET
 from tfimg.matrix.spec import ImageSpec
 from tfimg.recipe.bake import BakeTarget, make_bake_file

@@ -14,6 +14,7 @@ from tfimg.cli.values import require_text
 if TYPE_CHECKING:
     from cyclopts.token import Token
 
+    from tfimg.build.settings import BuildSettings
     from tfimg.cli.context import Context
 
 Check = Callable[[str], object] | None
@@ -203,6 +204,13 @@ class BaseOptions:
     snapshot: str | None = option(
         "bootstrap from a dated mirror of Debian's archive: https://HOST/debian/20261101T000000Z", "URL"
     )
+
+    def base_settings(self) -> BuildSettings:
+        """Return settings of builds that name the base. Raises `UsageError`."""
+        from tfimg.build.settings import BuildSettings
+        from tfimg.engine.base_images.choose import parse_mirrors
+
+        return BuildSettings(base=self.base, mirrors=parse_mirrors(self.mirror), snapshot=self.snapshot)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import KW_ONLY, dataclass
-from typing import TYPE_CHECKING, ClassVar, Literal
+from collections.abc import Sequence
+from dataclasses import KW_ONLY, dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
 
 from tfimg.cli.options import (
     BaseOptions,
@@ -23,9 +25,15 @@ from tfimg.cli.options import (
 from tfimg.cli.request_options import RequestOptions
 from tfimg.cli.trust_options import SigningOptions
 from tfimg.cli.values import positive_number
+from tfimg.core.errors import UsageError
 
 if TYPE_CHECKING:
+    from tfimg.build.builder import BuildResult
+    from tfimg.build.results import BatchResult
+    from tfimg.build.settings import BuildSettings
     from tfimg.cli.context import Context
+    from tfimg.core.events import Event
+    from tfimg.matrix.spec import ImageSpec
 
 
 @dataclass(frozen=True)
@@ -64,12 +72,121 @@ class Build(Command, RequestOptions, SigningOptions, BaseOptions, BuilderOptions
         "how much of the suite to run (default: standard)", default="standard"
     )
 
-    only: ClassVar[tuple[str, ...]] = ()
-    skip: ClassVar[tuple[str, ...]] = ()
-    dry_run: ClassVar[bool] = False
-
     def run(self, context: Context) -> int:
-        """Run the command."""
-        from tfimg.cli.images import build
+        """Build one image or many; with --push, publish those that are green."""
+        from tfimg.build.results import raise_for_results
 
-        return build(self, context)
+        self._check_options(context)
+        settings = self.settings()
+        if not (self.patterns or self.all):
+            self._publish(context, [self._build_one(context, settings)])
+            return 0
+        specs = context.buildable(self.patterns)
+        batch = self._build_many(context, settings, specs)
+        green = {result.identifier for result in batch.results if result.is_green}
+        self._publish(context, [spec for spec in specs if spec.identifier in green])
+        raise_for_results(batch.results)
+        return 0
+
+    def _check_options(self, context: Context) -> None:
+        """Raise `UsageError` for options that do not go together, before anything is asked or built."""
+        from tfimg.build.results import SUMMARY_SUFFIXES
+        from tfimg.cli.commands.publish import require_publishable
+        from tfimg.cli.report_files import check_report_files
+
+        signing = {"--key": self.key, "--policy": self.policy, "--publisher": self.publisher}
+        if self.target:
+            require_publishable(self, context)
+        elif unused := [name for name, value in (signing | {"--public-key": self.public_key}).items() if value]:
+            raise UsageError(
+                f"{', '.join(unused)} without --push: nothing would be published.",
+                next_step="Name where to with --push REGISTRY/NAME, or leave them out.",
+            )
+        if not (self.patterns or self.all):
+            if self.jobs or self.revalidate:
+                raise UsageError("--jobs and --revalidate are for many images.", next_step="Name patterns, or --all.")
+            check_report_files(self.report)
+            return
+        if self.all and self.patterns:
+            raise UsageError("--all and patterns do not go together.", next_step="Leave --all out, or the patterns.")
+        if given := self.given_options():
+            raise UsageError(
+                f"{', '.join(given)} and {'--all' if self.all else 'patterns'} do not go together: a request means "
+                "one image.",
+                next_step="Say it as a pattern: '2.15*-cpu-*', '*-cuda12*-py3.11'.",
+            )
+        check_report_files(self.report, SUMMARY_SUFFIXES)
+
+    def settings(self) -> BuildSettings:
+        """Return the settings that the options ask for. Raises `UsageError`."""
+        from tfimg.engine.build_cache import parse_cache_options
+        from tfimg.validation.run import CheckSelection
+
+        return replace(
+            self.base_settings(),
+            renew_base=self.renew_base,
+            compression=self.compression,
+            no_cache=self.no_cache,
+            cache=parse_cache_options(self.cache_from, self.cache_to),
+            level=self.level,
+            checks=CheckSelection(profile=self.profile),
+            record=self.record,
+            jobs=self.jobs,
+        )
+
+    def _build_one(self, context: Context, settings: BuildSettings) -> ImageSpec:
+        from tfimg.build.builder import Builder, BuildResult, Validated
+        from tfimg.cli.report_files import write_reports
+
+        plan = context.project.plan(context.resolve(self).spec)
+        with context.render_events() as render:
+
+            def on_event(event: Event) -> None:
+                if isinstance(event, Validated):
+                    write_reports(self.report, event.report)
+                elif isinstance(event, BuildResult) and not self.json:
+                    _print_result(event)
+                else:
+                    render(event)
+
+            Builder(context.project, context.engine, settings).build(plan, on_event)
+        return plan.spec
+
+    def _build_many(self, context: Context, settings: BuildSettings, specs: Sequence[ImageSpec]) -> BatchResult:
+        from tfimg.build.batch import build_many
+        from tfimg.build.results import format_summary
+        from tfimg.core.files import write_atomically
+
+        settings = replace(settings, reuse_reports=not (self.no_cache or self.revalidate))
+        with context.render_events(many=True) as on_event:
+            batch = build_many(context.project, context.engines, settings, specs, on_event)
+        for name in self.report:
+            write_atomically(Path(name), format_summary(batch, name))
+        context.print_result({"event": "summary", "identifier": None, **batch.to_json()}, batch.sentence)
+        return batch
+
+    def _publish(self, context: Context, specs: Sequence[ImageSpec]) -> None:
+        from tfimg.cli.commands.publish import publish_images
+
+        if self.target and specs:
+            publish_images(self, context, specs, named=True)
+
+
+def _print_result(result: BuildResult) -> None:
+    from tfimg.cli.fields import print_fields
+    from tfimg.cli.output.checks import level_words
+    from tfimg.core.text import format_size
+
+    stored, asked = result.image.stored, result.image.output.compression
+    compression = stored.compression if stored.compression == asked else f"{stored.compression}, not {asked} as asked"
+    unpacked, compressed = format_size(stored.unpacked_bytes), format_size(stored.compressed_bytes)
+    print_fields(
+        {
+            "image": stored.digest,
+            "tags": list(result.plan.tags),
+            "base": f"{result.image.base.kind} {result.image.base.name}",
+            "size": f"{unpacked} unpacked, {compressed} compressed ({compression})",
+            "checks": f"{len(result.report.results)} passed in {result.report.seconds:.0f} s",
+            "level": level_words(result.report),
+        }
+    )

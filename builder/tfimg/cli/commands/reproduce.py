@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, replace
 from typing import TYPE_CHECKING
 
 from tfimg.cli.options import BaseOptions, Command, WheelOptions, renew_base_option
@@ -24,7 +24,16 @@ class Reproduce(Command, RequestOptions, BaseOptions, WheelOptions):
     renew_base: bool = renew_base_option()
 
     def run(self, context: Context) -> int:
-        """Run the command."""
-        from tfimg.cli.images import reproduce_image
+        """Build the image twice and compare the layers. Raises `NotReproducible`."""
+        from tfimg.build.reproduce import reproduce
 
-        return reproduce_image(self, context)
+        settings = replace(self.base_settings(), renew_base=self.renew_base, no_cache=True)
+        plan = context.project.plan(context.resolve(self).spec)
+        with context.render_events() as on_event:
+            found = reproduce(context.project, context.engine, settings, plan, on_event)
+        if self.json:
+            context.emit(found.to_json())
+        found.require_same()
+        if not self.json:
+            print(f"{found.identifier}: built twice from nothing, all {len(found.pairs)} layers are the same bytes.")
+        return 0

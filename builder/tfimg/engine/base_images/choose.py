@@ -5,13 +5,13 @@ from __future__ import annotations
 import hashlib
 import shutil
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from tfimg.core.errors import BaseImageError, NetworkError
+from tfimg.core.errors import BaseImageError, NetworkError, UsageError
 from tfimg.core.events import Message, OnEvent, ignore
 from tfimg.core.process import CommandFailed, run
 from tfimg.engine.base_images.debian import KEYRING, Mirrors
@@ -87,6 +87,18 @@ def choose_base(spec: ImageSpec, settings: BaseSettings, engine: Engine, on_even
             reference = f"{name}@{digest}"
             return BaseImage(kind="registry", name=name, reference=reference, digest=digest, why="the registry has it")
     return _find_bootstrapped(spec, reason, settings, engine, on_event)
+
+
+def parse_mirrors(mirrors: Sequence[str]) -> dict[str, str]:
+    """Return registry → its mirror of texts such as `docker.io=HOST:PORT`. Raises `UsageError`."""
+    pairs = [mirror.partition("=") for mirror in mirrors]
+    for registry, equal, host in pairs:
+        if not (registry and equal and host):
+            raise UsageError(
+                f"--mirror {registry}{equal}{host} does not name a registry and its mirror.",
+                next_step="Write --mirror docker.io=HOST:PORT.",
+            )
+    return {registry: host for registry, _, host in pairs}
 
 
 def apply_mirror(reference: str, registries: Mapping[str, str]) -> str:
