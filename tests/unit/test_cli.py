@@ -256,7 +256,7 @@ SPOILT: dict[str, tuple[Callable[[Workspace], object], list[str], int, str]] = {
     ),
     "a lock that is no text": (
         lambda it: it.lock(CPU, "packages").write_bytes(b"six\xff"), ["render", CPU], 2,
-        "A file is not UTF-8 at byte 3: b'six'…. Write it anew as UTF-8.",
+        "A file is not UTF-8 at byte 3: b'six'…. Write it as UTF-8.",
     ),
     "evidence that is no report": (
         lambda it: it.evidence(CPU).write_text("{"), ["resolve", "--tf", "2.15"], 2,

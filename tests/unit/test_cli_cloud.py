@@ -99,7 +99,7 @@ def test_a_digest_says_nothing_and_the_options_do(cloud_init: Run) -> None:
 
 
 def test_a_machine_for_another_device_than_the_image_is_refused(cloud_init: Run) -> None:
-    told = "2.15.1-cpu-py3.11 is for a CPU, and --device gpu asks for another machine."
+    told = "2.15.1-cpu-py3.11 is for a CPU, but --device is gpu."
     assert told in cloud_init("--device", "gpu", image="host.example/tf:2.15-cpu").refusal(14)
 
 

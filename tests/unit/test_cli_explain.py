@@ -80,8 +80,8 @@ def test_bytes_that_are_no_text_do_no_harm(explain: CliRunner, piped: Callable[[
     ("given", "words"),
     [
         (b"", "The log is empty. Errors go to standard error"),
-        (b"all is well\n", "Nothing is known in this log. Give the whole of it"),
-        (b"TF-TRT Warning: Could not find TensorRT\n", "Nothing but what is harmless is known in this log."),
+        (b"all is well\n", "No known failure matches this log. Give the complete log"),
+        (b"TF-TRT Warning: Could not find TensorRT\n", "No known failure matches this log, only harmless messages."),
     ],
 )
 def test_what_is_not_known_is_said(

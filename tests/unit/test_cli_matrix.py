@@ -227,7 +227,7 @@ def test_the_name_of_the_file_chooses_the_form_that_no_option_does(
     assert (tmp_path / name).read_text() == tfimg("matrix", "--markdown").stdout
 
 
-ONE_FORM = "--json and another form are asked for. Drop one of the two."
+ONE_FORM = "--json cannot be combined with another form. Drop one of the two."
 
 
 @pytest.mark.parametrize(

@@ -124,7 +124,7 @@ def test_load_verifies_loads_and_names_the_signing_key(
     assert engine.find_digest(f"{NAME}:{TAG}") == environment.registries.named[TAG]
     assert "identifier  2.15.1-cuda12.2-py3.11" in ended.stdout
     assert "The key signed repository, identifier, level and time." in ended.stderr
-    assert f"The engine has it now, as {NAME}:{TAG}." in ended.stderr
+    assert f"Loaded into the engine as {NAME}:{TAG}." in ended.stderr
     assert tfimg("load", file, "--json", TFIMG_PUBLIC_KEY=key).documents[-1] == {
         "event": "loaded", "image": f"{NAME}:{TAG}", "digest": environment.registries.named[TAG], "level": "validated",
         "identifier": "2.15.1-cuda12.2-py3.11", "tested": "2026-01-02T03:04:05Z",

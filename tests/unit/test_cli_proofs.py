@@ -191,7 +191,7 @@ def test_pull_takes_the_digest_that_was_verified(tfimg: CliRunner, engine: FakeE
     ended = tfimg("pull", f"{IMAGE_NAME}:2.15", "--public-key", key).succeeded()
     assert set(engine.names) == {NAME, f"{IMAGE_NAME}:2.15"}
     assert IMAGE.digest in ended.stdout
-    assert f"The engine has it now, as {IMAGE_NAME}:2.15." in ended.stderr
+    assert f"Pulled into the engine as {IMAGE_NAME}:2.15." in ended.stderr
 
 
 def test_a_digest_does_not_give_a_name_what_it_promises_and_is_not_shown(

@@ -152,7 +152,7 @@ def test_doctor_shows_a_line_for_what_is_well_and_the_next_step_for_what_is_not(
     told = f"problem  gpu        {GPU} needs an NVIDIA GPU, and this machine has none"
     assert (ended.code, told in ended.stdout) == (14, True)
     assert "next: Use a machine with one." in ended.stdout
-    assert ended.stderr.startswith(f"tfimg: This machine cannot run {GPU} yet; in the way: gpu, toolkit.")
+    assert ended.stderr.startswith(f"tfimg: This machine cannot run {GPU}; problems: gpu, toolkit.")
 
 
 def test_doctor_as_json(doctor: CliRunner) -> None:
@@ -176,9 +176,9 @@ def test_doctor_without_an_engine(doctor: CliRunner, environment: TestEnvironmen
     environment.docker = EngineUnavailable("No container engine answers.", next_step="Start Docker.")
     ended = doctor()
     assert (ended.code, "next: Start Docker." in ended.stdout) == (14, True)
-    assert_refused(doctor("name/of:image"), code=14, says=r"in the way: engine\.")
+    assert_refused(doctor("name/of:image"), code=14, says=r"problems: engine\.")
     claimed = doctor("name/of:image", "--as", GPU)
-    assert_refused(claimed, code=14, says=f"cannot run {GPU} yet; in the way: engine, gpu")
+    assert_refused(claimed, code=14, says=f"cannot run {GPU}; problems: engine, gpu")
     assert doctor("name/of:image", "--as", "bogus").code == 4
 
 
@@ -186,7 +186,7 @@ def test_doctor_without_an_engine(doctor: CliRunner, environment: TestEnvironmen
 def test_doctor_refuses_a_claim_about_no_image_in_the_engine(image: list[str], doctor: CliRunner) -> None:
     told = f"{CPU} is an identifier" if image else "no image is named"
     message = doctor(*image, "--as", GPU).refusal(2)
-    assert message.startswith(f"--as {GPU} says what an image in the engine is, and {told}.")
+    assert message.startswith(f"--as {GPU} names the identifier of an image in the engine, but {told}.")
 
 
 def test_findings_are_folded_where_there_is_room(

@@ -285,7 +285,7 @@ def test_run_without_the_docker_command(run: CliRunner, environment: TestEnviron
     environment.docker_status = None
     ended = run("cpu", "--no-gpu")
     assert "Note: --no-gpu changes nothing" in ended.stderr
-    assert_refused(ended, code=10, says="the `docker` command that would use it is not installed")
+    assert_refused(ended, code=10, says="the `docker` command is not installed")
 
 
 def test_a_dry_run_prints_the_command_and_what_is_missing(run: CliRunner, environment: TestEnvironment) -> None:

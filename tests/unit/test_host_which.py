@@ -319,7 +319,7 @@ def test_a_file_that_can_be_none_of_nvidia_smi_s(file: str, why: str, command: C
 
 def test_a_machine_without_a_gpu_gets_alternatives(command: CliRunner) -> None:
     assert command().refusal(14) == (
-        "No GPU of this machine answers: nvidia-smi is not installed. Install it. For another machine, record "
+        "Cannot read the GPUs of this machine: nvidia-smi is not installed. Install it. For another machine, record "
         "`nvidia-smi` there and give it as --nvidia-smi FILE, or name its --driver and --gpu; for an image without a "
         "GPU, `tfimg resolve`."
     )

@@ -119,7 +119,7 @@ def _to_tfimg_error(error: Exception) -> TfimgError:
     if isinstance(error, UnicodeDecodeError):
         return FileError(
             f"A file is not UTF-8 at byte {error.start}: {error.object[max(0, error.start - 20) : error.start]!r}…",
-            next_step="Write it anew as UTF-8.",
+            next_step="Write it as UTF-8.",
         )
     return from_os_error(error) if isinstance(error, OSError) else from_defect(error)
 

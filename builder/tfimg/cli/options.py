@@ -121,7 +121,9 @@ def identifier_option() -> Any:
 
 def level_option() -> Any:
     """Declare what a validation has to prove."""
-    return option("what to prove: without the image's accelerator, or on it (default: the most that is possible here)")
+    return option(
+        "level to prove: without or with the image's accelerator (default: the highest that this machine can prove)"
+    )
 
 
 def report_option() -> Any:

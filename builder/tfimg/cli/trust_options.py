@@ -71,9 +71,9 @@ class TrustedKeyOptions(RegistryOptions):
 class PolicyOptions(RegistryOptions):
     """What is required, what tags promise, and which keys are refused."""
 
-    policy: str | None = option("a policy file: requirements, what tags promise, and keys", "FILE")
+    policy: str | None = option("policy file: requirements, levels of tags, keys", "FILE")
     refuse_key: tuple[str, ...] = values(
-        "fingerprint of a key that is refused even where it is trusted", "SHA256:…", check=require_fingerprint
+        "fingerprint of a key to refuse, even if it is trusted", "SHA256:…", check=require_fingerprint
     )
 
     def read_policy(self) -> Policy:

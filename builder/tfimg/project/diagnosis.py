@@ -79,7 +79,7 @@ def _find_image(
     if claimed is not None and (image is None or is_identifier):
         instead = f"{image} is an identifier" if image else "no image is named"
         raise UsageError(
-            f"--as {claimed} says what an image in the engine is, and {instead}.",
+            f"--as {claimed} names the identifier of an image in the engine, but {instead}.",
             next_step="Write `tfimg doctor IDENTIFIER`, or `tfimg doctor IMAGE --as IDENTIFIER`.",
         )
     if image is None:

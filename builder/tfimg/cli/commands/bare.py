@@ -38,7 +38,7 @@ class Bare(Command, RequestOptions):
 
 @dataclass(frozen=True)
 class RecordEvidence(Command):
-    """Keep in the checkout what run.py of such a folder has proven; it raises no image's level.
+    """Record the evidence of such a folder in the checkout; it raises no image's level.
 
     Examples:
       tfimg record evidence.json

@@ -56,9 +56,9 @@ class Build(Command, RequestOptions, SigningOptions, BaseOptions, BuilderOptions
         "publish the images to REGISTRY/NAME; see `tfimg publish`", "REPOSITORY", names=("--push",)
     )
     cache_from: tuple[str, ...] = values(
-        "take finished steps from a registry: a reference, or buildx's type=…,ref=…", "REF"
+        "import build cache from a registry: a reference, or buildx's type=…,ref=…", "REF"
     )
-    cache_to: tuple[str, ...] = values("keep the steps of all stages in a registry, for other machines", "REF")
+    cache_to: tuple[str, ...] = values("export build cache of all stages to a registry", "REF")
     compression: Literal["fast", "small", "gzip"] = option(
         "of the layers: fast (zstd, default), small (zstd that takes longer) or gzip, for Docker before 23",
         default="fast",

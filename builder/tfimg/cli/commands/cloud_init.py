@@ -70,7 +70,7 @@ class CloudInit(Command):
         "URL#sha256=HASH",
         check=require_printable,
     )
-    jupyter: bool = flag("run JupyterLab, to be reached through SSH alone")
+    jupyter: bool = flag("run JupyterLab, which is reachable through SSH only")
     program_line: str | None = option(
         "run this until it ends well: words as in a shell, without a shell ('sh -c …' is one)",
         "LINE",

@@ -23,8 +23,8 @@ class Compare(Command, TrustedKeyOptions):
     before: str = remote_image_argument()
     after: str = remote_image_argument()
     _: KW_ONLY
-    local: bool = flag("images in the engine")
-    markdown: bool = flag("as an entry of a changelog")
+    local: bool = flag("read images of the engine")
+    markdown: bool = flag("print Markdown for a changelog")
 
     def run(self, context: Context) -> int:
         """Read both images, and print what differs."""

@@ -47,7 +47,7 @@ class Doctor(Command):
         if found.problems:
             what = f"run {identifier}" if identifier else "build and run images"
             error = UnsuitableHost(
-                f"This machine cannot {what} yet; in the way: {', '.join(found.problems)}.",
+                f"This machine cannot {what}; problems: {', '.join(found.problems)}.",
                 next_step="Each finding has its next step; begin with the first.",
             )
             error.details = document

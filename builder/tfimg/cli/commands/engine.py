@@ -57,7 +57,7 @@ class EngineDown(Command):
 
         own = private_engine(context.services.state)
         stopped = stop(own)
-        sentence = f"Stopped; its images stay below {own.folder}." if stopped else "No private engine runs."
+        sentence = f"Stopped; its images remain in {own.folder}." if stopped else "No private engine runs."
         context.print_result({"stopped": stopped, "folder": str(own.folder)}, sentence)
         return 0
 

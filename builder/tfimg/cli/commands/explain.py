@@ -28,7 +28,7 @@ class Explain(Command):
       docker logs NAME 2>&1 | tfimg explain
     """
 
-    file: str = argument("the log; -: standard input (default)", "FILE", default="-")
+    file: str = argument("log file; -: standard input (default)", "FILE", default="-")
 
     def run(self, context: Context) -> int:
         """Print the known failures in a log. Raises `UnknownFailure` if there is none."""
@@ -52,9 +52,9 @@ class Explain(Command):
             raise UnknownFailure("The log is empty.", next_step=step)
         if all(one.fault == HARMLESS for one in found):
             raise UnknownFailure(
-                f"{'Nothing but what is harmless' if found else 'Nothing'} is known in this log.",
-                next_step="Give the whole of it, from the program's start to its end. Otherwise `tfimg validate IMAGE` "
-                "looks for the fault in the image, and `tfimg doctor` on this machine.",
+                "No known failure matches this log" + (", only harmless messages." if found else "."),
+                next_step="Give the complete log, from the program's start to its end. Otherwise `tfimg validate "
+                "IMAGE` looks for the fault in the image, and `tfimg doctor` on this machine.",
             )
         return 0
 

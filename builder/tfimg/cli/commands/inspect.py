@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Inspect(Command, TrustedKeyOptions):
-    """Show what an image is, what it holds, and who says what of it.
+    """Show an image's row, contents and evidence, and who signed it.
 
     Examples:
       tfimg inspect registry.example/team/tensorflow:2.15 --public-key tfimg.pub
@@ -24,7 +24,7 @@ class Inspect(Command, TrustedKeyOptions):
 
     image: str = remote_image_argument()
     _: KW_ONLY
-    local: bool = flag("an image in the engine")
+    local: bool = flag("read an image of the engine")
 
     def run(self, context: Context) -> int:
         """Print the image, its contents and its evidence."""

@@ -20,7 +20,7 @@ class Keygen(Command, PasswordOptions):
       tfimg keygen keys --password-file password.txt
     """
 
-    folder: str = argument("where tfimg.key and tfimg.pub are to be; neither may be there yet", "DIR")
+    folder: str = argument("folder for tfimg.key and tfimg.pub; neither may exist", "DIR")
 
     def run(self, context: Context) -> int:
         """Write two new files."""

@@ -18,21 +18,21 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Load(Command, RequirementOptions):
-    """Verify the image of such a file, and load it into the engine; no network.
+    """Verify the image in a file of `tfimg save`, and load it into the engine; no network.
 
     Examples:
       tfimg load tensorflow.tar --public-key tfimg.pub --require max-age=90d
       tfimg load tensorflow.tar --fingerprint SHA256:…
     """
 
-    file: str = argument("what `tfimg save` wrote", "FILE")
+    file: str = argument("file that `tfimg save` wrote", "FILE")
     _: KW_ONLY
     public_key: tuple[str, ...] = values(
-        "public key of a publisher whom you trust, had in another way than the file (default: TFIMG_PUBLIC_KEY)",
+        "public key of a publisher whom you trust, not from the file (default: TFIMG_PUBLIC_KEY)",
         "FILE.pub",
     )
     fingerprint: tuple[str, ...] = values(
-        "take the key of this fingerprint from the file; the publisher told you the fingerprint in another way",
+        "take the key of this fingerprint from the file; get the fingerprint from the publisher, not with the file",
         "SHA256:…",
     )
     withdrawals: str | None = option(
@@ -94,5 +94,5 @@ class Load(Command, RequirementOptions):
         }
         context.print_result({"event": "loaded", **fields}, fields)
         context.say(f"The key signed {'' if chosen else 'repository, '}identifier, level and time.")
-        context.say(f"The engine has it now, as {name}.")
+        context.say(f"Loaded into the engine as {name}.")
         return 0

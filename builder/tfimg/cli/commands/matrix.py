@@ -44,7 +44,7 @@ class ShowMatrix(Command, RepositoryOptions):
         from tfimg.recipe.support_table import render_markdown
 
         if self.json and (self.html or self.markdown):
-            raise UsageError("--json and another form are asked for.", next_step="Drop one of the two.")
+            raise UsageError("--json cannot be combined with another form.", next_step="Drop one of the two.")
         if self.output is not None:
             require_writable("--output", self.output)
         form = next((form for form in FORMS.values() if getattr(self, form)), None)

@@ -45,8 +45,8 @@ class Publish(Command, RepositoryOptions, SigningOptions):
     repository: str | None = option(
         "repository of the images in the engine (default: the matrix's)", "NAME", names=("--from",)
     )
-    dry_run: bool = flag("say what would be moved, and what would not and why; do nothing")
-    revalidate: bool = flag("reuse no report of an earlier run")
+    dry_run: bool = flag("print which tags would move, and why others would not; do nothing")
+    revalidate: bool = flag("ignore reports of earlier runs")
     level: Literal["linked", "validated"] | None = level_option()
     reinstate: bool = reinstate_option()
 
@@ -70,7 +70,7 @@ class Publish(Command, RepositoryOptions, SigningOptions):
         trusted = self.trusted_keys(context.services.environ)
         if not trusted:
             context.note(
-                "No public key is named with --public-key or TFIMG_PUBLIC_KEY: the plan goes by the labels of images."
+                "No public key is named with --public-key or TFIMG_PUBLIC_KEY: the plan uses the labels of images."
             )
         decider = TagDecider(
             registry=context.registry(parse_repository(self.target)),

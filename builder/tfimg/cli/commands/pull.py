@@ -10,7 +10,7 @@ from tfimg.cli.context import Context
 
 @dataclass(frozen=True)
 class Pull(Verify):
-    """Verify an image, then pull the very bytes that were verified.
+    """Verify an image, then pull the digest that was verified.
 
     Examples:
       tfimg pull registry.example/team/tensorflow:2.15 --public-key tfimg.pub --require max-age=90d
@@ -31,5 +31,5 @@ class Pull(Verify):
         if reference.tag:
             engine.tag(name, [f"{reference.repository}:{reference.tag}"])
         print_verified(context, verified)
-        context.say(f"The engine has it now, as {self.image}.")
+        context.say(f"Pulled into the engine as {self.image}.")
         return 0

@@ -20,7 +20,7 @@ class ShowReport(Command):
       tfimg report report.json --report report.html --report junit.xml
     """
 
-    file: str = argument("what build or validate wrote with --report", "FILE.json")
+    file: str = argument("report that `build` or `validate` wrote as JSON", "FILE.json")
     _: KW_ONLY
     report: tuple[str, ...] = report_option()
 

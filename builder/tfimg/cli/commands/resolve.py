@@ -21,7 +21,7 @@ class Resolve(Command, RequestOptions, RepositoryOptions):
     """
 
     _: KW_ONLY
-    explain: bool = flag("say how the choice was made")
+    explain: bool = flag("explain the choice")
 
     def run(self, context: Context) -> int:
         """Print the image, notes on its use, and on demand the explanation of the choice."""

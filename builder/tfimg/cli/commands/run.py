@@ -33,7 +33,7 @@ class Run(Command):
     volume: tuple[str, ...] = values(
         "show a folder of the machine in the container", "HOST:PATH[:ro]", names=("--volume", "-v")
     )
-    publish: tuple[str, ...] = values("let a port of the container be reached", "PORT:PORT", names=("--publish", "-p"))
+    publish: tuple[str, ...] = values("publish a port of the container", "PORT:PORT", names=("--publish", "-p"))
     env: tuple[str, ...] = values("set a variable", "NAME[=VALUE]", names=("--env", "-e"))
     user: tuple[str, ...] = values(
         "run as another user (default: the image's, who is not root)", "UID[:GID]", names=("--user", "-u")
@@ -89,6 +89,6 @@ class Run(Command):
             return context.services.hand_over(planned.argv, {**environ, "DOCKER_HOST": host.toolkit.host})
         except FileNotFoundError:
             raise EngineUnavailable(
-                "The engine answers, and the `docker` command that would use it is not installed.",
+                "An engine responds, but the `docker` command is not installed.",
                 next_step="Install your distribution's docker-cli or docker.io package.",
             ) from None

@@ -12,14 +12,14 @@ from tfimg.cli.trust_options import RequirementOptions, require_keys
 
 @dataclass(frozen=True)
 class Save(Command, RequirementOptions):
-    """Write an image and its evidence to one file, for where no network is.
+    """Write an image and its evidence to one file, for machines without a network.
 
     Examples:
       tfimg save registry.example/team/tensorflow:2.15 tensorflow.tar --public-key tfimg.pub
     """
 
     image: str = remote_image_argument()
-    file: str = argument("an OCI image layout as a tar; it gets this name when it is complete", "FILE")
+    file: str = argument("file to write: an OCI image layout in a tar archive", "FILE")
     _: KW_ONLY
     public_key: tuple[str, ...] = values(
         "public key of a publisher whom you trust: the image is verified first, and the key goes along "

@@ -85,7 +85,7 @@ class Which(Command, VersionOptions, RepositoryOptions):
         if isinstance(smi, NvidiaSmi):
             return smi
         raise NoAccelerator(
-            f"No GPU of this machine answers: {smi.what}",
+            f"Cannot read the GPUs of this machine: {smi.what}",
             next_step=f"{smi.next_step} For another machine, record `nvidia-smi` there and give it as --nvidia-smi "
             "FILE, or name its --driver and --gpu; for an image without a GPU, `tfimg resolve`.",
         )

@@ -23,7 +23,7 @@ def choose_device(image: str, spec: ImageSpec | None, requested: Device | None) 
         )
     if spec and device != spec.device:
         raise WrongDevice(
-            f"{spec.identifier} is for a {DEVICE_NAMES[spec.device]}, and --device {device} asks for another machine.",
+            f"{spec.identifier} is for a {DEVICE_NAMES[spec.device]}, but --device is {device}.",
             next_step="Leave the option out, or name another image.",
         )
     return device
@@ -49,7 +49,7 @@ def read_public_key(path: Path) -> str:
     # What else a file holds would become a part of the user data too: a private key above all.
     if not PUBLIC_KEY.fullmatch(text):
         raise InvalidKey(
-            f"{path} is no public key: it is not one PEM block that says PUBLIC KEY.",
+            f"{path} is not a public key: it must be one PEM block named PUBLIC KEY.",
             next_step="Name the public half of the pair: `tfimg keygen` calls it tfimg.pub, cosign cosign.pub.",
         )
     return read_verifying_key(text.encode(), source=str(path)).pem.decode()
@@ -60,7 +60,9 @@ def split_program(line: str) -> tuple[str, ...]:
     try:
         words = tuple(shlex.split(line))
     except ValueError as error:
-        raise UsageError(f"--command {line!r}: {error}.", next_step="Close what was opened.") from None
+        raise UsageError(
+            f"--command {line!r}: {error}.", next_step="Write it as for a shell, with each quotation mark closed."
+        ) from None
     if not words:
         raise UsageError("--command is empty.", next_step="Name a program, or take --jupyter.")
     return words
