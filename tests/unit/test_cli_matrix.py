@@ -16,12 +16,12 @@ from support.cli import CliResult, CliRunner
 from support.html_page import HtmlPage
 from tfimg.cli.app import parse
 from tfimg.cli.output.image_tables import print_support
-from tfimg.cli.recipes import default_specs
 from tfimg.core.paths import Workspace
 from tfimg.matrix.load import parse_matrix
 from tfimg.matrix.schema import Matrix
 from tfimg.matrix.spec import ImageSpec, expand_matrix
 from tfimg.recipe.lockfile import hash_lock
+from tfimg.recipe.render import select_defaults
 from tfimg.recipe.support import summarize_support
 from tfimg.recipe.support_table import BEGIN, END
 
@@ -292,7 +292,7 @@ def renderable(small: Workspace, workspace: Workspace) -> Workspace:
     """The small workspace with what `tfimg render` reads."""
     shutil.copytree(workspace.templates, small.templates)
     matrix = parse_matrix(small.matrix.read_text(), source="matrix.yaml", today=date.max)
-    for spec in default_specs(expand_matrix(matrix)):
+    for spec in select_defaults(expand_matrix(matrix)):
         lock = small.lock(spec.identifier, "packages")
         lock.parent.mkdir(exist_ok=True)
         lock.write_text(SIX)

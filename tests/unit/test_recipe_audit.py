@@ -6,6 +6,8 @@ import os
 
 import pytest
 
+from support.cli import CliRunner
+from support.environment import TestEnvironment
 from tfimg.core.errors import NetworkError, TfimgError
 from tfimg.recipe.audit import collect_pins, query_advisories, split_pins
 from tfimg.recipe.lockfile import LockedPackage
@@ -63,3 +65,20 @@ def test_an_unreachable_service_differs_from_a_failing_program() -> None:
     with pytest.raises(TfimgError, match="pip-audit failed: no such option") as caught:
         ask("sys.exit('no such option')")
     assert not isinstance(caught.value, NetworkError)
+
+
+SERVICES = {
+    "": ["--vulnerability-service=pypi"],
+    "--service osv": ["--vulnerability-service=osv"],
+    "--osv-url http://osv.test": ["--vulnerability-service=osv", "--osv-url=http://osv.test"],
+}
+
+
+@pytest.mark.parametrize("options", SERVICES)
+def test_the_service_is_pypi_unless_another_is_named(
+    tfimg: CliRunner, environment: TestEnvironment, options: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program = ["python3", "-c", PROGRAM.format(action="sys.exit(' '.join(sys.argv[1:3]))")]
+    monkeypatch.setattr(environment, "pip_audit", lambda: program)
+    message = tfimg("audit", "2.15.1-cpu-py3.11", "-q", *options.split()).refusal(1)
+    assert message.removeprefix("pip-audit failed: ").startswith(" ".join(SERVICES[options]))

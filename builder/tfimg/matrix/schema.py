@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from datetime import date
 from typing import Annotated, Literal, get_args
@@ -285,3 +286,8 @@ class Matrix(MatrixModel):
     arm64_gpus: tuple[Sentence, ...] = Field(default=(), description="Names of GPUs that sit beside an Arm processor")
     ptx: Ptx
     rows: tuple[Row, ...] = Field(min_length=1)
+
+
+def matrix_schema_text() -> str:
+    """Return the JSON Schema of a matrix, as the committed file has it."""
+    return json.dumps(Matrix.model_json_schema(), indent=2) + "\n"

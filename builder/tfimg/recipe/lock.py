@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import tempfile
 import tomllib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from datetime import date, timedelta
 from functools import cache
@@ -27,6 +28,9 @@ from tfimg.recipe.lockfile import HEADER, Lock
 
 GLIBC_MINOR = 31
 """glibc 2.31 of Debian 11, the oldest base: wheels that need a newer one are not taken."""
+
+MAX_RESOLUTIONS = 4
+"""Resolutions at once: each waits for the index most of its time."""
 
 SOLVERS = ("nvidia-cusolver-", "nvidia-cusparse-", "nvidia-cufft-")
 
@@ -115,6 +119,33 @@ def resolve_lock(
         part = next(name for name, takes in PART_RULES if takes(spec, package.name))
         parts[part].append(_format_line(package, query))
     return {name: HEADER + "".join(lines) for name, lines in parts.items() if lines}
+
+
+def resolve_locks(
+    specs: Sequence[ImageSpec], newer: Newer, *, uv: str, env: Mapping[str, str]
+) -> Iterator[tuple[ImageSpec, Lock | LockError]]:
+    """Resolve the locks of several images; yield the lock of each, or why it has none. Raises `NetworkError`."""
+
+    def resolve(spec: ImageSpec) -> Lock | LockError:
+        try:
+            return resolve_lock(spec, newer, uv=uv, env=env)
+        except LockError as error:
+            return error
+
+    with ThreadPoolExecutor(MAX_RESOLUTIONS) as pool:
+        yield from zip(specs, pool.map(resolve, specs), strict=True)
+
+
+def raise_for_failures(failures: Mapping[str, LockError], *, total: int) -> None:
+    """Raise the error of an image that has no lock, or one for several of `total` images."""
+    if total == 1:
+        for error in failures.values():
+            raise error
+    if failures:
+        text = "\n".join(f"{identifier}: {error}" for identifier, error in failures.items())
+        raise LockError(
+            f"{len(failures)} of {total} locks cannot be resolved:\n{text}\n", next_step="The others were resolved."
+        )
 
 
 def resolve_installer_lock(matrix: Matrix, *, uv: str, env: Mapping[str, str]) -> str:

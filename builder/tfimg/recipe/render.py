@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 from jinja2 import DictLoader, Environment, StrictUndefined, TemplateNotFound, TemplateSyntaxError
 
 from tfimg.core.errors import RenderError
+from tfimg.matrix.schema import PLATFORMS
 from tfimg.matrix.spec import ImageSpec
 from tfimg.recipe.facts import collect_facts
 from tfimg.recipe.labels import format_title, make_recipe_labels
@@ -47,6 +48,11 @@ def render_dockerfile(spec: ImageSpec, lock: Lock, environment: Environment, *, 
         variables=_container_variables(spec),
         labels=make_recipe_labels(spec, lock_digest=hash_lock(lock)),
     )
+
+
+def select_defaults(specs: Iterable[ImageSpec]) -> Iterator[ImageSpec]:
+    """Yield the images whose Dockerfiles are committed: each release and device on its default Python."""
+    return (spec for spec in specs if spec.is_default_python and spec.platform == PLATFORMS[0])
 
 
 def _container_variables(spec: ImageSpec) -> dict[str, str]:

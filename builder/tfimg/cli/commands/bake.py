@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import KW_ONLY, dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tfimg.cli.context import Context
 from tfimg.cli.options import BaseOptions, Command, RepositoryOptions, flag, output_option, pattern_arguments
 
 if TYPE_CHECKING:
-    from tfimg.cli.context import Context
+    from tfimg.core.events import Event
 
 
 @dataclass(frozen=True)
@@ -27,7 +30,39 @@ class Bake(Command, BaseOptions, RepositoryOptions):
     output: str | None = output_option()
 
     def run(self, context: Context) -> int:
-        """Run the command."""
-        from tfimg.cli.bake import bake
+        """Print the file, or write it."""
+        from tfimg.build.bake import make_bake_document
+        from tfimg.cli.report_files import require_writable
+        from tfimg.core.events import Message
+        from tfimg.core.files import write_atomically
+        from tfimg.index.network import NETWORK_SECRET
 
-        return bake(self, context)
+        if self.output is not None:
+            require_writable("--output", self.output)
+        secrets: list[str] = []
+        if self.secrets:
+            network = context.use_network()
+            secrets, _ = network.secrets()
+            if network.variables:
+                names = ", ".join(sorted(network.variables))
+                context.say(f"Before the bake, set {NETWORK_SECRET} to lines `export NAME='value'` of: {names}.")
+
+        def on_event(event: Event) -> None:
+            if isinstance(event, Message):
+                context.say(event.text)
+
+        document = make_bake_document(
+            context.project,
+            lambda: context.engine,
+            self.base_settings(),
+            context.buildable(self.patterns),
+            secrets=secrets,
+            on_event=on_event,
+        )
+        if self.output is None:
+            print(json.dumps(document, indent=None if self.json else 2))
+        else:
+            write_atomically(Path(self.output), json.dumps(document, indent=2) + "\n")
+            root, count = context.project.workspace.root, len(document["target"])
+            context.say(f"{self.output}: {count} targets. Run `docker buildx bake` in {root}.")
+        return 0

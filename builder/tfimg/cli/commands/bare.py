@@ -1,16 +1,21 @@
-"""`tfimg bare` and `tfimg record`."""
+"""`tfimg bare`."""
 
 from __future__ import annotations
 
 from dataclasses import KW_ONLY, dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tfimg import __version__
+from tfimg.cli.context import Context
 from tfimg.cli.options import Command, argument, option, pattern_arguments
 from tfimg.cli.request_options import RequestOptions
 from tfimg.cli.values import positive_number
+from tfimg.core.errors import UnavailableDevice
+from tfimg.core.text import format_size
 
 if TYPE_CHECKING:
-    from tfimg.cli.context import Context
+    from tfimg.validation.bare_folder import Wheel
 
 
 @dataclass(frozen=True)
@@ -30,24 +35,49 @@ class Bare(Command, RequestOptions):
     )
 
     def run(self, context: Context) -> int:
-        """Run the command."""
-        from tfimg.cli.bare import bare
+        """Choose the releases, then write suite, script and wheels."""
+        from tfimg.matrix.resolve.selection import select_specs
+        from tfimg.validation.bare_folder import Program, Release, write_folder
+        from tfimg.validation.run import suite_files
 
-        return bare(self, context)
+        workspace = context.project.workspace
+        named = select_specs(context.project.specs, self.patterns) if self.patterns else ()
+        specs = named or [context.resolve(self).spec]
+        if tpu := [spec.identifier for spec in specs if spec.device == "tpu"]:
+            raise UnavailableDevice(
+                f"{tpu[0]} is for TPUs, whose machines `tfimg bare` does not support.",
+                next_step="Name CPU and GPU images; `tfimg validate` proves a TPU image on a TPU VM.",
+            )
+        releases = [Release(spec=spec, lock=workspace.read_lock(spec.identifier)) for spec in specs]
+        context.use_network()
 
+        def report_wheel(number: int, count: int, wheel: Wheel, is_kept: bool) -> None:
+            pieces = f", {len(wheel.pieces)} pieces" if wheel.pieces else ""
+            done = "is there" if is_kept else "fetched"
+            context.say(f"[{number}/{count}] {done}: {wheel.file} ({format_size(wheel.size)}{pieces})")
 
-@dataclass(frozen=True)
-class RecordEvidence(Command):
-    """Record the evidence of such a folder in the checkout; it raises no image's level.
-
-    Examples:
-      tfimg record evidence.json
-    """
-
-    file: str = argument("the evidence.json that run.py has written", "FILE")
-
-    def run(self, context: Context) -> int:
-        """Run the command."""
-        from tfimg.cli.bare import record
-
-        return record(self, context)
+        wheels = write_folder(
+            Path(self.folder),
+            releases,
+            Program(
+                suite=suite_files(workspace.validation),
+                script=workspace.bare_script.read_bytes(),
+                version=__version__,
+            ),
+            fetch=lambda package, into: context.services.fetch_wheel(package, into),
+            piece_bytes=self.pieces << 20 if self.pieces else None,
+            on_wheel=report_wheel,
+        )
+        size = sum(wheel.size for wheel in wheels)
+        document = {
+            "folder": self.folder,
+            "releases": [spec.identifier for spec in specs],
+            "wheels": len(wheels),
+            "files": sum(len(wheel.pieces) or 1 for wheel in wheels),
+            "bytes": size,
+        }
+        context.print_result({"event": "bare", **document}, {**document, "bytes": format_size(size)})
+        context.say(
+            f"On the machine with the GPU: python3 {self.folder}/run.py, then `tfimg record evidence.json` here."
+        )
+        return 0

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import KW_ONLY, dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import KW_ONLY, asdict, dataclass
 from typing import TYPE_CHECKING
 
+from tfimg.cli.context import Context
 from tfimg.cli.options import Command, argument, identifier_option, option
 from tfimg.cli.values import require_text
+from tfimg.core.errors import UsageError
 
 if TYPE_CHECKING:
-    from tfimg.cli.context import Context
+    from rich.text import Text
+
+    from tfimg.matrix.sync.check import FactCheck
 
 
 @dataclass(frozen=True)
@@ -27,7 +32,83 @@ class Check(Command):
     identifier: str | None = identifier_option()
 
     def run(self, context: Context) -> int:
-        """Run the command."""
-        from tfimg.cli.prove import check as check_matrix
+        """Print how many facts agree. Raises `MatrixMismatch` for those that do not."""
+        if self.built is None:
+            if self.identifier:
+                raise UsageError("--as says what an image claims to be.", next_step="Name the image with --built.")
+            return self._check_index(context)
+        if self.releases:
+            raise UsageError("An image is of one release, which it names itself.", next_step="Leave RELEASE out.")
+        return self._check_image(context, self.built)
 
-        return check_matrix(self, context)
+    def _check_index(self, context: Context) -> int:
+        from tfimg.cli.output.transfers import render_count
+        from tfimg.matrix.sync.releases import check_releases, count_unconfirmed
+
+        project = context.project
+        with render_count(context, "wheels read") as on_progress:
+            found = check_releases(project.matrix, context.services.index(), self.releases, on_progress)
+        unconfirmed = count_unconfirmed(project.workspace.matrix.read_text(encoding="utf-8"))
+        names = {row: [release.version for release in project.matrix.rows[row].tensorflow] for row in found.facts}
+        if self.json:
+            rows = [
+                {"row": row, "tensorflow": names[row], "findings": [asdict(fact) for fact in facts]}
+                for row, facts in found.facts.items()
+            ]
+            missing = [str(version) for version in found.missing]
+            wheels = len(found.survey.wheels)
+            context.emit({"wheels": wheels, "missing": missing, "unconfirmed": unconfirmed, "rows": rows})
+        else:
+            _print_facts({(row, ", ".join(names[row])): facts for row, facts in found.facts.items()})
+            compared = sum(map(len, found.facts.values()))
+            print(f"{len(found.survey.wheels)} wheels read, {compared} facts compared.")
+            if unconfirmed:
+                print(
+                    f"{unconfirmed} lines of {project.workspace.matrix.name} still say “confirm”: no wheel speaks of "
+                    "those."
+                )
+        found.raise_for_mismatch()
+        return 0
+
+    def _check_image(self, context: Context, image: str) -> int:
+        from tfimg.matrix.sync.releases import raise_for_mismatch
+        from tfimg.validation.inventory import compare, take_inventory
+
+        project, engine = context.project, context.engine
+        spec = project.spec_of_image(engine, image, self.identifier)
+        script = (project.workspace.images / "inventory.py").read_bytes()
+        facts = tuple(compare(spec, take_inventory(image, script, engine=engine)))
+        if self.json:
+            findings = [asdict(fact) for fact in facts]
+            context.emit({"image": image, "identifier": spec.identifier, "findings": findings})
+        else:
+            _print_facts({(spec.row, spec.identifier): facts})
+        next_step = f"Build {spec.identifier} anew, or correct matrix.yaml."
+        raise_for_mismatch(facts, other=image, next_step=next_step)
+        return 0
+
+
+def _print_facts(rows: Mapping[tuple[int, str], Sequence[FactCheck]]) -> None:
+    """Print a line for each row of the matrix and what it is, and a column for each field: how many facts agree."""
+    from tfimg.cli.show import print_rows
+
+    facts = [fact for facts in rows.values() for fact in facts]
+    fields = list(dict.fromkeys(fact.field for fact in facts))
+    cells: list[tuple[str | Text, ...]] = [
+        (f"rows[{number}]", name, *(_cell([fact.verdict for fact in facts if fact.field == field]) for field in fields))
+        for (number, name), facts in rows.items()
+    ]
+    print_rows(("ROW", "IS", *map(str.upper, fields)), cells)
+    for fact in facts:
+        if fact.verdict == "not stated":
+            print(f"{fact.path}: {fact.message}")
+
+
+def _cell(verdicts: Sequence[str]) -> Text:
+    from rich.text import Text
+
+    if mismatches := verdicts.count("disagrees"):
+        return Text(f"{mismatches} of {len(verdicts)} wrong", style="red")
+    if not_stated := verdicts.count("not stated"):
+        return Text(f"{not_stated} not stated", style="yellow")
+    return Text(f"{len(verdicts)} agree", style="green") if verdicts else Text("-")

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
+from tfimg.cli.context import Context
 from tfimg.cli.options import Command, argument
-
-if TYPE_CHECKING:
-    from tfimg.cli.context import Context
 
 
 @dataclass(frozen=True)

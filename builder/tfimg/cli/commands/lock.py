@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import KW_ONLY, dataclass
-from typing import TYPE_CHECKING
 
+from tfimg.cli.context import Context
 from tfimg.cli.options import Command, flag, pattern_arguments
-
-if TYPE_CHECKING:
-    from tfimg.cli.context import Context
+from tfimg.core.errors import LockError
 
 
 @dataclass(frozen=True)
@@ -24,7 +22,28 @@ class Lock(Command):
     check: bool = flag("write nothing; fail if a lock is not what would be written")
 
     def run(self, context: Context) -> int:
-        """Run the command."""
-        from tfimg.cli.recipes import lock
+        """Write the locks of the images that the patterns select. Raises `LockError` for those without a solution."""
+        from tfimg.matrix.resolve.selection import select_specs
+        from tfimg.recipe.generated_files import GeneratedFiles
+        from tfimg.recipe.lock import raise_for_failures, resolve_installer_lock, resolve_locks
 
-        return lock(self, context)
+        matrix, workspace = context.project.matrix, context.project.workspace
+        specs = select_specs(context.project.specs, self.patterns)
+        uv, env = context.services.uv(), context.use_network().environment(context.services.environ)
+        files = GeneratedFiles(workspace.root, check=self.check)
+        files.add({workspace.installer_lock: resolve_installer_lock(matrix, uv=uv, env=env)})
+        failures: dict[str, LockError] = {}
+        for number, (spec, found) in enumerate(resolve_locks(specs, matrix.newer, uv=uv, env=env), start=1):
+            outcome = "cannot be resolved" if isinstance(found, LockError) else "resolved"
+            context.say(f"[{number}/{len(specs)}] {outcome}: {spec.identifier} as of {spec.cutoff}")
+            if isinstance(found, LockError):
+                failures[spec.identifier] = found
+            else:
+                files.add({workspace.lock(spec.identifier, name): text for name, text in found.items()})
+                files.remove_others(workspace.locks(spec.identifier))
+        raise_for_failures(failures, total=len(specs))
+        if not self.patterns:
+            files.remove_others(workspace.images / "locks")
+        files.require_fresh("tfimg lock")
+        context.print_result(files.to_json(), str(files))
+        return 0

@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import KW_ONLY, dataclass
 from typing import TYPE_CHECKING
 
+from tfimg.cli.context import Context
 from tfimg.cli.options import Command, flag, pattern_arguments
 
 if TYPE_CHECKING:
-    from tfimg.cli.context import Context
+    from tfimg.matrix.spec import ImageSpec
 
 
 @dataclass(frozen=True)
@@ -25,7 +26,31 @@ class Render(Command):
     check: bool = flag("write nothing; fail if a file is not what would be written")
 
     def run(self, context: Context) -> int:
-        """Run the command."""
-        from tfimg.cli.recipes import render
+        """Write the generated files, or print the Dockerfiles of some images."""
+        from tfimg.matrix.schema import matrix_schema_text
+        from tfimg.recipe.generated_files import GeneratedFiles
+        from tfimg.recipe.render import render_dockerfile, select_defaults
+        from tfimg.recipe.support_table import insert_table
+        from tfimg.validation.schema import schema_text
 
-        return render(self, context)
+        project, workspace = context.project, context.project.workspace
+
+        def dockerfile(spec: ImageSpec) -> str:
+            return render_dockerfile(spec, project.lock(spec), project.templates)
+
+        if self.patterns:
+            for spec in context.buildable(self.patterns):
+                document = {"identifier": spec.identifier, "dockerfile": dockerfile(spec)}
+                context.print_result(document, document["dockerfile"].removesuffix("\n"))
+            return 0
+        files = GeneratedFiles(workspace.root, check=self.check)
+        files.add({workspace.schema: matrix_schema_text(), workspace.report_schema: schema_text()})
+        for spec in select_defaults(project.specs):
+            files.add({workspace.rendered(spec.identifier): dockerfile(spec)})
+        files.remove_others(workspace.images / "rendered")
+        # An installed package has no README, and a workspace may have its own.
+        if workspace.readme.is_file() and (text := insert_table(workspace.readme.read_text(), project.support)):
+            files.add({workspace.readme: text})
+        files.require_fresh("tfimg render")
+        context.print_result(files.to_json(), str(files))
+        return 0

@@ -45,9 +45,9 @@ class Rollback(Command, SigningOptions):
         repository = self.signed_repository(context, target, self.signing_key(environ), reinstate=self.reinstate)
         with context.render_events(title="rollback") as on_event:
             done = roll_back(repository, tag, to=self.to, reason=self.reason, on_event=on_event)
-        if self.json:
-            context.emit({"event": "rollback", "repository": repository.name, **done.to_json()})
-        else:
-            (move,) = done.moves
-            print(f"{repository.name}:{tag} points to {move.after} again; {move.before} was withdrawn for this tag.")
+        (move,) = done.moves
+        context.print_result(
+            {"event": "rollback", "repository": repository.name, **done.to_json()},
+            f"{repository.name}:{tag} points to {move.after} again; {move.before} was withdrawn for this tag.",
+        )
         return 0

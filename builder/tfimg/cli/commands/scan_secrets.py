@@ -53,11 +53,9 @@ class ScanSecrets(Command, RegistryOptions):
                 found = scan_image(registry, reference.target, secrets, cache=cache, on_progress=on_progress)
         require_clean(self.image, found)
         own = f"{len(secrets)} values of this machine" if len(secrets) > 1 else "this machine's own values"
-        if self.json:
-            context.emit({"event": "scanned", "image": self.image, "findings": [], "own": len(secrets)})
-        else:
-            print(
-                f"{self.image} was read completely. It holds none of {own}, and no key, token or password that a rule "
-                "knows."
-            )
+        context.print_result(
+            {"event": "scanned", "image": self.image, "findings": [], "own": len(secrets)},
+            f"{self.image} was read completely. It holds none of {own}, and no key, token or password that a rule "
+            "knows.",
+        )
         return 0

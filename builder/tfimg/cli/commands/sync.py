@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import KW_ONLY, dataclass
-from typing import TYPE_CHECKING
+import difflib
+from dataclasses import KW_ONLY, dataclass, replace
 
+from tfimg.cli.context import Context
 from tfimg.cli.options import Command, flag
-
-if TYPE_CHECKING:
-    from tfimg.cli.context import Context
+from tfimg.core.errors import StaleFiles
 
 
 @dataclass(frozen=True)
@@ -23,7 +22,30 @@ class Sync(Command):
     check: bool = flag("write nothing; fail if a release is missing")
 
     def run(self, context: Context) -> int:
-        """Run the command."""
-        from tfimg.cli.prove import sync
+        """Print the difference of matrix.yaml, and write it."""
+        from tfimg.cli.output.transfers import render_count
+        from tfimg.core.files import write_atomically
+        from tfimg.matrix.sync.propose import propose_rows
+        from tfimg.matrix.sync.releases import survey_missing
 
-        return sync(self, context)
+        path = context.project.workspace.matrix
+        with render_count(context, "wheels read") as on_progress:
+            survey, missing = survey_missing(context.project.matrix, context.services.index(), on_progress)
+        text = path.read_text(encoding="utf-8")
+        proposed = propose_rows(text, survey, missing, today=context.services.today) if missing else text
+        names = [str(version) for version in missing]
+        lines = (text.splitlines(keepends=True), proposed.splitlines(keepends=True))
+        difference = "".join(difflib.unified_diff(*lines, path.name, path.name))
+        if self.json:
+            context.emit({"missing": names, "difference": difference})
+        else:
+            print(difference or "The matrix has every release of the package index.\n", end="")
+        if missing and self.check:
+            raise StaleFiles(
+                f"The matrix lacks {', '.join(names)}.", next_step="Run `tfimg sync`, and confirm what it marks."
+            )
+        if missing:
+            write_atomically(path, proposed)
+            context.say(f"{path.name} has {', '.join(names)} now: confirm what is marked, then `tfimg lock`.")
+            _ = replace(context.project).matrix  # read again, to report now what is still wrong with it
+        return 0

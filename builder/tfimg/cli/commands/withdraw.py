@@ -50,13 +50,9 @@ class Withdraw(Command, SigningOptions):
         if self.output and done.withdrawal:
             with Path(self.output).open("ab") as file:
                 file.write(export_withdrawal(repository, done.withdrawal, done.digest))
-        if self.json:
-            context.emit({"event": "withdrawal", "repository": repository.name, **done.to_json()})
-            return 0
-        for move in done.moves:
-            print(f"{move.tag} points to {move.after} now.")
-        for tag, reason in done.unmoved.items():
-            print(f"{tag} still points to the image, and is refused: {reason}")
+        lines = [f"{move.tag} points to {move.after} now." for move in done.moves]
+        lines += [f"{tag} still points to the image, and is refused: {why}" for tag, why in done.unmoved.items()]
         scope = f"for {', '.join(self.tag)}" if self.tag else "for every tag"
-        print(f"{reference} {'is' if done.withdrawal else 'was already'} withdrawn {scope}.")
+        lines.append(f"{reference} {'is' if done.withdrawal else 'was already'} withdrawn {scope}.")
+        context.print_result({"event": "withdrawal", "repository": repository.name, **done.to_json()}, "\n".join(lines))
         return 0

@@ -1,4 +1,4 @@
-"""Progress of the transfer of one image: a bar on a terminal, lines elsewhere, JSON lines for programs."""
+"""Progress of a transfer or a count: a bar on a terminal, lines elsewhere, for a transfer JSON lines for programs."""
 
 from __future__ import annotations
 
@@ -62,3 +62,20 @@ def _line_renderer(context: Context, title: str, total_bytes: TransferTotal) -> 
             context.say(f"{title}: {done / 1e6:.0f} of {total / 1e6:.0f} MB")
 
     return on_event
+
+
+@contextmanager
+def render_count(context: Context, what: str) -> Iterator[Callable[[int, int], None]]:
+    """Return the renderer of a number of things, such as `wheels read`, out of all."""
+    console = make_console(stderr=True)
+    if context.command.json or context.command.quiet or not console.is_terminal:
+
+        def on_progress(number: int, total: int) -> None:
+            if number * 10 // total != (number - 1) * 10 // total:  # a line for every tenth
+                context.say(f"{number} of {total} {what}")
+
+        yield on_progress
+        return
+    with live(Progress(console=console, transient=True)) as progress:
+        task = progress.add_task(what, total=None)
+        yield lambda number, total: progress.update(task, completed=number, total=total)

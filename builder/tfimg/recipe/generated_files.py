@@ -1,0 +1,60 @@
+"""Files that the program generates and people commit: write them, or find those that are out of date."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from tfimg.core.errors import StaleFiles
+from tfimg.core.files import write_atomically
+
+MAX_LISTED = 10
+"""Files that a message names."""
+
+
+class GeneratedFiles:
+    """Files below a folder: each is written at once, so that an interruption loses none; or they are only compared."""
+
+    def __init__(self, root: Path, *, check: bool) -> None:
+        self._root = root
+        self._check = check
+        self._wanted: set[Path] = set()
+        self._changed: dict[str, str] = {}
+
+    def add(self, files: Mapping[Path, str]) -> None:
+        """Write files, or note that they differ."""
+        for file, text in files.items():
+            self._wanted.add(file)
+            if file.exists() and file.read_text() == text:
+                continue
+            self._note(file, "differs" if file.exists() else "is missing")
+            if not self._check:
+                write_atomically(file, text)
+
+    def remove_others(self, folder: Path) -> None:
+        """Remove the files below a folder that were not added, or note that they should not exist."""
+        for file in sorted(folder.rglob("*")):
+            if file.is_file() and file not in self._wanted:
+                self._note(file, "is written by nothing")
+                if not self._check:
+                    file.unlink()
+
+    def _note(self, file: Path, problem: str) -> None:
+        self._changed[str(file.relative_to(self._root))] = problem
+
+    def require_fresh(self, command: str) -> None:
+        """Raise `StaleFiles` if files that were only compared are not what `command` would write."""
+        if self._check and self._changed:
+            listed = "; ".join(f"{name} {problem}" for name, problem in list(self._changed.items())[:MAX_LISTED])
+            raise StaleFiles(
+                f"{len(self._changed)} of {len(self._wanted)} generated files are not fresh: {listed}.",
+                next_step=f"Run `{command}` and commit what it writes.",
+            )
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the number of files, and those that were changed, as a JSON object."""
+        return {"files": len(self._wanted), "changed": sorted(self._changed)}
+
+    def __str__(self) -> str:
+        return f"{len(self._wanted)} files, {f'{len(self._changed)} changed' if self._changed else 'all fresh'}"
