@@ -14,18 +14,11 @@ from tfimg.build.builder import Builder, BuildResult, Validated
 from tfimg.build.capacity import predict_need
 from tfimg.build.inventory import Inventories, clean_up, free_space, take_inventories
 from tfimg.build.journal import BuildEnded, BuildStarted, RunFinished, RunInterrupted, RunStarted, open_journal
-from tfimg.build.results import CONTINUE, BatchResult, ImageResult, ImagesQueued, Status
+from tfimg.build.results import CONTINUE, BatchResult, ImageResult, ImagesQueued, failed_result
 from tfimg.build.schedule import Item, Schedule
 from tfimg.build.settings import BuildSettings
 from tfimg.core.cancellation import Cancellation
-from tfimg.core.errors import (
-    EngineUnavailable,
-    Interrupted,
-    LockError,
-    TfimgError,
-    from_defect,
-    from_os_error,
-)
+from tfimg.core.errors import EngineUnavailable, Interrupted, TfimgError, to_tfimg_error
 from tfimg.core.events import Event, ImageEvent, Message, OnEvent, ignore
 from tfimg.core.journal import Journal
 from tfimg.engine.candidates import candidate_name
@@ -98,8 +91,7 @@ def _plan_images(project: Project, specs: Sequence[ImageSpec]) -> tuple[list[Pla
         try:
             plans.append(project.plan(spec))
         except TfimgError as error:
-            status: Status = "unbuildable" if isinstance(error, LockError) else "failed"
-            results.append(ImageResult(identifier=spec.identifier, status=status, seconds=0.0, failure=error))
+            results.append(failed_result(spec.identifier, error))
     return plans, results
 
 
@@ -173,7 +165,7 @@ def _build_items(
     journal.write(RunStarted(images=len(items), jobs=settings.jobs))
     results = Schedule(
         builders=builders,
-        attempt=Attempt(journal=journal, cancellation=cancellation, on_event=on_event),
+        attempt=partial(_build_item, journal=journal, cancellation=cancellation, on_event=on_event),
         free_space=partial(free_space, journal=journal),
         on_event=on_event,
         cancellation=cancellation,
@@ -183,59 +175,36 @@ def _build_items(
     return results
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Attempt:
-    """Build one image of many in a thread of its own; its failure is a result."""
+def _build_item(
+    item: Item, builder: Builder, *, journal: Journal, cancellation: Cancellation, on_event: OnEvent
+) -> ImageResult:
+    """Build one image of many in a thread of its own; its failure is a result.
 
-    journal: Journal
-    cancellation: Cancellation
-    on_event: OnEvent
+    Raises `EngineUnavailable` if the engine was lost, and `BrokenPipeError`.
+    """
+    identifier, began = item.identifier, time.monotonic()
+    name = candidate_name(identifier)
+    journal.write(BuildStarted(identifier=identifier, candidate=name, engine=builder.host))
+    try:
+        with cancellation.activate():
+            built = builder.build_plan(item.plan, name, partial(_forward, identifier, on_event))
+        result = _built_result(built, builder, time.monotonic() - began)
+    except Exception as error:
+        if isinstance(error, EngineUnavailable | BrokenPipeError) and not cancellation.is_cancelled:
+            journal.write(BuildEnded(identifier=identifier, status="lost"))
+            raise
+        # After a cancellation, work fails in whatever way.
+        failure = Interrupted(next_step=CONTINUE) if cancellation.is_cancelled else to_tfimg_error(error)
+        result = failed_result(identifier, failure, seconds=time.monotonic() - began, engine=builder.name)
+    journal.write(BuildEnded(identifier=identifier, status=result.status))
+    return result
 
-    def __call__(self, item: Item, builder: Builder) -> ImageResult:
-        """Return the result. Raises `EngineUnavailable` if the engine was lost, and `BrokenPipeError`."""
-        began, name = time.monotonic(), candidate_name(item.identifier)
-        self.journal.write(BuildStarted(identifier=item.identifier, candidate=name, engine=builder.host))
-        try:
-            with self.cancellation.activate():
-                built = builder.build_plan(item.plan, name, partial(self._forward, item.identifier))
-            result = _built_result(built, builder, time.monotonic() - began)
-        except Exception as error:
-            lost = isinstance(error, EngineUnavailable | BrokenPipeError)
-            if lost and not self.cancellation.is_cancelled:
-                self.journal.write(BuildEnded(identifier=item.identifier, status="lost", error=type(error).__name__))
-                raise
-            result = self._failed_result(item, builder, error, time.monotonic() - began)
-        self.journal.write(
-            BuildEnded(
-                identifier=item.identifier,
-                status=result.status,
-                digest=result.digest,
-                exit_code=result.failure.exit_code if result.failure else 0,
-            )
-        )
-        return result
 
-    def _forward(self, identifier: str, event: Event) -> None:
-        if isinstance(event, Message):
-            self.on_event(event)
-        elif not isinstance(event, BuildResult | Validated):  # the image's result says the same
-            self.on_event(ImageEvent(identifier=identifier, event=event))
-
-    def _failed_result(self, item: Item, builder: Builder, error: Exception, seconds: float) -> ImageResult:
-        failure: TfimgError
-        if self.cancellation.is_cancelled:  # whatever the cancelled work raised
-            failure = Interrupted("Interrupted.", next_step=CONTINUE)
-        elif isinstance(error, TfimgError):
-            failure = error
-        else:
-            failure = from_os_error(error) if isinstance(error, OSError) else from_defect(error)
-        return ImageResult(
-            identifier=item.identifier,
-            status="interrupted" if isinstance(failure, Interrupted) else "failed",
-            seconds=seconds,
-            failure=failure,
-            engine=builder.name,
-        )
+def _forward(identifier: str, on_event: OnEvent, event: Event) -> None:
+    if isinstance(event, Message):
+        on_event(event)
+    elif not isinstance(event, BuildResult | Validated):  # the image's result says the same
+        on_event(ImageEvent(identifier=identifier, event=event))
 
 
 def _built_result(built: BuildResult, builder: Builder, seconds: float) -> ImageResult:

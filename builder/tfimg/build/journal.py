@@ -52,9 +52,6 @@ class BuildEnded(Record):
     event = "end"
     identifier: str
     status: str
-    digest: str | None = None
-    exit_code: int | None = None
-    error: str | None = None
 
 
 RECORDS = (RunStarted, RunFinished, RunInterrupted, BuildStarted, BuildEnded)

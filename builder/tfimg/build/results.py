@@ -10,7 +10,7 @@ from io import BytesIO
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from tfimg.core.errors import BatchFailed, Interrupted, TfimgError
+from tfimg.core.errors import BatchFailed, Interrupted, LockError, TfimgError
 from tfimg.core.events import Event
 from tfimg.core.text import clamp_duration, to_plain_text, to_strict_json
 from tfimg.engine.protocol import Resources
@@ -112,13 +112,24 @@ class ImageResult(Event):
         fields = {name: getattr(self, name) for name in self.__dataclass_fields__ if name != "failure"}
         return {
             **fields,
-            "tags": list(self.tags),
             "seconds": round(self.seconds, 2),
             "green": self.is_green,
             "error": type(self.failure).__name__ if self.failure else None,
             "exit_code": self.failure.exit_code if self.failure else 0,
             "reason": self.reason,
         }
+
+
+def failed_result(
+    identifier: str, failure: TfimgError, *, seconds: float = 0.0, engine: str | None = None
+) -> ImageResult:
+    """Return the result of an image that was not built."""
+    status: Status = "failed"
+    if isinstance(failure, Interrupted):
+        status = "interrupted"
+    elif isinstance(failure, LockError):
+        status = "unbuildable"
+    return ImageResult(identifier=identifier, status=status, seconds=seconds, failure=failure, engine=engine)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

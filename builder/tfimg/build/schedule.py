@@ -16,9 +16,10 @@ from tfimg.build.results import (
     ImageRequeued,
     ImageResult,
     ImageStarted,
+    failed_result,
 )
 from tfimg.core.cancellation import Cancellation
-from tfimg.core.errors import DiskSpaceError, EngineUnavailable, Interrupted, TfimgError
+from tfimg.core.errors import DiskSpaceError, EngineUnavailable, Interrupted
 from tfimg.core.events import OnEvent
 from tfimg.core.process import defer_signals
 from tfimg.engine.protocol import Resources
@@ -117,7 +118,9 @@ class Schedule:
             return min(starting, key=lambda builder: len(self._needs(builder)))
         if not any(action in ("wait", "prune") for action in actions.values()):
             self._queue.remove(item)
-            self._fail(item, self._too_little_space(item, resources) if actions else self._no_engine())
+            no_engine = self._lost or EngineUnavailable("No engine was given.", next_step="Pass an engine.")
+            failure = _too_little_space(item, resources) if actions else no_engine
+            self._end(failed_result(item.identifier, failure))
         return None
 
     def _free_space(self, builder: Builder, resources: dict[Builder, Resources]) -> bool:
@@ -155,25 +158,9 @@ class Schedule:
         if builder in self._alive:
             self._alive.remove(builder)
 
-    def _fail(self, item: Item, failure: TfimgError) -> None:
-        self._end(ImageResult(identifier=item.identifier, status="failed", seconds=0.0, failure=failure))
-
     def _end(self, result: ImageResult) -> None:
         self._results.append(result)
         self.on_event(result)
-
-    def _no_engine(self) -> TfimgError:
-        return self._lost or EngineUnavailable("No engine was given.", next_step="Pass an engine.")
-
-    def _too_little_space(self, item: Item, resources: Mapping[Builder, Resources]) -> TfimgError:
-        roomiest = max(resources, key=lambda builder: resources[builder].disk_bytes or 0)
-        free = resources[roomiest].disk_bytes or 0
-        return DiskSpaceError(
-            f"The engine's disk has {free / 1e9:.1f} GB free below {roomiest.capabilities.data_root}, and "
-            f"{item.identifier} needs about {item.need.disk_bytes / 1e9:.1f} GB.",
-            next_step="tfimg has already removed its own leftovers. `docker system df` shows what takes the space; or "
-            "use an engine with more.",
-        )
 
     def _stop(self) -> None:
         """Cancel what runs and wait until it has cleaned up; a second Ctrl-C changes nothing."""
@@ -190,14 +177,18 @@ class Schedule:
             self._running, self._queue = {}, []
 
 
+def _too_little_space(item: Item, resources: Mapping[Builder, Resources]) -> DiskSpaceError:
+    roomiest = max(resources, key=lambda builder: resources[builder].disk_bytes or 0)
+    free = resources[roomiest].disk_bytes or 0
+    return DiskSpaceError(
+        f"The engine's disk has {free / 1e9:.1f} GB free below {roomiest.capabilities.data_root}, and "
+        f"{item.identifier} needs about {item.need.disk_bytes / 1e9:.1f} GB.",
+        next_step="tfimg has already removed its own leftovers. `docker system df` shows what takes the space; or use "
+        "an engine with more.",
+    )
+
+
 def _interrupted_result(item: Item, builder: Builder | None) -> ImageResult:
     """Return the result of an item whose build did not end or start."""
-    what = "Interrupted before it ended." if builder else "Interrupted before it started."
-    why = Interrupted(what, next_step=CONTINUE)
-    return ImageResult(
-        identifier=item.identifier,
-        status="interrupted",
-        seconds=0.0,
-        failure=why,
-        engine=builder.name if builder else None,
-    )
+    failure = Interrupted(f"Interrupted before it {'ended' if builder else 'started'}.", next_step=CONTINUE)
+    return failed_result(item.identifier, failure, engine=builder.name if builder else None)

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 from tfimg import __version__
 from tfimg.cli.streams import escaped_streams, unescaped
-from tfimg.core.errors import FileError, Interrupted, TfimgError, from_defect, from_os_error
+from tfimg.core.errors import Interrupted, TfimgError, to_tfimg_error
 
 if TYPE_CHECKING:
     from tfimg.project.services import Services
@@ -51,7 +51,7 @@ def entrypoint() -> NoReturn:
             print(f"tfimg {__version__}")
         sys.stdout.flush()
     except OSError as error:
-        code = code or _report(from_os_error(error))
+        code = code or _report(to_tfimg_error(error))
         _leave_stdout()
     sys.exit(code)
 
@@ -84,7 +84,7 @@ def _run(argv: Sequence[str], environ: Mapping[str, str], services: Services | N
     except Exception as error:
         if environ.get("TFIMG_DEBUG") and not isinstance(error, TfimgError):
             traceback.print_exc()
-        return _report(Interrupted() if _interrupted else _to_tfimg_error(error), argv)
+        return _report(Interrupted() if _interrupted else to_tfimg_error(error), argv)
 
 
 def _run_command(argv: Sequence[str], environ: Mapping[str, str], services: Services | None) -> int:
@@ -110,18 +110,6 @@ def _run_command(argv: Sequence[str], environ: Mapping[str, str], services: Serv
     from tfimg.project.services import Services
 
     return command.run(Context(command, services or Services(environ=environ)))
-
-
-def _to_tfimg_error(error: Exception) -> TfimgError:
-    """Convert an exception to the error that users see."""
-    if isinstance(error, TfimgError):
-        return error
-    if isinstance(error, UnicodeDecodeError):
-        return FileError(
-            f"A file is not UTF-8 at byte {error.start}: {error.object[max(0, error.start - 20) : error.start]!r}…",
-            next_step="Write it as UTF-8.",
-        )
-    return from_os_error(error) if isinstance(error, OSError) else from_defect(error)
 
 
 def _leave_stdout() -> None:
