@@ -155,11 +155,7 @@ def _find_unchanged(
 
 
 def _build_items(
-    items: Sequence[Item],
-    builders: Sequence[Builder],
-    settings: BuildSettings,
-    journal: Journal,
-    on_event: OnEvent,
+    items: Sequence[Item], builders: Sequence[Builder], settings: BuildSettings, journal: Journal, on_event: OnEvent
 ) -> Sequence[ImageResult]:
     cancellation = Cancellation()
     journal.write(RunStarted(images=len(items), jobs=settings.jobs))

@@ -114,13 +114,7 @@ def build_image(
             # A build that fails late may leave its name in the store.
             remove_name(engine, job.name)
             raise
-    return BuiltImage(
-        name=job.name,
-        base=job.base,
-        output=job.output,
-        stored=stored,
-        seconds=time.monotonic() - start,
-    )
+    return BuiltImage(name=job.name, base=job.base, output=job.output, stored=stored, seconds=time.monotonic() - start)
 
 
 def write_context(plan: Plan, images: Path, folder: Path) -> None:

@@ -59,9 +59,6 @@ def reproduce(
         for name in ("first", "second"):
             builder = Builder(project, engine, replace(settings, no_cache=True), layers=Path(scratch, f"layers-{name}"))
             exports.append(Path(scratch, name))
-            with (
-                builder.candidate(plan, candidate_name(identifier), on_event) as image,
-                exports[-1].open("wb") as file,
-            ):
+            with builder.candidate(plan, candidate_name(identifier), on_event) as image, exports[-1].open("wb") as file:
                 file.writelines(engine.export(image.name))
         return Reproduction(identifier=identifier, pairs=tuple(compare_layers(*exports)))

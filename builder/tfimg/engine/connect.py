@@ -18,10 +18,7 @@ def private_engine(state: Path) -> PrivateEngine:
 
 
 def connect(
-    environ: Mapping[str, str],
-    state: Path,
-    *,
-    ask: Callable[[DockerEngine], object] = DockerEngine.get_capabilities,
+    environ: Mapping[str, str], state: Path, *, ask: Callable[[DockerEngine], object] = DockerEngine.get_capabilities
 ) -> DockerEngine:
     """Return the first engine that answers `ask`. `DOCKER_HOST` is final where it is set.
 

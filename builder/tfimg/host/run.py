@@ -8,14 +8,7 @@ from dataclasses import dataclass
 
 from tfimg.core.errors import NoContainerToolkit, TfimgError, UsageError, WrongDevice
 from tfimg.engine.protocol import DeviceAccess
-from tfimg.host.accelerators import (
-    ALL_GPUS,
-    check_gpu,
-    check_tpu,
-    choose_gpu_access,
-    find_sibling,
-    gpu_options,
-)
+from tfimg.host.accelerators import ALL_GPUS, check_gpu, check_tpu, choose_gpu_access, find_sibling, gpu_options
 from tfimg.host.survey import TargetHost
 from tfimg.matrix.schema import Device
 from tfimg.matrix.spec import ImageSpec

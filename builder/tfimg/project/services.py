@@ -186,8 +186,7 @@ class Services:
         """Return the command that asks an advisory service. Raises `UsageError` if it is not installed."""
         if find_spec("pip_audit") is None:
             raise UsageError(
-                "pip-audit is not installed.",
-                next_step="Install it beside tfimg: pip install 'tfimg[audit]'.",
+                "pip-audit is not installed.", next_step="Install it beside tfimg: pip install 'tfimg[audit]'."
             )
         from tfimg.core.process import python_module_command
 

@@ -9,14 +9,7 @@ from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
-from tfimg.core.errors import (
-    BuildError,
-    DiskSpaceError,
-    EngineUnavailable,
-    HashMismatchError,
-    NetworkError,
-    TfimgError,
-)
+from tfimg.core.errors import BuildError, DiskSpaceError, EngineUnavailable, HashMismatchError, NetworkError, TfimgError
 from tfimg.core.events import BuildEvent, LogEvent, StepEvent
 from tfimg.core.process import CommandFailed, stream_stderr
 from tfimg.engine.docker.builders import find_builder
