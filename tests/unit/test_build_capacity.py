@@ -9,36 +9,35 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tfimg.build.capacity import ResourceNeed, choose_action, predict_need
+from tfimg.build.capacity import MEMORY_BYTES, choose_action, predict_disk_bytes
 from tfimg.engine.protocol import LocalImage, Resources
 from tfimg.matrix.spec import ImageSpec
 
 SIZES = st.integers(0, 10**12)
-NEEDS = st.builds(ResourceNeed, disk_bytes=SIZES, memory_bytes=SIZES)
 LEFT = st.builds(Resources, cpus=st.integers(1, 64), memory_bytes=SIZES, disk_bytes=st.one_of(st.none(), SIZES))
 JOBS = st.one_of(st.none(), st.integers(1, 64))
 
 
-@given(NEEDS, LEFT, st.lists(NEEDS, max_size=8), JOBS, st.booleans())
+@given(SIZES, LEFT, st.lists(SIZES, max_size=8), JOBS, st.booleans())
 def test_what_starts_fits_beside_what_runs_and_only_beside_others_anything_waits(
-    need: ResourceNeed, left: Resources, running: Sequence[ResourceNeed], jobs: int | None, pruned: bool
+    need: int, left: Resources, running: Sequence[int], jobs: int | None, pruned: bool
 ) -> None:
     decision = choose_action(need, left, running, jobs=jobs, pruned=pruned)
     if decision != "start":
         assert decision == ("wait" if running else "refuse" if pruned else "prune")
         return
     together = [*running, need]
-    assert left.disk_bytes is None or sum(one.disk_bytes for one in together) <= left.disk_bytes
+    assert left.disk_bytes is None or sum(together) <= left.disk_bytes
     if jobs is not None:
         assert len(together) <= jobs
     elif running:
         assert len(together) <= left.cpus
-        assert sum(one.memory_bytes for one in together) <= left.memory_bytes
+        assert len(together) * MEMORY_BYTES <= left.memory_bytes
 
 
-@given(NEEDS, LEFT, st.lists(NEEDS, max_size=8), JOBS, st.booleans(), st.integers(0, 10**12))
+@given(SIZES, LEFT, st.lists(SIZES, max_size=8), JOBS, st.booleans(), st.integers(0, 10**12))
 def test_more_room_stops_nothing(
-    need: ResourceNeed, left: Resources, running: Sequence[ResourceNeed], jobs: int | None, pruned: bool, more: int
+    need: int, left: Resources, running: Sequence[int], jobs: int | None, pruned: bool, more: int
 ) -> None:
     wider = Resources(
         cpus=left.cpus + 1, memory_bytes=left.memory_bytes + more,
@@ -80,5 +79,5 @@ def test_the_space_for_an_image_is_predicted_from_images_of_its_release_and_devi
     named: Callable[[str], ImageSpec],
 ) -> None:  # fmt: skip
     """In bytes as measured: a cold build on CPU adds 3.5 times the image, one that is handed its layers 2.1 times."""
-    assert predict_need(named(identifier), images, packed=False).disk_bytes == unpacked
-    assert predict_need(named(identifier), images, packed=True).disk_bytes == packed
+    assert predict_disk_bytes(named(identifier), images, packed=False) == unpacked
+    assert predict_disk_bytes(named(identifier), images, packed=True) == packed

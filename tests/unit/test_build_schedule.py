@@ -12,7 +12,6 @@ import pytest
 from support.environment import TestEnvironment
 from support.memory_engine import FakeEngine, capabilities
 from tfimg.build.builder import Builder
-from tfimg.build.capacity import ResourceNeed
 from tfimg.build.results import EngineSpaceFreed, ImageRequeued, ImageResult
 from tfimg.build.schedule import Item, Schedule
 from tfimg.core.cancellation import Cancellation
@@ -65,7 +64,7 @@ def items(specs: Sequence[ImageSpec]) -> list[Item]:
     return [
         Item(
             plan=Plan(spec=spec, lock={}, dockerfile="", tags=()),
-            need=ResourceNeed(disk_bytes=10 * GB, memory_bytes=3 * GB),
+            disk_bytes=10 * GB,
         )
         for spec in specs[:6]
     ]
@@ -131,7 +130,7 @@ def names(items: Sequence[Item]) -> list[str]:
         (ROOMY, 2, 2),
         (ROOMY, 6, 6),
         (replace(ROOMY, cpus=1), None, 1),
-        (replace(ROOMY, memory_bytes=7 * GB), None, 2),
+        (replace(ROOMY, memory_bytes=5 * GB), None, 2),
         (replace(ROOMY, memory_bytes=1), None, 1),
         (replace(ROOMY, memory_bytes=1), 3, 3),
         (replace(ROOMY, disk_bytes=35 * GB), None, 3),
@@ -153,10 +152,7 @@ def test_as_many_are_made_at_once_as_there_is_room_for(
 
 
 def test_a_small_one_passes_a_large_one_that_has_to_wait(items: list[Item]) -> None:
-    sized = [
-        replace(item, need=ResourceNeed(disk_bytes=size * GB))
-        for item, size in zip(items, (20, 20, 5, 5, 5, 5), strict=True)
-    ]
+    sized = [replace(item, disk_bytes=size * GB) for item, size in zip(items, (20, 20, 5, 5, 5, 5), strict=True)]
     attempts = Attempts(gather=3)
     schedule([builder("a", replace(ROOMY, disk_bytes=30 * GB))], attempts)[0].run(sized)
     assert attempts.most == 3
@@ -248,7 +244,7 @@ def test_room_is_made_before_an_image_is_refused(items: list[Item]) -> None:
 
 
 def test_an_image_too_large_for_the_disk_fails_alone(items: list[Item]) -> None:
-    large = replace(items[1], need=ResourceNeed(disk_bytes=50 * GB))
+    large = replace(items[1], disk_bytes=50 * GB)
     made, heard = schedule([builder("a", replace(ROOMY, disk_bytes=20 * GB))], Attempts())
     results = {result.identifier: result for result in made.run([items[0], large, items[2]])}
     assert [results[name].status for name in names([items[0], large, items[2]])] == [
@@ -267,7 +263,7 @@ def test_an_image_too_large_for_the_disk_fails_alone(items: list[Item]) -> None:
 def test_nothing_is_removed_while_something_runs(items: list[Item]) -> None:
     running: list[int] = []
     attempts = Attempts()
-    large = replace(items[5], need=ResourceNeed(disk_bytes=50 * GB))
+    large = replace(items[5], disk_bytes=50 * GB)
     schedule(
         [builder("a", replace(ROOMY, disk_bytes=20 * GB))], attempts, prune=lambda _: running.append(attempts.now)
     )[0].run([large, *items[:5]])  # fmt: skip

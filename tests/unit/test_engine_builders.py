@@ -23,10 +23,10 @@ CONTEXT, DEAD_CONTEXT, REMOTE, CONTAINER = (
 )
 DEAD = "Cannot connect to the Docker daemon at tcp://127.0.0.1:9. Is the docker daemon running?"
 SAID = [
-    (CONTEXT, BuildxBuilder(name="far", driver="docker", endpoint="far", problem=None)),
-    (DEAD_CONTEXT, BuildxBuilder(name="far", driver="", endpoint="", problem=DEAD)),
-    (REMOTE, BuildxBuilder(name="far", driver="remote", endpoint="tcp://127.0.0.1:9", problem=None)),
-    (CONTAINER, BuildxBuilder(name="far", driver="docker-container", endpoint="default", problem=None)),
+    (CONTEXT, BuildxBuilder(driver="docker", endpoint="far", problem=None)),
+    (DEAD_CONTEXT, BuildxBuilder(driver="", endpoint="", problem=DEAD)),
+    (REMOTE, BuildxBuilder(driver="remote", endpoint="tcp://127.0.0.1:9", problem=None)),
+    (CONTAINER, BuildxBuilder(driver="docker-container", endpoint="default", problem=None)),
 ]  # fmt: skip
 
 
@@ -60,7 +60,7 @@ def test_a_builder_that_there_is_not(tmp_path: Path) -> None:
     )
 
 
-NEXT = "Start it, or correct its address (`docker buildx inspect far` shows it); or name another --builder, or none."
+NEXT = "Start it, or correct its address (`docker buildx inspect far`); or name another --builder."
 
 
 @cases("engine_builders", "a_dead_builder_is_reported_with_a_next_step")

@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from functools import partial
 
 from tfimg.build.builder import Builder, BuildResult, Validated
-from tfimg.build.capacity import predict_need
+from tfimg.build.capacity import predict_disk_bytes
 from tfimg.build.inventory import Inventories, clean_up, free_space, take_inventories
 from tfimg.build.journal import BuildEnded, BuildStarted, RunFinished, RunInterrupted, RunStarted, open_journal
 from tfimg.build.results import CONTINUE, BatchResult, ImageResult, ImagesQueued, failed_result
@@ -109,7 +109,7 @@ def _choose_items(
         if settings.reuse_reports and (result := _find_unchanged(plan, by_name, on_event)):
             results.append(result)
         else:
-            items.append(Item(plan=plan, need=predict_need(plan.spec, known, packed=packed)))
+            items.append(Item(plan=plan, disk_bytes=predict_disk_bytes(plan.spec, known, packed=packed)))
     return items, results
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import Literal
 
 from tfimg.engine.disk_space import required_disk_bytes
@@ -27,16 +26,8 @@ MEMORY_BYTES = 2_000_000_000
 cgroup's max_usage); later releases, GPUs and the full profile take more."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ResourceNeed:
-    """What a build is expected to use at most."""
-
-    disk_bytes: int
-    memory_bytes: int = MEMORY_BYTES
-
-
-def predict_need(spec: ImageSpec, images: Iterable[LocalImage], *, packed: bool) -> ResourceNeed:
-    """Return the need of an image, by the largest known image of its release and device, else by its device.
+def predict_disk_bytes(spec: ImageSpec, images: Iterable[LocalImage], *, packed: bool) -> int:
+    """Return the disk space of a build, by the largest known image of its release and device, else by its device.
 
     `packed`: all engines are given their layers.
     """
@@ -48,25 +39,19 @@ def predict_need(spec: ImageSpec, images: Iterable[LocalImage], *, packed: bool)
     ]
     growth = (PACKED_GROWTH if packed else GROWTH)[spec.device]
     # 0 where engines report no sizes
-    known = round(growth * max(sizes, default=0))
-    return ResourceNeed(disk_bytes=known or required_disk_bytes(spec.device, packed=packed))
+    return round(growth * max(sizes, default=0)) or required_disk_bytes(spec.device, packed=packed)
 
 
 def choose_action(
-    need: ResourceNeed, free: Resources, running: Sequence[ResourceNeed], *, jobs: int | None, pruned: bool
+    disk_bytes: int, free: Resources, running: Sequence[int], *, jobs: int | None, pruned: bool
 ) -> Action:
     """Decide whether a build starts, waits for another to end, needs disk space to be freed first, or must fail.
 
-    Free disk space less the reservations of running builds must hold the need. `jobs` replaces the bounds by
+    Free disk space less the reservations of `running` builds must hold `disk_bytes`. `jobs` replaces the bounds by
     processors and memory. A build that runs alone is bound by the disk only: on a small machine it is merely slow.
     """
-    reserved = sum(other.disk_bytes for other in running)
-    fits = free.disk_bytes is None or reserved + need.disk_bytes <= free.disk_bytes
+    fits = free.disk_bytes is None or sum(running) + disk_bytes <= free.disk_bytes
     if not running:
         return "start" if fits else "refuse" if pruned else "prune"
-    if jobs is not None:
-        has_slot = len(running) < jobs
-    else:
-        memory = sum(other.memory_bytes for other in running)
-        has_slot = len(running) < free.cpus and memory + need.memory_bytes <= free.memory_bytes
-    return "start" if has_slot and fits else "wait"
+    slots = min(free.cpus, free.memory_bytes // MEMORY_BYTES) if jobs is None else jobs
+    return "start" if fits and len(running) < slots else "wait"

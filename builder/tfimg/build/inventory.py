@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict
 from pathlib import Path
+
+from pydantic import TypeAdapter
 
 from tfimg.build.builder import Builder
 from tfimg.build.journal import candidates, unfinished
@@ -20,6 +20,8 @@ from tfimg.recipe.labels import IDENTIFIER_LABEL
 FILE = "images.json"
 """Where the last inventory is kept, beside the journal."""
 
+IMAGES = TypeAdapter(tuple[LocalImage, ...])
+
 Inventories = Mapping[Builder, Sequence[LocalImage]]
 
 
@@ -28,7 +30,7 @@ def take_inventories(builders: Sequence[Builder], journal: Journal) -> Inventori
     file = journal.path.with_name(FILE)
     known = _read_known(file)
     images = {builder: builder.engine.list_images(known) for builder in builders}
-    text = json.dumps([asdict(image) for found in images.values() for image in found])
+    text = IMAGES.dump_json(tuple(image for found in images.values() for image in found)).decode()
     if not file.exists() or file.read_text() != text:
         write_atomically(file, text)
     return images
@@ -36,9 +38,8 @@ def take_inventories(builders: Sequence[Builder], journal: Journal) -> Inventori
 
 def _read_known(file: Path) -> Mapping[str, LocalImage]:
     """Return the images of the last inventory, by digest; none if the file cannot be read."""
-    with suppress(OSError, ValueError, TypeError):
-        images = [LocalImage(**{**one, "names": tuple(one["names"])}) for one in json.loads(file.read_text())]
-        return {image.digest: image for image in images}
+    with suppress(OSError, ValueError):
+        return {image.digest: image for image in IMAGES.validate_json(file.read_bytes())}
     return {}
 
 

@@ -6,7 +6,6 @@ import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from io import BytesIO
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -206,7 +205,9 @@ def json_text(batch: BatchResult) -> str:
 
 def junit(batch: BatchResult) -> str:
     """Return the summary as JUnit XML: one suite with a case for each image, red exactly if the image failed."""
-    from junitparser import Error, Failure, JUnitXml, TestCase, TestSuite
+    from junitparser import Error, Failure, TestCase, TestSuite
+
+    from tfimg.validation.junit import format_suite
 
     suite = TestSuite("tfimg")
     suite.timestamp = batch.date[:19]  # the form has no place for the zone, which is UTC
@@ -222,8 +223,4 @@ def junit(batch: BatchResult) -> str:
             case.result = [ending]
         suite.add_testcase(case)
     suite.time = clamp_duration(batch.seconds)
-    document = JUnitXml("tfimg")
-    document.add_testsuite(suite)
-    buffer = BytesIO()
-    document.write(buffer)
-    return f"{buffer.getvalue().decode()}\n"
+    return format_suite(suite)

@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 
 from tfimg.build.builder import Builder
-from tfimg.build.capacity import Action, ResourceNeed, choose_action
+from tfimg.build.capacity import Action, choose_action
 from tfimg.build.results import (
     CONTINUE,
     EngineResources,
@@ -31,10 +31,10 @@ POLL_SECONDS = 5.0
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Item:
-    """An image to build, and what its build needs."""
+    """An image to build, and the disk space that its build needs."""
 
     plan: Plan
-    need: ResourceNeed
+    disk_bytes: int
 
     @property
     def identifier(self) -> str:
@@ -115,7 +115,7 @@ class Schedule:
             }
         starting = [builder for builder, action in actions.items() if action == "start"]
         if starting:
-            return min(starting, key=lambda builder: len(self._needs(builder)))
+            return min(starting, key=lambda builder: len(self._reserved(builder)))
         if not any(action in ("wait", "prune") for action in actions.values()):
             self._queue.remove(item)
             no_engine = self._lost or EngineUnavailable("No engine was given.", next_step="Pass an engine.")
@@ -136,10 +136,11 @@ class Schedule:
         return True
 
     def _choose_action(self, item: Item, builder: Builder, free: Resources, *, pruned: bool = False) -> Action:
-        return choose_action(item.need, free, self._needs(builder), jobs=self.jobs, pruned=pruned)
+        return choose_action(item.disk_bytes, free, self._reserved(builder), jobs=self.jobs, pruned=pruned)
 
-    def _needs(self, builder: Builder) -> list[ResourceNeed]:
-        return [item.need for item, other in self._running.values() if other.host == builder.host]
+    def _reserved(self, builder: Builder) -> list[int]:
+        """Return the disk space of each build that runs on an engine's machine."""
+        return [item.disk_bytes for item, other in self._running.values() if other.host == builder.host]
 
     def _collect(self, seconds: float | None) -> None:
         """Wait for the first build to end; take in the results of all that have ended."""
@@ -182,7 +183,7 @@ def _too_little_space(item: Item, resources: Mapping[Builder, Resources]) -> Dis
     free = resources[roomiest].disk_bytes or 0
     return DiskSpaceError(
         f"The engine's disk has {free / 1e9:.1f} GB free below {roomiest.capabilities.data_root}, and "
-        f"{item.identifier} needs about {item.need.disk_bytes / 1e9:.1f} GB.",
+        f"{item.identifier} needs about {item.disk_bytes / 1e9:.1f} GB.",
         next_step="tfimg has already removed its own leftovers. `docker system df` shows what takes the space; or use "
         "an engine with more.",
     )

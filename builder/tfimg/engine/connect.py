@@ -60,7 +60,7 @@ def _connect_builder(name: str, environ: Mapping[str, str], state: Path) -> Dock
     if builder.is_engine:
         env = context_environment(builder.endpoint, environ)
         return DockerEngine(host=env["DOCKER_HOST"], environ=env, context=builder.endpoint)
-    return DockerEngine(host=connect(environ, state).host, environ=environ, builder=builder.name)
+    return DockerEngine(host=connect(environ, state).host, environ=environ, builder=name)
 
 
 def _hosts(environ: Mapping[str, str], state: Path) -> Iterator[str]:

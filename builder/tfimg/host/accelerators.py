@@ -53,7 +53,17 @@ def check_gpu(spec: ImageSpec, gpus: tuple[str, ...], target_host: TargetHost) -
     if not target_host.toolkit.local:
         return (f"GPU and driver were not checked: the engine at {target_host.toolkit.host} is on another machine.",)
     smi = _require_driver(spec, target_host)
-    return (*_check_gpus(target_host.matrix, spec, smi.driver, _select_gpus(smi, gpus)), *smi.problems)
+    models = dict.fromkeys(_select_gpus(smi, gpus))
+    errors: list[UnavailableGpu | UnavailableDriver] = []
+    notes: list[str] = []
+    for gpu in models:
+        try:
+            notes += _check_one_gpu(target_host.matrix, spec, smi.driver, gpu)
+        except (UnavailableGpu, UnavailableDriver) as error:
+            errors.append(error)
+    if errors and len(errors) == len(models):
+        raise errors[0]
+    return (*notes, *(f"One GPU cannot run it: {error}" for error in errors), *smi.problems)
 
 
 def _require_driver(spec: ImageSpec, target_host: TargetHost) -> NvidiaSmi:
@@ -91,21 +101,6 @@ def _select_gpus(smi: NvidiaSmi, selection: Sequence[str]) -> tuple[Gpu, ...]:
         )
     # An identity (GPU-…, MIG-…) may be that of any GPU.
     return tuple(smi.gpus[number] for number in numbers) if len(numbers) == len(selection) else smi.gpus
-
-
-def _check_gpus(matrix: Matrix, spec: ImageSpec, driver: str, gpus: Sequence[Gpu]) -> tuple[str, ...]:
-    """Return notes if one of the GPUs runs the image. Raises the first error if none does."""
-    errors: list[UnavailableGpu | UnavailableDriver] = []
-    notes: list[str] = []
-    models = dict.fromkeys(gpus)
-    for gpu in models:
-        try:
-            notes.extend(_check_one_gpu(matrix, spec, driver, gpu))
-        except (UnavailableGpu, UnavailableDriver) as error:
-            errors.append(error)
-    if errors and len(errors) == len(models):
-        raise errors[0]
-    return (*notes, *(f"One GPU cannot run it: {error}" for error in errors))
 
 
 def _check_one_gpu(matrix: Matrix, spec: ImageSpec, driver: str, gpu: Gpu) -> Iterator[str]:
@@ -166,8 +161,7 @@ def check_tpu(spec: ImageSpec, target_host: TargetHost) -> tuple[str, ...]:
         return (f"The TPU was not checked: the engine at {target_host.toolkit.host} is on another machine.",)
     if not target_host.host.tpus:
         raise NoAccelerator(
-            f"{spec.identifier} needs a Google TPU, and this machine has none: neither /dev/accel0 nor /dev/vfio/0 "
-            "exists.",
+            f"{spec.identifier} needs a Google TPU, and this machine has neither /dev/accel0 nor /dev/vfio/0.",
             next_step="Use a Cloud TPU VM, created with `--version tpu-ubuntu2204-base`.",
         )
     if target_host.host.closed_tpus:

@@ -23,6 +23,11 @@ def junit(report: Report) -> str:
         suite.add_property(name, to_plain_text(str(value)))
     suite.add_testcases(_cases(report))
     suite.time = clamp_duration(report.seconds)
+    return format_suite(suite)
+
+
+def format_suite(suite: TestSuite) -> str:
+    """Return a suite as a document of its own."""
     document = JUnitXml("tfimg")
     document.add_testsuite(suite)
     buffer = BytesIO()

@@ -23,7 +23,6 @@ ANSWER_SECONDS = 60.0
 class BuildxBuilder:
     """A builder. `endpoint` is a docker context where the driver is `docker`; `problem` is buildx's message."""
 
-    name: str
     driver: str
     endpoint: str
     problem: str | None
@@ -43,7 +42,6 @@ def parse_builder(text: str) -> BuildxBuilder:
         if colon and key and not key.startswith(" "):
             fields.setdefault(key, value.strip())
     return BuildxBuilder(
-        name=fields.get("Name", ""),
         driver=fields.get("Driver", ""),
         endpoint=fields.get("Endpoint", ""),
         problem=fields.get("Error"),
@@ -79,8 +77,7 @@ def _inspect(name: str, environ: Mapping[str, str], seconds: float, *options: st
 def _unavailable(name: str, reason: str) -> EngineUnavailable:
     return EngineUnavailable(
         f"The builder {name} does not answer: {reason.removeprefix('ERROR: ').rstrip('.')}.",
-        next_step=f"Start it, or correct its address (`docker buildx inspect {name}` shows it); or name another "
-        "--builder, or none.",
+        next_step=f"Start it, or correct its address (`docker buildx inspect {name}`); or name another --builder.",
     )
 
 
