@@ -106,7 +106,7 @@ def test_anything_can_be_read(text: bytes) -> None:
 def test_two_runs_do_not_have_it_at_once(tmp_path: Path) -> None:
     with open_journal(tmp_path), pytest.raises(BatchRunning) as caught, open_journal(tmp_path):
         pass
-    assert f"process {os.getpid()} holds {tmp_path}/lock" in str(caught.value)
+    assert f"process {os.getpid()} has locked {tmp_path}/lock" in str(caught.value)
     with open_journal(tmp_path):
         pass
 

@@ -18,7 +18,8 @@ from tfimg.build.results import CONTINUE, BatchResult, ImageResult, ImagesQueued
 from tfimg.build.schedule import Item, Schedule
 from tfimg.build.settings import BuildSettings
 from tfimg.core.cancellation import Cancellation
-from tfimg.core.errors import EngineUnavailable, Interrupted, TfimgError, to_tfimg_error
+from tfimg.core.error_conversion import to_tfimg_error
+from tfimg.core.errors import EngineUnavailable, Interrupted, TfimgError
 from tfimg.core.events import Event, ImageEvent, Message, OnEvent, ignore
 from tfimg.core.journal import Journal
 from tfimg.engine.candidates import candidate_name

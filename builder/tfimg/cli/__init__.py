@@ -20,7 +20,8 @@ from typing import TYPE_CHECKING, NoReturn
 
 from tfimg import __version__
 from tfimg.cli.streams import escaped_streams, unescaped
-from tfimg.core.errors import Interrupted, TfimgError, to_tfimg_error
+from tfimg.core.error_conversion import to_tfimg_error
+from tfimg.core.errors import Interrupted, TfimgError
 
 if TYPE_CHECKING:
     from tfimg.project.services import Services
