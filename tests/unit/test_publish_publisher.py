@@ -28,7 +28,7 @@ from tfimg.evidence.promotions import Withdrawal, read_image_statements
 from tfimg.evidence.verify import verify
 from tfimg.publish.engine_steps import PublishJob
 from tfimg.publish.promote import PublishResult, TagDecider, promote
-from tfimg.publish.publisher import Publication, plan_jobs, publish_jobs
+from tfimg.publish.publisher import Publication, plan_job, publish_jobs
 from tfimg.publish.release import Release
 from tfimg.publish.repository import journal_folder
 from tfimg.publish.runs import RunFinished, open_run
@@ -86,13 +86,13 @@ def test_a_plan_of_what_is_there_names_its_digest_and_compares_its_time(machine:
     job = machine.job(CPU)
     config = machine.engine[job.name].document["config"]["digest"]
     for known in (job, replace(job, digest=config)):  # an engine may name it by its configuration
-        (planned,) = plan_jobs([known], TagDecider(registry=registry, trusted=(), policy=Policy()))
+        planned = plan_job(known, TagDecider(registry=registry, trusted=(), policy=Policy()))
         assert (planned.status, planned.digest, planned.level) == ("unchanged", digest, "validated")
         why = {decision.tag: (decision.verdict, decision.why, decision.before) for decision in planned.decisions}
         assert why["2.15"] == ("refuse", "it points to a newer build, of 2026-03-01T00:00:00+00:00", newer.digest)
         assert why.keys() == {make_build_tag(CPU, digest or ""), CPU, "2.15.1", "2.15"}
     del registry.named[CPU]
-    (planned,) = plan_jobs([job], TagDecider(registry=registry, trusted=(), policy=Policy()))
+    planned = plan_job(job, TagDecider(registry=registry, trusted=(), policy=Policy()))
     assert (planned.status, planned.digest) == ("planned", digest), "it is there by its digest"
 
 
@@ -211,7 +211,8 @@ def test_a_rebuild_replaces_what_was_there_and_the_old_digest_keeps_its_own_tag(
 def test_a_plan_says_the_same_before_as_what_is_done_after(machine: Machine) -> None:
     registry = MemoryRegistry()
     jobs = [machine.job(identifier) for identifier in (CPU, GPU)]
-    before = plan_jobs(jobs, TagDecider(registry=registry, trusted=machine.trusted, policy=Policy()))
+    decider = TagDecider(registry=registry, trusted=machine.trusted, policy=Policy())
+    before = [plan_job(job, decider) for job in jobs]
     assert registry.named == {}
     done = machine.publish(registry, CPU, GPU).images
     for expected, image in zip(before, done, strict=True):

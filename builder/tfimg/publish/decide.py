@@ -1,8 +1,8 @@
-"""Decide whether a tag may move to an image: a table of rules over values, without input or output."""
+"""Decide whether a tag may move to an image: rules over values, without input or output."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
@@ -54,16 +54,15 @@ class Decision:
 
 
 def decide(question: Question) -> Decision:
-    """Decide what happens to a tag: the first rule with an objection refuses the move."""
+    """Decide what happens to a tag: the first objection refuses the move."""
     before = question.current.digest if question.current else None
     withdrawals = question.statements.in_force(question.repository, question.tag)
     points_there = before is not None and before == question.digest
     promoted = question.statements.promotions_of(question.repository, question.tag)
-    objection = next(filter(None, (rule(question) for rule in RULES)), None)
     verdict: Verdict
     if points_there and not withdrawals and promoted:
         verdict, why = "stay", "it already points to this image"
-    elif objection:
+    elif objection := next(_objections(question), None):
         verdict, why = "refuse", objection
     elif points_there:
         verdict, why = "attest", "it already points to this image, but no signed promotion says so"
@@ -79,73 +78,35 @@ def decide(question: Question) -> Decision:
     )
 
 
-def _refuse_withdrawn(question: Question) -> str | None:
+def _objections(question: Question) -> Iterator[str]:
+    """Yield why a tag may not move, the gravest reason first."""
+    current, release, promise = question.current, question.release, question.promise
+    level = LEVELS.index(question.level)
     withdrawals = question.statements.in_force(question.repository, question.tag)
-    if not withdrawals or question.reinstate:
-        return None
-    return f"the image was withdrawn ({to_plain_text(withdrawals[0].predicate.reason)}): --reinstate cancels that"
-
-
-def _refuse_other_build(question: Question) -> str | None:
-    if question.kind == "build" and question.current and question.digest != question.current.digest:
-        return f"it belongs to another build: {question.current.digest}"
-    return None
-
-
-def _refuse_below_promise(question: Question) -> str | None:
-    promise = question.promise
-    if LEVELS.index(question.level) >= LEVELS.index(promise.level):
-        return None
-    return (
-        f"it promises {promise.level} ({promise.reason}), and the image is only {question.level}: publish it on a "
-        "machine with its accelerator, or lower the promise in a policy file, with the reason"
-    )
-
-
-def _refuse_untrusted_current(question: Question) -> str | None:
-    current = question.current
+    if withdrawals and not question.reinstate:
+        yield f"the image was withdrawn ({to_plain_text(withdrawals[0].predicate.reason)}): --reinstate cancels that"
+    if question.kind == "build" and current and current.digest != question.digest:
+        yield f"it belongs to another build: {current.digest}"
+    if level < LEVELS.index(promise.level):
+        yield (
+            f"it promises {promise.level} ({promise.reason}), and the image is only {question.level}: publish it on a "
+            "machine with its accelerator, or lower the promise in a policy file, with the reason"
+        )
     if current and current.release is None and current.digest != question.digest:
-        return (
+        yield (
             f"it points to {current.digest}, which has no test result of a trusted key: trust its publisher's key with "
             "--public-key, or delete the tag in the registry"
         )
-    return None
-
-
-def _refuse_older_release(question: Question) -> str | None:
-    current = question.current.release if question.current else None
-    if current and Version(question.release.tensorflow) < Version(current.tensorflow):
-        return f"it points to TensorFlow {current.tensorflow}: only `tfimg rollback` moves a tag to an older release"
-    return None
-
-
-def _refuse_older_build(question: Question) -> str | None:
-    current = question.current.release if question.current else None
-    if not current or not current.created or not question.release.created:
-        return None
-    same_release = Version(question.release.tensorflow) == Version(current.tensorflow)
-    if same_release and question.release.created < current.created:
-        return f"it points to a newer build, of {current.created.isoformat(timespec='seconds')}"
-    return None
-
-
-def _refuse_lower_level(question: Question) -> str | None:
-    level = question.current.level if question.current else None
-    if level and LEVELS.index(question.level) < LEVELS.index(level):
-        return f"it points to an image that is {level}, and this one is only {question.level}"
-    return None
-
-
-RULES: tuple[Callable[[Question], str | None], ...] = (
-    _refuse_withdrawn,
-    _refuse_other_build,
-    _refuse_below_promise,
-    _refuse_untrusted_current,
-    _refuse_older_release,
-    _refuse_older_build,
-    _refuse_lower_level,
-)
-"""Each returns why a tag may not move, or None."""
+    if current and current.release:
+        new, old = Version(release.tensorflow), Version(current.release.tensorflow)
+        if new < old:
+            older = current.release.tensorflow
+            yield f"it points to TensorFlow {older}: only `tfimg rollback` moves a tag to an older release"
+        created = current.release.created
+        if new == old and created and release.created and release.created < created:
+            yield f"it points to a newer build, of {created.isoformat(timespec='seconds')}"
+    if current and current.level and level < LEVELS.index(current.level):
+        yield f"it points to an image that is {current.level}, and this one is only {question.level}"
 
 
 def _describe(image: TaggedImage) -> str:

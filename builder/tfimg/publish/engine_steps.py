@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
-from datetime import datetime
 
 from tfimg import __version__
-from tfimg.core.errors import EngineError, ImageMissing, LockError, TamperedError, TfimgError
+from tfimg.core.errors import EngineError, ImageMissing, LockError, TamperedError
 from tfimg.core.events import Message, OnEvent, ProgressEvent
 from tfimg.core.levels import Level
-from tfimg.engine.candidates import CANDIDATE
+from tfimg.engine.candidates import CANDIDATE, remove_name
 from tfimg.engine.protocol import Engine, LocalImage
 from tfimg.evidence.attach import attach
 from tfimg.evidence.provenance import BuildRecord, make_provenance
@@ -28,7 +27,6 @@ from tfimg.recipe.labels import LABEL_PREFIX, LOCK_LABEL, RECIPE_LABEL
 from tfimg.recipe.lockfile import hash_lock
 from tfimg.recipe.plan import hash_files
 from tfimg.registry.retry import RetryPolicy
-from tfimg.validation.explain import explained
 from tfimg.validation.report import Report
 from tfimg.validation.verdict import raise_for_verdict
 
@@ -90,7 +88,7 @@ class EngineSteps:
         try:
             return self.retries.retry_network_errors(push, also=(ImageMissing,))
         finally:
-            self._remove(reference)
+            remove_name(self._engine, reference)
 
     def validate(self, job: PublishJob, digest: str, candidate: str, on_event: OnEvent) -> tuple[Report, bool]:
         """Pull a digest and validate it; return the report, and whether it is one of an earlier run."""
@@ -110,8 +108,13 @@ class EngineSteps:
                 on_event=on_event,
             )
         finally:
-            self._remove(name)
-        self._require_passed(report, job)
+            remove_name(self._engine, name)
+        raise_for_verdict(
+            report,
+            subject=f"{job.identifier} was pulled by digest",
+            consequence="No tag points to it.",
+            details=f"`tfimg validate {job.name} --report FILE` writes the whole report.",
+        )
         if reused:
             on_event(Message(text=f"{job.identifier}: reusing the validation report of {report.date} for this digest"))
         return report, reused
@@ -137,10 +140,23 @@ class EngineSteps:
         manifest = registry.find(digest)
         release = read_release(registry, manifest) if manifest else None
         created = (release.created if release else None) or self.repository.now()
+        labels = self.images[job.identifier].labels
+        lock = self.validator.project.lock(self.specs[job.identifier])
+        build = BuildRecord(
+            identifier=job.identifier,
+            base=labels.get(f"{BASE_LABEL}.name", "unknown"),
+            base_digest=labels.get(f"{BASE_LABEL}.digest"),
+            locks={layer: hash_files({layer: text.encode()}) for layer, text in lock.items()},
+            recipe=labels.get(RECIPE_LABEL),
+            revision=labels.get("org.opencontainers.image.revision"),
+            engine=engine,
+            version=labels.get(f"{LABEL_PREFIX}version", __version__),
+            ended=created,
+        )
         ran = RunContext(host=self.repository.publisher, engine=engine, version=__version__)
         statements = (
             make_sbom(inventory, subject=subject, created=created),
-            make_provenance(self._build_description(job, engine, created), subject=subject),
+            make_provenance(build, subject=subject),
             make_report_statement(report, subject=subject),
             make_test_result(report, subject=subject, ran=ran),
         )
@@ -152,63 +168,32 @@ class EngineSteps:
             with suppress(EngineError):
                 self._engine.remove_with_containers(f"{repository}:{candidate}")
 
-    def _remove(self, name: str) -> None:
-        with suppress(EngineError):  # it is gone already
-            self._engine.remove(name)
-
     def _pull(self, job: PublishJob, reference: str, name: str, on_event: OnEvent) -> None:
-        """Pull REPOSITORY@DIGEST and name it; remove the pulled name unless the engine had it before."""
+        """Pull REPOSITORY@DIGEST and name it; remove the pulled name unless the engine had it before.
+
+        Raises `TamperedError` if the registry returns another image than it received.
+        """
         is_known = self._engine.find_digest(reference) is not None
 
         def pull() -> None:
             self._engine.pull(reference, on_event)
-            self._require_same(job, reference)
+            digest = self._engine.find_digest(reference)
+            if digest is None:
+                raise ImageMissing(
+                    f"{reference} was pulled, but the engine does not have it any more.", next_step="Run it again."
+                )
+            if digest != job.digest:
+                raise TamperedError(
+                    f"{reference} is {digest} in the engine, but {job.name}, which was pushed, is {job.digest}.",
+                    next_step="Find out what changes images between the engine and the registry.",
+                )
             self._engine.tag(reference, [name])
 
         try:
             self.retries.retry_network_errors(pull, also=(ImageMissing,))
         finally:
             if not is_known:
-                self._remove(reference)
-
-    def _require_same(self, job: PublishJob, reference: str) -> None:
-        """Raise `TamperedError` if the registry returned another image than it received."""
-        digest = self._engine.find_digest(reference)
-        if digest is None:
-            raise ImageMissing(
-                f"{reference} was pulled, but the engine does not have it any more.", next_step="Run it again."
-            )
-        if digest != job.digest:
-            raise TamperedError(
-                f"{reference} is {digest} in the engine, but {job.name}, which was pushed, is {job.digest}.",
-                next_step="Find out what changes images between the engine and the registry.",
-            )
-
-    def _require_passed(self, report: Report, job: PublishJob) -> None:
-        try:
-            raise_for_verdict(
-                report,
-                subject=f"{job.identifier} was pulled by digest",
-                consequence="No tag points to it.",
-                details=f"`tfimg validate {job.name} --report FILE` writes the whole report.",
-            )
-        except TfimgError as error:
-            raise explained(error, suite=self.validator.project.workspace.validation) from None
-
-    def _build_description(self, job: PublishJob, engine: str, created: datetime) -> BuildRecord:
-        labels = self.images[job.identifier].labels
-        lock = self.validator.project.lock(self.specs[job.identifier])
-        return BuildRecord(
-            identifier=job.identifier,
-            base=labels.get(f"{BASE_LABEL}.name", "unknown"),
-            base_digest=labels.get(f"{BASE_LABEL}.digest"),
-            locks={layer: hash_files({layer: text.encode()}) for layer, text in lock.items()},
-            recipe=labels.get(RECIPE_LABEL),
-            revision=labels.get("org.opencontainers.image.revision"),
-            engine=engine,
-            version=labels.get(f"{LABEL_PREFIX}version", __version__),
-            ended=created,
-        )
+                remove_name(self._engine, reference)
 
 
 def _scan_progress(on_event: OnEvent) -> Callable[[ScanProgress], None]:

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from functools import cache
 from operator import itemgetter
 from typing import Any, Literal
 
@@ -13,7 +14,6 @@ from packaging.version import InvalidVersion, Version
 
 from tfimg.evidence.keys import VerifyingKey
 from tfimg.evidence.promotions import (
-    ImageStatements,
     Promotion,
     SignedPredicate,
     Withdrawal,
@@ -61,14 +61,8 @@ class HistoryEntry:
 def tag_history(registry: Registry, tag: str, keys: Sequence[VerifyingKey], *, limit: int) -> Iterator[HistoryEntry]:
     """Yield the history of a tag, newest first, at most `limit` moves. Raises `NotInRegistry` for a missing tag."""
     present = require_manifest(registry, tag).digest
-    known: dict[str, ImageStatements] = {}
+    read = cache(lambda digest: read_image_statements(registry, digest, keys, is_thorough=False))
     listed: set[str] = set()
-
-    def read(digest: str) -> ImageStatements:
-        if digest not in known:
-            known[digest] = read_image_statements(registry, digest, keys, is_thorough=False)
-        return known[digest]
-
     for step in walk_history(registry.repository, tag, present, read, limit=limit):
         for signed in step.withdrawals:
             if signed.statement not in listed:
@@ -95,10 +89,12 @@ def repository_history(
         for promotion in statements.promotions:
             entry = HistoryEntry(kind="promotion", digest=digest, signed=promotion)
             entries.append((promotion.predicate.time, entry))
-        for withdrawal in statements.withdrawals:
-            is_in_force = _is_in_force(withdrawal, statements)
-            entry = HistoryEntry(kind="withdrawal", digest=digest, signed=withdrawal, in_force=is_in_force)
-            entries.append((withdrawal.predicate.time, entry))
+        for signed in statements.withdrawals:
+            withdrawal = signed.predicate
+            tags = withdrawal.tags or (None,)
+            is_in_force = any(signed in statements.in_force(withdrawal.repository, tag) for tag in tags)
+            entry = HistoryEntry(kind="withdrawal", digest=digest, signed=signed, in_force=is_in_force)
+            entries.append((withdrawal.time, entry))
     return [entry for _, entry in sorted(entries, key=itemgetter(0), reverse=True)][:limit]
 
 
@@ -106,11 +102,6 @@ def build_tags(tags: Iterable[str]) -> list[str]:
     """Return the tags of single builds, those of the newest releases first."""
     found = [(match["identifier"], match[0]) for tag in tags if (match := BUILD_TAG.fullmatch(tag))]
     return [tag for _, tag in sorted(found, key=lambda pair: (_version(pair[0]), pair[1]), reverse=True)]
-
-
-def _is_in_force(signed: SignedPredicate[Withdrawal], statements: ImageStatements) -> bool:
-    withdrawal = signed.predicate
-    return any(signed in statements.in_force(withdrawal.repository, tag) for tag in withdrawal.tags or (None,))
 
 
 def _version(identifier: str) -> Version:

@@ -118,13 +118,26 @@ def promote(images: Sequence[SentImage], session: PublishSession) -> list[Publis
         results: list[PublishResult] = []
         decided: list[tuple[SentImage, Decision]] = []
         for image in images:
+            decisions: tuple[Decision, ...] = ()
+            failure: TfimgError | None = None
             try:
                 with session.stage(f"{image.job.identifier}: move exact tags"):
                     decisions = _promote_exact_tags(image, session, decider)
-                decided += [(image, decision) for decision in decisions]
-                results.append(_result(image, decisions))
             except (TagConflict, WithdrawnError) as error:
-                results.append(_result(image, failure=error))
+                failure = error
+            decided += [(image, decision) for decision in decisions]
+            is_changed = image.is_new or any(decision.verdict in ("move", "attest") for decision in decisions)
+            results.append(
+                PublishResult(
+                    identifier=image.job.identifier,
+                    status="failed" if failure else "published" if is_changed else "unchanged",
+                    decisions=decisions,
+                    digest=image.digest,
+                    level=image.level,
+                    reused=image.reused,
+                    failure=failure,
+                )
+            )
         with session.stage("move aliases"):
             _move(session, [(image, decision) for image, decision in decided if decision.kind == "alias"])
         with session.stage("read tags back"):
@@ -143,32 +156,27 @@ def _own_tags(image: SentImage) -> tuple[tuple[TagKind, str], ...]:
 
 
 def _promote_exact_tags(image: SentImage, session: PublishSession, decider: TagDecider) -> tuple[Decision, ...]:
-    """Decide about all tags of an image, attach its promotion and move its exact tags."""
+    """Decide about all tags of an image, attach its promotion and move its exact tags.
+
+    The promotion leaves out tags that an attached promotion, which was not completed, gives the image already.
+    """
+    repository = session.repository
     decisions = tuple(
         decider.decide(kind, tag, digest=image.digest, release=image.release, level=image.level)
         for kind, tag in _own_tags(image)
     )
-    _attach_promotion(image, decisions, session, decider)
+    promoted = [decision for decision in decisions if decision.verdict in ("move", "attest")]
+    if promoted:
+        repository.require_level(image.digest, image.level)
+        known = decider.statements(image.digest)
+        moves = [move for decision in promoted if (move := _signed_move(decision, known, repository.name))]
+        if moves:
+            earlier = [known, *(decider.statements(move.previous) for move in moves if move.previous)]
+            cancels = [statement for decision in promoted for statement in decision.cancels]
+            promotion = repository.promotion(session.run, moves, earlier, reason="publish", cancels=cancels)
+            repository.attach(image.digest, promotion)
     _move(session, [(image, decision) for decision in decisions if decision.kind != "alias"])
     return decisions
-
-
-def _attach_promotion(
-    image: SentImage, decisions: Sequence[Decision], session: PublishSession, decider: TagDecider
-) -> None:
-    """Attach a promotion for the tags that move, except for those of an attached promotion that was not completed."""
-    promoted = [decision for decision in decisions if decision.verdict in ("move", "attest")]
-    if not promoted:
-        return
-    repository = session.repository
-    repository.require_level(image.digest, image.level)
-    known = decider.statements(image.digest)
-    moves = [move for decision in promoted if (move := _signed_move(decision, known, repository.name))]
-    if moves:
-        earlier = [known, *(decider.statements(move.previous) for move in moves if move.previous)]
-        cancels = [statement for decision in promoted for statement in decision.cancels]
-        promotion = repository.promotion(session.run, moves, earlier, reason="publish", cancels=cancels)
-        repository.attach(image.digest, promotion)
 
 
 def _signed_move(decision: Decision, known: ImageStatements, repository: str) -> TagMove | None:
@@ -189,16 +197,3 @@ def _move(session: PublishSession, decided: Sequence[tuple[SentImage, Decision]]
         if decision.verdict == "move"
     ]
     move_tags(session.registry, moves, write_record=session.run.journal.write)
-
-
-def _result(image: SentImage, decisions: tuple[Decision, ...] = (), failure: TfimgError | None = None) -> PublishResult:
-    is_changed = image.is_new or any(decision.verdict in ("move", "attest") for decision in decisions)
-    return PublishResult(
-        identifier=image.job.identifier,
-        status="failed" if failure else "published" if is_changed else "unchanged",
-        decisions=decisions,
-        digest=image.digest,
-        level=image.level,
-        reused=image.reused,
-        failure=failure,
-    )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 from tfimg.core.errors import (
@@ -81,25 +81,19 @@ def raise_for_failures(failures: Sequence[tuple[str, TfimgError]], *, total: int
         )
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class PublishSettings:
-    """How images are published. `level` is the level to prove, None for the highest that this machine can prove.
-
-    `revalidate` uses no report and no evidence of an earlier run. `report_missing` reports images that are not built.
-    """
-
-    level: ProvableLevel | None = None
-    revalidate: bool = False
-    report_missing: bool = True
-
-
 @dataclass(frozen=True, kw_only=True)
 class Publisher:
-    """Publish images that are built and tagged in an engine."""
+    """Publish images that are built and tagged in an engine.
+
+    `level` is the level to prove, None for the highest that this machine can prove. `revalidate` uses no report and no
+    evidence of an earlier run. `report_missing` reports images that are not built.
+    """
 
     project: Project
     engine: Engine
-    settings: PublishSettings = field(default_factory=PublishSettings)
+    level: ProvableLevel | None = None
+    revalidate: bool = False
+    report_missing: bool = True
 
     def publish(
         self, specs: Sequence[ImageSpec], repository: SignedRepository, on_event: OnEvent = ignore
@@ -118,7 +112,7 @@ class Publisher:
         )
         with repository.open_run() as (run, killed):
             session = PublishSession(
-                repository=repository, run=run, steps=steps, on_event=on_event, revalidate=self.settings.revalidate
+                repository=repository, run=run, steps=steps, on_event=on_event, revalidate=self.revalidate
             )
             for other in killed:
                 remove_candidates(replace(session, run=other))
@@ -129,15 +123,15 @@ class Publisher:
         self, specs: Sequence[ImageSpec], decider: TagDecider, on_event: OnEvent = ignore
     ) -> tuple[PublishResult, ...]:
         """Return what publishing would do. Raises `ResolutionError` if the engine has none of the images."""
-        return plan_jobs(self._jobs(specs, self._find_images(specs, on_event)), decider)
+        return tuple(plan_job(job, decider) for job in self._jobs(specs, self._find_images(specs, on_event)))
 
     @cached_property
     def _validator(self) -> Validator:
         return Validator(
             project=self.project,
             engine=self.engine,
-            level=self.settings.level,
-            reuse_reports=not self.settings.revalidate,
+            level=self.level,
+            reuse_reports=not self.revalidate,
         )
 
     def _find_images(self, specs: Sequence[ImageSpec], on_event: OnEvent) -> dict[str, LocalImage]:
@@ -155,7 +149,7 @@ class Publisher:
                 next_step="Build them with `tfimg build`, or name the repository of their tags with --from.",
             )
         missing = [spec.identifier for spec in specs if spec.identifier not in images]
-        if missing and self.settings.report_missing:
+        if missing and self.report_missing:
             more = f" and {len(missing) - MAX_LISTED} more" if len(missing) > MAX_LISTED else ""
             on_event(Note(text=f"Not published, because not built here: {', '.join(missing[:MAX_LISTED])}{more}"))
         return images
@@ -194,12 +188,8 @@ def publish_jobs(jobs: Sequence[PublishJob], session: PublishSession) -> Publica
     return Publication(images=tuple(results[job.identifier] for job in jobs), candidates=candidates)
 
 
-def plan_jobs(jobs: Sequence[PublishJob], decider: TagDecider) -> tuple[PublishResult, ...]:
+def plan_job(job: PublishJob, decider: TagDecider) -> PublishResult:
     """Return what publishing would do if validation proved the highest level that is possible on this machine."""
-    return tuple(_plan(job, decider) for job in jobs)
-
-
-def _plan(job: PublishJob, decider: TagDecider) -> PublishResult:
     registry = decider.registry
     tagged = registry.find(job.identifier)
     published = tagged if tagged and is_same_image(tagged, job.digest) else registry.find(job.digest)

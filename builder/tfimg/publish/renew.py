@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from tfimg import __version__
@@ -22,7 +20,6 @@ from tfimg.publish.repository import SignedRepository
 from tfimg.publish.stages import stage
 from tfimg.recipe.labels import LOCK_LABEL
 from tfimg.recipe.lockfile import hash_lock
-from tfimg.recipe.plan import Plan
 from tfimg.validation.explain import explaining
 from tfimg.validation.report import Report
 from tfimg.validation.verdict import raise_for_verdict
@@ -40,16 +37,6 @@ class Renewed(Event):
     passed: bool
     level: str
     checks: int
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _PublishedImage:
-    evidence: ImageEvidence
-    newest: SignedResult
-
-    @property
-    def description(self) -> str:
-        return f"{self.evidence.image} ({self.newest.identifier}) was pulled by digest"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,21 +58,20 @@ class Renewer:
         Only images with evidence of a trusted key are renewed, whatever their labels say. Raises as `verify` does,
         `StaleEvidence` for a failure from the future, `LockError`, and the error of a result that is not a pass.
         """
-        image = _read(repository, target, tag)
-        if image.evidence.digest in self._renewed:
+        evidence, newest = _read_newest(repository, target, tag)
+        if evidence.digest in self._renewed:
             return
-        self._renewed.add(image.evidence.digest)
+        self._renewed.add(evidence.digest)
         with explaining(self.validator.project.workspace.validation):
-            report = self._validate(repository, image, on_event)
+            report = self._validate(repository, evidence, newest, on_event)
+        subject = f"{evidence.image} ({newest.identifier}) was pulled by digest"
         if report.fault == "host":  # it says nothing about the image
-            raise_for_verdict(
-                report, subject=image.description, consequence="Its evidence is unchanged: nothing was attached."
-            )
-        self._attach(repository, image, report)
+            raise_for_verdict(report, subject=subject, consequence="Its evidence is unchanged: nothing was attached.")
+        self._attach(repository, evidence, report)
         on_event(
             Renewed(
-                image=image.evidence.image,
-                digest=image.evidence.digest,
+                image=evidence.image,
+                digest=evidence.digest,
                 identifier=report.identifier,
                 passed=report.passed,
                 level=report.level,
@@ -93,45 +79,51 @@ class Renewer:
             )
         )
         raise_for_verdict(
-            report, subject=image.description, consequence="Its tags are unchanged, and its failed result was attached."
+            report, subject=subject, consequence="Its tags are unchanged, and its failed result was attached."
         )
 
-    def _validate(self, repository: SignedRepository, image: _PublishedImage, on_event: OnEvent) -> Report:
+    def _validate(
+        self, repository: SignedRepository, evidence: ImageEvidence, newest: SignedResult, on_event: OnEvent
+    ) -> Report:
+        """Pull the attested digest under a temporary name and validate it."""
         project, engine = self.validator.project, self.validator.engine
-        spec = project.spec(image.newest.identifier)
-        target = self.validator.target(spec, on_event)
-        plan = project.plan(spec)
-        with self._pulled(repository, image, on_event) as name:
-            _require_lock(engine.find_labels(name) or {}, image, plan)
-            report, _ = self.validator.validate(plan, target, name, digest=image.evidence.digest, on_event=on_event)
-        return report
-
-    @contextmanager
-    def _pulled(self, repository: SignedRepository, image: _PublishedImage, on_event: OnEvent) -> Iterator[str]:
-        """Pull the attested digest under a temporary name."""
-        engine, reference = self.validator.engine, f"{repository.name}@{image.evidence.digest}"
-        name = candidate_name(image.newest.identifier)
+        spec = project.spec(newest.identifier)
+        target, plan = self.validator.target(spec, on_event), project.plan(spec)
+        reference, name = f"{repository.name}@{evidence.digest}", candidate_name(newest.identifier)
         is_known = engine.find_digest(reference) is not None
         try:
             with stage(on_event, f"pull {reference}") as on_progress:
                 pull_verified(engine, reference, on_progress)
             engine.tag(reference, [name])
-            yield name
+            if (engine.find_labels(name) or {}).get(LOCK_LABEL) != hash_lock(plan.lock):
+                raise LockError(
+                    f"{evidence.image} was built from another lock than {spec.identifier} has now, so the suite would "
+                    "compare it with other versions.",
+                    next_step="Run `tfimg renew` in the checkout that it was built from; its label "
+                    "org.opencontainers.image.revision names the commit. Or build and publish it again.",
+                )
+            report, _ = self.validator.validate(plan, target, name, digest=evidence.digest, on_event=on_event)
+            return report
         finally:
             for unused in (name,) if is_known else (name, reference):
                 remove_name(engine, unused)
 
-    def _attach(self, repository: SignedRepository, image: _PublishedImage, report: Report) -> None:
-        subject = Subject(name=repository.name, digest=image.evidence.digest)
+    def _attach(self, repository: SignedRepository, evidence: ImageEvidence, report: Report) -> None:
+        subject = Subject(name=repository.name, digest=evidence.digest)
         engine = f"Docker {self.validator.engine.get_capabilities().engine}"
         ran = RunContext(host=repository.publisher, engine=engine, version=__version__)
-        others = _statements_of_others(image.evidence, repository) if self.re_sign else ()
+        others = [
+            Statement(predicate_type=statement.predicate_type, content=statement.content)
+            for statement in evidence.statements
+            if self.re_sign and statement.signer != repository.key.verifying_key.identifier
+        ]
         # The test result last: it means that all is there.
         new = (make_report_statement(report, subject=subject), make_test_result(report, subject=subject, ran=ran))
-        attach(repository.registry, image.evidence.digest, (*others, *new), key=repository.key)
+        attach(repository.registry, evidence.digest, (*others, *new), key=repository.key)
 
 
-def _read(repository: SignedRepository, target: str, tag: str | None) -> _PublishedImage:
+def _read_newest(repository: SignedRepository, target: str, tag: str | None) -> tuple[ImageEvidence, SignedResult]:
+    """Return the evidence of an image that may be renewed, with its newest test result."""
     evidence = read_evidence(repository.registry, target, repository.trusted, repository.policy)
     image = evidence.image
     statements = read_statements(evidence.statements, image=image)
@@ -147,22 +139,4 @@ def _read(repository: SignedRepository, target: str, tag: str | None) -> _Publis
                 "attached now would be newer.",
                 next_step="Check this machine's clock; if it is right, build and publish the image again.",
             )
-    return _PublishedImage(evidence=evidence, newest=newest)
-
-
-def _require_lock(labels: Mapping[str, str], image: _PublishedImage, plan: Plan) -> None:
-    if labels.get(LOCK_LABEL) != hash_lock(plan.lock):
-        raise LockError(
-            f"{image.evidence.image} was built from another lock than {plan.spec.identifier} has now, so the suite "
-            "would compare it with other versions.",
-            next_step="Run `tfimg renew` in the checkout that it was built from; its label "
-            "org.opencontainers.image.revision names the commit. Or build and publish it again.",
-        )
-
-
-def _statements_of_others(evidence: ImageEvidence, repository: SignedRepository) -> Sequence[Statement]:
-    return [
-        Statement(predicate_type=statement.predicate_type, content=statement.content)
-        for statement in evidence.statements
-        if statement.signer != repository.key.verifying_key.identifier
-    ]
+    return evidence, newest

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from urllib.parse import quote
 
@@ -35,10 +35,6 @@ from tfimg.publish.runs import Run, open_run
 from tfimg.registry.protocol import Registry, digest_of
 
 
-def _now() -> datetime:
-    return datetime.now(UTC)
-
-
 @dataclass(frozen=True, kw_only=True)
 class SignedRepository:
     """A registry repository, and the identity that publishes to it.
@@ -55,7 +51,7 @@ class SignedRepository:
     other_keys: tuple[VerifyingKey, ...] = ()
     publisher: str = field(default_factory=lambda: os.uname().nodename)
     reinstate: bool = False
-    now: Callable[[], datetime] = _now
+    now: Callable[[], datetime] = field(default_factory=lambda: partial(datetime.now, UTC))
 
     def __post_init__(self) -> None:
         self.policy.accepted_keys([self.key.verifying_key])

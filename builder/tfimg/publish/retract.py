@@ -105,7 +105,7 @@ def roll_back(
                 unmoved={},
                 withdrawal=_withdrawal(repository, present, (tag,), reason or f"rolled back to {target}", target),
             )
-            return _start(repository, run, retraction)
+            return _perform(repository, run, retraction)
 
 
 def withdraw(
@@ -133,7 +133,7 @@ def withdraw(
                 promotions=_promotions(repository, run, moves),
                 withdrawal=_withdrawal(repository, digest, tuple(tags) or None, reason, replacement),
             )
-            return _start(repository, run, retraction)
+            return _perform(repository, run, retraction)
 
 
 def export_withdrawal(repository: SignedRepository, withdrawal: Withdrawal, digest: str) -> bytes:
@@ -197,16 +197,12 @@ def _points_to(registry: Registry, tag: str, digest: str | None) -> bool:
     return manifest is not None and manifest.digest == digest
 
 
-def _start(repository: SignedRepository, run: Run, retraction: Retraction) -> Retraction:
-    run.journal.write(RetractionStarted(retraction=_RETRACTION.dump_python(retraction, mode="json")))
-    return _perform(repository, run, retraction)
-
-
 def _perform(repository: SignedRepository, run: Run, retraction: Retraction) -> Retraction:
     """Attach the statements and move the tags, unless an earlier run has done it.
 
     A rollback withdraws first: if it is killed, users refuse the tag instead of following it.
     """
+    run.journal.write(RetractionStarted(retraction=_RETRACTION.dump_python(retraction, mode="json")))
     withdraws_first = retraction.request.command == "rollback"
     try:
         for digest, promotion in retraction.promotions.items():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
 
 from tfimg.core.errors import PolicyViolation, PublicationIncomplete, StaleEvidence, TamperedError, UnsignedError
@@ -62,7 +62,12 @@ def send(job: PublishJob, session: PublishSession) -> SentImage:
     candidate = f"{CANDIDATE}{session.run.name}-{job.identifier}"
     published = _find_published(job, session.registry)
     manifest, is_new = (published, False) if published else _push(job, session, candidate)
-    level, reused = None if session.revalidate else _proven_level(repository, manifest, job), True
+    level: Level | None = None
+    reused = True
+    if not session.revalidate:
+        # Without enough evidence, validating here may prove more.
+        with suppress(UnsignedError, PolicyViolation, StaleEvidence, TamperedError):
+            level = repository.require_level(manifest.digest, job.level)
     if level:
         # One copy of the evidence is enough as proof, but other programs read the other copies.
         repair(session.registry, manifest.digest, key=repository.key)
@@ -91,14 +96,6 @@ def _find_published(job: PublishJob, registry: Registry) -> Manifest | None:
         if manifest and is_same_image(manifest, job.digest):
             return manifest
     return None
-
-
-def _proven_level(repository: SignedRepository, manifest: Manifest, job: PublishJob) -> Level | None:
-    """Return the level that evidence proves, or None if validating here could prove more."""
-    try:
-        return repository.require_level(manifest.digest, job.level)
-    except (UnsignedError, PolicyViolation, StaleEvidence, TamperedError):
-        return None
 
 
 def _push(job: PublishJob, session: PublishSession, candidate: str) -> tuple[Manifest, bool]:

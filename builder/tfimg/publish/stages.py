@@ -15,29 +15,25 @@ MIN_INTERVAL = 1.0
 
 @contextmanager
 def stage(on_event: OnEvent, step: str) -> Iterator[OnEvent]:
-    """Report the start and the end of a stage; yield a function for the events of what runs in it."""
-    start = time.monotonic()
+    """Report the start and the end of a stage; yield a function for the events of what runs in it.
+
+    It passes on progress at most once per interval, with the name of the stage.
+    """
+    start, last_progress = time.monotonic(), 0.0
+
+    def pass_on(event: Event) -> None:
+        nonlocal last_progress
+        if isinstance(event, ProgressEvent):
+            now = time.monotonic()
+            if now - last_progress < MIN_INTERVAL:
+                return
+            last_progress, event = now, replace(event, step=step)
+        on_event(event)
+
     on_event(StepEvent(step=step, state="started"))
     try:
-        yield _StageEvents(on_event, step)
+        yield pass_on
     except BaseException:
         on_event(StepEvent(step=step, state="failed", seconds=round(time.monotonic() - start, 3)))
         raise
     on_event(StepEvent(step=step, state="done", seconds=round(time.monotonic() - start, 3)))
-
-
-class _StageEvents:
-    """Passes events on; progress at most once per interval and with the name of the stage."""
-
-    def __init__(self, on_event: OnEvent, step: str) -> None:
-        self._on_event, self._step = on_event, step
-        self._last_progress = 0.0
-
-    def __call__(self, event: Event) -> None:
-        if isinstance(event, ProgressEvent):
-            now = time.monotonic()
-            if now - self._last_progress < MIN_INTERVAL:
-                return
-            self._last_progress = now
-            event = replace(event, step=self._step)
-        self._on_event(event)

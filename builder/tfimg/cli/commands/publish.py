@@ -110,10 +110,15 @@ def publish_images(command: Publish | Build, context: Context, specs: Sequence[I
 
 
 def _make_publisher(command: Publish | Build, context: Context, *, report_missing: bool) -> Publisher:
-    from tfimg.publish.publisher import Publisher, PublishSettings
+    from tfimg.publish.publisher import Publisher
 
-    settings = PublishSettings(level=command.level, revalidate=command.revalidate, report_missing=report_missing)
-    return Publisher(project=context.project, engine=context.engine, settings=settings)
+    return Publisher(
+        project=context.project,
+        engine=context.engine,
+        level=command.level,
+        revalidate=command.revalidate,
+        report_missing=report_missing,
+    )
 
 
 def _print_results(context: Context, images: Sequence[PublishResult], *, event: str) -> None:
