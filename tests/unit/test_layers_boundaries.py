@@ -20,7 +20,8 @@ from support.wheels import record_hash, write_wheel
 from tfimg.core.errors import LockError
 from tfimg.layers.blob import Blob, BlobWriter
 from tfimg.layers.fetch import WheelSource
-from tfimg.layers.make import LayerResult, make_layers, write_stages
+from tfimg.layers.make import make_layers, write_stages
+from tfimg.layers.pack import LayerResult
 from tfimg.layers.store import LayerStore
 from tfimg.layers.wheel import unpack_wheel
 from tfimg.recipe.layout import SITE_PACKAGES

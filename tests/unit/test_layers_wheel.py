@@ -28,7 +28,8 @@ from tfimg.core.cancellation import Cancellation
 from tfimg.core.errors import Interrupted, InvalidWheel
 from tfimg.layers.blob import Blob, BlobWriter
 from tfimg.layers.fetch import WheelSource
-from tfimg.layers.make import LayerResult, make_layers, write_stages
+from tfimg.layers.make import make_layers, write_stages
+from tfimg.layers.pack import LayerResult
 from tfimg.layers.store import LayerStore
 from tfimg.layers.wheel import unpack_wheel
 from tfimg.layers.wheel_zip import PIECE

@@ -26,8 +26,7 @@ from tfimg.engine.candidates import candidate_name, remove_name
 from tfimg.engine.connect import private_engine
 from tfimg.engine.disk_space import check_disk_space
 from tfimg.engine.protocol import Capabilities, Engine
-from tfimg.layers.make import LayerState
-from tfimg.layers.pack import LAYER_FORMAT
+from tfimg.layers.pack import LAYER_FORMAT, LayerState
 from tfimg.matrix.spec import ImageSpec
 from tfimg.project.project import Project
 from tfimg.project.validator import Validator

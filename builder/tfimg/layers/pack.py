@@ -1,19 +1,34 @@
-"""Pack the wheels of one part of a lock into its layers."""
+"""Make the layers of one part of a lock: from the store, or packed from its wheels."""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator, Sequence
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Executor
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from contextvars import copy_context
+from dataclasses import dataclass, field
 from pathlib import Path
 from secrets import token_hex
+from typing import Literal
 
+from tfimg.core.cancellation import raise_if_cancelled
+from tfimg.core.errors import InvalidWheel
 from tfimg.layers.blob import Blob, BlobWriter
+from tfimg.layers.fetch import WheelSource, fetch_wheel, remove_download
 from tfimg.layers.store import LayerStore
 from tfimg.layers.wheel import list_record_rows, unpack_wheel
 from tfimg.recipe.layout import Compression, LockPart, WheelLayer, list_wheel_layers
-from tfimg.recipe.lockfile import read_packages
+from tfimg.recipe.lockfile import LockedPackage, read_packages
+
+LayerState = Literal["started", "done", "cached", "damaged"]
+"""`damaged`: a file of the layer in the store is damaged, and the layer is made again."""
+
+OnLayerEvent = Callable[[str, LayerState, float], None]
+"""Receives a layer's name, its state and the seconds that making it took."""
 
 LAYER_FORMAT = "2"
 """Version of the layers that this package makes: raised when the same wheels would give other bytes."""
@@ -32,51 +47,101 @@ def compute_key(layer: WheelLayer, compression: Compression) -> str:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Packer:
-    """Packs layers into a store.
+class LayerResult:
+    """A layer of an image; `seconds` is what making it took, None if the store had it."""
 
-    `fresh` ignores the layers in the store; `on_damaged` is called with the name of a layer whose file in the store is
-    damaged.
+    layer: WheelLayer
+    blob: Blob
+    seconds: float | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class PartMaker:
+    """Makes the layers of parts of one lock.
+
+    `fresh` ignores the layers in the store; `folder` is for the wheels of this run, and its parent for those that
+    builds share.
     """
 
     store: LayerStore
     compression: Compression
     fresh: bool
-    on_damaged: Callable[[str], None]
+    source: WheelSource
+    report: OnLayerEvent
+    folder: Path
+    downloads: Executor
+    processors: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(os.cpu_count() or 1))
 
-    def find(self, part: LockPart) -> dict[WheelLayer, Blob]:
-        """Return the layers of a part if the store has all of them undamaged."""
-        layers = list_part_layers(part)
-        found = {layer: self._find(compute_key(layer, self.compression), layer) for layer in layers}
-        blobs = {layer: blob for layer, blob in found.items() if blob}
-        return blobs if len(blobs) == len(layers) else {}
+    def make(self, part: LockPart) -> list[LayerResult]:
+        """Return the layers of a part.
 
-    def pack(self, part: LockPart, wheels: Sequence[Path]) -> dict[WheelLayer, Blob]:
-        """Make the layers of a part, except those that another Python's wheels gave."""
+        Another build that makes the same layers at the same time waits, and takes them from the store.
+        """
+        raise_if_cancelled()
         layers = list_part_layers(part)
-        blobs: dict[WheelLayer, Blob] = {}
-        content_key = "" if part.is_shared or not part.shared_files else self._content_key(part, wheels)
-        if content_key and (blob := self._find(content_key, layers[0])):
-            blobs[layers[0]] = blob
-        with ExitStack() as stack:
-            missing = [layer for layer in layers if layer not in blobs]
-            writers = {layer.is_shared: stack.enter_context(self._new_layer(layer, blobs)) for layer in missing}
-            for wheel in wheels:
-                unpack_wheel(wheel, shared=part.shared_files, into=writers.get(True), rest=writers.get(False))
-        for layer in layers:
-            self.store.set_key(compute_key(layer, self.compression), blobs[layer])
-        if content_key:
-            self.store.set_key(content_key, blobs[layers[0]])
-        for wheel in wheels:
-            wheel.unlink(missing_ok=True)
-        return {layer: blobs[layer] for layer in layers}
+        keys = {layer: compute_key(layer, self.compression) for layer in layers}
+        with self.store.lock(keys[layers[0]]):
+            found = {layer: self._find(key, layer) for layer, key in keys.items()}
+            blobs = {layer: blob for layer, blob in found.items() if blob}
+            if len(blobs) == len(layers):
+                return self._report_results(blobs, "cached", None)
+            packages = read_packages({part.name: part.requirements})
+            fetching = [
+                self.downloads.submit(copy_context().run, self._fetch, package, layers[0]) for package in packages
+            ]
+            wheels = [job.result() for job in fetching]
+            with self.processors:
+                for layer in layers:
+                    self.report(layer.name, "started", 0.0)
+                begin = time.monotonic()
+                try:
+                    blobs = self._pack(part, keys, wheels)
+                except InvalidWheel:  # it may be damaged: the next build fetches it again
+                    self._remove_downloads(packages)
+                    raise
+            # Other builds take the finished layers from the store.
+            self._remove_downloads(packages)
+            return self._report_results(blobs, "done", time.monotonic() - begin)
 
     def _find(self, key: str, layer: WheelLayer) -> Blob | None:
         blob = None if self.fresh else self.store.find(key)
         if blob and not self.store.verify(blob):
-            self.on_damaged(layer.name)
+            self.report(layer.name, "damaged", 0.0)
             return None
         return blob
+
+    def _fetch(self, package: LockedPackage, layer: WheelLayer) -> Path:
+        raise_if_cancelled()
+        with self.store.lock(package.sha256):
+            return fetch_wheel(
+                package,
+                self.folder,
+                downloads=self.folder.parent,
+                source=self.source,
+                on_damaged=lambda: self.report(layer.name, "damaged", 0.0),
+            )
+
+    def _remove_downloads(self, packages: Sequence[LockedPackage]) -> None:
+        for package in packages:
+            remove_download(package, self.folder.parent)
+
+    def _pack(self, part: LockPart, keys: Mapping[WheelLayer, str], wheels: Sequence[Path]) -> dict[WheelLayer, Blob]:
+        """Make the layers of a part, except those that another Python's wheels gave."""
+        first = next(iter(keys))
+        content_key = "" if part.is_shared or not part.shared_files else self._content_key(part, wheels)
+        blobs = {first: blob} if content_key and (blob := self._find(content_key, first)) else {}
+        with ExitStack() as stack:
+            missing = [layer for layer in keys if layer not in blobs]
+            writers = {layer.is_shared: stack.enter_context(self._new_layer(layer, blobs)) for layer in missing}
+            for wheel in wheels:
+                unpack_wheel(wheel, shared=part.shared_files, into=writers.get(True), rest=writers.get(False))
+        for layer, key in keys.items():
+            self.store.set_key(key, blobs[layer])
+        if content_key:
+            self.store.set_key(content_key, blobs[first])
+        for wheel in wheels:
+            wheel.unlink(missing_ok=True)
+        return {layer: blobs[layer] for layer in keys}
 
     def _content_key(self, part: LockPart, wheels: Sequence[Path]) -> str:
         """Return the key of shared files: RECORD has the same hashes for every Python."""
@@ -94,3 +159,10 @@ class Packer:
             self.store.add(blobs[layer], path)
         finally:
             path.unlink(missing_ok=True)
+
+    def _report_results(
+        self, blobs: Mapping[WheelLayer, Blob], state: LayerState, seconds: float | None
+    ) -> list[LayerResult]:
+        for layer in blobs:
+            self.report(layer.name, state, seconds or 0.0)
+        return [LayerResult(layer=layer, blob=blob, seconds=seconds) for layer, blob in blobs.items()]

@@ -126,13 +126,9 @@ class LayerStore:
         paths = [path for path in _list_folder(self.folder) if path.name.startswith("layer-")]
         paths += [*(path for folder in wheels for path in _list_folder(folder)), *wheels]
         for path in paths:
-            with suppress(FileNotFoundError):  # another build has removed it
-                if time.time() - path.stat().st_mtime <= STALE_SECONDS:
-                    continue
-                if not path.is_dir():
-                    path.unlink()
-                elif not _list_folder(path):
-                    path.rmdir()
+            with suppress(OSError):  # another build has removed it, or uses the folder
+                if time.time() - path.stat().st_mtime > STALE_SECONDS:
+                    path.rmdir() if path.is_dir() else path.unlink()
 
     def _write_document(self, document: dict[str, Any]) -> dict[str, Any]:
         text = json.dumps(document, sort_keys=True)

@@ -70,12 +70,6 @@ class Member:
     path: str
     record: RecordEntry
 
-    @property
-    def is_executable(self) -> bool:
-        """Whether its mode has a bit for execution."""
-        mode = self.item.external_attr >> 16
-        return stat.S_ISREG(mode) and bool(mode & 0o111)
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CheckedWheel:
@@ -94,8 +88,23 @@ def unpack_wheel(wheel: Path, *, shared: Sequence[str], into: BlobWriter | None,
     `shared` are patterns of paths below site-packages. A layer that is None exists already: its files are not even
     read. Raises `InvalidWheel` for a wheel that is malformed or damaged; what was written until then is unusable.
     """
+    own = into if tuple(shared) == (".",) else rest
     with _open(wheel) as checked:
-        _Installation(checked, shared, into, rest).write()
+        info, root = checked.info, checked.root
+        records = [
+            _write(own, Scheme("scripts"), *script.generate(INTERPRETER, "posix"), executable=True)
+            for script in checked.scripts
+        ]
+        for member in checked.members:
+            path = member.item.filename
+            # Byte code in a wheel is by mistake, and is compiled anew in the image.
+            if path not in (f"{info}/RECORD", f"{info}/INSTALLER") and "__pycache__" not in path.split("/")[:-1]:
+                is_shared = member.scheme in ("purelib", "platlib") and _matches(member.path, shared)
+                records.append(_write_member(into if is_shared else own, member, checked.archive))
+        records.append(_write(own, root, f"{info}/INSTALLER", b"tfimg\n"))
+        records.append((root, RecordEntry(f"{info}/RECORD", None, None)))
+        with construct_record_file(records, lambda scheme: _record_prefix(scheme, root)) as record:
+            _write(own, root, f"{info}/RECORD", record.read())
 
 
 def list_record_rows(wheel: Path, shared: Sequence[str]) -> list[str]:
@@ -145,7 +154,10 @@ def _check(filename: str, archive: WheelZip) -> CheckedWheel:
     names, versions = metadata.get_all("Name", []), metadata.get_all("Version", [])
     if list(map(canonicalize_name, names)) != [name] or list(map(Version, versions)) != [version]:
         raise ValueError(f"METADATA has to be of {name} {version}, and states {names[:2]} {versions[:2]}")
-    root = _find_root(_read_headers(archive, f"{info}/WHEEL", MAX_ENTRY_POINTS))
+    headers = _read_headers(archive, f"{info}/WHEEL", MAX_ENTRY_POINTS)
+    if not re.fullmatch(r"1\.\d+", str(headers["Wheel-Version"])):
+        raise ValueError(f"its Wheel-Version is {str(headers['Wheel-Version'])!r}, and only 1.x is known")
+    root = Scheme("purelib" if headers["Root-Is-Purelib"] == "true" else "platlib")
     records = _read_records(archive, info)
     data = f"{'-'.join(filename.split('-')[:2])}.data"
     members = tuple(_locate(item, records[path], data=data, root=root) for path, item in archive.files.items())
@@ -171,13 +183,6 @@ def _names_distribution(component: str) -> bool:
 def _read_headers(archive: WheelZip, path: str, limit: int) -> Message:
     # Headers alone: a parser of whole messages recurses into a body of messages.
     return HeaderParser().parsestr(archive.read(path, limit).decode())
-
-
-def _find_root(headers: Message) -> Scheme:
-    version = str(headers["Wheel-Version"])
-    if not re.fullmatch(r"1\.\d+", version):
-        raise ValueError(f"its Wheel-Version is {version!r}, and only 1.x is known")
-    return Scheme("purelib" if headers["Root-Is-Purelib"] == "true" else "platlib")
 
 
 def _read_records(archive: WheelZip, info: str) -> dict[str, RecordEntry]:
@@ -243,53 +248,30 @@ def _check_places(members: Sequence[Member], scripts: Sequence[Script], info: st
             raise ValueError(f"{place!r} belongs to another distribution")
 
 
-class _Installation:
-    """Writes the files of a wheel into its layers, and their rows into RECORD."""
+def _write(
+    layer: BlobWriter | None, scheme: Scheme, path: str, data: bytes, *, executable: bool = False
+) -> tuple[Scheme, RecordEntry]:
+    """Write a file, unless its layer exists already, and return its row of RECORD."""
+    if layer:
+        layer.add(_place(scheme, path), len(data), [data], executable=executable)
+    return scheme, RecordEntry(path, Hash("sha256", encode_digest(hashlib.sha256(data).digest())), len(data))
 
-    def __init__(
-        self, wheel: CheckedWheel, shared: Sequence[str], into: BlobWriter | None, rest: BlobWriter | None
-    ) -> None:
-        self._wheel, self._shared, self._into = wheel, shared, into
-        self._own = into if tuple(shared) == (".",) else rest
-        self._records: list[tuple[Scheme, RecordEntry]] = []
 
-    def write(self) -> None:
-        """Write scripts, files, INSTALLER and RECORD, in this order."""
-        wheel, info = self._wheel, self._wheel.info
-        for script in wheel.scripts:
-            name, data = script.generate(INTERPRETER, "posix")
-            self._write_own(Scheme("scripts"), name, data, executable=True)
-        replaced = (f"{info}/RECORD", f"{info}/INSTALLER")
-        for member in wheel.members:
-            path = member.item.filename
-            # Byte code in a wheel is by mistake, and is compiled anew in the image.
-            if path not in replaced and "__pycache__" not in path.split("/")[:-1]:
-                self._write_member(member)
-        self._write_own(wheel.root, f"{info}/INSTALLER", b"tfimg\n")
-        self._records.append((wheel.root, RecordEntry(f"{info}/RECORD", None, None)))
-        with construct_record_file(self._records, self._prefix) as record:
-            self._write_own(wheel.root, f"{info}/RECORD", record.read())
+def _record_prefix(scheme: Scheme, root: Scheme) -> str | None:
+    return None if scheme == root else f"{relpath(SCHEME_FOLDERS[scheme], SCHEME_FOLDERS[root])}/"
 
-    def _write_own(self, scheme: Scheme, path: str, data: bytes, *, executable: bool = False) -> None:
-        if self._own:
-            self._own.add(_place(scheme, path), len(data), [data], executable=executable)
-        digest = Hash("sha256", encode_digest(hashlib.sha256(data).digest()))
-        self._records.append((scheme, RecordEntry(path, digest, len(data))))
 
-    def _write_member(self, member: Member) -> None:
-        item, record = member.item, member.record
-        pieces = self._wheel.archive.pieces(item, record)
-        if member.scheme == "scripts":
-            if item.file_size > MAX_SCRIPT:
-                raise ValueError(f"{item.filename!r} has more than {MAX_SCRIPT} bytes")
-            with fix_shebang(io.BytesIO(b"".join(pieces)), INTERPRETER) as script:
-                self._write_own(member.scheme, member.path, script.read(), executable=True)
-            return
-        is_shared = member.scheme in ("purelib", "platlib") and _matches(member.path, self._shared)
-        if layer := self._into if is_shared else self._own:
-            layer.add(_place(member.scheme, member.path), item.file_size, pieces, executable=member.is_executable)
-        self._records.append((member.scheme, RecordEntry(member.path, record.hash_, record.size)))
-
-    def _prefix(self, scheme: Scheme) -> str | None:
-        root = self._wheel.root
-        return None if scheme == root else f"{relpath(SCHEME_FOLDERS[scheme], SCHEME_FOLDERS[root])}/"
+def _write_member(layer: BlobWriter | None, member: Member, archive: WheelZip) -> tuple[Scheme, RecordEntry]:
+    """Write a file of the wheel, and return its row of RECORD."""
+    item, record = member.item, member.record
+    pieces = archive.pieces(item, record)
+    if member.scheme == "scripts":
+        if item.file_size > MAX_SCRIPT:
+            raise ValueError(f"{item.filename!r} has more than {MAX_SCRIPT} bytes")
+        with fix_shebang(io.BytesIO(b"".join(pieces)), INTERPRETER) as script:
+            return _write(layer, member.scheme, member.path, script.read(), executable=True)
+    if layer:
+        mode = item.external_attr >> 16
+        is_executable = stat.S_ISREG(mode) and bool(mode & 0o111)
+        layer.add(_place(member.scheme, member.path), item.file_size, pieces, executable=is_executable)
+    return member.scheme, RecordEntry(member.path, record.hash_, record.size)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from tfimg.index.client import Index
     from tfimg.index.network import HostNetwork
     from tfimg.inspect.secrets.rules import Rule
-    from tfimg.layers.make import OnLayerEvent
+    from tfimg.layers.pack import OnLayerEvent
     from tfimg.layers.store import LayerStore
     from tfimg.recipe.layout import Compression
     from tfimg.recipe.lockfile import Lock, LockedPackage
