@@ -14,11 +14,10 @@ from support.cases import cases
 from support.tokens import GITHUB
 from tfimg.inspect.secrets.rules import MAX_MATCH_BYTES, RULES, Rule, classify_file_name
 from tfimg.inspect.secrets.search import MAX_MATCHES, OVERLAP, Search, StreamSearch, mask
-from tfimg.inspect.secrets.tokens import TokenSearch
 
 TOKEN = GITHUB.encode()
 NAME = "a token (betterleaks.github-pat)"
-SEARCH = Search(RULES, TokenSearch())
+SEARCH = Search(RULES, tokens=True)
 
 
 SMALL = 8 * MAX_MATCH_BYTES

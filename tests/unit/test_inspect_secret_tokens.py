@@ -15,7 +15,6 @@ from support.paths import DATA, ROOT
 from support.tokens import GITHUB, synthetic
 from tfimg.inspect.secrets.rules import RULES
 from tfimg.inspect.secrets.search import Match, Search
-from tfimg.inspect.secrets.tokens import TokenSearch
 
 SAMPLES = 12
 """Tokens of each form, in each context."""
@@ -25,7 +24,7 @@ CORPUS: dict[str, Any] = YAML(typ="safe", pure=True).load(DATA / "tokens.yaml")
 
 @cache
 def search() -> Search:
-    return Search(RULES, TokenSearch())
+    return Search(RULES, tokens=True)
 
 
 def matches(text: str | bytes) -> Sequence[Match]:

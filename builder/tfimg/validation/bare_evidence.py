@@ -28,6 +28,7 @@ from tfimg.recipe.lockfile import Lock, hash_lock, read_packages
 from tfimg.validation.event_stream import MAX_CHECKS, EventStream
 from tfimg.validation.explain import import_suite_module
 from tfimg.validation.report import GPU_CHECK, Report
+from tfimg.validation.run import suite_digest, suite_files
 
 KIND = "tfimg bare machine"
 SCHEMA = 1
@@ -137,13 +138,11 @@ class BareRecord(_Release):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class ExpectedRelease:
-    """What a run must match: an image of the matrix, its lock, and the suite."""
+class Release:
+    """A release to prove: an image of the matrix, and its lock."""
 
     spec: ImageSpec
     lock: Lock
-    suite: Path
-    suite_digest: str
 
 
 def parse_evidence(content: bytes, *, source: str) -> BareFile:
@@ -157,23 +156,26 @@ def parse_evidence(content: bytes, *, source: str) -> BareFile:
         ) from None
 
 
-def verify_run(run: BareRun, file: BareFile, expected: ExpectedRelease) -> BareRecord | tuple[str, ...]:
-    """Return the record of a run, or every reason why it does not prove its release."""
-    if reasons := tuple(_mismatches(run, file.suite, expected)):
+def verify_run(run: BareRun, file: BareFile, release: Release, suite: Path) -> BareRecord | tuple[str, ...]:
+    """Return the record of a run, or every reason why it does not prove its release.
+
+    `suite` is the folder of the suite (`Workspace.validation`).
+    """
+    if reasons := tuple(_mismatches(run, file.suite, release, suite_digest(suite_files(suite)))):
         return reasons
-    report = _replay(run, expected)
-    if reasons := tuple(_failures(run, report, expected.spec)):
+    report = _replay(run, file.suite, release, suite)
+    if reasons := tuple(_failures(run, report, release.spec)):
         return reasons
     return BareRecord(
         **run.model_dump(include=set(_Release.model_fields)),
-        device=expected.spec.device,
+        device=release.spec.device,
         suite=file.suite,
         tfimg=_shorten(file.tfimg),
         gpus=tuple(_Gpu(name=_shorten(name), capability=_shorten(capability)) for name, capability in report.gpus),
         driver=_shorten(report.driver) if report.driver else None,
         environment=dict(report.environment),
         required=report.required,
-        waived=collect_bare_facts(expected.spec, expected.lock)["waived"],
+        waived=collect_bare_facts(release.spec, release.lock)["waived"],
         results=tuple(
             _Result.model_validate({name: getattr(result, name) for name in _Result.model_fields})
             for result in report.results
@@ -207,16 +209,16 @@ def _shorten(text: str, length: int = MAX_NAME) -> str:
     return to_plain_text(text)[:length]
 
 
-def _mismatches(run: BareRun, suite: str, expected: ExpectedRelease) -> Iterator[str]:
+def _mismatches(run: BareRun, suite: str, release: Release, own_suite: str) -> Iterator[str]:
     """Yield the differences from the image's lock and the suite of this checkout."""
-    spec, lock = expected.spec, hash_lock(expected.lock)
+    spec, lock = release.spec, hash_lock(release.lock)
     if run.problem is not None:
         yield f"the suite was not run: {_shorten(run.problem, MAX_REASON)}"
-    if suite != expected.suite_digest:
-        yield f"it ran the suite {suite}, and that of this checkout is {expected.suite_digest}"
+    if suite != own_suite:
+        yield f"it ran the suite {suite}, and that of this checkout is {own_suite}"
     if run.lock != lock:
         yield f"it is of the lock {run.lock}, and that of {spec.identifier} is {lock}"
-    locked = {package.sha256 for package in read_packages(expected.lock)}
+    locked = {package.sha256 for package in read_packages(release.lock)}
     if set(run.wheels.values()) != locked or len(run.wheels) != len(locked):
         yield f"its {len(run.wheels)} wheels are not the {len(locked)} that {spec.identifier} locks"
     if run.tensorflow != spec.tensorflow:
@@ -225,7 +227,7 @@ def _mismatches(run: BareRun, suite: str, expected: ExpectedRelease) -> Iterator
         yield f"it is of Python {_shorten(run.python)}, and {spec.identifier} has {spec.python}"
 
 
-def _replay(run: BareRun, expected: ExpectedRelease) -> Report:
+def _replay(run: BareRun, digest: str, release: Release, suite: Path) -> Report:
     """Return the report of a run's events; the required checks are those of this checkout, not of the file."""
     stream = EventStream(nonce=run.nonce)
     for event in run.events:
@@ -234,10 +236,10 @@ def _replay(run: BareRun, expected: ExpectedRelease) -> Report:
     list(stream.finish())
     report = Report(
         identifier=run.identifier,
-        device=expected.spec.device,
+        device=release.spec.device,
         digest="",
         lock=run.lock,
-        suite=expected.suite_digest,
+        suite=digest,
         date=run.date,
         seconds=run.seconds,
         results=tuple(stream.results),
@@ -245,7 +247,10 @@ def _replay(run: BareRun, expected: ExpectedRelease) -> Report:
         aim="validated",
         environment=stream.plan.environment,
     )
-    return replace(report, required=_required_checks(expected, max(1, len(report.gpus))))
+    contract, selection, checks = (import_suite_module(suite, name) for name in ("contract", "selection", "checks"))
+    facts = contract.Facts(**collect_bare_facts(release.spec, release.lock))
+    plan = selection.select(checks.CHECKS, facts, accelerators=max(1, len(report.gpus)))
+    return replace(report, required=tuple(plan.required))
 
 
 def _failures(run: BareRun, report: Report, spec: ImageSpec) -> Iterator[str]:
@@ -264,10 +269,3 @@ def _failures(run: BareRun, report: Report, spec: ImageSpec) -> Iterator[str]:
     yield from (f"{check} is required, and was not run" for check in report.missing if check not in ended)
     if spec.device == "gpu" and not (report.gpus and report.driver):
         yield f"{GPU_CHECK} names no GPU with its driver"
-
-
-def _required_checks(expected: ExpectedRelease, accelerators: int) -> tuple[str, ...]:
-    names = ("contract", "selection", "checks")
-    contract, selection, checks = (import_suite_module(expected.suite, name) for name in names)
-    facts = contract.Facts(**collect_bare_facts(expected.spec, expected.lock))
-    return tuple(selection.select(checks.CHECKS, facts, accelerators=accelerators).required)

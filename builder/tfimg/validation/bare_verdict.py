@@ -9,8 +9,7 @@ from tfimg.core.errors import InsufficientEvidence
 from tfimg.core.text import to_plain_text
 from tfimg.matrix.spec import ImageSpec
 from tfimg.recipe.lockfile import Lock
-from tfimg.validation.bare_evidence import BareFile, BareRecord, ExpectedRelease, verify_run
-from tfimg.validation.run import suite_digest, suite_files
+from tfimg.validation.bare_evidence import BareFile, BareRecord, Release, verify_run
 
 MAX_LISTED = 5
 """How many reasons a refusal lists for each release."""
@@ -20,16 +19,14 @@ def verify_file(
     file: BareFile, specs: Mapping[str, ImageSpec], *, suite: Path, read_lock: Callable[[str], Lock]
 ) -> Iterator[tuple[str, BareRecord | tuple[str, ...]]]:
     """Yield each run's identifier with its record, or with every reason why it does not prove its release."""
-    digest = suite_digest(suite_files(suite))
     seen: set[str] = set()
     for run in file.runs:
         identifier = to_plain_text(run.identifier)
         if run.identifier in seen:
             yield identifier, ("it is there twice",)
         elif spec := specs.get(run.identifier):
-            lock = read_lock(spec.identifier)
-            expected = ExpectedRelease(spec=spec, lock=lock, suite=suite, suite_digest=digest)
-            yield identifier, verify_run(run, file, expected)
+            release = Release(spec=spec, lock=read_lock(spec.identifier))
+            yield identifier, verify_run(run, file, release, suite)
         else:
             yield identifier, ("the matrix has no such image",)
         seen.add(run.identifier)

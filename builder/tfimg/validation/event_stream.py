@@ -59,12 +59,6 @@ class Plan(Document):
 NOTHING_PLANNED = Plan(checks=(), required=(), unproven=(), waived={}, environment={})
 
 
-class Start(Document):
-    """The beginning of a check; its end is a `CheckResult`."""
-
-    check: Name
-
-
 class Done(Document):
     """The suite's last event."""
 
@@ -74,7 +68,7 @@ class Done(Document):
 
 Event = (
     Annotated[Plan, Tag("suite")]
-    | Annotated[Start, Tag("start")]
+    | Annotated[CheckStarted, Tag("start")]
     | Annotated[CheckResult, Tag("end")]
     | Annotated[Done, Tag("done")]
 )
@@ -109,18 +103,19 @@ class EventStream:
         if isinstance(item, Exit):
             self.exit = item
             return
+        is_idle = self.running is None and self.done is None
         match self._parse(item.text) if item.stream == "stdout" else None:
             case Plan() as plan if not self.plan.checks and plan.nonce == self.nonce:
                 self.plan = plan
                 yield ChecksPlanned(checks=plan.checks)
-            case Start(check=check) if self.running is None and self.done is None and check in self._pending():
-                self.running = check
-                yield CheckStarted(check=check)
+            case CheckStarted() as start if is_idle and start.check in self._pending():
+                self.running = start.check
+                yield start
             case CheckResult() as result if result.check == self.running:
                 self.running = None
                 self.results.append(result)
                 yield result
-            case Done() as done if self.plan.checks and self.running is None and self.done is None:
+            case Done() as done if is_idle and self.plan.checks:
                 self.done = done
             case _:
                 self.errors.append(item.text[-MAX_ERROR_LINE:])

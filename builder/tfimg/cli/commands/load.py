@@ -55,7 +55,7 @@ class Load(Command, RequirementOptions):
         from tfimg.evidence.promotions import read_withdrawals
         from tfimg.evidence.statement import format_time
         from tfimg.inspect.archive.layout import ArchiveRegistry
-        from tfimg.inspect.archive.load import select_keys, verify_and_load
+        from tfimg.inspect.archive.load import load_archive, select_keys, verify_archive
         from tfimg.registry.reference import parse_reference
 
         archive, policy = ArchiveRegistry(Path(self.file)), self.read_policy()
@@ -70,16 +70,14 @@ class Load(Command, RequirementOptions):
         if self.withdrawals:
             content = read_limited(self.withdrawals, MAX_BYTES, next_step="Name a file that `tfimg history` wrote.")
             later = read_withdrawals(content, keys)
+        origin, now = self.origin_repository(), context.services.now()
+        verified, name = verify_archive(archive, keys, policy, now=now, name=chosen, origin=origin, later=later)
         with render_transfer(context, f"reading {archive.path.name}") as on_event:
-            verified, name = verify_and_load(
+            load_archive(
                 archive,
+                verified.digest,
+                name,
                 context.services.runner(),
-                keys,
-                policy,
-                now=context.services.now(),
-                name=chosen,
-                origin=self.origin_repository(),
-                later=later,
                 on_progress=lambda done, total: on_event(
                     ProgressEvent(step="load", what=archive.path.name, current=done, total=total)
                 ),

@@ -50,9 +50,8 @@ def select_keys(
     return keys
 
 
-def verify_and_load(
+def verify_archive(
     layout: ArchiveRegistry,
-    engine: Engine,
     keys: Sequence[VerifyingKey],
     policy: Policy,
     *,
@@ -60,11 +59,10 @@ def verify_and_load(
     name: Reference | None = None,
     origin: str | None = None,
     later: Sequence[CollectedEnvelope] = (),
-    on_progress: OnProgress = lambda *_: None,
 ) -> tuple[VerifiedImage, Reference]:
-    """Verify the image of an archive, and load it as `name`; without one, under the name that the key signed.
+    """Verify the image of an archive, and return the name to load it as: `name`, or that which the key signed.
 
-    `later` are withdrawals that are newer than the archive. Raises as `verify`, `find_signed_name` and `load_archive`.
+    `later` are withdrawals that are newer than the archive. Raises as `verify` and `find_signed_name`.
     """
     # A chosen tag is verified instead of the archive's: it must not state what the image is not.
     verified = verify(
@@ -78,9 +76,7 @@ def verify_and_load(
         later=later,
         needs_promotion=name is None,
     )
-    name = name or find_signed_name(layout, verified)
-    load_archive(layout, verified.digest, name, engine, on_progress=on_progress)
-    return verified, name
+    return verified, name or find_signed_name(layout, verified)
 
 
 def find_signed_name(layout: ArchiveRegistry, proven: VerifiedImage) -> Reference:

@@ -102,21 +102,18 @@ def read_file(entry: ArchiveFile) -> Iterator[bytes]:
 def _remove_leftovers(folder: Path) -> None:
     """Remove this user's incomplete archives, except those that another run is writing."""
     for path in folder.iterdir():
-        if LEFTOVER.fullmatch(path.name):
-            with suppress(OSError):  # not a file, locked by another run, or just renamed by it
-                _remove_unlocked(path)
-
-
-def _remove_unlocked(path: Path) -> None:
-    # Do not follow links, and do not wait for a pipe.
-    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-    try:
-        found = os.fstat(descriptor)
-        if stat.S_ISREG(found.st_mode) and found.st_uid == os.geteuid():
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            path.unlink()
-    finally:
-        os.close(descriptor)
+        if not LEFTOVER.fullmatch(path.name):
+            continue
+        with suppress(OSError):  # not a file, locked by another run, or just renamed by it
+            # Do not follow links, and do not wait for a pipe.
+            descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+            try:
+                found = os.fstat(descriptor)
+                if stat.S_ISREG(found.st_mode) and found.st_uid == os.geteuid():
+                    fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    path.unlink()
+            finally:
+                os.close(descriptor)
 
 
 def _create(folder: Path) -> BinaryIO:

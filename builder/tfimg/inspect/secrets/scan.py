@@ -18,7 +18,6 @@ from tfimg.inspect.secrets.findings import SecretFinding, unreadable_finding
 from tfimg.inspect.secrets.layer_scan import READER_VERSION, search_layer
 from tfimg.inspect.secrets.rules import RULES, Rule
 from tfimg.inspect.secrets.search import Search
-from tfimg.inspect.secrets.tokens import TokenSearch
 from tfimg.registry.images import read_blob
 from tfimg.registry.protocol import Descriptor, Manifest, Registry, require_manifest
 
@@ -108,7 +107,7 @@ class _Scan:
     """The search of one image."""
 
     def __init__(self, secrets: Sequence[Rule], cache: Path | None, on_progress: OnProgress, limits: Limits) -> None:
-        self._search = Search([*secrets, *RULES], TokenSearch())
+        self._search = Search([*secrets, *RULES], tokens=True)
         self._cache, self._on_progress, self.budget = cache, on_progress, Budget(limits)
         self.found: dict[SecretFinding, None] = {}
 

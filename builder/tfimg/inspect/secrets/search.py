@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 import hyperscan
 
 from tfimg.inspect.secrets.rules import FILES, MAX_MATCH_BYTES, PUBLIC, Kind, Rule
-from tfimg.inspect.secrets.tokens import CATALOGUE, CONTEXT_BYTES, MAX_TOKEN_BYTES, TokenSearch, describe_rule
+from tfimg.inspect.secrets.tokens import CATALOGUE, CONTEXT_BYTES, MAX_TOKEN_BYTES, find_tokens
 
 WINDOW = 1 << 20
 """Bytes that are searched together."""
@@ -42,7 +42,7 @@ class Match:
 class Search:
     """Compiled rules, with or without tokens. Not thread-safe: Vectorscan's scratch memory belongs to one search."""
 
-    def __init__(self, rules: Sequence[Rule], tokens: TokenSearch | None = None) -> None:
+    def __init__(self, rules: Sequence[Rule], *, tokens: bool = False) -> None:
         self._rules, self._tokens = tuple(rules), tokens
         self._patterns = tuple(_compile(rule) for rule in self._rules)
         self._database = hyperscan.Database(mode=hyperscan.HS_MODE_BLOCK)
@@ -62,9 +62,11 @@ class Search:
 
     def matches(self, window: bytes) -> Iterator[Match]:
         """Yield each match in a window once, unordered. Raises `LimitReached`."""
-        for start, end, rule in self._tokens.matches(window) if self._tokens else ():
-            kind, what = describe_rule(rule)
-            yield Match(offset=start, kind=kind, what=f"{what} ({rule})", shown=mask(window[start:end]))
+        for start, end, rule in find_tokens(window) if self._tokens else ():
+            is_password = rule == "betterleaks.generic-credential-uri"
+            kind: Kind = "credential" if is_password else "token"
+            what = f"{'a password in an address' if is_password else 'a token'} ({rule})"
+            yield Match(offset=start, kind=kind, what=what, shown=mask(window[start:end]))
         yield from self._rule_matches(window)
 
     def _rule_matches(self, window: bytes) -> Iterator[Match]:

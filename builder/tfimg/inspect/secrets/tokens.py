@@ -20,7 +20,7 @@ from importlib.metadata import version
 from kingfisher_sdk import Finding, Rules, Scanner
 
 from tfimg.inspect.limits import LimitReached
-from tfimg.inspect.secrets.rules import PLACEHOLDER_URL, Kind
+from tfimg.inspect.secrets.rules import PLACEHOLDER_URL
 
 CATALOGUE = f"kingfisher-secret-scanner {version('kingfisher-secret-scanner')}"
 """The set of rules: another version has other findings."""
@@ -51,33 +51,20 @@ _PLACEHOLDERS = re.compile(rb'"refresh_token":\s*"[^"0-9]*"')
 _NUL_TO_LF = bytes([0x0A]) + bytes(range(1, 256))
 
 
-class TokenSearch:
-    """A search for tokens in bytes. Not thread-safe."""
-
-    def __init__(self) -> None:
-        self._scanner = _scanner()
-
-    def matches(self, window: bytes) -> Iterator[tuple[int, int, str]]:
-        """Yield start, end and rule of each token in a window. Raises `LimitReached`."""
-        # The scanner decodes a text that looks like UTF-16, and misses tokens beside it. Text without NUL bytes and
-        # without a byte order mark at the beginning does not look like UTF-16.
-        text = b"\n" + (window.translate(_NUL_TO_LF) if b"\0" in window else window)
-        try:
-            found = self._scanner.scan(text, timeout=MAX_SECONDS)
-        except TimeoutError:
-            raise LimitReached(f"searching 1 MiB of it takes longer than {MAX_SECONDS:.0f} s") from None
-        for finding in found:
-            start, end = (finding.location[key] - 1 for key in ("start_offset", "end_offset"))
-            precedes = _START.search(window, max(0, start - CONTEXT_BYTES), max(0, start))
-            if precedes and _is_token(finding) and not _PLACEHOLDERS.search(window, start, end):
-                yield start, end, finding.rule_id
-
-
-def describe_rule(rule: str) -> tuple[Kind, str]:
-    """Return the kind and the description of a rule's matches."""
-    if rule == "betterleaks.generic-credential-uri":
-        return "credential", "a password in an address"
-    return "token", "a token"
+def find_tokens(window: bytes) -> Iterator[tuple[int, int, str]]:
+    """Yield start, end and rule of each token in a window. Not thread-safe. Raises `LimitReached`."""
+    # The scanner decodes a text that looks like UTF-16, and misses tokens beside it. Text without NUL bytes and
+    # without a byte order mark at the beginning does not look like UTF-16.
+    text = b"\n" + (window.translate(_NUL_TO_LF) if b"\0" in window else window)
+    try:
+        found = _scanner().scan(text, timeout=MAX_SECONDS)
+    except TimeoutError:
+        raise LimitReached(f"searching 1 MiB of it takes longer than {MAX_SECONDS:.0f} s") from None
+    for finding in found:
+        start, end = (finding.location[key] - 1 for key in ("start_offset", "end_offset"))
+        precedes = _START.search(window, max(0, start - CONTEXT_BYTES), max(0, start))
+        if precedes and _is_token(finding) and not _PLACEHOLDERS.search(window, start, end):
+            yield start, end, finding.rule_id
 
 
 def _is_token(finding: Finding) -> bool:
