@@ -14,7 +14,7 @@ from uv import find_uv_bin
 
 from support.paths import ROOT
 from support.rotation import group_of, today
-from support.session import Session, once, session_folder
+from support.session import Session, run_once, session_folder
 from tfimg.index.network import read_host_network, read_pip_settings
 
 SESSION = pytest.StashKey[Session]()
@@ -63,7 +63,7 @@ class Installed:
 @pytest.fixture(scope="session")
 def installed(tmp_path_factory: pytest.TempPathFactory) -> Installed:
     """Build the wheel and install it into an empty environment: once in a run, for all workers."""
-    wheel, environment = once("installed", _install)
+    wheel, environment = run_once("installed", _install)
     return Installed(wheel=Path(wheel), environment=Path(environment), elsewhere=tmp_path_factory.mktemp("elsewhere"))
 
 

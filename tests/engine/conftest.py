@@ -16,7 +16,7 @@ from support.docker_daemon import image_tags
 from support.paths import ROOT
 from support.planted_faults import spec_of
 from support.rotation import GROUPS, VARIABLE, group_of, image_of, today
-from support.session import once
+from support.session import run_once
 from tfimg.build.builder import Builder
 from tfimg.build.settings import BuildSettings
 from tfimg.core.paths import state_folder
@@ -60,7 +60,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture(scope="session")
 def engine() -> DockerEngine:
     """The engine that runs, or a private one for as long as the tests last."""
-    once("engine", _start_engine)
+    run_once("engine", _start_engine)
     return connect(os.environ, state_folder(os.environ))
 
 
@@ -74,7 +74,7 @@ def _start_engine() -> dict[str, Any]:
 @pytest.fixture(scope="session")
 def base(engine: DockerEngine) -> str:
     """The bootstrapped base of Python 3.11; it is kept after the run, as builds keep it."""
-    return str(once("base", lambda: prepare_bootstrap("3.11")))
+    return str(run_once("base", lambda: prepare_bootstrap("3.11")))
 
 
 def prepare_bootstrap(python: str) -> str:
@@ -152,7 +152,7 @@ def _built_in_turn(device: Device, *options: str) -> Built:
 
 def _built(identifier: str, *options: str) -> Built:
     """Build, validate and tag an image once for all workers."""
-    return Built(identifier=identifier, **once(f"image-{identifier}", lambda: _build(identifier, *options)))
+    return Built(identifier=identifier, **run_once(f"image-{identifier}", lambda: _build(identifier, *options)))
 
 
 def _build(identifier: str, *options: str) -> dict[str, Any]:

@@ -18,7 +18,7 @@ import pytest
 
 from support.cli import CliResult, run_tfimg, start_tfimg
 from support.docker_daemon import daemon, find_dockerd, image_tags
-from support.small_workspace import small
+from support.small_workspace import make_workspace
 from tfimg.build.builder import Builder
 from tfimg.build.inventory import free_space
 from tfimg.build.journal import BuildStarted, open_journal
@@ -56,7 +56,7 @@ class Runs:
 
     def change(self, **images: tuple[str, ...]) -> None:
         """Change which images are slow to build, fail their checks, or hang in them; see `small`."""
-        workspace = small(self.folder / "workspace", **images)
+        workspace = make_workspace(self.folder / "workspace", **images)
         with (workspace.templates / "Dockerfile.j2").open("a") as template:
             template.write(f"\nLABEL runs={self.repository}\n")  # a digest that no other test makes
 

@@ -9,7 +9,7 @@ import pytest
 
 from support.containers import run_container
 from support.paths import ROOT
-from support.planted_faults import ends
+from support.planted_faults import checks_that_ended
 from tfimg.engine.docker.engine import DockerEngine
 
 from .conftest import IDENTIFIER, Built, prepare_bootstrap
@@ -58,7 +58,7 @@ def test_another_python_is_bootstrapped_too(engine: DockerEngine) -> None:
 def test_a_newer_release_passes_the_full_suite(newer: Built) -> None:
     """Which one, the head of the test run says; it changes from day to day."""
     results = {result["check"]: result for result in newer.report["results"]}
-    assert ends(results, "passed") == set(results)
+    assert checks_that_ended(results, "passed") == set(results)
     assert {"tools.commands", "training.mixed_precision", "saving.keras"} <= set(results)
     report = newer.report
     assert (report["profile"], report["level"], report["problem"]) == ("full", "validated", None)

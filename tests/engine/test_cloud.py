@@ -30,8 +30,8 @@ from support.machine_orders import every_machine
 from support.machine_orders import machine as machine_order
 from support.registry_container import registry
 from support.reports import GREEN
-from support.session import label, once
-from support.statements import promoted
+from support.session import label, run_once
+from support.statements import make_promotion
 from tfimg.engine.docker.engine import DockerEngine
 from tfimg.evidence.attach import attach
 from tfimg.evidence.keys import SigningKey, generate_key
@@ -92,7 +92,7 @@ def publish(engine: DockerEngine, host: str, tag: str, folder: Path, key: Signin
         statements = (
             make_test_result(report, subject=subject, ran=ran),
             make_report_statement(report, subject=subject),
-            promoted(tag, of=manifest.digest, repository=REPOSITORY),
+            make_promotion(tag, of=manifest.digest, repository=REPOSITORY),
         )
         attach(repository, manifest.digest, statements, key=key)
     return manifest.digest
@@ -122,7 +122,7 @@ class Store:
 @pytest.fixture(scope="module")
 def trixie(engine: DockerEngine) -> str:
     """Debian 13, made of its packages."""
-    name = str(once("base-3.13", lambda: prepare_bootstrap("3.13")))
+    name = str(run_once("base-3.13", lambda: prepare_bootstrap("3.13")))
     assert name == BASE
     return name
 

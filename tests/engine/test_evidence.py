@@ -18,7 +18,7 @@ from support.cli import CliResult, run_tfimg
 from support.inventories import INVENTORY
 from support.registry_container import docker, registry
 from support.small_workspace import build_small
-from support.statements import promoted
+from support.statements import make_promotion
 from tfimg.engine.docker.engine import DockerEngine
 from tfimg.evidence.attach import attach
 from tfimg.evidence.cosign_tags import cosign_tag, read_layers
@@ -151,7 +151,7 @@ def everything(report: Path, subject: Subject) -> tuple[Statement, ...]:
         make_report_statement(read, subject=subject),
         make_provenance(making, subject=subject),
         make_sbom(INVENTORY, subject=subject, created=now),
-        promoted("2.20", of=subject.digest, repository=subject.name),
+        make_promotion("2.20", of=subject.digest, repository=subject.name),
     )
 
 

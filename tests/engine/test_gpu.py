@@ -10,7 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from support.planted_faults import Results, ends, red, selftest, with_fault, with_packages
+from support.planted_faults import (
+    Results,
+    checks_that_did_not_pass,
+    checks_that_ended,
+    selftest,
+    with_fault,
+    with_packages,
+)
 from tfimg.engine.docker.engine import DockerEngine
 
 from .conftest import Built
@@ -109,7 +116,7 @@ FAULTS = {
 def test_each_of_many_planted_faults_is_named(plant: Plant, container: str) -> None:
     results = plant("\n".join(script for script, _, _ in FAULTS[container]))
     for script, check, word in FAULTS[container]:
-        assert check in ends(results, "failed"), (script, results)
+        assert check in checks_that_ended(results, "failed"), (script, results)
         assert word in results[check]["reason"].lower(), (script, results[check])
     if container == "files removed":
         problems = results["environment.integrity"]["evidence"]["problems"]
@@ -120,7 +127,7 @@ def test_each_of_many_planted_faults_is_named(plant: Plant, container: str) -> N
 
 def test_nothing_is_red_where_nothing_was_planted(plant: Plant) -> None:
     results = plant("")
-    assert ends(results, "passed") == set(results)
+    assert checks_that_ended(results, "passed") == set(results)
     assert {check for faults in FAULTS.values() for _, check, _ in faults} <= set(results)
 
 
@@ -132,7 +139,7 @@ def test_a_gpu_that_is_hidden_is_a_failure_where_one_is_required(
         engine, gpu.name, gpu.spec, "export CUDA_VISIBLE_DEVICES=-1", ("devices.listing", "gpu.visible"),
         level="validated", folder=tmp_path,
     )  # fmt: skip
-    assert red(results) == {"gpu.visible"}
+    assert checks_that_did_not_pass(results) == {"gpu.visible"}
     assert results["devices.listing"]["reason"] == "TensorFlow lists no GPU; see gpu.visible"
     assert [one["fault"] for one in results["gpu.visible"]["explained"]] == ["host"]
     assert "CUDA_VISIBLE_DEVICES" in results["gpu.visible"]["reason"]
@@ -141,16 +148,16 @@ def test_a_gpu_that_is_hidden_is_a_failure_where_one_is_required(
 def test_the_self_test_says_that_this_machine_has_no_gpu(gpu: Built, engine: DockerEngine) -> None:
     done, last, results = selftest(engine, gpu.name)
     assert (done.status, last["fault"]) == (6, "host"), last
-    assert red(results) == {"gpu.visible"}
+    assert checks_that_did_not_pass(results) == {"gpu.visible"}
     assert [one["signature"] for one in results["gpu.visible"]["explained"]] == ["no-gpu"]
     # What needs no GPU was proven all the same.
-    assert {"libraries.gate", "compiler.ptxas", "saving.checkpoint"} <= ends(results, "passed")
+    assert {"libraries.gate", "compiler.ptxas", "saving.checkpoint"} <= checks_that_ended(results, "passed")
 
 
 def test_the_self_test_says_that_the_machine_has_no_toolkit(gpu: Built, engine: DockerEngine) -> None:
     """It has the device of a GPU, and not the driver's libraries."""
     done, last, results = selftest(engine, gpu.name, "--only", "gpu.visible", devices=["/dev/null:/dev/nvidia0"])
-    assert (done.status, last["fault"], red(results)) == (6, "host", {"gpu.visible"}), last
+    assert (done.status, last["fault"], checks_that_did_not_pass(results)) == (6, "host", {"gpu.visible"}), last
     assert [one["signature"] for one in results["gpu.visible"]["explained"]] == ["no-toolkit"]
 
 
@@ -166,7 +173,7 @@ def test_packages_that_do_not_fit_are_found(gpu: Built, engine: DockerEngine, tm
         "export LD_LIBRARY_PATH=/opt/cuda-12.1/nvidia/cuda_runtime/lib",
     }
     found = with_packages(engine, gpu.name, gpu.spec, packages, ("environment.*", *LINKED), tmp_path)
-    failed = {name: ends(results, "failed") for name, results in found.items()}
+    failed = {name: checks_that_ended(results, "failed") for name, results in found.items()}
     assert "libraries.cudnn" in failed["cudnn-too-old"]
     assert {"environment.tensorflow_version", "environment.build_info"} <= failed["cpu-wheel"]
     assert {"libraries.versions", "libraries.origin"} <= failed["wrong-cuda"]

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from support.cli import run_tfimg
-from support.planted_faults import Results, ends, red, selftest, with_fault
+from support.planted_faults import Results, checks_that_did_not_pass, checks_that_ended, selftest, with_fault
 from support.registry_container import docker
 from tfimg.engine.docker.engine import DockerEngine
 
@@ -106,10 +106,10 @@ END
 def test_many_faults_at_once_are_each_named_and_cost_nothing_else(plant: Plant, all_checks: set[str]) -> None:
     results = plant(INDEPENDENT)
     assert set(results) == all_checks
-    assert ends(results, "crashed") == {"numerics.fft"}
-    assert ends(results, "timed-out") == {"numerics.svd"}
-    assert ends(results, "skipped") == set()
-    assert ends(results, "failed") == {
+    assert checks_that_ended(results, "crashed") == {"numerics.fft"}
+    assert checks_that_ended(results, "timed-out") == {"numerics.svd"}
+    assert checks_that_ended(results, "skipped") == set()
+    assert checks_that_ended(results, "failed") == {
         "environment.certificates", "environment.setuid", "environment.home", "saving.tflite", "tools.tensorboard",
         "environment.read_only", "environment.integrity",
     }  # fmt: skip
@@ -125,13 +125,13 @@ def test_many_faults_at_once_are_each_named_and_cost_nothing_else(plant: Plant, 
 def test_a_numpy_of_another_abi_is_explained_and_no_other_result_is_lost(plant: Plant, all_checks: set[str]) -> None:
     results = plant(install("numpy"), named=["numpy"])
     assert set(results) == all_checks
-    assert {"environment.packages", "environment.pip_check", IMPORT} <= red(results)
+    assert {"environment.packages", "environment.pip_check", IMPORT} <= checks_that_did_not_pass(results)
     assert "numpy-abi" in signatures(results)
     # What needs no TensorFlow was asked all the same, and what needs it says where to look.
-    assert ends(results, "passed") >= {
+    assert checks_that_ended(results, "passed") >= {
         "environment.python", "environment.user", "environment.certificates",
     }  # fmt: skip
-    told = {results[name]["reason"].rpartition("; ")[2] for name in ends(results, "skipped")}
+    told = {results[name]["reason"].rpartition("; ")[2] for name in checks_that_ended(results, "skipped")}
     assert told == {f"see {IMPORT}"}
 
 
@@ -165,7 +165,9 @@ PACKAGES = {
 def test_packages_that_do_not_fit_are_named_and_explained(container: str, plant: Plant) -> None:
     script, named, failing, expected = PACKAGES[container]
     results = plant(script, IMPORT, *failing, named=named)
-    assert (red(results), ends(results, "passed")) == (set(failing), {IMPORT}), results
+    assert (checks_that_did_not_pass(results), checks_that_ended(results, "passed")) == (set(failing), {IMPORT}), (
+        results
+    )
     for check, words in failing.items():
         assert [word for word in words if word not in str(results[check])] == [], results[check]
     assert expected <= signatures(results)
@@ -195,15 +197,15 @@ NOT_IMPORTED = {
 def test_what_keeps_tensorflow_from_its_import_is_named(fault: str, plant: Plant) -> None:
     script, failing, signature = NOT_IMPORTED[fault]
     results = plant(script, "environment.python", *failing)
-    assert failing <= red(results), results
-    assert "environment.python" in ends(results, "passed")
+    assert failing <= checks_that_did_not_pass(results), results
+    assert "environment.python" in checks_that_ended(results, "passed")
     assert signature is None or signature in signatures(results)
 
 
 def test_the_root_user_is_named_and_alone(plant: Plant) -> None:
     results = plant(":", "environment.*", user=0)
-    assert red(results) == {"environment.user"}
-    assert ends(results, "passed") == set(results) - {"environment.user"}
+    assert checks_that_did_not_pass(results) == {"environment.user"}
+    assert checks_that_ended(results, "passed") == set(results) - {"environment.user"}
     assert IMPORT in results
 
 
@@ -214,14 +216,14 @@ def test_the_self_test_says_what_the_machine_is_to_blame_for(
     (tmp_path / "cpuinfo").write_text(re.sub(r"avx\S*", "", Path("/proc/cpuinfo").read_text()))
     done, last, results = selftest(engine, built.name, shm_size="1m", volumes={tmp_path / "cpuinfo": "/proc/cpuinfo"})
     assert (done.status, last["fault"]) == (6, "host"), last
-    assert red(results) == {"environment.shm", "environment.cpu"}
+    assert checks_that_did_not_pass(results) == {"environment.shm", "environment.cpu"}
     assert signatures(results) == {"small-shm", "no-avx"}
 
 
 def test_the_self_test_says_that_the_machine_has_too_little_memory(built: Built, engine: DockerEngine) -> None:
     done, last, results = selftest(engine, built.name, mem_limit="160m", memswap_limit="160m")
     assert (done.status, last["fault"]) == (6, "host"), last
-    assert (red(results), signatures(results)) == ({IMPORT}, {"out-of-memory"})
+    assert (checks_that_did_not_pass(results), signatures(results)) == ({IMPORT}, {"out-of-memory"})
 
 
 def test_the_self_test_passes_offline_in_a_read_only_container(built: Built, engine: DockerEngine) -> None:

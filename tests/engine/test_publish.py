@@ -22,7 +22,7 @@ from support.docker_daemon import image_tags
 from support.faulty_proxy import Fault, faulty
 from support.paths import ROOT
 from support.registry_container import Behaviour, docker, registry
-from support.small_workspace import small
+from support.small_workspace import make_workspace
 from tfimg.engine.docker.engine import DockerEngine
 from tfimg.registry.client import open_registry
 from tfimg.registry.connection import ConnectionSettings
@@ -88,7 +88,7 @@ def address(engine: DockerEngine, base: str, tmp_path_factory: pytest.TempPathFa
 def made(engine: DockerEngine, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """Small images, built and validated; yields their workspace."""
     folder = tmp_path_factory.mktemp("small")
-    small(folder / "workspace")
+    make_workspace(folder / "workspace")
     env = {"TFIMG_WORKSPACE": str(folder / "workspace"), "TFIMG_STATE": str(folder / "state")}
     ended = run_tfimg("build", CPU, GPU, OLD, "--base", "bootstrap", "--repository", LOCAL, "--json", env=env)
     assert ended.code == 0, ended.stderr

@@ -9,7 +9,7 @@ import pytest
 from support.cli import CliResult, assert_refused, run_tfimg
 from support.docker_daemon import image_tags
 from support.registry_container import docker, registry
-from support.small_workspace import small
+from support.small_workspace import make_workspace
 from tfimg.engine.docker.engine import DockerEngine
 
 pytestmark = pytest.mark.full
@@ -45,7 +45,7 @@ def mirror(engine: DockerEngine, base: str, tmp_path_factory: pytest.TempPathFac
 def little(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     """The environment of a workspace whose images are small, for what does not depend on TensorFlow."""
     folder = tmp_path_factory.mktemp("small")
-    template = small(folder / "workspace").templates / "Dockerfile.j2"
+    template = make_workspace(folder / "workspace").templates / "Dockerfile.j2"
     template.write_text(template.read_text().replace("FROM ${BASE}\n", f"FROM ${{BASE}}\n{INIT}", 1))
     return {"TFIMG_WORKSPACE": str(folder / "workspace"), "TFIMG_STATE": str(folder / "state")}
 

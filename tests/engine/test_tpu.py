@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from support.cli import run_tfimg
-from support.planted_faults import ends, with_fault, with_packages
+from support.planted_faults import checks_that_ended, with_fault, with_packages
 from support.wheels import record_hash
 from tfimg.engine.docker.engine import DockerEngine
 
@@ -30,14 +30,14 @@ def test_a_libtpu_that_is_no_pair_is_found(tpu: Built, engine: DockerEngine, tmp
     script = "pip install --quiet --no-deps --root-user-action=ignore libtpu==0.0.23"
     checks = ("environment.packages", "environment.pip_check", "tpu.*")
     found = with_packages(engine, tpu.name, tpu.spec, {"libtpu": script}, checks, tmp_path)["libtpu"]
-    assert {"tpu.pair", "environment.packages"} <= ends(found, "failed")
-    assert "environment.pip_check" in ends(found, "passed")
+    assert {"tpu.pair", "environment.packages"} <= checks_that_ended(found, "failed")
+    assert "environment.pip_check" in checks_that_ended(found, "passed")
 
 
 def test_a_tpu_image_without_its_library(tpu: Built, engine: DockerEngine, tmp_path: Path) -> None:
     script = "rm /opt/tensorflow/lib/python3/site-packages/libtpu/libtpu.so"
     results = with_fault(engine, tpu.name, tpu.spec, script, ("tpu.*",), folder=tmp_path)
-    assert "tpu.library" in ends(results, "failed")
+    assert "tpu.library" in checks_that_ended(results, "failed")
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from support.cli import NO_ENGINE
 from support.cloud_steps import StepMachine
 from support.loopback_registry import Loopback
 from support.signing import OURS
-from support.statements import IMAGE, LINKED, promoted, said, withdrawn
+from support.statements import IMAGE, LINKED, make_promotion, make_statements, make_withdrawal
 from tfimg.evidence.attach import attach
 from tfimg.evidence.statement import Statement
 from tfimg.project.services import Services
@@ -45,7 +45,10 @@ class Published:
         reference = parse_reference(name)
         self.registry = Services(environ={"TFIMG_STATE": str(folder)}).registry(reference, plain=True)
         self.registry.put("2.15", IMAGE)
-        self.sign(*said(replace(LINKED, date=datetime.now(UTC).isoformat())), promoted("2.15", repository=name))
+        self.sign(
+            *make_statements(replace(LINKED, date=datetime.now(UTC).isoformat())),
+            make_promotion("2.15", repository=name),
+        )
 
     def sign(self, *statements: Statement) -> None:
         attach(self.registry, IMAGE.digest, statements, key=OURS)
@@ -72,7 +75,7 @@ def machine(name: str, tmp_path: Path) -> StepMachine:
 def test_the_first_boot_refuses_a_withdrawn_image_with_its_reason(
     machine: StepMachine, published: Published, name: str, tags: tuple[str, ...]
 ) -> None:
-    published.sign(withdrawn(*tags, repository=name))
+    published.sign(make_withdrawal(*tags, repository=name))
     ended = machine.run("image")
     assert ended.code == 1
     assert "wrong cuDNN" in ended.text
@@ -89,7 +92,7 @@ def test_a_boot_after_the_withdrawal_ends_the_job_that_had_begun_and_starts_no_o
     ended = machine.run("image")
     assert (ended.code, "withdrawn" in ended.text) == (0, False)
     machine.run("start")
-    published.sign(withdrawn(*tags, repository=name))
+    published.sign(make_withdrawal(*tags, repository=name))
     machine.boot()
     ended = machine.run("image")
     assert ended.code == 0

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, given, settings
 
-from support.document_readers import KINDS, Reader, Readers, hostile
+from support.document_readers import KINDS, Reader, Readers, serve_documents
 from support.memory_registry import MemoryRegistry
 from support.mutated_documents import cases, mutations
 
@@ -26,7 +26,7 @@ ENDS = {"private_key": (2, 61, 65, 67), "archive_index": (10,)}
 
 @pytest.fixture
 def readers(tmp_path: Path) -> Iterator[Readers]:
-    with hostile(MemoryRegistry()) as here:
+    with serve_documents(MemoryRegistry()) as here:
         yield Readers(tmp_path, here)
 
 

@@ -25,15 +25,15 @@ from support.hostile_index import (
     HostileIndex,
     a_file,
     archive,
+    file_page,
     hostile_index,
     link,
-    lists,
     page,
     ranged,
     redirects,
-    sends,
+    reply_of,
 )  # fmt: skip
-from support.hostile_wheels import ATTACKS, forge
+from support.hostile_wheels import ATTACKS, write_hostile_wheel
 from support.mutated_documents import cases
 from support.wheels import lock_line
 from tfimg.core.errors import InternalError, InvalidWheel, NetworkError, TfimgError
@@ -62,7 +62,7 @@ def bounded(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 @pytest.fixture
 def wheel(tmp_path: Path) -> Path:
-    return forge(tmp_path)
+    return write_hostile_wheel(tmp_path)
 
 
 def build(url: str, wheel: Path) -> None:
@@ -113,7 +113,7 @@ def test_a_survey_refuses_it(attack: Attack) -> None:
 @pytest.mark.parametrize("attack", ["parent", "more than declared", "no RECORD", "script above", "data is a file"])
 def test_a_wheel_of_the_locked_hash_is_still_checked(attack: str, tmp_path: Path) -> None:
     wheel = ATTACKS[attack](tmp_path)
-    replies = {"/simple/": lists(), "/files/": sends(wheel.read_bytes(), "application/octet-stream")}
+    replies = {"/simple/": file_page(), "/files/": reply_of(wheel.read_bytes(), "application/octet-stream")}
     with (
         hostile_index(replies) as served,
         pytest.raises(InvalidWheel, match=f"^{WHEEL} is not a valid wheel: "),
@@ -123,7 +123,10 @@ def test_a_wheel_of_the_locked_hash_is_still_checked(attack: str, tmp_path: Path
 
 
 def test_an_honest_index_is_built_from(wheel: Path) -> None:
-    replies = {"/simple/": lists(size=wheel.stat().st_size), "/files/": sends(wheel.read_bytes(), "binary")}
+    replies = {
+        "/simple/": file_page(size=wheel.stat().st_size),
+        "/files/": reply_of(wheel.read_bytes(), "binary"),
+    }
     with hostile_index(replies) as served:
         build(f"{served.url}/simple", wheel)
 
@@ -136,18 +139,18 @@ def test_an_honest_index_is_built_from(wheel: Path) -> None:
 def test_credentials_stay_at_the_origin_of_the_index(
     way: str, source: str, wheel: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    content = sends(wheel.read_bytes(), "application/octet-stream")
+    content = reply_of(wheel.read_bytes(), "application/octet-stream")
     if source == "netrc":
         (wheel.parent / "netrc").write_text("machine 127.0.0.1 login hans password hunter2\n")
         monkeypatch.setenv("NETRC", str(wheel.parent / "netrc"))
-    with hostile_index({"/simple/": lists(), "/files/": content}) as other:
+    with hostile_index({"/simple/": file_page(), "/files/": content}) as other:
         there = f"{other.url}/files/{WHEEL}"
         replies = {
             "redirect of the page": {"/simple/": redirects(f"{other.url}/simple/thing/")},
-            "redirect of a file": {"/simple/": lists(), "/files/": redirects(there)},
-            "address of a file": {"/simple/": lists(url=there)},
+            "redirect of a file": {"/simple/": file_page(), "/files/": redirects(there)},
+            "address of a file": {"/simple/": file_page(url=there)},
             "base of a page": {
-                "/simple/": sends(
+                "/simple/": reply_of(
                     f'<base href="{other.url}"><a href="/files/{WHEEL}">{WHEEL}</a>'.encode(), "text/html"
                 )
             },
@@ -161,23 +164,23 @@ def test_credentials_stay_at_the_origin_of_the_index(
 
 
 def test_credentials_are_sent_for_absolute_addresses_of_the_index_itself(wheel: Path) -> None:
-    content = sends(wheel.read_bytes(), "application/octet-stream")
+    content = reply_of(wheel.read_bytes(), "application/octet-stream")
     with hostile_index({"/files/": content}) as served:
-        served.replies["/simple/"] = lists(url=f"{served.url}/files/{WHEEL}")
+        served.replies["/simple/"] = file_page(url=f"{served.url}/files/{WHEEL}")
         build(f"{served.url.replace('//', '//hans:hunter2@')}/simple", wheel)
     assert [authorization for _, authorization in served.asked] == [f"Basic {SECRET}"] * 2
 
 
 def test_an_error_shows_no_credentials_of_a_page(wheel: Path) -> None:
-    replies = {"/simple/": lists(url="ftp://hans:hunter2@127.0.0.1/x")}
+    replies = {"/simple/": file_page(url="ftp://hans:hunter2@127.0.0.1/x")}
     with hostile_index(replies) as served, pytest.raises(NetworkError) as caught:
         build(f"{served.url}/simple", wheel)
     assert "hunter2" not in str(caught.value)
 
 
-@pytest.mark.parametrize("reply", [link(WHEEL), sends(page([a_file()]))], ids=["HTML", "JSON"])
+@pytest.mark.parametrize("reply", [link(WHEEL), reply_of(page([a_file()]))], ids=["HTML", "JSON"])
 def test_both_forms_of_an_honest_page_are_read(wheel: Path, reply: Callable[..., None]) -> None:
-    with hostile_index({"/simple/": reply, "/files/": sends(wheel.read_bytes(), "binary")}) as served:
+    with hostile_index({"/simple/": reply, "/files/": reply_of(wheel.read_bytes(), "binary")}) as served:
         build(f"{served.url}/simple", wheel)
 
 
@@ -216,7 +219,7 @@ ALTERED = settings(max_examples=cases(50), deadline=None, suppress_health_check=
 @given(data=st.data())
 def test_an_altered_page_is_read_or_refused(form: str, served: HostileIndex, data: st.DataObject) -> None:
     kind, content = HONEST[form]
-    served.replies["/simple/"] = sends(altered(content, data), kind)
+    served.replies["/simple/"] = reply_of(altered(content, data), kind)
     with suppress(NetworkError):
         Index(f"{served.url}/simple", attempts=1).wheels("thing")
 
@@ -225,7 +228,7 @@ def test_an_altered_page_is_read_or_refused(form: str, served: HostileIndex, dat
 @given(data=st.data())
 def test_an_altered_wheel_is_read_in_ranges_or_refused(served: HostileIndex, data: st.DataObject) -> None:
     members = {BUILD_INFO: "build_info = {'cuda_version': '12'}", "thing-1.0.dist-info/METADATA": METADATA}
-    served.replies.update({"/simple/": lists(), "/files/": ranged(altered(archive(members), data))})
+    served.replies.update({"/simple/": file_page(), "/files/": ranged(altered(archive(members), data))})
     index = Index(f"{served.url}/simple", attempts=1)
     with suppress(NetworkError):
         index.read_metadata(index.wheels("thing")[0], build=True)

@@ -16,7 +16,7 @@ import trustme
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
 from support.cli import CliRunner
-from support.hostile_registry import HostileRegistry, hostile
+from support.hostile_registry import HostileRegistry, serve_hostile_registry
 from support.manifests import Slept, manifest
 from support.registry_attacks import ATTACKS, BLOB, DIGEST, IDENTITY, OWN, PAIR, SECRETS, Attack
 from support.signing import OURS
@@ -49,7 +49,7 @@ def ca(authority: trustme.CA, tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def server(authority: trustme.CA, attack: Attack) -> Iterator[HostileRegistry]:
     behaviour = {"plays": attack.plays, "challenge": attack.challenge, "direct_tls": attack.tls}
-    with hostile(authority, **behaviour) as registry:
+    with serve_hostile_registry(authority, **behaviour) as registry:
         registry.honest.blobs[DIGEST] = BLOB
         layer = {"mediaType": "text/plain", "digest": DIGEST, "size": len(BLOB)}
         one = manifest(layers=[layer])

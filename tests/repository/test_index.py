@@ -19,7 +19,7 @@ from support.cases import cases
 from support.cli import CliResult
 from support.matrix_edits import GOOD
 from support.package_index import HTML, JSON, File, PackageIndex, package_index
-from support.surveys import agreeing
+from support.surveys import matching_survey
 from tfimg.cli import main
 from tfimg.core.errors import NetworkError
 from tfimg.index.client import Index, IndexedWheel
@@ -317,7 +317,7 @@ def _file(wheel: TensorFlowWheel) -> File:
 @pytest.fixture
 def agreed(served: PackageIndex) -> PackageIndex:
     """An index that agrees with the matrix."""
-    publish(served, agreeing(small()))
+    publish(served, matching_survey(small()))
     return served
 
 
@@ -375,7 +375,7 @@ def test_check_of_an_index_without_days_says_so_and_agrees(agreed: PackageIndex,
 @pytest.fixture
 def behind(served: PackageIndex) -> None:
     """An index with 2.16.2, which is like 2.16.1 and which the matrix lacks."""
-    survey = agreeing(small())
+    survey = matching_survey(small())
     version, uploaded = Version("2.16.2"), date(2024, 6, 28)
     newer = (
         replace(wheel, version=version, uploaded=uploaded, filename=wheel.filename.replace("6.1", "6.2"))
@@ -462,7 +462,7 @@ def test_what_sync_writes_is_complete_and_agrees(behind: None, tfimg: Run, matri
 
 def test_what_sync_cannot_complete_is_reported_by_path(served: PackageIndex, tfimg: Run) -> None:
     """A release whose only wheel stands for one that is not there."""
-    survey = agreeing(small())
+    survey = matching_survey(small())
     stub = next(wheel for wheel in survey.wheels if wheel.platform == "linux/arm64" and wheel.package == "tensorflow")
     lone = replace(stub, version=Version("2.17.0"), filename=stub.filename.replace("2.15.0", "2.17.0"))
     publish(served, replace(survey, wheels=(*survey.wheels, lone)))

@@ -16,7 +16,7 @@ import pytest
 
 from support.faulty_proxy import Fault, Faulty
 from support.loopback_registry import Loopback, loopback
-from support.publisher import CPU, NOW, Machine, visible
+from support.publisher import CPU, NOW, Machine, public_tags
 from tfimg.core.errors import NetworkError, PublicationIncomplete, RegistryError
 from tfimg.evidence.policy import Policy
 from tfimg.evidence.promotions import read_image_statements
@@ -140,7 +140,7 @@ def test_killed_with_kill_9_before_each_note_it_goes_on_and_no_tag_is_without_ev
 def _publish_again(here: Loopback, place: Path) -> None:
     """Publish after a kill: no tag was without evidence."""
     machine, client = Machine(place / "machine"), opened(here.address, place)
-    for tag, digest in visible(here.tags).items():
+    for tag, digest in public_tags(here.tags).items():
         if not tag.startswith("candidate-"):
             machine.prove(client, digest, "validated")
     publish_again(here, machine, client)
@@ -149,7 +149,7 @@ def _publish_again(here: Loopback, place: Path) -> None:
 def publish_again(here: Loopback, machine: Machine, client: HttpRegistry) -> None:
     """Publish what an earlier run left: everything is there once."""
     machine.publish(client)
-    found = visible(here.tags)
+    found = public_tags(here.tags)
     assert len({found[tag] for tag in (CPU, *ALIASES)}) == 1
     assert not [tag for tag in found if tag.startswith("candidate-")]
     promotions = read_image_statements(client, found[CPU], machine.trusted).promotions

@@ -13,7 +13,7 @@ import trustme
 from support.faulty_proxy import Fault, Faulty, faulty
 from support.loopback_registry import Loopback, loopback
 from support.manifests import ANN, CONTENT, PLAIN, Open, Slept, manifest, send
-from support.messages import whole
+from support.messages import exactly
 from tfimg.core.errors import NetworkError, RegistryError
 from tfimg.registry.client import HttpRegistry
 from tfimg.registry.connection import ConnectionSettings
@@ -99,7 +99,7 @@ def test_a_token_that_fits_no_header_is_refused(open_registry: Open) -> None:
             f"The token server {between.address} of {between.address} sent no valid token: a token has 1 to 32768 "
             "printable characters of ASCII. Run it again later, or ask its owner."
         )
-        with pytest.raises(RegistryError, match=whole(says)):
+        with pytest.raises(RegistryError, match=exactly(says)):
             open_registry(between.address, credentials=ANN).list_tags()
 
 
@@ -118,15 +118,15 @@ def test_an_address_on_another_host_or_without_tls_is_not_followed(proxy: Faulty
         ),
     ):
         proxy.faults[:] = [fault]
-        with pytest.raises(RegistryError, match=whole(f"The registry {proxy.address} names {says}. {advice}")):
+        with pytest.raises(RegistryError, match=exactly(f"The registry {proxy.address} names {says}. {advice}")):
             client.list_tags()
     proxy.faults[:] = [Fault(method="POST", status=202, headers=ftp)]
     says = "'ftp://a.example/x' as the place of an upload: it is neither http nor https"
-    with pytest.raises(RegistryError, match=whole(f"The registry {proxy.address} names {says}. {advice}")):
+    with pytest.raises(RegistryError, match=exactly(f"The registry {proxy.address} names {says}. {advice}")):
         client.put_blob(b"{}")
     proxy.faults[:] = [Fault(status=302, headers={"Location": "/v2/team/tf/tags/list"}, times=-1)]
     says = f"The registry {proxy.address} sends more than 5 redirects in a row. Check that it is a registry."
-    with pytest.raises(RegistryError, match=whole(says)):
+    with pytest.raises(RegistryError, match=exactly(says)):
         client.list_tags()
 
 

@@ -9,7 +9,7 @@ import pytest
 from support.faulty_proxy import Fault, Faulty
 from support.loopback_registry import Loopback
 from support.manifests import CHUNK, CONTENT, Open, Slept, manifest, send
-from support.messages import whole
+from support.messages import exactly
 from tfimg.core.errors import NetworkError, NotInRegistry, RegistryError, TagConflict, TamperedError
 from tfimg.registry import listing
 from tfimg.registry.client import HttpRegistry
@@ -28,11 +28,11 @@ def test_a_manifest_is_the_bytes_that_were_put(client: HttpRegistry, here: Loopb
 def test_what_is_neither_a_tag_nor_a_digest_is_not_asked_for(client: HttpRegistry, here: Loopback) -> None:
     next_step = "The document that names it is damaged or forged."
     says = f"'a b' is neither a tag nor a digest; {client.repository} was not asked for it. {next_step}"
-    with pytest.raises(RegistryError, match=whole(says)):
+    with pytest.raises(RegistryError, match=exactly(says)):
         client.find("a b")
     says = f"'1' is not a digest; {client.repository} was not asked for it. {next_step}"
     for ask in (client.get_blob, client.list_referrers):
-        with pytest.raises(RegistryError, match=whole(says)):
+        with pytest.raises(RegistryError, match=exactly(says)):
             ask("1")
     assert here.asked == []
 
@@ -46,7 +46,7 @@ def test_a_media_type_has_a_largest_size(characters: int, is_valid: bool, client
         assert found.media_type == "x" * characters
         return
     says = f"The registry {proxy.address} sends a media type of 256 characters. Check that it is a registry."
-    with pytest.raises(RegistryError, match=whole(says)):
+    with pytest.raises(RegistryError, match=exactly(says)):
         client.find("1")
 
 
@@ -70,7 +70,7 @@ def test_a_tag_that_moves_at_the_same_time_is_a_conflict(client: HttpRegistry, p
         f"{client.repository}:1 was moved to {manifest().digest}, but points to {other.digest}: another publisher "
         "moved it at the same time. Find out who else publishes there, and run it again."
     )
-    with pytest.raises(TagConflict, match=whole(says)):
+    with pytest.raises(TagConflict, match=exactly(says)):
         client.put("1", manifest())
 
 
@@ -80,7 +80,7 @@ def test_a_manifest_that_disappears_is_an_error(client: HttpRegistry, proxy: Fau
         f"The registry {proxy.address} accepted {proxy.address}/team/tf:1, but does not have it. Run it again; the "
         "registry's log may say more."
     )
-    with pytest.raises(RegistryError, match=whole(says)):
+    with pytest.raises(RegistryError, match=exactly(says)):
         client.put("1", manifest())
 
 
@@ -93,7 +93,7 @@ def test_a_manifest_under_another_digest_is_not_taken(client: HttpRegistry, here
             f"{manifest('other').digest}, and sends {manifest().digest}. Do not use it, and "
             "report it to the registry's owner."
         )
-        with pytest.raises(TamperedError, match=whole(says)):
+        with pytest.raises(TamperedError, match=exactly(says)):
             client.find(reference)
 
 
@@ -122,7 +122,7 @@ def test_a_list_has_a_largest_size(
             patch.setattr(listing, name, limit)
             assert client.list_tags() == ("a", "b", "c")
             patch.setattr(listing, name, limit - 1)
-            with pytest.raises(RegistryError, match=whole(says.format(excess))):
+            with pytest.raises(RegistryError, match=exactly(says.format(excess))):
                 client.list_tags()
 
 
@@ -302,7 +302,7 @@ def test_an_upload_from_a_stream_is_not_repeated(client: HttpRegistry, proxy: Fa
         Fault(method="GET", path="uploads", status=404),
     ]
     says = f"The registry {proxy.address} lost an interrupted upload. Run it again: completed uploads are not repeated."
-    with pytest.raises(NetworkError, match=whole(says)):
+    with pytest.raises(NetworkError, match=exactly(says)):
         send(client, iter([CONTENT]))
 
 
@@ -320,7 +320,7 @@ def test_bytes_of_another_digest_are_not_taken(client: HttpRegistry, here: Loopb
         f"The upload to {client._connection.host} is not {digest_of(b'x')}: bytes changed on the way. Check the file "
         "or the disk that it comes from, and run it again."
     )
-    with pytest.raises(TamperedError, match=whole(says)):
+    with pytest.raises(TamperedError, match=exactly(says)):
         upload(client._connection, digest_of(b"x"), [b"y"], on_progress=int)
     assert here.blobs == {}
 
@@ -351,7 +351,7 @@ def test_a_download_is_resumed_so_many_times(
     monkeypatch.setattr("tfimg.registry.download.MAX_RESUMES", 3)
     proxy.faults.append(Fault(path="/blobs/", cut_answer=1_000_000, times=-1))
     says = f"The connection to the registry {proxy.address} was cut 3 times during one download. Run it again later."
-    with pytest.raises(NetworkError, match=whole(says)):
+    with pytest.raises(NetworkError, match=exactly(says)):
         list(client.get_blob(digest_of(content)))
     assert proxy.count("GET") == 3
 
@@ -364,7 +364,7 @@ def test_a_blob_is_not_read_beyond_its_limit(client: HttpRegistry, here: Loopbac
         f"The registry {client._connection.host} has more bytes of {digest} than the allowed {len(CONTENT) - 1}. Do "
         "not use them, and report it to the registry's owner."
     )
-    with pytest.raises(TamperedError, match=whole(says)):
+    with pytest.raises(TamperedError, match=exactly(says)):
         list(download(client._connection, digest, on_progress=max, limit=len(CONTENT) - 1))
 
 
@@ -382,7 +382,7 @@ def test_a_blob_with_other_bytes_is_not_taken(client: HttpRegistry, here: Loopba
         f"The registry {client._connection.host} has other bytes than {digest_of(CONTENT)} under that digest. Do not "
         "use them, and report it to the registry's owner."
     )
-    with pytest.raises(TamperedError, match=whole(says)):
+    with pytest.raises(TamperedError, match=exactly(says)):
         list(client.get_blob(digest_of(CONTENT)))
 
 

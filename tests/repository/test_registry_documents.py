@@ -11,7 +11,7 @@ import trustme
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from support.hostile_registry import HostileRegistry, hostile, reply
+from support.hostile_registry import HostileRegistry, reply, serve_hostile_registry
 from support.manifests import ANN, PLAIN, Slept, manifest
 from support.mutated_documents import cases, mutations
 from support.registry_attacks import Act, entry, find, referrers, tags
@@ -43,7 +43,7 @@ DOCUMENTS: dict[str, tuple[object, Act, int, str]] = {
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[HostileRegistry]:
-    with hostile(trustme.CA(), challenge="") as registry:
+    with serve_hostile_registry(trustme.CA(), challenge="") as registry:
         yield registry
 
 

@@ -10,8 +10,8 @@ import pytest
 from support.cases import cases
 from support.faulty_proxy import Fault, Faulty, faulty
 from support.loopback_registry import Loopback, error, loopback
-from support.manifests import CONTENT, PLAIN, Open, Slept, about, manifest
-from support.messages import whole
+from support.manifests import CONTENT, PLAIN, Open, Slept, make_referrer, manifest
+from support.messages import exactly
 from tfimg.core.errors import NetworkError, RegistryError
 from tfimg.registry.client import HttpRegistry
 from tfimg.registry.connection import ConnectionSettings
@@ -27,7 +27,7 @@ WRITES: list[Callable[[HttpRegistry], object]] = [
     lambda client: client.put("2", manifest("other")),
     lambda client: client.put_blob(b"{}"),
     lambda client: client.put_referrer(
-        about(manifest()), subject=manifest().digest, artifact_type="application/x-test"
+        make_referrer(manifest()), subject=manifest().digest, artifact_type="application/x-test"
     ),
 ]
 
@@ -63,7 +63,7 @@ def test_after_faults_that_pass_answer_and_registry_are_as_without_them(
 def fill(client: HttpRegistry, registry: Loopback) -> None:
     """Put there what reads find, so that an empty answer is a wrong one."""
     client.put("1", manifest())
-    client.put_referrer(about(manifest(), "two"), subject=manifest().digest, artifact_type="application/x-test")
+    client.put_referrer(make_referrer(manifest(), "two"), subject=manifest().digest, artifact_type="application/x-test")
     registry.blobs[manifest().digest] = manifest().content
 
 
@@ -117,7 +117,7 @@ def test_a_registry_that_is_down_is_reported(open_registry: Open, slept: Slept) 
         "proxy (HTTPS_PROXY, NO_PROXY)."
     )
     for settings in (PLAIN, ConnectionSettings()):  # without `plain_http`, it is probed for TLS first
-        with pytest.raises(NetworkError, match=whole(says)):
+        with pytest.raises(NetworkError, match=exactly(says)):
             open_registry(address, settings=settings).list_tags()
     assert len(slept) == 8
 
@@ -129,7 +129,7 @@ def test_a_registry_that_says_nothing_is_too_slow(proxy: Faulty, open_registry: 
         f"The registry {proxy.address} is too slow: it did not answer within 0.1 s. Run it again later: completed "
         "uploads are not repeated."
     )
-    with pytest.raises(NetworkError, match=whole(says)):
+    with pytest.raises(NetworkError, match=exactly(says)):
         client.list_tags()
     assert (len(proxy.asked), len(slept)) == (5, 4)
 
@@ -155,7 +155,7 @@ def test_a_slow_registry_is_waited_for(client: HttpRegistry, here: Loopback, pro
 def test_what_has_no_end_is_not_read_to_it(client: HttpRegistry, proxy: Faulty) -> None:
     proxy.faults.append(Fault(status=200, body=bytes(9 << 20)))
     says = f"The registry {proxy.address} sends more than 8 MiB in one document. Check that it is a registry."
-    with pytest.raises(RegistryError, match=whole(says)):
+    with pytest.raises(RegistryError, match=exactly(says)):
         client.find("1")
 
 

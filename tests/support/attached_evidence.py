@@ -62,14 +62,14 @@ def publish(
     attach(
         registry,
         found.digest,
-        _said(engine, local, report, registry.repository, found.digest, images),
+        _make_statements(engine, local, report, registry.repository, found.digest, images),
         key=key,
     )
     attach(registry, found.digest, [_promotion(registry.repository, name, found.digest)], key=key)
     return Published(name=name, digest=found.digest, registry=registry, key=key, public=folder / "tfimg.pub")
 
 
-def _said(
+def _make_statements(
     engine: DockerEngine, local: str, report: Report, repository: str, digest: str, images: Path
 ) -> Sequence[Statement]:
     subject = Subject(name=repository, digest=digest)

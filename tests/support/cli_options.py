@@ -10,7 +10,7 @@ from tfimg.matrix.resolve.request import Request
 OPTIONS = ("tensorflow", "cuda", "cudnn", "python", "platform", "driver", "gpu", "device")
 
 
-def asked(options: str) -> Request:
+def parse_request(options: str) -> Request:
     """`--tf 2.15 --gpu 'RTX 4090'` → the request."""
     arguments = parse(["resolve", *shlex.split(options)])
     return Request(**{option: getattr(arguments, option) for option in OPTIONS})

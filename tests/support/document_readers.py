@@ -90,7 +90,7 @@ class _Handler(AnyMethod):
 
 
 @contextmanager
-def hostile(content: MemoryRegistry) -> Iterator[HostileRegistry]:
+def serve_documents(content: MemoryRegistry) -> Iterator[HostileRegistry]:
     """Serve for as long as the block lasts."""
     here = HostileRegistry(content)
     with serving(_Handler, here) as here.address:

@@ -11,7 +11,7 @@ import os
 from pathlib import Path
 
 from support.c_compiler import compile_shared
-from support.session import once, session_folder
+from support.session import run_once, session_folder
 
 VARIABLE = "TFIMG_FAKE_DRIVER"
 SOURCE = r"""
@@ -140,7 +140,7 @@ int cuMemGetInfo_v2(size_t *free, size_t *total) {
 
 def fake_driver() -> Path:
     """Compile the library, once in a test run, and return the folder for LD_LIBRARY_PATH."""
-    return Path(once("fake_driver", _compile))
+    return Path(run_once("fake_driver", _compile))
 
 
 def fake_environment(answers: str, **variables: str) -> dict[str, str]:

@@ -29,7 +29,7 @@ OTHERS: dict[str, Any] = {"device": GPU_0, "worst_error_over_bound": 0.0188}
 """Found by a check that nobody reads the findings of."""
 
 
-def found(gpus: Sequence[str], driver: str | None) -> dict[str, dict[str, Any]]:
+def gpu_evidence(gpus: Sequence[str], driver: str | None) -> dict[str, dict[str, Any]]:
     """What the checks of GPUs alone find, by check."""
     devices = [f"/device:GPU:{number}" for number in range(len(gpus))]
     total = len(gpus) * (len(gpus) + 1) / 2
@@ -64,7 +64,7 @@ def gpu_run(
     table = {name: check for name, check in CHECKS.items() if name not in without}
     chosen = select(table, claims, accelerators=len(gpus))
     tally = Tally(chosen.required)
-    evidence = found(gpus, driver)
+    evidence = gpu_evidence(gpus, driver)
     events: Events = [
         {
             "event": "suite", "schema": 2, "identifier": claims.identifier, "device": claims.device, "level": level,

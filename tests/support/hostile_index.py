@@ -43,7 +43,7 @@ class Request(AnyMethod):
         fitting = [path for path in here.replies if self.path.startswith(path)]
         self.close_connection = True
         with suppress(OSError):  # the client has seen enough
-            reply = here.replies[max(fitting, key=len)] if fitting else sends(b"", status=404)
+            reply = here.replies[max(fitting, key=len)] if fitting else reply_of(b"", status=404)
             reply(self)
 
     def head(self, status: int, **headers: str) -> None:
@@ -95,22 +95,22 @@ def a_file(**changes: Any) -> dict[str, Any]:
     return {"filename": WHEEL, "url": f"/files/{WHEEL}", "hashes": {}, **changes}
 
 
-def sends(content: bytes, kind: str = JSON, status: int = 200, **headers: str) -> Reply:
+def reply_of(content: bytes, kind: str = JSON, status: int = 200, **headers: str) -> Reply:
     """Return the reply that sends this."""
     return lambda request: request.whole(status, kind, content, **headers)
 
 
-def lists(**changes: Any) -> Reply:
+def file_page(**changes: Any) -> Reply:
     """Return the reply that is a page of one file with these fields."""
-    return sends(page([a_file(**changes)]))
+    return reply_of(page([a_file(**changes)]))
 
 
 def link(text: str, attributes: str = "") -> Reply:
     """Return the reply that is a page in HTML with one link."""
-    return sends(f'<a href="/files/{WHEEL}" {attributes}>{text}</a>'.encode(), HTML)
+    return reply_of(f'<a href="/files/{WHEEL}" {attributes}>{text}</a>'.encode(), HTML)
 
 
-def endless(start: bytes, piece: bytes, kind: str = JSON) -> Reply:
+def no_end(start: bytes, piece: bytes, kind: str = JSON) -> Reply:
     """Return the reply that does not end."""
 
     def reply(request: Request) -> None:
@@ -152,7 +152,7 @@ def endless_status(status: int, **headers: str) -> Reply:
     return reply
 
 
-def slow(start: bytes, piece: bytes) -> Reply:
+def slow_reply(start: bytes, piece: bytes) -> Reply:
     """Return the reply that sends one byte after another."""
 
     def reply(request: Request) -> None:
@@ -224,12 +224,12 @@ def of_page(reply: Reply, error: str) -> Attack:
 
 def of_file(reply: Reply, error: str, **changes: Any) -> Attack:
     """Return an attack by a wheel."""
-    return Attack({"/simple/": lists(**changes), "/files/": reply}, error)
+    return Attack({"/simple/": file_page(**changes), "/files/": reply}, error)
 
 
 def of_metadata(reply: Reply, error: str) -> Attack:
     """Return an attack by the metadata beside a wheel."""
-    return Attack({"/simple/": lists(**{"core-metadata": True}), f"/files/{WHEEL}.metadata": reply}, error)
+    return Attack({"/simple/": file_page(**{"core-metadata": True}), f"/files/{WHEEL}.metadata": reply}, error)
 
 
 NOT_TOLD = "Cannot read the wheels of thing from the package index: "
@@ -240,9 +240,9 @@ LETTERS = ".".join("abcdefghijklmnopqrstuvwxyz")
 
 PAGES: Mapping[str, Attack] = {
     # Without end.
-    "endless page": of_page(endless(b'{"files": [', b'{"filename": "x"},'), f"{NOT_TOLD}.*more than 33554432 bytes"),
-    "endless spaces": of_page(endless(b"", b" "), f"{NOT_TOLD}.*more than 33554432 bytes"),
-    "endless page in HTML": of_page(endless(b"", b"<a>", HTML), f"{NOT_TOLD}.*more than 8388608 bytes"),
+    "endless page": of_page(no_end(b'{"files": [', b'{"filename": "x"},'), f"{NOT_TOLD}.*more than 33554432 bytes"),
+    "endless spaces": of_page(no_end(b"", b" "), f"{NOT_TOLD}.*more than 33554432 bytes"),
+    "endless page in HTML": of_page(no_end(b"", b"<a>", HTML), f"{NOT_TOLD}.*more than 8388608 bytes"),
     "endless chunks": of_page(endless_chunks(b"", b"400\r\n" + b" " * 1024 + b"\r\n"), f"{NOT_TOLD}.*more than"),
     "endless size of a chunk": of_page(endless_chunks(b"", b"0"), f"{NOT_TOLD}.*"),
     "endless trailers": of_page(endless_chunks(b"1\r\n \r\n0\r\n", b"a: " + b"b" * 1000 + b"\r\n"), f"{NOT_TOLD}.*"),
@@ -256,13 +256,13 @@ PAGES: Mapping[str, Attack] = {
     "endless body of what is asked again": of_page(endless_status(503), f"{NOT_TOLD}.*"),
     "endless body of 404": of_page(endless_status(404), NONE),
     "endless redirects": of_page(redirects("/simple/thing/"), f"{NOT_TOLD}it redirects more than 5 times"),
-    "ask again in 30 years": of_page(sends(b"", status=503, Retry_After="999999999"), f"{NOT_TOLD}.*503"),
-    "bomb": of_page(sends(bomb(100_000_000), Content_Encoding="gzip"), f"{NOT_TOLD}.*more than 33554432 bytes"),
+    "ask again in 30 years": of_page(reply_of(b"", status=503, Retry_After="999999999"), f"{NOT_TOLD}.*503"),
+    "bomb": of_page(reply_of(bomb(100_000_000), Content_Encoding="gzip"), f"{NOT_TOLD}.*more than 33554432 bytes"),
     "bomb in a bomb": of_page(
-        sends(gzip.compress(bomb(100_000_000), 9), Content_Encoding="gzip, gzip"), f"{NOT_TOLD}.*more than"
+        reply_of(gzip.compress(bomb(100_000_000), 9), Content_Encoding="gzip, gzip"), f"{NOT_TOLD}.*more than"
     ),
-    "torn gzip": of_page(sends(bomb(100)[:-9], Content_Encoding="gzip"), f"{NOT_TOLD}.*"),
-    "no gzip": of_page(sends(b"no gzip", Content_Encoding="gzip"), f"{NOT_TOLD}.*"),
+    "torn gzip": of_page(reply_of(bomb(100)[:-9], Content_Encoding="gzip"), f"{NOT_TOLD}.*"),
+    "no gzip": of_page(reply_of(b"no gzip", Content_Encoding="gzip"), f"{NOT_TOLD}.*"),
     "negative length": of_page(endless_raw(OK + b"Content-Length: -1\r\n\r\n", b" "), f"{NOT_TOLD}.*"),
     "two lengths": of_page(
         lambda request: request.wfile.write(OK + b"Content-Length: 1\r\nContent-Length: 2\r\n\r\n{}"), f"{NOT_TOLD}.*"
@@ -273,9 +273,9 @@ PAGES: Mapping[str, Attack] = {
     "no HTTP": of_page(lambda request: request.wfile.write(b"\x00\xff" * 100 + b"\r\n"), f"{NOT_TOLD}.*"),
     "nothing": of_page(lambda _: None, f"{NOT_TOLD}.*"),
     # Slow.
-    "slow page": of_page(slow(OK + b"Content-Type: application/json\r\n\r\n", b" "), f"{NOT_TOLD}.*"),
-    "slow headers": of_page(slow(OK + b"X: ", b"a"), f"{NOT_TOLD}.*"),
-    "slow 100 Continue": of_page(slow(b"", b"HTTP/1.1 100 Continue\r\n\r\n"), f"{NOT_TOLD}.*"),
+    "slow page": of_page(slow_reply(OK + b"Content-Type: application/json\r\n\r\n", b" "), f"{NOT_TOLD}.*"),
+    "slow headers": of_page(slow_reply(OK + b"X: ", b"a"), f"{NOT_TOLD}.*"),
+    "slow 100 Continue": of_page(slow_reply(b"", b"HTTP/1.1 100 Continue\r\n\r\n"), f"{NOT_TOLD}.*"),
     # Redirects elsewhere.
     "redirect to a file": of_page(redirects("file:///etc/passwd"), f"{NOT_TOLD}.*is not reached by http"),
     "redirect to gopher": of_page(redirects("gopher://127.0.0.1/"), f"{NOT_TOLD}.*is not reached by http"),
@@ -284,63 +284,64 @@ PAGES: Mapping[str, Attack] = {
     "redirect in Latin": of_page(redirects("/\xff\xfe"), NONE),
     "redirect to nowhere": of_page(redirects(""), f"{NOT_TOLD}.*"),
     # Content.
-    "deep JSON": of_page(sends(b"[" * 1_000_000), f"{NOT_TOLD}it is not valid JSON"),
+    "deep JSON": of_page(reply_of(b"[" * 1_000_000), f"{NOT_TOLD}it is not valid JSON"),
     "deep JSON in a field": of_page(
-        sends(b'{"files": ' + b'{"a":' * 150 + b"1" + b"}" * 150 + b"}"), f"{NOT_TOLD}it is nested more than 64"
+        reply_of(b'{"files": ' + b'{"a":' * 150 + b"1" + b"}" * 150 + b"}"), f"{NOT_TOLD}it is nested more than 64"
     ),
-    "1e999": of_page(sends(b'{"files": [], "x": 1e999}'), f"{NOT_TOLD}.*"),
-    "NaN": of_page(sends(b'{"files": [NaN]}'), f"{NOT_TOLD}it is not valid JSON"),
-    "not UTF-8": of_page(sends(b'{"files": "\xff"}'), f"{NOT_TOLD}it is not valid JSON"),
-    "lone surrogate": of_page(sends(b'{"files": "\\ud800"}'), f"{NOT_TOLD}it is not valid JSON"),
-    "a million values": of_page(sends(page([0] * 1_000_001)), f"{NOT_TOLD}it has more than 1000000 values"),
-    "no files": of_page(sends(b'{"meta": {"api-version": "1.0"}}'), f"{NOT_TOLD}files: field required"),
-    "files are a number": of_page(sends(page(7)), f"{NOT_TOLD}files: "),
-    "a file is null": of_page(sends(page([None])), rf"{NOT_TOLD}files\.0: "),
-    "name is null": of_page(lists(filename=None), rf"{NOT_TOLD}files\.0\.filename: "),
-    "address is a number": of_page(lists(url=7), rf"{NOT_TOLD}files\.0\.url: "),
-    "hashes are a list": of_page(lists(hashes=[]), rf"{NOT_TOLD}files\.0\.hashes: "),
-    "negative size": of_page(lists(size=-1), rf"{NOT_TOLD}files\.0\.size"),
-    "huge size": of_page(lists(size=10**30), rf"{NOT_TOLD}files\.0\.size"),
-    "withdrawn by an object": of_page(lists(yanked={}), rf"{NOT_TOLD}files\.0\.yanked"),
-    "before the first year": of_page(lists(**{"upload-time": "0001-01-01T00:00:00+23:59"}), f"{NOT_TOLD}.*"),
-    "after the last year": of_page(lists(**{"upload-time": "9999-12-31T23:59:59-23:59"}), f"{NOT_TOLD}.*"),
-    "version 1e999": of_page(sends(page(meta={"api-version": "1e999"})), f"{NOT_TOLD}its pages have version 1e999"),
-    "type of an image": of_page(sends(page(), "image/png"), f"{NOT_TOLD}its answer is image/png"),
+    "1e999": of_page(reply_of(b'{"files": [], "x": 1e999}'), f"{NOT_TOLD}.*"),
+    "NaN": of_page(reply_of(b'{"files": [NaN]}'), f"{NOT_TOLD}it is not valid JSON"),
+    "not UTF-8": of_page(reply_of(b'{"files": "\xff"}'), f"{NOT_TOLD}it is not valid JSON"),
+    "lone surrogate": of_page(reply_of(b'{"files": "\\ud800"}'), f"{NOT_TOLD}it is not valid JSON"),
+    "a million values": of_page(reply_of(page([0] * 1_000_001)), f"{NOT_TOLD}it has more than 1000000 values"),
+    "no files": of_page(reply_of(b'{"meta": {"api-version": "1.0"}}'), f"{NOT_TOLD}files: field required"),
+    "files are a number": of_page(reply_of(page(7)), f"{NOT_TOLD}files: "),
+    "a file is null": of_page(reply_of(page([None])), rf"{NOT_TOLD}files\.0: "),
+    "name is null": of_page(file_page(filename=None), rf"{NOT_TOLD}files\.0\.filename: "),
+    "address is a number": of_page(file_page(url=7), rf"{NOT_TOLD}files\.0\.url: "),
+    "hashes are a list": of_page(file_page(hashes=[]), rf"{NOT_TOLD}files\.0\.hashes: "),
+    "negative size": of_page(file_page(size=-1), rf"{NOT_TOLD}files\.0\.size"),
+    "huge size": of_page(file_page(size=10**30), rf"{NOT_TOLD}files\.0\.size"),
+    "withdrawn by an object": of_page(file_page(yanked={}), rf"{NOT_TOLD}files\.0\.yanked"),
+    "before the first year": of_page(file_page(**{"upload-time": "0001-01-01T00:00:00+23:59"}), f"{NOT_TOLD}.*"),
+    "after the last year": of_page(file_page(**{"upload-time": "9999-12-31T23:59:59-23:59"}), f"{NOT_TOLD}.*"),
+    "version 1e999": of_page(reply_of(page(meta={"api-version": "1e999"})), f"{NOT_TOLD}its pages have version 1e999"),
+    "type of an image": of_page(reply_of(page(), "image/png"), f"{NOT_TOLD}its answer is image/png"),
     "no type": of_page(lambda request: request.wfile.write(OK + b"\r\n{}"), f"{NOT_TOLD}its answer is of no type"),
-    "type with an escape": of_page(sends(page(), "a\x1b[31m"), f"{NOT_TOLD}its answer is a.x1b"),
+    "type with an escape": of_page(reply_of(page(), "a\x1b[31m"), f"{NOT_TOLD}its answer is a.x1b"),
     "reason with an escape": of_page(
         lambda request: request.wfile.write(b"HTTP/1.1 403 \x1b[31mred\r\nContent-Length: 0\r\n\r\n"),
         f"{NOT_TOLD}403 Client Error: .x1b.31mred",
     ),
     # File names and addresses.
-    "name that leaves": of_page(lists(filename=f"../../{WHEEL}"), NONE),
-    "tag that leaves": of_page(lists(filename="thing-1.0-py3-none-../../any.whl"), NONE),
-    "build tag that leaves": of_page(lists(filename="thing-1.0-1/../../x-py3-none-any.whl"), NONE),
-    "name with an escape": of_page(lists(filename="thing-1.0-py3-none-any\x1b[31m.whl"), NONE),
-    "name with a NUL": of_page(lists(filename="thing-1.0-py3-none-any\0.whl"), NONE),
-    "name of another project": of_page(lists(filename="other-1.0-py3-none-any.whl"), NONE),
-    "name of 100,000 letters": of_page(lists(filename=f"thing-1.0-py3-none-{LONG}.whl"), NONE),
-    "name of dashes": of_page(lists(filename=f"thing-1{'-' * 230}.whl"), NONE),
-    "name of 50,000 dashes": of_page(lists(filename=f"thing-1{'-' * 50_000}.whl"), NONE),
-    "17,576 tags": of_page(lists(filename=f"thing-1.0-{'-'.join([LETTERS] * 3)}.whl"), NONE),
+    "name that leaves": of_page(file_page(filename=f"../../{WHEEL}"), NONE),
+    "tag that leaves": of_page(file_page(filename="thing-1.0-py3-none-../../any.whl"), NONE),
+    "build tag that leaves": of_page(file_page(filename="thing-1.0-1/../../x-py3-none-any.whl"), NONE),
+    "name with an escape": of_page(file_page(filename="thing-1.0-py3-none-any\x1b[31m.whl"), NONE),
+    "name with a NUL": of_page(file_page(filename="thing-1.0-py3-none-any\0.whl"), NONE),
+    "name of another project": of_page(file_page(filename="other-1.0-py3-none-any.whl"), NONE),
+    "name of 100,000 letters": of_page(file_page(filename=f"thing-1.0-py3-none-{LONG}.whl"), NONE),
+    "name of dashes": of_page(file_page(filename=f"thing-1{'-' * 230}.whl"), NONE),
+    "name of 50,000 dashes": of_page(file_page(filename=f"thing-1{'-' * 50_000}.whl"), NONE),
+    "17,576 tags": of_page(file_page(filename=f"thing-1.0-{'-'.join([LETTERS] * 3)}.whl"), NONE),
     "address on the disk": of_page(
-        lists(url="file:///etc/passwd"), "the file .*: it names file:///etc/passwd, which is not reached by http"
+        file_page(url="file:///etc/passwd"), "the file .*: it names file:///etc/passwd, which is not reached by http"
     ),
-    "address of an editor": of_page(lists(url="javascript:alert(1)"), "the file .*which is not reached by http"),
-    "half an address": of_page(lists(url="http://[::1"), f"{NOT_TOLD}.*"),
-    "nested links": of_page(sends(b"<a href=x>x" * 50_000, HTML), NONE),
-    "nested elements": of_page(sends(b"<b>" * 50_000 + b"</i>" * 50_000, HTML), NONE),
-    "open comments": of_page(sends(b"<!--" * 1_000_000, HTML), NONE),
-    "marked sections": of_page(sends(b"<![" * 100_000, HTML), f"{NOT_TOLD}its page is not HTML"),
+    "address of an editor": of_page(file_page(url="javascript:alert(1)"), "the file .*which is not reached by http"),
+    "half an address": of_page(file_page(url="http://[::1"), f"{NOT_TOLD}.*"),
+    "nested links": of_page(reply_of(b"<a href=x>x" * 50_000, HTML), NONE),
+    "nested elements": of_page(reply_of(b"<b>" * 50_000 + b"</i>" * 50_000, HTML), NONE),
+    "open comments": of_page(reply_of(b"<!--" * 1_000_000, HTML), NONE),
+    "marked sections": of_page(reply_of(b"<![" * 100_000, HTML), f"{NOT_TOLD}its page is not HTML"),
     "number of 5,000 digits": of_page(link(f"&#{'9' * 5000};"), f"{NOT_TOLD}.*|{NONE}"),
     "HTML of a later version": of_page(
-        sends(b'<meta name="pypi:repository-version" content="1e999">', HTML), f"{NOT_TOLD}its pages have version 1e999"
+        reply_of(b'<meta name="pypi:repository-version" content="1e999">', HTML),
+        f"{NOT_TOLD}its pages have version 1e999",
     ),
     "HTML before the first year": of_page(
         link(WHEEL, 'data-upload-time="0001-01-01T00:00:00+23:59"'), f"{NOT_TOLD}.*"
     ),
     "HTML with half a base": of_page(
-        sends(f'<base href="http://[::1"><a href="x">{WHEEL}</a>'.encode(), HTML), f"{NOT_TOLD}.*"
+        reply_of(f'<base href="http://[::1"><a href="x">{WHEEL}</a>'.encode(), HTML), f"{NOT_TOLD}.*"
     ),
 }  # fmt: skip
 """Attacks by the page of a project."""
@@ -348,18 +349,18 @@ PAGES: Mapping[str, Attack] = {
 NO_FILE = rf"Cannot read the file {WHEEL} from the package index: "
 FILES: Mapping[str, Attack] = {
     "larger than stated": of_file(
-        endless(b"", b"x", "application/octet-stream"), f"{NO_FILE}.*more than 1000 bytes", size=1000
+        no_end(b"", b"x", "application/octet-stream"), f"{NO_FILE}.*more than 1000 bytes", size=1000
     ),
-    "endless": of_file(endless(b"", b"x", "application/octet-stream"), f"{NO_FILE}.*more than 10000000 bytes"),
+    "endless": of_file(no_end(b"", b"x", "application/octet-stream"), f"{NO_FILE}.*more than 10000000 bytes"),
     "bomb": of_file(
-        sends(bomb(100_000_000), "application/octet-stream", Content_Encoding="gzip"),
+        reply_of(bomb(100_000_000), "application/octet-stream", Content_Encoding="gzip"),
         f"{NO_FILE}.*more than 1000 bytes", size=1000,
     ),
-    "smaller than stated": of_file(sends(b"x"), f"{WHEEL} has sha256", size=1000),
-    "other bytes": of_file(sends(b"x" * 1000), f"{WHEEL} has sha256"),
+    "smaller than stated": of_file(reply_of(b"x"), f"{WHEEL} has sha256", size=1000),
+    "other bytes": of_file(reply_of(b"x" * 1000), f"{WHEEL} has sha256"),
     "ends early": of_file(lambda request: request.wfile.write(OK + b"Content-Length: 99\r\n\r\nx"), f"{NO_FILE}.*"),
-    "gone": of_file(sends(b"", status=404), f"{NO_FILE}404"),
-    "slow": of_file(slow(OK + b"\r\n", b"x"), f"{NO_FILE}.*"),
+    "gone": of_file(reply_of(b"", status=404), f"{NO_FILE}404"),
+    "slow": of_file(slow_reply(OK + b"\r\n", b"x"), f"{NO_FILE}.*"),
     "redirect to a file": of_file(redirects("file:///etc/passwd"), f"{NO_FILE}.*is not reached by http"),
     "endless redirects": of_file(redirects(f"/files/{WHEEL}"), f"{NO_FILE}it redirects more than 5 times"),
 }  # fmt: skip
@@ -367,18 +368,18 @@ FILES: Mapping[str, Attack] = {
 
 NO_METADATA = rf"Cannot read the metadata of {WHEEL} from the package index: "
 BESIDE: Mapping[str, Attack] = {
-    "endless": of_metadata(endless(METADATA.encode(), b"\nx"), f"{NO_METADATA}.*more than 4194304 bytes"),
-    "not text": of_metadata(sends(METADATA.encode() + b"\xff"), f"{NO_METADATA}.*"),
-    "a page": of_metadata(sends(b"<html>", HTML), f"{NO_METADATA}it is not a METADATA file"),
-    "no requirement": of_metadata(sends(f"{METADATA}Requires-Dist: ===\n".encode()), f"{NO_METADATA}.*"),
+    "endless": of_metadata(no_end(METADATA.encode(), b"\nx"), f"{NO_METADATA}.*more than 4194304 bytes"),
+    "not text": of_metadata(reply_of(METADATA.encode() + b"\xff"), f"{NO_METADATA}.*"),
+    "a page": of_metadata(reply_of(b"<html>", HTML), f"{NO_METADATA}it is not a METADATA file"),
+    "no requirement": of_metadata(reply_of(f"{METADATA}Requires-Dist: ===\n".encode()), f"{NO_METADATA}.*"),
     "nested requirement": of_metadata(
-        sends(f"{METADATA}Requires-Dist: x; {'(' * 50_000}\n".encode()), f"{NO_METADATA}a requirement is nested"
+        reply_of(f"{METADATA}Requires-Dist: x; {'(' * 50_000}\n".encode()), f"{NO_METADATA}a requirement is nested"
     ),
 }  # fmt: skip
 """Attacks by the metadata beside a wheel."""
 
 INSIDE: Mapping[str, Attack] = {
-    name: Attack({"/simple/": lists(), "/files/": reply}, f"{NO_METADATA}{error}")
+    name: Attack({"/simple/": file_page(), "/files/": reply}, f"{NO_METADATA}{error}")
     for name, reply, error in (
         ("another range", ranged(archive({}), lambda *_: "bytes 0-0/1000000"), "it answers a request for"),
         ("range of a petabyte", ranged(archive({}), lambda *_: f"bytes 0-{10**15}/{10**15 + 1}"), "it answers"),

@@ -132,7 +132,7 @@ class _Headers(dict[str, str]):
 
 
 @contextmanager
-def hostile(authority: trustme.CA, **behaviour: Any) -> Iterator[HostileRegistry]:
+def serve_hostile_registry(authority: trustme.CA, **behaviour: Any) -> Iterator[HostileRegistry]:
     """The server for as long as the block lasts."""
     registry = HostileRegistry(authority=authority, **behaviour)
     server = _Server(("127.0.0.1", 0), _Handler)

@@ -24,7 +24,7 @@ Member = tuple[str | zipfile.ZipInfo, bytes]
 Attack = Callable[[Path], Path]
 
 
-def forge(
+def write_hostile_wheel(
     folder: Path,
     members: Iterable[Member] = (),
     *,
@@ -58,14 +58,14 @@ def _name(entry: str | zipfile.ZipInfo) -> str:
     return entry if isinstance(entry, str) else entry.filename
 
 
-def at(*paths: str) -> Attack:
+def with_files_at(*paths: str) -> Attack:
     """Return the attack that puts files at these paths."""
-    return lambda folder: forge(folder, [(path, MODULE) for path in paths])
+    return lambda folder: write_hostile_wheel(folder, [(path, MODULE) for path in paths])
 
 
 def with_entry_points(text: str) -> Attack:
     """Return the attack with this entry_points.txt."""
-    return lambda folder: forge(folder, [(f"{INFO}/entry_points.txt", text.encode())])
+    return lambda folder: write_hostile_wheel(folder, [(f"{INFO}/entry_points.txt", text.encode())])
 
 
 def with_script(name: str) -> Attack:
@@ -75,17 +75,17 @@ def with_script(name: str) -> Attack:
 
 def with_record(change: Callable[[str], str | None]) -> Attack:
     """Return the attack with an altered RECORD."""
-    return lambda folder: forge(folder, record=change)
+    return lambda folder: write_hostile_wheel(folder, record=change)
 
 
 def with_metadata(text: bytes) -> Attack:
     """Return the attack with this METADATA."""
-    return lambda folder: forge(folder, metadata=text)
+    return lambda folder: write_hostile_wheel(folder, metadata=text)
 
 
 def with_wheel(text: bytes) -> Attack:
     """Return the attack with this WHEEL file."""
-    return lambda folder: forge(folder, wheel=text)
+    return lambda folder: write_hostile_wheel(folder, wheel=text)
 
 
 def with_mode(mode: int, name: str = "thing/link") -> Attack:
@@ -94,7 +94,7 @@ def with_mode(mode: int, name: str = "thing/link") -> Attack:
     def attack(folder: Path) -> Path:
         info = zipfile.ZipInfo(name)
         info.create_system, info.external_attr = 3, mode << 16
-        return forge(folder, [(info, b"/etc/passwd")])
+        return write_hostile_wheel(folder, [(info, b"/etc/passwd")])
 
     return attack
 
@@ -105,16 +105,16 @@ def with_compression(method: int) -> Attack:
     def attack(folder: Path) -> Path:
         info = zipfile.ZipInfo("thing/data")
         info.compress_type = method
-        return forge(folder, [(info, b"x" * 1000)])
+        return write_hostile_wheel(folder, [(info, b"x" * 1000)])
 
     return attack
 
 
-def edited(change: Callable[[bytes], bytes], members: Iterable[Member] = ()) -> Attack:
+def with_changed_bytes(change: Callable[[bytes], bytes], members: Iterable[Member] = ()) -> Attack:
     """Return the attack that changes the bytes of a sound wheel."""
 
     def attack(folder: Path) -> Path:
-        file = forge(folder, members)
+        file = write_hostile_wheel(folder, members)
         before = file.read_bytes()
         file.write_bytes(change(before))
         assert file.read_bytes() != before
@@ -156,7 +156,7 @@ def other_local_name(content: bytes) -> bytes:
 
 def overlapping(folder: Path) -> Path:
     """Write two directory entries for one compressed file."""
-    file = forge(folder, [("thing/a.py", MODULE), ("thing/b.py", MODULE)])
+    file = write_hostile_wheel(folder, [("thing/a.py", MODULE), ("thing/b.py", MODULE)])
     content = file.read_bytes()
     directory = content.index(b"PK\1\2")
     entry = content.index(b"thing/a.py", directory) - 46
@@ -171,7 +171,7 @@ def bomb(declared: int, real: int) -> Attack:
 
     def attack(folder: Path) -> Path:
         data = bytes(declared)
-        file = forge(folder, [("thing/zeros", data)])
+        file = write_hostile_wheel(folder, [("thing/zeros", data)])
         compress = zlib.compressobj(9, zlib.DEFLATED, -15)
         packed = compress.compress(bytes(real)) + compress.flush()
         with zipfile.ZipFile(file) as archive:
@@ -199,7 +199,7 @@ def huge_total(folder: Path) -> Path:
     size = 0xFFFFFFF0
     names = [f"thing/{number}.bin" for number in range(40)]
     empty = row("", b"").removeprefix('""')
-    file = forge(
+    file = write_hostile_wheel(
         folder, [(name, b"") for name in names],
         record=lambda text: text.replace(empty, f"{empty.removesuffix('0')}{size}"),
     )  # fmt: skip
@@ -219,7 +219,7 @@ def deep_entry_points() -> str:
 
 def many_members(folder: Path) -> Path:
     """Write a directory of more than 8 MiB."""
-    file = forge(folder)
+    file = write_hostile_wheel(folder)
     content = file.read_bytes()
     start = content.index(b"PK\1\2")
     end = content.index(b"PK\5\6")
@@ -238,7 +238,7 @@ def not_text(content: bytes) -> bytes:
     return both_flags(0x800)(content).replace(b"thing/__init__.py", b"thing/\xff\xffnit__.py")
 
 
-def drop(path: str) -> Callable[[str], str]:
+def without_record_row(path: str) -> Callable[[str], str]:
     """Return a change of RECORD that leaves a file out."""
     return lambda text: "".join(f"{line}\n" for line in text.splitlines() if f'"{path}"' not in line)
 
@@ -258,68 +258,70 @@ ROW = row("thing/__init__.py", MODULE)
 
 ATTACKS: Mapping[str, Attack] = {
     # Names that leave their folder, or that readers understand differently.
-    "parent": at("../evil.py"),
-    "parent inside": at("thing/../../evil.py"),
-    "absolute": at("/etc/evil"),
-    "dot": at("thing/./evil.py"),
-    "double slash": at("thing//evil.py"),
-    "backslash": at("thing\\..\\evil.py"),
-    "drive": at("C:\\evil.py"),
-    "NUL": edited(nul_in_name),
-    "line feed": at("thing/a\nb.py"),
-    "escape": at("thing/\x1b[31m.py"),
-    "bidi": at("thing/\u202egnp.py"),
-    "folder above": at("../"),
-    "component of 256 bytes": at(f"thing/{'n' * 256}"),
-    "component of 256 bytes in UTF-8": at(f"thing/{'é' * 128}"),
-    "path of 5,000 bytes": at("thing/" + "a/" * 2500 + "b"),
-    "folders 40 deep": at("a/" * 40 + "b"),
-    "data scheme leaves": at(f"{DATA}/scripts/../../evil"),
-    "data scheme unknown": at(f"{DATA}/unknown-scheme/evil"),
-    "data scheme empty": at(f"{DATA}/evil"),
-    "data is a file": at(DATA),
-    "data scheme is a file": at(f"{DATA}/scripts"),
-    "data of another": at("other-1.0.data/scripts/evil"),
-    "data in another case": at("THING-1.0.data/scripts/evil"),
-    "another distribution": at("numpy-9.9.dist-info/METADATA"),
-    "another distribution in capitals": at("numpy-9.9.DIST-INFO/METADATA"),
-    "another distribution as an egg": at("numpy-9.9.egg-info/PKG-INFO"),
-    "another distribution as a file": at("numpy-9.9.egg-info"),
-    "another distribution in purelib": at(f"{DATA}/purelib/numpy-9.9.dist-info/METADATA"),
-    "another distribution in data": at(f"{DATA}/data/lib/python3/site-packages/numpy-9.9.dist-info/METADATA"),
-    "duplicate": at("thing/a.py", "thing/a.py"),
-    "duplicate in another case": at("thing/a.py", "thing/A.py"),
-    "duplicate in purelib": at("thing/a.py", f"{DATA}/purelib/thing/a.py"),
-    "duplicate in data": at("thing/a.py", f"{DATA}/data/lib/python3/site-packages/thing/a.py"),
-    "file and folder": at("thing/a", "thing/a/b.py"),
-    "two names in one header": edited(other_local_name),
+    "parent": with_files_at("../evil.py"),
+    "parent inside": with_files_at("thing/../../evil.py"),
+    "absolute": with_files_at("/etc/evil"),
+    "dot": with_files_at("thing/./evil.py"),
+    "double slash": with_files_at("thing//evil.py"),
+    "backslash": with_files_at("thing\\..\\evil.py"),
+    "drive": with_files_at("C:\\evil.py"),
+    "NUL": with_changed_bytes(nul_in_name),
+    "line feed": with_files_at("thing/a\nb.py"),
+    "escape": with_files_at("thing/\x1b[31m.py"),
+    "bidi": with_files_at("thing/\u202egnp.py"),
+    "folder above": with_files_at("../"),
+    "component of 256 bytes": with_files_at(f"thing/{'n' * 256}"),
+    "component of 256 bytes in UTF-8": with_files_at(f"thing/{'é' * 128}"),
+    "path of 5,000 bytes": with_files_at("thing/" + "a/" * 2500 + "b"),
+    "folders 40 deep": with_files_at("a/" * 40 + "b"),
+    "data scheme leaves": with_files_at(f"{DATA}/scripts/../../evil"),
+    "data scheme unknown": with_files_at(f"{DATA}/unknown-scheme/evil"),
+    "data scheme empty": with_files_at(f"{DATA}/evil"),
+    "data is a file": with_files_at(DATA),
+    "data scheme is a file": with_files_at(f"{DATA}/scripts"),
+    "data of another": with_files_at("other-1.0.data/scripts/evil"),
+    "data in another case": with_files_at("THING-1.0.data/scripts/evil"),
+    "another distribution": with_files_at("numpy-9.9.dist-info/METADATA"),
+    "another distribution in capitals": with_files_at("numpy-9.9.DIST-INFO/METADATA"),
+    "another distribution as an egg": with_files_at("numpy-9.9.egg-info/PKG-INFO"),
+    "another distribution as a file": with_files_at("numpy-9.9.egg-info"),
+    "another distribution in purelib": with_files_at(f"{DATA}/purelib/numpy-9.9.dist-info/METADATA"),
+    "another distribution in data": with_files_at(
+        f"{DATA}/data/lib/python3/site-packages/numpy-9.9.dist-info/METADATA"
+    ),
+    "duplicate": with_files_at("thing/a.py", "thing/a.py"),
+    "duplicate in another case": with_files_at("thing/a.py", "thing/A.py"),
+    "duplicate in purelib": with_files_at("thing/a.py", f"{DATA}/purelib/thing/a.py"),
+    "duplicate in data": with_files_at("thing/a.py", f"{DATA}/data/lib/python3/site-packages/thing/a.py"),
+    "file and folder": with_files_at("thing/a", "thing/a/b.py"),
+    "two names in one header": with_changed_bytes(other_local_name),
     # Kinds of files.
     "symbolic link": with_mode(stat.S_IFLNK | 0o777),
     "device": with_mode(stat.S_IFCHR | 0o666),
     "pipe": with_mode(stat.S_IFIFO | 0o666),
     "folder that is a link": with_mode(stat.S_IFLNK | 0o777, "thing/link/"),
-    "encrypted": edited(both_flags(1)),
-    "patched": edited(both_flags(0x20)),
-    "masked": edited(both_flags(0x2000)),
+    "encrypted": with_changed_bytes(both_flags(1)),
+    "patched": with_changed_bytes(both_flags(0x20)),
+    "masked": with_changed_bytes(both_flags(0x2000)),
     "bzip2": with_compression(zipfile.ZIP_BZIP2),
     "lzma": with_compression(zipfile.ZIP_LZMA),
-    "unknown method": edited(directory_field(10, "<H", 99)),
-    "later version of zip": edited(directory_field(6, "<H", 99)),
+    "unknown method": with_changed_bytes(directory_field(10, "<H", 99)),
+    "later version of zip": with_changed_bytes(directory_field(6, "<H", 99)),
     # Sizes.
     "more than declared": bomb(10, 50_000_000),
     "less than declared": bomb(10_000, 10),
     "overlapping": overlapping,
     "160 GB": huge_total,
     "200,000 entries": many_members,
-    "offset beyond the end": edited(directory_field(42, "<L", 0xFFFFFFF0)),
-    "size beyond the end": edited(directory_field(20, "<L", 0xFFFFFFF0)),
+    "offset beyond the end": with_changed_bytes(directory_field(42, "<L", 0xFFFFFFF0)),
+    "size beyond the end": with_changed_bytes(directory_field(20, "<L", 0xFFFFFFF0)),
     "metadata of 40 MB": with_metadata(METADATA + b"\n" + b" " * 40_000_000),
     "entry points of 40 MB": with_entry_points("[console_scripts]\n" + "#" * 40_000_000),
-    "script of 135 MB": lambda folder: forge(folder, [(f"{DATA}/scripts/big", bytes(135_000_000))]),
-    "no archive": edited(lambda _: b"no archive"),
-    "empty": edited(lambda _: b""),
-    "cut": edited(lambda content: content[:-40]),
-    "checksum": edited(directory_field(16, "<L", 0)),
+    "script of 135 MB": lambda folder: write_hostile_wheel(folder, [(f"{DATA}/scripts/big", bytes(135_000_000))]),
+    "no archive": with_changed_bytes(lambda _: b"no archive"),
+    "empty": with_changed_bytes(lambda _: b""),
+    "cut": with_changed_bytes(lambda content: content[:-40]),
+    "checksum": with_changed_bytes(directory_field(16, "<L", 0)),
     # RECORD.
     "no RECORD": with_record(lambda _: None),
     "empty RECORD": with_record(lambda _: ""),
@@ -334,14 +336,14 @@ ATTACKS: Mapping[str, Attack] = {
     "SHAKE": with_record(replace(f"sha256={HASH}", "shake_128=AAAA")),
     "unknown hash": with_record(replace(f"sha256={HASH}", "none=AAAA")),
     "hash without a name": with_record(replace(f"sha256={HASH}", HASH)),
-    "file not in RECORD": with_record(drop("thing/__init__.py")),
-    "METADATA not in RECORD": with_record(drop(f"{INFO}/METADATA")),
+    "file not in RECORD": with_record(without_record_row("thing/__init__.py")),
+    "METADATA not in RECORD": with_record(without_record_row(f"{INFO}/METADATA")),
     "RECORD names a missing file": with_record(lambda text: f"{text}thing/gone.py,sha256={HASH},6\n"),
     "RECORD names a file above": with_record(lambda text: f"{text}../../evil.py,sha256={HASH},6\n"),
     "RECORD names a file twice": with_record(lambda text: f"{text}{ROW}\n"),
     "RECORD of two columns": with_record(lambda text: f"{text}thing/__init__.py,sha256={HASH}\n"),
     "RECORD of an endless field": with_record(lambda text: text + '"' + "x" * 200_000),
-    "name not text": edited(not_text),
+    "name not text": with_changed_bytes(not_text),
     "RECORD hashes itself": with_record(replace(f"{RECORD},,", f"{RECORD},sha256={HASH},6")),
     # Metadata.
     "other name": with_metadata(METADATA.replace(b"thing", b"numpy")),
@@ -352,8 +354,8 @@ ATTACKS: Mapping[str, Attack] = {
     "METADATA not text": with_metadata(METADATA + b"\xff\xfe"),
     "no Wheel-Version": with_wheel(b"Root-Is-Purelib: true\n"),
     "later Wheel-Version": with_wheel(WHEEL.replace(b"1.0", b"2.0")),
-    "file name of another": lambda folder: forge(folder, name="numpy-1.0-py3-none-any.whl"),
-    "file name of another version": lambda folder: forge(folder, name="thing-2.0-py3-none-any.whl"),
+    "file name of another": lambda folder: write_hostile_wheel(folder, name="numpy-1.0-py3-none-any.whl"),
+    "file name of another version": lambda folder: write_hostile_wheel(folder, name="thing-2.0-py3-none-any.whl"),
     # Entry points.
     "script above": with_script("../../x"),
     "script with a slash": with_script("sub/x"),
@@ -363,7 +365,7 @@ ATTACKS: Mapping[str, Attack] = {
     "script of 256 bytes": with_script("n" * 256),
     "script twice": with_entry_points("[console_scripts]\na=thing:a\n[gui_scripts]\na=thing:b\n"),
     "script twice in a section": with_entry_points("[console_scripts]\na=thing:a\na=thing:b\n"),
-    "script over a script": lambda folder: forge(
+    "script over a script": lambda folder: write_hostile_wheel(
         folder,
         [
             (f"{DATA}/scripts/a", b"#!/bin/sh\n"),

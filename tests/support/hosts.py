@@ -23,10 +23,10 @@ RTX_5090 = Gpu(name="NVIDIA GeForce RTX 5090", capability="sm_120")
 B200 = Gpu(name="NVIDIA B200", capability="sm_100")
 
 
-def plain(**changes: Any) -> Host:
+def make_host(**changes: Any) -> Host:
     return replace(PLAIN, **changes)
 
 
 def with_gpus(*gpus: Gpu, driver: str = "550.54.15", problems: tuple[str, ...] = (), **changes: Any) -> Host:
     smi = NvidiaSmi(driver=driver, cuda="12.4", gpus=gpus or (T4,), problems=problems)
-    return plain(cards=len(smi.gpus), module=True, smi=smi, **changes)
+    return make_host(cards=len(smi.gpus), module=True, smi=smi, **changes)

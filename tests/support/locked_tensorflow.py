@@ -13,7 +13,7 @@ from packaging.version import Version
 from uv import find_uv_bin
 
 from support.paths import ROOT
-from support.session import once, session_folder
+from support.session import run_once, session_folder
 from tfimg.index.network import read_host_network, read_pip_settings
 
 SUITE = ROOT / "images" / "validation"
@@ -39,7 +39,7 @@ def locked_python(identifier: str) -> Path:
 
     Where coverage measures the tests, the environment has it too.
     """
-    return Path(once(f"locked-{identifier}", lambda: _install(identifier)))
+    return Path(run_once(f"locked-{identifier}", lambda: _install(identifier)))
 
 
 def run_python(python: Path, script: str, **variables: str) -> subprocess.CompletedProcess[str]:

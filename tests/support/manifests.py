@@ -44,7 +44,7 @@ def manifest(name: str = "one", **more: object) -> Manifest:
     return Manifest(media_type=OCI_MANIFEST, content=json.dumps(document, indent=3).encode() + b"\n")
 
 
-def about(subject: Manifest, name: str = "one") -> Manifest:
+def make_referrer(subject: Manifest, name: str = "one") -> Manifest:
     described = {"mediaType": OCI_MANIFEST, "digest": subject.digest, "size": len(subject.content)}
     return manifest(name, artifactType="application/x-test", subject=described, config={"mediaType": EMPTY})
 

@@ -10,7 +10,7 @@ from tfimg.core.errors import NotInRegistry, TamperedError
 from tfimg.registry.protocol import OCI_INDEX, Descriptor, Manifest, digest_of
 
 
-def described(
+def make_descriptor(
     manifest: Manifest, artifact_type: str | None, annotations: Mapping[str, str] | None = None
 ) -> Descriptor:
     return Descriptor(
@@ -82,11 +82,11 @@ class MemoryRegistry:
         for manifest in self.manifests.values():
             document = manifest.document
             if document.get("subject", {}).get("digest") == digest and manifest.media_type != OCI_INDEX:
-                found.append(described(manifest, document.get("artifactType"), document.get("annotations")))
+                found.append(make_descriptor(manifest, document.get("artifactType"), document.get("annotations")))
         return found
 
     def put_referrer(self, manifest: Manifest, *, subject: str, artifact_type: str) -> Descriptor:
         assert manifest.document["subject"]["digest"] == subject
         if manifest.digest not in self.manifests:
             self.put(manifest.digest, manifest)
-        return described(manifest, artifact_type)
+        return make_descriptor(manifest, artifact_type)

@@ -11,7 +11,7 @@ import pytest
 from tfimg.core.errors import TfimgError
 
 
-def whole(message: str) -> str:
+def exactly(message: str) -> str:
     """Return the pattern that matches this message only, for `pytest.raises(…, match=…)`."""
     return rf"\A{re.escape(message)}\Z"
 
@@ -106,7 +106,7 @@ def assert_message(error: TfimgError) -> None:
 
 
 @contextmanager
-def refused(error: type[TfimgError], says: str | None = None) -> Iterator[None]:
+def expect_refusal(error: type[TfimgError], says: str | None = None) -> Iterator[None]:
     """Expect an error about evidence, whose message is one of the table's and contains a pattern."""
     with pytest.raises(error, match=says) as caught:
         yield

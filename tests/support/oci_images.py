@@ -30,7 +30,7 @@ def archive(files: Mapping[str, bytes], times: Mapping[str, int] | None = None) 
     return written.getvalue()
 
 
-def packed(content: bytes, packing: Packing) -> bytes:
+def compress(content: bytes, packing: Packing) -> bytes:
     if packing == "zstd":
         return zstandard.ZstdCompressor().compress(content)
     return gzip.compress(content, mtime=0) if packing == "gzip" else content
@@ -60,7 +60,7 @@ def put_image(
     for files in layers:
         content = archive(files)
         diff_ids.append(digest_of(content))
-        blob = registry.put_blob(packed(content, packing))
+        blob = registry.put_blob(compress(content, packing))
         kind = f"application/vnd.oci.image.layer.v1.tar{SUFFIX[packing]}"
         described.append({"mediaType": kind, "digest": blob.digest, "size": blob.size})
     configured = put_document(

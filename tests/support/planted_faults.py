@@ -86,15 +86,15 @@ def results_of(done: Ended) -> Results:
     return {event["check"]: event for event in events if event["event"] == "end"}
 
 
-def ends(results: Results, *outcomes: str) -> set[str]:
+def checks_that_ended(results: Results, *outcomes: str) -> set[str]:
     """Return the checks that ended so."""
     return {name for name, event in results.items() if event["outcome"] in outcomes}
 
 
-def red(results: Results) -> set[str]:
+def checks_that_did_not_pass(results: Results) -> set[str]:
     """Return the checks that did not pass; what depends on a failed one is skipped, and only that is not red."""
-    assert ends(results, "passed", "failed", "crashed", "timed-out", "skipped") == set(results)
-    return ends(results, "failed", "crashed", "timed-out")
+    assert checks_that_ended(results, "passed", "failed", "crashed", "timed-out", "skipped") == set(results)
+    return checks_that_ended(results, "failed", "crashed", "timed-out")
 
 
 def with_packages(

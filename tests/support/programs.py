@@ -16,6 +16,6 @@ def program(folder: Path, name: str, script: str) -> dict[str, str]:
     return {"PATH": f"{folder}:{os.defpath}", "HOME": str(folder)}
 
 
-def beside_python(name: str) -> str:
+def installed_program(name: str) -> str:
     """Return the path of a program that is installed in the virtual environment of this interpreter."""
     return str(Path(sys.executable).parent / name)

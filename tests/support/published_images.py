@@ -18,7 +18,7 @@ EPOCH = datetime(2026, 3, 1, tzinfo=UTC)
 Answer = TypeVar("Answer")
 
 
-def gone() -> NetworkError:
+def registry_gone() -> NetworkError:
     return NetworkError("The registry is gone.", next_step="Try again.")
 
 

@@ -148,7 +148,7 @@ class MemorySteps:
         self.removed.append(candidate)
 
 
-def visible(named: Mapping[str, str]) -> dict[str, str]:
+def public_tags(named: Mapping[str, str]) -> dict[str, str]:
     """Return every tag that people see."""
     return {tag: digest for tag, digest in named.items() if not tag.startswith("sha256-")}
 

@@ -8,13 +8,13 @@ from support.memory_engine import FakeEngine
 from support.memory_registry import MemoryRegistry
 from support.oci_images import archive
 from support.published_images import put_image
-from support.suite_events import done, end, said, start, suite
+from support.suite_events import done_event, end, make_output, start, suite
 from tfimg.core.events import ProgressEvent
 from tfimg.core.paths import Workspace
 from tfimg.engine.protocol import Exit, Line, RunRequest, StoredImage, StoredLayer
 from tfimg.recipe.lockfile import hash_lock
 
-STORY = said(suite("a"), start("a"), end("a"), done())
+STORY = make_output(suite("a"), start("a"), end("a"), done_event())
 
 
 class PushingEngine(FakeEngine):
@@ -62,7 +62,7 @@ class PushingEngine(FakeEngine):
 
     def run(self, request: RunRequest, *, timeout: float) -> Generator[Line | Exit, None, None]:
         if "/tfimg-inventory.py" in request.files:
-            yield from said(self.holds)
+            yield from make_output(self.holds)
         else:
             self.did.append("suite")
             yield from super().run(request, timeout=timeout)

@@ -59,7 +59,7 @@ def blob(client: HttpRegistry) -> object:
     return b"".join(client.get_blob(DIGEST))
 
 
-def sized(client: HttpRegistry) -> object:
+def read_sized_blob(client: HttpRegistry) -> object:
     """Read a blob whose size a manifest has stated; one that is too long would show in the memory that it needs."""
     client.find("1")
     return blob(client)
@@ -111,7 +111,7 @@ def redirect(to: str, status: int = 307) -> bytes:
     return reply(status, Location=to)
 
 
-def asks(challenge: str) -> bytes:
+def challenge_of(challenge: str) -> bytes:
     return reply(401, WWW_Authenticate=challenge)
 
 
@@ -131,7 +131,7 @@ def tag_list(value: object, **headers: str) -> bytes:
     return reply(200, document(value), Content_Type="application/json", **headers)
 
 
-def listed(value: object, **headers: str) -> bytes:
+def tags_of(value: object, **headers: str) -> bytes:
     return reply(200, document(value), Content_Type=OCI_INDEX, **headers)
 
 
@@ -161,7 +161,7 @@ def large_pages() -> Callable[[Request], Answer]:
 
     def page(_: Request) -> Answer:
         digest = digest_of(str(next(count)).encode())
-        return listed(
+        return tags_of(
             {"manifests": [entry(digest, annotations={"a": "x" * (4 << 20)})]},
             Link=f'</v2/team/tf/referrers/{OTHER}?n={digest}>; rel="next"',
         )
@@ -189,10 +189,10 @@ TAGS = f"GET {HOST}/v2/team/tf/tags/list"
 REFERRERS = f"GET {HOST}/v2/team/tf/referrers/"
 TOKENS = "(GET|POST) https://tokens.test/"
 COLLECT: dict[str, Play] = {
-    "GET https://evil.test": asks(realm("https://collect.test/token")),
-    "GET http://evil.test": asks(realm("https://collect.test/token")),
-    "GET https?://registry.test:": asks(realm("https://collect.test/token")),
-    "GET http://registry.test": asks(realm("https://collect.test/token")),
+    "GET https://evil.test": challenge_of(realm("https://collect.test/token")),
+    "GET http://evil.test": challenge_of(realm("https://collect.test/token")),
+    "GET https?://registry.test:": challenge_of(realm("https://collect.test/token")),
+    "GET http://registry.test": challenge_of(realm("https://collect.test/token")),
     ".* https://collect.test": token({"token": "x"}),
 }
 """A third party that asks for credentials, and collects them."""
@@ -234,7 +234,8 @@ LEAKS = [
     Attack(name="the same with known credentials", act=log_in_and(tags),
            plays={TAGS: redirect("https://evil.test/x"), **COLLECT}),
     Attack(name="a third party that asks for Basic",
-           plays={MANIFESTS: redirect("https://evil.test/x"), "GET https://evil.test": asks('Basic realm="x"')}),
+           plays={MANIFESTS: redirect("https://evil.test/x"),
+                  "GET https://evil.test": challenge_of('Basic realm="x"')}),
     Attack(name="a redirect to another port of the same host", act=log_in_and(tags),
            plays={TAGS: redirect("https://registry.test:8443/x"), **COLLECT}),
     Attack(name="a redirect to the same host without TLS", act=log_in_and(tags), says="without TLS",
@@ -244,7 +245,7 @@ LEAKS = [
     Attack(name="a redirect there and back",
            plays={MANIFESTS: redirect("https://evil.test/x"),
                   "GET https://evil.test/x": redirect(f"{HOST}/v2/back"),
-                  f"GET {HOST}/v2/back": asks(realm("https://collect.test/token")), **COLLECT}),
+                  f"GET {HOST}/v2/back": challenge_of(realm("https://collect.test/token")), **COLLECT}),
     Attack(name="a blob's redirect to a third party that asks", act=log_in_and(blob),
            plays={BLOBS: redirect("https://evil.test/x"), **COLLECT}),
     Attack(name="a next page at a third party", act=log_in_and(tags), says="another host",
@@ -252,14 +253,14 @@ LEAKS = [
     Attack(name="a next page without TLS", act=log_in_and(tags),
            plays={TAGS: tag_list({"tags": ["a"]}, Link='<http://registry.test/x>; rel="next"'), **COLLECT}),
     Attack(name="an upload to a third party that asks", act=log_in_and(put_blob), error=RegistryError,
-           plays={**upload_at("https://evil.test/up"), "PUT https://evil.test": asks(BEARER),
-                  "DELETE https://evil.test": asks(BEARER)}),
+           plays={**upload_at("https://evil.test/up"), "PUT https://evil.test": challenge_of(BEARER),
+                  "DELETE https://evil.test": challenge_of(BEARER)}),
     Attack(name="an upload to the same host without TLS", act=log_in_and(put_blob), says="without TLS",
            plays={**upload_at("http://registry.test/up"), "PUT http://": reply(201)}),
     Attack(name="an upload to another port", act=log_in_and(put_blob), error=None,
            plays={**upload_at("https://registry.test:8443/up"), "PUT https://registry.test:8443": reply(201)}),
     Attack(name="a redirect of an upload", act=log_in_and(put), says="307",
-           plays={f"PUT {HOST}": redirect("https://evil.test/x"), "PUT https://evil.test": asks(BEARER)}),
+           plays={f"PUT {HOST}": redirect("https://evil.test/x"), "PUT https://evil.test": challenge_of(BEARER)}),
     Attack(name="a token server without TLS", challenge=realm("http://tokens.test/token"), says="without TLS",
            plays={"GET http://tokens.test": token({"token": "x"})}),
     Attack(name="a token server on the same host without TLS", challenge=realm("http://registry.test/token"),
@@ -304,8 +305,8 @@ DOCUMENTS = [
           "surrogates": b'{"tags": ["\\ud800"]}', "an array": [], "a list in a list": {"tags": [["a"]]},
       }.items()),
     *(Attack(name=f"a referrer's digest {str(digest)[:12]}…{str(digest)[-8:]!r}", act=referrers,
-             plays={REFERRERS: listed({"manifests": [entry(digest)]})}) for digest in JUNK_DIGESTS),
-    *(Attack(name=f"referrers that are {name}", act=referrers, plays={REFERRERS: listed(value)})
+             plays={REFERRERS: tags_of({"manifests": [entry(digest)]})}) for digest in JUNK_DIGESTS),
+    *(Attack(name=f"referrers that are {name}", act=referrers, plays={REFERRERS: tags_of(value)})
       for name, value in {
           "deep": DEEP, "a number": {"manifests": 7}, "numbers": {"manifests": [7]}, "an array": [], "nothing": b"",
           "of negative size": {"manifests": [entry(size=-1)]}, "of text for a size": {"manifests": [entry(size="x")]},
@@ -314,7 +315,7 @@ DOCUMENTS = [
           "with a kind of a wrong type": {"manifests": [entry(artifactType={})]},
       }.items()),
     *(Attack(name=f"a fallback list that is {name}", act=referrers,
-             plays={REFERRERS: reply(404), MANIFESTS: listed(value)})
+             plays={REFERRERS: reply(404), MANIFESTS: tags_of(value)})
       for name, value in {
           "deep": DEEP, "a number": {"manifests": 7}, "of junk": {"manifests": [entry("x")]}, "an array": [],
           "of infinite size": b'{"manifests": [{"size": 1e999}]}', "text": b"hello",
@@ -393,7 +394,7 @@ BOUNDS = [
     Attack(name="a status line without end", error=BOTH, plays={MANIFESTS: endless(b"HTTP/1.1 200 ", b"y" * 4096)}),
     Attack(name="a chunk size without end", error=BOTH, act=blob,
            plays={BLOBS: endless(CHUNKED + b"1;", b"x" * 65536)}),
-    Attack(name="a chunk of negative size", error=(*BOTH, TamperedError), act=sized,
+    Attack(name="a chunk of negative size", error=(*BOTH, TamperedError), act=read_sized_blob,
            plays={BLOBS: endless(CHUNKED + b"-1\r\n", b"x" * 65536)}),
     Attack(name="a manifest in a chunk of negative size", error=BOTH,
            plays={MANIFESTS: endless(CHUNKED + b"-5\r\n", b"x" * 65536)}),
@@ -401,17 +402,17 @@ BOUNDS = [
            plays={MANIFESTS: endless(CHUNKED + b"2\r\n{}\r\n0\r\n", b"X: y\r\n" * 1000)}),
     Attack(name="trailers of a blob without end", error=BOTH, act=blob,
            plays={BLOBS: endless(CHUNKED + b"fa0\r\n" + BLOB + b"\r\n0\r\n", b"X: y\r\n" * 1000)}),
-    Attack(name="a blob without end", error=TamperedError, act=sized,
+    Attack(name="a blob without end", error=TamperedError, act=read_sized_blob,
            plays={BLOBS: endless(head(200), bytes(1 << 16))}),
     Attack(name="a blob that no manifest names, of 90 TiB", error=TamperedError, act=blob,
            plays={BLOBS: endless(head(200, Content_Length="99999999999999"), bytes(1 << 16))}),
-    Attack(name="a blob that is longer than its descriptor says", error=TamperedError, act=sized,
+    Attack(name="a blob that is longer than its descriptor says", error=TamperedError, act=read_sized_blob,
            plays={BLOBS: reply(200, BLOB + b"x")}),
-    Attack(name="a blob that is shorter than its descriptor says", error=TamperedError, act=sized,
+    Attack(name="a blob that is shorter than its descriptor says", error=TamperedError, act=read_sized_blob,
            plays={BLOBS: reply(200, BLOB[:-1])}),
     Attack(name="a blob that is cut after each byte", error=(NetworkError, TamperedError), act=blob, requests=150,
            plays={BLOBS: one_byte_at_a_time}),
-    Attack(name="a blob with a compression bomb", error=TamperedError, act=sized,
+    Attack(name="a blob with a compression bomb", error=TamperedError, act=read_sized_blob,
            plays={BLOBS: reply(200, GIB, Content_Encoding="gzip")}),
     Attack(name="a manifest with a compression bomb", error=None,
            plays={MANIFESTS: reply(200, GIB, Content_Encoding="gzip")}),
@@ -426,7 +427,7 @@ BOUNDS = [
     Attack(name="pages of many tags", act=tags, plays={TAGS: new_tags(5000)}, says="more than 100000 tags"),
     Attack(name="large pages of referrers", act=referrers, plays={REFERRERS: large_pages()}, says="more than 16 MiB"),
     Attack(name="a registry that asks again and again",
-           plays={f"GET {HOST}": asks(BEARER), TOKENS: token({"token": "x"})},
+           plays={f"GET {HOST}": challenge_of(BEARER), TOKENS: token({"token": "x"})},
            challenge=BEARER),
     Attack(name="a manifest that drips", error=BOTH, settings=QUICK,
            plays={MANIFESTS: endless(head(200, Content_Length="10000"), b"x", 0.02)}),

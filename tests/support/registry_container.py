@@ -24,7 +24,7 @@ import bcrypt
 import trustme
 
 from support.containers import container
-from support.session import once
+from support.session import run_once
 from support.token_server import Tokens
 from tfimg.engine.docker.engine import DockerEngine
 
@@ -84,7 +84,7 @@ OPEN = Behaviour()
 
 def registry_image(engine: DockerEngine) -> str:
     """Return the name of the registry's image, built once for the whole run."""
-    return str(once("registry-image", lambda: _build_image(engine)))
+    return str(run_once("registry-image", lambda: _build_image(engine)))
 
 
 def _build_image(engine: DockerEngine) -> str:

@@ -52,7 +52,7 @@ ENDS: dict[str, tuple[Outcome, str]] = {
 }  # fmt: skip
 
 
-def _ended(one: CheckResult) -> CheckResult:
+def _with_outcome(one: CheckResult) -> CheckResult:
     if one.check not in ENDS:
         return one
     outcome, reason = ENDS[one.check]
@@ -71,7 +71,7 @@ def _ended(one: CheckResult) -> CheckResult:
 
 RED = replace(
     GREEN, identifier="2.15.1-cuda12.2-py3.11", device="gpu", aim="linked",
-    required=(*NAMES, "numerics.never_ran"), results=tuple(map(_ended, GREEN.results)),
+    required=(*NAMES, "numerics.never_ran"), results=tuple(map(_with_outcome, GREEN.results)),
     waived={"saving.keras_format": f"this release has no Keras format {ATTACK}"},
     unproven=("gpu.visible", "gpu.memory_growth", "gpu.matmul"),
     environment={**GREEN.environment, "gpus": [{"name": "NVIDIA T4", "driver": "535.104.05"}], "attack": ATTACK},

@@ -8,7 +8,7 @@ from datetime import UTC, date, datetime
 from packaging.version import Version
 
 from support.planted_faults import all_specs
-from support.session import once
+from support.session import run_once
 from tfimg.matrix.schema import Device
 from tfimg.matrix.spec import ImageSpec
 
@@ -21,7 +21,7 @@ GROUPS = ("gpu", "cloud and tpu", "rebuild and faults")
 
 def today() -> date:
     """Return the day of this test run, which does not end at midnight."""
-    day = once("day", lambda: os.environ.get(VARIABLE) or datetime.now(UTC).date().isoformat())
+    day = run_once("day", lambda: os.environ.get(VARIABLE) or datetime.now(UTC).date().isoformat())
     return date.fromisoformat(day)
 
 

@@ -9,10 +9,10 @@ from tfimg.evidence.keys import SigningKey, make_verifying_key
 PASSWORD = b"correct horse battery staple"
 
 
-def pair(number: int) -> SigningKey:
+def signing_key(number: int) -> SigningKey:
     """The key pair of a number."""
     private = ec.derive_private_key(number, ec.SECP256R1())
     return SigningKey(private=private, verifying_key=make_verifying_key(private.public_key()))
 
 
-OURS, THEIRS = pair(20_210_531), pair(19_991_231)
+OURS, THEIRS = signing_key(20_210_531), signing_key(19_991_231)

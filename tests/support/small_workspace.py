@@ -47,7 +47,7 @@ sys.exit(0 if outcome == "passed" else 1)
 """
 
 
-def small(
+def make_workspace(
     root: Path, *, slow: tuple[str, ...] = (), failing: tuple[str, ...] = (), hanging: tuple[str, ...] = ()
 ) -> Workspace:
     """The workspace. A slow image's build takes ten minutes, and so do the checks of a hanging one."""
@@ -66,7 +66,7 @@ def small(
 
 def build_small(folder: Path, repository: str, host: str, *request: str) -> dict[str, Any]:
     """Build and validate a small image in a workspace and a state folder below `folder`; return the last event."""
-    small(folder / "workspace")
+    make_workspace(folder / "workspace")
     ended = run_tfimg(
         "build", *request, "--base", "bootstrap", "--repository", repository, "--json",
         env={"TFIMG_WORKSPACE": str(folder / "workspace"), "TFIMG_STATE": str(folder / "state"), "DOCKER_HOST": host},

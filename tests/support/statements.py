@@ -35,25 +35,25 @@ LINKED = replace(GREEN, identifier="2.15.1-cuda12.2-py3.11", device="gpu", aim="
 FAILED = replace(ON_GPU, results=(*ON_GPU.results, result("gpu.matmul", "failed", "0.0 is not 108.0")))
 
 
-def said(report: Report, *, of: str = IMAGE.digest) -> tuple[Statement, Statement]:
+def make_statements(report: Report, *, of: str = IMAGE.digest) -> tuple[Statement, Statement]:
     """The statements about a report on the image, or on another digest."""
     subject = replace(SUBJECT, digest=of)
     return make_test_result(report, subject=subject, ran=RAN), make_report_statement(report, subject=subject)
 
 
-def published(*reports: Report, key: SigningKey = OURS) -> MemoryRegistry:
+def published_registry(*reports: Report, key: SigningKey = OURS) -> MemoryRegistry:
     """A registry that has the image under two tags, with the evidence of these reports."""
     registry = MemoryRegistry()
     for tag in ("2.15", "2.15-gpu"):
         registry.put(tag, IMAGE)
     for report in reports:
-        attach(registry, IMAGE.digest, said(report), key=key)
+        attach(registry, IMAGE.digest, make_statements(report), key=key)
     if reports:
-        attach(registry, IMAGE.digest, [promoted("2.15", "2.15-gpu")], key=key)
+        attach(registry, IMAGE.digest, [make_promotion("2.15", "2.15-gpu")], key=key)
     return registry
 
 
-def promoted(
+def make_promotion(
     *tags: str, of: str = IMAGE.digest, repository: str = SUBJECT.name, cancels: Sequence[str] = ()
 ) -> Statement:
     """Return the promotion that gives the image tags."""
@@ -64,7 +64,7 @@ def promoted(
     return make_predicate_statement(replace(SUBJECT, digest=of), promotion)
 
 
-def withdrawn(*tags: str, repository: str = SUBJECT.name, replacement: str | None = None) -> Statement:
+def make_withdrawal(*tags: str, repository: str = SUBJECT.name, replacement: str | None = None) -> Statement:
     """Return the withdrawal of the image for some tags, or altogether."""
     withdrawal = Withdrawal(
         repository=repository, tags=tags or None, reason="wrong cuDNN", replacement=replacement, time=NOW,

@@ -27,7 +27,7 @@ def end(check: str, outcome: str = "passed", reason: str | None = None, **others
     return {**told, "evidence": {"n": 1}, "output": ["a line"], "explained": [], **others}
 
 
-def done(code: int = 0, problem: str | None = None) -> dict[str, Any]:
+def done_event(code: int = 0, problem: str | None = None) -> dict[str, Any]:
     """The last event."""
     return {"event": "done", "seconds": 1.0, "code": code, "problem": problem}
 
@@ -37,6 +37,6 @@ def line(event: dict[str, Any]) -> Line:
     return Line(stream="stdout", text=json.dumps(event))
 
 
-def said(*events: dict[str, Any], status: int = 0) -> list[Line | Exit]:
+def make_output(*events: dict[str, Any], status: int = 0) -> list[Line | Exit]:
     """A whole story."""
     return [*map(line, events), Exit(status=status, out_of_memory=False)]

@@ -15,7 +15,7 @@ from tfimg.matrix.sync.survey import IndexSurvey, TensorFlowWheel
 PROCESSORS = {"linux/amd64": "x86_64", "linux/arm64": "aarch64"}
 
 
-def agreeing(matrix: Matrix) -> IndexSurvey:
+def matching_survey(matrix: Matrix) -> IndexSurvey:
     """A survey in which nothing disagrees with a matrix."""
     wheels = tuple(
         wheel for row in matrix.rows for release in row.tensorflow for wheel in _wheels(matrix, row, release)

@@ -8,7 +8,7 @@ import pytest
 
 from support.environment import TestEnvironment
 from support.memory_engine import FakeEngine
-from support.suite_events import done, end, said, start, suite
+from support.suite_events import done_event, end, make_output, start, suite
 from tfimg.build.batch import build_many
 from tfimg.build.builder import Builder
 from tfimg.build.results import ImageResult
@@ -20,7 +20,7 @@ from tfimg.project.validator import Validator
 from tfimg.validation.report import CheckResult
 
 OFFICIAL = {"docker.io/library/python:3.11-slim-bookworm": "sha256:b"}
-STORY = said(suite("a"), start("a"), end("a"), done())
+STORY = make_output(suite("a"), start("a"), end("a"), done_event())
 
 
 @pytest.fixture

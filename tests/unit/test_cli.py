@@ -16,7 +16,7 @@ import pytest
 from support.cli import CliResult, CliRunner
 from support.environment import TestEnvironment
 from support.memory_engine import FakeEngine, capabilities, stored_image
-from support.suite_events import EXPLAINED, done, end, said, start, suite
+from support.suite_events import EXPLAINED, done_event, end, make_output, start, suite
 from tfimg import __version__
 from tfimg.cli.app import COMMANDS, GROUPS
 from tfimg.core.errors import BuildError
@@ -458,7 +458,7 @@ TAGS = [f"tfimg/tensorflow:{name}" for name in ("2.15.1-cpu-py3.11", "2.15.1", "
 
 
 SUITE = suite("a", "b")
-START_A, START_B, DONE = start("a"), start("b"), done()
+START_A, START_B, DONE = start("a"), start("b"), done_event()
 
 
 @pytest.fixture
@@ -470,7 +470,7 @@ def engine(environment: TestEnvironment) -> FakeEngine:
             StepEvent(step=INSTALL, state="started"),
             StepEvent(step=INSTALL, state="done", seconds=12.34),
         ],
-        story=said(SUITE, START_A, end("a"), START_B, end("b"), DONE),
+        story=make_output(SUITE, START_A, end("a"), START_B, end("b"), DONE),
         remote={OFFICIAL: "sha256:r"},
     )
     environment.docker = engine
@@ -534,7 +534,7 @@ def test_no_cache_is_passed_on(tfimg: CliRunner, engine: FakeEngine) -> None:
 def not_passed(outcome: str, code: int, *explained: Mapping[str, str]) -> list[Line | Exit]:
     """What a suite says whose first check ends so, and whose second passes."""
     first = end("a", outcome, "why", explained=list(explained))
-    return said(SUITE, START_A, first, START_B, end("b"), done(code), status=code)
+    return make_output(SUITE, START_A, first, START_B, end("b"), done_event(code), status=code)
 
 
 KEEP = "No tag was given. `tfimg report {report}` shows the whole evidence."
@@ -550,16 +550,16 @@ NOT_GREEN = {
         "and 1 of 2 checks did not pass. a failed: why Known cause (host): c. No tag was given. r",
     ),
     "broken": (
-        said(SUITE, START_A, status=139), 13,
+        make_output(SUITE, START_A, status=139), 13,
         f"but the suite did not reach its end: {SILENT.format(139)}. a crashed: {SILENT.format(139)}; "
         f"b skipped: the suite ended before it. {TRY_AGAIN}",
     ),
     "late": (
-        said(SUITE, START_A, end("a"), START_B, end("b"), DONE, status=139), 13,
+        make_output(SUITE, START_A, end("a"), START_B, end("b"), DONE, status=139), 13,
         f"but the suite reported its end, and then {SILENT.format(139)}. {TRY_AGAIN}",
     ),
     "silent": (
-        said(status=2), 13,
+        make_output(status=2), 13,
         f"but the suite did not start: {SILENT.format(2)}. No tag was given. "
         "Look inside with `docker run --rm -it --entrypoint sh IMAGE`.",
     ),

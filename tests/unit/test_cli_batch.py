@@ -17,7 +17,7 @@ import pytest
 from support.cli import CliRunner
 from support.environment import TestEnvironment
 from support.memory_engine import FakeEngine, stored_image
-from support.suite_events import done, end, said, start, suite
+from support.suite_events import done_event, end, make_output, start, suite
 from tfimg.build.journal import BuildStarted, RunStarted, open_journal
 from tfimg.core.cancellation import on_cancel
 from tfimg.core.errors import BuildError, EngineUnavailable
@@ -31,7 +31,7 @@ OFFICIAL = {
     for python in ("3.7", "3.8", "3.9", "3.10", "3.11", "3.12", "3.13")
     for suite in ("bullseye", "bookworm", "trixie")
 }
-STORY = said(suite("a", "b"), start("a"), end("a"), start("b"), end("b"), done())
+STORY = make_output(suite("a", "b"), start("a"), end("a"), start("b"), end("b"), done_event())
 THREE = ["2.15.1-cpu-py3.9", "2.15.1-cpu-py3.10", "2.15.1-cpu-py3.11"]
 MANY = ["build", "2.15.1-cpu-py3.?", "2.15.1-cpu-py3.1?"]
 
@@ -189,7 +189,7 @@ def test_a_defect_is_a_result_too(tfimg: CliRunner, environment: TestEnvironment
 def test_an_image_whose_checks_fail_gets_no_tag_and_its_report_is_kept(
     tfimg: CliRunner, engine: FakeEngine, journal_folder: Path
 ) -> None:
-    engine.story = said(suite("a"), start("a"), end("a", "failed", "1 is not 2"), done(1), status=1)
+    engine.story = make_output(suite("a"), start("a"), end("a", "failed", "1 is not 2"), done_event(1), status=1)
     ended = tfimg("build", THREE[0])
     assert (ended.code, engine.names) == (13, {})
     report = journal_folder / f"reports/{THREE[0]}.json"

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from support.cli import CliRunner
-from support.hosts import plain
+from support.hosts import make_host
 from support.memory_engine import capabilities, toolkit
 from tfimg import DOCUMENTATION
 from tfimg.cli.commands.explain import MAX_BYTES
@@ -154,7 +154,7 @@ def test_the_doctor_says_what_is_known_of_a_driver_that_fails(
     case = DoctorRequest(
         matrix=matrix, specs=tuple(specs), spec=None, present=False, builder=capabilities(),
         toolkit=toolkit(runtimes=("nvidia",)), network=HostNetwork(ca=None, netrc=None, variables={}, left_out=()),
-        host=plain(cards=1, module=True, smi=NoAccelerator(words, next_step="Reinstall the driver.")),
+        host=make_host(cards=1, module=True, smi=NoAccelerator(words, next_step="Reinstall the driver.")),
     )  # fmt: skip
     unknown = {one.name: one for one in diagnose(case)}["gpu"]
     assert (unknown.state, words in unknown.found) == ("warning", True)

@@ -16,7 +16,7 @@ from support.memory_engine import FakeEngine, stored_image
 from support.memory_registry import MemoryRegistry
 from support.oci_images import put_image
 from support.signing import OURS
-from support.statements import ON_GPU, said
+from support.statements import ON_GPU, make_statements
 from support.tokens import GITHUB
 from tfimg.core.errors import EngineError
 from tfimg.engine.protocol import Exit, StoredImage, StoredLayer
@@ -45,7 +45,7 @@ def add(registry: MemoryRegistry, tag: str, release: str, *, numpy: str = "1.26.
     inventory = {**INVENTORY, "packages": {**INVENTORY["packages"], "numpy": numpy, "tensorflow": release}}
     bill = make_sbom(inventory, subject=subject, created=datetime(2026, 1, 2, tzinfo=UTC))
     report = replace(ON_GPU, seconds=seconds)
-    attach(registry, image.digest, (*said(report, of=image.digest), bill), key=OURS)
+    attach(registry, image.digest, (*make_statements(report, of=image.digest), bill), key=OURS)
     return image.digest
 
 

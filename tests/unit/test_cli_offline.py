@@ -14,7 +14,7 @@ from support.memory_engine import FakeEngine
 from support.memory_registry import MemoryRegistry
 from support.oci_images import put_image
 from support.signing import OURS, THEIRS
-from support.statements import IMAGE, LINKED, NOW, ON_GPU, promoted, said, withdrawn
+from support.statements import IMAGE, LINKED, NOW, ON_GPU, make_promotion, make_statements, make_withdrawal
 from tfimg.evidence.attach import attach
 from tfimg.evidence.dsse import sign_statement
 from tfimg.validation.report import Report
@@ -27,7 +27,12 @@ def with_image(*, evidence: bool = True, report: Report = ON_GPU) -> MemoryRegis
     registry = MemoryRegistry()
     image = put_image(registry, TAG, config={"Labels": {"tfimg.identifier": "2.15.1-cuda12.2-py3.11"}})
     if evidence:
-        attach(registry, image.digest, [*said(report, of=image.digest), promoted(TAG, of=image.digest)], key=OURS)
+        attach(
+            registry,
+            image.digest,
+            [*make_statements(report, of=image.digest), make_promotion(TAG, of=image.digest)],
+            key=OURS,
+        )
     return registry
 
 
@@ -225,7 +230,7 @@ def test_load_refuses_what_a_later_file_withdraws(
     tfimg: CliRunner, environment: TestEnvironment, engine: FakeEngine, file: str, key: str, tmp_path: Path
 ) -> None:
     assert isinstance(environment.registries, MemoryRegistry)
-    withdrawal = replace(withdrawn(), content=withdrawn().content.replace(
+    withdrawal = replace(make_withdrawal(), content=make_withdrawal().content.replace(
         IMAGE.digest.encode()[7:], environment.registries.named[TAG].encode()[7:]
     ))  # fmt: skip
     withdrawals = tmp_path / "withdrawals.jsonl"

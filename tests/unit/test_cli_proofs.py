@@ -14,7 +14,7 @@ from support.environment import TestEnvironment
 from support.memory_engine import FakeEngine, stored_image
 from support.reports import result
 from support.signing import OURS, PASSWORD, THEIRS
-from support.statements import IMAGE, LINKED, NOW, ON_GPU, published
+from support.statements import IMAGE, LINKED, NOW, ON_GPU, published_registry
 from tfimg.evidence.keys import read_signing_key, read_verifying_key
 
 IMAGE_NAME = "registry.test:5000/team/tensorflow"
@@ -28,7 +28,7 @@ def engine() -> FakeEngine:
 @pytest.fixture
 def environment(engine: FakeEngine) -> TestEnvironment:
     """One registry for every name, and an engine that pulls from nowhere."""
-    return TestEnvironment(docker=engine, registries=published(ON_GPU), time=NOW)
+    return TestEnvironment(docker=engine, registries=published_registry(ON_GPU), time=NOW)
 
 
 def test_keys_writes_a_pair_that_only_its_owner_may_read(tfimg: CliRunner, tmp_path: Path) -> None:
@@ -84,14 +84,14 @@ def test_twenty_skipped_checks_are_listed_and_the_others_counted(
     tfimg: CliRunner, environment: TestEnvironment, key: str
 ) -> None:
     skipped = tuple(result(f"a.{number}", "skipped", "no") for number in range(23))
-    environment.registries = published(replace(ON_GPU, results=(*ON_GPU.results, *skipped)))
+    environment.registries = published_registry(replace(ON_GPU, results=(*ON_GPU.results, *skipped)))
     ended = tfimg("verify", f"{IMAGE_NAME}:2.15", "--public-key", key).succeeded()
     assert " ".join(ended.stdout.split()).count("a.19 and 3 more") == 1
     assert "a.20" not in ended.stdout
 
 
 def test_verify_in_json_is_one_object(tfimg: CliRunner, environment: TestEnvironment, key: str) -> None:
-    environment.registries = published(LINKED)
+    environment.registries = published_registry(LINKED)
     ended = tfimg("verify", f"{IMAGE_NAME}:2.15", "--plain-http", "--json", TFIMG_PUBLIC_KEY=key)
     (told,) = ended.documents
     assert (told["event"], told["digest"], told["level"]) == ("verified", IMAGE.digest, "linked")
@@ -198,7 +198,7 @@ def test_a_digest_does_not_give_a_name_what_it_promises_and_is_not_shown(
     tfimg: CliRunner, environment: TestEnvironment, engine: FakeEngine, key: str
 ) -> None:
     offered(engine)
-    environment.registries = published(LINKED)
+    environment.registries = published_registry(LINKED)
     name = f"{IMAGE_NAME}:2.15-gpu@{IMAGE.digest}"
     for command in ("verify", "pull"):
         ended = tfimg(command, name, "--public-key", key)
@@ -227,5 +227,5 @@ def test_pull_takes_nothing_that_is_not_proven(
     assert f"{IMAGE_NAME}:2.15" not in engine.names
     offered(engine)
     engine.names.clear()
-    environment.registries = published()
+    environment.registries = published_registry()
     assert (tfimg("pull", f"{IMAGE_NAME}:2.15", "--public-key", key).code, engine.names) == (16, {})

@@ -17,7 +17,7 @@ from support.oci_images import archive
 from support.published_images import put_image
 from support.pushing_engine import STORY, PushingEngine
 from support.signing import OURS, PASSWORD, THEIRS
-from support.suite_events import done, end, said, start, suite
+from support.suite_events import done_event, end, make_output, start, suite
 from tfimg.core.paths import Workspace
 from tfimg.inspect.secrets.rules import Rule
 from tfimg.recipe.tags import make_build_tag
@@ -25,7 +25,7 @@ from tfimg.registry.protocol import Manifest
 
 REPOSITORY = "registry.test:5000/team/tensorflow"
 CPU, GPU = "2.15.1-cpu-py3.11", "2.15.1-cuda12.2-py3.11"
-BROKEN = said(suite("a"), start("a"), end("a", "failed", "1 is not 2"), done(1), status=1)
+BROKEN = make_output(suite("a"), start("a"), end("a", "failed", "1 is not 2"), done_event(1), status=1)
 
 
 @pytest.fixture

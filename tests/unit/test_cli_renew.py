@@ -14,9 +14,8 @@ from support.memory_engine import FakeEngine, stored_image
 from support.memory_registry import MemoryRegistry
 from support.reports import GREEN
 from support.signing import OURS, PASSWORD, THEIRS
-from support.statements import IMAGE, SUBJECT, published
-from support.statements import said as evidence_of
-from support.suite_events import EXPLAINED, done, end, said, start, suite
+from support.statements import IMAGE, SUBJECT, make_statements, published_registry
+from support.suite_events import EXPLAINED, done_event, end, make_output, start, suite
 from tfimg.core.paths import Workspace
 from tfimg.evidence.attach import attach
 from tfimg.evidence.collect import collect_envelopes
@@ -27,11 +26,15 @@ from tfimg.recipe.lockfile import hash_lock
 
 NAME = "registry.test:5000/team/tensorflow"
 PINNED = f"{NAME}@{IMAGE.digest}"
-GREEN_RUN = said(suite("a"), start("a"), end("a"), done())
-RED_RUN = said(suite("a"), start("a"), end("a", "failed", "1 is not 2"), done(1), status=1)
-HOST_RUN = said(suite("a"), start("a"), end("a", "failed", "no AVX", explained=[EXPLAINED]), done(6), status=6)
-SKIPPED_RUN = said(suite("a", "b"), start("a"), end("a"), start("b"), end("b", "skipped", "no GPU"), done(5), status=5)
-KILLED_RUN = said(suite("a"), start("a"), status=137)
+GREEN_RUN = make_output(suite("a"), start("a"), end("a"), done_event())
+RED_RUN = make_output(suite("a"), start("a"), end("a", "failed", "1 is not 2"), done_event(1), status=1)
+HOST_RUN = make_output(
+    suite("a"), start("a"), end("a", "failed", "no AVX", explained=[EXPLAINED]), done_event(6), status=6
+)
+SKIPPED_RUN = make_output(
+    suite("a", "b"), start("a"), end("a"), start("b"), end("b", "skipped", "no GPU"), done_event(5), status=5
+)
+KILLED_RUN = make_output(suite("a"), start("a"), status=137)
 TODAY = datetime.now(UTC)
 
 
@@ -45,7 +48,7 @@ def engine(workspace: Workspace) -> FakeEngine:
 @pytest.fixture
 def registry() -> MemoryRegistry:
     """It has the image with a test result of 200 days ago."""
-    return published(replace(GREEN, date=(TODAY - timedelta(days=200)).isoformat(timespec="seconds")))
+    return published_registry(replace(GREEN, date=(TODAY - timedelta(days=200)).isoformat(timespec="seconds")))
 
 
 @pytest.fixture
@@ -94,12 +97,14 @@ def test_by_digest_and_in_json(renew: CliRunner, engine: FakeEngine) -> None:
     assert list(engine.names) == [PINNED], "what was there stays there"
 
 
-@pytest.mark.parametrize(("story", "code"), [(RED_RUN, 13), (SKIPPED_RUN, 13), (KILLED_RUN, 13), (said(status=1), 13)])
+@pytest.mark.parametrize(
+    ("story", "code"), [(RED_RUN, 13), (SKIPPED_RUN, 13), (KILLED_RUN, 13), (make_output(status=1), 13)]
+)
 def test_a_result_that_is_no_pass_is_attached_and_counts(
     story: list[object], code: int, renew: CliRunner, tfimg: CliRunner, engine: FakeEngine, key: str,
     environment: TestEnvironment,
 ) -> None:  # fmt: skip
-    environment.registries = published(replace(GREEN, date=(TODAY - timedelta(days=1)).isoformat()))
+    environment.registries = published_registry(replace(GREEN, date=(TODAY - timedelta(days=1)).isoformat()))
     verify(tfimg, key).succeeded()
     engine.story = story  # type: ignore[assignment]
     says = r"\) was pulled by digest.*\. Its tags are unchanged, and its failed result was attached\. "
@@ -123,7 +128,7 @@ def test_an_image_that_no_trusted_key_attested_is_neither_run_nor_signed(
     renew: CliRunner, engine: FakeEngine, environment: TestEnvironment
 ) -> None:
     """Anyone with push rights can make an image with our labels and put it under the tag that CI renews."""
-    for environment.registries in (published(), published(GREEN, key=THEIRS)):
+    for environment.registries in (published_registry(), published_registry(GREEN, key=THEIRS)):
         sent = list(environment.registries.sent)
         assert renew(f"{NAME}:2.15").code == 16
         assert (engine.ran, environment.registries.sent) == ([], sent)
@@ -142,9 +147,9 @@ def test_a_failure_from_the_future_cannot_be_renewed(
 ) -> None:
     """Its clock or ours is wrong, and it would block the new result."""
     later = (TODAY + timedelta(days=9)).isoformat(timespec="seconds")
-    attach(registry, IMAGE.digest, evidence_of(replace(GREEN, date=later)), key=OURS)
+    attach(registry, IMAGE.digest, make_statements(replace(GREEN, date=later)), key=OURS)
     renew(f"{NAME}:2.15").succeeded()
-    attach(registry, IMAGE.digest, evidence_of(replace(GREEN, date=later, problem="killed")), key=OURS)
+    attach(registry, IMAGE.digest, make_statements(replace(GREEN, date=later, problem="killed")), key=OURS)
     says = (
         rf"{NAME}:2\.15 has a failed result of [\dTZ:-]+, which is in the future: nothing that is attached now would "
         r"be newer\. Check this machine's clock; if it is right, build and publish the image again\.$"

@@ -25,7 +25,7 @@ from support.hostile_text import ESCAPED, HOSTILE, commands, unprintable
 from support.memory_engine import FakeEngine, stored_image
 from support.memory_registry import MemoryRegistry
 from support.oci_images import put_image
-from support.suite_events import done, end, said, start, suite
+from support.suite_events import done_event, end, make_output, start, suite
 from tfimg.build.results import ImageResult
 from tfimg.cli.console import live, make_console
 from tfimg.cli.output.batch_table import result_row
@@ -167,7 +167,9 @@ def test_what_a_registry_holds_is_escaped_in_tables_fields_and_differences(
 
 def test_what_a_container_and_its_labels_say_is_escaped(tfimg: CliRunner, environment: TestEnvironment) -> None:
     image = stored_image(labels={"tfimg.identifier": HOSTILE})
-    engine = FakeEngine(names={"tf:x": image}, story=said(suite(HOSTILE), start(HOSTILE), end(HOSTILE), done()))
+    engine = FakeEngine(
+        names={"tf:x": image}, story=make_output(suite(HOSTILE), start(HOSTILE), end(HOSTILE), done_event())
+    )
     environment.docker = engine
     for argv in (["validate", "tf:x"], ["validate", "tf:x", "--as", "2.15.1-cpu-py3.11"]):
         ended = tfimg(*argv)

@@ -11,7 +11,7 @@ from securesystemslib.dsse import Envelope
 from securesystemslib.signer import SSlibKey
 
 from support.memory_registry import MemoryRegistry
-from support.messages import refused, whole
+from support.messages import exactly, expect_refusal
 from support.published_images import Call, Killed, Line
 from support.signing import OURS, THEIRS
 from support.statements import IMAGE, SUBJECT
@@ -171,7 +171,7 @@ def test_what_a_kill_left_out_is_put_there_from_what_is(registry: MemoryRegistry
 
 def test_nothing_is_said_of_an_image_that_is_not_there(registry: MemoryRegistry) -> None:
     says = f"The registry has no {registry.repository}@sha256:{'0' * 64}. Push the image first."
-    with pytest.raises(NotInRegistry, match=whole(says)):
+    with pytest.raises(NotInRegistry, match=exactly(says)):
         attach(registry, f"sha256:{'0' * 64}", [ONE], key=OURS)
     assert registry.sent == []
 
@@ -207,7 +207,7 @@ def test_a_tag_that_another_publisher_overwrites_is_written_again(registry: Memo
 
 
 def test_a_tag_that_another_publisher_keeps_overwriting_is_an_error(registry: MemoryRegistry) -> None:
-    with refused(TagConflict, "keeps overwriting"):
+    with expect_refusal(TagConflict, "keeps overwriting"):
         attach(overwritten(registry, times=100), IMAGE.digest, [ONE], key=OURS)
 
 
@@ -215,6 +215,6 @@ def test_a_tag_that_another_publisher_keeps_overwriting_is_an_error(registry: Me
 def test_what_is_not_cosign_s_is_not_written_over(registry: MemoryRegistry, content: bytes) -> None:
     registry.put(f"{TAG}.att", Manifest(media_type=OCI_MANIFEST, content=content))
     before = dict(registry.named)
-    with refused(TamperedError, "is not a manifest of cosign's evidence"):
+    with expect_refusal(TamperedError, "is not a manifest of cosign's evidence"):
         attach(registry, IMAGE.digest, [ONE], key=OURS)
     assert registry.named == before

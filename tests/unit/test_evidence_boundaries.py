@@ -9,10 +9,10 @@ import pytest
 
 from support.inventories import INVENTORY
 from support.memory_registry import MemoryRegistry
-from support.messages import refused
+from support.messages import expect_refusal
 from support.reports import GREEN, result
 from support.signing import OURS
-from support.statements import IMAGE, NOW, ON_GPU, published, said
+from support.statements import IMAGE, NOW, ON_GPU, make_statements, published_registry
 from tfimg.core.errors import PolicyViolation
 from tfimg.evidence.attach import attach
 from tfimg.evidence.cosign_tags import cosign_tag
@@ -25,15 +25,15 @@ from tfimg.evidence.verify import verify
 @pytest.mark.parametrize(("count", "named"), [(1, "a.0"), (3, "a.0, a.1, a.2"), (4, "a.0, a.1, a.2")])
 def test_at_most_three_failures_are_named(count: int, named: str) -> None:
     failed = tuple(result(f"a.{number}", "failed", "no") for number in range(count))
-    registry = published(replace(GREEN, results=failed))
-    with refused(PolicyViolation, f"failed its tests on 2026-01-02: {named}\\. Do not use it"):
+    registry = published_registry(replace(GREEN, results=failed))
+    with expect_refusal(PolicyViolation, f"failed its tests on 2026-01-02: {named}\\. Do not use it"):
         verify(registry, "2.15", [OURS.verifying_key], Policy(level="built"), now=NOW)
 
 
 def test_cosign_s_tags_hold_oci_manifests_whose_configuration_lists_their_layers() -> None:
     registry = MemoryRegistry()
     registry.put("2.15", IMAGE)
-    statements = said(GREEN)
+    statements = make_statements(GREEN)
     attach(registry, IMAGE.digest, statements, key=OURS)
     for tag in (cosign_tag(IMAGE.digest, suffix) for suffix in ("att", "sig")):
         manifest = registry.manifests[registry.named[tag]].document
@@ -59,14 +59,14 @@ def test_the_first_skipped_check_is_named_and_the_others_are_counted(count: int,
         required=(*ON_GPU.required, *(one.check for one in skipped)),
     )  # fmt: skip
     with pytest.raises(PolicyViolation) as caught:
-        verify(published(report), "2.15", [OURS.verifying_key], Policy(level="built"), now=NOW)
+        verify(published_registry(report), "2.15", [OURS.verifying_key], Policy(level="built"), now=NOW)
     assert caught.value.what.endswith(f"gpu.0, which it needs: the check was skipped on 2026-01-02 (no GPU){more}.")
 
 
 def test_a_bundle_s_manifest_has_the_empty_configuration() -> None:
     registry = MemoryRegistry()
     registry.put("2.15", IMAGE)
-    for referrer in attach(registry, IMAGE.digest, said(GREEN), key=OURS):
+    for referrer in attach(registry, IMAGE.digest, make_statements(GREEN), key=OURS):
         config = registry.manifests[referrer.digest].document["config"]
         assert registry.blobs[config.pop("digest")] == b"{}"
         assert config == {"mediaType": "application/vnd.oci.empty.v1+json", "size": 2}

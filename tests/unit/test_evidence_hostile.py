@@ -15,10 +15,10 @@ from packaging.specifiers import SpecifierSet
 
 from support.cases import cases
 from support.memory_registry import MemoryRegistry
-from support.messages import assert_message, refused, whole
+from support.messages import assert_message, exactly, expect_refusal
 from support.reports import GREEN
 from support.signing import OURS, THEIRS
-from support.statements import IMAGE, NOW, ON_GPU, SUBJECT, published, said
+from support.statements import IMAGE, NOW, ON_GPU, SUBJECT, make_statements, published_registry
 from tfimg.core.errors import FileError, PolicyViolation, TamperedError, TfimgError, UnsignedError
 from tfimg.evidence import collect as reading
 from tfimg.evidence.attach import attach, make_referrer, repair
@@ -83,21 +83,21 @@ def check(registry: MemoryRegistry, error: type[TfimgError] = TamperedError, say
 def test_a_hostile_document_beside_genuine_evidence_is_refused(
     content: bytes, put: Callable[[MemoryRegistry, bytes], None]
 ) -> None:
-    registry = published(GREEN)
+    registry = published_registry(GREEN)
     put(registry, content)
     check(registry, says="cannot be read")
 
 
 @cases("evidence_hostile", "a_bundle_of_wrong_types_is_refused")
 def test_a_bundle_of_wrong_types_is_refused(content: str) -> None:
-    registry = published(GREEN)
+    registry = published_registry(GREEN)
     put_bundle(registry, content.encode())
     check(registry, says="cannot be read: invalid bundle: ")
 
 
 @cases("evidence_hostile", "an_envelope_of_wrong_types_is_refused")
 def test_an_envelope_of_wrong_types_is_refused(content: str) -> None:
-    with refused(TamperedError, "Invalid DSSE envelope: "):
+    with expect_refusal(TamperedError, "Invalid DSSE envelope: "):
         parse_envelope(content.encode())
 
 
@@ -105,12 +105,12 @@ def test_an_envelope_of_wrong_types_is_refused(content: str) -> None:
 def test_a_payload_that_is_not_base64_is_refused(payload: Any) -> None:
     says = "Invalid DSSE envelope: payload: value error, it is not base64. Do not trust it."
     document = {"payload": payload, "payloadType": "x", "signatures": []}
-    with pytest.raises(TamperedError, match=whole(says)):
+    with pytest.raises(TamperedError, match=exactly(says)):
         parse_envelope(canonical_json(document))
 
 
 def test_a_bundle_s_manifest_with_two_layers_is_refused() -> None:
-    registry = published(GREEN)
+    registry = published_registry(GREEN)
     layer = registry.put_blob(b"{}").to_document()
     put_referrer(registry, {"artifactType": BUNDLE_MEDIA_TYPE, "layers": [layer, layer]})
     check(
@@ -120,7 +120,7 @@ def test_a_bundle_s_manifest_with_two_layers_is_refused() -> None:
 
 def test_an_envelope_may_use_either_alphabet_of_base64() -> None:
     """DSSE 1.0.2, protocol.md."""
-    document = json.loads(sign_statement(said(GREEN)[0], OURS))
+    document = json.loads(sign_statement(make_statements(GREEN)[0], OURS))
     signature = base64.b64decode(document["signatures"][0]["sig"])
     document["signatures"][0]["sig"] = base64.urlsafe_b64encode(signature).decode()
     assert parse_envelope(canonical_json(document)).find_signer([OURS.verifying_key])
@@ -128,13 +128,13 @@ def test_an_envelope_may_use_either_alphabet_of_base64() -> None:
 
 @cases("evidence_hostile", "a_bundle_s_manifest_of_another_form_is_refused")
 def test_a_bundle_s_manifest_of_another_form_is_refused(layers: Any) -> None:
-    registry = published(GREEN)
+    registry = published_registry(GREEN)
     put_referrer(registry, {"artifactType": BUNDLE_MEDIA_TYPE, "layers": layers})
     check(registry, says="cannot be read: invalid bundle: ")
 
 
 def test_a_referrer_of_another_type_may_have_any_form() -> None:
-    registry = published(GREEN)
+    registry = published_registry(GREEN)
     put_referrer(registry, {"artifactType": "application/spdx+json", "layers": 7})
     assert verify(registry, "2.15", [OURS.verifying_key], ANYTHING, now=NOW)
 
@@ -145,9 +145,9 @@ def test_the_size_that_a_manifest_states_bounds_what_is_read() -> None:
             yield from (b" " * 2**20 for _ in range(12))
             raise AssertionError("it was read to its end")
 
-    registry = published(GREEN)
+    registry = published_registry(GREEN)
     check(Endless.with_content_of(registry), says="more than the [0-9]+ bytes that its manifest states")
-    large = published()
+    large = published_registry()
     put_bundle(large, b"{}", size=2**40)
     check(Endless.with_content_of(large), says=f"it has {2**40} bytes, and at most [0-9]+ are read")
 
@@ -162,7 +162,7 @@ def test_the_size_that_a_manifest_states_bounds_what_is_read() -> None:
 def test_the_evidence_of_one_image_is_bounded(
     limit: str, value: int, says: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    registry = published(GREEN)
+    registry = published_registry(GREEN)
     monkeypatch.setattr(reading, limit, value)
     check(registry, says=says)
 
@@ -181,22 +181,22 @@ def test_a_list_of_many_referrers_is_not_read_to_its_end(artifact_type: str | No
             self.finds += 1
             return super().find(reference)
 
-    registry = Listing.with_content_of(published(GREEN))
+    registry = Listing.with_content_of(published_registry(GREEN))
     put_referrer(registry, {"artifactType": "application/spdx+json"})
     check(registry, says="too much evidence: more than 2000 documents")
     assert registry.finds <= 2_003
 
 
 def test_an_envelope_of_many_signatures_is_refused() -> None:
-    document = json.loads(sign_statement(said(GREEN)[0], OURS))
+    document = json.loads(sign_statement(make_statements(GREEN)[0], OURS))
     document["signatures"] *= 17
-    registry = published(GREEN)
+    registry = published_registry(GREEN)
     put_envelope(registry, canonical_json(document))
     check(registry, says="signatures: tuple should have at most 16 items")
 
 
 def signed(content: bytes, payload_type: str = IN_TOTO) -> MemoryRegistry:
-    registry = published(GREEN)
+    registry = published_registry(GREEN)
     put_envelope(registry, sign_envelope(content, payload_type, OURS))
     return registry
 
@@ -214,7 +214,7 @@ def test_hostile_bytes_that_the_key_signed_are_refused(content: bytes) -> None:
 
 
 def of(subject: Any) -> dict[str, Any]:
-    document: dict[str, Any] = json.loads(said(GREEN)[0].content)
+    document: dict[str, Any] = json.loads(make_statements(GREEN)[0].content)
     return {**document, "subject": subject}
 
 
@@ -242,8 +242,8 @@ TIMES = (
 
 
 def result(**changed: Any) -> MemoryRegistry:
-    predicate = json.loads(said(ON_GPU)[0].content)["predicate"]
-    registry = published(ON_GPU)
+    predicate = json.loads(make_statements(ON_GPU)[0].content)["predicate"]
+    registry = published_registry(ON_GPU)
     attach(registry, IMAGE.digest, [make_statement(SUBJECT, TEST_RESULT, {**predicate, **changed})], key=OURS)
     return registry
 
@@ -285,7 +285,7 @@ def test_lists_of_a_test_result_are_bounded() -> None:
 
 @pytest.mark.parametrize("driver", ["9" * 4000, f"1.{'9' * 4000}", "not a version", "", "\x00", "=1"])
 def test_a_driver_that_is_no_version_meets_no_range(driver: str) -> None:
-    environment = json.loads(said(ON_GPU)[0].content)["predicate"]["environment"]
+    environment = json.loads(make_statements(ON_GPU)[0].content)["predicate"]["environment"]
     registry = result(finishedOn="2026-01-03T00:00:00Z", environment={**environment, "driver": driver})
     policy = Policy(level="built", driver=SpecifierSet("<1"))
     with pytest.raises(PolicyViolation, match="driver<1 is required"):
@@ -309,14 +309,14 @@ def test_a_policy_that_is_a_bomb_is_refused(text: str) -> None:
 
 def test_a_statement_of_an_untrusted_key_is_not_parsed() -> None:
     """Anyone may attach anything; what counts is what a trusted key signed."""
-    registry = published(GREEN)
+    registry = published_registry(GREEN)
     put_envelope(registry, sign_envelope(DEEP, IN_TOTO, THEIRS))
     assert verify(registry, "2.15", [OURS.verifying_key], ANYTHING, now=NOW)
 
 
 def test_one_statement_in_two_encodings_counts_once() -> None:
-    document = json.loads(sign_statement(said(GREEN)[0], OURS))
-    registry = published(GREEN)
+    document = json.loads(sign_statement(make_statements(GREEN)[0], OURS))
+    registry = published_registry(GREEN)
     put_bundle(registry, make_bundle(canonical_json({**document, "more": 1}), OURS.verifying_key))
     assert len(collect_envelopes(registry, IMAGE.digest)) == 3
 
@@ -324,8 +324,8 @@ def test_one_statement_in_two_encodings_counts_once() -> None:
 def test_a_second_valid_form_of_a_signature_adds_no_statement() -> None:
     """Of an ECDSA signature (r, s), (r, -s) is valid too."""
     order = 0xFFFFFFFF00000000FFFFFFFFFFFFFFFFBCE6FAADA7179E84F3B9CAC2FC632551
-    registry = published(GREEN)
-    document = json.loads(sign_statement(said(GREEN)[0], OURS))
+    registry = published_registry(GREEN)
+    document = json.loads(sign_statement(make_statements(GREEN)[0], OURS))
     r, s = decode_dss_signature(base64.b64decode(document["signatures"][0]["sig"]))
     other = base64.b64encode(encode_dss_signature(r, order - s)).decode()
     put_envelope(registry, canonical_json({**document, "signatures": [{"sig": other}]}))
@@ -335,8 +335,8 @@ def test_a_second_valid_form_of_a_signature_adds_no_statement() -> None:
 
 def test_a_name_that_occurs_twice_cannot_replace_what_was_signed() -> None:
     """Parsers differ in which of two members counts; the signature is over the one that is read."""
-    envelope = sign_statement(said(ON_GPU)[0], OURS).decode()
-    forged = base64.b64encode(said(ON_GPU)[0].content.replace(b"2.15.1", b"2.21.0")).decode()
+    envelope = sign_statement(make_statements(ON_GPU)[0], OURS).decode()
+    forged = base64.b64encode(make_statements(ON_GPU)[0].content.replace(b"2.15.1", b"2.21.0")).decode()
     for text in (f'{{"payload":"{forged}",{envelope[1:]}', f'{envelope[:-1]},"payload":"{forged}"}}'):
         registry = MemoryRegistry()
         registry.put("2.15", IMAGE)
@@ -350,21 +350,21 @@ def test_a_name_that_occurs_twice_cannot_replace_what_was_signed() -> None:
 
 @pytest.mark.parametrize("payload_type", ["application/vnd.in-toto+json ", "APPLICATION/vnd.in-toto+json", "", "x"])
 def test_the_payload_type_is_part_of_what_is_signed(payload_type: str) -> None:
-    document = json.loads(sign_statement(said(GREEN)[0], OURS))
+    document = json.loads(sign_statement(make_statements(GREEN)[0], OURS))
     registry = MemoryRegistry()
     registry.put("2.15", IMAGE)
     put_envelope(registry, canonical_json({**document, "payloadType": payload_type}))
     check(registry, says="that key did not sign it")
     other = MemoryRegistry()
     other.put("2.15", IMAGE)
-    put_envelope(other, sign_envelope(said(GREEN)[0].content, payload_type, OURS))
+    put_envelope(other, sign_envelope(make_statements(GREEN)[0].content, payload_type, OURS))
     check(other, PolicyViolation, "but no test result")
 
 
 @pytest.mark.parametrize("signatures", [[], [{"sig": ""}], [{"sig": "MAYCAQACAQA="}], [{"sig": "MAYCAQECAQE="}] * 16])
 def test_signatures_of_nothing_prove_nothing(signatures: list[dict[str, str]]) -> None:
     """None, an empty one, and r and s of zero or one."""
-    document = json.loads(sign_statement(said(GREEN)[0], OURS))
+    document = json.loads(sign_statement(make_statements(GREEN)[0], OURS))
     registry = MemoryRegistry()
     registry.put("2.15", IMAGE)
     put_envelope(registry, canonical_json({**document, "signatures": signatures}))
@@ -375,11 +375,11 @@ def test_a_genuine_statement_of_one_key_gives_another_key_s_no_weight() -> None:
     """Only a trusted key's result counts, whatever else is in the same envelope or under the same tag."""
     registry = MemoryRegistry()
     registry.put("2.15", IMAGE)
-    attach(registry, IMAGE.digest, [said(ON_GPU)[1]], key=OURS)  # ours is only a report
-    attach(registry, IMAGE.digest, said(ON_GPU), key=THEIRS)
+    attach(registry, IMAGE.digest, [make_statements(ON_GPU)[1]], key=OURS)  # ours is only a report
+    attach(registry, IMAGE.digest, make_statements(ON_GPU), key=THEIRS)
     check(registry, PolicyViolation, "but no test result")
-    both = [json.loads(sign_statement(said(ON_GPU)[0], key))["signatures"][0] for key in (THEIRS, OURS)]
-    document = json.loads(sign_statement(said(ON_GPU)[0], OURS))
+    both = [json.loads(sign_statement(make_statements(ON_GPU)[0], key))["signatures"][0] for key in (THEIRS, OURS)]
+    document = json.loads(sign_statement(make_statements(ON_GPU)[0], OURS))
     put_envelope(registry, canonical_json({**document, "signatures": both}))
     assert (
         verify(registry, IMAGE.digest, [OURS.verifying_key], ANYTHING, now=NOW).signer == OURS.verifying_key.identifier
@@ -393,7 +393,7 @@ def test_evidence_that_the_registry_lists_for_another_image_is_refused() -> None
         def list_referrers(self, _: str) -> Sequence[Descriptor]:
             return super().list_referrers(IMAGE.digest)
 
-    registry = Mixing.with_content_of(published(GREEN))
+    registry = Mixing.with_content_of(published_registry(GREEN))
     registry.put("2.15", other)
     check(registry, says="signed for another image")
 

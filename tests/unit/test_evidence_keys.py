@@ -12,7 +12,7 @@ import pytest
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 
-from support.messages import whole
+from support.messages import exactly
 from support.signing import OURS, PASSWORD, THEIRS
 from tfimg.core.errors import InvalidKey
 from tfimg.evidence.keys import generate_key, is_encrypted, read_signing_key, read_verifying_key
@@ -56,7 +56,7 @@ def test_a_private_key_does_not_show_itself() -> None:
 
 def test_a_private_key_is_not_written_without_a_password() -> None:
     says = "A private key is not written without a password. Choose one that is not empty."
-    with pytest.raises(InvalidKey, match=whole(says)):
+    with pytest.raises(InvalidKey, match=exactly(says)):
         OURS.pem(b"")
 
 
@@ -151,7 +151,7 @@ def test_a_key_of_openssl_is_read_with_its_password() -> None:
 )
 def test_an_unsupported_private_key_is_refused_with_the_reason(pem: bytes, password: bytes | None, says: str) -> None:
     with pytest.raises(
-        InvalidKey, match=whole(f"some.key cannot be used as a key: {says}. {NEXT_STEPS.get(says, NEEDED)}")
+        InvalidKey, match=exactly(f"some.key cannot be used as a key: {says}. {NEXT_STEPS.get(says, NEEDED)}")
     ):
         read_signing_key(pem, password=password, source="some.key")
 
@@ -176,7 +176,7 @@ def test_an_unsupported_private_key_is_refused_with_the_reason(pem: bytes, passw
 )
 def test_an_unsupported_public_key_is_refused_with_the_reason(pem: bytes, says: str) -> None:
     with pytest.raises(
-        InvalidKey, match=whole(f"some.pub cannot be used as a key: {says}. {NEXT_STEPS.get(says, NEEDED)}")
+        InvalidKey, match=exactly(f"some.pub cannot be used as a key: {says}. {NEXT_STEPS.get(says, NEEDED)}")
     ):
         read_verifying_key(pem, source="some.pub")
 
@@ -227,7 +227,7 @@ def pem_of(content: bytes) -> bytes:
 def test_a_key_whose_decryption_takes_too_long_is_refused(pem: bytes, cost: str) -> None:
     started = time.monotonic()
     says = f"tfimg.key cannot be used as a key: its key derivation function costs {cost}. {NEEDED}"
-    with pytest.raises(InvalidKey, match=whole(says)):
+    with pytest.raises(InvalidKey, match=exactly(says)):
         read_signing_key(pem, password=PASSWORD, source="tfimg.key")
     assert time.monotonic() - started < 1
 

@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from support.memory_registry import MemoryRegistry
 from support.mutated_documents import cases, mutations
 from support.signing import OURS, PASSWORD, THEIRS
-from support.statements import IMAGE, NOW, ON_GPU, promoted, published, said, withdrawn
+from support.statements import IMAGE, NOW, ON_GPU, make_promotion, make_statements, make_withdrawal, published_registry
 from tfimg.core.errors import TfimgError
 from tfimg.evidence.attach import make_referrer
 from tfimg.evidence.cosign_tags import cosign_tag
@@ -26,7 +26,7 @@ from tfimg.evidence.verify import VerifiedImage, verify
 from tfimg.registry.protocol import OCI_MANIFEST, Descriptor, Manifest
 
 SUBJECT = Descriptor(media_type=OCI_MANIFEST, digest=IMAGE.digest, size=len(IMAGE.content))
-RESULT = said(ON_GPU)[0].content
+RESULT = make_statements(ON_GPU)[0].content
 DEADLINE = 20_000
 """Milliseconds that a case may take on a busy machine; 20 are usual."""
 
@@ -37,7 +37,7 @@ def check(registry: MemoryRegistry) -> VerifiedImage:
 
 @cache
 def genuine() -> tuple[bytes, ...]:
-    return tuple(one.content for one in check(published(ON_GPU)).statements)
+    return tuple(one.content for one in check(published_registry(ON_GPU)).statements)
 
 
 def put_referrer(registry: MemoryRegistry, manifest: Manifest) -> None:
@@ -112,7 +112,7 @@ def as_withdrawal(content: bytes) -> None:
 
 def as_withdrawals_file(content: bytes) -> None:
     later = read_withdrawals(content, [OURS.verifying_key])
-    verify(published(ON_GPU), "2.15-gpu", [OURS.verifying_key], Policy(), now=NOW, later=later)
+    verify(published_registry(ON_GPU), "2.15-gpu", [OURS.verifying_key], Policy(), now=NOW, later=later)
 
 
 def as_policy(content: bytes) -> None:
@@ -121,12 +121,12 @@ def as_policy(content: bytes) -> None:
     except UnicodeDecodeError:  # the program says so before a policy is parsed
         return
     policy = parse_policy(text, source="policy.yaml")
-    verify(published(ON_GPU), IMAGE.digest, [OURS.verifying_key], policy, now=NOW, tag="2.15")
+    verify(published_registry(ON_GPU), IMAGE.digest, [OURS.verifying_key], policy, now=NOW, tag="2.15")
 
 
 def as_requirements(content: bytes) -> None:
     policy = parse_requirements(content.decode(errors="replace"), policy=Policy())
-    verify(published(ON_GPU), "2.15", [OURS.verifying_key], policy, now=NOW)
+    verify(published_registry(ON_GPU), "2.15", [OURS.verifying_key], policy, now=NOW)
 
 
 def as_public_key(content: bytes) -> None:
@@ -137,7 +137,7 @@ def as_private_key(content: bytes) -> None:
     read_signing_key(content, password=PASSWORD, source="tfimg.key")
 
 
-ENVELOPE_OF_RESULT = sign_statement(said(ON_GPU)[0], OURS)
+ENVELOPE_OF_RESULT = sign_statement(make_statements(ON_GPU)[0], OURS)
 BUNDLE_OF_RESULT = make_bundle(ENVELOPE_OF_RESULT, OURS.verifying_key)
 POLICY = f"""\
 version: 1
@@ -155,13 +155,15 @@ ATTESTATIONS = canonical_json(
 )
 DOCUMENTS: Mapping[Callable[[bytes], None], bytes] = {
     as_bundle: BUNDLE_OF_RESULT,
-    as_referrer: make_referrer(said(ON_GPU)[0], BUNDLE_OF_RESULT, subject=SUBJECT).content,
+    as_referrer: make_referrer(make_statements(ON_GPU)[0], BUNDLE_OF_RESULT, subject=SUBJECT).content,
     as_attestations: ATTESTATIONS,
     as_envelope: ENVELOPE_OF_RESULT,
     as_signed_statement: RESULT,
-    as_promotion: promoted("2.15", cancels=[IMAGE.digest]).content,
-    as_withdrawal: withdrawn("2.16", replacement=IMAGE.digest).content,
-    as_withdrawals_file: sign_statement(withdrawn("2.16"), OURS) + b"\n" + sign_statement(promoted("2.15"), OURS),
+    as_promotion: make_promotion("2.15", cancels=[IMAGE.digest]).content,
+    as_withdrawal: make_withdrawal("2.16", replacement=IMAGE.digest).content,
+    as_withdrawals_file: sign_statement(make_withdrawal("2.16"), OURS)
+    + b"\n"
+    + sign_statement(make_promotion("2.15"), OURS),
     as_policy: POLICY,
     as_requirements: b"linked,gpu=sm_90,driver>=535,driver<600,max-age=30d",
     as_public_key: OURS.verifying_key.pem,

@@ -8,7 +8,7 @@ import pytest
 from packaging.specifiers import SpecifierSet
 
 from support.cases import cases
-from support.messages import whole
+from support.messages import exactly
 from support.signing import OURS, THEIRS
 from tfimg.core.errors import FileError, UsageError
 from tfimg.evidence.policy import Policy, parse_requirements
@@ -103,7 +103,7 @@ def test_an_age_is_in_hours_days_or_weeks(text: str, time: timedelta) -> None:
 @cases("evidence_policy", "words_that_mean_nothing_are_refused_with_what_can_be_said")
 def test_words_that_mean_nothing_are_refused_with_what_can_be_said(words: str, says: str) -> None:
     next_step = "Write one of built, linked, validated, gpu=sm_90, driver>=535 and max-age=30d, with commas between."
-    with pytest.raises(UsageError, match=whole(f"{says} {next_step}")):
+    with pytest.raises(UsageError, match=exactly(f"{says} {next_step}")):
         parse_requirements(words, policy=Policy())
 
 

@@ -14,11 +14,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from support.memory_registry import MemoryRegistry
-from support.messages import assert_message, refused, whole
+from support.messages import assert_message, exactly, expect_refusal
 from support.published_images import Line, put_image
 from support.reports import GREEN
 from support.signing import OURS, THEIRS
-from support.statements import IMAGE, NOW, SUBJECT, promoted, published, said, withdrawn
+from support.statements import IMAGE, NOW, SUBJECT, make_promotion, make_statements, make_withdrawal, published_registry
 from tfimg.core.documents import InvalidDocument, validate
 from tfimg.core.errors import PolicyViolation, TamperedError, UnsignedError, WithdrawnError
 from tfimg.evidence.attach import attach
@@ -163,23 +163,23 @@ def verified(registry: MemoryRegistry, reference: str = "2.15", **fields: Any) -
 
 
 def test_a_tag_needs_a_promotion_that_our_key_signed_and_a_digest_needs_none() -> None:
-    registry = published(GREEN)
+    registry = published_registry(GREEN)
     registry.put("latest", IMAGE)
-    attach(registry, IMAGE.digest, [promoted("latest")], key=THEIRS)
-    with refused(PolicyViolation, r"no signed promotion that gives it the tag latest of registry\.test"):
+    attach(registry, IMAGE.digest, [make_promotion("latest")], key=THEIRS)
+    with expect_refusal(PolicyViolation, r"no signed promotion that gives it the tag latest of registry\.test"):
         verified(registry, "latest")
-    with refused(PolicyViolation, "the tag latest"):
+    with expect_refusal(PolicyViolation, "the tag latest"):
         verified(registry, IMAGE.digest, tag="latest")
     assert verified(registry, IMAGE.digest) == IMAGE.digest
 
 
 def test_a_mirror_s_promotions_name_its_origin() -> None:
-    registry = replace(published(GREEN), repository=MIRROR)
-    with refused(PolicyViolation, "with --origin"):
+    registry = replace(published_registry(GREEN), repository=MIRROR)
+    with expect_refusal(PolicyViolation, "with --origin"):
         verified(registry)
     assert verified(registry, origin=REPOSITORY) == IMAGE.digest
-    attach(registry, IMAGE.digest, [withdrawn("2.15")], key=OURS)
-    with refused(WithdrawnError):
+    attach(registry, IMAGE.digest, [make_withdrawal("2.15")], key=OURS)
+    with expect_refusal(WithdrawnError):
         verified(registry, origin=REPOSITORY)
 
 
@@ -187,63 +187,63 @@ def test_a_mirror_s_promotions_name_its_origin() -> None:
 def test_a_withdrawn_image_is_refused_with_the_reason_and_the_replacement(
     tags: tuple[str, ...], by_digest: bool
 ) -> None:
-    registry = published(GREEN)
-    attach(registry, IMAGE.digest, [withdrawn(*tags, replacement=A)], key=OURS)
+    registry = published_registry(GREEN)
+    attach(registry, IMAGE.digest, [make_withdrawal(*tags, replacement=A)], key=OURS)
     with pytest.raises(WithdrawnError, match=r"was withdrawn .*by gpu-runner-3: wrong cuDNN") as caught:
         verified(registry)
     assert_message(caught.value)
     assert caught.value.exit_code == 17
     assert f"{REPOSITORY}@{A}" in caught.value.next_step
     if by_digest:
-        with refused(WithdrawnError):
+        with expect_refusal(WithdrawnError):
             verified(registry, IMAGE.digest)
-        with refused(WithdrawnError):
+        with expect_refusal(WithdrawnError):
             verified(registry, IMAGE.digest, origin=MIRROR)
     else:
         registry.put("latest", IMAGE)
-        attach(registry, IMAGE.digest, [promoted("latest")], key=OURS)
+        attach(registry, IMAGE.digest, [make_promotion("latest")], key=OURS)
         assert verified(registry, IMAGE.digest) == verified(registry, "latest") == IMAGE.digest
 
 
 def test_a_withdrawal_by_another_key_is_passed_over() -> None:
-    registry = published(GREEN)
-    attach(registry, IMAGE.digest, [withdrawn()], key=THEIRS)
+    registry = published_registry(GREEN)
+    attach(registry, IMAGE.digest, [make_withdrawal()], key=THEIRS)
     assert verified(registry)
 
 
 def test_a_withdrawal_is_cancelled_by_a_promotion_that_names_it() -> None:
-    registry = published(GREEN)
-    attach(registry, IMAGE.digest, [withdrawn()], key=OURS)
-    attach(registry, IMAGE.digest, [promoted("2.15", cancels=[A])], key=OURS)
-    with refused(WithdrawnError):
+    registry = published_registry(GREEN)
+    attach(registry, IMAGE.digest, [make_withdrawal()], key=OURS)
+    attach(registry, IMAGE.digest, [make_promotion("2.15", cancels=[A])], key=OURS)
+    with expect_refusal(WithdrawnError):
         verified(registry)
-    attach(registry, IMAGE.digest, [promoted("2.15", cancels=[digest_of(withdrawn().content)])], key=OURS)
+    attach(registry, IMAGE.digest, [make_promotion("2.15", cancels=[digest_of(make_withdrawal().content)])], key=OURS)
     assert verified(registry) == verified(registry, IMAGE.digest) == IMAGE.digest
 
 
 def test_withdrawals_travel_in_a_file_and_count_when_they_are_signed() -> None:
-    registry = published(GREEN)
-    attach(registry, IMAGE.digest, [withdrawn()], key=OURS)
+    registry = published_registry(GREEN)
+    attach(registry, IMAGE.digest, [make_withdrawal()], key=OURS)
     (line,) = export_withdrawals(registry, IMAGE.digest, KEYS)
-    theirs = sign_statement(withdrawn(), THEIRS)
-    offline = published(GREEN)
+    theirs = sign_statement(make_withdrawal(), THEIRS)
+    offline = published_registry(GREEN)
     later = read_withdrawals(b"\n".join([theirs, line, b""]), KEYS)
-    with refused(WithdrawnError, "wrong cuDNN"):
+    with expect_refusal(WithdrawnError, "wrong cuDNN"):
         verified(offline, later=later)
-    other = replace(withdrawn(), content=withdrawn().content.replace(IMAGE.digest[7:].encode(), b"0" * 64))
+    other = replace(make_withdrawal(), content=make_withdrawal().content.replace(IMAGE.digest[7:].encode(), b"0" * 64))
     assert verified(offline, later=read_withdrawals(sign_statement(other, OURS), KEYS)), "it is about another image"
     says = (
         "The file of withdrawals has no statement that a trusted key signed. Get it from the image's publisher: "
         "`tfimg history REPOSITORY --withdrawals FILE` writes it."
     )
-    with pytest.raises(UnsignedError, match=whole(says)):
+    with pytest.raises(UnsignedError, match=exactly(says)):
         read_withdrawals(theirs, KEYS)
-    with refused(TamperedError):
+    with expect_refusal(TamperedError):
         read_withdrawals(b"no envelope", KEYS)
 
 
 def test_statements_are_found_under_cosign_s_tag_where_the_bundles_were_deleted() -> None:
-    registry = published(GREEN)
+    registry = published_registry(GREEN)
     registry.manifests = {
         one: manifest for one, manifest in registry.manifests.items() if "subject" not in manifest.document
     }
@@ -253,15 +253,15 @@ def test_statements_are_found_under_cosign_s_tag_where_the_bundles_were_deleted(
 
 def test_of_several_test_results_the_newest_is_the_first() -> None:
     dates = ("2026-01-02T03:04:05+00:00", "2026-01-04T03:04:05+00:00", "2026-01-03T03:04:05+00:00")
-    registry = published(*(replace(GREEN, date=date) for date in dates))
+    registry = published_registry(*(replace(GREEN, date=date) for date in dates))
     outcomes = read_image_statements(registry, IMAGE.digest, KEYS).outcomes
     assert [one.ended.day for one in outcomes] == [4, 3, 2]
 
 
 def test_what_others_put_beside_an_image_is_passed_over() -> None:
-    registry = published(GREEN)
-    attach(registry, IMAGE.digest, [promoted("2.15"), promoted("2.15", of=A)], key=THEIRS)
-    attach(registry, IMAGE.digest, [promoted("latest", of=A)], key=OURS)
+    registry = published_registry(GREEN)
+    attach(registry, IMAGE.digest, [make_promotion("2.15"), make_promotion("2.15", of=A)], key=THEIRS)
+    attach(registry, IMAGE.digest, [make_promotion("latest", of=A)], key=OURS)
     for manifest in list(registry.manifests.values()):
         if manifest.document.get("subject"):
             broken = json.loads(manifest.content)
@@ -272,10 +272,10 @@ def test_what_others_put_beside_an_image_is_passed_over() -> None:
 
 
 def test_a_promotion_of_an_unknown_form_that_our_key_signed_is_refused() -> None:
-    registry = published(GREEN)
-    content = canonical_json(json.loads(promoted("2.15").content) | {"predicate": {"tags": []}})
+    registry = published_registry(GREEN)
+    content = canonical_json(json.loads(make_promotion("2.15").content) | {"predicate": {"tags": []}})
     attach(registry, IMAGE.digest, [Statement(predicate_type=PROMOTION, content=content)], key=OURS)
-    with refused(TamperedError, r"is invalid: .*A newer tfimg"):
+    with expect_refusal(TamperedError, r"is invalid: .*A newer tfimg"):
         verified(registry)
 
 
@@ -318,7 +318,7 @@ def test_a_history_costs_three_requests_for_a_move_among_1000_images() -> None:
         if number < 970:
             continue
         subject = Subject(name=registry.repository, digest=image.digest)
-        attach(registry, image.digest, said(GREEN, of=image.digest), key=OURS)
+        attach(registry, image.digest, make_statements(GREEN, of=image.digest), key=OURS)
         statement = make_predicate_statement(subject, promotion("2.15", previous, hour=number))
         attach(registry, image.digest, [statement], key=OURS)
         previous = image.digest

@@ -14,7 +14,7 @@ import pytest
 from cyclonedx.model.bom import Bom
 
 from support.inventories import INVENTORY, NVIDIA
-from support.messages import whole
+from support.messages import exactly
 from support.paths import DATA
 from support.reports import DIGEST
 from tfimg.core.errors import ValidationAborted
@@ -92,7 +92,7 @@ def test_an_inventory_of_another_form_is_refused(lost: str) -> None:
     says = (
         f"The inventory of the image is invalid: {lost}: field required. Take it again with the same version of tfimg."
     )
-    with pytest.raises(ValidationAborted, match=whole(says)):
+    with pytest.raises(ValidationAborted, match=exactly(says)):
         make_sbom(told, subject=SUBJECT, created=MADE)
 
 

@@ -11,7 +11,7 @@ from support.cases import cases
 from support.messages import assert_message
 from support.reports import GREEN
 from support.signing import OURS
-from support.statements import IMAGE, NOW, ON_GPU, promoted, published
+from support.statements import IMAGE, NOW, ON_GPU, make_promotion, published_registry
 from tfimg.core.errors import PolicyViolation
 from tfimg.evidence.attach import attach
 from tfimg.evidence.policy import Policy
@@ -35,9 +35,9 @@ def verify_tag(tag: str, identifier: str) -> None:
         identifier=identifier,
         device=device_of(identifier),
     )
-    registry = published(report)
+    registry = published_registry(report)
     registry.put(tag, IMAGE)
-    attach(registry, IMAGE.digest, [promoted(tag)], key=OURS)
+    attach(registry, IMAGE.digest, [make_promotion(tag)], key=OURS)
     verify(registry, tag, [OURS.verifying_key], ANYTHING, now=NOW)
     verify(registry, IMAGE.digest, [OURS.verifying_key], ANYTHING, now=NOW, tag=tag)
 

@@ -22,7 +22,7 @@ from support.hosts import with_gpus
 from support.memory_engine import toolkit
 from support.pushing_engine import PushingEngine
 from support.signing import OURS, PASSWORD
-from support.suite_events import said
+from support.suite_events import make_output
 from tfimg.core.paths import Workspace
 from tfimg.host.nvidia_smi import Gpu
 from tfimg.matrix.spec import ImageSpec
@@ -47,7 +47,7 @@ class Publisher:
     def publish(self, events: Events, *, status: int | None = None) -> int:
         """Publish the image, whose suite says this; the container ends as its last event says, or with `status`."""
         code = events[-1].get("code", 0)
-        self.engine.story = said(*events, status=code if status is None else status)
+        self.engine.story = make_output(*events, status=code if status is None else status)
         return self.tfimg("publish", REPOSITORY, IDENTIFIER, "--key", f"{self.key}.key", "--publisher", "me").code
 
     def verify(self, tag: str, *words: str) -> Any:
@@ -127,7 +127,7 @@ def test_the_gpu_and_its_driver_are_reported_by_name(
     copy = Workspace(root=tmp_path / "copy")
     shutil.copytree(workspace.locks(IDENTIFIER), copy.locks(IDENTIFIER))
     publisher = machine(tmp_path, copy, key, gpus)
-    publisher.engine.story = said(*replay(gpus=(H200,) * gpus))
+    publisher.engine.story = make_output(*replay(gpus=(H200,) * gpus))
     file = tmp_path / "report.json"
     ended = publisher.tfimg("validate", IMAGE, "--record", "--report", str(file)).succeeded()
     assert ", level validated" in ended.stdout
@@ -184,7 +184,7 @@ def test_a_green_run_that_saw_no_gpu_is_linked_at_most(
 ) -> None:
     events = replay(**UNSEEN[case])
     file = tmp_path / "report.json"
-    publisher.engine.story = said(*events)
+    publisher.engine.story = make_output(*events)
     publisher.tfimg("validate", IMAGE, "--report", str(file)).succeeded()
     assert json.loads(file.read_text())["level"] == "linked"
     assert publisher.publish(events) == 0
@@ -196,7 +196,7 @@ def test_an_older_green_run_does_not_hide_a_newer_red_one(publisher: Publisher, 
     """The same bytes fail on the same machine a day later: the tags stay, and verification refuses them."""
     assert publisher.publish(replay()) == 0
     before = dict(publisher.engine.registry.named)
-    publisher.engine.story = said(*replay(ends={"numerics.svd": "failed"}), status=1)
+    publisher.engine.story = make_output(*replay(ends={"numerics.svd": "failed"}), status=1)
     renewed = publisher.tfimg("renew", f"{REPOSITORY}:2.21-gpu", "--key", f"{publisher.key}.key", "--publisher", "me")
     assert renewed.code == 13
     assert {tag: before[tag] for tag in ALIASES} == {tag: publisher.engine.registry.named[tag] for tag in ALIASES}

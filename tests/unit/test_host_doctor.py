@@ -11,7 +11,7 @@ import pytest
 
 from support.cli import CliRunner, assert_refused
 from support.environment import TestEnvironment
-from support.hosts import B200, H100, PLAIN, RTX_5090, T4, plain, with_gpus
+from support.hosts import B200, H100, PLAIN, RTX_5090, T4, make_host, with_gpus
 from support.memory_engine import FakeEngine, capabilities, stored_image, toolkit
 from tfimg.cli.output.findings import print_findings
 from tfimg.core.errors import EngineTooOld, EngineUnavailable
@@ -67,24 +67,24 @@ def test_a_machine_with_everything(found: Examine) -> None:
         (GPU, {"host": with_gpus(driver="470.57"), "toolkit": NVIDIA}, {"gpu": "problem", "toolkit": "ok"}),
         (None, {"host": with_gpus(driver="470.57"), "toolkit": NVIDIA}, {"gpu": "warning"}),
         (None, {"host": with_gpus(B200), "toolkit": NVIDIA}, {"gpu": "warning"}),
-        (None, {"host": plain(cards=1)}, {"gpu": "warning", "toolkit": "warning"}),
+        (None, {"host": make_host(cards=1)}, {"gpu": "warning", "toolkit": "warning"}),
         (GPU, {"host": with_gpus(H100), "toolkit": NVIDIA}, {"gpu": "warning"}),
         (GPU, {"host": with_gpus(problems=("it is lost.",)), "toolkit": NVIDIA}, {"gpu": "warning"}),
         (None, {"host": with_gpus(RTX_5090, driver="580.82"), "toolkit": NVIDIA}, {"gpu": "warning"}),
         (CPU, {"host": with_gpus(driver="470.57")}, {"gpu": "warning"}),
         (TPU, {}, {"tpu": "problem"}),
-        (TPU, {"host": plain(tpus=("/dev/accel0",))}, {"tpu": "ok"}),
-        (TPU, {"host": plain(tpus=("/dev/accel0",), closed_tpus=("/dev/accel0",))}, {"tpu": "warning"}),
+        (TPU, {"host": make_host(tpus=("/dev/accel0",))}, {"tpu": "ok"}),
+        (TPU, {"host": make_host(tpus=("/dev/accel0",), closed_tpus=("/dev/accel0",))}, {"tpu": "warning"}),
         (GPU, {"toolkit": toolkit(host="tcp://far:1", runtimes=("nvidia",))},
          {"engine": "warning", "gpu": "warning", "toolkit": "ok"}),
         (TPU, {"toolkit": toolkit(host="tcp://far:1")}, {"tpu": "warning"}),
-        (None, {"host": plain(avx=False)}, {"processor": "problem"}),
-        (None, {"host": plain(platform="ppc64le", avx=None)}, {"processor": "problem"}),
-        (None, {"host": plain(platform="linux/arm64", avx=None)}, {"processor": "ok"}),
-        (None, {"host": plain(memory_bytes=2 * 1024**3)}, {"memory": "warning"}),
-        (None, {"host": plain(memory_bytes=None)}, {"memory": "absent"}),
-        (None, {"host": plain(socket="closed")}, {"socket": "problem"}),
-        (None, {"host": plain(socket="absent")}, {"socket": "absent"}),
+        (None, {"host": make_host(avx=False)}, {"processor": "problem"}),
+        (None, {"host": make_host(platform="ppc64le", avx=None)}, {"processor": "problem"}),
+        (None, {"host": make_host(platform="linux/arm64", avx=None)}, {"processor": "ok"}),
+        (None, {"host": make_host(memory_bytes=2 * 1024**3)}, {"memory": "warning"}),
+        (None, {"host": make_host(memory_bytes=None)}, {"memory": "absent"}),
+        (None, {"host": make_host(socket="closed")}, {"socket": "problem"}),
+        (None, {"host": make_host(socket="absent")}, {"socket": "absent"}),
         (None, {"builder": capabilities(free_bytes=10**9)}, {"disk": "problem"}),
         (CPU, {"builder": capabilities(free_bytes=10**9), "present": True}, {"disk": "warning"}),
         (None, {"builder": capabilities(free_bytes=None)}, {"disk": "absent"}),

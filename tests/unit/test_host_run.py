@@ -10,7 +10,7 @@ import pytest
 
 from support.cli import CliRunner, assert_refused
 from support.environment import TestEnvironment
-from support.hosts import B200, H100, RTX_5090, T4, plain, with_gpus
+from support.hosts import B200, H100, RTX_5090, T4, make_host, with_gpus
 from support.memory_engine import FakeEngine, stored_image, toolkit
 from tfimg.core.errors import (
     NoAccelerator,
@@ -39,7 +39,7 @@ def plan(matrix: Matrix, specs: Sequence[ImageSpec], named: Callable[[str], Imag
     def planned(
         identifier: str, host: Host | None = None, hands: DeviceSupport | None = None, **wishes: Any
     ) -> RunPlan:
-        target_host = TargetHost(matrix=matrix, specs=specs, host=host or plain(), toolkit=hands or toolkit())
+        target_host = TargetHost(matrix=matrix, specs=specs, host=host or make_host(), toolkit=hands or toolkit())
         return plan_run("image", named(identifier), RunOptions(**wishes), target_host)
 
     return planned
@@ -133,10 +133,10 @@ def test_an_engine_without_the_toolkit_cannot_hand_a_gpu_over(plan: Plan, host: 
 @pytest.mark.parametrize(
     ("host", "told"),
     [
-        (plain(), "this machine has none: no display device on its PCI bus is NVIDIA's"),
-        (plain(cards=1), "has 1, but no driver: /proc/driver/nvidia/version is missing"),
+        (make_host(), "this machine has none: no display device on its PCI bus is NVIDIA's"),
+        (make_host(cards=1), "has 1, but no driver: /proc/driver/nvidia/version is missing"),
         (
-            plain(cards=1, module=True),
+            make_host(cards=1, module=True),
             "is loaded but does not respond: nvidia-smi is not installed. Install it.",
         ),
     ],
@@ -202,7 +202,7 @@ def test_one_gpu_that_serves_is_enough(plan: Plan) -> None:
 
 
 def test_the_gpus_of_another_machine_are_not_judged(plan: Plan) -> None:
-    planned = plan(GPU, plain(), toolkit(host="ssh://far", runtimes=("nvidia",)))
+    planned = plan(GPU, make_host(), toolkit(host="ssh://far", runtimes=("nvidia",)))
     told = "GPU and driver were not checked: the engine at ssh://far is on another machine."
     assert (planned.missing, planned.notes) == ((), (told,))
 
@@ -223,7 +223,7 @@ def test_gpus_are_of_no_use_to_an_image_for_another_device(plan: Plan) -> None:
 
 
 def test_a_tpu_image_runs_as_google_runs_them(plan: Plan) -> None:
-    planned = plan(TPU, plain(tpus=("/dev/accel0",)))
+    planned = plan(TPU, make_host(tpus=("/dev/accel0",)))
     assert line(planned) == "docker run --rm --interactive --privileged --network host --shm-size 16g image"
     assert (planned.device, planned.notes, planned.missing) == ("tpu", (), ())
 
@@ -236,13 +236,13 @@ def test_everything_that_is_missing_is_listed_most_important_first(plan: Plan) -
 
 
 def test_notes_on_a_tpu(plan: Plan) -> None:
-    host = plain(tpus=("/dev/vfio/0",), closed_tpus=("/dev/vfio/0",))
+    host = make_host(tpus=("/dev/vfio/0",), closed_tpus=("/dev/vfio/0",))
     notes = plan(TPU, host, options=("--publish", "1:1"), no_gpu=True).notes
     assert [note.split(" ")[0] for note in notes] == ["--publish", "Only"]
 
 
 def test_another_platform_is_a_note(plan: Plan) -> None:
-    (note,) = plan(CPU, plain(platform="linux/arm64")).notes
+    (note,) = plan(CPU, make_host(platform="linux/arm64")).notes
     assert "is for linux/amd64 and this machine is linux/arm64" in note
 
 

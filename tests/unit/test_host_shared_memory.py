@@ -9,7 +9,7 @@ import pytest
 
 from support.cli import CliRunner
 from support.environment import TestEnvironment
-from support.hosts import plain, with_gpus
+from support.hosts import make_host, with_gpus
 from support.memory_engine import FakeEngine, stored_image, toolkit
 from tfimg.host.run import RunOptions, plan_run
 from tfimg.host.survey import TargetHost
@@ -17,7 +17,7 @@ from tfimg.matrix.schema import Matrix
 from tfimg.matrix.spec import ImageSpec
 
 CPU, GPU, TPU = "2.15.1-cpu-py3.11", "2.15.1-cuda12.2-py3.11", "2.20.0-tpu-py3.11"
-HOSTS = {CPU: plain(), GPU: with_gpus(), TPU: plain(tpus=("/dev/accel0",))}
+HOSTS = {CPU: make_host(), GPU: with_gpus(), TPU: make_host(tpus=("/dev/accel0",))}
 
 
 def sizes(argv: Sequence[str]) -> list[str]:

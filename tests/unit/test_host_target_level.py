@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from support.hosts import T4, plain, with_gpus
+from support.hosts import T4, make_host, with_gpus
 from support.memory_engine import toolkit
 from tfimg.core.errors import NoAccelerator, NoContainerToolkit, TfimgError, UnavailableDriver
 from tfimg.engine.protocol import DeviceSupport
@@ -19,7 +19,7 @@ from tfimg.validation.report import ProvableLevel
 CPU, GPU, TPU = "2.15.1-cpu-py3.11", "2.15.1-cuda12.2-py3.11", "2.20.0-tpu-py3.11"
 NVIDIA = toolkit(runtimes=("nvidia", "runc"))
 CDI = toolkit(cdi_devices=("nvidia.com/gpu=all",))
-TPUS = plain(tpus=("/dev/accel0",))
+TPUS = make_host(tpus=("/dev/accel0",))
 
 Choose = Callable[..., TargetLevel]
 
@@ -41,7 +41,7 @@ def choose(matrix: Matrix, specs: Sequence[ImageSpec], named: Callable[[str], Im
 @pytest.mark.parametrize(
     ("identifier", "host", "toolkit_", "expected"),
     [
-        (CPU, plain(), toolkit(), TargetLevel(level="validated")),
+        (CPU, make_host(), toolkit(), TargetLevel(level="validated")),
         (GPU, with_gpus(), NVIDIA, TargetLevel(level="validated", access="nvidia")),
         (GPU, with_gpus(), CDI, TargetLevel(level="validated", access="cdi")),
         (TPU, TPUS, toolkit(), TargetLevel(level="validated", access="tpu")),
@@ -61,10 +61,10 @@ OLD = with_gpus(T4, driver="470.57.02")
 @pytest.mark.parametrize(
     ("identifier", "host", "toolkit_", "error", "reason"),
     [
-        (GPU, plain(), NVIDIA, NoAccelerator, "this machine has none"),
+        (GPU, make_host(), NVIDIA, NoAccelerator, "this machine has none"),
         (GPU, with_gpus(), toolkit(), NoContainerToolkit, "cannot give a GPU to a container"),
         (GPU, OLD, NVIDIA, UnavailableDriver, "needs NVIDIA driver 525.60.13 or newer"),
-        (TPU, plain(), toolkit(), NoAccelerator, "neither /dev/accel0 nor /dev/vfio/0"),
+        (TPU, make_host(), toolkit(), NoAccelerator, "neither /dev/accel0 nor /dev/vfio/0"),
     ],
     ids=["no GPU", "no toolkit", "old driver", "no TPU"],
 )

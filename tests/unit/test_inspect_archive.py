@@ -22,7 +22,7 @@ from support.memory_engine import FakeEngine
 from support.memory_registry import MemoryRegistry
 from support.oci_images import archive, put_image, put_index
 from support.signing import OURS
-from support.statements import NOW, ON_GPU, promoted, said
+from support.statements import NOW, ON_GPU, make_promotion, make_statements
 from tfimg.core.errors import (
     DiskSpaceError,
     FileError,
@@ -58,7 +58,12 @@ def registry() -> MemoryRegistry:
     amd64 = put_image(registry, None, [{"usr/a": b"a" * 5000}, {"usr/b": b"b"}], config=LABELS)
     arm64 = put_image(registry, None, [{"usr/c": b"c"}], platform="linux/arm64", packing="gzip")
     index = put_index(registry, TAG, {"linux/amd64": amd64, "linux/arm64": arm64})
-    attach(registry, index.digest, [*said(ON_GPU, of=index.digest), promoted(TAG, of=index.digest)], key=OURS)
+    attach(
+        registry,
+        index.digest,
+        [*make_statements(ON_GPU, of=index.digest), make_promotion(TAG, of=index.digest)],
+        key=OURS,
+    )
     put_image(registry, "somebody-elses", [{"x": b"x"}])
     return registry
 

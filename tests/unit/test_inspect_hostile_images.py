@@ -27,7 +27,7 @@ from support.oci_images import archive, put_image
 from support.paths import ROOT
 from support.reports import RED
 from support.signing import OURS
-from support.statements import NOW, ON_GPU, promoted, said
+from support.statements import NOW, ON_GPU, make_promotion, make_statements
 from tfimg.core.errors import FileError, TamperedError, TfimgError
 from tfimg.engine.docker.containers import split_lines
 from tfimg.engine.protocol import Exit, Line
@@ -131,7 +131,7 @@ def bundle() -> dict[str, bytes]:
     """The files of a bundle of an image with evidence."""
     registry = MemoryRegistry()
     image = put_image(registry, TAG, config={"Labels": LABELS})
-    statements = (*said(ON_GPU, of=image.digest), promoted(TAG, of=image.digest))
+    statements = (*make_statements(ON_GPU, of=image.digest), make_promotion(TAG, of=image.digest))
     attach(registry, image.digest, statements, key=OURS)
     content = b"".join(stream_archive(collect_image(registry, TAG, tag=TAG, keys=[OURS.verifying_key])))
     with tempfile.TemporaryFile() as file:
@@ -271,7 +271,7 @@ STREAM = [
     events.suite("a.b"),
     events.start("a.b"),
     events.end("a.b", explained=[events.EXPLAINED]),
-    events.done(),
+    events.done_event(),
 ]
 
 

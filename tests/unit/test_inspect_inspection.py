@@ -13,7 +13,7 @@ from support.inventories import INVENTORY
 from support.memory_registry import MemoryRegistry
 from support.oci_images import put_image, put_index
 from support.signing import OURS, THEIRS
-from support.statements import ON_GPU, said
+from support.statements import ON_GPU, make_statements
 from tfimg.core.errors import NotInRegistry
 from tfimg.core.paths import Workspace
 from tfimg.evidence.attach import attach
@@ -113,7 +113,7 @@ def test_every_layer_says_what_it_holds() -> None:
 def said_of(registry: MemoryRegistry, digest: str) -> None:
     subject = Subject(name=registry.repository, digest=digest)
     bill = make_sbom(INVENTORY, subject=subject, created=datetime(2026, 1, 2, tzinfo=UTC))
-    attach(registry, digest, (*said(ON_GPU, of=digest), bill), key=OURS)
+    attach(registry, digest, (*make_statements(ON_GPU, of=digest), bill), key=OURS)
 
 
 def test_with_a_bill_of_materials_no_layer_is_read(registry: MemoryRegistry) -> None:
@@ -146,7 +146,7 @@ def test_the_newest_report_counts_and_one_of_a_known_key_before_others(registry:
     image = put(registry)
     for key, day in ((OURS, 1), (OURS, 2), (THEIRS, 3)):
         report = replace(ON_GPU, seconds=float(day), date=f"2026-01-0{day}T00:00:00+00:00")
-        attach(registry, image.digest, said(report, of=image.digest), key=key)
+        attach(registry, image.digest, make_statements(report, of=image.digest), key=key)
     for keys, seconds in (([OURS.verifying_key], 2.0), ((), 3.0)):
         report = inspect_image(registry, "2.15", keys).report
         assert report
@@ -155,7 +155,7 @@ def test_the_newest_report_counts_and_one_of_a_known_key_before_others(registry:
 
 def test_evidence_that_was_signed_for_another_image_is_a_problem(registry: MemoryRegistry) -> None:
     image, other = put(registry), put_image(registry, "other")
-    attach(registry, image.digest, said(ON_GPU, of=other.digest), key=OURS)
+    attach(registry, image.digest, make_statements(ON_GPU, of=other.digest), key=OURS)
     found = inspect_image(registry, "2.15", [OURS.verifying_key])
     assert found.evidence == ()
     assert found.evidence_problem

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from support.memory_registry import MemoryRegistry
-from support.oci_images import PACKINGS, Packing, archive, packed, put_document, put_image, put_index
+from support.oci_images import PACKINGS, Packing, archive, compress, put_document, put_image, put_index
 from support.tls import CORP, PUBLIC
 from support.tokens import GITHUB
 from tfimg.core.cancellation import Cancellation
@@ -83,7 +83,7 @@ def with_layer(registry: MemoryRegistry, content: bytes) -> None:
 
 
 def test_what_is_behind_the_archives_end_is_found(registry: MemoryRegistry) -> None:
-    with_layer(registry, packed(archive({"a": b"b"}) + bytes(20_000) + TOKEN.encode(), "zstd"))
+    with_layer(registry, compress(archive({"a": b"b"}) + bytes(20_000) + TOKEN.encode(), "zstd"))
     assert [kind for _, _, kind in traces(scanned(registry))] == ["unread", "token"]
 
 
@@ -231,7 +231,7 @@ def test_a_layer_that_cannot_be_unpacked_is_not_clean(
     registry: MemoryRegistry, packing: Packing, tmp_path: Path
 ) -> None:
     noise = b"".join(hashlib.sha256(b"%d" % number).digest() for number in range(20_000))
-    with_layer(registry, packed(archive({"a": noise}), packing)[:-30_000])
+    with_layer(registry, compress(archive({"a": noise}), packing)[:-30_000])
     assert traces(scanned(registry, cache=tmp_path)) == [("layer", "", "unread")]
     assert list(tmp_path.iterdir()) == []
 
@@ -239,7 +239,7 @@ def test_a_layer_that_cannot_be_unpacked_is_not_clean(
 def test_a_layer_with_other_bytes_than_its_digest_is_not_clean(registry: MemoryRegistry) -> None:
     manifest = put_image(registry, "1", [{"a": b"b"}])
     digest = manifest.document["layers"][0]["digest"]
-    registry.blobs[digest] = packed(archive({"a": b"c"}), "zstd")
+    registry.blobs[digest] = compress(archive({"a": b"c"}), "zstd")
     with pytest.raises(TamperedError):
         scanned(registry)
 
@@ -256,7 +256,7 @@ def test_an_image_that_is_not_there_is_reported(registry: MemoryRegistry) -> Non
 
 def test_memory_does_not_grow_with_a_layer(registry: MemoryRegistry) -> None:
     """64 MiB of one layer, in pieces as a registry would send them; a window is one."""
-    content = packed(archive({"big": bytes(64 << 20), "end": TOKEN.encode()}), "zstd")
+    content = compress(archive({"big": bytes(64 << 20), "end": TOKEN.encode()}), "zstd")
     pieces = (content[at : at + 65536] for at in range(0, len(content), 65536))
     search = Search([OWN])
     tracemalloc.start()

@@ -22,7 +22,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from support.memory_registry import MemoryRegistry
-from support.oci_images import archive, packed, put_image
+from support.oci_images import archive, compress, put_image
 from tfimg.core.errors import SecretFound
 from tfimg.inspect.limits import Budget, Limits
 from tfimg.inspect.secrets.findings import SecretFinding, require_clean
@@ -101,9 +101,9 @@ HALF = len(CLEAN) // 2
         pytest.param(gzip_with(extra=SECRET), id="gzip extra field"),
         pytest.param(gzip_with(name=SECRET), id="gzip name"),
         pytest.param(gz(b"") + gzip_with(comment=SECRET), id="comment of the second member"),
-        pytest.param(skippable(SECRET) + packed(CLEAN, "zstd"), id="skippable frame first"),
-        pytest.param(packed(CLEAN, "zstd") + skippable(SECRET, 15), id="skippable frame last"),
-        pytest.param(packed(CLEAN[:HALF], "zstd") + skippable(SECRET) + packed(CLEAN[HALF:], "zstd"),
+        pytest.param(skippable(SECRET) + compress(CLEAN, "zstd"), id="skippable frame first"),
+        pytest.param(compress(CLEAN, "zstd") + skippable(SECRET, 15), id="skippable frame last"),
+        pytest.param(compress(CLEAN[:HALF], "zstd") + skippable(SECRET) + compress(CLEAN[HALF:], "zstd"),
                      id="skippable frame between"),
     ],
 )  # fmt: skip
@@ -123,7 +123,7 @@ MIDDLE = 700
         pytest.param(lzma.compress(LEAKING[:MIDDLE]) + lzma.compress(LEAKING[MIDDLE:]), id="two xz streams"),
         pytest.param(bz2.compress(LEAKING), id="bzip2"),
         pytest.param(gz(LEAKING[:MIDDLE]) + gz(LEAKING[MIDDLE:]), id="two gzip members"),
-        pytest.param(packed(LEAKING[:MIDDLE], "zstd") + packed(LEAKING[MIDDLE:], "zstd"), id="two zstd frames"),
+        pytest.param(compress(LEAKING[:MIDDLE], "zstd") + compress(LEAKING[MIDDLE:], "zstd"), id="two zstd frames"),
         pytest.param(gz(LEAKING) + bytes(700), id="gzip and padding"),
     ],
 )
@@ -169,9 +169,9 @@ def lz4() -> bytes:
         pytest.param(b"no archive at all", id="text"),
         pytest.param(gz(gz(CLEAN)), id="compressed twice"),
         pytest.param(gz(CLEAN) + b"garbage", id="garbage after gzip"),
-        pytest.param(gz(CLEAN) + packed(CLEAN, "zstd"), id="zstd after gzip"),
-        pytest.param(packed(CLEAN, "zstd") + b"garbage", id="garbage after zstd"),
-        pytest.param(packed(CLEAN + b"more", "zstd"), id="bytes after the archive"),
+        pytest.param(gz(CLEAN) + compress(CLEAN, "zstd"), id="zstd after gzip"),
+        pytest.param(compress(CLEAN, "zstd") + b"garbage", id="garbage after zstd"),
+        pytest.param(compress(CLEAN + b"more", "zstd"), id="bytes after the archive"),
         pytest.param(CLEAN + CLEAN, id="an archive after the archive"),
     ],
 )
@@ -187,9 +187,9 @@ def test_unread_bytes_are_searched_as_they_are(registry: MemoryRegistry) -> None
 @pytest.mark.parametrize(
     ("media_type", "content"),
     [
-        (f"{LAYER}+gzip", packed(CLEAN, "zstd")),
-        (f"{LAYER}+zstd", packed(CLEAN, "gzip")),
-        (LAYER, packed(CLEAN, "gzip")),
+        (f"{LAYER}+gzip", compress(CLEAN, "zstd")),
+        (f"{LAYER}+zstd", compress(CLEAN, "gzip")),
+        (LAYER, compress(CLEAN, "gzip")),
         ("application/vnd.docker.image.rootfs.diff.tar.gzip", CLEAN),
         (f"{LAYER}+encrypted", CLEAN),
     ],
@@ -507,7 +507,7 @@ def test_the_time_of_a_scan_is_limited() -> None:
 
 @pytest.mark.parametrize(
     "frame",
-    [gz(b""), skippable(b""), packed(b"", "zstd"), bz2.compress(b"")],
+    [gz(b""), skippable(b""), compress(b"", "zstd"), bz2.compress(b"")],
     ids=["gzip", "skip", "zstd", "bzip2"],
 )
 def test_many_empty_frames_are_read_in_time(frame: bytes) -> None:

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from support.hostile_wheels import ATTACKS, INFO, NAME, WHEEL, forge
+from support.hostile_wheels import ATTACKS, INFO, NAME, WHEEL, write_hostile_wheel
 from tfimg.core.errors import InvalidWheel
 from tfimg.layers.blob import BlobWriter
 from tfimg.layers.wheel import list_record_rows, unpack_wheel
@@ -23,12 +23,12 @@ def packed(wheel: Path) -> None:
 
 
 def test_a_sound_wheel_is_packed(tmp_path: Path) -> None:
-    packed(forge(tmp_path))
+    packed(write_hostile_wheel(tmp_path))
 
 
 def test_only_the_headers_of_a_metadata_file_are_parsed(tmp_path: Path) -> None:
     """A parser of whole messages recurses into each of the thousand."""
-    packed(forge(tmp_path, wheel=WHEEL + b"Content-Type: message/rfc822\n\n" * 1000))
+    packed(write_hostile_wheel(tmp_path, wheel=WHEEL + b"Content-Type: message/rfc822\n\n" * 1000))
 
 
 @pytest.mark.timeout(60)  # seconds on a busy machine; 1 on an idle one
@@ -54,7 +54,7 @@ def test_the_contents_of_a_hostile_wheel_are_not_listed(attack: str, tmp_path: P
 @settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_a_wheel_with_any_altered_bytes_is_packed_or_refused(data: st.DataObject, tmp_path: Path) -> None:
-    wheel = forge(tmp_path, [(f"{INFO}/entry_points.txt", b"[console_scripts]\nthing = thing:main\n")])
+    wheel = write_hostile_wheel(tmp_path, [(f"{INFO}/entry_points.txt", b"[console_scripts]\nthing = thing:main\n")])
     content = bytearray(wheel.read_bytes())
     # The directory is at the end, and has all that readers believe.
     for _ in range(data.draw(st.integers(1, 4))):

@@ -21,7 +21,7 @@ import pytest
 import zstandard
 
 from support.cases import cases
-from support.hostile_wheels import ATTACKS, forge
+from support.hostile_wheels import ATTACKS, write_hostile_wheel
 from support.wheels import lock_line, record_hash, write_wheel
 from tfimg.cli.commands.build import Build
 from tfimg.core.cancellation import Cancellation
@@ -213,14 +213,14 @@ def test_only_paths_in_site_packages_match_what_is_shared(wheel: Wheel) -> None:
 def test_a_file_that_anybody_may_execute_is_executable(tmp_path: Path, mode: int, executable: bool) -> None:
     item = zipfile.ZipInfo("thing/run")
     item.external_attr = mode << 16
-    _, rest = packed(forge(tmp_path, [(item, b"#!/bin/sh\n")]))
+    _, rest = packed(write_hostile_wheel(tmp_path, [(item, b"#!/bin/sh\n")]))
     assert rest.getmember(f"{SITE_PACKAGES}/thing/run".lstrip("/")).mode == (0o755 if executable else 0o644)
 
 
 def test_a_wheel_s_local_headers_may_have_long_extra_fields(tmp_path: Path) -> None:
     item = zipfile.ZipInfo("thing/data")
     item.extra = b"\xfe\xca" + (600).to_bytes(2, "little") + bytes(600)
-    _, rest = packed(forge(tmp_path, [(item, b"read me")]))
+    _, rest = packed(write_hostile_wheel(tmp_path, [(item, b"read me")]))
     assert content(rest)[f"{SITE_PACKAGES}/thing/data"] == b"read me"
 
 
@@ -228,7 +228,7 @@ def test_folders_and_files_without_a_type_are_as_wheels_have_them(tmp_path: Path
     """auditwheel writes entries for folders, and pip's own wheel has modes without a file type."""
     item = zipfile.ZipInfo("thing/data")
     item.external_attr = 0o664 << 16
-    _, rest = packed(forge(tmp_path, [("thing/", b""), ("thing-1.0.data/", b""), (item, b"read me")]))
+    _, rest = packed(write_hostile_wheel(tmp_path, [("thing/", b""), ("thing-1.0.data/", b""), (item, b"read me")]))
     assert content(rest)[f"{SITE_PACKAGES}/thing/data"] == b"read me"
 
 

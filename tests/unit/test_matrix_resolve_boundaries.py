@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from support.cases import cases
-from support.cli_options import asked
+from support.cli_options import parse_request
 from tfimg.matrix.resolve.refusal import format_values
 from tfimg.matrix.resolve.resolution import resolve
 from tfimg.matrix.schema import Matrix
@@ -16,7 +16,7 @@ from tfimg.matrix.spec import ImageSpec
 def test_a_choice_between_two_is_explained_and_a_single_candidate_is_not(
     options: str, choice: list[str], matrix: Matrix, specs: Sequence[ImageSpec]
 ) -> None:
-    sentences = resolve(matrix, specs, asked(options)).explanation
+    sentences = resolve(matrix, specs, parse_request(options)).explanation
     last_condition = max(number for number, text in enumerate(sentences) if " left; " in text)
     assert list(sentences[last_condition + 1 :]) == choice
 

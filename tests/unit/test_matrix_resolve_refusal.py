@@ -12,7 +12,7 @@ from typing import NamedTuple
 import pytest
 
 from support.cases import cases
-from support.cli_options import asked
+from support.cli_options import parse_request
 from tfimg.core import errors
 from tfimg.core.errors import ResolutionError, UnavailableCuda, UsageError
 from tfimg.matrix.resolve.refusal import format_values
@@ -45,14 +45,14 @@ def test_a_refusal_says_what_clashes_and_where_that_stands_and_what_would_work(
     refusal: Refusal, matrix: Matrix, specs: Sequence[ImageSpec]
 ) -> None:
     with pytest.raises(ResolutionError) as caught:
-        resolve(matrix, specs, asked(refusal.options))
+        resolve(matrix, specs, parse_request(refusal.options))
     assert str(caught.value) == refusal.message
     assert (type(caught.value), caught.value.exit_code) == (getattr(errors, refusal.kind), refusal.code)
 
 
 def test_a_program_gets_a_refusal_in_parts(matrix: Matrix, specs: Sequence[ImageSpec]) -> None:
     with pytest.raises(ResolutionError) as caught:
-        resolve(matrix, specs, asked("--tf 2.15 --python 3.12 --gpu T4"))
+        resolve(matrix, specs, parse_request("--tf 2.15 --python 3.12 --gpu T4"))
     assert caught.value.details == {
         "clash": ["--tf 2.15", "--python 3.12"],
         "reasons": [
@@ -71,7 +71,7 @@ def test_a_program_gets_a_refusal_in_parts(matrix: Matrix, specs: Sequence[Image
 def test_a_matrix_without_gpu_images_says_so(matrix: Matrix, specs: Sequence[ImageSpec]) -> None:
     without = [spec for spec in specs if spec.minor == "2.16" and spec.device == "cpu"]
     with pytest.raises(UnavailableCuda) as caught:
-        resolve(matrix, without, asked("--tf 2.16 --cuda 12"))
+        resolve(matrix, without, parse_request("--tf 2.16 --cuda 12"))
     assert str(caught.value) == "\n".join(
         (
             "No image meets --cuda 12:",
@@ -109,7 +109,7 @@ def test_a_patch_version_of_python_cannot_be_chosen(
         f"--python {patch}: the patch version of Python cannot be chosen, as an image has that of its base. Name the "
         f"minor version: --python {minor}."
     )
-    resolve(matrix, specs, asked(f"--python {minor}"))
+    resolve(matrix, specs, parse_request(f"--python {minor}"))
 
 
 @pytest.mark.parametrize("python", ["3", "3.11", "==3.11.*", "3.13", ">=3.9,<3.14", "!=3.10.*", "latest"])
@@ -120,7 +120,7 @@ def test_a_minor_version_of_python_can_be_chosen(python: str, matrix: Matrix, sp
 def test_the_pythons_of_the_matrix_are_one_range(matrix: Matrix, specs: Sequence[ImageSpec]) -> None:
     for python in ("2.7", "3.6", "3.99", "'>=3.14'", "'>3.11,<3.12'", "'<3.7'"):
         with pytest.raises(ResolutionError, match=r"in the matrix: Python 3\.7 to 3\.13 \(matrix\.yaml"):
-            resolve(matrix, specs, asked(f"--python {python}"))
+            resolve(matrix, specs, parse_request(f"--python {python}"))
 
 
 def test_a_long_run_of_values_is_a_range_unless_one_is_missing() -> None:

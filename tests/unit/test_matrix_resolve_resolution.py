@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 import pytest
 
 from support.cases import cases
-from support.cli_options import asked
+from support.cli_options import parse_request
 from support.paths import DATA
 from tfimg.core.errors import ResolutionError
 from tfimg.matrix.resolve.request import EXAMPLES, make_version_matcher, parse_platform, quote_argument
@@ -27,18 +27,18 @@ def requests() -> Iterator[tuple[str, str]]:
 
 @pytest.mark.parametrize(("options", "identifier"), list(requests()))
 def test_a_request_means_one_image(options: str, identifier: str, matrix: Matrix, specs: Sequence[ImageSpec]) -> None:
-    assert resolve(matrix, specs, asked(options)).spec.identifier == identifier
+    assert resolve(matrix, specs, parse_request(options)).spec.identifier == identifier
 
 
 def test_the_order_of_the_matrix_does_not_matter(matrix: Matrix, specs: Sequence[ImageSpec]) -> None:
-    assert resolve(matrix, specs[::-1], asked("--tf 2.15")).spec.identifier == "2.15.1-cpu-py3.11"
+    assert resolve(matrix, specs[::-1], parse_request("--tf 2.15")).spec.identifier == "2.15.1-cpu-py3.11"
 
 
 def test_every_identifier_is_reached_by_asking_for_its_parts(matrix: Matrix, specs: Sequence[ImageSpec]) -> None:
     for spec in specs:
         parts = f"--tf {spec.tensorflow} --python {spec.python} --device {spec.device}"
         cuda = f" --cuda {spec.gpu.cuda} --cudnn {spec.gpu.libraries.cudnn}" if spec.gpu else ""
-        assert resolve(matrix, specs, asked(f"{parts} --platform {spec.platform}{cuda}")).spec == spec
+        assert resolve(matrix, specs, parse_request(f"{parts} --platform {spec.platform}{cuda}")).spec == spec
 
 
 def explanations() -> Iterator[tuple[str, list[str]]]:
@@ -52,14 +52,14 @@ def explanations() -> Iterator[tuple[str, list[str]]]:
 def test_an_explanation_names_what_each_option_leaves_and_its_source(
     options: str, sentences: list[str], matrix: Matrix, specs: Sequence[ImageSpec]
 ) -> None:
-    assert list(resolve(matrix, specs, asked(options)).explanation) == sentences
+    assert list(resolve(matrix, specs, parse_request(options)).explanation) == sentences
 
 
 @cases("matrix_resolve_resolution", "notes_say_which_driver_is_needed_and_what_ptx_costs")
 def test_notes_say_which_driver_is_needed_and_what_ptx_costs(
     options: str, notes: list[str], matrix: Matrix, specs: Sequence[ImageSpec]
 ) -> None:
-    assert resolve(matrix, specs, asked(options)).notes == tuple(notes)
+    assert resolve(matrix, specs, parse_request(options)).notes == tuple(notes)
 
 
 @cases("matrix_resolve_resolution", "a_version_is_matched_by_its_parts")

@@ -12,7 +12,7 @@ from packaging.specifiers import SpecifierSet
 from packaging.version import Version
 
 from support.matrix_edits import GOOD, MatrixEdit, read_edits
-from support.surveys import agreeing
+from support.surveys import matching_survey
 from tfimg.matrix.load import parse_matrix
 from tfimg.matrix.schema import Matrix
 from tfimg.matrix.sync.check import (
@@ -34,7 +34,7 @@ def small() -> Matrix:
 
 @pytest.fixture(scope="module")
 def survey(small: Matrix) -> IndexSurvey:
-    return agreeing(small)
+    return matching_survey(small)
 
 
 def unlike(matrix: Matrix, survey: IndexSurvey) -> list[FactCheck]:
@@ -100,8 +100,8 @@ def asking_also_for(requirement: str) -> Change:
 
 def test_a_survey_made_from_the_matrix_agrees_with_it(small: Matrix, matrix: Matrix) -> None:
     for facts in (small, matrix):
-        assert unlike(facts, agreeing(facts)) == []
-        assert find_missing_releases(facts, agreeing(facts)) == ()
+        assert unlike(facts, matching_survey(facts)) == []
+        assert find_missing_releases(facts, matching_survey(facts)) == ()
 
 
 @pytest.mark.parametrize("slip", list(read_edits("disagreements.txt")), ids=lambda slip: slip.name)
@@ -203,7 +203,7 @@ def test_up_to_2_15_an_aarch64_wheel_and_the_one_it_stands_for_are_both_needed(
 
 
 def test_from_2_16_an_aarch64_wheel_stands_for_itself(matrix: Matrix) -> None:
-    release = [wheel for wheel in agreeing(matrix).wheels if wheel.version == Version("2.16.2")]
+    release = [wheel for wheel in matching_survey(matrix).wheels if wheel.version == Version("2.16.2")]
     pythons = ("3.9", "3.10", "3.11", "3.12")
     assert find_installable_pythons(release, "tensorflow", "linux/arm64") == pythons
     assert find_installable_pythons(release, None, "linux/arm64") == pythons

@@ -14,7 +14,7 @@ import pytest
 from packaging.version import Version
 
 from support.paths import DATA
-from support.surveys import agreeing
+from support.surveys import matching_survey
 from tfimg.core.errors import MatrixError
 from tfimg.core.paths import Workspace
 from tfimg.matrix.load import parse_matrix
@@ -31,7 +31,7 @@ def text(workspace: Workspace) -> str:
 
 @pytest.fixture(scope="session")
 def survey(matrix: Matrix) -> IndexSurvey:
-    return agreeing(matrix)
+    return matching_survey(matrix)
 
 
 def understood(text: str) -> Matrix:

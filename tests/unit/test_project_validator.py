@@ -9,7 +9,7 @@ import pytest
 
 from support.environment import TestEnvironment
 from support.memory_engine import FakeEngine
-from support.suite_events import done, end, said, start, suite
+from support.suite_events import done_event, end, make_output, start, suite
 from tfimg.host.target_level import TargetLevel
 from tfimg.matrix.spec import ImageSpec
 from tfimg.project.project import Project
@@ -18,8 +18,8 @@ from tfimg.recipe.plan import Plan
 from tfimg.validation.report import Report
 
 DIGESTS = f"sha256:{'a' * 64}", f"sha256:{'b' * 64}"
-PASSED = said(suite("a"), start("a"), end("a"), done())
-FAILED = said(suite("a"), start("a"), end("a", "failed", "it is wrong"), done(1), status=1)
+PASSED = make_output(suite("a"), start("a"), end("a"), done_event())
+FAILED = make_output(suite("a"), start("a"), end("a", "failed", "it is wrong"), done_event(1), status=1)
 
 Validate = Callable[..., tuple[Report, bool]]
 

@@ -14,9 +14,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from support.memory_registry import MemoryRegistry
-from support.messages import whole
-from support.published_images import EPOCH, Call, Killed, Line, Mortal, Rounds, at_once, gone, put_image
-from support.publisher import CPU, GPU, NOW, Machine, MemorySteps, chain, visible
+from support.messages import exactly
+from support.published_images import EPOCH, Call, Killed, Line, Mortal, Rounds, at_once, put_image, registry_gone
+from support.publisher import CPU, GPU, NOW, Machine, MemorySteps, chain, public_tags
 from support.reports import RED
 from support.signing import OURS
 from tfimg.core.errors import NetworkError, PublicationIncomplete, SecretFound, TagConflict, ValidationFailed
@@ -54,7 +54,9 @@ def test_an_image_is_searched_pushed_validated_vouched_for_and_then_named(machin
     assert (image.status, image.level, image.failure) == ("published", "validated", None)
     assert image.digest
     own = make_build_tag(CPU, image.digest)
-    assert visible(registry.named) == dict.fromkeys((own, CPU, "2.15.1", "2.15"), image.digest), "no candidate is left"
+    assert public_tags(registry.named) == dict.fromkeys((own, CPU, "2.15.1", "2.15"), image.digest), (
+        "no candidate is left"
+    )
     assert moved_tags(registry, image.digest) == [own, CPU, "2.15.1", "2.15"], "one promotion names all"
 
 
@@ -133,15 +135,15 @@ def test_a_gpu_image_that_no_gpu_has_seen_has_its_exact_tags_and_no_alias(machin
         "2.15-gpu": "refuse",
     }  # fmt: skip
     assert publication.images[1].level == "linked"
-    assert "2.15-gpu" not in visible(registry.named)
-    assert visible(registry.named)["2.15"] == publication.images[0].digest
+    assert "2.15-gpu" not in public_tags(registry.named)
+    assert public_tags(registry.named)["2.15"] == publication.images[0].digest
 
 
 def test_a_policy_may_let_an_alias_promise_less_in_writing(machine: Machine) -> None:
     registry = MemoryRegistry()
     machine.policy = Policy(promises=(TagPromise(tags="*-gpu", level="linked", reason="nobody has a GPU"),))
     machine.publish(registry, GPU)
-    assert "2.15-gpu" in visible(registry.named)
+    assert "2.15-gpu" in public_tags(registry.named)
 
 
 def test_an_image_that_fails_has_no_tag_and_the_others_have_theirs(machine: Machine) -> None:
@@ -157,9 +159,9 @@ def test_an_image_that_fails_has_no_tag_and_the_others_have_theirs(machine: Mach
         f"2 of 3 images were not published:\n  {CPU}: A check failed.\n  {GPU}: A check failed.\n"
         "Run the same command again for these."
     )
-    with pytest.raises(PublicationIncomplete, match=whole(says)):
+    with pytest.raises(PublicationIncomplete, match=exactly(says)):
         machine.publish(registry, CPU, GPU, "2.16.1-cpu-py3.11").raise_for_failures()
-    assert {tag.partition("-")[0] for tag in visible(registry.named)} == {"2.16.1"}
+    assert {tag.partition("-")[0] for tag in public_tags(registry.named)} == {"2.16.1"}
 
 
 def test_a_program_reads_what_became_of_each_image(machine: Machine) -> None:
@@ -200,12 +202,12 @@ def test_a_rebuild_replaces_what_was_there_and_the_old_digest_keeps_its_own_tag(
     new = machine.publish(registry).images[0].digest
     assert old
     assert new != old
-    assert visible(registry.named)[make_build_tag(CPU, old)] == old
-    assert visible(registry.named)["2.15"] == new
+    assert public_tags(registry.named)[make_build_tag(CPU, old)] == old
+    assert public_tags(registry.named)["2.15"] == new
     machine.ages[CPU] = 5
     again = machine.publish(registry)
     assert verdicts(again, CPU)["2.15"] == "refuse"
-    assert visible(registry.named)["2.15"] == new
+    assert public_tags(registry.named)["2.15"] == new
 
 
 def test_a_plan_says_the_same_before_as_what_is_done_after(machine: Machine) -> None:
@@ -240,7 +242,7 @@ def test_every_tag_is_read_back_after_the_last_one_was_moved(machine: Machine, t
         f"The tag {tag} is missing from {shared.repository} after it was published. Another program may delete tags "
         "there; run the same command again."
     )
-    says = rf"^{tag} points to sha256:" if theirs else whole(missing)
+    says = rf"^{tag} points to sha256:" if theirs else exactly(missing)
     with pytest.raises(TagConflict if theirs else PublicationIncomplete, match=says):
         machine.publish(line)
 
@@ -265,7 +267,7 @@ def test_killed_at_any_step_and_run_again_everything_is_there_once(memory_folder
         assert [image.failure for image in images] == [None, None]
         for image in images:
             assert_all_evidence(shared, image.digest)
-        found = visible(shared.named)
+        found = public_tags(shared.named)
         assert not [tag for tag in found if tag.startswith("candidate-")]
         assert found["2.15"] == found["2.15.1"] == images[0].digest
         assert [what for what, _ in machine.done].count("push") <= 2 + (when != "note")
@@ -292,7 +294,7 @@ def assert_all_evidence(shared: MemoryRegistry, digest: str | None) -> None:
 
 def evidence_of_new(shared: MemoryRegistry, machine: Machine, old: Manifest) -> None:
     """No tag that people see leads to a new image without evidence."""
-    for tag, digest in visible(shared.named).items():
+    for tag, digest in public_tags(shared.named).items():
         if digest != old.digest and not tag.startswith("candidate-"):
             machine.prove(shared, digest, "linked")
 
@@ -302,15 +304,15 @@ def test_a_registry_that_goes_away_midway_ends_the_run_and_the_next_one_goes_on(
 
     def leave(call: Call) -> None:
         if call == ("put", "2.15"):
-            raise gone()
+            raise registry_gone()
 
     with pytest.raises(NetworkError):
         machine.publish(Line(shared, before=leave))
-    assert "2.15.1" not in visible(shared.named), "all or none"
+    assert "2.15.1" not in public_tags(shared.named), "all or none"
     machine.done.clear()
     machine.publish(shared)
     assert machine.done == [], "nothing is sent or validated twice"
-    assert {"2.15", "2.15.1"} <= visible(shared.named).keys()
+    assert {"2.15", "2.15.1"} <= public_tags(shared.named).keys()
 
 
 def test_an_image_whose_exact_tag_another_publisher_moves_fails_alone(machine: Machine) -> None:
@@ -333,7 +335,7 @@ def test_an_alias_that_another_publisher_moves_at_the_same_time_is_kept(machine:
     shared = MemoryRegistry()
     machine.ages[CPU] = 9
     machine.publish(shared)
-    old = visible(shared.named)["2.15"]
+    old = public_tags(shared.named)["2.15"]
     theirs = put_image(shared, "2.16.1-cpu-py3.11")
     machine.ages[CPU] = 0
 
@@ -343,8 +345,8 @@ def test_an_alias_that_another_publisher_moves_at_the_same_time_is_kept(machine:
 
     with pytest.raises(TagConflict):
         machine.publish(Line(shared, after=move))
-    assert visible(shared.named)["2.15"] == theirs.digest
-    assert visible(shared.named)["2.15.1"] == old
+    assert public_tags(shared.named)["2.15"] == theirs.digest
+    assert public_tags(shared.named)["2.15.1"] == old
 
 
 def test_a_run_that_goes_on_with_another_build_promotes_that_one(machine: Machine) -> None:
@@ -353,14 +355,14 @@ def test_a_run_that_goes_on_with_another_build_promotes_that_one(machine: Machin
 
     def end(call: Call) -> None:
         if call[0] == "tags" and "2.15" in shared.named:
-            raise gone()
+            raise registry_gone()
 
     with pytest.raises(NetworkError):
         machine.publish(Line(shared, before=end))
-    old = visible(shared.named)["2.15"]
+    old = public_tags(shared.named)["2.15"]
     machine.ages[CPU] = 0
     machine.publish(shared)
-    new = visible(shared.named)["2.15"]
+    new = public_tags(shared.named)["2.15"]
     assert chain(shared) == [(new, True), (old, True)]
 
 
@@ -493,7 +495,7 @@ def test_two_publishers_at_once_end_or_stop_with_a_conflict_and_the_next_run_set
 
     at_once(publisher, 2)
     assert failed == []
-    for tag, digest in visible(registry.named).items():
+    for tag, digest in public_tags(registry.named).items():
         machines[0].prove(registry, digest, "validated")
         if not tag.startswith("candidate-"):
             verify(registry, tag, [OURS.verifying_key], Policy(), now=NOW)
@@ -519,4 +521,4 @@ def test_a_promotion_that_the_registry_loses_moves_no_tag(machine: Machine) -> N
     )
     with pytest.raises(PublicationIncomplete, match=says):
         machine.publish(Line(shared, before=lose))
-    assert {tag for tag in visible(shared.named) if not tag.startswith("candidate-")} == set()
+    assert {tag for tag in public_tags(shared.named) if not tag.startswith("candidate-")} == set()

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from support.memory_registry import MemoryRegistry
-from support.messages import whole
+from support.messages import exactly
 from support.published_images import Call, Killed, Line, Mortal, put_image
 from support.publisher import CPU, GPU, NOW, Machine, chain
 from support.signing import OURS, THEIRS
@@ -126,7 +126,7 @@ def test_each_further_rollback_goes_one_image_back_and_never_to_a_withdrawn_one(
         f"{registry.repository}:2.15 has no earlier image to return to: {second} was withdrawn; {third} was withdrawn. "
         "Publish another image under the tag, or name one with --to DIGEST."
     )
-    with pytest.raises(PolicyViolation, match=whole(says)):
+    with pytest.raises(PolicyViolation, match=exactly(says)):
         machine.rollback(registry)
 
 
@@ -154,7 +154,7 @@ def test_a_rollback_without_an_earlier_image_is_an_error(machine: Machine) -> No
         f"No signed promotion says what {registry.repository}:2.15 pointed to before {present}. Name an image with "
         "--to DIGEST; `tfimg history` lists the known ones."
     )
-    with pytest.raises(UsageError, match=whole(says)):
+    with pytest.raises(UsageError, match=exactly(says)):
         machine.rollback(registry)
     with pytest.raises(NotInRegistry):
         machine.rollback(registry, "9.99")
@@ -163,7 +163,7 @@ def test_a_rollback_without_an_earlier_image_is_an_error(machine: Machine) -> No
             f"--to {to}: no image matches in the signed history of 2.15, besides the present image. `tfimg history "
             f"{registry.repository} 2.15` lists them; name the whole digest."
         )
-        with pytest.raises(UsageError, match=whole(says)):
+        with pytest.raises(UsageError, match=exactly(says)):
             machine.rollback(registry, to=to)
 
 
@@ -185,7 +185,7 @@ def test_the_events_name_the_killed_run_that_is_finished(machine: Machine) -> No
 def test_a_digest_that_the_registry_does_not_have_is_not_withdrawn(machine: Machine) -> None:
     registry = MemoryRegistry()
     says = f"The registry has no {registry.repository}@sha256:{'0' * 64}. Check the name and the digest."
-    with pytest.raises(NotInRegistry, match=whole(says)):
+    with pytest.raises(NotInRegistry, match=exactly(says)):
         machine.withdraw(registry, f"sha256:{'0' * 64}")
 
 

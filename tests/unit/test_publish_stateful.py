@@ -19,7 +19,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from support.memory_registry import MemoryRegistry
 from support.published_images import Killed, Mortal
-from support.publisher import CPU, NOW, Machine, chain, visible
+from support.publisher import CPU, NOW, Machine, chain, public_tags
 from support.signing import OURS
 from tfimg.core.errors import (
     NotInRegistry,
@@ -142,7 +142,7 @@ class Publishing(RuleBasedStateMachine):
         except Killed:
             self.pending[number][command] = act
         machine.on_note, machine.run = (lambda: None), None
-        for tag, digest in visible(self.registry.named).items():
+        for tag, digest in public_tags(self.registry.named).items():
             known = self.moved.setdefault(tag, [])
             if digest not in known[-1:]:
                 known.append(digest)
@@ -161,7 +161,7 @@ class Publishing(RuleBasedStateMachine):
     @invariant()
     def every_tag_has_evidence(self) -> None:
         """Even between a kill and the next run; deleted statements are missed, not overlooked."""
-        for tag, digest in visible(self.registry.named).items():
+        for tag, digest in public_tags(self.registry.named).items():
             if tag.startswith("candidate-") or self.deleted:
                 continue
             error = self.verifies(tag)

@@ -8,8 +8,8 @@ from dataclasses import replace
 import pytest
 
 from support.memory_registry import MemoryRegistry
-from support.messages import whole
-from support.published_images import Call, Line, gone, put_image
+from support.messages import exactly
+from support.published_images import Call, Line, put_image, registry_gone
 from tfimg.core.errors import NetworkError, NotInRegistry, PublicationIncomplete, TagConflict
 from tfimg.publish.tags import Move, move_tags
 from tfimg.registry.protocol import Manifest
@@ -29,11 +29,11 @@ def where(registry: MemoryRegistry, tags: Sequence[str] = TAGS) -> list[str | No
 def test_a_tag_that_came_or_went_since_it_was_decided_is_left() -> None:
     shared, old, new = images()
     says = f"2.15.1 points to {old.digest} instead of nothing: another publisher moved it. {DECIDE_ANEW}"
-    with pytest.raises(TagConflict, match=whole(says)):
+    with pytest.raises(TagConflict, match=exactly(says)):
         move_tags(shared, moves(new, None), write_record=Written())
     shared.named.clear()
     says = f"2.15.1 points to nothing instead of {old.digest}: another publisher moved it. {DECIDE_ANEW}"
-    with pytest.raises(TagConflict, match=whole(says)):
+    with pytest.raises(TagConflict, match=exactly(says)):
         move_tags(shared, moves(new, old), write_record=Written())
     assert shared.named == {}
 
@@ -76,7 +76,7 @@ def test_where_the_registry_goes_away_and_comes_back_all_tags_are_rolled_back(ex
         def cut(_: Call, line: Line = line, number: int = number) -> None:
             if len(line.calls) == number:
                 line.calls.append(("cut", ""))
-                raise gone()
+                raise registry_gone()
 
         line.before = cut
         with pytest.raises(NetworkError):
@@ -103,14 +103,14 @@ def test_tags_that_cannot_be_rolled_back_are_named_with_the_failure() -> None:
 
     def leave(_: Call) -> None:
         if len(line.calls) >= 4:
-            raise gone()
+            raise registry_gone()
 
     line = Line(shared, before=leave)
     says = (
         f"2.15, 2.15.1 of {shared.repository} could not be rolled back after this failure: The registry is gone. Try "
         "again. Run the same command again to move the other tags too."
     )
-    with pytest.raises(PublicationIncomplete, match=whole(says)):
+    with pytest.raises(PublicationIncomplete, match=exactly(says)):
         move_tags(line, moves(new, old), write_record=Written())
     assert where(shared) == [new.digest, old.digest, old.digest]
 
@@ -154,7 +154,7 @@ def test_a_tag_that_points_elsewhere_than_when_it_was_decided_is_left_and_its_di
     shared, old, new = images()
     theirs = put_image(shared, "2.15.1-cpu-py3.10", tag="2.15")
     says = f"2.15 points to {theirs.digest} instead of {old.digest}: another publisher moved it. {DECIDE_ANEW}"
-    with pytest.raises(TagConflict, match=whole(says)):
+    with pytest.raises(TagConflict, match=exactly(says)):
         move_tags(shared, moves(new, old), write_record=Written())
     assert where(shared) == [old.digest, theirs.digest, old.digest]
 
@@ -171,6 +171,6 @@ def test_an_image_that_was_deleted_is_given_no_tag() -> None:
     registry, old, new = images()
     del registry.manifests[new.digest]
     says = f"The registry has no {registry.repository}@{new.digest}. Another program deleted it. Publish it again."
-    with pytest.raises(NotInRegistry, match=whole(says)):
+    with pytest.raises(NotInRegistry, match=exactly(says)):
         move_tags(registry, moves(new, old), write_record=Written())
     assert where(registry) == [old.digest] * 3

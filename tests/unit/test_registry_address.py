@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from support.messages import whole
+from support.messages import exactly
 from tfimg.registry.address import (
     InvalidAddress,
     Origin,
@@ -62,7 +62,7 @@ NO_HOST = "it has no plain host name and port"
 )
 def test_what_parsers_could_disagree_about_is_refused(reason: str, addresses: Sequence[str]) -> None:
     for address in addresses:
-        with pytest.raises(InvalidAddress, match=whole(reason)):
+        with pytest.raises(InvalidAddress, match=exactly(reason)):
             parse_origin(address)
 
 
@@ -90,7 +90,7 @@ def test_an_address_may_be_relative(address: str, whole: str) -> None:
 )
 def test_a_relative_address_is_as_plain(reason: str, addresses: Sequence[str]) -> None:
     for address in addresses:
-        with pytest.raises(InvalidAddress, match=whole(reason)):
+        with pytest.raises(InvalidAddress, match=exactly(reason)):
             resolve_address("https://r.example/v2/", address)
 
 

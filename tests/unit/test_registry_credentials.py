@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from support.messages import whole
+from support.messages import exactly
 from tfimg.core.errors import FileError, RegistryError
 from tfimg.core.process import CommandFailed, CompletedCommand
 from tfimg.registry.credentials import Credentials, config_file, find_credentials
@@ -128,7 +128,7 @@ INVALID_CONFIG = (
     ],
 )
 def test_a_helper_that_does_not_help_is_named(raised: Exception, says: str, config: Path) -> None:
-    with pytest.raises(RegistryError, match=whole(HELPER_FAILED.format(says))):
+    with pytest.raises(RegistryError, match=exactly(HELPER_FAILED.format(says))):
         ask(config, raised)
 
 
@@ -150,7 +150,7 @@ def test_a_helper_that_does_not_help_is_named(raised: Exception, says: str, conf
 )
 def test_a_helper_that_says_something_else_is_named(said: str, config: Path) -> None:
     says = "its output does not follow the protocol of credential helpers"
-    with pytest.raises(RegistryError, match=whole(HELPER_FAILED.format(says))):
+    with pytest.raises(RegistryError, match=exactly(HELPER_FAILED.format(says))):
         ask(config, said)
 
 

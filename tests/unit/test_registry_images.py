@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from support.memory_registry import MemoryRegistry
-from support.messages import whole
+from support.messages import exactly
 from support.published_images import put_image
 from tfimg.core.errors import TamperedError
 from tfimg.registry import images
@@ -33,7 +33,7 @@ def test_an_image_has_a_largest_number_of_manifests(monkeypatch: pytest.MonkeyPa
     assert [image.manifest.digest for image in open_image(registry, "1").images] == [one.digest for one in entries]
     monkeypatch.setattr(images, "MAX_MANIFESTS", 3)
     says = f"{registry.repository}@{index.digest} is malformed: it refers to more than 3 manifests. {NEXT_STEP}"
-    with pytest.raises(TamperedError, match=whole(says)):
+    with pytest.raises(TamperedError, match=exactly(says)):
         open_image(registry, "1")
 
 
@@ -49,7 +49,7 @@ def test_the_documents_of_an_image_have_a_largest_size(monkeypatch: pytest.Monke
         f"{registry.repository}@{config['digest']} is malformed: the manifests and configurations of its image have "
         f"more than 0 MiB. {NEXT_STEP}"
     )
-    with pytest.raises(TamperedError, match=whole(says)):
+    with pytest.raises(TamperedError, match=exactly(says)):
         open_image(registry, "1")
 
 
@@ -62,10 +62,10 @@ def test_a_small_blob_is_limited_and_verified() -> None:
     blob = registry.put_blob(bytes(2 << 20))
     assert read_blob(registry, blob, largest=2 << 20) == bytes(2 << 20)
     says = f"The document {blob.digest} has more than 1 MiB. {images.DISCARD}"
-    with pytest.raises(TamperedError, match=whole(says)):
+    with pytest.raises(TamperedError, match=exactly(says)):
         read_blob(registry, blob, largest=(2 << 20) - 1)
     other = Descriptor(media_type="text/plain", digest=digest_of(b"other"), size=5)
     registry.blobs[other.digest] = b"bytes"
     says = f"The content of {other.digest} has another digest. {images.DISCARD}"
-    with pytest.raises(TamperedError, match=whole(says)):
+    with pytest.raises(TamperedError, match=exactly(says)):
         read_blob(registry, other)

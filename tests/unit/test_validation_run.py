@@ -55,7 +55,7 @@ DEAD = Exit(status=139, out_of_memory=False)
 
 
 def done(code: int = 0, problem: str | None = None) -> Line:
-    return stories.line(stories.done(code, problem))
+    return stories.line(stories.done_event(code, problem))
 
 
 DONE = done()
