@@ -23,8 +23,8 @@ from tfimg.engine.base_images.choose import BaseImage, BaseSettings, choose_base
 from tfimg.engine.base_images.debian import find_mirrors, snapshot_mirrors
 from tfimg.engine.build_cache import check_cache_export
 from tfimg.engine.candidates import candidate_name, remove_name
-from tfimg.engine.connect import private_engine
 from tfimg.engine.disk_space import check_disk_space
+from tfimg.engine.private_engine import PrivateEngine
 from tfimg.engine.protocol import Capabilities, Engine
 from tfimg.layers.pack import LAYER_FORMAT, LayerState
 from tfimg.matrix.spec import ImageSpec
@@ -125,7 +125,7 @@ class Builder:
     @property
     def is_private(self) -> bool:
         """Whether the engine is tfimg's own, and with it the build cache."""
-        return self.host == private_engine(self.project.services.state).host
+        return self.host == PrivateEngine(self.project.services.state).host
 
     @cached_property
     def validator(self) -> Validator:

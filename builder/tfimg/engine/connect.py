@@ -12,11 +12,6 @@ from tfimg.engine.docker.engine import DockerEngine
 from tfimg.engine.private_engine import PrivateEngine
 
 
-def private_engine(state: Path) -> PrivateEngine:
-    """Return the private engine of a state folder."""
-    return PrivateEngine(folder=state / "engine")
-
-
 def connect(
     environ: Mapping[str, str], state: Path, *, ask: Callable[[DockerEngine], object] = DockerEngine.get_capabilities
 ) -> DockerEngine:
@@ -67,7 +62,7 @@ def _hosts(environ: Mapping[str, str], state: Path) -> Iterator[str]:
     if host := environ.get("DOCKER_HOST"):
         yield host
         return
-    private = private_engine(state)
+    private = PrivateEngine(state)
     if private.pid() is not None:
         yield private.host
     try:

@@ -7,12 +7,14 @@ import os
 import shutil
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from tfimg.core.errors import EngineSetupError
+from tfimg.core.errors import EngineSetupError, EngineUnavailable
 from tfimg.core.process import start_daemon
+from tfimg.engine.docker.engine import DockerEngine
 
 START_SECONDS = 60.0
 """Limit for the daemon's first answer: 1 s when tried, more while it recovers from a kill."""
@@ -21,11 +23,16 @@ STOP_SECONDS = 60.0
 """Limit for its end; it first stops its containers, which takes 10 s each at most."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class PrivateEngine:
-    """A private engine, all of whose files are in `folder`."""
+    """The private engine of a state folder, all of whose files are in its `folder`."""
 
-    folder: Path
+    state: Path
+
+    @property
+    def folder(self) -> Path:
+        """The folder of its socket, log and data."""
+        return self.state / "engine"
 
     @property
     def host(self) -> str:
@@ -48,12 +55,16 @@ class PrivateEngine:
         return pid if self.host.encode() in command else None
 
 
-def start(engine: PrivateEngine, *, path: str, answers: Callable[[], bool]) -> None:
-    """Start the daemon, found on `path`, and wait until it answers. Raises `EngineSetupError`."""
+def start(engine: PrivateEngine, environ: Mapping[str, str]) -> DockerEngine:
+    """Start the daemon and wait until it answers. Raises `EngineSetupError`."""
     if engine.pid() is None:
-        _start_daemon(engine, path)
+        _start_daemon(engine, environ.get("PATH", ""))
+    client = DockerEngine(host=engine.host, environ=environ)
     deadline = time.monotonic() + START_SECONDS
-    while not answers():
+    while True:
+        with suppress(EngineUnavailable):
+            client.ping()
+            return client
         if engine.pid() is None and time.monotonic() > deadline - START_SECONDS + 2:
             raise _error(engine, "ended at once")
         if time.monotonic() > deadline:

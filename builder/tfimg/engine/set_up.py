@@ -6,11 +6,10 @@ import shutil
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from tfimg.core.errors import EngineTooOld, EngineUnavailable
-from tfimg.engine import private_engine
+from tfimg.core.errors import EngineTooOld
 from tfimg.engine.base_images.debian import install_packages
-from tfimg.engine.connect import private_engine as find_private_engine
 from tfimg.engine.docker.engine import DockerEngine
+from tfimg.engine.private_engine import PrivateEngine, start
 
 Say = Callable[[str], None]
 
@@ -35,16 +34,6 @@ def _has_buildx(environ: Mapping[str, str]) -> bool:
 
 def start_private_engine(environ: Mapping[str, str], state: Path, *, say: Say) -> DockerEngine:
     """Start the private engine of a state folder and wait until it answers. Raises `EngineSetupError`."""
-    own = find_private_engine(state)
+    own = PrivateEngine(state)
     say(f"Starting a private engine below {own.folder}")
-
-    def answers() -> bool:
-        # A new object each time: the API client remembers a failure.
-        try:
-            DockerEngine(host=own.host, environ=environ).get_capabilities()
-        except EngineUnavailable:
-            return False
-        return True
-
-    private_engine.start(own, path=environ.get("PATH", ""), answers=answers)
-    return DockerEngine(host=own.host, environ=environ)
+    return start(own, environ)

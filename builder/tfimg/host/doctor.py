@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal
 
 from tfimg.core.errors import DiskSpaceError, NoAccelerator, NoContainerToolkit, TfimgError
@@ -17,6 +18,7 @@ from tfimg.host.survey import Host, TargetHost
 from tfimg.index.network import HostNetwork
 from tfimg.matrix.schema import PROCESSORS, Matrix
 from tfimg.matrix.spec import ImageSpec
+from tfimg.validation.explain import find_cause
 
 State = Literal["ok", "warning", "problem", "absent"]
 
@@ -44,8 +46,8 @@ class DoctorRequest:
     """A host, and the image to build and run on it, if any.
 
     `toolkit` and `builder` are what the engine supports for running and building, or why it did not answer. `present`:
-    the engine has the image already; `private`: tfimg started the engine. `remedy` returns the remedy of a failure that
-    it recognises.
+    the engine has the image already; `private`: tfimg started the engine. `suite` is the folder of the
+    validation suite, whose table of known failures has remedies.
     """
 
     matrix: Matrix
@@ -54,7 +56,7 @@ class DoctorRequest:
     toolkit: DeviceSupport | TfimgError
     builder: Capabilities | TfimgError
     network: HostNetwork
-    remedy: Callable[[str], str | None] = lambda _: None
+    suite: Path | None = None
     spec: ImageSpec | None = None
     present: bool = False
     private: bool = False
@@ -82,8 +84,9 @@ def diagnose(request: DoctorRequest) -> tuple[HostFinding, ...]:
     findings = []
     for name, why, check in CHECKS:
         state, found, next_step = check(request)
-        known = request.remedy(found) if state in ("warning", "problem") else None
-        findings.append(HostFinding(name=name, why=why, state=state, found=found, next_step=known or next_step))
+        if request.suite and state in ("warning", "problem") and (cause := find_cause(found, suite=request.suite)):
+            next_step = cause.remedy
+        findings.append(HostFinding(name=name, why=why, state=state, found=found, next_step=next_step))
     return tuple(findings)
 
 

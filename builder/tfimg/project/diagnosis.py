@@ -7,12 +7,11 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from tfimg.core.errors import EngineTooOld, EngineUnavailable, TfimgError, UsageError
-from tfimg.engine.connect import private_engine
+from tfimg.engine.private_engine import PrivateEngine
 from tfimg.engine.protocol import Engine
 from tfimg.host.doctor import DoctorRequest, HostFinding, diagnose
 from tfimg.matrix.spec import ImageSpec
 from tfimg.project.project import Project
-from tfimg.validation.explain import find_cause
 
 DEFAULT_HOST = "unix:///var/run/docker.sock"
 
@@ -45,21 +44,17 @@ def diagnose_host(project: Project, image: str | None, claimed: str | None) -> D
     asked = services.environ.get("DOCKER_HOST") or DEFAULT_HOST
     host = asked if isinstance(toolkit, TfimgError) else toolkit.host
 
-    def find_remedy(message: str) -> str | None:
-        known = find_cause(message, suite=project.workspace.validation)
-        return known.remedy if known else None
-
     request = DoctorRequest(
         matrix=project.matrix,
         specs=tuple(project.specs),
         spec=spec,
         present=is_present,
-        private=host == private_engine(services.state).host,
+        private=host == PrivateEngine(services.state).host,
         host=services.survey(host),
         toolkit=toolkit,
         builder=_value_or_error(lambda: services.engine().get_capabilities()),
         network=services.network,
-        remedy=find_remedy,
+        suite=project.workspace.validation,
     )
     return Diagnosis(spec=spec, findings=diagnose(request))
 

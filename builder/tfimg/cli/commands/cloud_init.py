@@ -128,9 +128,10 @@ class CloudInit(Command):
         return 0
 
     def _machine(self, context: Context) -> CloudMachine:
+        from tfimg.evidence.keys import read_verifying_key
         from tfimg.evidence.policy import Policy, parse_requirements
         from tfimg.host.cloud.clouds import CLOUDS
-        from tfimg.host.cloud.inputs import check_wheel, choose_device, read_public_key, split_program
+        from tfimg.host.cloud.inputs import choose_device, split_program
         from tfimg.host.cloud.machine import CloudMachine
         from tfimg.matrix.resolve.selection import find_spec
         from tfimg.registry.reference import parse_reference, parse_repository
@@ -146,9 +147,9 @@ class CloudInit(Command):
             origin=parse_repository(self.origin).repository if self.origin else None,
             device=choose_device(str(image), spec, self.device),
             driver=spec.driver if spec else None,
-            key=read_public_key(Path(self.public_key)),
+            key=read_verifying_key(Path(self.public_key).read_bytes(), source=self.public_key).pem.decode(),
             require=self.require,
-            wheel=check_wheel(self.tfimg),
+            wheel=self.tfimg or "",
             program=None if self.jupyter else split_program(self.program_line or ""),
             idle_seconds=self.idle_shutdown,
             limit_seconds=self.max_time,

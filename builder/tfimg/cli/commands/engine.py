@@ -52,10 +52,9 @@ class EngineDown(Command):
 
     def run(self, context: Context) -> int:
         """Stop the engine."""
-        from tfimg.engine.connect import private_engine
-        from tfimg.engine.private_engine import stop
+        from tfimg.engine.private_engine import PrivateEngine, stop
 
-        own = private_engine(context.services.state)
+        own = PrivateEngine(context.services.state)
         stopped = stop(own)
         sentence = f"Stopped; its images remain in {own.folder}." if stopped else "No private engine runs."
         context.print_result({"stopped": stopped, "folder": str(own.folder)}, sentence)
@@ -93,12 +92,12 @@ class EngineEnv(Command):
 def _print_engine(context: Context, engine: Engine, *, started: bool) -> int:
     from tfimg.build.image import choose_output
     from tfimg.core.text import format_size
-    from tfimg.engine.connect import private_engine
     from tfimg.engine.docker.bridge import suggest_bridge_repair
+    from tfimg.engine.private_engine import PrivateEngine
 
     found = engine.get_capabilities()
     output = choose_output(found, "NAME")
-    own = private_engine(context.services.state).host == found.host
+    own = PrivateEngine(context.services.state).host == found.host
     plan = {"compression": output.compression, "why": output.why}
     lost = found.missing_bridge
     fields = {

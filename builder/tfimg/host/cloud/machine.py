@@ -36,6 +36,12 @@ WHEEL = re.compile(
 )
 """The address of a wheel of tfimg with its hash, without a user name: programs on the machine can read user data."""
 
+WHEEL_HELP = (
+    "Give the address of tfimg's wheel with its hash, without a user name, as --tfimg "
+    "https://HOST/PATH/tfimg-VERSION-py3-none-any.whl#sha256=HASH. `python -m build --wheel` makes the wheel in a "
+    "checkout of tfimg, and `sha256sum dist/tfimg-*.whl` prints the hash."
+)
+
 PUBLIC_KEY = re.compile(r"-----BEGIN PUBLIC KEY-----\n[A-Za-z0-9+/=\n]{1,1000}-----END PUBLIC KEY-----\n?")
 DRIVER = re.compile(r"[0-9]+(?:\.[0-9]+)*")
 
@@ -73,10 +79,8 @@ class CloudMachine:
     def __post_init__(self) -> None:
         for name, value, is_valid in _checks(self):
             if not is_valid:
-                raise UsageError(
-                    f"{name} {str(value)[:200]!r} is not valid for a cloud machine.",
-                    next_step="`tfimg cloud-init --help` describes its form.",
-                )
+                step = WHEEL_HELP if name == "wheel" else "`tfimg cloud-init --help` describes its form."
+                raise UsageError(f"The {name} {str(value)[:200]!r} is not valid for a cloud machine.", next_step=step)
 
     @property
     def shutdown_limits(self) -> Mapping[str, int | None]:
