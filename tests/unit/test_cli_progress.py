@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from io import StringIO
+from typing import get_args
 
 import pytest
 from rich.console import Console
@@ -17,7 +18,7 @@ from tfimg.cli.output.live import LiveImage, step_row
 from tfimg.cli.output.render import render_events
 from tfimg.cli.output.steps import is_housekeeping, short_step
 from tfimg.cli.show import plain_table, print_table
-from tfimg.core.events import ChecksPlanned, CheckStarted, LogEvent, ProgressEvent, StepEvent
+from tfimg.core.events import ChecksPlanned, CheckStarted, LogEvent, ProgressEvent, StepEvent, StepState
 from tfimg.validation.report import CheckResult
 
 FRAMES = str(SPINNERS["dots"]["frames"])
@@ -92,15 +93,18 @@ def named(check: str) -> CheckResult:
     return next(result for result in RED.results if result.check == check)
 
 
-def test_a_damaged_layer_is_shown_on_a_terminal_and_elsewhere(capsys: pytest.CaptureFixture[str]) -> None:
-    event = StepEvent(step="layer cudnn", state="damaged", seconds=0.0)
+@pytest.mark.parametrize("state", [state for state in get_args(StepState) if state != "started"])
+def test_the_state_of_a_step_is_shown_whole_on_a_terminal_and_elsewhere(
+    state: StepState, capsys: pytest.CaptureFixture[str]
+) -> None:
+    event = StepEvent(step="layer cudnn", state=state, seconds=0.0)
     assert not is_housekeeping(event)
     with render_events(as_json=False) as on_event:
         on_event(event)
     console = terminal(80)
     console.print(step_row(event))
     for text in (capsys.readouterr().err, shown(console)):
-        assert "damaged" in text
+        assert state in text.split()
         assert "layer cudnn" in text
 
 

@@ -133,8 +133,13 @@ def test_steps_of_one_name_do_not_hide_each_other() -> None:
 def test_a_cached_step_took_no_time_and_one_that_failed_need_not_have_begun() -> None:
     times = {"started": "2026-01-02T03:04:05Z", "completed": "2026-01-02T03:04:09Z"}
     assert events_of(vertex(cached=True, **times)) == [StepEvent(step="step", state="cached", seconds=0.0)]
-    failed = StepEvent(step="step", state="failed", seconds=None, error="canceled")
-    assert events_of(vertex(error="canceled")) == [failed]
+    failed = StepEvent(step="step", state="failed", seconds=None, error="exit code: 3")
+    assert events_of(vertex(error="exit code: 3")) == [failed]
+
+
+@pytest.mark.parametrize("error", ["context canceled", "rpc error: code = Canceled desc = context canceled"])
+def test_a_step_that_was_cancelled_did_not_fail(error: str) -> None:
+    assert events_of(vertex(error=error)) == [StepEvent(step="step", state="interrupted", error=error)]
 
 
 @cases("engine_rawjson", "log_lines_are_decoded")

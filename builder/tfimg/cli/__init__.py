@@ -22,6 +22,7 @@ from tfimg import __version__
 from tfimg.cli.streams import escaped_streams, unescaped
 from tfimg.core.error_conversion import to_tfimg_error
 from tfimg.core.errors import Interrupted, TfimgError
+from tfimg.core.text import escape_unprintable
 
 if TYPE_CHECKING:
     from tfimg.project.services import Services
@@ -133,7 +134,12 @@ def _report(error: TfimgError, argv: Sequence[str] = ()) -> int:
             print(json.dumps(document), flush=True)
         except OSError:  # standard output failed; standard error reports it below
             _leave_stdout()
-    print(f"tfimg: {message}", file=sys.stderr)
+    text = f"tfimg: {message}"
+    if sys.stderr.isatty():
+        from tfimg.cli.folding import fold_lines
+
+        text = fold_lines(escape_unprintable(text))
+    print(text, file=sys.stderr)
     return error.exit_code
 
 

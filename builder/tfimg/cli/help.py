@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import inspect
-import shutil
-import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import MISSING, Field, dataclass, fields
 from typing import Any, get_args, get_type_hints
 
 from tfimg.cli.app import COMMANDS, GROUPS, examples, load_command
+from tfimg.cli.folding import fold
 
 OVERVIEW = """\
 Usage: tfimg COMMAND [ARGUMENTS] [OPTIONS]
@@ -34,6 +33,9 @@ Exit codes are listed in the README.
 
 MAX_NAMES_WIDTH = 30
 """Columns of an option's names; longer ones stand on a line of their own."""
+
+MAX_COLUMNS = 100
+"""Columns of help on a wide terminal."""
 
 
 def help_text(words: Sequence[str]) -> str:
@@ -94,7 +96,7 @@ def _command_help(name: str) -> str:
     command = describe_command(name)
     body = "\n".join(f"{title}:\n{_rows(rows)}" for title, rows in command.sections.items())
     lines = "".join(f"  {example}\n" for example in command.examples)
-    return f"Usage: {command.usage}\n\n{_wrap(command.summary, '')}\n{body}\nExamples:\n{lines}"
+    return f"Usage: {command.usage}\n\n{fold(command.summary, max_columns=MAX_COLUMNS)}\n\n{body}\nExamples:\n{lines}"
 
 
 def _metavar(field: Field[Any], hint: Any) -> str:
@@ -124,14 +126,6 @@ def _rows(rows: Iterable[tuple[str, str]]) -> str:
     width = min(MAX_NAMES_WIDTH, max(len(name) for name, _ in rows))
     lines = []
     for name, text in rows:
-        wrapped = _wrap(text, " " * (width + 4)).lstrip()
-        lines.append(f"  {name:{width}}  {wrapped}" if len(name) <= width else f"  {name}\n{'':{width + 4}}{wrapped}")
+        folded = fold(text, indent=width + 4, max_columns=MAX_COLUMNS)
+        lines.append(f"  {name:{width}}  {folded}\n" if len(name) <= width else f"  {name}\n{'':{width + 4}}{folded}\n")
     return "".join(lines)
-
-
-def _wrap(text: str, margin: str) -> str:
-    columns = min(100, shutil.get_terminal_size().columns)
-    return (
-        textwrap.fill(text, max(columns, 40), initial_indent=margin, subsequent_indent=margin, break_on_hyphens=False)
-        + "\n"
-    )

@@ -47,8 +47,9 @@ class Note(Event):
     text: str
 
 
-StepState = Literal["started", "done", "cached", "damaged", "failed"]
-"""`damaged`: a cached file has other content than was written; the step is made again."""
+StepState = Literal["started", "done", "cached", "damaged", "failed", "interrupted"]
+"""`damaged`: a cached file has other content than was written; the step is made again. `interrupted`: it was cancelled,
+by the user or because another step failed."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

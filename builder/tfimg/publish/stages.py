@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 
-from tfimg.core.events import Event, OnEvent, ProgressEvent, StepEvent
+from tfimg.core.errors import Interrupted
+from tfimg.core.events import Event, OnEvent, ProgressEvent, StepEvent, StepState
 
 MIN_INTERVAL = 1.0
 """Seconds between two progress events of a stage: engines report each layer several times a second."""
@@ -33,7 +34,8 @@ def stage(on_event: OnEvent, step: str) -> Iterator[OnEvent]:
     on_event(StepEvent(step=step, state="started"))
     try:
         yield pass_on
-    except BaseException:
-        on_event(StepEvent(step=step, state="failed", seconds=round(time.monotonic() - start, 3)))
+    except BaseException as error:
+        state: StepState = "interrupted" if isinstance(error, KeyboardInterrupt | Interrupted) else "failed"
+        on_event(StepEvent(step=step, state=state, seconds=round(time.monotonic() - start, 3)))
         raise
     on_event(StepEvent(step=step, state="done", seconds=round(time.monotonic() - start, 3)))

@@ -16,7 +16,7 @@ from tfimg.core.text import to_plain_text
 from tfimg.validation.report import CheckResult, Outcome, Report
 
 WIDTH = max(map(len, get_args(Outcome)))
-"""Width of the column of outcomes."""
+"""Width of the column of outcomes, at least."""
 
 
 def check_line(result: CheckResult) -> str:
@@ -33,7 +33,7 @@ def _flat(text: str) -> str:
 def row_grid() -> Table:
     """Return a table with columns for an outcome, its seconds, and text that folds."""
     table = Table.grid(padding=(0, 2, 0, 0))
-    table.add_column(width=WIDTH, no_wrap=True)
+    table.add_column(min_width=WIDTH, no_wrap=True)
     table.add_column(width=8, justify="right", no_wrap=True)
     table.add_column(overflow="fold", ratio=1)
     return table

@@ -83,8 +83,10 @@ class LiveImage:
 def step_row(event: StepEvent) -> Table:
     """Return a row for a step that has ended, in the columns of the checks that follow it."""
     row = row_grid()
-    colour = {"done": "green", "cached": "cyan", "damaged": "yellow", "failed": "red"}[event.state]
+    colours = {"done": "green", "cached": "cyan", "failed": "red"}
     row.add_row(
-        Text(event.state, style=colour), f"{event.seconds or 0.0:.1f} s", Text(to_plain_text(short_step(event.step)))
+        Text(event.state, style=colours.get(event.state, "yellow")),
+        f"{event.seconds or 0.0:.1f} s",
+        Text(to_plain_text(short_step(event.step))),
     )
     return row

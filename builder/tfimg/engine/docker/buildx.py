@@ -88,8 +88,10 @@ def build(
             for event in decoder.feed(text):
                 if isinstance(event, LogEvent):
                     log.setdefault(event.step, []).append(event.line)
-                if isinstance(event, StepEvent) and event.state == "failed":
-                    failed = failed if failed and "canceled" in (event.error or "") else event
+                if isinstance(event, StepEvent) and (
+                    event.state == "failed" or (event.state == "interrupted" and not failed)
+                ):
+                    failed = event
                 yield event
     except CommandFailed:
         decoder.close()

@@ -74,6 +74,8 @@ def _state(vertex: dict[str, Any]) -> StepState | None:
     fields: tuple[tuple[str, StepState], ...] = (
         ("error", "failed"), ("cached", "cached"), ("completed", "done"), ("started", "started"),
     )  # fmt: skip
+    if "canceled" in (vertex.get("error") or ""):
+        return "interrupted"
     return next((state for field, state in fields if vertex.get(field)), None)
 
 
