@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from generator import checks, commands, errors, formats, images, library, signatures
+from generator import checks, commands, errors, formats, images, library, matrix, signatures
 
 if TYPE_CHECKING:
     from sphinx.application import Sphinx
@@ -25,6 +26,7 @@ GENERATORS: dict[str, Callable[..., str]] = {
     "tags": images.tag_examples,
     "labels": images.label_examples,
     "api": library.api,
+    "matrix": matrix.matrix,
     "signatures": signatures.signatures,
 }
 """Name in a page → function that returns Markdown."""
@@ -48,7 +50,12 @@ def setup(app: Sphinx) -> dict[str, Any]:
     def read(_app: Sphinx, _page: str, source: list[str]) -> None:
         source[0] = fill(source[0])
 
+    def finish(app: Sphinx, error: Exception | None) -> None:
+        if error is None and app.builder.format == "html":
+            matrix.write_reports(Path(app.outdir))
+
     app.connect("source-read", read)
+    app.connect("build-finished", finish)
     # What is generated depends on the whole program: read every page at each build.
     app.connect("env-get-outdated", lambda _app, env, *_rest: list(env.found_docs))
     return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -14,8 +14,10 @@ from rich.console import Console
 
 from support.cli import CliResult, CliRunner
 from support.html_page import HtmlPage
+from tfimg import __version__
 from tfimg.cli.app import parse
 from tfimg.cli.output.image_tables import print_support
+from tfimg.core.levels import LEVEL_MEANINGS
 from tfimg.core.paths import Workspace
 from tfimg.matrix.load import parse_matrix
 from tfimg.matrix.schema import Matrix
@@ -136,6 +138,7 @@ def test_the_page_has_every_image(tfimg: CliRunner) -> None:
     found = page(tfimg)
     ids = [name for tag, name in found.having("id") if tag == "tr"]
     assert sorted(set(ids) - {"row-0", "row-1"}) == sorted(IDENTIFIERS)
+    assert {"2.15.1-cpu-py3.11", "2.15", "latest"} <= set(found.text), "tags, without their repository"
     assert "tfimg build --tf 2.15.1 --python 3.11" in found.text
     assert "tfimg build --tf 2.15.0 --python 3.9 --device gpu" in found.text
     assert "tfimg resolve --tf 2.15.0 --python 3.9 --platform linux/arm64" in found.text
@@ -144,6 +147,22 @@ def test_the_page_has_every_image(tfimg: CliRunner) -> None:
 def test_the_project_s_page_has_every_image(specs: list[ImageSpec], workspace: Workspace, tfimg: CliRunner) -> None:
     found = HtmlPage(tfimg("matrix", "--html", TFIMG_WORKSPACE=str(workspace.root)).stdout)
     assert {spec.identifier for spec in specs} <= {name for _, name in found.having("id")}
+
+
+def test_the_project_s_page_is_small_enough_for_a_phone(workspace: Workspace, tfimg: CliRunner) -> None:
+    assert len(tfimg("matrix", "--html", TFIMG_WORKSPACE=str(workspace.root)).stdout.encode()) < 275_000
+
+
+def test_the_page_states_its_day_the_program_and_the_repository(tfimg: CliRunner) -> None:
+    text = " ".join("".join(page(tfimg).text).split())
+    today = tfimg.edge.today
+    assert f"Made by tfimg {__version__} on {today}; tags are those of example/tensorflow." in text
+
+
+def test_the_page_explains_each_level(tfimg: CliRunner) -> None:
+    text = "".join(page(tfimg).text)
+    for level, meaning in LEVEL_MEANINGS.items():
+        assert f"{level}{meaning}" in text
 
 
 def test_the_page_loads_nothing_and_links_to_issues_only(tfimg: CliRunner) -> None:
@@ -176,7 +195,7 @@ def test_the_page_can_be_used_without_eyes_or_mouse(tfimg: CliRunner) -> None:
 def test_each_level_is_reported_in_words(tfimg: CliRunner) -> None:
     found = page(tfimg)
     levels = [name for _, name in found.having("class") if name.startswith("level ")]
-    assert levels.count("level validated") == 2  # of the image, and of its row
+    assert levels.count("level validated") == 3  # of the legend, of the image, and of its row
     assert {"validated", "cpu 1/4 validated", "2024-05-02"} <= set(found.text)
 
 

@@ -1,0 +1,51 @@
+"""The searchable matrix, and a page for each committed validation report, to which it links."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import suppress
+from functools import cache
+from pathlib import Path
+
+from generator.program import project
+from tfimg.core.errors import FileError
+from tfimg.recipe.matrix_page import MatrixPage
+from tfimg.validation.page import page
+from tfimg.validation.report import Report
+from tfimg.validation.schema import load_report
+
+REPORTS = "reports"
+"""Folder of the site."""
+
+
+def matrix() -> str:
+    """Return the matrix as HTML in Markdown."""
+    found = project()
+    part = MatrixPage(
+        matrix=found.matrix,
+        specs=found.specs,
+        statuses=found.statuses,
+        repository=found.repository,
+        made=found.services.today,
+        reports={identifier: f"{REPORTS}/{identifier}.html" for identifier in _reports()},
+    ).render_part()
+    return f"````{{raw}} html\n{part}\n````\n"
+
+
+def write_reports(folder: Path) -> None:
+    """Write the committed reports as pages into a built site."""
+    for identifier, report in _reports().items():
+        target = folder / REPORTS / f"{identifier}.html"
+        target.parent.mkdir(exist_ok=True)
+        target.write_text(page(report), encoding="utf-8")
+
+
+@cache
+def _reports() -> Mapping[str, Report]:
+    """Return the reports that count as evidence, by identifier; older formats have no page."""
+    found, reports = project(), {}
+    for identifier, status in found.statuses.items():
+        with suppress(FileError):
+            if status.date:
+                reports[identifier] = load_report(found.workspace.evidence(identifier))
+    return reports

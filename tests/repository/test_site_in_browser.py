@@ -1,0 +1,153 @@
+"""The documentation site in Debian's Chromium, on a phone and on a desk, light and dark."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from support.chromium import Browser, browser, program
+from support.site import build_site
+
+# The first may have to install Chromium, which is what makes them part of the full tier.
+pytestmark = [pytest.mark.full, pytest.mark.timeout(600)]
+
+SCREENS = {"phone": (390, 844), "desk": (1280, 900)}
+PAGES = ("index", "matrix", "how-to/troubleshoot", "reference/checks", "reference/commands/build", "reference/errors")
+READABLE = 4.5
+"""Contrast of text that WCAG 2.2 asks for at level AA."""
+
+BEYOND = """[...document.querySelectorAll('article *')].filter((part) => {
+  if (part.closest('pre, .table-wrapper') || !part.checkVisibility()) return false;
+  return part.getBoundingClientRect().right > innerWidth + 1;
+}).map((part) => part.outerHTML.slice(0, 80))"""
+
+# Colours may have an alpha channel and lie above each other: a canvas computes what is seen.
+FAINT = """((wanted) => {
+  const canvas = document.createElement('canvas').getContext('2d', {willReadFrequently: true});
+  const seen = (...layers) => {
+    for (const layer of layers) { canvas.fillStyle = layer; canvas.fillRect(0, 0, 1, 1); }
+    return [...canvas.getImageData(0, 0, 1, 1).data].slice(0, 3);
+  };
+  const luminance = (colour) => {
+    const [r, g, b] = colour.map((v) => (v /= 255) <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4);
+    return 0.2126 * r + 0.7152 * g + 0.0722 * b;
+  };
+  const found = new Set();
+  for (const part of document.querySelectorAll('article *')) {
+    const texts = [...part.childNodes].some((node) => node.nodeType === 3 && node.textContent.trim());
+    if (!texts || !part.checkVisibility() || part.closest('.headerlink, option, .visually-hidden')) continue;
+    const grounds = [];
+    for (let one = part; one; one = one.parentElement) grounds.unshift(getComputedStyle(one).backgroundColor);
+    const ground = seen('white', ...grounds), text = seen('white', ...grounds, getComputedStyle(part).color);
+    const [dark, bright] = [luminance(ground), luminance(text)].sort((a, b) => a - b);
+    const contrast = (bright + 0.05) / (dark + 0.05);
+    if (contrast < wanted) found.add(`${part.tagName} ${contrast.toFixed(2)}: ${part.textContent.slice(0, 30)}`);
+  }
+  return [...found];
+})(%s)"""
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("site") / "html"
+    assert build_site(folder).returncode == 0
+    return folder
+
+
+@pytest.fixture(scope="module")
+def chromium(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+    try:
+        program()
+    except LookupError as error:
+        pytest.fail(str(error))
+    with browser(tmp_path_factory.mktemp("profile")) as found:
+        yield found
+
+
+def show(chromium: Browser, file: Path, screen: str, *, dark: bool = False) -> None:
+    width, height = SCREENS[screen]
+    chromium.show(file, width=width, height=height, dark=dark, phone=screen == "phone")
+
+
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+@pytest.mark.parametrize("screen", SCREENS)
+@pytest.mark.parametrize("name", PAGES)
+def test_a_page_fits_the_screen_is_readable_and_asks_for_nothing_outside(
+    name: str, screen: str, dark: bool, chromium: Browser, site: Path
+) -> None:
+    chromium.requests.clear()
+    chromium.complaints.clear()
+    show(chromium, site / f"{name}.html", screen, dark=dark)
+    width = SCREENS[screen][0]
+    assert chromium.ask("[document.documentElement.scrollWidth, innerWidth]") == [width, width]
+    assert chromium.ask(BEYOND) == []
+    assert chromium.ask(FAINT % READABLE) == []
+    assert [address for address in chromium.requests if not address.startswith(("file://", "data:"))] == []
+    assert chromium.complaints == []
+
+
+MATRIX = "document.querySelector('.matrix')"
+
+
+def ask(chromium: Browser, part: str) -> Any:
+    return chromium.ask(f"{MATRIX}.{part}")
+
+
+def enter(chromium: Browser, **filters: str) -> None:
+    """Type into filters of the matrix."""
+    chromium.ask(
+        f"(() => {{ const form = document.getElementById('filters'); for (const [name, value] of Object.entries("
+        f"{json.dumps(filters)})) form.elements[name].value = value; form.dispatchEvent(new Event('input')); }})()"
+    )
+
+
+def visible(chromium: Browser, selector: str) -> list[str]:
+    """Return the text of the parts of the matrix that can be seen."""
+    texts: list[str] = chromium.ask(
+        f"[...{MATRIX}.querySelectorAll({json.dumps(selector)})].filter((part) => part.checkVisibility())"
+        ".map((part) => part.innerText.trim())"
+    )
+    return texts
+
+
+def test_filters_and_legend_are_folded_on_a_phone_and_open_on_a_desk(chromium: Browser, site: Path) -> None:
+    for screen, is_open in (("phone", False), ("desk", True)):
+        show(chromium, site / "matrix.html", screen)
+        assert [ask(chromium, f"querySelector('#{name}').open") for name in ("filter-fold", "legend")] == [is_open] * 2
+        assert bool(visible(chromium, "select")) is is_open
+        assert bool(visible(chromium, "#filter-fold > summary")) is not is_open
+
+
+@pytest.mark.parametrize("screen", SCREENS)
+def test_cuda_and_driver_of_an_image_are_seen(screen: str, chromium: Browser, site: Path) -> None:
+    show(chromium, site / "matrix.html", screen)
+    enter(chromium, tensorflow="2.15.1", device="gpu", python="3.11")
+    assert visible(chromium, "tr.image > td:nth-child(5)") == ["12.2"]
+    assert visible(chromium, "tr.image > td:nth-child(6)") == ["≥525.60.13"]
+    assert ask(chromium, "querySelector('#filter-count').textContent") == " (3 set)"
+    assert ask(chromium, "querySelector('#count').textContent").startswith("1 of ")
+
+
+def test_a_gpu_and_a_driver_choose_images_and_say_how_they_run(chromium: Browser, site: Path) -> None:
+    show(chromium, site / "matrix.html", "desk")
+    enter(chromium, tensorflow="2.15.1", python="3.11", gpu="H100", driver="535.104")
+    assert visible(chromium, "tr.image > td:nth-child(6)") == ["≥535.54.03 by PTX"]
+    enter(chromium, driver="525.60.13")
+    assert visible(chromium, "tr.image") == []
+    assert visible(chromium, "#none")
+    enter(chromium, gpu="A100")
+    assert visible(chromium, "tr.image > td:nth-child(6)") == ["≥525.60.13 by code"]
+    enter(chromium, gpu="Voodoo 2")
+    assert "The matrix knows no GPU “Voodoo 2”" in visible(chromium, "#hint")[0]
+
+
+def test_the_button_of_the_theme_changes_the_matrix_too(chromium: Browser, site: Path) -> None:
+    show(chromium, site / "matrix.html", "desk", dark=True)
+    ground = f"getComputedStyle({MATRIX}.querySelector('thead th')).backgroundColor"
+    before = chromium.ask(ground)
+    chromium.ask("document.body.dataset.theme = 'light'")
+    assert chromium.ask(ground) == "rgb(255, 255, 255)" != before
