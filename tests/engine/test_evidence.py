@@ -229,7 +229,7 @@ def test_cosign_refuses_another_key(tools: Tools, published: Published) -> None:
     assert attestation(tools, published.image, TEST_RESULT, *BUNDLES, key="theirs.pub").code != 0
 
 
-def under(published: Published, ending: str) -> list[dict[str, Any]]:
+def cosign_layers(published: Published, ending: str) -> list[dict[str, Any]]:
     return read_layers(published.registry, cosign_tag(published.digest, ending))
 
 
@@ -243,7 +243,7 @@ def put(published: Published, ending: str, layers: list[dict[str, Any]]) -> None
 
 
 def test_changed_words_are_refused_by_cosign_and_by_us(tools: Tools, spoiled: Published) -> None:
-    layers = under(spoiled, "att")
+    layers = cosign_layers(spoiled, "att")
     first = next(one for one in layers if one["annotations"]["predicateType"] == TEST_RESULT)
     envelope = json.loads(b"".join(spoiled.registry.get_blob(first["digest"])))
     words = base64.b64decode(envelope["payload"]).replace(b'"passedTests":["one"]', b'"passedTests":["two"]')
@@ -251,17 +251,17 @@ def test_changed_words_are_refused_by_cosign_and_by_us(tools: Tools, spoiled: Pu
     described = spoiled.registry.put_blob(changed)
     put(spoiled, "att", [{**first, "digest": described.digest, "size": described.size}])
     assert attestation(tools, spoiled.image, TEST_RESULT).code != 0
-    refused(tools, spoiled, code=16, says="its content was changed")
+    expect_refusal(tools, spoiled, code=16, says="its content was changed")
 
 
 def test_a_replaced_signature_is_refused_by_cosign_and_by_us(tools: Tools, spoiled: Published) -> None:
-    layers = under(spoiled, "att")
+    layers = cosign_layers(spoiled, "att")
     first, other = (json.loads(b"".join(spoiled.registry.get_blob(one["digest"]))) for one in layers[:2])
     changed = canonical_json({**first, "signatures": other["signatures"]})
     described = spoiled.registry.put_blob(changed)
     put(spoiled, "att", [{**layers[0], "digest": described.digest, "size": described.size}])
     assert attestation(tools, spoiled.image, layers[0]["annotations"]["predicateType"]).code != 0
-    refused(tools, spoiled, code=16, says="its signature was replaced")
+    expect_refusal(tools, spoiled, code=16, says="its signature was replaced")
 
 
 def test_evidence_of_another_image_is_refused_by_cosign_and_by_us(
@@ -279,10 +279,10 @@ def test_evidence_of_another_image_is_refused_by_cosign_and_by_us(
     attach(place, found.digest, published.statements, key=published.key)
     moved = replace(published, registry=place, image=f"{place.repository}@{found.digest}", digest=found.digest)
     assert attestation(tools, moved.image, TEST_RESULT).code != 0
-    refused(tools, moved, code=16, says="was signed for another image")
+    expect_refusal(tools, moved, code=16, says="was signed for another image")
 
 
-def refused(tools: Tools, published: Published, *, code: int, says: str) -> None:
+def expect_refusal(tools: Tools, published: Published, *, code: int, says: str) -> None:
     ended = run_tfimg("verify", published.image, "--public-key", str(tools.folder / "ours.pub"))
     assert ended.code == code, ended.stderr
     assert says in ended.stderr

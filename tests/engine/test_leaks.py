@@ -51,7 +51,7 @@ def texts(engine: DockerEngine, image: str) -> Iterator[tuple[str, bytes]]:
                 )
 
 
-def found(engine: DockerEngine, image: str, mark: str) -> list[str]:
+def blobs_with(engine: DockerEngine, image: str, mark: str) -> list[str]:
     """Names of the blobs that hold a mark."""
     return [name for name, text in texts(engine, image) if mark.encode() in text]
 
@@ -92,7 +92,7 @@ def test_secrets_leave_no_trace(engine: DockerEngine, base: str, own_workspace: 
     assert steps
     assert not [event for event in steps if event["state"] == "cached"]
     try:
-        assert found(engine, f"{repository}:2.15.1", MARK) == []
+        assert blobs_with(engine, f"{repository}:2.15.1", MARK) == []
         assert MARK not in json.dumps(engine.client.images.get(f"{repository}:2.15.1").attrs)
         assert MARK not in json.dumps(engine.client.images.get(f"{repository}:2.15.1").history())
     finally:
@@ -142,7 +142,7 @@ def test_a_base_is_bootstrapped_without_the_way_into_a_debian_mirror(engine: Doc
     )  # fmt: skip
     base = choose_base(spec, settings, engine)
     assert (base.kind, base.name) == ("bootstrap", "tfimg/base:trixie-py3.13")
-    assert found(engine, base.reference, MARK) == []
+    assert blobs_with(engine, base.reference, MARK) == []
     script = "cat /etc/apt/sources.list; python3 -c 'import ssl, sys; print(sys.version_info[:2])'"
     ended = run_container(engine, base.reference, "sh", "-c", script)
     assert own.archive in ended.stdout

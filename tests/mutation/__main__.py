@@ -139,7 +139,7 @@ def function_of(mutant: str) -> str:
     return mutant.partition("__mutmut_")[0]
 
 
-def described(mutant: str, file: Path) -> tuple[str, ...]:
+def describe_mutant(mutant: str, file: Path) -> tuple[str, ...]:
     """What `equivalents.txt` names a mutant by: function and changed lines, as numbers move when code does."""
     function = function_of(mutant).replace(".x_", ".").replace("xǁ", "").replace("ǁ", ".")
     lines = get_diff_for_mutant(mutant, path=file).splitlines()
@@ -195,7 +195,7 @@ def main() -> None:
             files = name_mutants(options.packages)
             names = draw(files, count=options.sample, seed=options.seed)
             verdicts = judge(names, files, options.jobs)
-            print(report(verdicts, lambda name: described(name, files[name])))
+            print(report(verdicts, lambda name: describe_mutant(name, files[name])))
     print(f"\n{len(names)} of {len(files)} mutants, seed {options.seed}")
 
 

@@ -206,7 +206,7 @@ HONEST = {
 
 
 @pytest.fixture
-def served() -> Iterator[HostileIndex]:
+def hostile_server() -> Iterator[HostileIndex]:
     with hostile_index({}) as index:
         yield index
 
@@ -217,18 +217,18 @@ ALTERED = settings(max_examples=cases(50), deadline=None, suppress_health_check=
 @pytest.mark.parametrize("form", HONEST)
 @ALTERED
 @given(data=st.data())
-def test_an_altered_page_is_read_or_refused(form: str, served: HostileIndex, data: st.DataObject) -> None:
+def test_an_altered_page_is_read_or_refused(form: str, hostile_server: HostileIndex, data: st.DataObject) -> None:
     kind, content = HONEST[form]
-    served.replies["/simple/"] = reply_of(altered(content, data), kind)
+    hostile_server.replies["/simple/"] = reply_of(altered(content, data), kind)
     with suppress(NetworkError):
-        Index(f"{served.url}/simple", attempts=1).wheels("thing")
+        Index(f"{hostile_server.url}/simple", attempts=1).wheels("thing")
 
 
 @ALTERED
 @given(data=st.data())
-def test_an_altered_wheel_is_read_in_ranges_or_refused(served: HostileIndex, data: st.DataObject) -> None:
+def test_an_altered_wheel_is_read_in_ranges_or_refused(hostile_server: HostileIndex, data: st.DataObject) -> None:
     members = {BUILD_INFO: "build_info = {'cuda_version': '12'}", "thing-1.0.dist-info/METADATA": METADATA}
-    served.replies.update({"/simple/": file_page(), "/files/": ranged(altered(archive(members), data))})
-    index = Index(f"{served.url}/simple", attempts=1)
+    hostile_server.replies.update({"/simple/": file_page(), "/files/": ranged(altered(archive(members), data))})
+    index = Index(f"{hostile_server.url}/simple", attempts=1)
     with suppress(NetworkError):
         index.read_metadata(index.wheels("thing")[0], build=True)

@@ -64,15 +64,15 @@ def metadata(requires: tuple[str, ...]) -> str:
 
 
 @pytest.fixture
-def served() -> Iterator[PackageIndex]:
+def index_server() -> Iterator[PackageIndex]:
     """An index that listens on loopback as long as the test lasts."""
     with package_index() as index:
         yield index
 
 
 @pytest.fixture
-def index(served: PackageIndex) -> Index:
-    return Index(f"{served.url}/simple", attempts=1)
+def index(index_server: PackageIndex) -> Index:
+    return Index(f"{index_server.url}/simple", attempts=1)
 
 
 NAME = "tensorflow-2.15.1-cp311-cp311-manylinux_2_17_x86_64.manylinux2014_x86_64.whl"
@@ -84,9 +84,9 @@ def only(wheels: tuple[IndexedWheel, ...]) -> IndexedWheel:
 
 
 @pytest.mark.parametrize("form", [JSON, HTML])
-def test_both_forms_of_an_index_are_read(form: str, served: PackageIndex, index: Index) -> None:
-    served.form = form
-    served.files["tensorflow"] = [
+def test_both_forms_of_an_index_are_read(form: str, index_server: PackageIndex, index: Index) -> None:
+    index_server.form = form
+    index_server.files["tensorflow"] = [
         File(NAME),
         File("tensorflow-2.15.1-cp39-cp39-macosx_12_0_arm64.whl"),
         File("tensorflow-2.15.1-cp310-cp310-manylinux_2_17_aarch64.whl", yanked=True),
@@ -98,14 +98,14 @@ def test_both_forms_of_an_index_are_read(form: str, served: PackageIndex, index:
     assert (linux.name, linux.version, linux.filename) == ("tensorflow", Version("2.15.1"), NAME)
     assert (linux.pythons, linux.processors) == (("3.11",), {"x86_64"})
     assert (mac.pythons, mac.processors) == (("3.9",), set())
-    assert linux.url == f"{served.url}/files/{NAME}"
+    assert linux.url == f"{index_server.url}/files/{NAME}"
     assert linux.uploaded == (date(2024, 3, 8) if form == JSON else None)
     assert not linux.has_metadata
 
 
-def test_an_html_page_may_tell_days_as_well(served: PackageIndex, index: Index) -> None:
+def test_an_html_page_may_tell_days_as_well(index_server: PackageIndex, index: Index) -> None:
     link = f'<a href="/files/{NAME}" data-upload-time="2024-03-09T00:30:00+01:00">{NAME}</a>'
-    served.answers["/simple/tensorflow/"] = (200, HTML, link.encode())
+    index_server.answers["/simple/tensorflow/"] = (200, HTML, link.encode())
     assert only(index.wheels("tensorflow")).uploaded == date(2024, 3, 8), "in UTC"
 
 
@@ -113,40 +113,40 @@ def test_a_project_that_the_index_does_not_know_has_no_wheels(index: Index) -> N
     assert index.wheels("tensorflow-tpu") == ()
 
 
-def test_a_name_is_asked_for_as_indexes_spell_it(served: PackageIndex, index: Index) -> None:
-    served.files["nvidia-cublas-cu12"] = [File("nvidia_cublas_cu12-12.2.5.6-py3-none-manylinux1_x86_64.whl")]
+def test_a_name_is_asked_for_as_indexes_spell_it(index_server: PackageIndex, index: Index) -> None:
+    index_server.files["nvidia-cublas-cu12"] = [File("nvidia_cublas_cu12-12.2.5.6-py3-none-manylinux1_x86_64.whl")]
     wheel = only(index.wheels("Nvidia_cuBLAS.cu12"))
     assert (wheel.name, wheel.pythons, wheel.processors) == ("nvidia-cublas-cu12", (), {"x86_64"})
 
 
 @pytest.mark.parametrize("form", [JSON, HTML])
-def test_metadata_beside_a_wheel_spares_the_wheel(form: str, served: PackageIndex, index: Index) -> None:
-    served.form = form
-    served.files["tensorflow"] = [File(NAME, metadata=metadata(("numpy<2", "keras>=3")))]
+def test_metadata_beside_a_wheel_spares_the_wheel(form: str, index_server: PackageIndex, index: Index) -> None:
+    index_server.form = form
+    index_server.files["tensorflow"] = [File(NAME, metadata=metadata(("numpy<2", "keras>=3")))]
     facts = index.read_metadata(only(index.wheels("tensorflow")), build=False)
     assert (facts.requires, facts.build) == (("numpy<2", "keras>=3"), None)
-    assert served.asked == ["/simple/tensorflow/", f"/files/{NAME}.metadata"]
+    assert index_server.asked == ["/simple/tensorflow/", f"/files/{NAME}.metadata"]
 
 
-def test_of_a_big_wheel_only_the_end_is_fetched(served: PackageIndex, index: Index) -> None:
+def test_of_a_big_wheel_only_the_end_is_fetched(index_server: PackageIndex, index: Index) -> None:
     content = archive(("numpy<2", "keras>=3"), BUILD, ballast=4_000_000)
-    served.files["tensorflow"] = [File(NAME, content, metadata=metadata(("not taken",)))]
+    index_server.files["tensorflow"] = [File(NAME, content, metadata=metadata(("not taken",)))]
     facts = index.read_metadata(only(index.wheels("tensorflow")), build=True)
     assert (facts.requires, facts.build) == (("numpy<2", "keras>=3"), BUILD)
-    assert served.sent < 100_000
-    assert {*served.asked[1:]} == {f"/files/{NAME}"}
+    assert index_server.sent < 100_000
+    assert {*index_server.asked[1:]} == {f"/files/{NAME}"}
 
 
 @pytest.mark.parametrize(("requires", "build"), [(("numpy",), True), (("numpy",), False), ((), False)])
 def test_a_wheel_may_have_no_build_information_and_require_nothing(
-    requires: tuple[str, ...], build: bool, served: PackageIndex, index: Index
+    requires: tuple[str, ...], build: bool, index_server: PackageIndex, index: Index
 ) -> None:
-    served.files["tensorflow"] = [File(NAME, archive(requires, None))]
+    index_server.files["tensorflow"] = [File(NAME, archive(requires, None))]
     facts = index.read_metadata(only(index.wheels("tensorflow")), build=build)
     assert (facts.requires, facts.build) == (requires, None)
 
 
-def spoilt(**members: str) -> bytes:
+def damaged_wheel(**members: str) -> bytes:
     content = BytesIO()
     with zipfile.ZipFile(content, "w") as wheel:
         for name, text in members.items():
@@ -164,17 +164,17 @@ LOGIN = b"<html><body>Please log in</body></html>"
         (os.urandom(5000), "File is not a zip file"),
         (LOGIN, "File is not a zip file"),
         (archive(("numpy",), BUILD)[:-30], "File is not a zip file"),
-        (spoilt(readme="no wheel"), "it holds no METADATA"),
-        (spoilt(metadata="Please log in"), "it is not a METADATA file"),
-        (spoilt(metadata=FINE, build="build_info = ("), f"{BUILD_INFO} assigns no build_info"),
-        (spoilt(metadata=FINE, build="build_info = 7"), f"{BUILD_INFO} assigns no build_info"),
-        (spoilt(metadata=FINE, build="other = {}"), f"{BUILD_INFO} assigns no build_info"),
-        (spoilt(metadata=FINE, build="build_info = read()"), "malformed node or string"),
+        (damaged_wheel(readme="no wheel"), "it holds no METADATA"),
+        (damaged_wheel(metadata="Please log in"), "it is not a METADATA file"),
+        (damaged_wheel(metadata=FINE, build="build_info = ("), f"{BUILD_INFO} assigns no build_info"),
+        (damaged_wheel(metadata=FINE, build="build_info = 7"), f"{BUILD_INFO} assigns no build_info"),
+        (damaged_wheel(metadata=FINE, build="other = {}"), f"{BUILD_INFO} assigns no build_info"),
+        (damaged_wheel(metadata=FINE, build="build_info = read()"), "malformed node or string"),
     ],
     ids=["noise", "page", "cut", "empty", "not-metadata", "not-python", "number", "other", "call"],
 )
-def test_an_invalid_wheel_is_an_error(content: bytes, told: str, served: PackageIndex, index: Index) -> None:
-    served.files["tensorflow"] = [File(NAME, content)]
+def test_an_invalid_wheel_is_an_error(content: bytes, told: str, index_server: PackageIndex, index: Index) -> None:
+    index_server.files["tensorflow"] = [File(NAME, content)]
     wheel = only(index.wheels("tensorflow"))
     with pytest.raises(NetworkError) as caught:
         index.read_metadata(wheel, build=True)
@@ -183,9 +183,9 @@ def test_an_invalid_wheel_is_an_error(content: bytes, told: str, served: Package
 
 @cases("index", "a_response_that_is_not_a_page_is_an_error")
 def test_a_response_that_is_not_a_page_is_an_error(
-    status: int, form: str, content: bytes, told: str, served: PackageIndex, index: Index
+    status: int, form: str, content: bytes, told: str, index_server: PackageIndex, index: Index
 ) -> None:
-    served.answers["/simple/tensorflow/"] = (status, form, content)
+    index_server.answers["/simple/tensorflow/"] = (status, form, content)
     with pytest.raises(NetworkError) as caught:
         index.wheels("tensorflow")
     message = str(caught.value)
@@ -196,26 +196,26 @@ def test_a_response_that_is_not_a_page_is_an_error(
 
 @pytest.mark.parametrize("answer", [(404, HTML, b""), (200, HTML, LOGIN)], ids=["gone", "page"])
 def test_missing_metadata_that_the_index_lists_is_an_error(
-    answer: tuple[int, str, bytes], served: PackageIndex, index: Index
+    answer: tuple[int, str, bytes], index_server: PackageIndex, index: Index
 ) -> None:
-    served.files["tensorflow"] = [File(NAME, metadata=metadata(()))]
-    served.answers[f"/files/{NAME}.metadata"] = answer
+    index_server.files["tensorflow"] = [File(NAME, metadata=metadata(()))]
+    index_server.answers[f"/files/{NAME}.metadata"] = answer
     with pytest.raises(NetworkError, match=r"^Cannot read the metadata of tensorflow-2"):
         index.read_metadata(only(index.wheels("tensorflow")), build=False)
 
 
-def test_a_missing_wheel_is_an_error(served: PackageIndex, index: Index) -> None:
-    served.files["tensorflow"] = [File(NAME)]
-    served.answers[f"/files/{NAME}"] = (404, HTML, b"")
+def test_a_missing_wheel_is_an_error(index_server: PackageIndex, index: Index) -> None:
+    index_server.files["tensorflow"] = [File(NAME)]
+    index_server.answers[f"/files/{NAME}"] = (404, HTML, b"")
     with pytest.raises(NetworkError, match="404 Client Error"):
         index.read_metadata(only(index.wheels("tensorflow")), build=True)
 
 
 def test_an_index_without_range_requests_is_an_error_and_no_wheel_is_downloaded(
-    served: PackageIndex, index: Index
+    index_server: PackageIndex, index: Index
 ) -> None:
-    served.ranges = False
-    served.files["tensorflow"] = [File(NAME, archive((), BUILD, ballast=1000))]
+    index_server.ranges = False
+    index_server.files["tensorflow"] = [File(NAME, archive((), BUILD, ballast=1000))]
     with pytest.raises(NetworkError) as caught:
         index.read_metadata(only(index.wheels("tensorflow")), build=True)
     assert str(caught.value) == (
@@ -238,32 +238,32 @@ def test_an_address_that_is_not_valid_is_reported_without_its_password(url: str)
     assert "hunter2" not in str(caught.value)
 
 
-def test_a_refusal_is_reported_without_the_password(served: PackageIndex) -> None:
-    served.answers["/simple/tensorflow/"] = (401, HTML, b"")
-    index = Index(served.url.replace("//", "//someone:hunter2@") + "/simple", attempts=1)
+def test_a_refusal_is_reported_without_the_password(index_server: PackageIndex) -> None:
+    index_server.answers["/simple/tensorflow/"] = (401, HTML, b"")
+    index = Index(index_server.url.replace("//", "//someone:hunter2@") + "/simple", attempts=1)
     with pytest.raises(NetworkError, match="401 Client Error") as caught:
         index.wheels("tensorflow")
     assert "hunter2" not in str(caught.value)
 
 
-def test_an_answer_that_fails_once_is_asked_for_again(served: PackageIndex) -> None:
+def test_an_answer_that_fails_once_is_asked_for_again(index_server: PackageIndex) -> None:
     failures = [(503, HTML, b"")]
-    served.files["tensorflow"] = [File(NAME)]
-    answer = served.answer
-    served.answer = lambda path: failures.pop() if failures else answer(path)  # type: ignore[method-assign]
-    only(Index(f"{served.url}/simple/", attempts=2).wheels("tensorflow"))
-    assert served.asked == ["/simple/tensorflow/"] * 2
+    index_server.files["tensorflow"] = [File(NAME)]
+    answer = index_server.answer
+    index_server.answer = lambda path: failures.pop() if failures else answer(path)  # type: ignore[method-assign]
+    only(Index(f"{index_server.url}/simple/", attempts=2).wheels("tensorflow"))
+    assert index_server.asked == ["/simple/tensorflow/"] * 2
 
 
-def test_a_proxy_is_asked_but_for_the_hosts_that_need_none(served: PackageIndex) -> None:
-    served.files["tensorflow"] = [File(NAME)]
-    url, proxy = f"{served.url}/simple", "http://127.0.0.1:9"
+def test_a_proxy_is_asked_but_for_the_hosts_that_need_none(index_server: PackageIndex) -> None:
+    index_server.files["tensorflow"] = [File(NAME)]
+    url, proxy = f"{index_server.url}/simple", "http://127.0.0.1:9"
     with pytest.raises(NetworkError, match="proxy"):
         Index(url, proxies={"http": proxy}, attempts=1).wheels("tensorflow")
     only(Index(url, proxies={"http": proxy, "no_proxy": "127.0.0.1"}, attempts=1).wheels("tensorflow"))
-    other = Index("http://index.example/simple", proxies={"http": served.url}, attempts=1)
+    other = Index("http://index.example/simple", proxies={"http": index_server.url}, attempts=1)
     assert other.wheels("tensorflow") == ()
-    assert served.asked[-1] == "http://index.example/simple/tensorflow/"
+    assert index_server.asked[-1] == "http://index.example/simple/tensorflow/"
 
 
 # From here on: `tfimg check` and `sync`, end to end.
@@ -282,11 +282,11 @@ def matrix_file(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def tfimg(served: PackageIndex, matrix_file: Path, capsys: pytest.CaptureFixture[str]) -> Run:
+def tfimg(index_server: PackageIndex, matrix_file: Path, capsys: pytest.CaptureFixture[str]) -> Run:
     folder = str(matrix_file.parent)
 
     def run(*argv: str, **environ: str) -> CliResult:
-        index = {"UV_DEFAULT_INDEX": f"{served.url}/simple"}
+        index = {"UV_DEFAULT_INDEX": f"{index_server.url}/simple"}
         code = main(argv, {"PATH": os.defpath, "HOME": folder, "TFIMG_WORKSPACE": folder, **index, **environ})
         return CliResult(code, *capsys.readouterr())
 
@@ -315,10 +315,10 @@ def _file(wheel: TensorFlowWheel) -> File:
 
 
 @pytest.fixture
-def agreed(served: PackageIndex) -> PackageIndex:
+def agreed(index_server: PackageIndex) -> PackageIndex:
     """An index that agrees with the matrix."""
-    publish(served, matching_survey(small()))
-    return served
+    publish(index_server, matching_survey(small()))
+    return index_server
 
 
 def test_check_agrees_with_an_index_that_agrees(agreed: PackageIndex, tfimg: Run) -> None:
@@ -373,7 +373,7 @@ def test_check_of_an_index_without_days_says_so_and_agrees(agreed: PackageIndex,
 
 
 @pytest.fixture
-def behind(served: PackageIndex) -> None:
+def behind(index_server: PackageIndex) -> None:
     """An index with 2.16.2, which is like 2.16.1 and which the matrix lacks."""
     survey = matching_survey(small())
     version, uploaded = Version("2.16.2"), date(2024, 6, 28)
@@ -382,7 +382,7 @@ def behind(served: PackageIndex) -> None:
         for wheel in survey.wheels
         if wheel.version == Version("2.16.1")
     )
-    publish(served, replace(survey, wheels=(*survey.wheels, *newer)))
+    publish(index_server, replace(survey, wheels=(*survey.wheels, *newer)))
 
 
 def test_check_names_a_release_that_the_matrix_lacks(behind: None, tfimg: Run) -> None:
@@ -460,12 +460,12 @@ def test_what_sync_writes_is_complete_and_agrees(behind: None, tfimg: Run, matri
     assert [path for path in matrix_file.parent.iterdir() if path.is_file()] == [matrix_file]
 
 
-def test_what_sync_cannot_complete_is_reported_by_path(served: PackageIndex, tfimg: Run) -> None:
+def test_what_sync_cannot_complete_is_reported_by_path(index_server: PackageIndex, tfimg: Run) -> None:
     """A release whose only wheel stands for one that is not there."""
     survey = matching_survey(small())
     stub = next(wheel for wheel in survey.wheels if wheel.platform == "linux/arm64" and wheel.package == "tensorflow")
     lone = replace(stub, version=Version("2.17.0"), filename=stub.filename.replace("2.15.0", "2.17.0"))
-    publish(served, replace(survey, wheels=(*survey.wheels, lone)))
+    publish(index_server, replace(survey, wheels=(*survey.wheels, lone)))
     ended = tfimg("sync")
     assert ended.code == 2
     assert "matrix.yaml has 1 problem:\n  rows[2].wheels: " in ended.stderr

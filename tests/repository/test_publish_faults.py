@@ -139,7 +139,7 @@ def test_killed_with_kill_9_before_each_note_it_goes_on_and_no_tag_is_without_ev
 
 def _publish_again(here: Loopback, place: Path) -> None:
     """Publish after a kill: no tag was without evidence."""
-    machine, client = Machine(place / "machine"), opened(here.address, place)
+    machine, client = Machine(place / "machine"), open_registry(here.address, place)
     for tag, digest in public_tags(here.tags).items():
         if not tag.startswith("candidate-"):
             machine.prove(client, digest, "validated")
@@ -159,7 +159,7 @@ def publish_again(here: Loopback, machine: Machine, client: HttpRegistry) -> Non
         assert verify(client, tag, machine.trusted, Policy(), now=NOW).digest == found[tag]
 
 
-def opened(address: str, folder: Path) -> HttpRegistry:
+def open_registry(address: str, folder: Path) -> HttpRegistry:
     settings = ConnectionSettings(ca_file=None, proxies={})
     connection = Connection(
         parse_repository(f"{address}/team/tf"), credentials=None, settings=settings, retry_policy=RetryPolicy()

@@ -22,13 +22,13 @@ from tfimg.registry.protocol import digest_of
 
 
 @pytest.fixture(params=[False, True], ids=["basic", "token"])
-def locked(request: pytest.FixtureRequest) -> Iterator[Loopback]:
+def private_registry(request: pytest.FixtureRequest) -> Iterator[Loopback]:
     with loopback(users={"ann": "secret", "t0ken": ""}, tokens=request.param) as registry:
         yield registry
 
 
-def test_who_is_known_may_read_and_write(locked: Loopback, open_registry: Open) -> None:
-    client = open_registry(locked.address, credentials=ANN)
+def test_who_is_known_may_read_and_write(private_registry: Loopback, open_registry: Open) -> None:
+    client = open_registry(private_registry.address, credentials=ANN)
     client.put("1", manifest())
     client.put_blob(b"{}")
     assert client.find("1") == manifest()
@@ -36,20 +36,20 @@ def test_who_is_known_may_read_and_write(locked: Loopback, open_registry: Open) 
     assert b"".join(client.get_blob(digest_of(b"{}"))) == b"{}"
 
 
-def test_a_wrong_password_has_its_own_sentence(locked: Loopback, open_registry: Open, slept: Slept) -> None:
-    client = open_registry(locked.address, credentials=replace(ANN, password="wrong"))
+def test_a_wrong_password_has_its_own_sentence(private_registry: Loopback, open_registry: Open, slept: Slept) -> None:
+    client = open_registry(private_registry.address, credentials=replace(ANN, password="wrong"))
     with pytest.raises(
-        RegistryError, match=rf"rejected the credentials: 401 .*docker login {locked.address}`"
+        RegistryError, match=rf"rejected the credentials: 401 .*docker login {private_registry.address}`"
     ) as caught:
         client.put("1", manifest())
     assert "wrong" not in str(caught.value)
     assert slept == []
 
 
-def test_without_credentials_the_message_names_docker_login(locked: Loopback, open_registry: Open) -> None:
-    says = rf"requires a login for .*: 401 UNAUTHORIZED: .*`docker login {locked.address}`"
+def test_without_credentials_the_message_names_docker_login(private_registry: Loopback, open_registry: Open) -> None:
+    says = rf"requires a login for .*: 401 UNAUTHORIZED: .*`docker login {private_registry.address}`"
     with pytest.raises(RegistryError, match=says):
-        open_registry(locked.address).find("1")
+        open_registry(private_registry.address).find("1")
 
 
 def test_a_push_with_read_permission_alone_is_refused(open_registry: Open, slept: Slept) -> None:

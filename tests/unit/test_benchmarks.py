@@ -11,16 +11,16 @@ from xml.etree import ElementTree
 
 import pytest
 
-from benchmarks.images.command import joined
+from benchmarks.images.command import join_documents
 from benchmarks.images.contestants import suite_seconds
 from benchmarks.images.dockerfiles import LAYOUTS
 from benchmarks.images.engines import require_space
 from benchmarks.images.failure import CannotMeasure
-from benchmarks.images.figures import FIGURES, Measurement, ratio, results, told
+from benchmarks.images.figures import FIGURES, Measurement, format_value, ratio, results
 from benchmarks.images.namespace import alone
 from benchmarks.images.plot import groups, plot
 from benchmarks.images.registry import compressed_bytes, of_machine
-from benchmarks.images.targets import Knob, Target, requirements, turned, turned_lock
+from benchmarks.images.targets import Knob, Target, replace_version, requirements, turned_lock
 from tfimg.core.paths import Workspace
 
 ROOT = Path(__file__).parents[2]
@@ -76,7 +76,9 @@ def test_without_plain_there_is_no_ratio() -> None:
 
 
 def test_values_have_units_and_ratios_have_meaningful_digits() -> None:
-    found = [told(value, figure) for value, figure in ((83.14, "run"), (2.414e9, "size"), (350e6, "knob-bytes"))]
+    found = [
+        format_value(value, figure) for value, figure in ((83.14, "run"), (2.414e9, "size"), (350e6, "knob-bytes"))
+    ]
     assert found == ["83.1 s", "2.41 GB", "350.0 MB"]
     assert [ratio(value) for value in (0.314, 1, 12.4)] == ["0.31", "1.00", "12"]
     assert all(words and unit in {"s", "B", "times"} for words, unit in FIGURES.values())
@@ -90,11 +92,11 @@ def document(*measurements: Measurement, identifier: str = "2.15.1-cpu-py3.11") 
 
 
 def test_runs_of_several_files_are_one_measurement_where_they_are_of_one_image() -> None:
-    together = joined([document(*SEVERAL[:2]), document(*SEVERAL[2:])])
+    together = join_documents([document(*SEVERAL[:2]), document(*SEVERAL[2:])])
     assert len(together["measurements"]) == 5
     assert together["results"] == [asdict(one) for one in results(SEVERAL)]
     with pytest.raises(CannotMeasure, match="identifier differs"):
-        joined([document(), document(identifier="2.20.0-cpu-py3.11")])
+        join_documents([document(), document(identifier="2.20.0-cpu-py3.11")])
 
 
 def test_the_plot_is_well_formed_and_has_a_bar_for_every_result() -> None:
@@ -158,16 +160,16 @@ def test_the_knob_changes_one_line_of_a_layout(layout: str) -> None:
 
 def test_locks_are_read_and_turned() -> None:
     assert requirements([LOCK]) == CPU.requirements
-    assert turned(CPU.requirements, KNOB) == ("werkzeug==3.1.8", "tensorflow-cpu==2.20.0")
-    assert turned(CPU.requirements, None) == CPU.requirements
-    assert requirements([turned_lock(LOCK, KNOB)]) == turned(CPU.requirements, KNOB)
+    assert replace_version(CPU.requirements, KNOB) == ("werkzeug==3.1.8", "tensorflow-cpu==2.20.0")
+    assert replace_version(CPU.requirements, None) == CPU.requirements
+    assert requirements([turned_lock(LOCK, KNOB)]) == replace_version(CPU.requirements, KNOB)
     assert "werkzeug==3.1.8 --hash=sha256:cc  # 2026-09-27" in turned_lock(LOCK, KNOB)
 
 
 def test_every_lock_has_the_knobs_package(workspace: Workspace) -> None:
     for folder in workspace.locks("2.20.0-cpu-py3.11").parent.glob("2.20.0-*/"):
         found = requirements(file.read_text() for file in folder.glob("*.txt"))
-        assert turned(found, KNOB) != found, folder.name
+        assert replace_version(found, KNOB) != found, folder.name
 
 
 def test_the_suites_seconds_are_those_of_checks_that_ran_now() -> None:

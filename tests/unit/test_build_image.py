@@ -177,7 +177,7 @@ def test_too_little_space_is_reported_before_the_build(
     )
 
 
-def stored(*media_types: str) -> StoredImage:
+def stored_image(*media_types: str) -> StoredImage:
     layers = tuple(StoredLayer(digest=f"sha256:{i}", media_type=kind, size=10) for i, kind in enumerate(media_types))
     return StoredImage(digest="sha256:a", layers=layers, unpacked_bytes=100, labels={})
 
@@ -186,5 +186,5 @@ def stored(*media_types: str) -> StoredImage:
 def test_compression_is_what_is_read_back_and_not_what_was_asked(
     media_types: list[str], compression: str, size: int | None
 ) -> None:
-    image = stored(*media_types)
+    image = stored_image(*media_types)
     assert (image.compression, image.compressed_bytes) == (compression, size)

@@ -173,7 +173,7 @@ def test_workers_of_one_engine_share_its_disk(items: list[Item]) -> None:
     assert attempts.most == 2
 
 
-def dies(name: str, *, once: bool = False) -> Callable[[Item, Builder], None]:
+def dying_engine(name: str, *, once: bool = False) -> Callable[[Item, Builder], None]:
     """An attempt at which an engine dies: at its second image, or at once."""
     seen: list[str] = []
 
@@ -190,7 +190,7 @@ def dies(name: str, *, once: bool = False) -> Callable[[Item, Builder], None]:
 
 
 def test_what_a_dying_engine_loses_another_makes(items: list[Item]) -> None:
-    attempts = Attempts(dies("a"))
+    attempts = Attempts(dying_engine("a"))
     made, heard = schedule([builder("a"), builder("b")], attempts, jobs=1)
     results = made.run(items)
     assert {result.status for result in results} == {"built"}
@@ -211,7 +211,7 @@ def test_an_engine_that_dies_between_two_images_is_left_alone(items: list[Item])
 
 
 def test_without_any_engine_left_the_rest_fails_with_that_reason(items: list[Item]) -> None:
-    attempts = Attempts(dies("a"))
+    attempts = Attempts(dying_engine("a"))
     made, heard = schedule([builder("a")], attempts, jobs=1)
     results = made.run(items)
     assert [result.status for result in results] == ["built", *["failed"] * 5]

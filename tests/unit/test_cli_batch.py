@@ -340,7 +340,7 @@ def test_ctrl_c_ends_what_runs_and_the_next_run_goes_on(
 # Several engines
 
 
-def elsewhere(name: str, engine: FakeEngine) -> FakeEngine:
+def remote_engine(name: str, engine: FakeEngine) -> FakeEngine:
     engine.found = replace(engine.found, host=f"unix:///{name}")
     return engine
 
@@ -350,8 +350,8 @@ def test_builders_share_the_images_and_one_makes_what_another_loses(
 ) -> None:
     gone = EngineUnavailable("It is gone.", next_step="Start it.")
     environment.builders = {
-        "a": elsewhere("a", Picky(dict.fromkeys(THREE, gone))),
-        "b": elsewhere("b", FakeEngine(story=STORY, remote=OFFICIAL)),
+        "a": remote_engine("a", Picky(dict.fromkeys(THREE, gone))),
+        "b": remote_engine("b", FakeEngine(story=STORY, remote=OFFICIAL)),
     }
     ended = tfimg(*MANY, "--builder", "a", "--builder", "b", "--json")
     assert (ended.code, ended.statuses) == (0, dict.fromkeys(THREE, "built"))

@@ -32,7 +32,7 @@ def explain(tfimg: CliRunner) -> CliRunner:
 
 
 @pytest.fixture
-def piped(monkeypatch: pytest.MonkeyPatch) -> Callable[[bytes], None]:
+def pipe_in(monkeypatch: pytest.MonkeyPatch) -> Callable[[bytes], None]:
     """Gives standard input its content."""
     return lambda given: monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(given)))
 
@@ -62,17 +62,17 @@ def test_programs_read_one_object(explain: CliRunner) -> None:
 @pytest.mark.parametrize("argv", [(), ("-",)])
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-16"])
 def test_a_log_comes_through_a_pipe(
-    explain: CliRunner, piped: Callable[[bytes], None], argv: tuple[str, ...], encoding: str
+    explain: CliRunner, pipe_in: Callable[[bytes], None], argv: tuple[str, ...], encoding: str
 ) -> None:
-    piped("Bus error (core dumped)\n".encode(encoding))
+    pipe_in("Bus error (core dumped)\n".encode(encoding))
     ended = explain(*argv)
     assert (ended.code, ended.stdout.partition("\n")[0]) == (0, "found   bus-error")
 
 
-def test_bytes_that_are_no_text_do_no_harm(explain: CliRunner, piped: Callable[[bytes], None]) -> None:
-    piped(b"\xff\xfe\xff\x00\x80" * 100 + b"\n")
+def test_bytes_that_are_no_text_do_no_harm(explain: CliRunner, pipe_in: Callable[[bytes], None]) -> None:
+    pipe_in(b"\xff\xfe\xff\x00\x80" * 100 + b"\n")
     assert explain().code == UnknownFailure.exit_code
-    piped(b"\x80\x81 No module named 'pkg_resources'\n")
+    pipe_in(b"\x80\x81 No module named 'pkg_resources'\n")
     assert explain().code == 0
 
 
@@ -85,9 +85,9 @@ def test_bytes_that_are_no_text_do_no_harm(explain: CliRunner, piped: Callable[[
     ],
 )
 def test_what_is_not_known_is_said(
-    explain: CliRunner, piped: Callable[[bytes], None], given: bytes, words: str
+    explain: CliRunner, pipe_in: Callable[[bytes], None], given: bytes, words: str
 ) -> None:
-    piped(given)
+    pipe_in(given)
     ended = explain()
     assert ended.code == 1
     assert words in ended.stderr
@@ -123,7 +123,7 @@ def test_a_file_that_is_no_log(explain: CliRunner, file: str, code: int, words: 
     assert words in explain(file).refusal(code)
 
 
-def failing(error: TfimgError) -> TfimgError:
+def explain_error(error: TfimgError) -> TfimgError:
     """What becomes of an error of the build or the engine."""
     with pytest.raises(TfimgError) as caught, explaining(find_workspace({}).validation):
         raise error
@@ -132,19 +132,19 @@ def failing(error: TfimgError) -> TfimgError:
 
 def test_a_build_or_an_engine_that_fails_of_something_known_says_what_helps() -> None:
     what = "The build failed during RUN sh /build/install: exit code: 137 Last output of the step: nothing"
-    error = failing(BuildError(what, next_step="Correct the cause."))
+    error = explain_error(BuildError(what, next_step="Correct the cause."))
     assert (type(error), error.exit_code, error.what) == (BuildError, 12, f"{what}.")
     assert "killed from outside" in error.next_step
     assert "more memory" in error.next_step
     words = 'The engine refused: could not select device driver "" with capabilities: [[gpu]]'
-    assert "nvidia-container-toolkit" in failing(EngineError(words, next_step="Read its log.")).next_step
+    assert "nvidia-container-toolkit" in explain_error(EngineError(words, next_step="Read its log.")).next_step
 
 
 def test_other_errors_stay_as_they_are() -> None:
     error = BuildError("The build failed for no reason", next_step="Think.")
-    assert failing(error) is error
+    assert explain_error(error) is error
     other = UnknownFailure("Bus error", next_step="Think.")
-    assert failing(other) is other
+    assert explain_error(other) is other
 
 
 def test_the_doctor_says_what_is_known_of_a_driver_that_fails(

@@ -79,7 +79,7 @@ def test_only_housekeeping_that_took_no_time_is_is_housekeeping() -> None:
     assert found == DULL
 
 
-def shown(console: Console) -> str:
+def rendered_text(console: Console) -> str:
     assert isinstance(console.file, StringIO)
     return "\n".join(line.rstrip() for line in console.file.getvalue().splitlines())
 
@@ -89,7 +89,7 @@ def terminal(width: int, *, colours: bool = False) -> Console:
     return Console(file=StringIO(), width=width, force_terminal=colours, color_system=system)
 
 
-def named(check: str) -> CheckResult:
+def red_result(check: str) -> CheckResult:
     return next(result for result in RED.results if result.check == check)
 
 
@@ -103,7 +103,7 @@ def test_the_state_of_a_step_is_shown_whole_on_a_terminal_and_elsewhere(
         on_event(event)
     console = terminal(80)
     console.print(step_row(event))
-    for text in (capsys.readouterr().err, shown(console)):
+    for text in (capsys.readouterr().err, rendered_text(console)):
         assert state in text.split()
         assert "layer cudnn" in text
 
@@ -117,7 +117,7 @@ def test_elsewhere_than_on_a_terminal_it_is_a_line_when_something_ends(
         on_event(ChecksPlanned(checks=("a.b", "training.cnn")))
         on_event(CheckStarted(check="a.b"))
         on_event(result("a.b", seconds=0.25))
-        on_event(replace(named("training.cnn"), reason="two\nlines \x1b[31mred"))
+        on_event(replace(red_result("training.cnn"), reason="two\nlines \x1b[31mred"))
     assert capsys.readouterr() == (
         "",
         "build    12.3 s  done       tensorflow\n"
@@ -130,7 +130,7 @@ def test_for_programs_each_event_is_strict_json(capsys: pytest.CaptureFixture[st
     with render_events(as_json=True) as on_event:
         on_event(ChecksPlanned(checks=("environment.packages",)))
         on_event(CheckStarted(check="environment.packages"))
-        on_event(named("environment.packages"))
+        on_event(red_result("environment.packages"))
     out, err = capsys.readouterr()
     started, ended = (json.loads(line, parse_constant=pytest.fail) for line in out.splitlines())
     assert (started, err) == ({"event": "check-started", "check": "environment.packages"}, "")
@@ -142,7 +142,7 @@ def test_for_programs_each_event_is_strict_json(capsys: pytest.CaptureFixture[st
 def test_rows_are_columns_that_fold_what_is_long(width: int) -> None:
     console = terminal(width)
     console.print(result_table(RED.results))
-    lines = shown(console).splitlines()
+    lines = rendered_text(console).splitlines()
     assert max(map(len, lines)) <= width
     heads = [line for line in lines if not line.startswith(" ")]
     assert [line.split()[0] for line in heads] == [one.outcome for one in RED.results]
@@ -154,8 +154,8 @@ def test_rows_are_columns_that_fold_what_is_long(width: int) -> None:
 
 def test_an_outcome_is_a_word_and_a_colour() -> None:
     console = terminal(100, colours=True)
-    console.print(result_table([named(check) for check in ENDS]))
-    text = shown(console)
+    console.print(result_table([red_result(check) for check in ENDS]))
+    text = rendered_text(console)
     for colour, word in ((31, "failed"), (31, "crashed"), (31, "timed-out"), (33, "skipped")):
         assert f"\x1b[{colour}m{word}" in text
     # What the container wrote moves no cursor and changes no colour.
@@ -170,7 +170,7 @@ def test_on_a_narrow_terminal_neither_clock_nor_amount_is_cut(width: int) -> Non
     running(ProgressEvent(step="2.15.1-cpu: push", what="0" * 64, current=5_000_000, total=20_000_000))
     now[0] += 14.25
     console.print(running)
-    (line,) = shown(console).splitlines()
+    (line,) = rendered_text(console).splitlines()
     assert "  14.2 s  2.15.1-cpu: push 5 of 20 MB " in line
     assert line.endswith("…")
 
@@ -182,7 +182,7 @@ def test_a_table_loses_nothing_on_a_narrow_terminal(width: int, rows: int, monke
     console = Console(file=StringIO(), width=width, force_terminal=True, color_system=None)
     monkeypatch.setattr(show, "make_console", lambda: console)
     print_table(table)
-    _, *lines = shown(console).splitlines()
+    _, *lines = rendered_text(console).splitlines()
     assert max(map(len, lines)) <= width
     assert "…" not in "".join(lines)
     assert lines[0].startswith("2.15.1-cpu  stay  x")
@@ -196,19 +196,19 @@ def test_while_it_runs_it_says_how_far_it_is() -> None:
     running(LogEvent(step=INSTALL, line="Downloading \x1b[1mnumpy"))
     now[0] += 2.5
     console.print(running)
-    frame, *words = shown(console).split()
+    frame, *words = rendered_text(console).split()
     assert frame in FRAMES
     assert words == ["2.5", "s", "tensorflow", "Downloading", "numpy"]
     running(ProgressEvent(step=INSTALL, what="numpy", current=5_000_000, total=20_000_000))
     running(StepEvent(step=INSTALL, state="done", seconds=2.5))
     running(ChecksPlanned(checks=("a.b", "training.cnn", "c")))
-    for ended in (result("a.b"), named("training.cnn")):
+    for ended in (result("a.b"), red_result("training.cnn")):
         running(CheckStarted(check=ended.check))
         running(ended)
     running(CheckStarted(check="c"))
     now[0] += 1.25
     console.print(running)
-    *rows, clock, far = shown(console).splitlines()[1:]
+    *rows, clock, far = rendered_text(console).splitlines()[1:]
     assert [row.split()[-1] for row in rows[:3]] == ["tensorflow", "a.b", "training.cnn"]
     frame, *words = clock.split()
     assert frame in FRAMES
@@ -223,4 +223,4 @@ def test_how_far_it_is_needs_no_plan() -> None:
     running(CheckStarted(check="a.b"))
     running(result("a.b"))
     console.print(running)
-    assert shown(console).splitlines()[-1] == "1 checks  0.0 s  1 passed"
+    assert rendered_text(console).splitlines()[-1] == "1 checks  0.0 s  1 passed"

@@ -372,7 +372,7 @@ def test_a_registry_that_does_not_answer_delays_a_boot_for_a_bounded_time(image:
 # Time
 
 
-def at(machine: StepMachine, step: str, seconds: int) -> bool:
+def powers_off_after(machine: StepMachine, step: str, seconds: int) -> bool:
     """Run a step so many seconds after the boot; return whether the machine was powered off."""
     machine.stand_in("ps", f"echo '   {seconds}'")
     (machine.root / "calls").unlink(missing_ok=True)
@@ -383,17 +383,17 @@ def at(machine: StepMachine, step: str, seconds: int) -> bool:
 
 def test_the_time_limit_counts_all_boots_together(steps: StepMachine) -> None:
     steps.order(limit_seconds=1000)
-    assert [at(steps, "limit", seconds) for seconds in (60, 600)] == [False, False]
+    assert [powers_off_after(steps, "limit", seconds) for seconds in (60, 600)] == [False, False]
     steps.boot()
-    assert not at(steps, "limit", 60)
-    assert at(steps, "limit", 400)
+    assert not powers_off_after(steps, "limit", 60)
+    assert powers_off_after(steps, "limit", 400)
 
 
 def test_after_its_time_limit_a_machine_leaves_time_to_log_in_and_starts_nothing(steps: StepMachine) -> None:
     steps.order(limit_seconds=1000)
-    assert at(steps, "limit", 1000)
+    assert powers_off_after(steps, "limit", 1000)
     steps.boot()
-    assert [at(steps, "limit", seconds) for seconds in (60, 540, 600)] == [False, False, True]
+    assert [powers_off_after(steps, "limit", seconds) for seconds in (60, 540, 600)] == [False, False, True]
     ended = steps.run("setup")
     assert ended.code == 1
     assert "The time limit of 1000 s is over" in ended.text
@@ -403,12 +403,12 @@ def test_after_its_time_limit_a_machine_leaves_time_to_log_in_and_starts_nothing
 def test_a_power_cut_in_the_count_loses_nothing(steps: StepMachine) -> None:
     """A file that was cut off is read as far as it is a number."""
     steps.order(limit_seconds=1000)
-    at(steps, "limit", 500)
+    powers_off_after(steps, "limit", 500)
     steps.boot()
     steps.write("var/lib/tfimg/vm/seconds.new", "")
-    assert at(steps, "limit", 500)
+    assert powers_off_after(steps, "limit", 500)
     steps.write("var/lib/tfimg/vm/seconds", "")
-    assert not at(steps, "limit", 560)
+    assert not powers_off_after(steps, "limit", 560)
 
 
 def test_a_step_of_the_clock_does_not_power_off_a_machine_in_use(steps: StepMachine) -> None:
@@ -417,10 +417,10 @@ def test_a_step_of_the_clock_does_not_power_off_a_machine_in_use(steps: StepMach
     steps.stand_in("pgrep", "exit 1")
     steps.stand_in("docker", "exit 1")
     steps.stand_in("getconf", "echo 100")
-    assert not at(steps, "idle", 100)
+    assert not powers_off_after(steps, "idle", 100)
     for years in (-10, 10):
         moved = 1_800_000_000 + years * 31_557_600
         steps.stand_in("date", f"echo {moved}")
         os.utime(steps.root / "run/tfimg/used", (1_800_000_000, 1_800_000_000))
-        assert not at(steps, "idle", 160)
-    assert at(steps, "idle", 400)
+        assert not powers_off_after(steps, "idle", 160)
+    assert powers_off_after(steps, "idle", 400)

@@ -22,12 +22,12 @@ def covered(cancellation: Cancellation, work: Callable[[], object]) -> object:
         return work()
 
 
-def hangs() -> None:
+def wait_forever() -> None:
     for _ in stream_stderr(["sh", "-c", "echo ready >&2; exec sleep 60"], env=ENV):
         pass
 
 
-@pytest.mark.parametrize("work", [hangs, lambda: run(["sleep", "60"], env=ENV)], ids=["stream", "run"])
+@pytest.mark.parametrize("work", [wait_forever, lambda: run(["sleep", "60"], env=ENV)], ids=["stream", "run"])
 def test_programs_of_a_thread_end_with_its_work(work: Callable[[], object]) -> None:
     cancellation = Cancellation()
     began = time.monotonic()

@@ -17,7 +17,7 @@ from tfimg.core.process import CommandFailed, CompletedCommand, defer_signals, r
 ENV = {"PATH": os.defpath}
 
 
-def streamed(script: str) -> str:
+def read_stderr(script: str) -> str:
     """What a shell's script says on standard error."""
     return "".join(stream_stderr(["sh", "-c", script], env=ENV))
 
@@ -91,7 +91,7 @@ def test_a_program_that_the_kernel_does_not_let_go_of_is_left(monkeypatch: pytes
 
 
 def test_a_stream_is_what_comes_on_stderr() -> None:
-    assert streamed("echo one >&2; echo hidden; echo two >&2") == "one\ntwo\n"
+    assert read_stderr("echo one >&2; echo hidden; echo two >&2") == "one\ntwo\n"
 
 
 def test_a_stream_comes_as_it_is_written() -> None:
@@ -111,8 +111,8 @@ def test_a_stream_ends_with_the_failure_after_its_last_piece() -> None:
 
 
 def test_a_letter_that_is_cut_in_two_stays_one_letter_and_one_that_never_ends_cannot_be_read() -> None:
-    assert streamed(r"printf 'gr\303' >&2; sleep 0.1; printf '\274n' >&2") == "grün"
-    assert streamed(r"printf 'gr\303' >&2") == "gr�"
+    assert read_stderr(r"printf 'gr\303' >&2; sleep 0.1; printf '\274n' >&2") == "grün"
+    assert read_stderr(r"printf 'gr\303' >&2") == "gr�"
 
 
 def test_a_consumer_that_leaves_ends_the_program_in_its_own_way(tmp_path: Path) -> None:

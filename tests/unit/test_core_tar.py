@@ -40,7 +40,7 @@ def padded(content: bytes) -> bytes:
     return content + bytes(-len(content) % 512)
 
 
-def streamed(content: bytes) -> TarReader:
+def open_stream(content: bytes) -> TarReader:
     return TarReader(open_chunks(iter([content])))
 
 
@@ -48,7 +48,7 @@ def from_file(content: bytes) -> TarReader:
     return TarReader(io.BytesIO(content))
 
 
-WAYS = pytest.mark.parametrize("way", [streamed, from_file])
+WAYS = pytest.mark.parametrize("way", [open_stream, from_file])
 END = bytes(1024)
 NEGATIVE = b"\xff" * 10 + b"\xfe\x00"
 """-512: the next header is this one again."""
@@ -87,7 +87,7 @@ def test_pax_records_are_kept_and_names_beyond_utf_8_are_read() -> None:
         info = tarfile.TarInfo("caf\udce9")
         info.pax_headers = {"SCHILY.xattr.user.note": "secret"}
         archive.addfile(info)
-    (member,) = streamed(written.getvalue())
+    (member,) = open_stream(written.getvalue())
     assert member.pax_headers["SCHILY.xattr.user.note"] == "secret"
     assert member.name == "caf\udce9"
 
@@ -170,7 +170,7 @@ def test_members_and_names_are_limited_in_number_and_memory(limits: dict[str, in
 
 
 def test_a_large_content_is_not_read_at_once() -> None:
-    reader = streamed(header(size=5000) + padded(b"x" * 5000) + END)
+    reader = open_stream(header(size=5000) + padded(b"x" * 5000) + END)
     next(iter(reader))
     with pytest.raises(InvalidArchive, match="at most 100"):
         reader.read(100)
@@ -180,7 +180,7 @@ VALID = pax(b"30 SCHILY.xattr.user.note=ab\n" + b"11 path=ab\n") + header(size=3
 
 
 @settings(max_examples=500, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-@given(mutated_bytes(VALID), st.sampled_from([streamed, from_file]))
+@given(mutated_bytes(VALID), st.sampled_from([open_stream, from_file]))
 def test_a_changed_archive_is_read_or_refused(content: bytes, way: Callable[[bytes], TarReader]) -> None:
     with suppress(InvalidArchive):
         assert len(list(way(content))) <= len(content) / 512

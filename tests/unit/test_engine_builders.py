@@ -45,14 +45,14 @@ def printing(text: str) -> str:
     return f"cat <<'END'\n{text}END\n"
 
 
-def refused(environ: dict[str, str]) -> TfimgError:
+def builder_error(environ: dict[str, str]) -> TfimgError:
     with pytest.raises(TfimgError) as caught:
         find_builder("far", environ)
     return caught.value
 
 
 def test_a_builder_that_there_is_not(tmp_path: Path) -> None:
-    error = refused(docker(tmp_path, "echo 'ERROR: no builder \"far\" found' >&2; exit 1\n"))
+    error = builder_error(docker(tmp_path, "echo 'ERROR: no builder \"far\" found' >&2; exit 1\n"))
     assert isinstance(error, UsageError)
     assert str(error) == (
         "--builder far: buildx has no builder and docker no context of that name. `docker buildx ls` shows all; "
@@ -65,7 +65,7 @@ NEXT = "Start it, or correct its address (`docker buildx inspect far`); or name 
 
 @cases("engine_builders", "a_dead_builder_is_reported_with_a_next_step")
 def test_a_dead_builder_is_reported_with_a_next_step(tmp_path: Path, script: str, why: str) -> None:
-    error = refused(docker(tmp_path, script))
+    error = builder_error(docker(tmp_path, script))
     assert isinstance(error, EngineUnavailable)
     assert str(error) == f"The builder far does not answer: {why.rstrip('.')}. {NEXT}"
 
@@ -91,7 +91,7 @@ ENVIRON = {
 }
 
 
-def described(*, skip: bool = False, tls: bool = False) -> dict[str, object]:
+def context_document(*, skip: bool = False, tls: bool = False) -> dict[str, object]:
     return {
         "Name": "far",
         "Endpoints": {"docker": {"Host": "tcp://far:2376", "SkipTLSVerify": skip}},
@@ -106,7 +106,8 @@ def test_a_context_has_its_own_address_and_certificates(context: dict[str, objec
 
 
 def test_a_context_means_its_engine(tmp_path: Path) -> None:
-    script = f'if [ "$1" = context ]; then {printing(json.dumps([described()]) + chr(10))}exit; fi\n{printing(CONTEXT)}'
+    answer = printing(json.dumps([context_document()]) + "\n")
+    script = f'if [ "$1" = context ]; then {answer}exit; fi\n{printing(CONTEXT)}'
     one, other = connect.connect_builders(docker(tmp_path, script), tmp_path, ["far", "far"])
     assert (one.host, one.builder) == (other.host, other.builder) == ("tcp://far:2376", None)
 

@@ -21,19 +21,19 @@ from tfimg.engine.protocol import StoredLayer
 LOW, HIGH = (f"sha256:{name * 64}" for name in "12")
 
 
-def described(digest: str) -> dict[str, object]:
+def descriptor(digest: str) -> dict[str, object]:
     return {"mediaType": "application/x", "digest": digest, "size": 2}
 
 
-def noted(store: Path, chain: str, size: int) -> None:
+def write_layer_note(store: Path, chain: str, size: int) -> None:
     folder = store / "sha256" / chain
     folder.mkdir(parents=True)
     (folder / "size").write_text(str(size))
 
 
 def test_a_classic_store_s_notes_tell_the_layers_of_an_image(tmp_path: Path) -> None:
-    noted(tmp_path, "1" * 64, 7)
-    noted(tmp_path, hashlib.sha256(f"{LOW} {HIGH}".encode()).hexdigest(), 9)
+    write_layer_note(tmp_path, "1" * 64, 7)
+    write_layer_note(tmp_path, hashlib.sha256(f"{LOW} {HIGH}".encode()).hexdigest(), 9)
     assert classic_layers([LOW, HIGH], tmp_path) == (
         StoredLayer(digest=LOW, media_type="tar", size=7),
         StoredLayer(digest=HIGH, media_type="tar", size=9),
@@ -41,14 +41,14 @@ def test_a_classic_store_s_notes_tell_the_layers_of_an_image(tmp_path: Path) -> 
 
 
 def test_a_layer_that_the_store_lacks_is_not_listed(tmp_path: Path) -> None:
-    noted(tmp_path, "1" * 64, 7)
-    noted(tmp_path, "2" * 64, 9)
+    write_layer_note(tmp_path, "1" * 64, 7)
+    write_layer_note(tmp_path, "2" * 64, 9)
     assert classic_layers([LOW, HIGH], tmp_path) is None
     assert classic_layers([LOW], tmp_path / "nowhere") is None
 
 
 def test_an_export_is_laid_out_file_by_file(tmp_path: Path) -> None:
-    index = json.dumps({"manifests": [described(LOW)]}).encode()
+    index = json.dumps({"manifests": [descriptor(LOW)]}).encode()
     files = {"index.json": index, "blobs/sha256/abc": b"{}"}
     assert extract_layout(iter([archive(files)]), tmp_path) == LOW
     assert (tmp_path / "blobs/sha256/abc").read_bytes() == b"{}"
@@ -67,10 +67,10 @@ def blob(digest: str) -> str:
 
 def export(*, nested: bool = True) -> dict[str, bytes]:
     """An export of an image with one layer, below an index of platforms or not."""
-    manifest = json.dumps({"config": described(LOW), "layers": [described(HIGH)]}).encode()
-    listed = json.dumps({"manifests": [described(LOW)]}).encode()
+    manifest = json.dumps({"config": descriptor(LOW), "layers": [descriptor(HIGH)]}).encode()
+    listed = json.dumps({"manifests": [descriptor(LOW)]}).encode()
     inner = {blob(f"sha256:{'3' * 64}"): listed, blob(LOW): manifest} if nested else {blob(LOW): manifest}
-    top = json.dumps({"manifests": [described(f"sha256:{'3' * 64}" if nested else LOW)]}).encode()
+    top = json.dumps({"manifests": [descriptor(f"sha256:{'3' * 64}" if nested else LOW)]}).encode()
     return {"index.json": top, **inner, blob(HIGH): b"layer"}
 
 

@@ -190,7 +190,7 @@ def test_evidence_that_another_publisher_overwrote_is_attached_again(registry: M
     assert len(layers(registry, f"{TAG}.att")) == 1
 
 
-def overwritten(registry: MemoryRegistry, times: int) -> Line:
+def overwriting_line(registry: MemoryRegistry, times: int) -> Line:
     """A line to a registry in which somebody else undoes what we write under cosign's tag, so many times."""
     left = iter(range(times))
 
@@ -202,13 +202,13 @@ def overwritten(registry: MemoryRegistry, times: int) -> Line:
 
 
 def test_a_tag_that_another_publisher_overwrites_is_written_again(registry: MemoryRegistry) -> None:
-    attach(overwritten(registry, times=3), IMAGE.digest, [ONE], key=OURS)
+    attach(overwriting_line(registry, times=3), IMAGE.digest, [ONE], key=OURS)
     assert len(layers(registry, f"{TAG}.att")) == 1
 
 
 def test_a_tag_that_another_publisher_keeps_overwriting_is_an_error(registry: MemoryRegistry) -> None:
     with expect_refusal(TagConflict, "keeps overwriting"):
-        attach(overwritten(registry, times=100), IMAGE.digest, [ONE], key=OURS)
+        attach(overwriting_line(registry, times=100), IMAGE.digest, [ONE], key=OURS)
 
 
 @pytest.mark.parametrize("content", [b"{}", b'{"layers":7}', b'{"layers":[{}]}', b'{"layers":[3]}'])

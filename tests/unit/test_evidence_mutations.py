@@ -36,7 +36,7 @@ def check(registry: MemoryRegistry) -> VerifiedImage:
 
 
 @cache
-def genuine() -> tuple[bytes, ...]:
+def genuine_envelopes() -> tuple[bytes, ...]:
     return tuple(one.content for one in check(published_registry(ON_GPU)).statements)
 
 
@@ -53,7 +53,7 @@ def as_bundle(content: bytes) -> None:
     registry.put("2.15", IMAGE)
     registry.put_blob(content)
     put_referrer(registry, make_referrer(Statement(predicate_type="x", content=b""), content, subject=SUBJECT))
-    assert all(one.content in genuine() for one in check(registry).statements)
+    assert all(one.content in genuine_envelopes() for one in check(registry).statements)
 
 
 def as_referrer(content: bytes) -> None:
@@ -61,7 +61,7 @@ def as_referrer(content: bytes) -> None:
     registry.put("2.15", IMAGE)
     registry.put_blob(BUNDLE_OF_RESULT)
     put_referrer(registry, Manifest(media_type=OCI_MANIFEST, content=content))
-    assert all(one.content in genuine() for one in check(registry).statements)
+    assert all(one.content in genuine_envelopes() for one in check(registry).statements)
 
 
 def as_attestations(content: bytes) -> None:
@@ -72,7 +72,7 @@ def as_attestations(content: bytes) -> None:
     registry.manifests[manifest.digest] = manifest
     registry.named[cosign_tag(IMAGE.digest, "att")] = manifest.digest
     registry.list_referrers = lambda _: []  # type: ignore[method-assign,assignment]
-    assert all(one.content in genuine() for one in check(registry).statements)
+    assert all(one.content in genuine_envelopes() for one in check(registry).statements)
 
 
 def as_envelope(content: bytes) -> None:
@@ -81,7 +81,7 @@ def as_envelope(content: bytes) -> None:
     layer = {**registry.put_blob(content).to_document(), "mediaType": ENVELOPE_MEDIA_TYPE}
     as_tag = Manifest(media_type=OCI_MANIFEST, content=canonical_json({"layers": [layer]}))
     registry.put(cosign_tag(IMAGE.digest, "att"), as_tag)
-    assert all(one.content in genuine() for one in check(registry).statements)
+    assert all(one.content in genuine_envelopes() for one in check(registry).statements)
 
 
 def as_signed_statement(content: bytes) -> None:

@@ -25,7 +25,7 @@ SEEN = CheckResult(
 )  # fmt: skip
 
 
-def said(statement: Statement) -> dict[str, Any]:
+def predicate_of(statement: Statement) -> dict[str, Any]:
     document: dict[str, Any] = json.loads(statement.content)
     assert document["subject"] == [{"name": SUBJECT.name, "digest": {"sha256": SUBJECT.digest.removeprefix("sha256:")}}]
     assert document["predicateType"] == statement.predicate_type
@@ -36,7 +36,7 @@ def said(statement: Statement) -> dict[str, Any]:
 def outcome(report: Report) -> dict[str, Any]:
     statement = make_test_result(report, subject=SUBJECT, ran=RAN)
     assert statement.predicate_type == "https://in-toto.io/attestation/test-result/v0.1"
-    return said(statement)
+    return predicate_of(statement)
 
 
 def test_a_green_report_is_a_pass_with_all_that_in_toto_asks_for() -> None:
@@ -105,7 +105,7 @@ def test_failures_waivers_and_a_suite_that_broke_are_reported() -> None:
 
 def test_the_report_is_a_statement_of_its_own_also_with_numbers_that_json_lacks() -> None:
     for report in (GREEN, RED):
-        told = said(make_report_statement(report, subject=SUBJECT))
+        told = predicate_of(make_report_statement(report, subject=SUBJECT))
         assert [one["check"] for one in told["results"]] == [one.check for one in report.results]
         assert told["verdict"] == report.verdict
 
@@ -125,7 +125,7 @@ MAKING = BuildRecord(
 def test_provenance_names_everything_that_went_in() -> None:
     statement = make_provenance(MAKING, subject=SUBJECT)
     assert statement.predicate_type == "https://slsa.dev/provenance/v1"
-    definition = said(statement)["buildDefinition"]
+    definition = predicate_of(statement)["buildDefinition"]
     assert definition["buildType"] == "urn:tfimg:build:1"
     assert definition["externalParameters"] == {"identifier": "2.15.1-cpu-py3.11"}
     assert definition["resolvedDependencies"] == [
@@ -138,7 +138,7 @@ def test_provenance_names_everything_that_went_in() -> None:
 
 
 def test_who_builds_and_signs_claims_level_1_and_no_more() -> None:
-    run = said(make_provenance(MAKING, subject=SUBJECT))["runDetails"]
+    run = predicate_of(make_provenance(MAKING, subject=SUBJECT))["runDetails"]
     assert run["builder"]["id"] == SELF_SIGNED
     assert run["builder"]["id"].endswith("slsa-build-l1")
     assert run["builder"]["version"] == {"tfimg": MAKING.version, "engine": MAKING.engine}
@@ -147,5 +147,5 @@ def test_who_builds_and_signs_claims_level_1_and_no_more() -> None:
 
 @pytest.mark.parametrize("name", ["base_digest", "recipe", "revision"])
 def test_what_is_not_known_is_left_out(name: str) -> None:
-    definition = said(make_provenance(replace(MAKING, **{name: None}), subject=SUBJECT))["buildDefinition"]
+    definition = predicate_of(make_provenance(replace(MAKING, **{name: None}), subject=SUBJECT))["buildDefinition"]
     assert "null" not in json.dumps(definition)

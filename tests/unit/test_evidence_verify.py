@@ -66,7 +66,7 @@ def verified(
     return verify(registry, reference, [OURS.verifying_key], asked, now=now)
 
 
-def refused(registry: MemoryRegistry, error: type[TfimgError], says: str, *args: Any, **kwargs: Any) -> None:
+def expect_refusal(registry: MemoryRegistry, error: type[TfimgError], says: str, *args: Any, **kwargs: Any) -> None:
     with pytest.raises(error, match=says) as caught:
         verified(registry, *args, **kwargs)
     assert type(caught.value) is error
@@ -106,7 +106,7 @@ def test_what_others_signed_is_passed_over() -> None:
 
 
 def test_an_image_without_evidence_is_unsigned() -> None:
-    refused(published_registry(), UnsignedError, "has no evidence attached")
+    expect_refusal(published_registry(), UnsignedError, "has no evidence attached")
 
 
 def test_an_unsigned_statement_is_not_evidence() -> None:
@@ -118,7 +118,7 @@ def test_an_unsigned_statement_is_not_evidence() -> None:
     }  # fmt: skip
     manifest = Manifest(media_type=OCI_MANIFEST, content=canonical_json(document))
     registry.put_referrer(manifest, subject=IMAGE.digest, artifact_type=IN_TOTO)
-    refused(registry, UnsignedError, "has no evidence attached")
+    expect_refusal(registry, UnsignedError, "has no evidence attached")
     attach(registry, IMAGE.digest, make_statements(LINKED), key=OURS)
     assert verified(registry, IMAGE.digest).outcome.proven_level == "linked"
 
@@ -126,18 +126,18 @@ def test_an_unsigned_statement_is_not_evidence() -> None:
 def test_an_image_with_evidence_of_another_key_is_unsigned_and_the_key_is_named() -> None:
     theirs, ours = (re.escape(key.verifying_key.identifier) for key in (THEIRS, OURS))
     says = rf"another key signed \({theirs}\), and none that {ours} signed"
-    refused(published_registry(GREEN, key=THEIRS), UnsignedError, says)
+    expect_refusal(published_registry(GREEN, key=THEIRS), UnsignedError, says)
 
 
 def test_an_image_that_is_not_there_is_reported() -> None:
-    refused(published_registry(GREEN), NotInRegistry, r"The registry has no \S+:9\.99", "9.99")
-    refused(published_registry(GREEN), NotInRegistry, r"The registry has no \S+@sha256:0", f"sha256:{'0' * 64}")
+    expect_refusal(published_registry(GREEN), NotInRegistry, r"The registry has no \S+:9\.99", "9.99")
+    expect_refusal(published_registry(GREEN), NotInRegistry, r"The registry has no \S+@sha256:0", f"sha256:{'0' * 64}")
 
 
 def test_signed_evidence_without_a_test_result_is_not_enough() -> None:
     registry = published_registry()
     attach(registry, IMAGE.digest, [make_statement(SUBJECT, "https://cyclonedx.org/bom", {})], key=OURS)
-    refused(registry, PolicyViolation, "but no test result")
+    expect_refusal(registry, PolicyViolation, "but no test result")
 
 
 def sign_envelope(statement: Statement, key: SigningKey = OURS) -> dict[str, Any]:
@@ -159,7 +159,7 @@ def changed_signature(envelope: dict[str, Any]) -> dict[str, Any]:
     return {**envelope, "signatures": [{**envelope["signatures"][0], "sig": other}]}
 
 
-def resigned(envelope: dict[str, Any]) -> dict[str, Any]:
+def sign_with_other_key(envelope: dict[str, Any]) -> dict[str, Any]:
     """With another key, in our name."""
     theirs = sign_envelope(Statement(predicate_type="", content=base64.b64decode(envelope["payload"])), THEIRS)
     return {**envelope, "signatures": [{**theirs["signatures"][0], "keyid": OURS.verifying_key.identifier}]}
@@ -196,28 +196,28 @@ def put_under_the_tag(registry: MemoryRegistry, contents: Sequence[bytes]) -> No
 
 
 @pytest.mark.parametrize("place", [with_envelopes, under_the_tag])
-@pytest.mark.parametrize("change", [changed_words, changed_signature, resigned, no_signature])
+@pytest.mark.parametrize("change", [changed_words, changed_signature, sign_with_other_key, no_signature])
 def test_changed_evidence_in_our_name_is_refused_wherever_it_lies_and_beside_true_evidence_too(
     change: Change, place: Callable[[MemoryRegistry, Sequence[dict[str, Any]]], None]
 ) -> None:
     for registry in (published_registry(), published_registry(GREEN)):
         place(registry, [change(sign_envelope(one)) for one in make_statements(FAILED)])
-        refused(registry, TamperedError, "that key did not sign it", policy=ANYTHING)
+        expect_refusal(registry, TamperedError, "that key did not sign it", policy=ANYTHING)
 
 
 def test_with_the_original_half_attached_the_changed_half_is_named() -> None:
     replaced, rewritten = published_registry(GREEN), published_registry(FAILED)
-    with_envelopes(replaced, [resigned(sign_envelope(make_statements(GREEN)[0]))])
-    refused(replaced, TamperedError, "its signature was replaced: the same content is attached")
+    with_envelopes(replaced, [sign_with_other_key(sign_envelope(make_statements(GREEN)[0]))])
+    expect_refusal(replaced, TamperedError, "its signature was replaced: the same content is attached")
     with_envelopes(rewritten, [changed_words(sign_envelope(make_statements(FAILED)[0]))])
-    refused(rewritten, TamperedError, "its content was changed: the signature belongs to other content")
+    expect_refusal(rewritten, TamperedError, "its content was changed: the signature belongs to other content")
 
 
 def test_evidence_of_another_image_is_refused() -> None:
     registry = published_registry()
     attach(registry, IMAGE.digest, make_statements(GREEN, of=f"sha256:{'ab' * 32}"), key=OURS)
     says = rf"signed for another image: it is about sha256:abab\w+, but attached to {IMAGE.digest}"
-    refused(registry, TamperedError, says)
+    expect_refusal(registry, TamperedError, says)
 
 
 def with_attestation(envelope: dict[str, Any]) -> MemoryRegistry:
@@ -228,20 +228,20 @@ def with_attestation(envelope: dict[str, Any]) -> MemoryRegistry:
 
 def test_an_envelope_of_a_kind_that_no_text_names_is_refused() -> None:
     registry = with_attestation({"payload": "", "payloadType": "\ud800", "signatures": [{"sig": ""}]})
-    refused(registry, TamperedError, "invalid DSSE envelope")
+    expect_refusal(registry, TamperedError, "invalid DSSE envelope")
 
 
 def test_the_name_of_a_key_is_escaped_on_the_terminal() -> None:
     signatures = [{"keyid": "\x1b[2K\nverified", "sig": ""}]
     registry = with_attestation({"payload": "", "payloadType": "x", "signatures": signatures})
-    refused(registry, UnsignedError, r"another key signed \(verified\), and none")
+    expect_refusal(registry, UnsignedError, r"another key signed \(verified\), and none")
 
 
 def test_a_bundle_that_names_our_key_is_verified_though_its_envelope_names_none() -> None:
     registry = published_registry(GREEN)
     nameless = {**sign_envelope(make_statements(FAILED)[0]), "signatures": [{"keyid": "", "sig": "MAA="}]}
     with_envelopes(registry, [nameless])
-    refused(registry, TamperedError, "that key did not sign it")
+    expect_refusal(registry, TamperedError, "that key did not sign it")
 
 
 def test_what_we_signed_as_something_else_is_no_statement() -> None:
@@ -249,14 +249,14 @@ def test_what_we_signed_as_something_else_is_no_statement() -> None:
     registry = published_registry()
     words = make_statements(ON_GPU)[0].content
     put_under_the_tag(registry, [dsse_sealed(words, "application/vnd.test.other+json", OURS)])
-    refused(registry, PolicyViolation, "but no test result", policy=ANYTHING)
+    expect_refusal(registry, PolicyViolation, "but no test result", policy=ANYTHING)
 
 
 def test_a_statement_about_nothing_is_refused() -> None:
     for content in (b"[]", b"{}", b"no", b'{"subject":[],"predicateType":"x","predicate":{}}'):
         registry = published_registry()
         attach(registry, IMAGE.digest, [Statement(predicate_type="x", content=content)], key=OURS)
-        refused(registry, TamperedError, "is not an in-toto statement|signed for another image")
+        expect_refusal(registry, TamperedError, "is not an in-toto statement|signed for another image")
 
 
 @settings(max_examples=60, deadline=None)
@@ -281,7 +281,7 @@ def test_no_changed_byte_makes_anybody_believe_anything_else(data: strategies.Da
 def test_a_blob_with_other_bytes_is_refused() -> None:
     registry = published_registry(GREEN)
     registry.blobs = {digest: content[::-1] for digest, content in registry.blobs.items()}
-    refused(registry, TamperedError, "has other bytes")
+    expect_refusal(registry, TamperedError, "has other bytes")
 
 
 @pytest.mark.parametrize(
@@ -291,7 +291,7 @@ def test_a_blob_with_other_bytes_is_refused() -> None:
 def test_an_invalid_bundle_is_refused(content: bytes) -> None:
     registry = published_registry(GREEN)
     put_bundle(registry, content)
-    refused(registry, TamperedError, "cannot be read")
+    expect_refusal(registry, TamperedError, "cannot be read")
 
 
 def test_a_bundle_of_another_kind_is_passed_over() -> None:
@@ -315,13 +315,13 @@ class Lying(MemoryRegistry):
 @pytest.mark.parametrize("instead", [None, IMAGE])
 def test_a_listed_bundle_that_is_not_there_is_refused(instead: Manifest | None) -> None:
     lying = Lying.with_content_of(published_registry(GREEN), instead=instead)
-    refused(lying, TamperedError, "has other bytes or none under its digest")
+    expect_refusal(lying, TamperedError, "has other bytes or none under its digest")
 
 
 def test_a_registry_that_answers_a_digest_with_other_bytes_is_refused() -> None:
     registry = published_registry(GREEN)
     registry.manifests[IMAGE.digest] = Manifest(media_type=OCI_INDEX, content=b"{}")
-    refused(registry, TamperedError, "The registry's answer", IMAGE.digest)
+    expect_refusal(registry, TamperedError, "The registry's answer", IMAGE.digest)
 
 
 def test_evidence_without_end_is_not_read_to_its_end() -> None:
@@ -331,7 +331,7 @@ def test_evidence_without_end_is_not_read_to_its_end() -> None:
             yield from (b" " * 2**20 for _ in range(66))
             raise AssertionError("it was read to its end")
 
-    refused(
+    expect_refusal(
         Endless.with_content_of(published_registry(GREEN)),
         TamperedError,
         "more than the [0-9]+ bytes that its manifest states",
@@ -343,21 +343,21 @@ def test_a_registry_that_cannot_be_reached_is_no_reason_to_believe() -> None:
         def get_blob(self, digest: str) -> Iterator[bytes]:  # noqa: ARG002
             raise NetworkError("registry.test does not answer.", next_step="Try again.")
 
-    refused(Gone.with_content_of(published_registry(GREEN)), NetworkError, "does not answer")
+    expect_refusal(Gone.with_content_of(published_registry(GREEN)), NetworkError, "does not answer")
 
 
 def test_a_failure_is_reported_by_name() -> None:
-    refused(
+    expect_refusal(
         published_registry(FAILED), PolicyViolation, r"failed its tests on 2026-01-02: gpu\.matmul", policy=ANYTHING
     )
     broken = replace(GREEN, problem="the suite did not start", required=(), results=())
     says = "failed its tests .*: the suite did not finish"
-    refused(published_registry(broken), PolicyViolation, says, policy=ANYTHING)
+    expect_refusal(published_registry(broken), PolicyViolation, says, policy=ANYTHING)
 
 
 @cases("evidence_verify", "a_level_that_is_too_low_is_named_with_the_required_one")
 def test_a_level_that_is_too_low_is_named_with_the_required_one(reference: str, require: str, says: str) -> None:
-    refused(published_registry(LINKED), PolicyViolation, says, reference, require=require)
+    expect_refusal(published_registry(LINKED), PolicyViolation, says, reference, require=require)
     assert verified(published_registry(LINKED), "2.15").outcome.level == "linked"
     assert verified(published_registry(LINKED), "2.15-gpu", require="linked")
 
@@ -369,7 +369,7 @@ def test_a_tag_that_names_a_device_is_not_kept_by_an_image_for_another(tag: str,
     registry.put(tag, IMAGE)
     device = tag.split("-")[1]
     says = rf"{tag} is 2\.15\.1-cpu-py3\.11, but its tag {tag} states {device.upper()}"
-    refused(registry, PolicyViolation, says, tag, require=require)
+    expect_refusal(registry, PolicyViolation, says, tag, require=require)
     assert verified(registry, IMAGE.digest, require=require)
 
 
@@ -393,14 +393,16 @@ SECOND = timedelta(seconds=1)
 @pytest.mark.parametrize(("require", "age"), [("max-age=2d", timedelta(days=2)), ("max-age=36h", timedelta(hours=36))])
 def test_evidence_may_be_as_old_as_allowed_and_not_a_second_older(require: str, age: timedelta) -> None:
     assert verified(published_registry(GREEN), require=require, now=ENDED + age)
-    refused(published_registry(GREEN), StaleEvidence, "last tested on", require=require, now=ENDED + age + SECOND)
+    expect_refusal(
+        published_registry(GREEN), StaleEvidence, "last tested on", require=require, now=ENDED + age + SECOND
+    )
 
 
 def test_without_another_policy_evidence_may_be_90_days_old() -> None:
     limit = ENDED + timedelta(days=90)
     for policy in (Policy(), Policy(level="built"), parse_requirements("linked", policy=Policy())):
         assert verified(published_registry(GREEN), policy=policy, now=limit)
-        refused(published_registry(GREEN), StaleEvidence, "at most 90 days", policy=policy, now=limit + SECOND)
+        expect_refusal(published_registry(GREEN), StaleEvidence, "at most 90 days", policy=policy, now=limit + SECOND)
     assert verified(published_registry(GREEN), require="max-age=unlimited", now=limit + timedelta(days=9999))
 
 
@@ -451,15 +453,15 @@ def test_a_key_is_rotated_without_a_gap() -> None:
 @cases("evidence_verify", "an_age_of_two_days_or_more_is_reported_in_days")
 def test_an_age_of_two_days_or_more_is_reported_in_days(require: str, age: int, says: str) -> None:
     now = ENDED + timedelta(hours=age)
-    refused(published_registry(GREEN), StaleEvidence, says, require=require, now=now)
+    expect_refusal(published_registry(GREEN), StaleEvidence, says, require=require, now=now)
 
 
 def test_clocks_may_be_ten_minutes_apart_and_not_a_second_more() -> None:
     ahead = timedelta(minutes=10)
     assert verified(published_registry(GREEN), require="max-age=1d", now=ENDED - ahead)
     earlier = ENDED - ahead - SECOND
-    refused(published_registry(GREEN), StaleEvidence, "in the future", require="max-age=1d", now=earlier)
-    refused(published_registry(GREEN), StaleEvidence, "in the future", now=earlier)
+    expect_refusal(published_registry(GREEN), StaleEvidence, "in the future", require="max-age=1d", now=earlier)
+    expect_refusal(published_registry(GREEN), StaleEvidence, "in the future", now=earlier)
 
 
 @pytest.mark.parametrize("late", [False, True])
@@ -468,7 +470,7 @@ def test_a_pass_hides_an_earlier_failure_when_its_clock_is_at_most_ten_minutes_a
     failed = replace(FAILED, date=(ENDED - timedelta(hours=1)).isoformat())
     registry, now = published_registry(ON_GPU, failed), ENDED - timedelta(minutes=10)
     if late:
-        refused(registry, PolicyViolation, "failed its tests", policy=ANYTHING, now=now - SECOND)
+        expect_refusal(registry, PolicyViolation, "failed its tests", policy=ANYTHING, now=now - SECOND)
     else:
         assert verified(registry, policy=ANYTHING, now=now)
 
@@ -490,7 +492,7 @@ ODD_DRIVER = replace(ON_GPU, results=(*ON_GPU.results[:-1], ODD))
     ],
 )
 def test_another_gpu_or_driver_than_required_is_reported(report: Report, require: str, says: str) -> None:
-    refused(published_registry(report), PolicyViolation, says, require=require)
+    expect_refusal(published_registry(report), PolicyViolation, says, require=require)
 
 
 @cases("evidence_verify", "a_driver_on_the_bound_of_a_range_is_within_it_or_not")
@@ -498,7 +500,7 @@ def test_a_driver_on_the_bound_of_a_range_is_within_it_or_not(require: str, fits
     if fits:
         assert verified(published_registry(ON_GPU), require=require)
     else:
-        refused(published_registry(ON_GPU), PolicyViolation, "was tested with driver 535", require=require)
+        expect_refusal(published_registry(ON_GPU), PolicyViolation, "was tested with driver 535", require=require)
 
 
 def on(day: str, report: Report) -> Report:
@@ -517,7 +519,7 @@ def test_a_test_result_of_another_form_is_refused() -> None:
     kind = make_statements(GREEN)[0].predicate_type
     for predicate in ({}, {**json.loads(make_statements(GREEN)[0].content)["predicate"], "level": "perfect"}):
         attach(registry, IMAGE.digest, [make_statement(SUBJECT, kind, predicate)], key=OURS)
-        refused(registry, TamperedError, "The test result of .* is invalid: ")
+        expect_refusal(registry, TamperedError, "The test result of .* is invalid: ")
 
 
 @cases("evidence_verify", "a_failure_counts_unless_what_passed_is_newer")
@@ -525,7 +527,7 @@ def test_a_failure_counts_unless_what_passed_is_newer(passed: str, failed: str, 
     reports = (on(passed, ON_GPU), on(failed, FAILED))
     for registry in (published_registry(*reports), published_registry(*reversed(reports))):
         if counts:
-            refused(registry, PolicyViolation, f"failed its tests on {failed}")
+            expect_refusal(registry, PolicyViolation, f"failed its tests on {failed}")
         else:
             assert verified(registry)
 
@@ -536,9 +538,9 @@ WITH_SKIPPED = replace(ON_GPU, results=(*ON_GPU.results, SKIPPED), required=(*ON
 
 def test_a_required_check_that_was_skipped_is_reported_by_name() -> None:
     says = r"did not pass gpu\.matmul, which is required: the check was skipped on 2026-01-02 \(there is no GPU\)"
-    refused(published_registry(WITH_SKIPPED), PolicyViolation, says, policy=ANYTHING)
+    expect_refusal(published_registry(WITH_SKIPPED), PolicyViolation, says, policy=ANYTHING)
     says = r"the check was skipped .*\(it was left out\), and \d+ more"
-    refused(published_registry(PARTIAL), PolicyViolation, says, policy=ANYTHING)
+    expect_refusal(published_registry(PARTIAL), PolicyViolation, says, policy=ANYTHING)
 
 
 BROKEN = replace(ON_GPU, problem="the suite was killed", results=())
@@ -593,7 +595,7 @@ def with_result(registry: MemoryRegistry, predicate: dict[str, Any]) -> MemoryRe
 @pytest.mark.parametrize("result", ["ERRORED", "passed", "", None, 1, ["PASSED"], {}])
 def test_a_newer_result_of_an_unknown_kind_blocks_an_older_pass(result: Any) -> None:
     registry = with_result(published_registry(ON_GPU), predicate_of(on("2026-01-10", ON_GPU), result=result))
-    refused(registry, TamperedError, "test result of .* is invalid: result:", policy=ANYTHING)
+    expect_refusal(registry, TamperedError, "test result of .* is invalid: result:", policy=ANYTHING)
 
 
 @pytest.mark.parametrize(
@@ -608,7 +610,7 @@ def test_a_newer_result_of_an_unknown_kind_blocks_an_older_pass(result: Any) -> 
 def test_a_result_that_contradicts_itself_proves_nothing(changed: dict[str, Any]) -> None:
     """A pass with a failed, missing or no test at all."""
     registry = with_result(published_registry(ON_GPU), predicate_of(on("2026-01-10", ON_GPU), **changed))
-    refused(registry, PolicyViolation, "2026-01-10", policy=ANYTHING)
+    expect_refusal(registry, PolicyViolation, "2026-01-10", policy=ANYTHING)
 
 
 @pytest.mark.parametrize("without", ["gpus", "seen"])
@@ -619,13 +621,13 @@ def test_a_level_that_the_tests_do_not_show_is_rejected(without: str) -> None:
     else:
         predicate["passedTests"].remove("gpu.visible")
     says = "has level linked, but level validated is required"
-    refused(with_result(published_registry(), predicate), PolicyViolation, says, "2.15-gpu")
+    expect_refusal(with_result(published_registry(), predicate), PolicyViolation, says, "2.15-gpu")
 
 
 @pytest.mark.parametrize("require", ["built", "built,max-age=30d"])
 def test_a_result_from_the_future_is_refused_with_or_without_an_age(require: str) -> None:
     registry = published_registry(on("2026-01-13", ON_GPU))
-    refused(registry, StaleEvidence, "in the future", require=require)
+    expect_refusal(registry, StaleEvidence, "in the future", require=require)
     attach(registry, IMAGE.digest, make_statements(ON_GPU), key=OURS)
     assert verified(registry, require=require).outcome.ended == ENDED, "an older one counts"
 
@@ -633,7 +635,7 @@ def test_a_result_from_the_future_is_refused_with_or_without_an_age(require: str
 def test_of_several_results_that_are_not_enough_the_newest_gives_the_reason() -> None:
     later = on("2026-01-10", LINKED)
     says = "has level linked, but level validated is required"
-    refused(published_registry(ON_GPU, later), PolicyViolation, says, require="validated,gpu=sm_80")
+    expect_refusal(published_registry(ON_GPU, later), PolicyViolation, says, require="validated,gpu=sm_80")
 
 
 def test_a_check_that_is_not_required_may_be_skipped() -> None:
@@ -643,20 +645,20 @@ def test_a_check_that_is_not_required_may_be_skipped() -> None:
 def test_the_first_three_failures_are_named() -> None:
     failed = [result(f"gpu.{name}", "failed", "wrong") for name in "abcd"]
     report = replace(ON_GPU, results=(*ON_GPU.results, *failed))
-    refused(published_registry(report), PolicyViolation, r": gpu\.a, gpu\.b, gpu\.c\. ", policy=ANYTHING)
+    expect_refusal(published_registry(report), PolicyViolation, r": gpu\.a, gpu\.b, gpu\.c\. ", policy=ANYTHING)
 
 
 def test_an_image_for_another_device_is_reported_before_its_failures() -> None:
     failed = replace(GREEN, results=(*GREEN.results, result("input.other", "failed", "wrong")))
-    refused(published_registry(failed), PolicyViolation, "its tag 2.15-gpu states GPU", "2.15-gpu")
+    expect_refusal(published_registry(failed), PolicyViolation, "its tag 2.15-gpu states GPU", "2.15-gpu")
 
 
 def test_a_digest_has_no_name_that_promises_anything() -> None:
     everything = Policy(promises=(TagPromise(tags="*", level="validated", reason="We have every GPU."),))
-    refused(
+    expect_refusal(
         published_registry(LINKED), PolicyViolation, "validated is required: its tag promises it", policy=everything
     )
-    refused(
+    expect_refusal(
         published_registry(LINKED),
         PolicyViolation,
         "validated is required: a lower level is not a proof",
@@ -712,4 +714,4 @@ def test_a_subject_may_have_a_second_digest() -> None:
 def test_mending_signs_nothing_that_another_key_signed() -> None:
     registry = published_registry(GREEN, key=THEIRS)
     repair(registry, IMAGE.digest, key=OURS)
-    refused(registry, UnsignedError, "another key signed")
+    expect_refusal(registry, UnsignedError, "another key signed")

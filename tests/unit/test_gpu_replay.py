@@ -141,7 +141,7 @@ def test_the_gpu_and_its_driver_are_reported_by_name(
     assert "validated" in row
 
 
-def cut(events: Events) -> Events:
+def cut_off(events: Events) -> Events:
     """Return a run whose process is gone in the middle of its last check."""
     return events[:-2]
 
@@ -152,8 +152,8 @@ NO_RUN: Mapping[str, tuple[dict[str, Any], Callable[[Events], Events], int | Non
     "the last check crashed": ({"ends": {"tools.profiler": "crashed"}}, list, None, 13),
     "a check did not end": ({"ends": {"training.cnn": "timed-out"}}, list, None, 13),
     "the process crashed after its end": ({}, list, 139, 13),
-    "the process is gone before its end": ({}, cut, 139, 13),
-    "the container was killed": ({}, cut, 137, 13),
+    "the process is gone before its end": ({}, cut_off, 139, 13),
+    "the container was killed": ({}, cut_off, 137, 13),
     "TensorFlow listed no GPU": ({"ends": {"gpu.visible": "failed"}}, list, None, 13),
     "several GPUs, and NCCL was skipped": ({"gpus": (H200,) * 2, "ends": {"gpu.nccl": "skipped"}}, list, None, 13),
     "another run": ({}, lambda events: [{**events[0], "nonce": "another"}, *events[1:]], None, 13),

@@ -21,15 +21,15 @@ from tfimg.host.cloud.machine import CloudMachine, format_settings
 from tfimg.host.cloud.user_data import UserData, list_machine_files, render_user_data
 
 
-def parsed(made: UserData) -> Mapping[str, Any]:
+def parse_user_data(made: UserData) -> Mapping[str, Any]:
     document: Mapping[str, Any] = YAML(typ="safe").load(made.text)
     return document
 
 
-def written(made: UserData) -> dict[str, tuple[str, str]]:
+def written_files(made: UserData) -> dict[str, tuple[str, str]]:
     """What cloud-init and tar make of it: text and mode of each file by its path."""
     found = {}
-    for entry in parsed(made)["write_files"]:
+    for entry in parse_user_data(made)["write_files"]:
         if entry.get("encoding") != "b64":
             found[entry["path"]] = (entry["content"], entry["permissions"])
             continue
@@ -60,7 +60,7 @@ def test_every_machine_has_all_its_files_within_the_limit_of_its_cloud() -> None
         packed.add(made.packed)
         assert made.text.startswith("#cloud-config\n")
         assert made.size <= order.cloud.limit
-        found = written(made)
+        found = written_files(made)
         expected = {file.path: (file.text, file.mode) for file in list_machine_files(order)}
         assert {path: mode for path, (_, mode) in found.items()} == {path: mode for path, (_, mode) in expected.items()}
         for path, (text, _) in expected.items():
@@ -129,7 +129,7 @@ def test_a_machine_gets_what_it_needs_and_no_more() -> None:
 
 
 def test_timers_are_started_before_what_may_take_long() -> None:
-    commands = parsed(render_user_data(machine(idle_seconds=60, limit_seconds=60)))["runcmd"]
+    commands = parse_user_data(render_user_data(machine(idle_seconds=60, limit_seconds=60)))["runcmd"]
     start = commands.index(["systemctl", "start", "tfimg.service"])
     enable = commands.index(["systemctl", "enable", "--now", "tfimg-idle.timer", "tfimg-limit.timer"])
     assert enable < start == len(commands) - 1
@@ -164,7 +164,9 @@ def test_a_server_is_started_again_whenever_it_ends_and_a_command_only_when_it_f
 def test_packed_steps_are_whole_scripts() -> None:
     """Comments are left out of them."""
     order = machine(device="gpu", idle_seconds=60, limit_seconds=60, install_driver=True)
-    steps = {path: text for path, (text, _) in written(render_user_data(order)).items() if "/usr/local/lib/" in path}
+    steps = {
+        path: text for path, (text, _) in written_files(render_user_data(order)).items() if "/usr/local/lib/" in path
+    }
     assert len(steps) == 13
     for path, text in steps.items():
         assert text.startswith("#!/bin/sh\n") or path.endswith("/lib")
@@ -176,9 +178,9 @@ def test_packing_is_reproducible_and_keeps_settings_and_key_readable() -> None:
     made = render_user_data(order)
     assert made.packed
     assert "The steps are packed" in made.text
-    readable = [entry["path"] for entry in parsed(made)["write_files"] if "encoding" not in entry]
+    readable = [entry["path"] for entry in parse_user_data(made)["write_files"] if "encoding" not in entry]
     assert readable == ["/etc/tfimg/settings", "/etc/tfimg/tfimg.pub"]
-    assert KEY in written(made)["/etc/tfimg/tfimg.pub"]
+    assert KEY in written_files(made)["/etc/tfimg/tfimg.pub"]
     assert render_user_data(order) == made
 
 

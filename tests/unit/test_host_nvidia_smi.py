@@ -171,16 +171,16 @@ def test_a_driver_without_gpus() -> None:
 @given(st.text())
 def test_any_text_is_read_or_refused(text: str) -> None:
     for told in (text, f"name, driver_version\n{text}", f"| NVIDIA-SMI {text}"):
-        read_or_refused(told)
+        read_or_expect_refusal(told)
 
 
 @given(st.sampled_from(FILES), st.integers(0, 5000), st.integers(0, 200), st.text(max_size=20))
 def test_a_damaged_output_is_read_or_refused(file: Path, start: int, length: int, put: str) -> None:
     text = file.read_text()
-    read_or_refused(text[:start] + put + text[start + length :])
+    read_or_expect_refusal(text[:start] + put + text[start + length :])
 
 
-def read_or_refused(text: str) -> None:
+def read_or_expect_refusal(text: str) -> None:
     try:
         found = parse_nvidia_smi(text)
     except TfimgError:
@@ -195,7 +195,7 @@ def read_or_refused(text: str) -> None:
 Run = Callable[[Sequence[str]], str]
 
 
-def failing(said: str, unless: str = "compute_cap") -> Run:
+def failing_run(said: str, unless: str = "compute_cap") -> Run:
     def run(argv: Sequence[str]) -> str:
         if unless not in argv[1]:
             return "name, driver_version\nTesla T4, 470.256.02\n"
@@ -204,7 +204,7 @@ def failing(said: str, unless: str = "compute_cap") -> Run:
     return run
 
 
-def raising(error: OSError) -> Run:
+def raising_run(error: OSError) -> Run:
     def run(_: Sequence[str]) -> str:
         raise error
 
@@ -229,19 +229,19 @@ def test_it_is_asked_for_the_capability_where_it_knows_the_word() -> None:
 
 
 def test_an_old_one_is_asked_again_without() -> None:
-    run = failing('Field "compute_cap" is not a valid field to query.\n\n')
+    run = failing_run('Field "compute_cap" is not a valid field to query.\n\n')
     assert query_nvidia_smi(run) == answer("470.256.02", None, [("Tesla T4", None)])
 
 
 @pytest.mark.parametrize("said", ['Field "compute_cap" is not a valid field to query.', "Segmentation fault"])
 def test_unknown_output_of_nvidia_smi_is_an_error(said: str) -> None:
     told = f"This is not output of nvidia-smi: it begins with '{said}'. {HELP}"
-    assert refusal(failing(said, unless="")) == told
+    assert refusal(failing_run(said, unless="")) == told
 
 
 @pytest.mark.parametrize("name", [name for name, (kind, _) in REFUSED.items() if kind is NoAccelerator])
 def test_a_failure_of_nvidia_smi_keeps_its_message(name: str) -> None:
-    assert refusal(failing((FOLDER / name).read_text(), unless="")) == REFUSED[name][1]
+    assert refusal(failing_run((FOLDER / name).read_text(), unless="")) == REFUSED[name][1]
 
 
 @pytest.mark.parametrize(
@@ -253,12 +253,12 @@ def test_a_failure_of_nvidia_smi_keeps_its_message(name: str) -> None:
     ids=["missing", "forbidden"],
 )
 def test_a_machine_without_one_that_starts(error: OSError, why: str) -> None:
-    assert refusal(raising(error)) == f"`nvidia-smi`, which comes with NVIDIA's driver, {why}. {HELP}"
+    assert refusal(raising_run(error)) == f"`nvidia-smi`, which comes with NVIDIA's driver, {why}. {HELP}"
 
 
 def test_a_failure_on_one_gpu_still_lists_the_others() -> None:
     name = "rtx3090-and-lost-580.csv"
-    found = query_nvidia_smi(failing((FOLDER / name).read_text(), unless=""))
+    found = query_nvidia_smi(failing_run((FOLDER / name).read_text(), unless=""))
     assert found == answer(*TOLD[name], problems=PROBLEMS[name])
 
 

@@ -83,7 +83,7 @@ def contents(file: Path) -> dict[str, bytes]:
         return {member.name: tar.extractfile(member).read() for member in tar}  # type: ignore[union-attr]
 
 
-def rewritten(file: Path, changes: dict[str, bytes | None]) -> Path:
+def rewrite_archive(file: Path, changes: dict[str, bytes | None]) -> Path:
     """The file with other contents, as somebody else's program would write it."""
     files = {**contents(file), **changes}
     file.write_bytes(archive({name: content for name, content in files.items() if content is not None}))
@@ -349,7 +349,7 @@ def test_another_file_is_no_layout(tmp_path: Path, content: bytes, why: str) -> 
 @cases("inspect_archive", "an_incomplete_layout_is_refused")
 def test_an_incomplete_layout_is_refused(file: Path, changes: dict[str, bytes | None], why: str) -> None:
     with pytest.raises(FileError, match=why):
-        _ = ArchiveRegistry(rewritten(file, changes)).digest
+        _ = ArchiveRegistry(rewrite_archive(file, changes)).digest
 
 
 def test_an_archive_that_breaks_off_is_refused(file: Path) -> None:
@@ -393,25 +393,25 @@ def test_the_repository_is_the_signed_one_and_the_tag_the_files_or_the_identifie
     assert name_of(ArchiveRegistry(untagged)) == f"{registry.repository}:{IDENTIFIER}"
 
 
-def named(file: Path, name: str | None, tag: str | None) -> ArchiveRegistry:
+def rename_image(file: Path, name: str | None, tag: str | None) -> ArchiveRegistry:
     """The file, with another name for its image."""
     index = json.loads(contents(file)["index.json"])
     names = {"io.containerd.image.name": name, "org.opencontainers.image.ref.name": tag}
     index["manifests"][0]["annotations"] = {key: value for key, value in names.items() if value is not None}
-    return ArchiveRegistry(rewritten(file, {"index.json": json.dumps(index).encode()}))
+    return ArchiveRegistry(rewrite_archive(file, {"index.json": json.dumps(index).encode()}))
 
 
 @pytest.mark.parametrize(
     "name", ["docker.io/library/ubuntu:22.04", "ubuntu:22.04", "registry.test:5000/team/tensorflow2:2.15-gpu"]
 )
 def test_a_name_outside_the_signed_repository_is_refused(registry: MemoryRegistry, file: Path, name: str) -> None:
-    layout = named(file, name, name.rpartition(":")[2])
+    layout = rename_image(file, name, name.rpartition(":")[2])
     with pytest.raises(PolicyViolation, match=f"signed statements name it {registry.repository}.*--as NAME:TAG"):
         name_of(layout)
 
 
 def test_without_a_claim_the_one_signed_repository_is_the_name(registry: MemoryRegistry, file: Path) -> None:
-    layout = named(file, None, None)
+    layout = rename_image(file, None, None)
     assert name_of(layout) == f"{registry.repository}:{IDENTIFIER}"
     proven = verify(layout, layout.digest, [OURS.verifying_key], Policy(), now=NOW)
     two = replace(proven, statements=(*proven.statements, replace(proven.statements[0], subjects=("other/x",))))
@@ -422,7 +422,7 @@ def test_without_a_claim_the_one_signed_repository_is_the_name(registry: MemoryR
 def test_of_a_changed_layer_nothing_reaches_the_engine(registry: MemoryRegistry, file: Path) -> None:
     place = f"blobs/sha256/{layer_of(file)[7:]}"
     content = contents(file)[place]
-    rewritten(file, {place: content[:-1] + b"!"})
+    rewrite_archive(file, {place: content[:-1] + b"!"})
     engine = FakeEngine()
     with pytest.raises(TamperedError, match="damaged, or was changed"):
         load_archive(ArchiveRegistry(file), registry.named[TAG], NAME, engine)
@@ -430,7 +430,7 @@ def test_of_a_changed_layer_nothing_reaches_the_engine(registry: MemoryRegistry,
 
 
 def test_a_layer_that_is_missing_is_reported(registry: MemoryRegistry, file: Path) -> None:
-    rewritten(file, {f"blobs/sha256/{layer_of(file)[7:]}": None})
+    rewrite_archive(file, {f"blobs/sha256/{layer_of(file)[7:]}": None})
     with pytest.raises(NotInRegistry, match="lacks sha256"):
         load_archive(ArchiveRegistry(file), registry.named[TAG], NAME, FakeEngine())
 
@@ -438,7 +438,7 @@ def test_a_layer_that_is_missing_is_reported(registry: MemoryRegistry, file: Pat
 def test_a_changed_manifest_is_not_the_image(file: Path) -> None:
     digest = ArchiveRegistry(file).digest
     place = f"blobs/sha256/{digest[7:]}"
-    rewritten(file, {place: contents(file)[place].replace(b"amd64", b"amd65")})
+    rewrite_archive(file, {place: contents(file)[place].replace(b"amd64", b"amd65")})
     with pytest.raises(TamperedError):
         verify(ArchiveRegistry(file), TAG, [OURS.verifying_key], Policy(), now=NOW)
 
@@ -450,7 +450,7 @@ def test_another_image_under_the_same_name_has_no_evidence(registry: MemoryRegis
     index["manifests"][0] |= {
         "digest": other.digest, "size": len(other.content), "mediaType": "application/vnd.oci.image.manifest.v1+json",
     }  # fmt: skip
-    rewritten(file, {"index.json": json.dumps(index).encode(), f"blobs/sha256/{other.digest[7:]}": other.content})
+    rewrite_archive(file, {"index.json": json.dumps(index).encode(), f"blobs/sha256/{other.digest[7:]}": other.content})
     with pytest.raises(UnsignedError):
         verify(ArchiveRegistry(file), TAG, [OURS.verifying_key], Policy(), now=NOW)
 
@@ -471,4 +471,4 @@ def test_an_engine_with_another_digest_after_loading_is_an_error(registry: Memor
 )  # fmt: skip
 def test_an_invalid_name_is_refused(file: Path, name: str, tag: str | None) -> None:
     with pytest.raises(FileError, match=r"names the image wrongly|two names"):
-        _ = named(file, name, tag).claimed
+        _ = rename_image(file, name, tag).claimed

@@ -34,7 +34,7 @@ def kinds(
     return {(match.kind, match.what) for match in Search(rules).matches(window)} if rules else set()
 
 
-def found(text: str, **machine: Any) -> set[str]:
+def secret_kinds(text: str, **machine: Any) -> set[str]:
     """The kinds alone."""
     return {kind for kind, _ in kinds(text, **machine)}
 
@@ -56,7 +56,7 @@ def test_a_proxys_host_and_password_are_secrets(tmp_path: Path) -> None:
 @cases("inspect_host_secrets", "an_indexs_host_is_a_secret_however_it_is_named")
 def test_an_indexs_host_is_a_secret_however_it_is_named(tmp_path: Path, variable: str, value: str) -> None:
     network = read_host_network({variable: value}, {"index-url": value} if variable.startswith("PIP") else {})
-    assert found("at index.corp.test/x", root=tmp_path, network=network) == {"index"}
+    assert secret_kinds("at index.corp.test/x", root=tmp_path, network=network) == {"index"}
 
 
 @cases("inspect_host_secrets", "everybodys_index_and_this_machines_loopback_are_none")
@@ -74,17 +74,17 @@ def test_networks_and_words_of_no_proxy_are_none(tmp_path: Path) -> None:
 
 def test_a_proxy_at_an_address_counts_with_its_port(tmp_path: Path) -> None:
     environ = {"http_proxy": "http://10.1.2.3:3128"}
-    assert found("10.1.2.3:3128/", root=tmp_path, environ=environ) == {"proxy"}
+    assert secret_kinds("10.1.2.3:3128/", root=tmp_path, environ=environ) == {"proxy"}
     assert kinds("10.1.2.3 10.1.2.3:31289 110.1.2.3:3128", root=tmp_path, environ=environ) == set()
 
 
 def test_passwords_of_netrc_and_of_apt_are_secrets(tmp_path: Path) -> None:
     write(tmp_path, "netrc", "machine r.corp.test\n login ann\n password pw-7c1e-netrc\n")
     write(tmp_path, "etc/apt/auth.conf.d/90.conf", "machine https://deb.corp.test/x login bob password short\n")
-    assert found("x pw-7c1e-netrc", root=tmp_path) == {"credential"}
-    assert found("bob:short", root=tmp_path) == {"credential"}
+    assert secret_kinds("x pw-7c1e-netrc", root=tmp_path) == {"credential"}
+    assert secret_kinds("bob:short", root=tmp_path) == {"credential"}
     assert kinds("short bob ann", root=tmp_path) == set()
-    assert found("deb.corp.test r.corp.test", root=tmp_path) == {"index"}
+    assert secret_kinds("deb.corp.test r.corp.test", root=tmp_path) == {"index"}
 
 
 def test_apts_proxy_and_sources_are_secrets(tmp_path: Path) -> None:
@@ -106,7 +106,7 @@ def test_dockers_passwords_are_secrets(tmp_path: Path) -> None:
     auths = {"r.test": {"auth": auth}, "s.test": {"identitytoken": "idtoken-7c1e"}, "t.test": {}, "u": None}
     write(tmp_path, "root/.docker/config.json", json.dumps({"auths": auths}))
     for text in ("pw-7c1e-docker", auth, "idtoken-7c1e"):
-        assert found(text, root=tmp_path) == {"credential"}
+        assert secret_kinds(text, root=tmp_path) == {"credential"}
     write(tmp_path, "root/.docker/config.json", "[torn")
     assert kinds("pw-7c1e-docker", root=tmp_path) == set()
 
@@ -122,7 +122,7 @@ def test_dockers_passwords_are_secrets(tmp_path: Path) -> None:
 def test_a_malformed_entry_of_dockers_settings_hides_no_other(tmp_path: Path, config: str) -> None:
     auth = base64.b64encode(b"ann:pw-7c1e-docker").decode()
     write(tmp_path, "root/.docker/config.json", config % auth)
-    assert found(auth, root=tmp_path) == {"credential"}
+    assert secret_kinds(auth, root=tmp_path) == {"credential"}
 
 
 @pytest.mark.parametrize(
@@ -167,7 +167,7 @@ def test_a_certificate_that_only_this_machine_trusts_is_a_secret(tmp_path: Path,
 
 def test_a_certificate_that_came_with_the_machine_is_one_too(tmp_path: Path) -> None:
     write(tmp_path, "usr/local/share/ca-certificates/corp.crt", CORP)
-    assert found(CORP, root=tmp_path, network=NOWHERE) == {"certificate"}
+    assert secret_kinds(CORP, root=tmp_path, network=NOWHERE) == {"certificate"}
 
 
 def test_a_machine_without_secrets_has_none(tmp_path: Path) -> None:

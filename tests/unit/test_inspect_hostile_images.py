@@ -80,7 +80,7 @@ def only_our_errors() -> Iterator[None]:
     assert found is None or (found.exit_code != 70 and len(str(found)) < 3000)
 
 
-def described(kind: str, blob: Descriptor) -> dict[str, Any]:
+def descriptor(kind: str, blob: Descriptor) -> dict[str, Any]:
     return {"mediaType": kind, "digest": blob.digest, "size": blob.size}
 
 
@@ -93,8 +93,8 @@ def put(registry: MemoryRegistry, content: bytes, kind: str, tag: str = "") -> d
 def hostile_registry(change: Mapping[str, Any]) -> MemoryRegistry:
     """An index of an image whose documents `change` replaces, each under the digest that it has."""
     registry = MemoryRegistry()
-    layer = described("application/x.tar", registry.put_blob(archive({"a": b"a"})))
-    config = described(OCI_CONFIG, registry.put_blob(change["config"](json.dumps(CONFIG).encode())))
+    layer = descriptor("application/x.tar", registry.put_blob(archive({"a": b"a"})))
+    config = descriptor(OCI_CONFIG, registry.put_blob(change["config"](json.dumps(CONFIG).encode())))
     document = {"schemaVersion": 2, "mediaType": OCI_MANIFEST, "config": config, "layers": [layer]}
     manifest = put(registry, change["manifest"](json.dumps(document).encode()), OCI_MANIFEST)
     entry = {**manifest, "platform": {"os": "linux", "architecture": "amd64"}, "annotations": None}

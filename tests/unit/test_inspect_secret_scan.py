@@ -40,7 +40,7 @@ def registry() -> MemoryRegistry:
     return MemoryRegistry()
 
 
-def scanned(registry: MemoryRegistry, tag: str = "1", **more: object) -> tuple[SecretFinding, ...]:
+def scan(registry: MemoryRegistry, tag: str = "1", **more: object) -> tuple[SecretFinding, ...]:
     return scan_image(registry, tag, [OWN], **more)  # type: ignore[arg-type]
 
 
@@ -52,7 +52,7 @@ def test_what_is_planted_in_a_file_is_found_there(registry: MemoryRegistry, pack
     }  # fmt: skip
     manifest = put_image(registry, "1", [{"etc/base": b"fine"}, files], packing=packing)
     layer = manifest.document["layers"][1]["digest"]
-    found = scanned(registry)
+    found = scan(registry)
     assert traces(found) == [("layer", "srv/a/notes.txt", "token"), ("layer", "srv/config", "index")]
     assert {finding.digest for finding in found} == {layer}
 
@@ -60,18 +60,18 @@ def test_what_is_planted_in_a_file_is_found_there(registry: MemoryRegistry, pack
 @pytest.mark.parametrize("packing", PACKINGS)
 def test_a_file_is_found_by_its_name_wherever_it_lies(registry: MemoryRegistry, packing: Packing) -> None:
     put_image(registry, "1", [{"./root/.netrc": b"x", "root/.ssh/": b"", "root/.pypirc": b""}], packing=packing)
-    assert traces(scanned(registry)) == [("layer", "root/.netrc", "credential file")]
+    assert traces(scan(registry)) == [("layer", "root/.netrc", "credential file")]
 
 
 def test_a_name_that_is_a_secret_is_found(registry: MemoryRegistry) -> None:
     long = f"srv/{'d' * 90}/{TOKEN}/{'e' * 90}"
     put_image(registry, "1", [{f"srv/{HOST}/index": b"", long: b""}])
-    assert [kind for _, _, kind in traces(scanned(registry))] == ["index", "token"]
+    assert [kind for _, _, kind in traces(scan(registry))] == ["index", "token"]
 
 
 def test_what_a_later_layer_deletes_is_still_found(registry: MemoryRegistry) -> None:
     put_image(registry, "1", [{"srv/key": TOKEN.encode()}, {"srv/.wh.key": b""}])
-    assert traces(scanned(registry)) == [("layer", "srv/key", "token")]
+    assert traces(scan(registry)) == [("layer", "srv/key", "token")]
 
 
 def with_layer(registry: MemoryRegistry, content: bytes) -> None:
@@ -84,12 +84,12 @@ def with_layer(registry: MemoryRegistry, content: bytes) -> None:
 
 def test_what_is_behind_the_archives_end_is_found(registry: MemoryRegistry) -> None:
     with_layer(registry, compress(archive({"a": b"b"}) + bytes(20_000) + TOKEN.encode(), "zstd"))
-    assert [kind for _, _, kind in traces(scanned(registry))] == ["unread", "token"]
+    assert [kind for _, _, kind in traces(scan(registry))] == ["unread", "token"]
 
 
 def test_what_spans_two_files_belongs_to_none(registry: MemoryRegistry) -> None:
     put_image(registry, "1", [{"a": TOKEN[:20].encode(), "b": TOKEN[20:].encode()}])
-    assert scanned(registry) == ()
+    assert scan(registry) == ()
 
 
 @pytest.mark.parametrize(
@@ -108,8 +108,8 @@ def test_what_is_planted_in_the_configuration_is_found(
     registry: MemoryRegistry, config: dict[str, object], trace: tuple[str, str, str]
 ) -> None:
     put_image(registry, "1", config=config)
-    assert trace in traces(scanned(registry))
-    assert {place for place, _, _ in traces(scanned(registry))} == {trace[0]}
+    assert trace in traces(scan(registry))
+    assert {place for place, _, _ in traces(scan(registry))} == {trace[0]}
 
 
 @pytest.mark.parametrize(
@@ -118,14 +118,14 @@ def test_what_is_planted_in_the_configuration_is_found(
 )
 def test_what_a_step_of_the_history_says_is_found(registry: MemoryRegistry, step: str) -> None:
     put_image(registry, "1", history=[{"created_by": "COPY / /"}, {"created_by": step}])
-    assert [(place, path) for place, path, _ in traces(scanned(registry))] == [("history", "1.created_by")]
+    assert [(place, path) for place, path, _ in traces(scan(registry))] == [("history", "1.created_by")]
 
 
 def test_the_mounts_of_a_step_are_not_secrets(registry: MemoryRegistry) -> None:
     step = "RUN /bin/sh -c --mount=type=secret,id=netrc TOKEN=$TOKEN password=${PW} sh /build/with-network"
     config = {"Env": ["GPG_KEY=A035C8C19219BA821ECEA86B64E6"]}
     put_image(registry, "1", history=[{"created_by": step}], config=config)
-    assert scanned(registry) == ()
+    assert scan(registry) == ()
 
 
 def test_annotations_of_manifests_indexes_and_their_entries_are_searched(registry: MemoryRegistry) -> None:
@@ -134,7 +134,7 @@ def test_annotations_of_manifests_indexes_and_their_entries_are_searched(registr
     told = index.document
     told["manifests"][0]["annotations"] = {"c": HOST}
     registry.put("1", Manifest(media_type=index.media_type, content=json.dumps(told).encode()))
-    assert [(place, path) for place, path, _ in traces(scanned(registry))] == [
+    assert [(place, path) for place, path, _ in traces(scan(registry))] == [
         ("annotation", "manifests.0.annotations.c"), ("annotation", "b"), ("annotation", "a"),
     ]  # fmt: skip
 
@@ -143,7 +143,7 @@ def test_every_platform_is_searched(registry: MemoryRegistry) -> None:
     clean = put_image(registry, None, platform="linux/amd64")
     leaking = put_image(registry, None, [{"srv/key": TOKEN.encode()}], platform="linux/arm64")
     put_index(registry, "1", {"linux/amd64": clean, "linux/arm64": leaking})
-    assert traces(scanned(registry)) == [("layer", "srv/key", "token")]
+    assert traces(scan(registry)) == [("layer", "srv/key", "token")]
 
 
 def test_buildkits_attestation_is_searched(registry: MemoryRegistry) -> None:
@@ -154,7 +154,7 @@ def test_buildkits_attestation_is_searched(registry: MemoryRegistry) -> None:
     attestation = Manifest(media_type=OCI_MANIFEST, content=content)
     registry.put(attestation.digest, attestation)
     put_index(registry, "1", {"linux/amd64": image, "unknown/unknown": attestation})
-    found = scanned(registry)
+    found = scan(registry)
     assert {finding.path for finding in found} == {"predicate.buildDefinition.args.build-arg:TOKEN"}
     assert {finding.kind for finding in found} == {"token", "credential"}
 
@@ -166,7 +166,7 @@ def test_public_certificates_and_keys_are_none(registry: MemoryRegistry) -> None
         "root/.ssh/authorized_keys": b"ssh-rsa A",
     }  # fmt: skip
     put_image(registry, "1", [files])
-    assert scanned(registry) == ()
+    assert scan(registry) == ()
 
 
 def test_a_known_test_key_is_ignored_at_its_own_path_only(registry: MemoryRegistry) -> None:
@@ -174,7 +174,7 @@ def test_a_known_test_key_is_ignored_at_its_own_path_only(registry: MemoryRegist
     key = b"-----BEGIN EC PRIVATE KEY-----\nMHcCAQEEIPAKWV7+pZe9c5EubMNf\n" + TOKEN.encode()
     files = {"usr/lib/x86_64-linux-gnu/libgnutls.so.30.40.3": key, "srv/libgnutls.so.30": key}
     put_image(registry, "1", [files])
-    assert traces(scanned(registry)) == [
+    assert traces(scan(registry)) == [
         ("layer", "usr/lib/x86_64-linux-gnu/libgnutls.so.30.40.3", "token"),
         ("layer", "srv/libgnutls.so.30", "private key"),
         ("layer", "srv/libgnutls.so.30", "token"),
@@ -186,12 +186,12 @@ def test_a_known_test_key_is_ignored_at_its_own_path_only(registry: MemoryRegist
 )
 def test_the_documentation_of_packages_has_no_secrets(registry: MemoryRegistry, path: str) -> None:
     put_image(registry, "1", [{path: TOKEN.encode(), f"{path}.orig": TOKEN.encode()}])
-    assert traces(scanned(registry)) == [("layer", f"{path}.orig", "token")]
+    assert traces(scan(registry)) == [("layer", f"{path}.orig", "token")]
 
 
 def test_a_secret_is_not_printed(registry: MemoryRegistry) -> None:
     put_image(registry, "1", [{"srv/key": TOKEN.encode(), "root/.netrc": f"password {HOST}".encode()}])
-    told = " ".join(finding.text + json.dumps(asdict(finding)) for finding in scanned(registry))
+    told = " ".join(finding.text + json.dumps(asdict(finding)) for finding in scan(registry))
     assert TOKEN[:10] not in told
     assert HOST not in told
     assert "ghp_… (40 characters)" in told
@@ -199,7 +199,7 @@ def test_a_secret_is_not_printed(registry: MemoryRegistry) -> None:
 
 def test_a_files_name_cannot_write_to_a_terminal(registry: MemoryRegistry) -> None:
     put_image(registry, "1", [{"srv/\x1b[2J\x07key": TOKEN.encode()}])
-    (finding,) = scanned(registry)
+    (finding,) = scan(registry)
     assert "srv/\\x07key: a token (betterleaks.github-pat)" in finding.text
 
 
@@ -207,10 +207,10 @@ def test_a_layer_is_read_once_for_the_same_secrets(registry: MemoryRegistry, tmp
     put_image(registry, "1", [{"srv/key": TOKEN.encode()}, {"fine": b"fine"}])
     put_image(registry, "2", [{"srv/key": TOKEN.encode()}], config={"User": "1000"})
     told: list[ScanProgress] = []
-    first = scanned(registry, cache=tmp_path / "leaks", on_progress=told.append)
+    first = scan(registry, cache=tmp_path / "leaks", on_progress=told.append)
     assert [one.from_cache for one in told if one.ended] == [False, False]
     told.clear()
-    assert traces(scanned(registry, "2", cache=tmp_path / "leaks", on_progress=told.append)) == traces(first)
+    assert traces(scan(registry, "2", cache=tmp_path / "leaks", on_progress=told.append)) == traces(first)
     assert [one.from_cache for one in told if one.ended] == [True]
     told.clear()
     scan_image(registry, "2", [], cache=tmp_path / "leaks", on_progress=told.append)
@@ -220,10 +220,10 @@ def test_a_layer_is_read_once_for_the_same_secrets(registry: MemoryRegistry, tmp
 
 def test_a_kept_result_that_is_torn_is_made_again(registry: MemoryRegistry, tmp_path: Path) -> None:
     put_image(registry, "1", [{"srv/key": TOKEN.encode()}])
-    first = scanned(registry, cache=tmp_path)
+    first = scan(registry, cache=tmp_path)
     for file in tmp_path.iterdir():
         file.write_text('[{"place": "layer"')
-    assert scanned(registry, cache=tmp_path) == first
+    assert scan(registry, cache=tmp_path) == first
 
 
 @pytest.mark.parametrize("packing", ["zstd", "gzip"])
@@ -232,7 +232,7 @@ def test_a_layer_that_cannot_be_unpacked_is_not_clean(
 ) -> None:
     noise = b"".join(hashlib.sha256(b"%d" % number).digest() for number in range(20_000))
     with_layer(registry, compress(archive({"a": noise}), packing)[:-30_000])
-    assert traces(scanned(registry, cache=tmp_path)) == [("layer", "", "unread")]
+    assert traces(scan(registry, cache=tmp_path)) == [("layer", "", "unread")]
     assert list(tmp_path.iterdir()) == []
 
 
@@ -241,17 +241,17 @@ def test_a_layer_with_other_bytes_than_its_digest_is_not_clean(registry: MemoryR
     digest = manifest.document["layers"][0]["digest"]
     registry.blobs[digest] = compress(archive({"a": b"c"}), "zstd")
     with pytest.raises(TamperedError):
-        scanned(registry)
+        scan(registry)
 
 
 def test_an_image_that_is_not_there_is_reported(registry: MemoryRegistry) -> None:
     with pytest.raises(NotInRegistry, match=r"The registry has no \S+:1\."):
-        scanned(registry)
+        scan(registry)
     image = put_image(registry, None)
     put_index(registry, "1", {"linux/amd64": image})
     del registry.manifests[image.digest]
     with pytest.raises(NotInRegistry):
-        scanned(registry)
+        scan(registry)
 
 
 def test_memory_does_not_grow_with_a_layer(registry: MemoryRegistry) -> None:
@@ -271,10 +271,10 @@ def test_a_scan_ends_when_everything_is_to_end(registry: MemoryRegistry) -> None
     cancellation = Cancellation()
     cancellation.cancel()
     with cancellation.activate(), pytest.raises(Interrupted):
-        scanned(registry)
+        scan(registry)
 
 
-def exported(registry: MemoryRegistry, manifest: Manifest) -> Iterator[bytes]:
+def export_image(registry: MemoryRegistry, manifest: Manifest) -> Iterator[bytes]:
     """An image as an engine exports it."""
     blobs = {**registry.blobs, manifest.digest: manifest.content}
     files = {f"blobs/sha256/{digest[7:]}": content for digest, content in blobs.items()}
@@ -288,8 +288,8 @@ def test_what_an_engine_exports_is_searched_alike(registry: MemoryRegistry, pack
         registry, "1", [{"srv/key": TOKEN.encode()}], config={"Env": [f"A={HOST}"]}, packing=packing,
         annotations={"a": HOST},
     )  # fmt: skip
-    found = scan_export(exported(registry, manifest), [OWN])
-    assert set(found) == set(scanned(registry))
+    found = scan_export(export_image(registry, manifest), [OWN])
+    assert set(found) == set(scan(registry))
     assert len(found) == 3
 
 
@@ -297,7 +297,7 @@ def test_findings_end_a_publication(registry: MemoryRegistry) -> None:
     put_image(registry, "1", [{"srv/key": TOKEN.encode()}], config={"Env": [f"A={HOST}"]})
     require_clean("image", ())
     with pytest.raises(SecretFound, match=r"2 secrets:\n  environment .*A: .*\n") as caught:
-        require_clean("image", scanned(registry))
+        require_clean("image", scan(registry))
     assert len(caught.value.details["findings"]) == 2  # type: ignore[arg-type]
 
 

@@ -24,7 +24,7 @@ SMALL = 8 * MAX_MATCH_BYTES
 """A window, so that a test need not search megabytes."""
 
 
-def found(stream: bytes, sizes: Sequence[int] = (SMALL,), search: Search = SEARCH) -> list[tuple[int, str]]:
+def search_stream(stream: bytes, sizes: Sequence[int] = (SMALL,), search: Search = SEARCH) -> list[tuple[int, str]]:
     passing, at = StreamSearch(search, window=SMALL), 0
     for size in itertools.cycle(sizes):
         if at >= len(stream):
@@ -37,20 +37,20 @@ def found(stream: bytes, sizes: Sequence[int] = (SMALL,), search: Search = SEARC
 @pytest.mark.parametrize("offset", [0, 1, SMALL - 41, SMALL - 40, SMALL - 1, SMALL, SMALL + OVERLAP - 7, 2 * SMALL - 7])
 def test_a_token_is_found_wherever_windows_meet(offset: int) -> None:
     stream = b"." * offset + TOKEN + b"." * 2 * OVERLAP
-    assert found(stream, (1000,)) == [(offset, NAME)]
-    assert found(stream, (SMALL,)) == [(offset, NAME)]
+    assert search_stream(stream, (1000,)) == [(offset, NAME)]
+    assert search_stream(stream, (SMALL,)) == [(offset, NAME)]
 
 
 @settings(deadline=None, max_examples=30)
 @given(st.lists(st.integers(1, SMALL + 5000), min_size=1, max_size=5), st.integers(0, SMALL))
 def test_however_a_stream_is_cut_the_same_is_found(sizes: list[int], offset: int) -> None:
     stream = b"x " * offset + TOKEN + b" " + b"-" * MAX_MATCH_BYTES + b"Z" + TOKEN + b" " + b"y" * (2 * SMALL - offset)
-    assert found(stream, sizes) == [(2 * offset, NAME)]
+    assert search_stream(stream, sizes) == [(2 * offset, NAME)]
 
 
 @pytest.mark.parametrize("at", [SMALL - 1, SMALL, SMALL + 1])
 def test_a_letter_before_the_cut_still_makes_it_another_word(at: int) -> None:
-    assert found(b"." * at + b"Z" + TOKEN + b"." * 2 * OVERLAP) == []
+    assert search_stream(b"." * at + b"Z" + TOKEN + b"." * 2 * OVERLAP) == []
 
 
 @settings(deadline=None, max_examples=30)
@@ -61,7 +61,7 @@ def test_neighbours_are_all_found(gaps: list[int]) -> None:
         stream += b" " * (gap + 1)
         offsets.append(len(stream))
         stream += TOKEN
-    assert [offset for offset, _ in found(stream)] == offsets
+    assert [offset for offset, _ in search_stream(stream)] == offsets
 
 
 def test_a_match_may_be_as_long_as_any_rule_allows() -> None:
@@ -72,12 +72,12 @@ def test_a_match_may_be_as_long_as_any_rule_allows() -> None:
 
 
 def test_more_matches_than_anybody_reads_do_not_fill_the_memory() -> None:
-    assert len(found((TOKEN + b" ") * (3 * MAX_MATCHES))) == MAX_MATCHES
+    assert len(search_stream((TOKEN + b" ") * (3 * MAX_MATCHES))) == MAX_MATCHES
 
 
 def test_a_rule_for_any_case_finds_any() -> None:
     search = Search([Rule(kind="index", what="host", pattern=rb"corp\.test", whole=True, caseless=True)])
-    assert [offset for offset, _ in found(b"a CORP.Test/ acorp.test corp.tests", search=search)] == [2]
+    assert [offset for offset, _ in search_stream(b"a CORP.Test/ acorp.test corp.tests", search=search)] == [2]
 
 
 def test_another_rule_changes_the_fingerprint() -> None:
@@ -122,12 +122,12 @@ def key(name: str) -> bytes:
     ],
 )  # fmt: skip
 def test_each_form_is_found(text: bytes, what: str) -> None:
-    assert [name for _, name in found(b"before " + text + b" after")] == [what]
+    assert [name for _, name in search_stream(b"before " + text + b" after")] == [what]
 
 
 @cases("inspect_secret_search", "what_documentation_and_programs_write_is_not_found")
 def test_what_documentation_and_programs_write_is_not_found(text: bytes) -> None:
-    assert found(b" " + text + b" ") == []
+    assert search_stream(b" " + text + b" ") == []
 
 
 @cases("inspect_secret_search", "a_file_that_holds_credentials_is_known_by_its_name")

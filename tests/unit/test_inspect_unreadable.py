@@ -61,7 +61,9 @@ def put_layer(registry: MemoryRegistry, content: bytes, media_type: str = "appli
     registry.put("1", Manifest(media_type=OCI_MANIFEST, content=json.dumps(document).encode()))
 
 
-def found(registry: MemoryRegistry, content: bytes, media_type: str = "application/x-layer") -> Sequence[SecretFinding]:
+def scan_layer(
+    registry: MemoryRegistry, content: bytes, media_type: str = "application/x-layer"
+) -> Sequence[SecretFinding]:
     put_layer(registry, content, media_type)
     return scan_image(registry, "1", [OWN, PATH])
 
@@ -108,7 +110,7 @@ HALF = len(CLEAN) // 2
     ],
 )  # fmt: skip
 def test_what_decompression_leaves_out_is_searched(registry: MemoryRegistry, content: bytes) -> None:
-    assert kinds(found(registry, content)) == ["index"]
+    assert kinds(scan_layer(registry, content)) == ["index"]
 
 
 LEAKING = archive({"etc/hello": b"hello\n", "srv/config": SECRET, "srv/noise": NOISE})
@@ -128,7 +130,7 @@ MIDDLE = 700
     ],
 )
 def test_every_compression_is_read(registry: MemoryRegistry, content: bytes) -> None:
-    (finding,) = found(registry, content)
+    (finding,) = scan_layer(registry, content)
     assert (finding.path, finding.kind) == ("srv/config", "index")
 
 
@@ -145,13 +147,13 @@ PACKED: dict[str, bytes] = {
 @pytest.mark.parametrize("name", PACKED)
 @pytest.mark.parametrize("kept", [20, 30_000, -1])
 def test_truncated_compression_is_a_finding(registry: MemoryRegistry, name: str, kept: int) -> None:
-    assert kinds(found(registry, PACKED[name][:kept])) == ["unread"]
+    assert kinds(scan_layer(registry, PACKED[name][:kept])) == ["unread"]
 
 
 @pytest.mark.parametrize("name", PACKED)
 @pytest.mark.parametrize("at", [90_000, -6])
 def test_damaged_compression_is_a_finding(registry: MemoryRegistry, name: str, at: int) -> None:
-    assert "unread" in kinds(found(registry, damaged(PACKED[name], at)))
+    assert "unread" in kinds(scan_layer(registry, damaged(PACKED[name], at)))
 
 
 def lz4() -> bytes:
@@ -176,12 +178,12 @@ def lz4() -> bytes:
     ],
 )
 def test_what_cannot_be_read_is_a_finding(registry: MemoryRegistry, content: bytes) -> None:
-    assert kinds(found(registry, content)) == ["unread"]
+    assert kinds(scan_layer(registry, content)) == ["unread"]
 
 
 def test_unread_bytes_are_searched_as_they_are(registry: MemoryRegistry) -> None:
-    assert kinds(found(registry, lz4() + SECRET)) == ["unread", "index"]
-    assert kinds(found(registry, CLEAN + SECRET)) == ["unread", "index"]
+    assert kinds(scan_layer(registry, lz4() + SECRET)) == ["unread", "index"]
+    assert kinds(scan_layer(registry, CLEAN + SECRET)) == ["unread", "index"]
 
 
 @pytest.mark.parametrize(
@@ -195,7 +197,7 @@ def test_unread_bytes_are_searched_as_they_are(registry: MemoryRegistry) -> None
     ],
 )
 def test_a_media_type_that_lies_is_a_finding(registry: MemoryRegistry, media_type: str, content: bytes) -> None:
-    assert kinds(found(registry, content, media_type)) == ["unread"]
+    assert kinds(scan_layer(registry, content, media_type)) == ["unread"]
     assert media_type in reasons(scan_image(registry, "1", [OWN, PATH]))
 
 
@@ -282,7 +284,7 @@ def pax(records: dict[str, bytes], kind: bytes = b"x") -> bytes:
 def test_an_archive_that_readers_understand_differently_is_a_finding(
     registry: MemoryRegistry, content: bytes, pack: Callable[[bytes], bytes]
 ) -> None:
-    assert kinds(found(registry, pack(content))) == ["unread"]
+    assert kinds(scan_layer(registry, pack(content))) == ["unread"]
 
 
 @pytest.mark.parametrize(
@@ -305,7 +307,7 @@ def test_an_archive_that_readers_understand_differently_is_a_finding(
     ],
 )  # fmt: skip
 def test_names_links_owners_and_attributes_are_searched(registry: MemoryRegistry, content: bytes) -> None:
-    assert kinds(found(registry, gz(content))) == ["index"]
+    assert kinds(scan_layer(registry, gz(content))) == ["index"]
 
 
 @pytest.mark.parametrize(
@@ -320,11 +322,11 @@ def test_names_links_owners_and_attributes_are_searched(registry: MemoryRegistry
     ],
 )  # fmt: skip
 def test_a_file_named_like_a_secret_is_found_however_it_is_written(registry: MemoryRegistry, content: bytes) -> None:
-    assert kinds(found(registry, content)) == ["credential file"]
+    assert kinds(scan_layer(registry, content)) == ["credential file"]
 
 
 def test_a_folder_is_named_without_a_slash_at_its_end(registry: MemoryRegistry) -> None:
-    (finding,) = found(registry, gz(header(b"./srv/" + HOST.encode() + b"/", kind=b"5") + END))
+    (finding,) = scan_layer(registry, gz(header(b"./srv/" + HOST.encode() + b"/", kind=b"5") + END))
     assert finding.path == f"srv/{HOST}"
 
 
@@ -445,7 +447,7 @@ def read(pieces: Iterator[bytes], **limits: float) -> list[str]:
     return [trace.what for trace in traces if trace.kind == "unread"]
 
 
-def in_pieces(content: bytes, size: int) -> Iterator[bytes]:
+def split(content: bytes, size: int) -> Iterator[bytes]:
     return (content[at : at + size] for at in range(0, len(content), size))
 
 
@@ -456,7 +458,7 @@ SMALL = archive({"etc/hello": b"hello\n", "srv/x": b"x", "d" * 200: b"y"})
 @given(st.integers(0, len(SMALL) - 1), st.integers(1, 255), st.sampled_from([bytes, gz]))
 def test_a_damaged_archive_is_read_or_a_finding(at: int, change: int, pack: Callable[[bytes], bytes]) -> None:
     content = SMALL[:at] + bytes([SMALL[at] ^ change]) + SMALL[at + 1 :]
-    assert len(read(in_pieces(pack(content), 700))) <= 1
+    assert len(read(split(pack(content), 700))) <= 1
 
 
 @settings(deadline=None, max_examples=2000)
@@ -466,7 +468,7 @@ def test_damaged_compression_is_read_or_a_finding(name: str, data: st.DataObject
     content = bytearray(PACKED_SMALL[name])
     for _ in range(data.draw(st.integers(1, 3))):
         content[data.draw(st.integers(0, len(content) - 1))] = data.draw(st.integers(0, 255))
-    assert len(read(in_pieces(bytes(content), 100))) <= 1
+    assert len(read(split(bytes(content), 100))) <= 1
 
 
 PACKED_SMALL: dict[str, bytes] = {
@@ -477,8 +479,8 @@ PACKED_SMALL: dict[str, bytes] = {
 
 @pytest.mark.parametrize("name", PACKED_SMALL)
 def test_bytes_may_come_one_at_a_time(name: str) -> None:
-    assert read(in_pieces(PACKED_SMALL[name], 1)) == []
-    assert read(in_pieces(PACKED_SMALL[name][:-1], 1)) != []
+    assert read(split(PACKED_SMALL[name], 1)) == []
+    assert read(split(PACKED_SMALL[name][:-1], 1)) != []
 
 
 @pytest.mark.parametrize("pack", [gz, zstandard.ZstdCompressor().compress, lzma.compress])
@@ -501,7 +503,7 @@ def test_the_files_of_an_image_are_counted() -> None:
 def test_the_time_of_a_scan_is_limited() -> None:
     clock = iter(range(100))
     budget = Budget(Limits(seconds=3), clock=lambda: next(clock))
-    (trace,) = search_layer(in_pieces(CLEAN, 20_000), SEARCH, budget, lambda _: None)
+    (trace,) = search_layer(split(CLEAN, 20_000), SEARCH, budget, lambda _: None)
     assert trace.what == "reading it takes longer than 3 s"
 
 

@@ -86,7 +86,7 @@ def test_a_layer_is_whole_blocks_and_ends_with_two_empty_ones(size: int, blocks:
     assert writer.close().unpacked == (1 + blocks + 2) * tarfile.BLOCKSIZE
 
 
-def locked(wheels: Mapping[str, Path]) -> dict[str, str]:
+def make_lock(wheels: Mapping[str, Path]) -> dict[str, str]:
     return {
         part: f"{part}==1.0 --hash=sha256:{hashlib.sha256(file.read_bytes()).hexdigest()}\n"
         for part, file in wheels.items()
@@ -99,11 +99,11 @@ def release(folder: Path, tag: str) -> dict[str, Path]:
     return {"tensorflow": write_wheel(folder, "tensorflow", files, tag=tag)}
 
 
-def made(
+def make_results(
     wheels: Mapping[str, Path], store: LayerStore, events: list[Any] | None = None, *, fresh: bool = False
 ) -> dict[str, LayerResult]:
     layers = make_layers(
-        locked(wheels), store, source=WheelSource(indexes=[], supplied=tuple(wheels.values())), compression="fast",
+        make_lock(wheels), store, source=WheelSource(indexes=[], supplied=tuple(wheels.values())), compression="fast",
         on_event=lambda *event: events.append(event) if events is not None else None, fresh=fresh,
     )  # fmt: skip
     return {one.layer.name: one for one in layers}
@@ -115,18 +115,18 @@ def file_of(blob: Blob, store: LayerStore) -> Path:
 
 def test_what_every_python_shares_is_written_once(tmp_path: Path) -> None:
     store = LayerStore(folder=tmp_path / "store")
-    first = made(release(tmp_path, "cp39"), store)["tensorflow"].blob
+    first = make_results(release(tmp_path, "cp39"), store)["tensorflow"].blob
     # Written anew it would be another file in the same place.
     before = file_of(first, store).stat().st_ino
-    assert made(release(tmp_path, "cp311"), store)["tensorflow"].blob == first
+    assert make_results(release(tmp_path, "cp311"), store)["tensorflow"].blob == first
     assert file_of(first, store).stat().st_ino == before
-    made(release(tmp_path, "cp311"), store, fresh=True)
+    make_results(release(tmp_path, "cp311"), store, fresh=True)
     assert file_of(first, store).stat().st_ino != before
 
 
 def test_a_layer_is_reported_done_with_the_seconds_that_it_took(tmp_path: Path) -> None:
     store, events = LayerStore(folder=tmp_path / "store"), list[tuple[str, str, float]]()
-    layers = made(release(tmp_path, "cp39"), store, events)
+    layers = make_results(release(tmp_path, "cp39"), store, events)
     assert [(name, state) for name, state, _ in events] == [
         ("tensorflow", "started"), ("tensorflow-python", "started"),
         ("tensorflow", "done"), ("tensorflow-python", "done"),
@@ -139,7 +139,7 @@ def test_a_layer_is_reported_done_with_the_seconds_that_it_took(tmp_path: Path) 
 
 def test_the_store_is_an_oci_layout_whose_descriptors_fit_their_files(tmp_path: Path) -> None:
     store = LayerStore(folder=tmp_path / "store")
-    layers = made(release(tmp_path, "cp39"), store)
+    layers = make_results(release(tmp_path, "cp39"), store)
     assert json.loads((store.folder / "oci-layout").read_text()) == {"imageLayoutVersion": "1.0.0"}
     assert json.loads((store.folder / "index.json").read_text()) == {"schemaVersion": 2, "manifests": []}
     for stage in write_stages(list(layers.values()), store).values():
@@ -161,7 +161,7 @@ def test_the_store_is_an_oci_layout_whose_descriptors_fit_their_files(tmp_path: 
         )
 
 
-def stored(store: LayerStore, sizes: Sequence[int]) -> list[Path]:
+def store_blobs(store: LayerStore, sizes: Sequence[int]) -> list[Path]:
     """Blobs of these sizes, each used an hour after the one before it."""
     store.prepare()
     files = []
@@ -174,7 +174,7 @@ def stored(store: LayerStore, sizes: Sequence[int]) -> list[Path]:
 
 def test_the_store_may_hold_exactly_its_limit(tmp_path: Path) -> None:
     store = LayerStore(folder=tmp_path / "store")
-    oldest, older, newest = stored(store, [300, 100, 200])
+    oldest, older, newest = store_blobs(store, [300, 100, 200])
     store.prune(limit=600)
     assert oldest.exists()
     store.prune(limit=599)
@@ -183,7 +183,7 @@ def test_the_store_may_hold_exactly_its_limit(tmp_path: Path) -> None:
 
 def test_a_wheel_that_no_source_has_is_refused_with_both_ways_out(tmp_path: Path) -> None:
     wheels = release(tmp_path, "cp39")
-    lock = locked(wheels)
+    lock = make_lock(wheels)
     with pytest.raises(LockError) as caught:
         make_layers(
             lock, LayerStore(folder=tmp_path / "store"), source=WheelSource(indexes=[]), compression="fast",

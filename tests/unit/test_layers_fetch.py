@@ -21,12 +21,12 @@ def wheel(tmp_path: Path) -> Path:
     return write_wheel(tmp_path, "thing", {"thing/__init__.py": b"x = 1\n"})
 
 
-def locked(wheel: Path) -> LockedPackage:
+def locked_package(wheel: Path) -> LockedPackage:
     (package,) = read_packages({"packages": lock_line(wheel)})
     return package
 
 
-def fetched(
+def fetch_to(
     package: LockedPackage,
     folder: Path,
     *,
@@ -46,7 +46,7 @@ def files(folder: Path) -> list[str]:
 @pytest.mark.parametrize("hashes", [True, False], ids=["index with hashes", "index without hashes"])
 def test_a_wheel_is_downloaded_under_its_file_name(wheel: Path, tmp_path: Path, hashes: bool) -> None:
     with index_of([wheel], hashes=hashes) as url:
-        found = fetched(locked(wheel), tmp_path / "wheels", urls=[url])
+        found = fetch_to(locked_package(wheel), tmp_path / "wheels", urls=[url])
     assert (found.name, found.read_bytes()) == (wheel.name, wheel.read_bytes())
 
 
@@ -58,23 +58,23 @@ def test_a_download_with_another_sha256_is_refused_and_not_kept(wheel: Path, tmp
         index_of([wheel], hashes=hashes, served={wheel.name: altered}) as url,
         pytest.raises(HashMismatchError, match=rf"{wheel.name} has sha256 \w+, but the lock has thing with"),
     ):
-        fetched(locked(wheel), tmp_path / "wheels", urls=[url])
+        fetch_to(locked_package(wheel), tmp_path / "wheels", urls=[url])
     assert files(tmp_path / "wheels") == []
 
 
 def test_an_index_that_lists_another_hash_is_not_downloaded_from(wheel: Path, tmp_path: Path) -> None:
-    package = locked(write_wheel(tmp_path, "thing", {"thing/__init__.py": b"x = 2\n"}))
+    package = locked_package(write_wheel(tmp_path, "thing", {"thing/__init__.py": b"x = 2\n"}))
     other = write_wheel(tmp_path, "thing", {"thing/__init__.py": b"x = 1\n"})
     with (
         index_of([other]) as url,
         pytest.raises(HashMismatchError, match=rf"{wheel.name} has another hash, but the lock has thing"),
     ):
-        fetched(package, tmp_path / "wheels", urls=[url])
+        fetch_to(package, tmp_path / "wheels", urls=[url])
 
 
 def test_the_next_index_is_asked_when_the_first_sends_other_bytes(wheel: Path, tmp_path: Path) -> None:
     with index_of([wheel], served={wheel.name: b"no wheel"}) as first, index_of([wheel]) as second:
-        found = fetched(locked(wheel), tmp_path / "wheels", urls=[first, second])
+        found = fetch_to(locked_package(wheel), tmp_path / "wheels", urls=[first, second])
     assert sha256(found) == sha256(wheel)
 
 
@@ -82,27 +82,27 @@ def test_the_next_index_is_asked_when_the_first_sends_other_bytes(wheel: Path, t
 def test_other_versions_in_the_index_are_not_the_locked_wheel(wheel: Path, tmp_path: Path, version: str) -> None:
     package = LockedPackage(name="thing", version=version, sha256="0" * 64, appeared=None)
     with index_of([wheel]) as url, pytest.raises(LockError, match=rf"no thing {version} with sha256 0000"):
-        fetched(package, tmp_path / "wheels", urls=[url])
+        fetch_to(package, tmp_path / "wheels", urls=[url])
 
 
 def test_a_supplied_wheel_is_taken_by_its_hash_not_by_its_name(wheel: Path, tmp_path: Path) -> None:
     (tmp_path / "other").mkdir()
     other = write_wheel(tmp_path / "other", "thing", {"thing/__init__.py": b"x = 2\n"})
-    found = fetched(locked(wheel), tmp_path / "wheels", supplied=[other, wheel])
+    found = fetch_to(locked_package(wheel), tmp_path / "wheels", supplied=[other, wheel])
     assert (found.name, found.read_bytes()) == (wheel.name, wheel.read_bytes())
     assert not found.samefile(wheel)  # the user's file is not packed and removed
 
 
 def test_a_second_build_links_what_the_first_downloaded(wheel: Path, tmp_path: Path) -> None:
-    first = fetched(locked(wheel), tmp_path / "wheels", build="a", supplied=[wheel])
-    second = fetched(locked(wheel), tmp_path / "wheels", build="b")
+    first = fetch_to(locked_package(wheel), tmp_path / "wheels", build="a", supplied=[wheel])
+    second = fetch_to(locked_package(wheel), tmp_path / "wheels", build="b")
     assert second.samefile(first)
     assert second.name == wheel.name
 
 
 def test_a_build_keeps_its_wheel_when_another_removes_the_shared_one(wheel: Path, tmp_path: Path) -> None:
-    package, folder = locked(wheel), tmp_path / "wheels"
-    found = fetched(package, folder, supplied=[wheel])
+    package, folder = locked_package(wheel), tmp_path / "wheels"
+    found = fetch_to(package, folder, supplied=[wheel])
     remove_download(package, folder)
     assert files(folder) == [f"build/{wheel.name}"]
     assert sha256(found) == sha256(wheel)
@@ -110,9 +110,9 @@ def test_a_build_keeps_its_wheel_when_another_removes_the_shared_one(wheel: Path
 
 def test_using_a_shared_wheel_renews_its_time(wheel: Path, tmp_path: Path) -> None:
     """Otherwise another build removes the link that this build is about to read."""
-    first = fetched(locked(wheel), tmp_path / "wheels", build="a", supplied=[wheel])
+    first = fetch_to(locked_package(wheel), tmp_path / "wheels", build="a", supplied=[wheel])
     os.utime(first, (0, 0))
-    assert fetched(locked(wheel), tmp_path / "wheels", build="b").stat().st_mtime > 0
+    assert fetch_to(locked_package(wheel), tmp_path / "wheels", build="b").stat().st_mtime > 0
 
 
 def test_a_cancelled_download_stops_at_the_next_piece(tmp_path: Path) -> None:
@@ -129,7 +129,7 @@ def test_a_cancelled_download_stops_at_the_next_piece(tmp_path: Path) -> None:
 
     with index_of([large]) as url, cancellation.activate(), pytest.raises(Interrupted):
         fetch_wheel(
-            locked(large),
+            locked_package(large),
             tmp_path / "wheels/a",
             downloads=tmp_path / "wheels",
             source=WheelSource(indexes=[Counting(url)]),

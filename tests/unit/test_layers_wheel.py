@@ -52,7 +52,7 @@ def store(tmp_path: Path) -> LayerStore:
     return LayerStore(folder=tmp_path / "store")
 
 
-def opened(layer: bytes) -> tarfile.TarFile:
+def open_layer(layer: bytes) -> tarfile.TarFile:
     with zstandard.ZstdDecompressor().stream_reader(layer) as content:
         return tarfile.open(fileobj=io.BytesIO(content.read()))
 
@@ -65,17 +65,17 @@ def content(archive: tarfile.TarFile) -> dict[str, bytes]:
     }
 
 
-def stored(store: LayerStore, blob: Blob) -> dict[str, bytes]:
-    return content(opened((store.blobs / blob.digest[7:]).read_bytes()))
+def read_members(store: LayerStore, blob: Blob) -> dict[str, bytes]:
+    return content(open_layer((store.blobs / blob.digest[7:]).read_bytes()))
 
 
-def packed(wheel: Path, *shared: str) -> tuple[tarfile.TarFile, tarfile.TarFile]:
+def pack_both(wheel: Path, *shared: str) -> tuple[tarfile.TarFile, tarfile.TarFile]:
     """The layers of what is shared between Pythons, and of the rest."""
     sinks = io.BytesIO(), io.BytesIO()
     into, rest = (BlobWriter(sink, "fast") for sink in sinks)
     unpack_wheel(wheel, shared=shared, into=into, rest=rest)
     into.close(), rest.close()
-    return opened(sinks[0].getvalue()), opened(sinks[1].getvalue())
+    return open_layer(sinks[0].getvalue()), open_layer(sinks[1].getvalue())
 
 
 def format_report(*files: tuple[str, list[bytes]], compression: Compression = "fast") -> tuple[Blob, bytes]:
@@ -91,7 +91,7 @@ def test_a_layer_is_a_tar_of_its_files_with_one_owner_and_one_mtime() -> None:
     writer.add("a/b/c.py", 5, [b"he", b"llo"])
     writer.add("a/run", 0, [], executable=True)
     blob, layer = writer.close(), sink.getvalue()
-    assert [(one.name, one.mode, one.mtime, one.uid, one.isdir()) for one in opened(layer)] == [
+    assert [(one.name, one.mode, one.mtime, one.uid, one.isdir()) for one in open_layer(layer)] == [
         ("a", 0o755, 946684800, 0, True),
         ("a/b", 0o755, 946684800, 0, True),
         ("a/b/c.py", 0o644, 946684800, 0, False),
@@ -140,8 +140,8 @@ def test_a_file_that_ends_early_is_no_layer() -> None:
 
 def test_of_two_files_at_one_path_the_first_stays() -> None:
     blob, layer = format_report(("a/b", [b"first"]), ("a/b", [b"second"]))
-    assert [member.name for member in opened(layer)] == ["a", "a/b"]
-    assert (content(opened(layer)), blob.files) == ({"/a/b": b"first"}, 1)
+    assert [member.name for member in open_layer(layer)] == ["a", "a/b"]
+    assert (content(open_layer(layer)), blob.files) == ({"/a/b": b"first"}, 1)
 
 
 def test_a_cancelled_layer_is_not_written_further() -> None:
@@ -154,7 +154,7 @@ def test_a_cancelled_layer_is_not_written_further() -> None:
 def test_a_long_name_and_a_large_file_survive() -> None:
     name, data = "x/" * 150 + "name", bytes(range(256)) * 40_000
     _, layer = format_report((name, [data[:1000], data[1000:]]))
-    assert content(opened(layer)) == {f"/{name}": data}
+    assert content(open_layer(layer)) == {f"/{name}": data}
 
 
 def test_a_wheel_s_files_lie_where_an_installer_puts_them(wheel: Wheel) -> None:
@@ -166,7 +166,7 @@ def test_a_wheel_s_files_lie_where_an_installer_puts_them(wheel: Wheel) -> None:
         "thing-1.0.data/data/share/man": b"read me",
     }
     made = wheel("thing", files, scripts="[console_scripts]\nmain = thing:main\n")
-    _, rest = packed(made)
+    _, rest = pack_both(made)
     found = content(rest)
     assert found[f"{SITE_PACKAGES}/thing/__init__.py"] == b"x = 1\n"
     assert found["/opt/tensorflow/bin/tool"] == b"#!/opt/tensorflow/bin/python\nprint(1)\n"
@@ -183,7 +183,7 @@ def test_a_wheel_s_files_lie_where_an_installer_puts_them(wheel: Wheel) -> None:
 
 def test_pip_agrees_with_what_was_laid_out(wheel: Wheel, tmp_path: Path) -> None:
     made = wheel("thing", {"thing/__init__.py": b"x = 1\n"}, scripts="[console_scripts]\nmain = thing:main\n")
-    _, rest = packed(made)
+    _, rest = pack_both(made)
     rest.extractall(tmp_path / "root")  # noqa: S202  (we made it; filters came with Python 3.11.4)
     site = f"{tmp_path}/root{SITE_PACKAGES}"
     shown = subprocess.run(
@@ -196,7 +196,7 @@ def test_pip_agrees_with_what_was_laid_out(wheel: Wheel, tmp_path: Path) -> None
 
 def test_what_is_the_same_for_every_python_is_a_layer_of_its_own(wheel: Wheel) -> None:
     made = wheel("tensorflow", {LIBRARY: b"library", "tensorflow/__init__.py": b""}, tag="cp311")
-    into, rest = packed(made, "tensorflow/libtensorflow_cc.so.*")
+    into, rest = pack_both(made, "tensorflow/libtensorflow_cc.so.*")
     assert content(into) == {f"{SITE_PACKAGES}/{LIBRARY}": b"library"}
     assert LIBRARY in content(rest)[f"{SITE_PACKAGES}/tensorflow-1.0.dist-info/RECORD"].decode()
     assert f"{SITE_PACKAGES}/{LIBRARY}" not in content(rest)
@@ -204,7 +204,7 @@ def test_what_is_the_same_for_every_python_is_a_layer_of_its_own(wheel: Wheel) -
 
 def test_only_paths_in_site_packages_match_what_is_shared(wheel: Wheel) -> None:
     files = {"lib/a": b"1", "lib2/a": b"2", "single": b"3", "thing-1.0.data/data/lib/a": b"4"}
-    into, rest = packed(wheel("thing", {**files, "other/lib/a": b"5"}), "lib", "sing*")
+    into, rest = pack_both(wheel("thing", {**files, "other/lib/a": b"5"}), "lib", "sing*")
     assert content(into) == {f"{SITE_PACKAGES}/lib/a": b"1", f"{SITE_PACKAGES}/single": b"3"}
     assert {data for path, data in content(rest).items() if ".dist-info" not in path} == {b"2", b"4", b"5"}
 
@@ -213,14 +213,14 @@ def test_only_paths_in_site_packages_match_what_is_shared(wheel: Wheel) -> None:
 def test_a_file_that_anybody_may_execute_is_executable(tmp_path: Path, mode: int, executable: bool) -> None:
     item = zipfile.ZipInfo("thing/run")
     item.external_attr = mode << 16
-    _, rest = packed(write_hostile_wheel(tmp_path, [(item, b"#!/bin/sh\n")]))
+    _, rest = pack_both(write_hostile_wheel(tmp_path, [(item, b"#!/bin/sh\n")]))
     assert rest.getmember(f"{SITE_PACKAGES}/thing/run".lstrip("/")).mode == (0o755 if executable else 0o644)
 
 
 def test_a_wheel_s_local_headers_may_have_long_extra_fields(tmp_path: Path) -> None:
     item = zipfile.ZipInfo("thing/data")
     item.extra = b"\xfe\xca" + (600).to_bytes(2, "little") + bytes(600)
-    _, rest = packed(write_hostile_wheel(tmp_path, [(item, b"read me")]))
+    _, rest = pack_both(write_hostile_wheel(tmp_path, [(item, b"read me")]))
     assert content(rest)[f"{SITE_PACKAGES}/thing/data"] == b"read me"
 
 
@@ -228,7 +228,7 @@ def test_folders_and_files_without_a_type_are_as_wheels_have_them(tmp_path: Path
     """auditwheel writes entries for folders, and pip's own wheel has modes without a file type."""
     item = zipfile.ZipInfo("thing/data")
     item.external_attr = 0o664 << 16
-    _, rest = packed(write_hostile_wheel(tmp_path, [("thing/", b""), ("thing-1.0.data/", b""), (item, b"read me")]))
+    _, rest = pack_both(write_hostile_wheel(tmp_path, [("thing/", b""), ("thing-1.0.data/", b""), (item, b"read me")]))
     assert content(rest)[f"{SITE_PACKAGES}/thing/data"] == b"read me"
 
 
@@ -255,19 +255,19 @@ def test_a_damaged_wheel_is_refused(wheel: Wheel, spoil: Callable[[bytes], bytes
     made = wheel("tensorflow", {LIBRARY: b"library" * 100}, kind=zipfile.ZIP_STORED)
     made.write_bytes(spoil(made.read_bytes()))
     with pytest.raises(InvalidWheel, match=f"^{made.name} is not a valid wheel: "):
-        packed(made)
+        pack_both(made)
 
 
 def test_a_file_whose_hash_is_not_that_of_record_is_refused(tmp_path: Path) -> None:
     """Size and checksum of the archive agree: RECORD alone knows."""
     with pytest.raises(InvalidWheel, match=r"'thing/__init__.py' does not have the hash that RECORD states"):
-        packed(ATTACKS["other hash"](tmp_path))
+        pack_both(ATTACKS["other hash"](tmp_path))
 
 
 # The whole way, with wheels that were supplied: no index is asked.
 
 
-def locked(files: Mapping[str, Path]) -> dict[str, str]:
+def make_lock(files: Mapping[str, Path]) -> dict[str, str]:
     return {part: lock_line(file) for part, file in files.items()}
 
 
@@ -287,11 +287,11 @@ def images(wheel: Wheel, tmp_path: Path) -> Images:
             "tensorflow": wheel("tensorflow", own, tag=tag),
             "packages": wheel("numpy", {"numpy/__init__.py": tag.encode()}, tag=tag),
         }
-        found[tag] = {"lock": locked(wheels), "wheels": tuple(wheels.values())}
+        found[tag] = {"lock": make_lock(wheels), "wheels": tuple(wheels.values())}
     return found
 
 
-def made(
+def make_all(
     image: dict[str, Any],
     store: LayerStore,
     events: list[Any] | None = None,
@@ -307,7 +307,7 @@ def made(
 
 
 def test_layers_for_another_python_are_the_same_bytes_where_they_can_be(images: Images, tmp_path: Path) -> None:
-    first, second = (made(images[tag], LayerStore(folder=tmp_path / tag)) for tag in PYTHONS)
+    first, second = (make_all(images[tag], LayerStore(folder=tmp_path / tag)) for tag in PYTHONS)
     names = ["cudnn", "tensorflow", "tensorflow-python", "packages"]
     assert [one.layer.name for one in first] == [one.layer.name for one in second] == names
     same = [one.blob == other.blob for one, other in zip(first, second, strict=True)]
@@ -316,25 +316,25 @@ def test_layers_for_another_python_are_the_same_bytes_where_they_can_be(images: 
 
 def test_what_the_store_has_is_not_made_again(images: Images, store: LayerStore) -> None:
     events = list[Any]()
-    made(images["cp39"], store)
-    again = made({**images["cp39"], "wheels": ()}, store, events)
+    make_all(images["cp39"], store)
+    again = make_all({**images["cp39"], "wheels": ()}, store, events)
     assert {event for _, event in events} == {"cached"}
     assert [one.seconds for one in again] == [None] * 4
     assert not list((store.folder / "wheels").iterdir())
 
 
 def test_a_layer_of_another_python_s_wheel_is_reused(images: Images, store: LayerStore) -> None:
-    made(images["cp39"], store)
-    shared = {one.layer.name: one.blob for one in made(images["cp311"], store)}
-    assert stored(store, shared["tensorflow"]) == {f"{SITE_PACKAGES}/{LIBRARY}": b"library" * 1000}
-    assert stored(store, shared["tensorflow-python"])[f"{SITE_PACKAGES}/tensorflow/own.cp311.so"] == b"cp311"
+    make_all(images["cp39"], store)
+    shared = {one.layer.name: one.blob for one in make_all(images["cp311"], store)}
+    assert read_members(store, shared["tensorflow"]) == {f"{SITE_PACKAGES}/{LIBRARY}": b"library" * 1000}
+    assert read_members(store, shared["tensorflow-python"])[f"{SITE_PACKAGES}/tensorflow/own.cp311.so"] == b"cp311"
 
 
 def test_a_layer_of_another_python_s_wheel_is_reused_in_the_same_compression_only(
     images: Images, store: LayerStore
 ) -> None:
-    made(images["cp39"], store)
-    kinds = {one.blob.media_type.rpartition("+")[2] for one in made(images["cp311"], store, compression="gzip")}
+    make_all(images["cp39"], store)
+    kinds = {one.blob.media_type.rpartition("+")[2] for one in make_all(images["cp311"], store, compression="gzip")}
     assert kinds == {"gzip"}
 
 
@@ -342,28 +342,28 @@ def test_a_library_with_other_content_is_not_taken_from_another_python_s_wheel(w
     digests = set()
     for tag, library in (("cp39", b"one"), ("cp311", b"two")):
         file = wheel("tensorflow", {LIBRARY: library, "tensorflow/__init__.py": b""}, tag=tag)
-        image = {"lock": locked({"tensorflow": file}), "wheels": (file,)}
-        shared = made(image, store)[0].blob
-        assert stored(store, shared) == {f"{SITE_PACKAGES}/{LIBRARY}": library}
+        image = {"lock": make_lock({"tensorflow": file}), "wheels": (file,)}
+        shared = make_all(image, store)[0].blob
+        assert read_members(store, shared) == {f"{SITE_PACKAGES}/{LIBRARY}": library}
         digests.add(shared.digest)
     assert len(digests) == 2
 
 
 def test_a_fresh_build_takes_no_layer_from_the_store(images: Images, store: LayerStore) -> None:
-    first = made(images["cp39"], store)
+    first = make_all(images["cp39"], store)
     for one in first:
         (store.blobs / one.blob.digest[7:]).write_bytes(b"spoiled")
     for tag in ("cp311", "cp39"):
-        for one in made(images[tag], store, fresh=True):
+        for one in make_all(images[tag], store, fresh=True):
             assert one.seconds is not None
             assert (store.blobs / one.blob.digest[7:]).stat().st_size == one.blob.size
 
 
 def test_one_of_two_layers_is_made_again_when_only_the_other_is_left(images: Images, store: LayerStore) -> None:
-    first = made(images["cp39"], store)
+    first = make_all(images["cp39"], store)
     for lost in first[1:3]:
         (store.blobs / lost.blob.digest[7:]).unlink()
-        again = made(images["cp39"], store)
+        again = make_all(images["cp39"], store)
         assert [one.blob for one in again] == [one.blob for one in first]
         assert (store.blobs / lost.blob.digest[7:]).exists()
 
@@ -372,13 +372,13 @@ def test_making_layers_removes_what_a_killed_build_left(images: Images, store: L
     store.prepare()
     (store.folder / "layer-0").touch()
     os.utime(store.folder / "layer-0", (0, 0))
-    made(images["cp39"], store)
+    make_all(images["cp39"], store)
     assert not (store.folder / "layer-0").exists()
 
 
 def test_a_layer_without_files_is_in_no_stage(wheel: Wheel, store: LayerStore) -> None:
     file = wheel("tensorflow", {"tensorflow/__init__.py": b""}, tag="cp39")
-    empty, code = made({"lock": locked({"tensorflow": file}), "wheels": (file,)}, store)
+    empty, code = make_all({"lock": make_lock({"tensorflow": file}), "wheels": (file,)}, store)
     assert (empty.blob.files, code.blob.files > 0) == (0, True)
     for stage in write_stages((empty, code), store).values():
         manifest = json.loads((store.blobs / stage.partition("@sha256:")[2]).read_text())
@@ -386,7 +386,7 @@ def test_a_layer_without_files_is_in_no_stage(wheel: Wheel, store: LayerStore) -
 
 
 def test_the_stages_are_images_of_an_oci_layout(images: Images, store: LayerStore) -> None:
-    layers = made(images["cp39"], store)
+    layers = make_all(images["cp39"], store)
     found = write_stages(layers, store)
     assert set(found) == {"wheels", "code"}
     for stage, expected in (("wheels", layers), ("code", layers[2:])):
@@ -402,7 +402,7 @@ def test_the_stages_are_images_of_an_oci_layout(images: Images, store: LayerStor
 def test_two_at_once_make_each_layer_once(images: Images, store: LayerStore) -> None:
     events = list[Any]()
     with ThreadPoolExecutor(2) as pool:
-        first, second = pool.map(lambda _: made(images["cp39"], store, events), range(2))
+        first, second = pool.map(lambda _: make_all(images["cp39"], store, events), range(2))
     assert [one.blob for one in first] == [one.blob for one in second]
     assert sorted(name for name, state in events if state == "done") == sorted(one.layer.name for one in first)
 
@@ -415,7 +415,7 @@ def test_two_images_can_use_one_downloaded_wheel_at_once(wheel: Wheel, store: La
 
     def meanwhile(_layer: str, state: str, _seconds: float) -> None:
         if state == "started":
-            done.extend(made(images[1], store))
+            done.extend(make_all(images[1], store))
 
     source = WheelSource(indexes=[], supplied=images[0]["wheels"])
     first = make_layers(images[0]["lock"], store, source=source, compression="fast", on_event=meanwhile)
@@ -428,7 +428,7 @@ def test_a_cancelled_build_leaves_no_partial_layer(images: Images, store: LayerS
     cancellation = Cancellation()
     cancellation.cancel()
     with cancellation.activate(), pytest.raises(Interrupted):
-        made(images["cp39"], store)
+        make_all(images["cp39"], store)
     assert not list(store.folder.glob("layer-*"))
 
 

@@ -30,7 +30,7 @@ ALIEN = ("Traceback", "errors.pydantic.dev", "pydantic_core", "Exceeds the limit
 
 
 @cache
-def plain(name: str) -> Any:
+def to_plain_data(name: str) -> Any:
     """Return a text as plain data."""
     return YAML(typ="safe", pure=True).load(TEXTS[name])
 
@@ -122,7 +122,7 @@ def mutate(document: Any, kind: str, here: int, there: int, junk: Any) -> None:
         node[name] = node.pop(key) if kind == "rename" else junk
 
 
-def dumped(document: Any) -> str:
+def dump_yaml(document: Any) -> str:
     yaml = YAML(typ="safe", pure=True)
     yaml.representer.ignore_aliases = lambda *_: True  # type: ignore[method-assign]
     stream = io.StringIO()
@@ -132,7 +132,7 @@ def dumped(document: Any) -> str:
 
 @pytest.mark.parametrize("name", TEXTS)
 def test_an_unchanged_matrix_survives_the_way_through_plain_data(name: str) -> None:
-    parse_matrix(dumped(plain(name)), source=name, today=date(2030, 1, 1))
+    parse_matrix(dump_yaml(to_plain_data(name)), source=name, today=date(2030, 1, 1))
 
 
 @settings(max_examples=60, deadline=None, derandomize=True, database=None)
@@ -140,10 +140,10 @@ def test_an_unchanged_matrix_survives_the_way_through_plain_data(name: str) -> N
 def test_a_matrix_with_changed_parts_is_accepted_or_reported_by_path(
     name: str, mutations: list[tuple[str, int, int, Any]]
 ) -> None:
-    document = copy.deepcopy(plain(name))
+    document = copy.deepcopy(to_plain_data(name))
     for mutation in mutations:
         mutate(document, *mutation)
-    claim(dumped(document))
+    claim(dump_yaml(document))
 
 
 # Text that is cut, doubled, exchanged and interspersed
@@ -178,7 +178,7 @@ EDITS = st.lists(
 )
 
 
-def edited(text: str, kind: str, where: float, length: int, target: float, scrap: str) -> str:
+def edit_text(text: str, kind: str, where: float, length: int, target: float, scrap: str) -> str:
     start = int(where * len(text))
     end = start + length
     before, piece, after = text[:start], text[start:end], text[end:]
@@ -204,5 +204,5 @@ def test_a_damaged_text_is_accepted_or_reported_by_its_line(
 ) -> None:
     text = TEXTS[name]
     for edit in edits:
-        text = edited(text, *edit)
+        text = edit_text(text, *edit)
     claim(text)

@@ -23,13 +23,13 @@ from tfimg.matrix.sync.check import (
 from tfimg.matrix.sync.survey import IndexSurvey, TensorFlowWheel, find_installable_pythons
 
 
-def understood(text: str) -> Matrix:
+def parse_text(text: str) -> Matrix:
     return parse_matrix(text, source="base.yaml", today=date.max)
 
 
 @pytest.fixture(scope="module")
 def small() -> Matrix:
-    return understood(GOOD)
+    return parse_text(GOOD)
 
 
 @pytest.fixture(scope="module")
@@ -37,12 +37,12 @@ def survey(small: Matrix) -> IndexSurvey:
     return matching_survey(small)
 
 
-def unlike(matrix: Matrix, survey: IndexSurvey) -> list[FactCheck]:
+def find_differences(matrix: Matrix, survey: IndexSurvey) -> list[FactCheck]:
     """What does not agree."""
     return [finding for _, finding in check_rows(matrix, survey) if finding.verdict != "agrees"]
 
 
-def wrong(path: str, field: str, message: str) -> FactCheck:
+def difference(path: str, field: str, message: str) -> FactCheck:
     return FactCheck(path=path, field=field, verdict="disagrees", message=message)
 
 
@@ -54,7 +54,7 @@ Change = Callable[[TensorFlowWheel], TensorFlowWheel | None]
 """What becomes of a wheel of a survey; None takes it away."""
 
 
-def changed(survey: IndexSurvey, change: Change) -> IndexSurvey:
+def change_survey(survey: IndexSurvey, change: Change) -> IndexSurvey:
     return replace(survey, wheels=tuple(new for wheel in survey.wheels if (new := change(wheel)) is not None))
 
 
@@ -100,21 +100,21 @@ def asking_also_for(requirement: str) -> Change:
 
 def test_a_survey_made_from_the_matrix_agrees_with_it(small: Matrix, matrix: Matrix) -> None:
     for facts in (small, matrix):
-        assert unlike(facts, matching_survey(facts)) == []
+        assert find_differences(facts, matching_survey(facts)) == []
         assert find_missing_releases(facts, matching_survey(facts)) == ()
 
 
 @pytest.mark.parametrize("slip", list(read_edits("disagreements.txt")), ids=lambda slip: slip.name)
 def test_a_mistake_in_the_matrix_is_reported_at_its_path(slip: MatrixEdit, survey: IndexSurvey) -> None:
     """Made in its text, as people make it; what the wheels say stays the same."""
-    found = unlike(understood(slip.text()), survey)
+    found = find_differences(parse_text(slip.text()), survey)
     assert [f"{one.path} ({one.field} {one.verdict}): {one.message}" for one in found] == slip.told
 
 
 def test_a_release_that_is_taken_off_the_index_is_reported(small: Matrix, survey: IndexSurvey) -> None:
     gone = replace(survey, releases=survey.releases - {Version("2.16.1")})
-    gone = changed(gone, without(version=Version("2.16.1")))
-    found = {finding.path: finding.message for finding in unlike(small, gone)}
+    gone = change_survey(gone, without(version=Version("2.16.1")))
+    found = {finding.path: finding.message for finding in find_differences(small, gone)}
     assert found["rows[1].tensorflow[0].version"] == "the matrix has 2.16.1, the index none"
     assert found["rows[1].numpy"] == "the matrix has >=1.23.5, the index none"
 
@@ -136,7 +136,7 @@ OF_WHEELS: dict[str, tuple[Change, list[FactCheck]]] = {
     ),
     "a Python without a wheel is told by package and release": (
         without(package="tensorflow-cpu-aws", python="3.9", version=OLDEST),
-        [wrong(AARCH64, "pythons", "the matrix has 3.9, 3.11, the index 3.11")],
+        [difference(AARCH64, "pythons", "the matrix has 3.9, 3.11, the index 3.11")],
     ),
     "where Pythons differ the loosest range is compared": (
         requiring("1.23.5,<2", "1.24,<2", python="3.11"),
@@ -144,11 +144,11 @@ OF_WHEELS: dict[str, tuple[Change, list[FactCheck]]] = {
     ),
     "ranges of which none holds the others are all told": (
         requiring("numpy>=1.23.5,<2.0.0", "numpy>=1.26", package="tensorflow"),
-        [wrong("rows[0].numpy", "numpy", RANGES)],
+        [difference("rows[0].numpy", "numpy", RANGES)],
     ),
     "another cuDNN": (
         built(cudnn_version="9"),
-        [wrong("rows[0].gpu.cudnn", "cudnn", "the matrix has 8, the index 9")],
+        [difference("rows[0].gpu.cudnn", "cudnn", "the matrix has 8, the index 9")],
     ),
     # 2.22.0rc0 tells only that it is a build for CUDA.
     "no CUDA": (built(cuda_version=None), [not_stated("rows[0].gpu.cuda", "cuda", NO_INFORMATION)]),
@@ -159,7 +159,7 @@ OF_WHEELS: dict[str, tuple[Change, list[FactCheck]]] = {
     ),
     "an NVIDIA wheel that the matrix does not know": (
         asking_also_for('nvidia-nvshmem-cu12>=3.2.5; extra == "and-cuda"'),
-        [wrong(NVSHMEM, "libraries", "the matrix has none, the index nvidia-nvshmem-cu12 >=3.2.5")],
+        [difference(NVSHMEM, "libraries", "the matrix has none, the index nvidia-nvshmem-cu12 >=3.2.5")],
     ),
     "what is left out on purpose is not asked for": (
         asking_also_for('tensorrt==8.6.1; extra == "and-cuda"'),
@@ -167,7 +167,7 @@ OF_WHEELS: dict[str, tuple[Change, list[FactCheck]]] = {
     ),
     "no libtpu": (
         requiring("libtpu==0.1", "six", package="tensorflow-tpu"),
-        [wrong("rows[0].tensorflow[1].tpu.libtpu", "tpu", "the matrix has 0.1, the index none")],
+        [difference("rows[0].tensorflow[1].tpu.libtpu", "tpu", "the matrix has 0.1, the index none")],
     ),
 }
 
@@ -175,7 +175,7 @@ OF_WHEELS: dict[str, tuple[Change, list[FactCheck]]] = {
 @pytest.mark.parametrize("case", OF_WHEELS)
 def test_what_wheels_say_is_compared(case: str, small: Matrix, survey: IndexSurvey) -> None:
     change, findings = OF_WHEELS[case]
-    assert unlike(small, changed(survey, change)) == findings
+    assert find_differences(small, change_survey(survey, change)) == findings
 
 
 def test_a_platform_that_is_not_missing_is_reported(small: Matrix, survey: IndexSurvey) -> None:
@@ -185,8 +185,8 @@ def test_a_platform_that_is_not_missing_is_reported(small: Matrix, survey: Index
         if wheel.platform == "linux/arm64"
     ]
     path = "rows[0].tensorflow[1].missing.linux/arm64"
-    assert unlike(small, replace(survey, wheels=(*survey.wheels, *arm))) == [
-        wrong(path, "pythons", "the matrix has none, the index 3.9, 3.11")
+    assert find_differences(small, replace(survey, wheels=(*survey.wheels, *arm))) == [
+        difference(path, "pythons", "the matrix has none, the index 3.9, 3.11")
     ]
 
 
@@ -212,12 +212,12 @@ def test_from_2_16_an_aarch64_wheel_stands_for_itself(matrix: Matrix) -> None:
 
 def test_a_libtpu_that_came_to_the_index_or_left_it_is_reported(small: Matrix, survey: IndexSurvey) -> None:
     swapped = replace(survey, libraries={**survey.libraries, "libtpu": frozenset({Version("0.2")})})
-    assert unlike(small, swapped) == [
-        wrong(
+    assert find_differences(small, swapped) == [
+        difference(
             "rows[0].tensorflow[1].tpu.unavailable", "tpu",
             "the matrix has on the index, the index not on the index",
         ),
-        wrong(
+        difference(
             "rows[1].tensorflow[0].tpu.unavailable", "tpu",
             "the matrix has not on the index, the index on the index",
         ),
@@ -231,13 +231,13 @@ def test_a_tpu_wheel_that_the_matrix_does_not_know_is_reported(small: Matrix, su
         if wheel.package == "tensorflow-tpu" and wheel.version == Version("2.15.1")
     ]
     told = "the matrix has none, the index tensorflow-tpu 2.15.0"
-    assert unlike(small, replace(survey, wheels=(*survey.wheels, *tpu))) == [
-        wrong("rows[0].tensorflow[0].tpu", "tpu", told)
+    assert find_differences(small, replace(survey, wheels=(*survey.wheels, *tpu))) == [
+        difference("rows[0].tensorflow[0].tpu", "tpu", told)
     ]
 
 
 def test_rows_of_which_no_wheel_was_read_are_not_compared(small: Matrix, survey: IndexSurvey) -> None:
-    part = changed(survey, lambda wheel: wheel if wheel.version == Version("2.16.1") else None)
+    part = change_survey(survey, lambda wheel: wheel if wheel.version == Version("2.16.1") else None)
     assert {number for number, _ in check_rows(small, part)} == {1}
 
 

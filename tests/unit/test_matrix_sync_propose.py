@@ -34,7 +34,7 @@ def survey(matrix: Matrix) -> IndexSurvey:
     return matching_survey(matrix)
 
 
-def understood(text: str) -> Matrix:
+def parse_text(text: str) -> Matrix:
     return parse_matrix(text, source="matrix.yaml", today=date.max)
 
 
@@ -122,7 +122,7 @@ def test_a_release_that_is_taken_out_comes_back_with_what_its_wheels_say(
 ) -> None:
     less = without(text, version)
     proposed = propose(less, survey, version)
-    anew = understood(proposed)
+    anew = parse_text(proposed)
     assert [release.version for release in releases(anew)] == [r.version for r in releases(matrix)]
     assert said_by_wheels(anew, version) == said_by_wheels(matrix, version)
     assert comments(less) <= comments(proposed)
@@ -138,7 +138,7 @@ def test_several_releases_are_added_at_once_whatever_their_order(
     less = text
     for version in versions:
         less = without(less, version)
-    anew = understood(propose(less, survey, *versions))
+    anew = parse_text(propose(less, survey, *versions))
     assert [said_by_wheels(anew, version) for version in versions] == [
         said_by_wheels(matrix, version) for version in versions
     ]
@@ -176,7 +176,7 @@ def test_a_patch_release_without_aarch64_wheels_joins_and_lacks_the_platform(tex
 def test_a_patch_release_with_facts_of_its_own_gets_a_row_before_the_next_minor(text: str, survey: IndexSurvey) -> None:
     found = later(survey, "2.15.2", like="2.15.1", change=lambda wheel: with_requirements(wheel, "<2.0.0", "<1.27"))
     proposed = propose(text, found, "2.15.2")
-    rows = understood(proposed).rows
+    rows = parse_text(proposed).rows
     assert [[release.version for release in row.tensorflow] for row in rows[8:11]] == [
         ["2.15.0", "2.15.0.post1", "2.15.1"],
         ["2.15.2"],
@@ -197,7 +197,7 @@ def unknown_cuda(wheel: TensorFlowWheel) -> TensorFlowWheel:
 
 def test_what_wheels_do_not_say_is_taken_from_the_row_before_and_marked(text: str, survey: IndexSurvey) -> None:
     proposed = propose(text, later(survey, "2.22.0", change=unknown_cuda), "2.22.0")
-    assert understood(proposed).rows[-1].tensorflow[0].version == "2.22.0"
+    assert parse_text(proposed).rows[-1].tensorflow[0].version == "2.22.0"
     assert added(text, proposed) == (DATA / "matrix/added-2.22.0.txt").read_text().splitlines()
 
 
@@ -205,7 +205,7 @@ def test_a_python_without_a_base_gets_one_to_confirm(text: str, survey: IndexSur
     found = later(survey, "2.22.0")
     newer = [replace(wheel, python="3.14") for wheel in found.wheels if wheel.version == Version("2.22.0")]
     proposed = propose(text, replace(found, wheels=(*found.wheels, *newer)), "2.22.0")
-    anew = understood(proposed)
+    anew = parse_text(proposed)
     assert anew.rows[-1].wheels["linux/amd64"].pythons == ("3.10", "3.11", "3.12", "3.13", "3.14")
     (line,) = [line for line in added(text, proposed) if "slim" in line]
     image = anew.bases["3.13"].image.replace(":3.13-", ":3.14-")
@@ -228,7 +228,7 @@ def test_without_upload_days_those_of_the_previous_row_are_marked_for_confirmati
 ) -> None:
     found = later(survey, "2.22.0", change=lambda wheel: replace(wheel, uploaded=None))
     proposed = propose(text, found, "2.22.0")
-    assert understood(proposed).rows[-1].tensorflow[0].released == date(2026, 3, 6)
+    assert parse_text(proposed).rows[-1].tensorflow[0].released == date(2026, 3, 6)
     assert added(text, proposed)[2:5] == [
         '      - version: "2.22.0"',
         "        released: 2026-03-06 # confirm: the index does not state the day",
@@ -239,7 +239,7 @@ def test_without_upload_days_those_of_the_previous_row_are_marked_for_confirmati
 def test_a_release_that_is_still_being_uploaded_gets_what_is_there(text: str, survey: IndexSurvey) -> None:
     """`tensorflow` comes first, `tensorflow-cpu` an hour later."""
     found = later(survey, "2.22.0", change=lambda wheel: wheel if wheel.package != "tensorflow-cpu" else None)
-    amd64 = understood(propose(text, found, "2.22.0")).rows[-1].wheels["linux/amd64"]
+    amd64 = parse_text(propose(text, found, "2.22.0")).rows[-1].wheels["linux/amd64"]
     assert (amd64.packages, amd64.pythons) == ({"gpu": "tensorflow"}, ("3.10", "3.11", "3.12", "3.13"))
 
 
@@ -248,14 +248,14 @@ def test_a_release_of_which_nothing_can_be_installed_is_proposed_and_named_as_wr
 ) -> None:
     proposed = propose(text, later(survey, "2.22.0", change=lambda _: None), "2.22.0")
     with pytest.raises(MatrixError) as caught:
-        understood(proposed)
+        parse_text(proposed)
     assert [problem.partition(":")[0] for problem in caught.value.problems] == ["rows[15].wheels"]
 
 
 def test_the_cutoff_is_two_weeks_after_the_first_wheel(text: str, survey: IndexSurvey) -> None:
     days = (date(2026, 5, 1) + timedelta(days=number) for number in count())
     found = later(survey, "2.22.0", change=lambda wheel: replace(wheel, uploaded=next(days)))
-    release = understood(propose(text, found, "2.22.0")).rows[-1].tensorflow[0]
+    release = parse_text(propose(text, found, "2.22.0")).rows[-1].tensorflow[0]
     assert (release.released, release.cutoff) == (date(2026, 5, 1), date(2026, 5, 15))
 
 
@@ -279,5 +279,5 @@ def test_a_release_of_these_days_is_cut_off_today(text: str, survey: IndexSurvey
     found = later(survey, "2.21.1")
     day = min(wheel.uploaded for wheel in found.wheels if wheel.uploaded and str(wheel.version) == "2.21.1")
     proposed = propose_until(text, found, [Version("2.21.1")], today=day + timedelta(days=3))
-    *_, newest = understood(proposed).rows[-1].tensorflow
+    *_, newest = parse_text(proposed).rows[-1].tensorflow
     assert (newest.version, newest.cutoff) == ("2.21.1", day + timedelta(days=3))

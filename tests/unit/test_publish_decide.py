@@ -38,7 +38,7 @@ def question(current: Release | None = None, **more: object) -> Question:
     return replace(asked, **more)  # type: ignore[arg-type]
 
 
-def promoted(tag: str = "2.15-gpu") -> ImageStatements:
+def with_promotion(tag: str = "2.15-gpu") -> ImageStatements:
     promotion = Promotion(
         repository=REPOSITORY, tags=(TagMove(tag=tag, previous=None),), time=EPOCH, publisher="me",
         reason="publish", run="r", tfimg="0",
@@ -46,7 +46,7 @@ def promoted(tag: str = "2.15-gpu") -> ImageStatements:
     return ImageStatements(promotions=(SignedPredicate(statement=NEW_DIGEST, signer="ours", predicate=promotion),))
 
 
-def withdrawn(*tags: str) -> ImageStatements:
+def with_withdrawal(*tags: str) -> ImageStatements:
     withdrawal = Withdrawal(
         repository=REPOSITORY, tags=tags or None, reason="wrong cuDNN", replacement=None, time=EPOCH,
         publisher="me",
@@ -54,7 +54,7 @@ def withdrawn(*tags: str) -> ImageStatements:
     return ImageStatements(withdrawals=(SignedPredicate(statement=NEW_DIGEST, signer="ours", predicate=withdrawal),))
 
 
-def refused(asked: Question) -> str:
+def refusal_reason(asked: Question) -> str:
     decision = decide(asked)
     assert decision.verdict == "refuse"
     return decision.why
@@ -78,14 +78,14 @@ def test_an_identifier_cannot_write_on_the_terminal() -> None:
 
 
 def test_a_tag_that_points_there_and_was_promoted_stays_whatever_else_is_the_case() -> None:
-    same = question(NEW, digest=THERE.digest, level="built", statements=promoted())
+    same = question(NEW, digest=THERE.digest, level="built", statements=with_promotion())
     assert (decide(same).verdict, decide(same).why) == ("stay", "it already points to this image")
 
 
 def test_a_tag_that_points_there_without_a_promotion_is_attested() -> None:
-    for statements in (ImageStatements(), promoted("latest")):
+    for statements in (ImageStatements(), with_promotion("latest")):
         assert decide(question(NEW, digest=THERE.digest, statements=statements)).verdict == "attest"
-    assert "it promises validated" in refused(question(NEW, digest=THERE.digest, level="linked"))
+    assert "it promises validated" in refusal_reason(question(NEW, digest=THERE.digest, level="linked"))
     foreign = TaggedImage(manifest=THERE, release=None)
     decision = decide(replace(question(digest=THERE.digest), current=foreign))
     says = "it already points to this image, but no signed promotion says so"
@@ -94,25 +94,25 @@ def test_a_tag_that_points_there_without_a_promotion_is_attested() -> None:
 
 def test_a_version_is_compared_as_one_and_not_as_text() -> None:
     ten = replace(NEW, tensorflow="2.10.0")
-    assert "only `tfimg rollback`" in refused(question(NEW, release=ten))
+    assert "only `tfimg rollback`" in refusal_reason(question(NEW, release=ten))
     assert decide(question(replace(NEW, tensorflow="2.9.3"), release=ten)).verdict == "move"
 
 
 def test_an_older_release_is_refused_though_its_build_is_newer() -> None:
     newer = replace(NEW, tensorflow="2.16.0", created=EPOCH - timedelta(days=9))
     says = "it points to TensorFlow 2.16.0: only `tfimg rollback` moves a tag to an older release"
-    assert refused(question(newer)) == says
+    assert refusal_reason(question(newer)) == says
 
 
 def test_an_older_build_of_the_same_release_is_refused() -> None:
     later = replace(NEW, created=EPOCH + timedelta(seconds=1))
-    assert refused(question(later)) == "it points to a newer build, of 2026-03-01T00:00:01+00:00"
+    assert refusal_reason(question(later)) == "it points to a newer build, of 2026-03-01T00:00:01+00:00"
     assert decide(question(replace(NEW, created=None))).verdict == "move", "nobody knows when it was made"
 
 
 @pytest.mark.parametrize("level", ["declared", "built", "linked"])
 def test_a_tag_that_promises_a_level_is_given_to_none_below(level: Level) -> None:
-    why = refused(question(level=level))
+    why = refusal_reason(question(level=level))
     assert why == (
         f"it promises validated (it was seen there), and the image is only {level}: publish it on a machine with its "
         "accelerator, or lower the promise in a policy file, with the reason"
@@ -124,14 +124,14 @@ def test_a_tag_that_promises_a_level_is_given_to_none_below(level: Level) -> Non
 def test_a_tag_never_loses_a_level_though_it_promises_less() -> None:
     current = TaggedImage(manifest=THERE, release=EARLIER, level="validated")
     asked = replace(question(level="linked", promise=LESS), current=current)
-    assert refused(asked) == "it points to an image that is validated, and this one is only linked"
+    assert refusal_reason(asked) == "it points to an image that is validated, and this one is only linked"
 
 
 @pytest.mark.parametrize("tags", [(), ("2.15-gpu",)])
 @pytest.mark.parametrize("present", [NEW_DIGEST, THERE.digest])
 def test_a_withdrawn_image_gets_and_keeps_a_tag_only_when_it_is_reinstated(tags: tuple[str, ...], present: str) -> None:
-    asked = question(EARLIER, digest=present, statements=withdrawn(*tags))
-    assert refused(asked) == "the image was withdrawn (wrong cuDNN): --reinstate cancels that"
+    asked = question(EARLIER, digest=present, statements=with_withdrawal(*tags))
+    assert refusal_reason(asked) == "the image was withdrawn (wrong cuDNN): --reinstate cancels that"
     decision = decide(replace(asked, reinstate=True))
     assert (decision.verdict, decision.cancels) == (
         "move" if present == NEW_DIGEST else "attest",
@@ -141,7 +141,7 @@ def test_a_withdrawn_image_gets_and_keeps_a_tag_only_when_it_is_reinstated(tags:
 
 
 def test_a_tag_without_a_trusted_test_result_is_left_and_the_next_step_named() -> None:
-    why = refused(replace(question(), current=TaggedImage(manifest=THERE, release=None)))
+    why = refusal_reason(replace(question(), current=TaggedImage(manifest=THERE, release=None)))
     assert why == (
         f"it points to {THERE.digest}, which has no test result of a trusted key: trust its publisher's key with "
         "--public-key, or delete the tag in the registry"
@@ -149,7 +149,7 @@ def test_a_tag_without_a_trusted_test_result_is_left_and_the_next_step_named() -
 
 
 def test_a_build_s_own_tag_is_never_another_s() -> None:
-    assert refused(question(EARLIER, kind="build")) == f"it belongs to another build: {THERE.digest}"
+    assert refusal_reason(question(EARLIER, kind="build")) == f"it belongs to another build: {THERE.digest}"
 
 
 def test_an_artifact_without_a_configuration_is_no_image_of_tfimg() -> None:

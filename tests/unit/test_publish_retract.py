@@ -56,7 +56,7 @@ def forge(registry: Registry, digest: str, previous: str, *, tag: str = "2.15") 
     attach(registry, digest, [make_predicate_statement(subject, promotion)], key=THEIRS)
 
 
-def proven(registry: Registry, reference: str) -> str:
+def proven_level(registry: Registry, reference: str) -> str:
     return verify(registry, reference, KEYS, Policy(), now=NOW).digest
 
 
@@ -66,11 +66,11 @@ def test_a_rollback_promotes_the_image_before_and_withdraws_the_present_one(mach
     machine.rollback(registry)
     assert (registry.named["2.15"], registry.named["2.15.1"]) == (old, new)
     assert chain(registry) == [(old, True), (new, True), (old, True)]
-    assert proven(registry, "2.15") == old
-    assert proven(registry, "2.15.1") == new, "it is withdrawn for one tag"
+    assert proven_level(registry, "2.15") == old
+    assert proven_level(registry, "2.15.1") == new, "it is withdrawn for one tag"
     registry.put("2.15", registry.manifests[new])
     with pytest.raises(WithdrawnError, match=rf"was withdrawn as 2\.15 .* by me: rolled back to {old}"):
-        proven(registry, "2.15")
+        proven_level(registry, "2.15")
 
 
 def test_a_forged_history_does_not_steer_a_rollback(machine: Machine) -> None:
@@ -108,10 +108,10 @@ def test_what_was_rolled_back_is_promoted_again_only_when_it_is_reinstated(machi
     with pytest.raises(WithdrawnError, match=says):
         machine.rollback(registry, to=new[:19])
     machine.publish(registry, reinstate=True)
-    assert registry.named["2.15"] == proven(registry, "2.15") == new
+    assert registry.named["2.15"] == proven_level(registry, "2.15") == new
     machine.rollback(registry)
     machine.rollback(registry, to=new, reinstate=True)
-    assert registry.named["2.15"] == proven(registry, "2.15") == new
+    assert registry.named["2.15"] == proven_level(registry, "2.15") == new
     assert [digest for digest, _ in chain(registry)] == [new, old, new, old, new, old]
 
 
@@ -209,9 +209,9 @@ def test_a_withdrawal_moves_tags_back_and_everyone_refuses_the_digest(machine: M
     assert done.unmoved.keys() == {make_build_tag(CPU, new), "mine"}, "a tag that was moved without tfimg is named"
     for reference in (new, make_build_tag(CPU, new)):
         with pytest.raises(WithdrawnError, match=r"was withdrawn at \S+ by me: it leaks a token") as caught:
-            proven(registry, reference)
+            proven_level(registry, reference)
         assert f"{registry.repository}@{old}" in caught.value.next_step
-    assert proven(registry, "2.15") == old
+    assert proven_level(registry, "2.15") == old
     assert len(read_image_statements(registry, old, KEYS).promotions) == 2, (
         "one promotion for all tags that return to it"
     )
@@ -226,7 +226,7 @@ def test_a_withdrawn_digest_is_published_only_when_it_is_reinstated(machine: Mac
     assert registry.named["2.15"] != new
     (image,) = machine.publish(registry, reinstate=True).images
     assert image.failure is None
-    assert proven(registry, "2.15") == proven(registry, new) == new
+    assert proven_level(registry, "2.15") == proven_level(registry, new) == new
 
 
 def test_an_image_without_an_earlier_one_keeps_its_tags_which_are_refused(machine: Machine) -> None:
@@ -236,7 +236,7 @@ def test_an_image_without_an_earlier_one_keeps_its_tags_which_are_refused(machin
     assert done.unmoved.keys() == {make_build_tag(CPU, only), CPU, "2.15.1", "2.15"}
     assert registry.named["2.15"] == only
     with pytest.raises(WithdrawnError):
-        proven(registry, "2.15")
+        proven_level(registry, "2.15")
     assert machine.withdraw(registry, only).withdrawal is None, "it was withdrawn already"
     assert len(read_image_statements(registry, only, KEYS).withdrawals) == 1
 
@@ -246,7 +246,7 @@ def test_an_image_is_withdrawn_for_some_tags(machine: Machine) -> None:
     old, new = publish_builds(machine, registry, 5, 0)
     machine.withdraw(registry, new, "2.15.1")
     assert (registry.named["2.15.1"], registry.named["2.15"]) == (old, new)
-    assert proven(registry, "2.15") == proven(registry, new) == new
+    assert proven_level(registry, "2.15") == proven_level(registry, new) == new
 
 
 def test_every_tag_of_a_withdrawal_is_considered(machine: Machine) -> None:
@@ -301,7 +301,7 @@ def test_killed_at_any_step_the_same_command_goes_on_and_signs_nothing_twice(
             break
         machine.on_note = lambda: None
         act(machine, shared, new)
-        assert shared.named["2.15"] == proven(shared, "2.15") == old
+        assert shared.named["2.15"] == proven_level(shared, "2.15") == old
         assert len(read_image_statements(shared, old, KEYS).promotions) == 2
         assert len(read_image_statements(shared, new, KEYS).withdrawals) == 1
         assert [digest for digest, _ in chain(shared)] == [old, new, old]
@@ -330,9 +330,9 @@ def test_a_killed_rollback_is_finished_by_the_same_command_and_named_by_another(
     assert events == [Message(text="Not finished, because it was killed: rollback 2.15.1. Run it again.")]
     assert (registry.named["2.15"], registry.named["2.15.1"]) == (old, new)
     with pytest.raises(WithdrawnError):
-        proven(registry, "2.15.1")
+        proven_level(registry, "2.15.1")
     machine.rollback(registry, "2.15.1")
-    assert registry.named["2.15.1"] == proven(registry, "2.15.1") == old
+    assert registry.named["2.15.1"] == proven_level(registry, "2.15.1") == old
 
 
 def test_a_killed_withdrawal_also_moves_tags_that_were_moved_to_the_image_since(machine: Machine) -> None:
@@ -352,7 +352,7 @@ def test_a_killed_rollback_does_not_return_to_an_image_that_was_withdrawn_since(
     kill_at(("put", "2.15"), machine.rollback, registry)
     machine.withdraw(registry, old)
     machine.rollback(registry)
-    assert registry.named["2.15"] == proven(registry, "2.15") == oldest
+    assert registry.named["2.15"] == proven_level(registry, "2.15") == oldest
 
 
 def test_a_killed_rollback_withdraws_again_if_its_withdrawal_was_cancelled_since(machine: Machine) -> None:
@@ -360,7 +360,7 @@ def test_a_killed_rollback_withdraws_again_if_its_withdrawal_was_cancelled_since
     old, new = publish_builds(machine, registry, 5, 0)
     kill_at(("put", "2.15"), machine.rollback, registry)
     machine.publish(registry, reinstate=True)
-    assert proven(registry, "2.15") == new
+    assert proven_level(registry, "2.15") == new
     machine.rollback(registry)
     machine.publish(registry)
     assert registry.named["2.15"] == old
@@ -379,7 +379,7 @@ def test_a_killed_withdrawal_withdraws_again_if_it_was_cancelled_since(machine: 
         machine.withdraw(registry, only)
     machine.on_note = lambda: None
     machine.publish(registry, reinstate=True)
-    assert proven(registry, "2.15") == only
+    assert proven_level(registry, "2.15") == only
     machine.withdraw(registry, only)
     with pytest.raises(WithdrawnError):
-        proven(registry, "2.15")
+        proven_level(registry, "2.15")

@@ -44,7 +44,7 @@ def environ(tmp_path: Path) -> Mapping[str, str]:
     return {"ASKED": str(tmp_path / "asked")}
 
 
-def asked(environ: Mapping[str, str]) -> list[tuple[list[str], list[str]]]:
+def pip_audit_calls(environ: Mapping[str, str]) -> list[tuple[list[str], list[str]]]:
     return [tuple(json.loads(line)) for line in Path(environ["ASKED"]).read_text().splitlines()]
 
 
@@ -66,7 +66,7 @@ def test_every_sheet_is_asked_of_the_chosen_service_without_installing_anything(
     query_advisories(
         PINS, program=[sys.executable, "-c", PROGRAM], service=["--vulnerability-service", "osv"], env=environ
     )
-    questions = asked(environ)
+    questions = pip_audit_calls(environ)
     assert sorted(sheet for _, sheet in questions) == [
         ["idna==3.4", "odd==0.1", "six==1.16.0"],
         ["six==1.17.0"],

@@ -25,7 +25,7 @@ def target(named: Named) -> Callable[..., BakeTarget]:
     return make
 
 
-def whole(source: dict[str, str], **more: Any) -> dict[str, Any]:
+def bake_document(source: dict[str, str], **more: Any) -> dict[str, Any]:
     return {
         "context": "images", **source, "args": {"BASE": "a/base:1"}, "labels": {"some.label": "100 %%{ off"},
         "platforms": ["linux/amd64"], **more,
@@ -49,15 +49,15 @@ def test_a_whole_document(target: Callable[..., BakeTarget]) -> None:
             "2_20": {"targets": names[2:]},
         },
         "target": {
-            names[0]: whole(
+            names[0]: bake_document(
                 {"dockerfile": "rendered/2.15.1-cpu-py3.11/Dockerfile"},
                 tags=["a/b:2.15.1-cpu-py3.11", "a/b:$${x}"],
             ),
-            names[1]: whole(
+            names[1]: bake_document(
                 {"dockerfile-inline": "ARG BASE\nFROM $${BASE}\nRUN echo $BASE %%{x} 100%\n"},
                 tags=["a/b:2.15.1-cuda12.2-py3.9", "a/b:$${x}"],
             ),
-            names[2]: whole(
+            names[2]: bake_document(
                 {"dockerfile": "rendered/2.20.0-tpu-py3.11/Dockerfile"},
                 tags=["a/b:2.20.0-tpu-py3.11", "a/b:$${x}"],
             ),

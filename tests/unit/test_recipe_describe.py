@@ -52,28 +52,28 @@ def report(**fields: object) -> str:
     return json.dumps({**passed, "date": "2026-01-02T03:04:05+00:00", **fields})
 
 
-def proven(evidence: str) -> Status:
+def read_proven_status(evidence: str) -> Status:
     return read_status(evidence, lock_digest="sha256:a", source="report.json")
 
 
 @pytest.mark.parametrize("level", ["built", "linked", "validated"])
 def test_evidence_proves_its_level_as_of_its_day(level: Level) -> None:
-    assert proven(report(level=level)) == Status(level=level, date="2026-01-02")
+    assert read_proven_status(report(level=level)) == Status(level=level, date="2026-01-02")
 
 
 @pytest.mark.parametrize("fields", [{"lock": "sha256:b"}, {"passed": False}])
 def test_evidence_for_another_lock_or_of_a_failure_proves_nothing(fields: dict[str, object]) -> None:
-    assert proven(report(**fields)) == DECLARED
+    assert read_proven_status(report(**fields)) == DECLARED
 
 
 @pytest.mark.parametrize("device", ["gpu", "tpu"])
 def test_an_accelerator_that_is_not_named_did_not_run(device: str) -> None:
-    assert proven(report(device=device)).level == "linked"
-    assert proven(report(device=device, level="built")).level == "built"
+    assert read_proven_status(report(device=device)).level == "linked"
+    assert read_proven_status(report(device=device, level="built")).level == "built"
 
 
 def test_evidence_of_a_gpu_names_it_and_its_driver() -> None:
-    assert proven(report(device="gpu", gpu="NVIDIA T4", driver="535.54.03")) == Status(
+    assert read_proven_status(report(device="gpu", gpu="NVIDIA T4", driver="535.54.03")) == Status(
         level="validated", date="2026-01-02", gpu="NVIDIA T4", driver="535.54.03"
     )
 
@@ -84,5 +84,5 @@ def test_evidence_of_a_gpu_names_it_and_its_driver() -> None:
 )
 def test_a_text_that_is_not_a_report_is_an_error(evidence: str) -> None:
     with pytest.raises(FileError) as caught:
-        proven(evidence)
+        read_proven_status(evidence)
     assert str(caught.value) == ("report.json is not a validation report. Write it with `tfimg build --record`.")

@@ -18,7 +18,7 @@ Round = Callable[[Array], Array]
 REDUCED = {"TensorFloat-32": 10, "bfloat16": 7}
 
 
-def rounded(array: Array, bits: int) -> Array:
+def round_bits(array: Array, bits: int) -> Array:
     """Round float32 to nearest, ties to even, keeping so many explicit bits of the significand."""
     dropped = 23 - bits
     pattern = np.ascontiguousarray(array, "float32").view("uint32").astype("uint64")
@@ -29,8 +29,8 @@ def rounded(array: Array, bits: int) -> Array:
 def test_rounding_is_to_nearest_and_to_even() -> None:
     ulp = 2.0**-7
     given = [1 + ulp / 2, 1 + 1.5 * ulp, 1 + 0.51 * ulp, -1 - 0.51 * ulp, 0.0, 3.0]
-    assert rounded(np.array(given), 7).tolist() == [1, 1 + 2 * ulp, 1 + ulp, -1 - ulp, 0, 3]
-    largest_error = abs(rounded(np.float32([1 + k / 4096 for k in range(4096)]), 10).astype("float64"))
+    assert round_bits(np.array(given), 7).tolist() == [1, 1 + 2 * ulp, 1 + ulp, -1 - ulp, 0, 3]
+    largest_error = abs(round_bits(np.float32([1 + k / 4096 for k in range(4096)]), 10).astype("float64"))
     assert np.unique(largest_error).size == 1025
 
 
@@ -85,7 +85,7 @@ ERRORS = {
 @pytest.mark.parametrize("check", ERRORS)
 @pytest.mark.parametrize("kind", REDUCED)
 def test_operands_of_lower_precision_exceed_the_bound(check: str, kind: str) -> None:
-    errors = ERRORS[check](lambda array: rounded(array, REDUCED[kind]))
+    errors = ERRORS[check](lambda array: round_bits(array, REDUCED[kind]))
     assert min(errors.values()) > 1, errors
 
 

@@ -103,7 +103,7 @@ def recorded(log: Path) -> str:
     return text
 
 
-def told(text: str) -> tuple[list[str], list[str]]:
+def explained_names(text: str) -> tuple[list[str], list[str]]:
     """Names of the causes, and of what is harmless."""
     found = [one.signature for one in explain(text)]
     return [one for one in found if one not in HARMLESS], [one for one in found if one in HARMLESS]
@@ -112,7 +112,7 @@ def told(text: str) -> tuple[list[str], list[str]]:
 @pytest.mark.parametrize("log", LOGS, ids=lambda log: log.stem)
 def test_a_recorded_failure_is_named_and_nothing_else_is_blamed(log: Path) -> None:
     name, text = log.stem.partition(".")[0], recorded(log)
-    causes, harmless = told(text)
+    causes, harmless = explained_names(text)
     if name == HEALTHY:
         assert causes == []
     elif name in HARMLESS:
@@ -162,15 +162,15 @@ def test_the_proof_of_an_endless_line_is_the_part_that_proves() -> None:
 
 def test_a_cause_hides_its_consequences_and_harmless_ones_come_last() -> None:
     shared = "NCCL WARN Error while creating shared memory segment /dev/shm/nccl-x\nNo space left on device\nBus error"
-    assert told(shared)[0] == ["small-shm"]
-    assert told(f"No module named 'pkg_resources'\n{shared}")[0] == ["small-shm", "pkg-resources"]
+    assert explained_names(shared)[0] == ["small-shm"]
+    assert explained_names(f"No module named 'pkg_resources'\n{shared}")[0] == ["small-shm", "pkg-resources"]
     noise = "Unable to register cuDNN factory: Attempting to register factory\n"
     assert [one.fault for one in explain(noise + "No module named 'pkg_resources'")] == ["image", "harmless"]
 
 
 def test_colours_and_carriage_returns_hide_nothing() -> None:
     text = "\x1b[1m\x1b[31merror\x1b[39m\x1b[0m: \x1b[36mHash mismatch\x1b[0m for `six==1.16.0`\r\n"
-    assert told(text)[0] == ["hash-mismatch"]
+    assert explained_names(text)[0] == ["hash-mismatch"]
 
 
 UNKNOWN = [

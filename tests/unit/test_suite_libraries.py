@@ -80,7 +80,7 @@ def answers(monkeypatch: pytest.MonkeyPatch) -> Answers:
     return told
 
 
-def judged(check: Callable[[], Any], complaint: str | None) -> Any:
+def run_check(check: Callable[[], Any], complaint: str | None) -> Any:
     """What a check found; or nothing, where it is to fail with a complaint."""
     if complaint is None:
         return check()
@@ -143,14 +143,14 @@ def test_a_libcuda_is_the_machines_or_a_stub(answers: Answers, monkeypatch: pyte
     ):
         monkeypatch.setattr(libraries, "DRIVERS", (str(signs),))
         answers["driver"] = {"/usr/lib/libcuda.so.550": answer}
-        found = judged(lambda: libraries.driver_stub(IMAGE), complaint)
+        found = run_check(lambda: libraries.driver_stub(IMAGE), complaint)
         assert found == (None if complaint else {"found": answers["driver"]})
 
 
 def test_no_library_to_load_is_a_failure(answers: Answers, install: Install) -> None:
     install(Wheel("nvidia-cufft-cu12", "11.0", ("/x/README",)))
     answers["load"] = {}
-    judged(lambda: libraries.loadable(IMAGE), "there is none")
+    run_check(lambda: libraries.loadable(IMAGE), "there is none")
 
 
 def test_a_second_copy_is_judged_in_an_image_alone_and_a_taken_one_everywhere(
@@ -164,9 +164,9 @@ def test_a_second_copy_is_judged_in_an_image_alone_and_a_taken_one_everywhere(
     taken = {"libcudnn.so.8": wheel.files[0]}
     answers["gate"] = {"opened": taken}
     assert libraries.origin(MACHINE) == {"opened": taken}
-    judged(lambda: libraries.origin(IMAGE), r"/usr/local/cuda/lib/libcudnn\.so\.8")
+    run_check(lambda: libraries.origin(IMAGE), r"/usr/local/cuda/lib/libcudnn\.so\.8")
     answers["gate"] = {"opened": {"libcudnn.so.8": "/opt/other/libcudnn.so.8"}}
-    judged(lambda: libraries.origin(MACHINE), r"/opt/other/libcudnn\.so\.8")
+    run_check(lambda: libraries.origin(MACHINE), r"/opt/other/libcudnn\.so\.8")
 
 
 @pytest.mark.parametrize(
@@ -185,7 +185,7 @@ def test_cudnn_and_its_parts(
 ) -> None:
     install(wheel_at(tmp_path))
     answers.update(versions={"nvidia-cudnn": told}, cudnn=calls)
-    assert judged(lambda: libraries.cudnn(IMAGE), complaint) in (None, {"cudnn": told, "calls": calls})
+    assert run_check(lambda: libraries.cudnn(IMAGE), complaint) in (None, {"cudnn": told, "calls": calls})
 
 
 def test_versions_that_differ_are_named(answers: Answers, install: Install, tmp_path: Path) -> None:
@@ -193,9 +193,9 @@ def test_versions_that_differ_are_named(answers: Answers, install: Install, tmp_
     answers["versions"] = {"nvidia-cudnn": "8.9.4"}
     assert libraries.versions(IMAGE) == {"versions": {"nvidia-cudnn": "8.9.4"}}
     answers["versions"] = {"nvidia-cudnn": "8.9.2"}
-    judged(lambda: libraries.versions(IMAGE), r"nvidia-cudnn 8\.9\.4\.25 whose library says 8\.9\.2")
+    run_check(lambda: libraries.versions(IMAGE), r"nvidia-cudnn 8\.9\.4\.25 whose library says 8\.9\.2")
     answers["versions"] = {}
-    judged(lambda: libraries.versions(IMAGE), "no library that can be asked")
+    run_check(lambda: libraries.versions(IMAGE), "no library that can be asked")
 
 
 GETTERS = dict.fromkeys(("CudaRuntime", "Cudnn", "Nccl"), True)
@@ -213,7 +213,7 @@ UNTOLD = dict.fromkeys(GETTERS)
 )
 def test_a_gate_that_is_closed_says_why(answers: Answers, answer: Answers, complaint: str | None) -> None:
     answers["gate"] = answer
-    found = judged(lambda: libraries.gate(IMAGE), complaint)
+    found = run_check(lambda: libraries.gate(IMAGE), complaint)
     assert found is None or found["gate"] is True
 
 
@@ -259,9 +259,9 @@ def test_a_ptxas_beside_the_wheel_is_a_failure_in_our_images_alone(
     answers: Answers, install: Install, tmp_path: Path
 ) -> None:
     answers["search"] = {"roots": [], "ptxas": SYSTEM, "libdevice": None}
-    judged(lambda: find(IMAGE), "ptxas of the locked nvidia-cuda-nvcc, found /usr/local/cuda/bin/ptxas")
+    run_check(lambda: find(IMAGE), "ptxas of the locked nvidia-cuda-nvcc, found /usr/local/cuda/bin/ptxas")
     install(wheel_at(tmp_path, "nvidia-cuda-nvcc-cu12", "bin/ptxas"))
-    judged(lambda: find(IMAGE), "ptxas of the locked nvidia-cuda-nvcc, found /usr/local/cuda/bin/ptxas")
+    run_check(lambda: find(IMAGE), "ptxas of the locked nvidia-cuda-nvcc, found /usr/local/cuda/bin/ptxas")
     # XLA prefers the machine's toolkit, which is the machine's affair.
     for facts in (MACHINE, Facts(identifier="somebody's", device="gpu")):
         found = find(facts)
@@ -280,7 +280,7 @@ def test_another_ptxas_will_do_elsewhere_and_none_that_works_is_a_failure(
     assert tried == [SYSTEM, wheel.files[0]]
     assert (found["path"], found["found_by_xla"]) == (wheel.files[0], SYSTEM)
     assert found["refused"] == {SYSTEM: f"{SYSTEM} does not run"}
-    judged(lambda: find(MACHINE, refuses=(SYSTEM, wheel.files[0])), f"{SYSTEM} does not run; .* does not run")
+    run_check(lambda: find(MACHINE, refuses=(SYSTEM, wheel.files[0])), f"{SYSTEM} does not run; .* does not run")
 
 
 def test_libdevice_of_a_distribution_needs_no_libnvvm_beside_it(answers: Answers, tmp_path: Path) -> None:
@@ -289,9 +289,9 @@ def test_libdevice_of_a_distribution_needs_no_libnvvm_beside_it(answers: Answers
     path.write_bytes(compiler.BITCODE[0] + bytes(compiler.LEAST_BYTES))
     answers["load"] = {str(tmp_path / "nvvm" / "lib64" / "libnvvm.so"): "no such file"}
     assert compiler._read_bitcode(str(path), MACHINE)["nvvm"] is None
-    judged(lambda: compiler._read_bitcode(str(path), IMAGE), "no such file")
+    run_check(lambda: compiler._read_bitcode(str(path), IMAGE), "no such file")
     path.write_bytes(b"text")
-    judged(lambda: compiler._read_bitcode(str(path), MACHINE), "found 4 bytes")
+    run_check(lambda: compiler._read_bitcode(str(path), MACHINE), "found 4 bytes")
 
 
 def test_files_are_looked_for_without_links(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -321,7 +321,7 @@ def test_an_image_without_nvidia_files_is_good(answers: Answers, monkeypatch: py
 
 def test_a_compiler_that_does_not_run_or_fails_says_so(tmp_path: Path) -> None:
     program = tmp_path / "ptxas"
-    judged(lambda: compiler._run([str(program), "--version"]), "ptxas to run, found .*No such file")
+    run_check(lambda: compiler._run([str(program), "--version"]), "ptxas to run, found .*No such file")
     program.write_text("#!/bin/sh\necho fatal: unknown target >&2; exit 255\n")
     program.chmod(0o755)
-    judged(lambda: compiler._run([str(program), "--version"]), "status 255: fatal: unknown target")
+    run_check(lambda: compiler._run([str(program), "--version"]), "status 255: fatal: unknown target")

@@ -42,7 +42,7 @@ def open_files() -> set[str]:
     return {entry.name for entry in Path("/proc/self/fd").iterdir()}
 
 
-def gone(pid: int) -> bool:
+def has_ended(pid: int) -> bool:
     return not Path(f"/proc/{pid}").exists()
 
 
@@ -67,8 +67,8 @@ def test_every_call_answers_from_a_process_of_its_own() -> None:
     found = peers.answers(acts, 10, CAUSE)
     assert len({found["one"], found["two"], os.getpid()}) == 3
     assert found["three"] == [1, None, larger_than_a_pipe]
-    assert gone(found["one"])
-    assert gone(found["two"])
+    assert has_ended(found["one"])
+    assert has_ended(found["two"])
 
 
 def test_a_serving_one_is_not_waited_for_and_its_end_is_no_fault() -> None:
@@ -138,7 +138,7 @@ def test_no_orphan_is_left_when_the_parent_is_killed(tmp_path: Path) -> None:
     wait_for(lambda: told.exists() and told.read_text() != "")
     parent.kill()
     parent.wait()
-    wait_for(lambda: gone(int(told.read_text())))
+    wait_for(lambda: has_ended(int(told.read_text())))
 
 
 def wait_for(condition: Callable[[], bool]) -> None:

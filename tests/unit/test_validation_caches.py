@@ -21,23 +21,23 @@ SUBJECT = ReportSubject(
 
 
 @pytest.fixture
-def kept(tmp_path: Path) -> ReportCache:
+def report_cache(tmp_path: Path) -> ReportCache:
     return ReportCache(folder=tmp_path / "reports")
 
 
-def test_a_green_report_is_kept_as_it_is(kept: ReportCache) -> None:
-    assert (kept.has(SUBJECT), kept.read(SUBJECT)) == (False, None)
-    kept.replace(SUBJECT, GREEN)
-    assert (kept.has(SUBJECT), kept.read(SUBJECT)) == (True, GREEN)
-    kept.replace(SUBJECT, RED)
-    kept.replace(SUBJECT, RED)
-    assert not kept.has(SUBJECT)
+def test_a_green_report_is_kept_as_it_is(report_cache: ReportCache) -> None:
+    assert (report_cache.has(SUBJECT), report_cache.read(SUBJECT)) == (False, None)
+    report_cache.replace(SUBJECT, GREEN)
+    assert (report_cache.has(SUBJECT), report_cache.read(SUBJECT)) == (True, GREEN)
+    report_cache.replace(SUBJECT, RED)
+    report_cache.replace(SUBJECT, RED)
+    assert not report_cache.has(SUBJECT)
 
 
 @pytest.mark.parametrize("report", [RED, BROKEN, PARTIAL], ids=["red", "broken", "partial"])
-def test_no_other_is(report: object, kept: ReportCache) -> None:
-    kept.replace(SUBJECT, report)  # type: ignore[arg-type]
-    assert not kept.has(SUBJECT)
+def test_no_other_is(report: object, report_cache: ReportCache) -> None:
+    report_cache.replace(SUBJECT, report)  # type: ignore[arg-type]
+    assert not report_cache.has(SUBJECT)
 
 
 @pytest.mark.parametrize(
@@ -48,16 +48,16 @@ def test_no_other_is(report: object, kept: ReportCache) -> None:
     ],
     ids=lambda other: next(iter(other)),
 )  # fmt: skip
-def test_another_subject_has_another_report(other: dict[str, str], kept: ReportCache) -> None:
-    kept.replace(SUBJECT, GREEN)
-    assert not kept.has(replace(SUBJECT, **other))  # type: ignore[arg-type]
+def test_another_subject_has_another_report(other: dict[str, str], report_cache: ReportCache) -> None:
+    report_cache.replace(SUBJECT, GREEN)
+    assert not report_cache.has(replace(SUBJECT, **other))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("text", ["", "{", '{"results": []}', "\udcff"])
-def test_a_damaged_cached_report_is_ignored(text: str, kept: ReportCache) -> None:
-    kept.replace(SUBJECT, GREEN)
-    (kept.folder / SUBJECT.file_name).write_text(text, errors="surrogateescape")
-    assert kept.read(SUBJECT) is None
+def test_a_damaged_cached_report_is_ignored(text: str, report_cache: ReportCache) -> None:
+    report_cache.replace(SUBJECT, GREEN)
+    (report_cache.folder / SUBJECT.file_name).write_text(text, errors="surrogateescape")
+    assert report_cache.read(SUBJECT) is None
 
 
 def test_an_accelerator_is_reported_with_its_driver() -> None:

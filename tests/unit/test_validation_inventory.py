@@ -137,18 +137,18 @@ def inventory(spec: ImageSpec, **other: Any) -> dict[str, Any]:
     return {**held, "packages": {name: one for name, one in held["packages"].items() if one is not None}}
 
 
-def unlike(spec: ImageSpec, held: dict[str, Any]) -> list[FactCheck]:
+def find_differences(spec: ImageSpec, held: dict[str, Any]) -> list[FactCheck]:
     return [finding for finding in compare(spec, held) if finding.verdict != "agrees"]
 
 
-def wrong(path: str, field: str, message: str) -> FactCheck:
+def difference(path: str, field: str, message: str) -> FactCheck:
     return FactCheck(path=f"rows[8].{path}", field=field, verdict="disagrees", message=message)
 
 
 def test_an_image_that_is_what_it_claims_agrees(cpu: ImageSpec, gpu: ImageSpec) -> None:
     assert (cpu.row, gpu.row) == (8, 8)
     for spec in (cpu, gpu):
-        assert unlike(spec, inventory(spec)) == []
+        assert find_differences(spec, inventory(spec)) == []
     fields = [{finding.field for finding in compare(spec, inventory(spec))} for spec in (cpu, gpu)]
     assert fields[0] == {
         "release", "pythons", "platform", "numpy", "keras", "constraints", "libraries", "cuda",
@@ -158,11 +158,11 @@ def test_an_image_that_is_what_it_claims_agrees(cpu: ImageSpec, gpu: ImageSpec) 
 
 def test_a_post_release_reports_the_version_of_what_it_repeats_and_arm64_its_own_package(named: Named) -> None:
     spec = named("2.15.0.post1-cpu-py3.11")
-    assert unlike(spec, inventory(spec, tensorflow="2.15.0")) == []
+    assert find_differences(spec, inventory(spec, tensorflow="2.15.0")) == []
     spec = named("2.15.1-cpu-py3.11-arm64")
-    assert unlike(spec, inventory(spec, machine="aarch64")) == []
-    (finding,) = unlike(spec, inventory(spec))
-    assert finding == wrong("wheels", "platform", "the matrix has aarch64, the image x86_64")
+    assert find_differences(spec, inventory(spec, machine="aarch64")) == []
+    (finding,) = find_differences(spec, inventory(spec))
+    assert finding == difference("wheels", "platform", "the matrix has aarch64, the image x86_64")
 
 
 CPU, GPU = "2.15.1-cpu-py3.11", "2.15.1-cuda12.2-py3.11"
@@ -210,20 +210,20 @@ def test_what_an_image_holds_and_its_row_does_not_is_reported(
     identifier: str, change: dict[str, Any], path: str, field: str, expected: str, found: str, named: Named
 ) -> None:
     spec = named(identifier)
-    (finding,) = unlike(spec, inventory(spec, **change))
-    assert finding == wrong(path, field, f"the matrix has {expected}, the image {found}")
+    (finding,) = find_differences(spec, inventory(spec, **change))
+    assert finding == difference(path, field, f"the matrix has {expected}, the image {found}")
 
 
 def test_a_constraint_finds_its_package_however_it_is_spelt_and_it_may_be_absent(cpu: ImageSpec) -> None:
-    assert unlike(cpu, inventory(cpu, packages={"setuptools": None})) == []
+    assert find_differences(cpu, inventory(cpu, packages={"setuptools": None})) == []
     spec = replace(cpu, constraints=(Constraint(requirement="ML_Dtypes<0.3", reason="a test"),))
-    (finding,) = unlike(spec, inventory(spec, packages={"ml-dtypes": "0.5.1"}))
-    assert finding == wrong("constraints", "constraints", "the matrix has <0.3, the image 0.5.1")
+    (finding,) = find_differences(spec, inventory(spec, packages={"ml-dtypes": "0.5.1"}))
+    assert finding == difference("constraints", "constraints", "the matrix has <0.3, the image 0.5.1")
 
 
 def test_build_information_that_an_image_lacks_is_not_stated(gpu: ImageSpec) -> None:
     message = "the build information lacks it"
-    assert unlike(gpu, {**inventory(gpu), "build": {"is_cuda_build": True}}) == [
+    assert find_differences(gpu, {**inventory(gpu), "build": {"is_cuda_build": True}}) == [
         FactCheck(path=f"rows[8].gpu.{field}", field=field, verdict="not stated", message=message)
         for field in ("cuda", "cudnn", "architectures")
     ]
@@ -258,7 +258,7 @@ def test_the_command_agrees_with_an_image_that_is_what_it_claims(
 
 def test_the_command_names_what_an_image_disagrees_on(gpu: ImageSpec, tfimg: CliRunner, engine: FakeEngine) -> None:
     engine.story = [out(json.dumps(inventory(gpu, cudnn="8.9.2"))), FINE]
-    finding = wrong("gpu.cudnn", "cudnn", "the matrix has >=8.9.4,<9, the image 8.9.2")
+    finding = difference("gpu.cudnn", "cudnn", "the matrix has >=8.9.4,<9, the image 8.9.2")
     assert tfimg(*CHECK).stderr == (
         "tfimg: The matrix and some:image disagree on 1 fact:\n"
         f"  {finding.path}: {finding.message}\n"

@@ -27,7 +27,7 @@ def cases(report: Report) -> dict[str, TestCase]:
     return {f"{case.classname}.{case.name}": case for case in suite(report)}
 
 
-def red(report: Report) -> bool:
+def is_red(report: Report) -> bool:
     found = suite(report)
     return found.errors + found.failures > 0
 
@@ -75,7 +75,7 @@ def test_an_optional_check_may_be_skipped() -> None:
     skipped = (result(NAMES[0], "skipped", "none"), *GREEN.results[1:])
     report = replace(GREEN, required=NAMES[1:], results=skipped)
     (found,) = cases(report)[NAMES[0]].result
-    assert (type(found), found.message, red(report)) == (Skipped, "none", False)
+    assert (type(found), found.message, is_red(report)) == (Skipped, "none", False)
 
 
 def test_a_required_check_that_did_not_run_is_an_error() -> None:
@@ -111,4 +111,4 @@ REPORTS = st.builds(
 
 @given(REPORTS)
 def test_it_is_red_exactly_when_the_report_is_not_green(report: Report) -> None:
-    assert red(report) is not (report.passed and report.level == report.aim)
+    assert is_red(report) is not (report.passed and report.level == report.aim)

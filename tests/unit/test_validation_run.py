@@ -54,11 +54,11 @@ def end(check: str, outcome: str = "passed", reason: str | None = None) -> Line:
 DEAD = Exit(status=139, out_of_memory=False)
 
 
-def done(code: int = 0, problem: str | None = None) -> Line:
+def done_line(code: int = 0, problem: str | None = None) -> Line:
     return stories.line(stories.done_event(code, problem))
 
 
-DONE = done()
+DONE = done_line()
 GOOD: list[Said] = [suite("a", "b"), start("a"), end("a"), start("b"), end("b"), DONE, FINE]
 
 
@@ -124,7 +124,7 @@ def test_a_report_says_what_it_is_about(spec: ImageSpec) -> None:
 @pytest.mark.parametrize(("outcome", "code"), [("failed", 1), ("crashed", 3), ("timed-out", 4), ("skipped", 5)])
 def test_a_check_that_did_not_pass_is_not_green(outcome: str, code: int, spec: ImageSpec) -> None:
     report = judge(
-        spec, suite("a", "b"), start("a"), end("a", outcome, "a reason"), start("b"), end("b"), done(code),
+        spec, suite("a", "b"), start("a"), end("a", outcome, "a reason"), start("b"), end("b"), done_line(code),
         Exit(status=code, out_of_memory=False),
     )  # fmt: skip
     assert report.verdict == outcome
@@ -255,15 +255,15 @@ def test_a_suite_that_claims_success_after_a_failure_is_rejected(spec: ImageSpec
 
 def test_what_the_suite_itself_complains_of_is_the_problem(spec: ImageSpec) -> None:
     code = Exit(status=3, out_of_memory=False)
-    report = judge(spec, suite("a"), start("a"), end("a"), done(3, "it crashed in the end"), code)
+    report = judge(spec, suite("a"), start("a"), end("a"), done_line(3, "it crashed in the end"), code)
     assert (report.verdict, report.problem, report.level) == ("broken", "it crashed in the end", "built")
 
 
 def test_the_host_is_at_fault_only_where_everything_is_known_to_come_from_it(spec: ImageSpec) -> None:
     told = [suite("a", "b"), start("a"), end("a", "crashed", "why"), start("b")]
     crash = Exit(status=3, out_of_memory=False)
-    assert judge(spec, *told, end("b"), done(3), crash).fault == "host"
-    assert judge(spec, *told, end("b", "failed", "why"), done(3), crash).fault == "image"
+    assert judge(spec, *told, end("b"), done_line(3), crash).fault == "host"
+    assert judge(spec, *told, end("b", "failed", "why"), done_line(3), crash).fault == "image"
     assert judge(spec, *GOOD).fault is None
 
 

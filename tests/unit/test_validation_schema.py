@@ -81,7 +81,7 @@ def test_an_invalid_report_is_refused_by_schema_and_reader(spoil: Spoil) -> None
         read_report(json.dumps(told), source="report.json")
 
 
-def refused(text: str) -> str:
+def refusal_of(text: str) -> str:
     with pytest.raises(FileError) as caught:
         read_report(text, source="report.json")
     return str(caught.value)
@@ -90,7 +90,7 @@ def refused(text: str) -> str:
 def test_every_problem_is_reported_by_its_path() -> None:
     told = document(GREEN)
     told["results"][3]["outcome"], told["aim"], told["date"] = "fine", None, 7
-    assert refused(json.dumps(told)) == (
+    assert refusal_of(json.dumps(told)) == (
         "report.json is not a valid validation report:\n"
         "  date: input should be a valid string\n"
         "  results[3].outcome: input should be 'passed', 'failed', 'crashed', 'timed-out' or 'skipped'\n"
@@ -102,13 +102,13 @@ def test_every_problem_is_reported_by_its_path() -> None:
 def test_a_report_cannot_say_better_than_its_results() -> None:
     told = document(RED)
     told |= {"passed": True, "verdict": "passed", "level": "linked"}
-    message = refused(json.dumps(told))
+    message = refusal_of(json.dumps(told))
     assert "\n  passed: it is true, and follows as false from the results\n" in message
     assert '\n  level: it is "linked", and follows as "built" from the results\n' in message
 
 
 def test_another_version_is_reported_as_such() -> None:
-    assert refused('{"schema": 1, "results": []}') == (
+    assert refusal_of('{"schema": 1, "results": []}') == (
         "report.json is a report of schema 1, and this version of tfimg reads 2. Validate the image again with "
         "--report FILE, or read it with the version that wrote it."
     )
@@ -125,7 +125,7 @@ def test_another_version_is_reported_as_such() -> None:
     ids=["empty", "a list", "an object", "NaN", "deep", "infinite", "long", "half a character", "its escape"],
 )  # fmt: skip
 def test_a_file_that_is_not_a_report_is_an_error(text: str, problem: str) -> None:
-    assert problem in refused(text)
+    assert problem in refusal_of(text)
 
 
 VALUES = st.recursive(

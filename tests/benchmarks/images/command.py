@@ -22,10 +22,10 @@ from rich.table import Table
 
 from benchmarks.images.dockerfiles import LAYOUTS
 from benchmarks.images.failure import CannotMeasure
-from benchmarks.images.figures import FIGURES, Measurement, Result, ratio, results, told
+from benchmarks.images.figures import FIGURES, Measurement, Result, format_value, ratio, results
 from benchmarks.images.plot import plot
 from benchmarks.images.scenarios import SCENARIOS
-from benchmarks.images.session import STORES, Order, measured
+from benchmarks.images.session import STORES, Order, measure_all
 from tfimg.core.files import write_atomically
 from tfimg.core.paths import state_folder
 
@@ -39,7 +39,7 @@ def main(argv: Sequence[str]) -> int:
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.default_int_handler)
     try:
-        document = joined([read(file) for file in arguments.read]) if arguments.read else _measured(arguments)
+        document = join_documents([read(file) for file in arguments.read]) if arguments.read else _measured(arguments)
     except CannotMeasure as problem:
         print(f"benchmark: {problem}", file=sys.stderr)
         return 1
@@ -81,7 +81,7 @@ def _measured(arguments: argparse.Namespace) -> dict[str, Any]:
         contestants=arguments.contestant, stores=STORES if arguments.store == "both" else (arguments.store,),
         runs=arguments.runs, scratch=arguments.scratch,
     )  # fmt: skip
-    return measured(order, lambda document: _keep(arguments.json, document))
+    return measure_all(order, lambda document: _keep(arguments.json, document))
 
 
 def _keep(file: Path | None, document: Mapping[str, Any]) -> None:
@@ -98,7 +98,7 @@ def read(file: Path) -> dict[str, Any]:
     return document
 
 
-def joined(documents: Sequence[dict[str, Any]]) -> dict[str, Any]:
+def join_documents(documents: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """Documents of one machine and image, the last one's words and the runs of all. Raises `CannotMeasure`."""
     for one in documents:
         for what in ("identifier", "machine", "engine"):
@@ -155,4 +155,4 @@ def show(found: Sequence[Result], document: Mapping[str, Any]) -> None:
 
 def _cell(one: Result) -> str:
     ratios = [ratio(found) for found in (one.of_plain, one.of_best_plain) if found is not None]
-    return told(one.median, one.figure) + (f"\n({', '.join(ratios)})" if ratios else "")
+    return format_value(one.median, one.figure) + (f"\n({', '.join(ratios)})" if ratios else "")

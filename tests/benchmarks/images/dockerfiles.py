@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from benchmarks.images.targets import Knob, Target, turned
+from benchmarks.images.targets import Knob, Target, replace_version
 
 MOUNTS = (
     "--mount=type=bind,source=with-network,target=/with-network "
@@ -66,7 +66,7 @@ def runtime(base: str, target: Target, knob: Knob | None) -> str:
 
 def baked(base: str, target: Target, knob: Knob | None) -> str:
     """Every locked wheel in a layer of its own, in the order in which `pip freeze` lists them."""
-    wheels = turned(tuple(sorted(target.requirements, key=str.lower)), knob)
+    wheels = replace_version(tuple(sorted(target.requirements, key=str.lower)), knob)
     return f"FROM {base}\n{ENVIRONMENT}" + "".join(_run(f"{PIP} --no-deps {wheel}") for wheel in wheels)
 
 

@@ -84,7 +84,7 @@ def _order(result: Result) -> tuple[int, bool]:
     return list(FIGURES).index(result.figure), result.contestant != PLAIN
 
 
-def told(value: float, figure: str) -> str:
+def format_value(value: float, figure: str) -> str:
     """A value in words: `83.1 s`, `2.41 GB`."""
     unit = FIGURES[figure][1]
     if unit != "B":

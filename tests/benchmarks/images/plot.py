@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from xml.sax.saxutils import escape, quoteattr
 
-from benchmarks.images.figures import FIGURES, Result, ratio, told
+from benchmarks.images.figures import FIGURES, Result, format_value, ratio
 
 WIDTH, EDGE, NAMES, TEXT, ROW, GAP = 860, 16, 62, 190, 20, 16
 """Pixels: the whole, its edge, names of contestants, figures beside bars, a bar with its space, space above a group."""
@@ -47,7 +47,7 @@ def plot(found: Sequence[Result], *, title: str, notes: Sequence[str]) -> str:
             for bar in bars:
                 if bar.name == name:
                     room = WIDTH / len(stores) - EDGE - NAMES - TEXT
-                    parts += _drawn(bar, _column(stores, bar.store), y, room / longest)
+                    parts += _draw_bar(bar, _column(stores, bar.store), y, room / longest)
     size = f'width="{WIDTH}" height="{y + 18}" viewBox="0 0 {WIDTH} {y + 18}"'
     page = f'<rect class="page" width="{WIDTH}" height="{y + 18}"/>'
     head = f'<svg xmlns="http://www.w3.org/2000/svg" {size} role="img" aria-label={quoteattr(title)}>'
@@ -62,7 +62,7 @@ def _text(x: float, y: float, words: str, kind: str) -> str:
     return f'<text class="{kind}" x="{x:.1f}" y="{y}">{escape(words)}</text>'
 
 
-def _drawn(bar: Bar, x: float, y: int, scale: float) -> Iterator[str]:
+def _draw_bar(bar: Bar, x: float, y: int, scale: float) -> Iterator[str]:
     kind = "bar tfimg" if bar.name == "tfimg" else "bar"
     start, length, whole = x + NAMES, max(bar.value * scale, 1), max(bar.whole * scale, 1)
     yield _text(x, y, bar.name, "name")
@@ -88,11 +88,11 @@ def groups(found: Sequence[Result]) -> Iterator[tuple[str, list[Bar]]]:
 
 
 def _bar(one: Result, whole: Result | None) -> Bar:
-    text = told(one.median, one.figure)
+    text = format_value(one.median, one.figure)
     if one.of_plain is not None and one.contestant != "plain":
         text += f" ({ratio(one.of_plain)})"
     if whole:
-        text += f", {told(whole.median, whole.figure)}"
+        text += f", {format_value(whole.median, whole.figure)}"
     return Bar(
         name=one.contestant, store=one.store, value=one.median, whole=max(one.median, whole.median if whole else 0),
         text=text,

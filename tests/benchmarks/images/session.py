@@ -51,7 +51,7 @@ def everyone() -> list[Contestant]:
     return [*(Plainly(layout=layout, network=network) for layout in LAYOUTS.values()), Tfimg()]
 
 
-def measured(order: Order, keep: Callable[[dict[str, Any]], None]) -> dict[str, Any]:
+def measure_all(order: Order, keep: Callable[[dict[str, Any]], None]) -> dict[str, Any]:
     """Measure; returns, and hands to `keep` after every contestant, the whole document. Raises `CannotMeasure`."""
     contestants = [one for one in everyone() if one.name in order.contestants]
     one, several = targets(order)

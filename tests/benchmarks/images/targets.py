@@ -89,7 +89,7 @@ def find_knob(locked: Target) -> Knob:
     return Knob(requirement=f"{KNOB}=={wheel.name.split('-')[1]}", hash=said.split("--hash=")[1].strip())
 
 
-def turned(requirements: tuple[str, ...], knob: Knob | None) -> tuple[str, ...]:
+def replace_version(requirements: tuple[str, ...], knob: Knob | None) -> tuple[str, ...]:
     """Requirements with the knob's version in place of the locked one."""
     if knob is None:
         return requirements
