@@ -14,7 +14,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from tfimg.core.cancellation import on_cancel
 
@@ -61,16 +61,8 @@ def run(
     Raises `CommandFailed` for a status other than 0, `FileNotFoundError` if it does not exist, and `TimeoutError` with
     a message after `timeout` seconds.
     """
-    # A process group of its own, so that programs that clean up (mmdebstrap, apt) get the time to.
-    child = subprocess.Popen(
-        list(argv),
-        env=env,
-        cwd=cwd,
-        stdin=subprocess.PIPE if stdin else subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        start_new_session=True,
-    )
+    source = subprocess.PIPE if stdin else subprocess.DEVNULL
+    child = _start(argv, env=env, cwd=cwd, stdin=source, stdout=subprocess.PIPE)
     try:
         with on_cancel(lambda: stop_process(child)):
             stdout, stderr = child.communicate(stdin or None, timeout=timeout)
@@ -104,16 +96,8 @@ def stream_stderr(
     `on_silence` is called after every `silence` seconds without output and may raise to end the program. Raises
     `CommandFailed` after the last chunk for a status other than 0. Closing the iterator stops the program.
     """
-    # A process group of its own: the terminal's Ctrl-C reaches only tfimg, which decides how the child ends.
-    child = subprocess.Popen(
-        list(argv),
-        env=env,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-        start_new_session=True,
-    )
-    assert child.stderr is not None  # noqa: S101  (stderr=PIPE above)
+    child = _start(argv, env=env, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+    assert child.stderr is not None  # noqa: S101  (a pipe)
     decoder = codecs.getincrementaldecoder("utf-8")("replace")  # a chunk may end inside of a character
     try:
         with on_cancel(lambda: stop_process(child)):
@@ -127,6 +111,15 @@ def stream_stderr(
         child.stderr.close()
     if child.returncode != 0:
         raise CommandFailed(CompletedCommand(argv=tuple(argv), returncode=child.returncode))
+
+
+def _start(argv: Sequence[str], **options: Any) -> subprocess.Popen[bytes]:
+    """Start a program in a process group of its own, with stderr in a pipe.
+
+    The terminal's Ctrl-C reaches only tfimg, which decides how the program ends; one that cleans up (mmdebstrap, apt)
+    gets the time to.
+    """
+    return subprocess.Popen(list(argv), stderr=subprocess.PIPE, start_new_session=True, **options)
 
 
 def _read(stream: int, on_silence: Callable[[], object], silence: float | None) -> bytes:

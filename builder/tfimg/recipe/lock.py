@@ -10,14 +10,15 @@ import tempfile
 import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import date, timedelta
 from functools import cache
 from pathlib import Path
 
 from packaging.pylock import Package, PackageWheel, Pylock
-from packaging.tags import Tag, compatible_tags, cpython_tags
+from packaging.tags import Tag, compatible_tags, cpython_tags, create_compatible_tags_selector
 from packaging.utils import parse_wheel_filename
+from packaging.version import Version
 
 from tfimg.core.errors import LockError, NetworkError
 from tfimg.core.process import CommandFailed, run
@@ -64,7 +65,7 @@ class LockQuery:
     find_links: Path | None = None
 
 
-def make_query(spec: ImageSpec, newer: Newer) -> LockQuery:
+def make_query(spec: ImageSpec, newer: Newer, find_links: Path | None = None) -> LockQuery:
     """Return the root requirements of an image and the days of their resolution.
 
     Every image has TensorBoard (2.21 no longer depends on it) and pip. The libraries of a GPU or TPU are pinned
@@ -83,12 +84,13 @@ def make_query(spec: ImageSpec, newer: Newer) -> LockQuery:
         platform=spec.platform,
         cutoff=_end_of(spec.cutoff),
         newer=tuple((name, _end_of(newer.as_of)) for name in sorted({*spec.newer, *pins})),
+        find_links=find_links,
     )
 
 
 def make_installer_query(matrix: Matrix) -> LockQuery:
     """Return the query for the installer, whose wheel is the same for every Python."""
-    newest = max(matrix.bases, key=lambda python: tuple(map(int, python.split("."))))
+    newest = max(matrix.bases, key=Version)
     cutoff = _end_of(matrix.newer.as_of)
     return LockQuery(requirements=(f"uv=={matrix.installer}",), python=newest, platform="linux/amd64", cutoff=cutoff)
 
@@ -113,7 +115,7 @@ def resolve_lock(
     uv finds the package index through `env`. Raises `LockError` when there is no solution, `NetworkError` when the
     index cannot be reached.
     """
-    query = replace(make_query(spec, newer), find_links=find_links)
+    query = make_query(spec, newer, find_links)
     parts: dict[str, list[str]] = {name: [] for name, _ in PART_RULES}
     for package in resolve_packages(query, uv=uv, env=env):
         part = next(name for name, takes in PART_RULES if takes(spec, package.name))
@@ -179,13 +181,8 @@ def resolve_packages(query: LockQuery, *, uv: str, env: Mapping[str, str]) -> Se
 
 def best_wheel(wheels: Sequence[PackageWheel], python: str, platform: Platform) -> PackageWheel | None:
     """Return the wheel that an installer prefers on this Python with glibc 2.31."""
-    ranks = {tag: rank for rank, tag in enumerate(_list_tags(python, PROCESSORS[platform]))}
-
-    def rank(wheel: PackageWheel) -> int:
-        tags = parse_wheel_filename(wheel.filename)[3]
-        return min((ranks[tag] for tag in tags if tag in ranks), default=len(ranks))
-
-    return min((wheel for wheel in wheels if rank(wheel) < len(ranks)), key=rank, default=None)
+    select = create_compatible_tags_selector(_list_tags(python, PROCESSORS[platform]))
+    return next(select((wheel, parse_wheel_filename(wheel.filename)[-1]) for wheel in wheels), None)
 
 
 @cache

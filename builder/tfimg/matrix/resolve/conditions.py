@@ -39,6 +39,11 @@ class Criterion:
     path: str
     source: str
 
+    @property
+    def field(self) -> str:
+        """The field of a `Request`."""
+        return self.name.lower()
+
 
 CRITERIA = {
     "--tf": Criterion(
@@ -97,7 +102,7 @@ class Condition:
     def value(self, spec: ImageSpec) -> str | None:
         """Return the value of an image; None: it has none."""
         if self.option in ("--tf", "--device", "--platform", "--python", "--driver"):
-            value: str | None = getattr(spec, self.criterion.name.lower())
+            value: str | None = getattr(spec, self.criterion.field)
             return value
         if spec.gpu is None:
             return None
@@ -117,13 +122,12 @@ class Condition:
         return self.value(spec) or "none"
 
     def suggest(self, spec: ImageSpec) -> str | None:
-        """Return the option that selects the value of an image; None: leave the option out."""
+        """Return the value of the option that selects an image; None: leave the option out."""
         value = self.value(spec)
         if self.option == "--gpu" or value is None:
             return None
-        if self.option == "--tf" and spec.is_newest_patch:
-            value = spec.minor
-        return f"{self.option} {minor_version(value) if self.option == '--cudnn' else value}"
+        is_minor = self.option == "--cudnn" or (self.option == "--tf" and spec.is_newest_patch)
+        return minor_version(value) if is_minor else value
 
     def path(self, spec: ImageSpec) -> str:
         """Return where the matrix states the value of an image."""

@@ -28,7 +28,7 @@ def make_refusal(matrix: Matrix, specs: Sequence[ImageSpec], conditions: Sequenc
     """Return the error for conditions that no image meets together."""
     clash = smallest_clash(specs, conditions)
     reasons = [*_reasons(specs, conditions, clash), *_gap_reasons(matrix, conditions, clash)]
-    nearest = nearest_requests(specs, conditions)
+    nearest = nearest_requests(matrix, specs, conditions)
     error = clash[-1].criterion.error(
         f"{_headline(clash)}\n" + "".join(f"  {reason}\n" for reason in reasons),
         next_step="What would work:\n" + "\n".join(f"  {request}  ({identifier})" for request, identifier in nearest),

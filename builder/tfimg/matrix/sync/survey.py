@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from datetime import date
 from typing import Any
 
-from packaging.markers import default_environment
 from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
@@ -51,7 +50,6 @@ class TensorFlowWheel:
     def requirements(self, *, extra: str = "") -> dict[str, SpecifierSet]:
         """Return all requirements on the wheel's own Python and platform, with one extra."""
         environment = {
-            **{name: str(value) for name, value in default_environment().items()},
             "python_version": self.python,
             "python_full_version": f"{self.python}.0",
             "platform_machine": PROCESSORS[self.platform],
@@ -109,19 +107,15 @@ def survey_index(
             )
         selected = [wheel for wheel in linux if is_selected(wheel.version)]
         names = sorted(_library_names(matrix))
-        libraries = dict(zip(names, pool.map(index.wheels, names), strict=True))
+        libraries = {
+            name: frozenset(wheel.version for wheel in page if "x86_64" in wheel.processors)
+            for name, page in zip(names, pool.map(index.wheels, names), strict=True)
+        }
         wheels: list[TensorFlowWheel] = []
         for number, found in enumerate(pool.map(lambda wheel: _read(index, wheel), selected), start=1):
             wheels += found
             on_progress(number, len(selected))
-    return IndexSurvey(
-        releases=releases,
-        wheels=tuple(wheels),
-        libraries={
-            name: frozenset(wheel.version for wheel in page if "x86_64" in wheel.processors)
-            for name, page in libraries.items()
-        },
-    )
+    return IndexSurvey(releases=releases, wheels=tuple(wheels), libraries=libraries)
 
 
 def _library_names(matrix: Matrix) -> Iterator[str]:
