@@ -37,12 +37,12 @@ class LimitExceeded(OSError):
         super().__init__(what)
 
 
-class _ProxyAdapter(HTTPAdapter):
-    """Applies `no_proxy` to proxies of the session too, and limits each step of a response."""
+class _MeteredAdapter(HTTPAdapter):
+    """Limits each step of a response."""
 
-    def __init__(self, *, step_seconds: float = STEP_SECONDS, **options: Any) -> None:
+    def __init__(self, step_seconds: float) -> None:
         self._pools = _metered_pools(step_seconds)
-        super().__init__(**options)
+        super().__init__()
 
     def init_poolmanager(self, *arguments: Any, **options: Any) -> None:
         super().init_poolmanager(*arguments, **options)
@@ -52,19 +52,6 @@ class _ProxyAdapter(HTTPAdapter):
         manager = super().proxy_manager_for(proxy, **options)
         manager.pool_classes_by_scheme = self._pools
         return manager
-
-    def send(
-        self,
-        request: requests.PreparedRequest,
-        stream: bool = False,
-        timeout: Any = None,
-        verify: bool | str = True,
-        cert: Any = None,
-        proxies: Any = None,
-    ) -> requests.Response:
-        if proxies and should_bypass_proxies(request.url or "", proxies.get("no_proxy")):
-            proxies = {}
-        return super().send(request, stream, timeout, verify, cert, proxies)
 
 
 class DirectSession(requests.Session):
@@ -78,7 +65,14 @@ class DirectSession(requests.Session):
         self.trust_env = False
         self.cookies.set_policy(DefaultCookiePolicy(allowed_domains=()))
         for scheme in ("http://", "https://"):
-            self.mount(scheme, _ProxyAdapter(step_seconds=step_seconds))
+            self.mount(scheme, _MeteredAdapter(step_seconds))
+
+    def merge_environment_settings(self, url: Any, proxies: Any, stream: Any, verify: Any, cert: Any) -> Any:
+        """Return the settings of a request; `no_proxy` applies to proxies of the session too."""
+        settings = super().merge_environment_settings(url, proxies, stream, verify, cert)
+        if settings["proxies"] and should_bypass_proxies(url, settings["proxies"].get("no_proxy")):
+            settings["proxies"] = {}
+        return settings
 
     def get_redirect_target(self, resp: requests.Response) -> None:  # noqa: ARG002  (the name that requests gives it)
         """Return None: no response is a redirect to requests."""
