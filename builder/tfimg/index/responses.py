@@ -14,7 +14,7 @@ from remotezip import RemoteZipError
 from urllib3.exceptions import HTTPError
 
 from tfimg.core.errors import NetworkError
-from tfimg.core.text import escape_unprintable
+from tfimg.core.text import MAX_QUOTED, escape_unprintable
 
 GRACE_SECONDS = 60
 MIN_RATE = 10_000
@@ -22,9 +22,6 @@ MIN_RATE = 10_000
 
 MAX_RANGE = 16 << 20
 """Bytes of one range of a wheel. The directory of TensorFlow 2.21.0 has 2.9 MB."""
-
-MAX_QUOTED = 300
-"""Characters quoted from an index."""
 
 UNREADABLE = (
     requests.RequestException,

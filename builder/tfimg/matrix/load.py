@@ -120,10 +120,10 @@ def describe_schema_errors(error: ValidationError) -> Iterator[str]:
 
 def format_path(steps: Sequence[int | str]) -> str:
     """Join the steps of a path: `rows[2].gpu.cuda`."""
-    text = "".join(f"[{step}]" if isinstance(step, int) else f".{_plain(step)}" for step in steps)
+    text = ""
+    for step in steps:
+        if isinstance(step, int):
+            text += f"[{step}]"
+        else:  # a key is quoted if it contains unusual characters
+            text += f".{step}" if re.fullmatch(r"[\w<>=./-]+|\[key\]", step) else f".{step!r}"
     return text.removeprefix(".")
-
-
-def _plain(step: str) -> str:
-    """Return a key, quoted if it contains unusual characters."""
-    return step if re.fullmatch(r"[\w<>=./-]+|\[key\]", step) else repr(step)

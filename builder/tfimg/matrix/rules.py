@@ -17,14 +17,11 @@ Rule = Callable[[Matrix, date], Iterator[str]]
 
 def _releases(matrix: Matrix) -> Iterator[tuple[str, Release]]:
     for i, row in enumerate(matrix.rows):
-        for j, release in enumerate(row.tensorflow):
-            yield f"rows[{i}].tensorflow[{j}]", release
+        yield from ((f"rows[{i}].tensorflow[{j}]", release) for j, release in enumerate(row.tensorflow))
 
 
 def _gpus(matrix: Matrix) -> Iterator[tuple[str, Gpu]]:
-    for i, row in enumerate(matrix.rows):
-        if row.gpu:
-            yield f"rows[{i}].gpu", row.gpu
+    return ((f"rows[{i}].gpu", row.gpu) for i, row in enumerate(matrix.rows) if row.gpu)
 
 
 def releases_stand_once(matrix: Matrix, _: date) -> Iterator[str]:

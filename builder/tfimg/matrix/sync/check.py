@@ -35,18 +35,13 @@ class FactCheck:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RowContext:
-    """A row, and the wheels of its releases."""
+    """A row with its path in the matrix, and the wheels of its releases."""
 
     matrix: Matrix
-    number: int
+    path: str
     row: Row
     wheels: tuple[TensorFlowWheel, ...]
     survey: IndexSurvey
-
-    @property
-    def path(self) -> str:
-        """Path of the row."""
-        return f"rows[{self.number}]"
 
     def releases(self) -> Iterator[tuple[str, Release, list[TensorFlowWheel]]]:
         """Yield each release with its path and wheels."""
@@ -72,7 +67,7 @@ def check_rows(matrix: Matrix, survey: IndexSurvey) -> Iterator[tuple[int, FactC
     for number, row in enumerate(matrix.rows):
         versions = {Version(release.version) for release in row.tensorflow}
         wheels = tuple(wheel for wheel in survey.wheels if wheel.version in versions)
-        context = RowContext(matrix=matrix, number=number, row=row, wheels=wheels, survey=survey)
+        context = RowContext(matrix=matrix, path=f"rows[{number}]", row=row, wheels=wheels, survey=survey)
         if wheels or versions.isdisjoint(survey.releases):
             yield from ((number, fact) for check in ROW_CHECKS for fact in check(context))
 
