@@ -96,6 +96,17 @@ Debian packages (2)
     ]  # fmt: skip
 
 
+def test_on_a_terminal_inspect_is_as_wide_as_it_and_splits_no_digest(
+    tfimg: CliRunner, registry: MemoryRegistry, key: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("support.cli._TextStream.isatty", lambda _: True)
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setenv("NO_COLOR", "1")
+    text = tfimg("inspect", f"{NAME}:2.15.1", "--public-key", key).succeeded().stdout
+    assert max(map(len, text.splitlines())) <= 80
+    assert {registry.named["2.15.1"], f"{NAME}:2.15.1", OURS.verifying_key.identifier} <= set(text.split())
+
+
 def test_inspect_without_a_key_says_that_signatures_were_not_verified(tfimg: CliRunner) -> None:
     text = tfimg("inspect", f"{NAME}:2.15.1").stdout
     assert "no: no key was named" in text

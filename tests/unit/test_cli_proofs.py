@@ -117,6 +117,16 @@ def test_verify_ends_with_the_code_of_what_is_wrong(
     assert says in tfimg("verify", f"{IMAGE_NAME}:2.15", "--public-key", key, *options).refusal(code)
 
 
+@pytest.mark.parametrize("command", ["verify", "pull", "inspect", "save"])
+def test_a_name_without_a_tag_means_latest_and_says_so(
+    tfimg: CliRunner, tmp_path: Path, key: str, command: str
+) -> None:
+    words = [str(tmp_path / "image.tar")] if command == "save" else []
+    assert tfimg(command, IMAGE_NAME, *words, "--public-key", key, "-q").refusal(3) == (
+        f"{IMAGE_NAME} has no tag latest, which is meant where no tag is named. Name a tag: {IMAGE_NAME}:TAG."
+    )
+
+
 def test_verify_needs_a_key(tfimg: CliRunner) -> None:
     assert "only evidence that a trusted key signed counts" in tfimg("verify", f"{IMAGE_NAME}:2.15").refusal(2)
 

@@ -7,6 +7,7 @@ import shutil
 from copy import deepcopy
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -443,8 +444,11 @@ def test_a_rollback_that_was_killed_is_finished_by_the_same_command_and_not_undo
 
 NOWHERE = {
     "no tag": (f"{REPOSITORY}:2.16", 3, "The registry has no"),
-    "no such digest": (f"{REPOSITORY}:{CPU} --to sha256:ff", 2, "no image matches"),
+    "no such digest": (f"{REPOSITORY}:{CPU} --to sha256:{'f' * 12}", 2, "no image matches"),
+    "too few digits": (f"{REPOSITORY}:{CPU} --to sha256:ff", 2, "12 or more of its hexadecimal digits"),
+    "no digits": (f"{REPOSITORY}:{CPU} --to sha256", 2, "12 or more of its hexadecimal digits"),
     "a digest": (f"{REPOSITORY}@sha256:{'0' * 64}", 2, "must be a tag without a digest"),
+    "a repository": (REPOSITORY, 2, f"{REPOSITORY} has no tag. Write REGISTRY/NAME:TAG."),
     "reinstate what": (f"{REPOSITORY}:2.15 --reinstate", 2, "--reinstate needs --to"),
     "no publisher": (f"{REPOSITORY}:2.15 --publisher {'x' * 1001}", 2, "1 to 1000 characters"),
     "no reason": (f"{REPOSITORY}:2.15 --reason {'x' * 1001}", 2, "one line of at most 1000 characters"),
@@ -460,13 +464,45 @@ def test_a_rollback_to_nowhere_is_refused(
 
 
 @pytest.mark.usefixtures("twice")
-def test_what_is_withdrawn_is_named_by_its_digest(tfimg: CliRunner, keys: dict[str, str]) -> None:
+@pytest.mark.parametrize("image", [":2.15", "", "@", f":2.15@sha256:{'0' * 64}", "@sha256:0123456789a", "@latest"])
+def test_what_is_withdrawn_is_named_by_its_digest(image: str, tfimg: CliRunner, keys: dict[str, str]) -> None:
     words = ("--reason", "x", "--key", keys["ours.key"])
-    assert "must be a digest. Write REGISTRY/NAME@sha256:…; `tfimg verify` prints it." in tfimg(
-        "withdraw", f"{REPOSITORY}:2.15", *words
-    ).refusal(2)
+    message = tfimg("withdraw", f"{REPOSITORY}{image}", *words).refusal(2)
+    assert message == (
+        f"{REPOSITORY}{image} does not name an image by its digest. Write REGISTRY/NAME@DIGEST with 12 or more digits, "
+        "as `tfimg history` prints them."
+    )
     tfimg("withdraw", f"{REPOSITORY}@sha256:{'0' * 64}", *words).refusal(3)
     assert "is not a tag" in tfimg("withdraw", f"{REPOSITORY}@sha256:{'0' * 64}", *words, "--tag", "../x").refusal(2)
+
+
+@pytest.mark.parametrize("prefix", ["", "sha256:"])
+def test_an_image_is_withdrawn_by_the_digits_that_history_prints(
+    prefix: str, tfimg: CliRunner, history: CliRunner, twice: tuple[str, str], keys: dict[str, str]
+) -> None:
+    digits = history(REPOSITORY).succeeded().lines[1].split()[3]
+    assert twice[1].removeprefix("sha256:").startswith(digits)
+    command = ("withdraw", f"{REPOSITORY}@{prefix}{digits}", "--reason", "x", "--key", keys["ours.key"], "--json")
+    assert tfimg(*command).succeeded().documents[-1]["digest"] == twice[1]
+
+
+def test_digits_that_no_build_or_several_have_are_refused(
+    tfimg: CliRunner, twice: tuple[str, str], keys: dict[str, str], registry: MemoryRegistry
+) -> None:
+    words = ("--reason", "x", "--key", keys["ours.key"])
+    before = dict(registry.named)
+    assert tfimg("withdraw", f"{REPOSITORY}@{'0' * 12}", *words).refusal(3) == (
+        f"{REPOSITORY} has no build whose digest begins with {'0' * 12}. `tfimg history {REPOSITORY}` lists "
+        "builds; name the whole digest of another image."
+    )
+    digits = twice[1][7:19]
+    similar = f"sha256:{digits}{'0' * 52}"
+    registry.manifests[similar] = SimpleNamespace(digest=similar)  # type: ignore[assignment]
+    registry.named[make_build_tag("2.15.0-cpu-py3.11", similar)] = similar
+    message = tfimg("withdraw", f"{REPOSITORY}@{digits}", *words).refusal(2)
+    assert f"2 builds of {REPOSITORY} have digests that begin with {digits}: " in message
+    assert (similar in message, twice[1] in message, message.endswith("Name the whole digest.")) == (True, True, True)
+    assert registry.named == before | {make_build_tag("2.15.0-cpu-py3.11", similar): similar}
 
 
 def test_a_rollback_reads_only_statements_of_its_own_key_and_of_trusted_ones(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ssl
 from collections.abc import Mapping
 
 import pytest
@@ -48,7 +49,7 @@ def test_a_response_becomes_an_error_with_a_next_step(
             f"/etc/docker/certs.d/{HOST}/ca.crt.",
         ),
         (
-            exceptions.SSLError("WRONG_VERSION_NUMBER"),
+            exceptions.SSLError(ssl.SSLError(1, "[SSL: WRONG_VERSION_NUMBER] wrong version number (_ssl.c:1006)")),
             f"The TLS handshake with {HOST} failed: wrong version number. Use --plain-http for a registry without TLS; "
             "otherwise check the name and the port.",
         ),

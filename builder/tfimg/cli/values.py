@@ -38,6 +38,12 @@ def require_tag(text: str) -> None:
         raise ValueError(f"{text!r} is not a tag")
 
 
+def require_digest(text: str) -> None:
+    """Raise `ValueError` for what is neither a digest nor its beginning, as `tfimg history` prints it."""
+    if not re.fullmatch(r"(sha256:)?[0-9a-f]{12,64}", text):
+        raise ValueError(f"{text!r} is neither a digest nor 12 or more of its hexadecimal digits")
+
+
 def require_fingerprint(text: str) -> None:
     """Raise `ValueError` for what is not the fingerprint of a key, as `tfimg keygen` prints it."""
     if not re.fullmatch(r"SHA256:[A-Za-z0-9+/]{43}", text):

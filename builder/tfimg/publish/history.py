@@ -12,6 +12,7 @@ from typing import Any, Literal
 
 from packaging.version import InvalidVersion, Version
 
+from tfimg.core.errors import NotInRegistry, UsageError
 from tfimg.evidence.keys import VerifyingKey
 from tfimg.evidence.promotions import (
     Promotion,
@@ -25,6 +26,9 @@ from tfimg.recipe.tags import DIGEST_DIGITS, make_build_tag
 from tfimg.registry.protocol import Registry, require_manifest
 
 BUILD_TAG = re.compile(rf"(?P<identifier>.+)-[0-9a-f]{{{DIGEST_DIGITS}}}")
+
+DIGEST_LENGTH = 64
+"""Digits of a whole digest."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -102,6 +106,29 @@ def build_tags(tags: Iterable[str]) -> list[str]:
     """Return the tags of single builds, those of the newest releases first."""
     found = [(match["identifier"], match[0]) for tag in tags if (match := BUILD_TAG.fullmatch(tag))]
     return [tag for _, tag in sorted(found, key=lambda pair: (_version(pair[0]), pair[1]), reverse=True)]
+
+
+def find_build(registry: Registry, digits: str) -> str:
+    """Return the digest that begins with these digits, of which there are 12 or more.
+
+    Raises `NotInRegistry` if no build of the repository has it, `UsageError` if several have.
+    """
+    if len(digits) == DIGEST_LENGTH:
+        return f"sha256:{digits}"
+    tags = (tag for tag in build_tags(registry.list_tags()) if tag.endswith(digits[:DIGEST_DIGITS]))
+    digests = {manifest.digest for tag in tags if (manifest := registry.find(tag))}
+    found = sorted(digest for digest in digests if digest.startswith(f"sha256:{digits}"))
+    if not found:
+        raise NotInRegistry(
+            f"{registry.repository} has no build whose digest begins with {digits}.",
+            next_step=f"`tfimg history {registry.repository}` lists builds; name the whole digest of another image.",
+        )
+    if len(found) > 1:
+        raise UsageError(
+            f"{len(found)} builds of {registry.repository} have digests that begin with {digits}: {', '.join(found)}.",
+            next_step="Name the whole digest.",
+        )
+    return found[0]
 
 
 def _version(identifier: str) -> Version:

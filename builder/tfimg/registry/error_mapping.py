@@ -187,7 +187,7 @@ def _reason(error: Exception) -> str:
     if isinstance(inner, IncompleteRead):
         return f"{inner.partial} bytes arrived, {inner.expected} are missing"
     # `<connection>: Failed to establish a new connection: [Errno 111] Connection refused`; WRONG_VERSION_NUMBER.
-    text = re.sub(r"^-?\d+\] ", "", str(inner).rpartition("Errno ")[2])
+    text = re.sub(r"^-?\d+\] |^\[SSL: \w+\] | \(_ssl\.c:\d+\)$", "", str(inner).rpartition("Errno ")[2])
     return (text.rstrip(".)").replace("_", " ") or type(error).__name__).lower()
 
 

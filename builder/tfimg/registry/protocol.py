@@ -13,6 +13,7 @@ from pydantic.dataclasses import dataclass as validated_dataclass
 from tfimg.core.documents import Digest, Document, parse_document, parse_object
 from tfimg.core.errors import NotInRegistry
 from tfimg.core.text import canonical_json
+from tfimg.registry.reference import DEFAULT_TAG
 
 OCI_INDEX = "application/vnd.oci.image.index.v1+json"
 OCI_MANIFEST = "application/vnd.oci.image.manifest.v1+json"
@@ -166,6 +167,11 @@ class Registry(Protocol):
 def require_manifest(registry: Registry, reference: str, *, next_step: str = "Check the name and the tag.") -> Manifest:
     """Return the manifest under a tag or digest. Raises `NotInRegistry` without one."""
     manifest = registry.find(reference)
+    if manifest is None and reference == DEFAULT_TAG:
+        raise NotInRegistry(
+            f"{registry.repository} has no tag {DEFAULT_TAG}, which is meant where no tag is named.",
+            next_step=f"Name a tag: {registry.repository}:TAG.",
+        )
     if manifest is None:
         separator = "@" if reference.startswith("sha256:") else ":"
         raise NotInRegistry(f"The registry has no {registry.repository}{separator}{reference}.", next_step=next_step)

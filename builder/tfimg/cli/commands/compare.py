@@ -32,7 +32,9 @@ class Compare(Command, TrustedKeyOptions):
         from tfimg.inspect.comparison import compare_images
         from tfimg.inspect.comparison_text import format_changelog
 
-        before, after = (read_image(self, context, image, local=self.local) for image in (self.before, self.after))
+        keys = self.public_keys(context.services.environ)
+        names = (self.before, self.after)
+        before, after = (read_image(context, name, local=self.local, keys=keys) for name in names)
         comparison = compare_images(before, after)
         if self.json:
             context.emit({"event": "difference", **comparison.to_json()})

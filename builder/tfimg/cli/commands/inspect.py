@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass
 from typing import TYPE_CHECKING
 
@@ -10,6 +11,7 @@ from tfimg.cli.options import Command, flag, remote_image_argument
 from tfimg.cli.trust_options import TrustedKeyOptions
 
 if TYPE_CHECKING:
+    from tfimg.evidence.keys import VerifyingKey
     from tfimg.inspect.inspection import Inspection
 
 
@@ -31,7 +33,7 @@ class Inspect(Command, TrustedKeyOptions):
         from tfimg.cli.output.inspection import print_inspection
 
         keys = self.public_keys(context.services.environ)
-        image = read_image(self, context, self.image, local=self.local)
+        image = read_image(context, self.image, local=self.local, keys=keys)
         spec = next((spec for spec in context.project.specs if spec.identifier == image.identifier), None)
         row = {"path": f"rows[{spec.row}]", **context.project.describe(spec)} if spec else None
         if self.json:
@@ -41,7 +43,7 @@ class Inspect(Command, TrustedKeyOptions):
         return 0
 
 
-def read_image(options: TrustedKeyOptions, context: Context, image: str, *, local: bool) -> Inspection:
+def read_image(context: Context, image: str, *, local: bool, keys: Sequence[VerifyingKey]) -> Inspection:
     """Read an image in a registry, or a `local` one in the engine."""
     from tfimg.core.errors import EngineError, ValidationAborted
     from tfimg.inspect.contents import Contents, parse_inventory
@@ -50,8 +52,7 @@ def read_image(options: TrustedKeyOptions, context: Context, image: str, *, loca
 
     if not local:
         reference = parse_reference(image)
-        context.say(f"Reading {reference}")
-        keys = options.public_keys(context.services.environ)
+        context.say(f"Reading {image}")
         return inspect_image(context.registry(reference), reference.target, keys)
     engine = context.services.runner()
     context.project.require_image(engine, image)

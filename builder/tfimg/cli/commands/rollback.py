@@ -7,7 +7,7 @@ from dataclasses import KW_ONLY, dataclass
 from tfimg.cli.context import Context
 from tfimg.cli.options import Command, argument, option, reinstate_option
 from tfimg.cli.trust_options import SigningOptions, split_tag
-from tfimg.cli.values import require_reason, require_text
+from tfimg.cli.values import require_digest, require_reason, require_text
 from tfimg.core.errors import UsageError
 
 
@@ -25,9 +25,10 @@ class Rollback(Command, SigningOptions):
     )
     _: KW_ONLY
     to: str | None = option(
-        "an image of the tag's history, by its digest or the first digits (default: the newest one before "
+        "an image of the tag's history, by its digest or the first 12 digits (default: the newest one before "
         "the present that is not withdrawn and has the level that the tag promises)",
         "DIGEST",
+        check=require_digest,
     )
     reason: str | None = option("why the present image is withdrawn", "TEXT", check=require_reason)
     reinstate: bool = reinstate_option()
@@ -39,7 +40,8 @@ class Rollback(Command, SigningOptions):
         environ = context.services.environ
         target, tag = split_tag(self.image, environ)
         if not tag or target.digest:
-            raise UsageError(f"{self.image} must be a tag without a digest.", next_step="Write REGISTRY/NAME:TAG.")
+            problem = "must be a tag without a digest" if target.digest else "has no tag"
+            raise UsageError(f"{self.image} {problem}.", next_step="Write REGISTRY/NAME:TAG.")
         if self.reinstate and not self.to:
             raise UsageError("--reinstate needs --to.", next_step="Name the withdrawn image with --to DIGEST.")
         repository = self.signed_repository(context, target, self.signing_key(environ), reinstate=self.reinstate)

@@ -8,7 +8,7 @@ from pathlib import Path
 from tfimg.cli.context import Context
 from tfimg.cli.options import Command, argument, option, values
 from tfimg.cli.trust_options import SigningOptions
-from tfimg.cli.values import require_reason, require_tag, require_text
+from tfimg.cli.values import require_digest, require_reason, require_tag, require_text
 from tfimg.core.errors import UsageError
 
 
@@ -17,11 +17,13 @@ class Withdraw(Command, SigningOptions):
     """Move an image's tags to the images before it, and have everyone refuse it.
 
     Examples:
-      tfimg withdraw registry.example/team/tensorflow@sha256:0123… --reason 'leaks a token' --key tfimg.key
+      tfimg withdraw registry.example/team/tensorflow@0123456789ab --reason 'leaks a token' --key tfimg.key
       tfimg withdraw registry.example/team/tensorflow@sha256:0123… --tag 2.15-gpu --reason 'wrong cuDNN' --key tfimg.key
     """
 
-    image: str = argument("REGISTRY/NAME@sha256:…", "REPOSITORY@DIGEST", check=require_text)
+    image: str = argument(
+        "REGISTRY/NAME@sha256:…, or 12 or more of the digits", "REPOSITORY@DIGEST", check=require_text
+    )
     _: KW_ONLY
     reason: str = option("why: `verify` and `pull` show it", "TEXT", default=MISSING, check=require_reason)
     tag: tuple[str, ...] = values(
@@ -34,25 +36,31 @@ class Withdraw(Command, SigningOptions):
     def run(self, context: Context) -> int:
         """Move its tags back, then withdraw it, for all tags or for some."""
         from tfimg.cli.report_files import require_writable
+        from tfimg.publish.history import find_build
         from tfimg.publish.retract import export_withdrawal, withdraw
-        from tfimg.registry.reference import parse_reference
+        from tfimg.registry.reference import parse_repository
 
-        reference = parse_reference(self.image)
-        if not reference.digest or reference.tag:
+        name, _, digest = self.image.partition("@")
+        try:
+            require_digest(digest)
+            target = parse_repository(name)
+        except (ValueError, UsageError):
             raise UsageError(
-                f"{self.image} must be a digest.", next_step="Write REGISTRY/NAME@sha256:…; `tfimg verify` prints it."
-            )
+                f"{self.image} does not name an image by its digest.",
+                next_step="Write REGISTRY/NAME@DIGEST with 12 or more digits, as `tfimg history` prints them.",
+            ) from None
         if self.output is not None:  # before anything is withdrawn
             require_writable("--output", self.output)
-        repository = self.signed_repository(context, reference, self.signing_key(context.services.environ))
+        repository = self.signed_repository(context, target, self.signing_key(context.services.environ))
+        digest = find_build(repository.registry, digest.removeprefix("sha256:"))
         with context.render_events(title="withdraw") as on_event:
-            done = withdraw(repository, reference.digest, tags=self.tag, reason=self.reason, on_event=on_event)
+            done = withdraw(repository, digest, tags=self.tag, reason=self.reason, on_event=on_event)
         if self.output and done.withdrawal:
             with Path(self.output).open("ab") as file:
                 file.write(export_withdrawal(repository, done.withdrawal, done.digest))
         lines = [f"{move.tag} points to {move.after} now." for move in done.moves]
         lines += [f"{tag} still points to the image, and is refused: {why}" for tag, why in done.unmoved.items()]
         scope = f"for {', '.join(self.tag)}" if self.tag else "for every tag"
-        lines.append(f"{reference} {'is' if done.withdrawal else 'was already'} withdrawn {scope}.")
+        lines.append(f"{repository.name}@{digest} {'is' if done.withdrawal else 'was already'} withdrawn {scope}.")
         context.print_result({"event": "withdrawal", "repository": repository.name, **done.to_json()}, "\n".join(lines))
         return 0
