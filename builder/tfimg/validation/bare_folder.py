@@ -17,9 +17,10 @@ from tfimg.core.documents import Document, InvalidDocument, parse_document
 from tfimg.core.errors import UsageError
 from tfimg.core.files import write_atomically
 from tfimg.layers.store import hash_file
+from tfimg.matrix.spec import ImageSpec
 from tfimg.recipe.facts import collect_bare_facts
-from tfimg.recipe.lockfile import LockedPackage, hash_lock, read_packages
-from tfimg.validation.bare_evidence import KIND, SCHEMA, Release
+from tfimg.recipe.lockfile import Lock, LockedPackage, hash_lock, read_packages
+from tfimg.validation.bare_evidence import KIND, SCHEMA
 from tfimg.validation.run import suite_digest
 
 MANIFEST = "manifest.json"
@@ -42,6 +43,14 @@ class Wheel(_File):
 
 class _Manifest(Document):
     kind: Literal["tfimg bare machine"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Release:
+    """A release to prove: an image of the matrix, and its lock."""
+
+    spec: ImageSpec
+    lock: Lock
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -37,8 +37,7 @@ class Bare(Command, RequestOptions):
     def run(self, context: Context) -> int:
         """Choose the releases, then write suite, script and wheels."""
         from tfimg.matrix.resolve.selection import select_specs
-        from tfimg.validation.bare_evidence import Release
-        from tfimg.validation.bare_folder import Program, write_folder
+        from tfimg.validation.bare_folder import Program, Release, write_folder
         from tfimg.validation.run import suite_files
 
         workspace = context.project.workspace
