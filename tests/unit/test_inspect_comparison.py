@@ -55,13 +55,13 @@ NEW = replace(
 
 def test_versions_that_changed_are_reported_each_in_its_place() -> None:
     found = compare_images(OLD, NEW)
-    assert found.packages == (
+    assert found.changes["packages"] == (
         Change(name="numpy", before="1.26.3", after="1.26.4"), Change(name="six", before="1", after=None),
         Change(name="wrapt", before=None, after="2"),
     )  # fmt: skip
-    assert found.libraries == (Change(name="nvidia-cudnn-cu12", before="8.9.4.25", after="8.9.7.29"),)
-    assert found.debian == (Change(name="libc6", before="2.36-1", after="2.36-9"),)
-    assert found.facts == (
+    assert found.changes["libraries"] == (Change(name="nvidia-cudnn-cu12", before="8.9.4.25", after="8.9.7.29"),)
+    assert found.changes["debian"] == (Change(name="libc6", before="2.36-1", after="2.36-9"),)
+    assert found.changes["facts"] == (
         Change(name="TensorFlow", before="2.15.0", after="2.15.1"),
         Change(name="cuDNN", before="8.9.4.25", after="8.9.7.29"),
     )
@@ -78,10 +78,10 @@ def test_without_a_bill_of_materials_configuration_labels_and_layers_are_compare
     )
     found = compare_images(*images)
     assert not found.compares_contents
-    assert (found.packages, found.libraries, found.debian) == ((), (), ())
-    assert found.facts == (Change(name="TensorFlow", before="2.15.0", after="2.15.1"),)
-    assert Change(name="NEW", before=None, after="2") in found.environment
-    assert [change.name for change in found.labels] == [
+    assert (found.changes["packages"], found.changes["libraries"], found.changes["debian"]) == ((), (), ())
+    assert found.changes["facts"] == (Change(name="TensorFlow", before="2.15.0", after="2.15.1"),)
+    assert Change(name="NEW", before=None, after="2") in found.changes["environment"]
+    assert [change.name for change in found.changes["labels"]] == [
         "org.opencontainers.image.version",
         "tfimg.tensorflow",
     ]
@@ -90,12 +90,12 @@ def test_without_a_bill_of_materials_configuration_labels_and_layers_are_compare
 
 def test_how_containers_start_is_compared_and_labels_only_where_contents_are_unknown() -> None:
     found = compare_images(OLD, NEW)
-    assert found.configuration == (Change(name="User", before="0", after="1000"),)
-    assert found.labels == ()
+    assert found.changes["configuration"] == (Change(name="User", before="0", after="1000"),)
+    assert found.changes["labels"] == ()
 
 
 def test_the_environment_is_compared_variable_by_variable() -> None:
-    assert compare_images(OLD, NEW).environment == (
+    assert compare_images(OLD, NEW).changes["environment"] == (
         Change(name="NEW", before=None, after="2"), Change(name="OLD", before="1", after=None),
         Change(name="PATH", before="/bin", after="/bin:/sbin"),
     )  # fmt: skip
@@ -119,7 +119,7 @@ def test_the_change_of_a_part_that_is_as_large_as_before_has_no_sign_of_its_own(
 
 def test_checks_that_ended_otherwise_and_those_that_took_notably_longer_are_reported() -> None:
     found = compare_images(OLD, NEW)
-    assert found.outcomes == (Change(name="b", before="skipped", after="passed"),)
+    assert found.changes["outcomes"] == (Change(name="b", before="skipped", after="passed"),)
     assert found.timings == (
         Timing(check="b", before=0.0, after=3.0), Timing(check="c", before=10.0, after=5.0),
     )  # fmt: skip
@@ -128,18 +128,17 @@ def test_checks_that_ended_otherwise_and_those_that_took_notably_longer_are_repo
 
 def test_without_a_report_of_one_image_no_check_is_missing() -> None:
     found = compare_images(OLD, replace(NEW, evidence=()))
-    assert (found.outcomes, found.timings, found.seconds) == ((), (), None)
+    assert (found.changes["outcomes"], found.timings, found.seconds) == ((), (), None)
 
 
 def test_the_level_is_a_fact() -> None:
     tested = Evidence(kind=TEST_RESULT, where="", claims=(), signer=None, predicate={"level": "validated"})
     found = compare_images(OLD, replace(OLD, evidence=(*OLD.evidence, tested)))
-    assert found.facts == (Change(name="level", before=None, after="validated"),)
+    assert found.changes["facts"] == (Change(name="level", before=None, after="validated"),)
 
 
 def test_an_image_does_not_differ_from_itself() -> None:
     found = compare_images(OLD, OLD)
     assert found.is_same_image
-    parts = (found.facts, found.packages, found.libraries, found.debian, found.environment, found.outcomes)
-    assert set(parts) == {()}
+    assert set(found.changes.values()) == {()}
     assert [size.shared for size in found.sizes] == [True, True, True]

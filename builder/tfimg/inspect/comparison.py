@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from typing import Annotated, Any
 
@@ -19,6 +20,8 @@ MIN_RATIO = 1.5
 MIN_SECONDS = 1.0
 """Smallest difference of durations that is listed."""
 
+UNKNOWN = Contents(source="unknown")
+
 Seconds = Annotated[float, Field(ge=0, lt=1e9)]
 
 
@@ -32,7 +35,7 @@ class _Report(Document):
     """The fields of a validation report that are compared; it may be of any version, and unsigned."""
 
     results: tuple[_Result, ...] = ()
-    seconds: Seconds = 0.0
+    seconds: Seconds | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -65,24 +68,18 @@ class Timing:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Comparison:
-    """The differences between two images. `packages` are Python packages without `libraries`.
+    """The differences between two images.
 
-    `packages`, `libraries` and `debian` are empty unless the contents of both images are known; `labels` are compared
-    only if they are not. `outcomes` and `timings` are checks whose outcome or duration differs, `seconds` the duration
-    of the whole suite; all are empty if an image has no validation report.
+    `changes` has those of each kind. `packages` are Python packages without accelerator libraries; they, `libraries`
+    and `debian` are empty unless the contents of both images are known; `labels` are compared only if they are not.
+    `outcomes` and `timings` are checks whose outcome or duration differs, `seconds` the duration of the whole suite;
+    all are empty if an image has no validation report.
     """
 
     before: Inspection
     after: Inspection
-    facts: tuple[Change, ...]
-    packages: tuple[Change, ...]
-    libraries: tuple[Change, ...]
-    debian: tuple[Change, ...]
-    environment: tuple[Change, ...]
-    configuration: tuple[Change, ...]
-    labels: tuple[Change, ...]
+    changes: Mapping[str, tuple[Change, ...]]
     sizes: tuple[PartSize, ...]
-    outcomes: tuple[Change, ...]
     timings: tuple[Timing, ...]
     seconds: Timing | None
 
@@ -120,9 +117,11 @@ class Comparison:
     def to_json(self) -> dict[str, Any]:
         """Return it as a JSON object. Lists of packages are null unless the contents of both images are known."""
         images = {"before": self.before, "after": self.after}
+        document = asdict(self)
         return {
-            **asdict(self),
+            **document.pop("changes"),
             **({} if self.compares_contents else dict.fromkeys(("libraries", "packages", "debian"))),
+            **document,
             **{when: {"image": image.name, "digest": image.digest} for when, image in images.items()},
             "same": self.is_same_image,
             "compressed_bytes": {when: image.compressed_bytes for when, image in images.items()}
@@ -133,41 +132,41 @@ class Comparison:
 
 def compare_images(before: Inspection, after: Inspection) -> Comparison:
     """Compare two images."""
-    old, new = before.contents, after.contents
-    if not (old.known and new.known):
-        old = new = Contents(source="unknown")
-    outcomes, timings, seconds = _compare_reports(_read_report(before), _read_report(after))
+    are_known = before.contents.known and after.contents.known
+    old_report, new_report = _read_report(before), _read_report(after)
+    old = _list_values(before, before.contents if are_known else UNKNOWN, old_report)
+    new = _list_values(after, after.contents if are_known else UNKNOWN, new_report)
+    if not (old["outcomes"] and new["outcomes"]):  # without a report, no check is missing
+        old["outcomes"] = new["outcomes"] = {}
+    durations = {result.check: result.seconds for result in old_report.results}
+    timings = (
+        Timing(check=result.check, before=durations[result.check], after=result.seconds)
+        for result in new_report.results
+        if result.check in durations
+    )
+    whole = Timing(check="the whole suite", before=old_report.seconds or 0.0, after=new_report.seconds or 0.0)
     return Comparison(
         before=before,
         after=after,
-        facts=_changes(_facts(before, old), _facts(after, new)),
-        packages=_changes(old.python, new.python),
-        libraries=_changes(old.libraries, new.libraries),
-        debian=_changes(old.debian, new.debian),
-        environment=_changes(before.environment, after.environment),
-        configuration=_changes(before.configuration, after.configuration),
-        labels=() if old.known else _changes(before.labels, after.labels),
+        changes={kind: _changes(values, new[kind]) for kind, values in old.items()},
         sizes=_sizes(before.layers, after.layers),
-        outcomes=outcomes,
-        timings=timings,
-        seconds=seconds,
+        timings=tuple(timing for timing in timings if _is_notable(timing)),
+        seconds=None if None in (old_report.seconds, new_report.seconds) else whole,
     )
 
 
-def _compare_reports(
-    before: _Report | None, after: _Report | None
-) -> tuple[tuple[Change, ...], tuple[Timing, ...], Timing | None]:
-    """Return changed outcomes, notable timings and the timing of the whole suite."""
-    if before is None or after is None:
-        return (), (), None
-    old, new = ({result.check: result for result in report.results} for report in (before, after))
-    timings = (Timing(check=name, before=old[name].seconds, after=new[name].seconds) for name in old if name in new)
-    old_outcomes, new_outcomes = ({name: result.outcome for name, result in one.items()} for one in (old, new))
-    return (
-        _changes(old_outcomes, new_outcomes) if old and new else (),
-        tuple(timing for timing in timings if _is_notable(timing)),
-        Timing(check="the whole suite", before=before.seconds, after=after.seconds),
-    )
+def _list_values(image: Inspection, contents: Contents, report: _Report) -> dict[str, Mapping[str, str]]:
+    """Return the values of each kind that are compared by name."""
+    return {
+        "facts": _facts(image, contents),
+        "libraries": contents.libraries,
+        "packages": contents.python,
+        "debian": contents.debian,
+        "environment": image.environment,
+        "configuration": image.configuration,
+        "labels": {} if contents.known else image.labels,
+        "outcomes": {result.check: result.outcome for result in report.results},
+    }
 
 
 def _changes(before: Mapping[str, str], after: Mapping[str, str]) -> tuple[Change, ...]:
@@ -214,11 +213,10 @@ def _by_part(layers: Sequence[Layer]) -> dict[str, list[tuple[str, int]]]:
     return found
 
 
-def _read_report(image: Inspection) -> _Report | None:
-    try:
-        return validate(_Report, image.report) if image.report is not None else None
-    except InvalidDocument:
-        return None
+def _read_report(image: Inspection) -> _Report:
+    with suppress(InvalidDocument):
+        return validate(_Report, image.report or {})
+    return _Report()
 
 
 def _is_notable(timing: Timing) -> bool:

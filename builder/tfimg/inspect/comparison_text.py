@@ -7,19 +7,22 @@ from collections.abc import Sequence
 from tfimg.core.text import to_plain_text
 from tfimg.inspect.comparison import Change, Comparison, PartSize
 
+TITLES = {
+    "facts": "Image",
+    "libraries": "CUDA libraries",
+    "packages": "Python packages",
+    "debian": "Debian packages",
+    "environment": "Environment",
+    "configuration": "Configuration",
+    "labels": "Labels",
+    "outcomes": "Checks",
+}
+"""Titles of the kinds of changes, in the order in which people look for them."""
 
-def list_sections(comparison: Comparison) -> tuple[tuple[str, Sequence[Change]], ...]:
-    """Return the changes of each kind with a title, in the order in which people look for them."""
-    return (
-        ("Image", comparison.facts),
-        ("CUDA libraries", comparison.libraries),
-        ("Python packages", comparison.packages),
-        ("Debian packages", comparison.debian),
-        ("Environment", comparison.environment),
-        ("Configuration", comparison.configuration),
-        ("Labels", comparison.labels),
-        ("Checks", comparison.outcomes),
-    )
+
+def list_sections(comparison: Comparison) -> list[tuple[str, Sequence[Change]]]:
+    """Return the title of each kind of changes, and the changes."""
+    return [(title, comparison.changes[kind]) for kind, title in TITLES.items()]
 
 
 def describe_total(comparison: Comparison) -> str:
