@@ -4,23 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from tfimg.core.errors import (
-    TfimgError,
-    UnsuitableHost,
-    ValidationAborted,
-    ValidationCrashed,
-    ValidationFailed,
-    ValidationIncomplete,
-    ValidationTimedOut,
-)
+from tfimg.core import errors
 from tfimg.validation.report import Report, Verdict
 
-ERRORS: Mapping[Verdict, type[TfimgError]] = {
-    "failed": ValidationFailed,
-    "crashed": ValidationCrashed,
-    "timed-out": ValidationTimedOut,
-    "skipped": ValidationIncomplete,
-    "broken": ValidationAborted,
+ERRORS: Mapping[Verdict, type[errors.TfimgError]] = {
+    "failed": errors.ValidationFailed,
+    "crashed": errors.ValidationCrashed,
+    "timed-out": errors.ValidationTimedOut,
+    "skipped": errors.ValidationIncomplete,
+    "broken": errors.ValidationAborted,
 }
 
 MAX_LISTED, MAX_REASON = 3, 300
@@ -48,7 +40,7 @@ def raise_for_verdict(
         found = f", and {len(report.unsuccessful)} of {len(report.results)} checks did not pass. {checks}"
         next_step = " ".join(one.remedy for one in known.values()) or details
     causes = "".join(f" Known cause ({one.fault}): {one.cause}" for one in known.values())
-    error = UnsuitableHost if report.fault == "host" else ERRORS[report.verdict]
+    error = errors.UnsuitableHost if report.fault == "host" else ERRORS[report.verdict]
     raise error(f"{subject}{found}{causes}", next_step=f"{consequence} {next_step}")
 
 
