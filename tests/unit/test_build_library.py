@@ -40,7 +40,7 @@ def test_a_program_builds_an_image(project: Project) -> None:
     validator = Validator(project=project, engine=engine, reuse_reports=True)
     stored = result.image.stored
     report, reused = validator.validate(
-        result.plan, validator.target(spec), "tfimg/tensorflow:2.15", digest=stored.digest, content=stored.content
+        result.plan, "tfimg/tensorflow:2.15", digest=stored.digest, content=stored.content
     )
     assert (report, reused) == (result.report, True)
 

@@ -10,7 +10,6 @@ import pytest
 from support.environment import TestEnvironment
 from support.memory_engine import FakeEngine
 from support.suite_events import done_event, end, make_output, start, suite
-from tfimg.host.target_level import TargetLevel
 from tfimg.matrix.spec import ImageSpec
 from tfimg.project.project import Project
 from tfimg.project.validator import Validator
@@ -42,9 +41,7 @@ def validate(tmp_path: Path, named: Callable[[str], ImageSpec]) -> Validate:
             reuse_reports=reuse,
         )
         plan = Plan(spec=named("2.15.1-cpu-py3.11"), lock={"tensorflow": "", "packages": ""}, dockerfile="", tags=())
-        return validator.validate(
-            plan, TargetLevel(level="validated"), "tf:x", digest=digest, content=content, same_as=of
-        )
+        return validator.validate(plan, "tf:x", digest=digest, content=content, same_as=of)
 
     return run
 

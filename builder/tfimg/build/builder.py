@@ -152,16 +152,16 @@ class Builder:
         with explaining(self.project.workspace.validation):
             for setting in self.project.services.network.left_out:
                 on_event(Message(text=f"Not used: {setting}"))
-            target = self.validator.target(plan.spec, on_event)
+            self.validator.target(plan.spec, on_event)  # raises before anything is built
             with self.candidate(plan, name, on_event) as image:
                 raise_if_cancelled()
                 stored = image.stored
                 report, reused = self.validator.validate(
-                    plan, target, name, digest=stored.digest, content=stored.content, on_event=on_event
+                    plan, name, digest=stored.digest, content=stored.content, on_event=on_event
                 )
                 raise_if_cancelled()
                 self._require_green(report, on_event)
-                self.validator.inventories.take(name, stored.content, self.engine)
+                self.project.inventories.take(name, stored.content, self.engine)
                 raise_if_cancelled()
                 result = BuildResult(plan=plan, image=image, report=report, reused=reused)
                 with defer_signals():

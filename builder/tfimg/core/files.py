@@ -8,7 +8,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -54,6 +54,16 @@ def write_atomically(path: Path, text: str) -> None:
         partial.replace(path)
     finally:
         partial.unlink(missing_ok=True)
+
+
+def remove_oldest(folder: Path, *, keep: int) -> None:
+    """Remove all but the newest files of a folder. Another process may do the same at the same time."""
+    files = []
+    for file in folder.iterdir():
+        with suppress(FileNotFoundError):
+            files.append((file.stat().st_mtime_ns, file))
+    for _, file in sorted(files)[:-keep]:
+        file.unlink(missing_ok=True)
 
 
 def write_once(path: Path, content: bytes, *, mode: int) -> None:

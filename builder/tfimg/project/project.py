@@ -18,7 +18,7 @@ from tfimg.matrix.resolve.selection import find_spec
 from tfimg.matrix.schema import Matrix, check_repository_name
 from tfimg.matrix.spec import ImageSpec, expand_matrix
 from tfimg.project.services import Services
-from tfimg.recipe.describe import DECLARED, BareMachine, Status, describe_image, read_status
+from tfimg.recipe.describe import DECLARED, Status, describe_image, read_status
 from tfimg.recipe.labels import IDENTIFIER_LABEL
 from tfimg.recipe.lockfile import Lock, hash_lock
 
@@ -170,7 +170,15 @@ class Project:
         found = DECLARED
         if evidence.exists():
             found = read_status(evidence.read_text(), lock_digest=lock_digest, source=str(evidence))
-        return replace(found, bare_machines=_bare_machines(spec, records, lock_digest))
+        if records:
+            from tfimg.validation.bare_evidence import read_record
+
+            machines = (
+                read_record(file.read_bytes(), identifier=spec.identifier, lock_digest=lock_digest, source=str(file))
+                for file in records
+            )
+            found = replace(found, bare_machines=tuple(machine for machine in machines if machine))
+        return found
 
     @property
     def inventories(self) -> InventoryCache:
@@ -215,15 +223,3 @@ class Project:
         toolkit = engine.get_device_support()
         host = self.services.survey(toolkit.host)
         return TargetHost(matrix=self.matrix, specs=self.specs, host=host, toolkit=toolkit)
-
-
-def _bare_machines(spec: ImageSpec, records: Sequence[Path], lock_digest: str) -> tuple[BareMachine, ...]:
-    if not records:
-        return ()
-    from tfimg.validation.bare_evidence import read_record
-
-    found = (
-        read_record(file.read_bytes(), identifier=spec.identifier, lock_digest=lock_digest, source=str(file))
-        for file in records
-    )
-    return tuple(machine for machine in found if machine)

@@ -14,7 +14,7 @@ from tfimg.host.target_level import TargetLevel, choose_target_level
 from tfimg.matrix.spec import ImageSpec
 from tfimg.project.project import Project
 from tfimg.recipe.plan import Plan
-from tfimg.validation.caches import InventoryCache, ReportCache, ReportSubject
+from tfimg.validation.caches import ReportCache, ReportSubject
 from tfimg.validation.report import ProvableLevel, Report
 from tfimg.validation.run import ALL_CHECKS, CheckSelection, ValidationRequest, suite_digest, suite_files
 from tfimg.validation.run import validate as run_suite
@@ -42,11 +42,6 @@ class Validator:
     def reports(self) -> ReportCache:
         """The green reports that are kept."""
         return ReportCache(folder=self.project.services.state / "reports")
-
-    @cached_property
-    def inventories(self) -> InventoryCache:
-        """The inventories that are kept."""
-        return self.project.inventories
 
     @cached_property
     def suite(self) -> Mapping[str, bytes]:
@@ -78,7 +73,6 @@ class Validator:
     def validate(
         self,
         plan: Plan,
-        target: TargetLevel,
         image: str,
         *,
         digest: str,
@@ -92,6 +86,7 @@ class Validator:
         `content` is as in `LocalImage`; without it, no report is reused or kept. `same_as` restricts reuse to reports
         on these digests. `from_lock`: it was built from the plan's lock. Raises `Interrupted` if it was cancelled.
         """
+        target = self.target(plan.spec)
         subject = self.subject(plan.spec, target, content) if content else None
         if subject and self.reuse_reports:
             earlier = self.reports.read(subject)

@@ -100,7 +100,6 @@ class EngineSteps:
             self._pull(job, f"{self.repository.name}@{digest}", name, on_event)
             report, reused = self.validator.validate(
                 self.validator.project.plan(spec),
-                self.validator.target(spec),
                 name,
                 digest=digest,
                 content=image.content,
@@ -136,7 +135,7 @@ class EngineSteps:
         registry = self.repository.registry
         subject = Subject(name=self.repository.name, digest=digest)
         engine = f"Docker {self._engine.get_capabilities().engine}"
-        inventory = self.validator.inventories.take(job.name, self.images[job.identifier].content, self._engine)
+        inventory = self.validator.project.inventories.take(job.name, self.images[job.identifier].content, self._engine)
         manifest = registry.find(digest)
         release = read_release(registry, manifest) if manifest else None
         created = (release.created if release else None) or self.repository.now()

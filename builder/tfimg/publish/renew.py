@@ -88,7 +88,8 @@ class Renewer:
         """Pull the attested digest under a temporary name and validate it."""
         project, engine = self.validator.project, self.validator.engine
         spec = project.spec(newest.identifier)
-        target, plan = self.validator.target(spec, on_event), project.plan(spec)
+        self.validator.target(spec, on_event)  # raises before anything is pulled
+        plan = project.plan(spec)
         reference, name = f"{repository.name}@{evidence.digest}", candidate_name(newest.identifier)
         is_known = engine.find_digest(reference) is not None
         try:
@@ -102,7 +103,7 @@ class Renewer:
                     next_step="Run `tfimg renew` in the checkout that it was built from; its label "
                     "org.opencontainers.image.revision names the commit. Or build and publish it again.",
                 )
-            report, _ = self.validator.validate(plan, target, name, digest=evidence.digest, on_event=on_event)
+            report, _ = self.validator.validate(plan, name, digest=evidence.digest, on_event=on_event)
             return report
         finally:
             for unused in (name,) if is_known else (name, reference):

@@ -11,12 +11,15 @@ from typing import Any
 
 from tfimg.core.documents import InvalidDocument
 from tfimg.core.errors import FileError
-from tfimg.core.files import write_atomically
+from tfimg.core.files import remove_oldest, write_atomically
 from tfimg.engine.protocol import Engine
 from tfimg.validation.formats import format_json
 from tfimg.validation.inventory import parse_inventory, take_inventory
 from tfimg.validation.report import Profile, Report
 from tfimg.validation.schema import read_report
+
+MAX_FILES = 1000
+"""Files in each folder, the newest ones: the matrix has 258 images, and a new suite writes a report on each."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -58,6 +61,7 @@ class ReportCache:
         (self.folder / subject.file_name).unlink(missing_ok=True)
         if report.level == report.aim:
             write_atomically(self.folder / subject.file_name, format_json(report))
+            remove_oldest(self.folder, keep=MAX_FILES)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -83,4 +87,5 @@ class InventoryCache:
         inventory = take_inventory(image, self.script, engine=engine, contents_only=True)
         if content:
             write_atomically(file, json.dumps(inventory))
+            remove_oldest(self.folder, keep=MAX_FILES)
         return inventory

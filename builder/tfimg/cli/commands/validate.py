@@ -70,8 +70,8 @@ class Validate(Command, WheelOptions):
         checks = CheckSelection(profile=self.profile, only=self.only, skip=self.skip)
         validator = Validator(project=project, engine=engine, level=self.level, checks=checks)
         with explaining(project.workspace.validation), context.render_events() as on_event:
-            target = validator.target(spec, on_event)
-            report, _ = validator.validate(plan, target, image, digest=digest, from_lock=bool(lock), on_event=on_event)
+            validator.target(spec, on_event)
+            report, _ = validator.validate(plan, image, digest=digest, from_lock=bool(lock), on_event=on_event)
         write_reports(self.report, report)
         if self.record:
             project.record(report)
