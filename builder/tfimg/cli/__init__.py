@@ -45,12 +45,8 @@ def entrypoint() -> NoReturn:
         _leave_stdout()
     elif isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")  # a terminal that has no ≥ is no reason to fail
-    # Called so often that the import of the parser would be too slow.
-    version = sys.argv[1:] in (["--version"], ["-V"])
-    code = 0 if version else main(sys.argv[1:], os.environ)
+    code = main(sys.argv[1:], os.environ)
     try:
-        if version:
-            print(f"tfimg {__version__}")
         sys.stdout.flush()
     except OSError as error:
         code = code or _report(to_tfimg_error(error))
@@ -71,22 +67,18 @@ def main(argv: Sequence[str], environ: Mapping[str, str], services: Services | N
     `services` are the machine's connections; tests pass others.
     """
     with escaped_streams():
-        return _run(argv, environ, services)
-
-
-def _run(argv: Sequence[str], environ: Mapping[str, str], services: Services | None) -> int:
-    try:
-        return _run_command(argv, environ, services)
-    except BrokenPipeError:
-        # The reader of our output has exited, as `head` does.
-        _leave_stdout()
-        return 141
-    except KeyboardInterrupt:
-        return _report(Interrupted(), argv)
-    except Exception as error:
-        if environ.get("TFIMG_DEBUG") and not isinstance(error, TfimgError):
-            traceback.print_exc()
-        return _report(Interrupted() if _interrupted else to_tfimg_error(error), argv)
+        try:
+            return _run_command(argv, environ, services)
+        except BrokenPipeError:
+            # The reader of our output has exited, as `head` does.
+            _leave_stdout()
+            return 141
+        except KeyboardInterrupt:
+            return _report(Interrupted(), argv)
+        except Exception as error:
+            if environ.get("TFIMG_DEBUG") and not isinstance(error, TfimgError):
+                traceback.print_exc()
+            return _report(Interrupted() if _interrupted else to_tfimg_error(error), argv)
 
 
 def _run_command(argv: Sequence[str], environ: Mapping[str, str], services: Services | None) -> int:

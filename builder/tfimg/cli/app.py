@@ -161,25 +161,22 @@ def parse(argv: Sequence[str]) -> Command:
 
 
 def _command_name(words: Sequence[str]) -> str:
-    first, second = [*words, "", ""][:2]
-    if not first or first.startswith("-"):
-        what = f"has no option {first}" if first else "needs a command"
-        raise UsageError(f"`tfimg` {what}.", next_step="`tfimg --help` lists the commands.")
-    for name in (f"{first} {second}", first):
-        if name in COMMANDS:
+    for count in (2, 1):
+        if (name := " ".join(words[:count])) in COMMANDS:
             return name
-    groups = {name.partition(" ")[0] for name in COMMANDS if " " in name}
-    prog, word, names = "tfimg", first, {name.partition(" ")[0] for name in COMMANDS}
-    if first in groups:
-        prog, word = f"tfimg {first}", second
-        names = {name.partition(" ")[2] for name in COMMANDS if name.startswith(f"{first} ")}
-        if not second or second.startswith("-"):
-            raise UsageError(
-                f"`{prog}` needs one of {', '.join(sorted(names))}.", next_step=f"`{prog} --help` lists the commands."
-            )
-    near = get_close_matches(word, names, n=1)
-    suggestion = f"Did you mean `{prog} {near[0]}`? " if near else ""
-    raise UsageError(f"`{prog}` has no command {word!r}.", next_step=f"{suggestion}`{prog} --help` lists the commands.")
+    first, second = [*words, "", ""][:2]
+    members = sorted(name.partition(" ")[2] for name in COMMANDS if name.startswith(f"{first} "))
+    prog, word = (f"tfimg {first}", second) if members else ("tfimg", first)
+    suggestion = ""
+    if word and not word.startswith("-"):
+        what = f"has no command {word!r}"
+        near = get_close_matches(word, members or {name.partition(" ")[0] for name in COMMANDS}, n=1)
+        suggestion = f"Did you mean `{prog} {near[0]}`? " if near else ""
+    elif members:
+        what = f"needs one of {', '.join(members)}"
+    else:
+        what = f"has no option {word}" if word else "needs a command"
+    raise UsageError(f"`{prog}` {what}.", next_step=f"{suggestion}`{prog} --help` lists the commands.")
 
 
 def _bind(name: str, words: Sequence[str]) -> Command:

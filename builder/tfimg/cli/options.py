@@ -18,62 +18,41 @@ if TYPE_CHECKING:
     from tfimg.cli.context import Context
 
 Check = Callable[[str], object] | None
-Complete = Callable[[Any], Sequence[str]] | None
 
 # Declarations of options
 
 
-def argument(
-    text: str,
-    metavar: str,
-    *,
-    default: Any = MISSING,
-    check: Check = None,
-    complete: Complete = None,
-    required: bool | None = None,
-) -> Any:
-    """Declare a positional argument; the dataclass field stands before `_: KW_ONLY`."""
-    return _field(
-        default, help=text, metavar=metavar, validator=_validator(check), completer=complete, required=required
-    )
+def argument(text: str, metavar: str, *, default: Any = MISSING, check: Check = None, **settings: Any) -> Any:
+    """Declare a positional argument; its field stands before `_: KW_ONLY`. More `settings` are those of Cyclopts."""
+    return _declare(text, default, check, metavar=metavar, **settings)
 
 
 def option(
     text: str,
     metavar: str | None = None,
     *,
-    names: tuple[str, ...] = (),
     default: Any = None,
-    parse: Callable[[str], object] | None = None,
     check: Check = None,
-    complete: Complete = None,
-    group: str | None = None,
+    parse: Check = None,
+    **settings: Any,
 ) -> Any:
     """Declare an option with one value. `parse` and `check` raise `ValueError` with the rest of the sentence."""
-    return _field(
-        default,
-        name=names or None,
-        help=text,
-        metavar=metavar,
-        converter=_converter(parse) if parse else None,
-        validator=_validator(check),
-        completer=complete,
-        group=group,
-    )
+    return _declare(text, default, check, metavar=metavar, converter=_converter(parse) if parse else None, **settings)
 
 
-def values(text: str, metavar: str, *, names: tuple[str, ...] = (), check: Check = None) -> Any:
+def values(text: str, metavar: str, *, check: Check = None, **settings: Any) -> Any:
     """Declare an option that may be given several times."""
-    return _field((), name=names or None, help=f"{text}; repeatable", metavar=metavar, validator=_validator(check))
+    return _declare(f"{text}; repeatable", (), check, metavar=metavar, **settings)
 
 
-def flag(text: str, *, names: tuple[str, ...] = ()) -> Any:
+def flag(text: str, **settings: Any) -> Any:
     """Declare an option without a value."""
-    return _field(False, name=names or None, help=text)
+    return _declare(text, False, None, **settings)
 
 
-def _field(default: Any, **settings: Any) -> Any:
-    return field(default=default, metadata={"parameter": Parameter(**settings)})
+def _declare(text: str, default: Any, check: Check, **settings: Any) -> Any:
+    parameter = Parameter(help=text, validator=_validator(check), **settings)
+    return field(default=default, metadata={"parameter": parameter})
 
 
 def _validator(check: Check) -> Callable[[Any, Any], None] | None:
@@ -99,7 +78,7 @@ def _converter(parse: Callable[[str], object]) -> Callable[[Any, Sequence[Token]
 
 def pattern_arguments(text: str = "identifiers or globs: 2.15, '*-cpu-py3.11'") -> Any:
     """Declare patterns that select images; every command selects the same images with the same pattern."""
-    return argument(text, "PATTERN", default=(), complete=complete_identifiers)
+    return argument(text, "PATTERN", default=(), completer=complete_identifiers)
 
 
 def image_argument() -> Any:
@@ -114,9 +93,7 @@ def remote_image_argument(text: str = "REGISTRY/REPOSITORY:TAG or @sha256:…", 
 
 def identifier_option() -> Any:
     """Declare what an image is, if its label does not say it."""
-    return option(
-        "what the image is (default: its label)", "IDENTIFIER", names=("--as",), complete=complete_identifiers
-    )
+    return option("what the image is (default: its label)", "IDENTIFIER", name="--as", completer=complete_identifiers)
 
 
 def level_option() -> Any:
@@ -131,11 +108,6 @@ def report_option() -> Any:
     return values("write the report to FILE.json, FILE.xml (JUnit) or FILE.html (one image only)", "FILE")
 
 
-def record_option() -> Any:
-    """Declare that a report becomes evidence in the checkout."""
-    return flag("keep the report in the checkout, as evidence of the image's level")
-
-
 def renew_base_option() -> Any:
     """Declare that the base is bootstrapped again."""
     return flag("bootstrap the base anew, with its security fixes")
@@ -143,7 +115,7 @@ def renew_base_option() -> Any:
 
 def output_option(text: str = "write to a file instead of standard output") -> Any:
     """Declare a file to write."""
-    return option(text, "FILE", names=("--output", "-o"))
+    return option(text, "FILE", name=("--output", "-o"))
 
 
 def reinstate_option() -> Any:
@@ -159,7 +131,7 @@ class Command:
     """Base of all commands: a command's fields are its options, and `run` executes it."""
 
     json: bool = flag("print JSON on standard output")
-    quiet: bool = flag("print results and errors only", names=("--quiet", "-q"))
+    quiet: bool = flag("print results and errors only", name=("--quiet", "-q"))
 
     alternatives: ClassVar[Mapping[str, str]] = {}
     """Options of which only one may be given → their fields."""
@@ -184,6 +156,15 @@ class WheelOptions:
     find_links: str | None = option(
         "folder with the libtpu wheel of a TPU image whose pair the package index lacks", "DIR"
     )
+
+
+@dataclass(frozen=True, kw_only=True)
+class ValidationOptions(WheelOptions):
+    """What a validation has to prove, and where its report is written."""
+
+    report: tuple[str, ...] = report_option()
+    record: bool = flag("keep the report in the checkout, as evidence of the image's level")
+    level: Literal["linked", "validated"] | None = level_option()
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -27,21 +27,21 @@ class VersionOptions:
     tensorflow: str | None = option(
         "2.15, 2.15.1, '>=2.15,<2.17' or latest (default: latest)",
         "VERSION",
-        names=("--tf",),
-        complete=complete_releases,
+        name="--tf",
+        completer=complete_releases,
         group="request",
     )
     cuda: str | None = option("CUDA of a GPU image: 12 or 12.2", "VERSION", group="request")
     cudnn: str | None = option("cuDNN of a GPU image: 9 or 8.9", "VERSION", group="request")
     python: str | None = option("Python (default: the release's own default)", "X.Y", group="request")
     platform: str | None = option(
-        "linux/amd64 (default) or linux/arm64", "NAME", complete=complete_platforms, group="request"
+        "linux/amd64 (default) or linux/arm64", "NAME", completer=complete_platforms, group="request"
     )
     driver: str | None = option(
         "NVIDIA driver of the machine, as nvidia-smi shows it: 535.104", "VERSION", group="request"
     )
     gpu: str | None = option(
-        "GPU of the machine: T4, 'RTX 4090', sm_90", "NAME", complete=complete_gpus, group="request"
+        "GPU of the machine: T4, 'RTX 4090', sm_90", "NAME", completer=complete_gpus, group="request"
     )
 
     def request(self) -> Request:

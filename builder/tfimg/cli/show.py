@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from tfimg.cli.console import make_console
-from tfimg.core.text import format_size, to_plain_text
+from tfimg.core.text import to_plain_text
 
 COLOURS = {
     "passed": "green",
@@ -66,11 +66,12 @@ def table_text(table: Table) -> str:
     return "".join(f"{line.rstrip()}\n" for line in captured.get().splitlines())
 
 
-def plain_table(*columns: str) -> Table:
-    """Return a table without a frame, which `grep` and `awk` can read."""
+def plain_table(*columns: str, folding: Sequence[str] = (), right: Sequence[str] = ()) -> Table:
+    """Return a table without a frame, which `grep` and `awk` can read. Columns that are `folding` may wrap."""
     table = Table(box=None, pad_edge=False, header_style="bold")
     for column in columns:
-        table.add_column(column, no_wrap=column != "TAGS")
+        justify: Literal["left", "right"] = "right" if column in right else "left"
+        table.add_column(column, no_wrap=column not in folding, overflow="fold", justify=justify)
     return table
 
 
@@ -81,16 +82,10 @@ def print_rows(
     folding: Sequence[str] = (),
     right: Sequence[str] = (),
 ) -> None:
-    """Print a table of styled `Text` and of plain text, each cell on one line; columns that are `folding` may wrap."""
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for column in columns:
-        justify: Literal["left", "right"] = "right" if column in right else "left"
-        table.add_column(column, no_wrap=column not in folding, overflow="fold", justify=justify)
+    """Print a table of styled `Text` and of plain text, each cell on one line."""
+    table = plain_table(*columns, folding=folding, right=right)
     for row in rows:
         table.add_row(
             *(cell if isinstance(cell, Text) else Text(" ".join(to_plain_text(cell).splitlines())) for cell in row)
         )
     print_table(table)
-
-
-size = format_size

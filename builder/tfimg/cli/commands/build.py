@@ -7,19 +7,17 @@ from dataclasses import KW_ONLY, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
+from tfimg.cli.context import Context
 from tfimg.cli.options import (
     BaseOptions,
     BuilderOptions,
     Command,
     RepositoryOptions,
-    WheelOptions,
+    ValidationOptions,
     flag,
-    level_option,
     option,
     pattern_arguments,
-    record_option,
     renew_base_option,
-    report_option,
     values,
 )
 from tfimg.cli.request_options import RequestOptions
@@ -31,13 +29,12 @@ if TYPE_CHECKING:
     from tfimg.build.builder import BuildResult
     from tfimg.build.results import BatchResult
     from tfimg.build.settings import BuildSettings
-    from tfimg.cli.context import Context
     from tfimg.core.events import Event
     from tfimg.matrix.spec import ImageSpec
 
 
 @dataclass(frozen=True)
-class Build(Command, RequestOptions, SigningOptions, BaseOptions, BuilderOptions, RepositoryOptions, WheelOptions):
+class Build(Command, RequestOptions, SigningOptions, BaseOptions, BuilderOptions, RepositoryOptions, ValidationOptions):
     """Build images, validate them from the inside, and tag them.
 
     Examples:
@@ -52,9 +49,7 @@ class Build(Command, RequestOptions, SigningOptions, BaseOptions, BuilderOptions
         "images at once (default: what processors, memory and disk have room for)", "N", parse=positive_number
     )
     revalidate: bool = flag("run the suite again in images that have not changed")
-    target: str | None = option(
-        "publish the images to REGISTRY/NAME; see `tfimg publish`", "REPOSITORY", names=("--push",)
-    )
+    target: str | None = option("publish the images to REGISTRY/NAME; see `tfimg publish`", "REPOSITORY", name="--push")
     cache_from: tuple[str, ...] = values(
         "import build cache from a registry: a reference, or buildx's type=…,ref=…", "REF"
     )
@@ -65,9 +60,6 @@ class Build(Command, RequestOptions, SigningOptions, BaseOptions, BuilderOptions
     )
     no_cache: bool = flag("run every build step again")
     renew_base: bool = renew_base_option()
-    report: tuple[str, ...] = report_option()
-    record: bool = record_option()
-    level: Literal["linked", "validated"] | None = level_option()
     profile: Literal["standard", "full"] = option(
         "how much of the suite to run (default: standard)", default="standard"
     )

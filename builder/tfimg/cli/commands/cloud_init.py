@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 from tfimg.cli.completions import complete_identifiers
+from tfimg.cli.context import Context
 from tfimg.cli.options import Command, flag, option, output_option
 from tfimg.cli.values import lower_device, require_printable
 
 if TYPE_CHECKING:
-    from tfimg.cli.context import Context
     from tfimg.host.cloud.machine import CloudMachine
 
 MAX_DAYS = 366
@@ -51,7 +51,7 @@ class CloudInit(Command):
     )
     image: str = option("REPOSITORY:TAG or REPOSITORY@DIGEST", "REFERENCE", default=MISSING, check=require_printable)
     identifier: str | None = option(
-        "what the image is (default: what its tag says)", "IDENTIFIER", names=("--as",), complete=complete_identifiers
+        "what the image is (default: what its tag says)", "IDENTIFIER", name="--as", completer=complete_identifiers
     )
     device: Literal["cpu", "gpu", "tpu"] | None = option(
         "what the machine computes on (default: what --as or a tag of the matrix says; needed for other tags)",
@@ -74,7 +74,7 @@ class CloudInit(Command):
     program_line: str | None = option(
         "run this until it ends well: words as in a shell, without a shell ('sh -c …' is one)",
         "LINE",
-        names=("--command",),
+        name="--command",
         check=require_printable,
     )
     idle_shutdown: int | None = option(

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import KW_ONLY, asdict, dataclass
-from typing import TYPE_CHECKING
 
 from tfimg.cli.completions import complete_identifiers
+from tfimg.cli.context import Context
 from tfimg.cli.options import Command, argument, identifier_option
 from tfimg.cli.values import require_text
-
-if TYPE_CHECKING:
-    from tfimg.cli.context import Context
 
 
 @dataclass(frozen=True)
@@ -26,7 +23,7 @@ class Doctor(Command):
         "IMAGE",
         default=None,
         check=require_text,
-        complete=complete_identifiers,
+        completer=complete_identifiers,
     )
     _: KW_ONLY
     identifier: str | None = identifier_option()

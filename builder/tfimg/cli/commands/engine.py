@@ -6,10 +6,10 @@ import shlex
 from dataclasses import KW_ONLY, asdict, dataclass
 from typing import TYPE_CHECKING
 
+from tfimg.cli.context import Context
 from tfimg.cli.options import Command, flag
 
 if TYPE_CHECKING:
-    from tfimg.cli.context import Context
     from tfimg.engine.protocol import Engine
 
 

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import sys
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING
 
 from tfimg import DOCUMENTATION
+from tfimg.cli.context import Context
 from tfimg.cli.options import Command, argument
 from tfimg.core.errors import UnknownFailure, UsageError
-
-if TYPE_CHECKING:
-    from tfimg.cli.context import Context
 
 MAX_BYTES = 8 << 20
 """Bytes that are read of a log. Longer ones repeat themselves; this much takes two seconds."""

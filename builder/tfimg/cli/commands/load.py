@@ -42,7 +42,7 @@ class Load(Command, RequirementOptions):
     name: str | None = option(
         "name in the engine (default: the file's, if its repository is the one that the key signed)",
         "NAME:TAG",
-        names=("--as",),
+        name="--as",
         check=require_text,
     )
 

@@ -6,13 +6,11 @@ import json
 from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
+from tfimg.cli.context import Context
 from tfimg.cli.options import Command, RepositoryOptions, flag, option
 from tfimg.core.errors import UsageError
-
-if TYPE_CHECKING:
-    from tfimg.cli.context import Context
 
 FORMS = {".json": "json", ".html": "html", ".md": "markdown"}
 """Ends of file names → the option whose form they ask for; any other end asks for the table."""
@@ -30,7 +28,7 @@ class ShowMatrix(Command, RepositoryOptions):
     markdown: bool = flag("print the support table as Markdown")
     html: bool = flag("print a searchable page that needs no network")
     output: str | None = option(
-        "write to a file; .html, .md and .json choose the form, as the options do", "FILE", names=("--output", "-o")
+        "write to a file; .html, .md and .json choose the form, as the options do", "FILE", name=("--output", "-o")
     )
 
     alternatives: ClassVar[Mapping[str, str]] = {"--markdown": "markdown", "--html": "html"}

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from dataclasses import KW_ONLY, asdict, dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
+from tfimg.cli.context import Context
 from tfimg.cli.options import BuilderOptions, Command, RepositoryOptions, flag, option, pattern_arguments
 from tfimg.cli.request_options import RequestOptions
 from tfimg.cli.values import positive_number
 
 if TYPE_CHECKING:
-    from tfimg.cli.context import Context
     from tfimg.matrix.spec import ImageSpec
     from tfimg.recipe.layout import WheelLayer
 

@@ -43,7 +43,7 @@ class Publish(Command, RepositoryOptions, SigningOptions):
     patterns: tuple[str, ...] = pattern_arguments()
     _: KW_ONLY
     repository: str | None = option(
-        "repository of the images in the engine (default: the matrix's)", "NAME", names=("--from",)
+        "repository of the images in the engine (default: the matrix's)", "NAME", name="--from"
     )
     dry_run: bool = flag("print which tags would move, and why others would not; do nothing")
     revalidate: bool = flag("ignore reports of earlier runs")

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from tfimg.cli.context import Context
 from tfimg.cli.options import Command, argument, report_option
-
-if TYPE_CHECKING:
-    from tfimg.cli.context import Context
 
 
 @dataclass(frozen=True)

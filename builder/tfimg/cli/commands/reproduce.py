@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import KW_ONLY, dataclass, replace
-from typing import TYPE_CHECKING
 
+from tfimg.cli.context import Context
 from tfimg.cli.options import BaseOptions, Command, WheelOptions, renew_base_option
 from tfimg.cli.request_options import RequestOptions
-
-if TYPE_CHECKING:
-    from tfimg.cli.context import Context
 
 
 @dataclass(frozen=True)

@@ -6,14 +6,12 @@ import shlex
 import sys
 from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass, field
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from cyclopts import Parameter
 
+from tfimg.cli.context import Context
 from tfimg.cli.options import Command, flag, identifier_option, image_argument, option, values
-
-if TYPE_CHECKING:
-    from tfimg.cli.context import Context
 
 
 @dataclass(frozen=True)
@@ -31,14 +29,14 @@ class Run(Command):
     no_gpu: bool = flag("run a GPU image on the processor")
     shm_size: str | None = option("shared memory (default: 1g for GPUs, 16g for TPUs)", "SIZE")
     volume: tuple[str, ...] = values(
-        "show a folder of the machine in the container", "HOST:PATH[:ro]", names=("--volume", "-v")
+        "show a folder of the machine in the container", "HOST:PATH[:ro]", name=("--volume", "-v")
     )
-    publish: tuple[str, ...] = values("publish a port of the container", "PORT:PORT", names=("--publish", "-p"))
-    env: tuple[str, ...] = values("set a variable", "NAME[=VALUE]", names=("--env", "-e"))
+    publish: tuple[str, ...] = values("publish a port of the container", "PORT:PORT", name=("--publish", "-p"))
+    env: tuple[str, ...] = values("set a variable", "NAME[=VALUE]", name=("--env", "-e"))
     user: tuple[str, ...] = values(
-        "run as another user (default: the image's, who is not root)", "UID[:GID]", names=("--user", "-u")
+        "run as another user (default: the image's, who is not root)", "UID[:GID]", name=("--user", "-u")
     )
-    workdir: tuple[str, ...] = values("start in another folder", "PATH", names=("--workdir", "-w"))
+    workdir: tuple[str, ...] = values("start in another folder", "PATH", name=("--workdir", "-w"))
     name: tuple[str, ...] = values("name the container", "NAME")
     dry_run: bool = flag("print the docker command and what is missing; start nothing")
     program: tuple[str, ...] = field(default=(), metadata={"parameter": Parameter(parse=False)})

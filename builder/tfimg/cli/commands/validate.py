@@ -3,27 +3,22 @@
 from __future__ import annotations
 
 from dataclasses import KW_ONLY, dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
+from tfimg.cli.context import Context
 from tfimg.cli.options import (
     Command,
-    WheelOptions,
+    ValidationOptions,
     identifier_option,
     image_argument,
-    level_option,
     option,
-    record_option,
-    report_option,
     values,
 )
 from tfimg.core.errors import UsageError
 
-if TYPE_CHECKING:
-    from tfimg.cli.context import Context
-
 
 @dataclass(frozen=True)
-class Validate(Command, WheelOptions):
+class Validate(Command, ValidationOptions):
     """Run the suite in an image that is in the engine.
 
     Examples:
@@ -33,9 +28,6 @@ class Validate(Command, WheelOptions):
     image: str = image_argument()
     _: KW_ONLY
     identifier: str | None = identifier_option()
-    report: tuple[str, ...] = report_option()
-    record: bool = record_option()
-    level: Literal["linked", "validated"] | None = level_option()
     profile: Literal["smoke", "standard", "full"] = option(
         "how much of the suite to run (default: standard)", default="standard"
     )

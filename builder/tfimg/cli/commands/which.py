@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import KW_ONLY, asdict, dataclass
 from typing import TYPE_CHECKING
 
+from tfimg.cli.context import Context
 from tfimg.cli.options import Command, RepositoryOptions, option
 from tfimg.cli.request_options import VersionOptions
 from tfimg.core.errors import NoAccelerator, UsageError
 
 if TYPE_CHECKING:
-    from tfimg.cli.context import Context
     from tfimg.host.nvidia_smi import NvidiaSmi
 
 MAX_BYTES = 1 << 20

@@ -30,7 +30,7 @@ class Withdraw(Command, SigningOptions):
         "withdraw it for this tag only (default: for every tag and by digest)", "TAG", check=require_tag
     )
     output: str | None = option(
-        "append the signed withdrawal to a file, for `tfimg load --withdrawals`", "FILE", names=("--output", "-o")
+        "append the signed withdrawal to a file, for `tfimg load --withdrawals`", "FILE", name=("--output", "-o")
     )
 
     def run(self, context: Context) -> int:

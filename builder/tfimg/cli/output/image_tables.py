@@ -44,7 +44,7 @@ def print_images(rows: Sequence[Mapping[str, Any]]) -> None:
 
 
 def _image_table(rows: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> Table:
-    table = plain_table(*columns)
+    table = plain_table(*columns, folding=["TAGS"])
     for row in rows:
         bare = "; bare machine" if row["bare_machines"] else ""
         cells = {

@@ -7,7 +7,8 @@ from datetime import UTC, datetime
 from typing import Any
 
 from tfimg.cli.fields import print_fields
-from tfimg.cli.show import print_rows, size
+from tfimg.cli.show import print_rows
+from tfimg.core.text import format_size
 from tfimg.evidence.statement import TEST_RESULT, name_predicate
 from tfimg.inspect.inspection import Inspection
 from tfimg.recipe.labels import LABEL_PREFIX
@@ -69,7 +70,7 @@ def _summarize(image: Inspection, row: Mapping[str, Any] | None, now: datetime) 
         "libtpu": contents.version("libtpu"),
         "driver": f"{row['driver_floor']} or newer" if row and row.get("driver_floor") else None,
         "platforms": ", ".join(image.platforms) or None,
-        "size": f"{size(image.compressed_bytes)} in {len(image.layers)} layers, as they are sent",
+        "size": f"{format_size(image.compressed_bytes)} in {len(image.layers)} layers, as they are sent",
         "built": _describe_age(image.created, now),
         "tested": _describe_age(_parse_time(result.predicate.get("finishedOn")), now) if result else None,
         "level": f"{level}, as a test result says that is not verified" if result and not result.signer else level,
