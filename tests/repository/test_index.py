@@ -446,7 +446,7 @@ def test_sync_shows_what_it_would_add_and_with_check_writes_nothing(
     assert matrix_file.read_text() == MATRIX
     ended = tfimg("sync")
     assert ended.code == 0
-    assert ended.stderr.endswith("matrix.yaml has 2.16.2 now: confirm what is marked, then `tfimg lock`.\n")
+    assert ended.stderr.endswith("matrix.yaml has 2.16.2 now: confirm what is marked, then run `tfimg lock`.\n")
 
 
 def test_what_sync_writes_is_complete_and_agrees(behind: None, tfimg: Run, matrix_file: Path) -> None:

@@ -21,7 +21,7 @@ def test_the_index_still_gives_the_committed_lock() -> None:
         [sys.executable, "-m", "tfimg", "lock", "2.15.1-cpu-py3.11", "--check"],
         capture_output=True, text=True, check=False,
     )  # fmt: skip
-    assert (done.returncode, done.stdout) == (0, "3 files, all fresh\n"), done.stderr
+    assert (done.returncode, done.stdout) == (0, "3 files, all up to date\n"), done.stderr
 
 
 @pytest.mark.facts

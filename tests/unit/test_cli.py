@@ -149,7 +149,7 @@ def test_render_prints_a_dockerfile(tfimg: CliRunner, workspace: Workspace) -> N
 def test_what_is_committed_is_fresh(tfimg: CliRunner) -> None:
     ended = tfimg("render", "--check")
     assert (ended.code, ended.stderr) == (0, "")
-    assert ended.stdout.endswith(" files, all fresh\n")
+    assert ended.stdout.endswith(" files, all up to date\n")
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
@@ -708,7 +708,7 @@ def test_a_validation_is_recorded_for_an_image_of_the_lock_alone(
     claim = {"tfimg.identifier": CPU}
     engine.names = {"tf:x": stored_image(labels={**claim, "tfimg.lock": "sha256:other"})}
     assert here("validate", "tf:x", "--record").refusal(2) == (
-        f"tf:x was not built from the lock of {CPU}; its label says sha256:other. Build it anew with --record, "
+        f"tf:x was not built from the lock of {CPU}; its label says sha256:other. Build it again with --record, "
         "or leave --record out."
     )
     assert (engine.ran, evidence.exists()) == ([], False)

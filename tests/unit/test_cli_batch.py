@@ -219,10 +219,10 @@ def test_a_base_that_cannot_be_had_is_looked_for_once(tfimg: CliRunner, engine: 
 
 
 REFUSED = {
-    "2.15 --tf 2.15 --device cpu": "--tf, --device and patterns do not go together: a request means one image. Say it "
-    "as a pattern: '2.15*-cpu-*', '*-cuda12*-py3.11'.",
-    "--all 2.15": "--all and patterns do not go together. Leave --all out, or the patterns.",
-    "--jobs 2": "--jobs and --revalidate are for many images. Name patterns, or --all.",
+    "2.15 --tf 2.15 --device cpu": "--tf, --device and patterns cannot be combined: a request means one image. Write "
+    "it as a pattern: '2.15*-cpu-*', '*-cuda12*-py3.11'.",
+    "--all 2.15": "--all and patterns cannot be combined. Leave --all out, or the patterns.",
+    "--jobs 2": "--jobs and --revalidate need patterns or --all. Add them, or leave the options out.",
     "2.15 --report a.HTML": "--report a.HTML does not end in .json or .xml, which chooses the form of the file. Write "
     "for example --report a.json.",
     "--all --report a.txt": "--report a.txt does not end in .json or .xml, which chooses the form of the file. Write "

@@ -277,7 +277,7 @@ def test_diff_says_what_is_the_same_and_what_could_not_be_compared(tfimg: CliRun
 
 def test_scan_of_a_clean_image_says_what_was_looked_for(tfimg: CliRunner) -> None:
     ended = tfimg("scan-secrets", f"{NAME}:2.15.1").succeeded()
-    assert "holds none of this machine's own values, and no key, token or password that a rule knows" in ended.stdout
+    assert "contains none of this machine's own values, and no key, token or password that a rule knows" in ended.stdout
     assert tfimg("scan-secrets", f"{NAME}:2.15.1", "--json").documents[-1]["findings"] == []
 
 

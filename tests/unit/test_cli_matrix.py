@@ -275,7 +275,7 @@ def test_render_writes_the_table_into_a_readme_with_markers(renderable: Workspac
     assert tfimg("render").code == 0
     table = tfimg("matrix", "--markdown").stdout
     assert renderable.readme.read_text() == f"# Mine\n\n{BEGIN}\n{table}\n{END}\n"
-    assert tfimg("render", "--check").stdout.endswith("all fresh\n")
+    assert tfimg("render", "--check").stdout.endswith("all up to date\n")
 
 
 def test_render_leaves_a_readme_without_markers_alone(renderable: Workspace, tfimg: CliRunner) -> None:
@@ -297,8 +297,8 @@ def test_check_names_what_is_not_fresh_and_render_corrects_it(renderable: Worksp
     files = [str(file.relative_to(renderable.root)) for file in (missing, changed, stray)]
     count = len([*renderable.images.glob("rendered/*/Dockerfile"), *renderable.images.glob("*.schema.json")])
     assert tfimg("render", "--check").refusal(1) == (
-        f"3 of {count} generated files are not fresh: {files[0]} is missing; {files[1]} differs; "
-        f"{files[2]} is written by nothing. Run `tfimg render` and commit what it writes."
+        f"3 of {count} generated files are out of date: {files[0]} is missing; {files[1]} differs; "
+        f"{files[2]} is no longer generated. Run `tfimg render` and commit what it writes."
     )
     assert (changed.read_text(), missing.exists(), stray.exists()) == ("FROM scratch\n", False, True)
     assert tfimg("render", "--json").json["changed"] == files

@@ -240,8 +240,8 @@ def engine(environment: TestEnvironment, gpu: ImageSpec) -> FakeEngine:
 
 
 CHECK = ("check", "--built", "some:image")
-ONE_RELEASE = "An image is of one release, which it names itself. Leave RELEASE out."
-NO_IMAGE = "--as says what an image claims to be. Name the image with --built."
+ONE_RELEASE = "RELEASE and --built cannot be combined: an image has one release. Leave RELEASE out."
+NO_IMAGE = "--as needs --built. Name the image with --built IMAGE."
 
 
 def test_the_command_agrees_with_an_image_that_is_what_it_claims(
@@ -262,7 +262,7 @@ def test_the_command_names_what_an_image_disagrees_on(gpu: ImageSpec, tfimg: Cli
     assert tfimg(*CHECK).stderr == (
         "tfimg: The matrix and some:image disagree on 1 fact:\n"
         f"  {finding.path}: {finding.message}\n"
-        "Build 2.15.1-cuda12.2-py3.11 anew, or correct matrix.yaml.\n"
+        "Build 2.15.1-cuda12.2-py3.11 again, or correct matrix.yaml.\n"
     )
     ended = tfimg(*CHECK, "--json")
     found, error = ended.documents

@@ -110,7 +110,7 @@ def report_option() -> Any:
 
 def renew_base_option() -> Any:
     """Declare that the base is bootstrapped again."""
-    return flag("bootstrap the base anew, with its security fixes")
+    return flag("bootstrap the base again, with present security fixes")
 
 
 def output_option(text: str = "write to a file instead of standard output") -> Any:

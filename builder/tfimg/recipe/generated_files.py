@@ -36,7 +36,7 @@ class GeneratedFiles:
         """Remove the files below a folder that were not added, or note that they should not exist."""
         for file in sorted(folder.rglob("*")):
             if file.is_file() and file not in self._wanted:
-                self._note(file, "is written by nothing")
+                self._note(file, "is no longer generated")
                 if not self._check:
                     file.unlink()
 
@@ -48,7 +48,7 @@ class GeneratedFiles:
         if self._check and self._changed:
             listed = "; ".join(f"{name} {problem}" for name, problem in list(self._changed.items())[:MAX_LISTED])
             raise StaleFiles(
-                f"{len(self._changed)} of {len(self._wanted)} generated files are not fresh: {listed}.",
+                f"{len(self._changed)} of {len(self._wanted)} generated files are out of date: {listed}.",
                 next_step=f"Run `{command}` and commit what it writes.",
             )
 
@@ -57,4 +57,4 @@ class GeneratedFiles:
         return {"files": len(self._wanted), "changed": sorted(self._changed)}
 
     def __str__(self) -> str:
-        return f"{len(self._wanted)} files, {f'{len(self._changed)} changed' if self._changed else 'all fresh'}"
+        return f"{len(self._wanted)} files, {f'{len(self._changed)} changed' if self._changed else 'all up to date'}"

@@ -21,7 +21,7 @@ class Audit(Command):
 
     patterns: tuple[str, ...] = pattern_arguments()
     _: KW_ONLY
-    service: Literal["pypi", "osv"] | None = option("which one (default: pypi)")
+    service: Literal["pypi", "osv"] | None = option("advisory service (default: pypi)")
     osv_url: str | None = option("a service that speaks OSV's API, such as a mirror", "URL")
 
     alternatives: ClassVar[Mapping[str, str]] = {"--service": "service", "--osv-url": "osv_url"}
@@ -65,7 +65,7 @@ class Audit(Command):
         if result.advisories:
             packages = {(advisory.name, advisory.version) for advisory in result.advisories}
             raise VulnerablePackage(
-                f"{len(result.advisories)} advisories are about {len(packages)} locked packages.",
+                f"{len(result.advisories)} advisories affect {len(packages)} locked packages.",
                 next_step="Where a fix does not touch TensorFlow's ABI, name the package under `newer` in matrix.yaml "
                 "and lock again.",
             )

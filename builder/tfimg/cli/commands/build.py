@@ -96,16 +96,18 @@ class Build(Command, RequestOptions, SigningOptions, BaseOptions, BuilderOptions
             )
         if not (self.patterns or self.all):
             if self.jobs or self.revalidate:
-                raise UsageError("--jobs and --revalidate are for many images.", next_step="Name patterns, or --all.")
+                raise UsageError(
+                    "--jobs and --revalidate need patterns or --all.", next_step="Add them, or leave the options out."
+                )
             check_report_files(self.report)
             return
         if self.all and self.patterns:
-            raise UsageError("--all and patterns do not go together.", next_step="Leave --all out, or the patterns.")
+            raise UsageError("--all and patterns cannot be combined.", next_step="Leave --all out, or the patterns.")
         if given := self.given_options():
             raise UsageError(
-                f"{', '.join(given)} and {'--all' if self.all else 'patterns'} do not go together: a request means "
+                f"{', '.join(given)} and {'--all' if self.all else 'patterns'} cannot be combined: a request means "
                 "one image.",
-                next_step="Say it as a pattern: '2.15*-cpu-*', '*-cuda12*-py3.11'.",
+                next_step="Write it as a pattern: '2.15*-cpu-*', '*-cuda12*-py3.11'.",
             )
         check_report_files(self.report, SUMMARY_SUFFIXES)
 

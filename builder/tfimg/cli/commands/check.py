@@ -35,10 +35,12 @@ class Check(Command):
         """Print how many facts agree. Raises `MatrixMismatch` for those that do not."""
         if self.built is None:
             if self.identifier:
-                raise UsageError("--as says what an image claims to be.", next_step="Name the image with --built.")
+                raise UsageError("--as needs --built.", next_step="Name the image with --built IMAGE.")
             return self._check_index(context)
         if self.releases:
-            raise UsageError("An image is of one release, which it names itself.", next_step="Leave RELEASE out.")
+            raise UsageError(
+                "RELEASE and --built cannot be combined: an image has one release.", next_step="Leave RELEASE out."
+            )
         return self._check_image(context, self.built)
 
     def _check_index(self, context: Context) -> int:
@@ -64,8 +66,8 @@ class Check(Command):
             print(f"{len(found.survey.wheels)} wheels read, {compared} facts compared.")
             if unconfirmed:
                 print(
-                    f"{unconfirmed} lines of {project.workspace.matrix.name} still say “confirm”: no wheel speaks of "
-                    "those."
+                    f"{unconfirmed} lines of {project.workspace.matrix.name} are still marked “confirm”: wheels do not "
+                    "contain those."
                 )
         found.raise_for_mismatch()
         return 0
@@ -83,7 +85,7 @@ class Check(Command):
             context.emit({"image": image, "identifier": spec.identifier, "findings": findings})
         else:
             _print_facts({(spec.row, spec.identifier): facts})
-        next_step = f"Build {spec.identifier} anew, or correct matrix.yaml."
+        next_step = f"Build {spec.identifier} again, or correct matrix.yaml."
         raise_for_mismatch(facts, other=image, next_step=next_step)
         return 0
 

@@ -19,7 +19,7 @@ class Lock(Command):
 
     patterns: tuple[str, ...] = pattern_arguments()
     _: KW_ONLY
-    check: bool = flag("write nothing; fail if a lock is not what would be written")
+    check: bool = flag("write nothing; fail if a lock is out of date")
 
     def run(self, context: Context) -> int:
         """Write the locks of the images that the patterns select. Raises `LockError` for those without a solution."""

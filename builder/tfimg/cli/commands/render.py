@@ -23,7 +23,7 @@ class Render(Command):
 
     patterns: tuple[str, ...] = pattern_arguments("print the Dockerfiles of these images instead: 2.15, '*-cpu-py3.11'")
     _: KW_ONLY
-    check: bool = flag("write nothing; fail if a file is not what would be written")
+    check: bool = flag("write nothing; fail if a file is out of date")
 
     def run(self, context: Context) -> int:
         """Write the generated files, or print the Dockerfiles of some images."""

@@ -11,7 +11,7 @@ from tfimg.cli.request_options import RequestOptions
 
 @dataclass(frozen=True)
 class Reproduce(Command, RequestOptions, BaseOptions, WheelOptions):
-    """Build an image twice from nothing, and name the files that differ.
+    """Build an image twice without a cache, and name the files that differ.
 
     Examples:
       tfimg reproduce --tf 2.15
@@ -32,5 +32,5 @@ class Reproduce(Command, RequestOptions, BaseOptions, WheelOptions):
             context.emit(found.to_json())
         found.require_same()
         if not self.json:
-            print(f"{found.identifier}: built twice from nothing, all {len(found.pairs)} layers are the same bytes.")
+            print(f"{found.identifier}: built twice without a cache, all {len(found.pairs)} layers are identical.")
         return 0

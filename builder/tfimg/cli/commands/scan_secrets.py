@@ -23,7 +23,7 @@ class ScanSecrets(Command, RegistryOptions):
 
     image: str = remote_image_argument()
     _: KW_ONLY
-    local: bool = flag("an image in the engine, before it is pushed")
+    local: bool = flag("scan an image of the engine, before it is pushed")
 
     def run(self, context: Context) -> int:
         """Search the image. Raises `SecretFound` with the findings."""
@@ -55,7 +55,7 @@ class ScanSecrets(Command, RegistryOptions):
         own = f"{len(secrets)} values of this machine" if len(secrets) > 1 else "this machine's own values"
         context.print_result(
             {"event": "scanned", "image": self.image, "findings": [], "own": len(secrets)},
-            f"{self.image} was read completely. It holds none of {own}, and no key, token or password that a rule "
+            f"{self.image} was read completely. It contains none of {own}, and no key, token or password that a rule "
             "knows.",
         )
         return 0

@@ -17,7 +17,9 @@ class Schema(Command):
       tfimg schema report
     """
 
-    document: Literal["matrix", "report"] = argument("which (default: matrix)", "matrix|report", default="matrix")
+    document: Literal["matrix", "report"] = argument(
+        "document to print (default: matrix)", "matrix|report", default="matrix"
+    )
 
     def run(self, _context: Context) -> int:
         """Print the schema, as the committed file has it."""

@@ -46,6 +46,6 @@ class Sync(Command):
             )
         if missing:
             write_atomically(path, proposed)
-            context.say(f"{path.name} has {', '.join(names)} now: confirm what is marked, then `tfimg lock`.")
+            context.say(f"{path.name} has {', '.join(names)} now: confirm what is marked, then run `tfimg lock`.")
             _ = replace(context.project).matrix  # read again, to report now what is still wrong with it
         return 0

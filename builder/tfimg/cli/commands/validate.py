@@ -57,7 +57,7 @@ class Validate(Command, ValidationOptions):
         if self.record and lock != hash_lock(plan.lock):
             raise UsageError(
                 f"{image} was not built from the lock of {spec.identifier}; its label says {lock or 'none'}.",
-                next_step="Build it anew with --record, or leave --record out.",
+                next_step="Build it again with --record, or leave --record out.",
             )
         checks = CheckSelection(profile=self.profile, only=self.only, skip=self.skip)
         validator = Validator(project=project, engine=engine, level=self.level, checks=checks)

@@ -25,7 +25,7 @@ class Withdraw(Command, SigningOptions):
         "REGISTRY/NAME@sha256:…, or 12 or more of the digits", "REPOSITORY@DIGEST", check=require_text
     )
     _: KW_ONLY
-    reason: str = option("why: `verify` and `pull` show it", "TEXT", default=MISSING, check=require_reason)
+    reason: str = option("reason, which `verify` and `pull` print", "TEXT", default=MISSING, check=require_reason)
     tag: tuple[str, ...] = values(
         "withdraw it for this tag only (default: for every tag and by digest)", "TAG", check=require_tag
     )
@@ -59,7 +59,9 @@ class Withdraw(Command, SigningOptions):
             with Path(self.output).open("ab") as file:
                 file.write(export_withdrawal(repository, done.withdrawal, done.digest))
         lines = [f"{move.tag} points to {move.after} now." for move in done.moves]
-        lines += [f"{tag} still points to the image, and is refused: {why}" for tag, why in done.unmoved.items()]
+        lines += [
+            f"{tag} still points to the image, which `verify` refuses: {why}" for tag, why in done.unmoved.items()
+        ]
         scope = f"for {', '.join(self.tag)}" if self.tag else "for every tag"
         lines.append(f"{repository.name}@{digest} {'is' if done.withdrawal else 'was already'} withdrawn {scope}.")
         context.print_result({"event": "withdrawal", "repository": repository.name, **done.to_json()}, "\n".join(lines))
