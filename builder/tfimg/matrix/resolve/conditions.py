@@ -69,6 +69,7 @@ class Condition:
 
     `text` is the value of the option and `description` the condition in words. `implied` says why it holds although
     the request does not name the option, `implied_by` which options cause that. `remark` is more on a refusal.
+    `without_gpu` is the condition without what it requires only because of `--gpu`.
     """
 
     option: str
@@ -78,6 +79,7 @@ class Condition:
     implied: str | None = None
     implied_by: tuple[str, ...] = ()
     remark: str | None = None
+    without_gpu: Condition | None = None
 
     @property
     def argument(self) -> str:
@@ -93,11 +95,6 @@ class Condition:
     def source(self) -> str:
         """The origin of the image's value."""
         return self.criterion.source
-
-    @property
-    def without_gpu(self) -> Condition:
-        """The condition without what it requires only because of `--gpu`."""
-        return self
 
     def value(self, spec: ImageSpec) -> str | None:
         """Return the value of an image; None: it has none."""
@@ -141,15 +138,10 @@ class _DriverOfGpu(Condition):
     matrix: Matrix
     capability: str
     support: GpuDriver
-    driver: Condition
 
     @property
     def source(self) -> str:
         return "NVIDIA's CUDA compatibility guide and release notes"
-
-    @property
-    def without_gpu(self) -> Condition:
-        return self.driver
 
     def value(self, spec: ImageSpec) -> str | None:
         return find_driver_floor(self.matrix, spec, self.capability)
@@ -201,7 +193,8 @@ def _version_condition(option: str, text: str, *, exact_parts: int = 3) -> Condi
 
 
 def _device(request: Request) -> Condition:
-    device, options = request.effective_device, request.gpu_options
+    options = request.gpu_options
+    device = request.device or ("gpu" if options else "cpu")
     implied = "nothing asks for an accelerator"
     if options:
         *others, last = options
@@ -270,5 +263,5 @@ def _driver(matrix: Matrix, text: str, capability: str | None) -> Condition:
         matrix=matrix,
         capability=capability,
         support=support,
-        driver=condition,
+        without_gpu=condition,
     )

@@ -64,7 +64,7 @@ def _independent(conditions: Sequence[Condition]) -> Sequence[Condition]:
     """Return conditions without what they require only because of a `--gpu` that is not among them."""
     if any(condition.option == "--gpu" for condition in conditions):
         return conditions
-    return [condition.without_gpu for condition in conditions]
+    return [condition.without_gpu or condition for condition in conditions]
 
 
 def _headline(clash: Sequence[Condition]) -> str:

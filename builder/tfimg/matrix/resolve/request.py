@@ -46,11 +46,6 @@ class Request:
     gpu: str | None = None
 
     @property
-    def effective_device(self) -> Device:
-        """The requested device, or the one that other options imply."""
-        return self.device or ("gpu" if self.gpu_options else "cpu")
-
-    @property
     def gpu_options(self) -> tuple[str, ...]:
         """Options of the request that only a GPU image can meet."""
         values = {"--cuda": self.cuda, "--cudnn": self.cudnn, "--gpu": self.gpu, "--driver": self.driver}
