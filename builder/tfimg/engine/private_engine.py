@@ -1,4 +1,4 @@
-"""The private engine of tfimg: its socket, data and daemon. It needs no systemd."""
+"""The private engine of tfimg: install its packages, start and stop its daemon. It needs no systemd."""
 
 from __future__ import annotations
 
@@ -7,13 +7,14 @@ import os
 import shutil
 import signal
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from tfimg.core.errors import EngineSetupError, EngineUnavailable
+from tfimg.core.errors import EngineSetupError, EngineTooOld, EngineUnavailable
 from tfimg.core.process import start_daemon
+from tfimg.engine.base_images.debian import install_packages
 from tfimg.engine.docker.engine import DockerEngine
 
 START_SECONDS = 60.0
@@ -53,6 +54,19 @@ class PrivateEngine:
             return None
         # Process numbers are used again: only a daemon with this socket is ours.
         return pid if self.host.encode() in command else None
+
+
+def install_missing(environ: Mapping[str, str], *, engine: bool, say: Callable[[str], None]) -> None:
+    """Install what is missing of the tools and, with `engine`, of an engine with buildx. Raises `EngineSetupError`."""
+    path = f"{environ.get('PATH', '')}:/usr/sbin:/sbin"
+    if engine and shutil.which("dockerd", path=path):
+        with suppress(EngineTooOld):
+            # Any host: this asks buildx alone.
+            DockerEngine(host="unix:///dev/null", environ=environ).buildx_version()
+            engine = False
+    if engine or not shutil.which("mmdebstrap", path=path):
+        say("Installing from the distribution's packages")
+        say(f"Done: installed {install_packages(environ, engine=engine)}.")
 
 
 def start(engine: PrivateEngine, environ: Mapping[str, str]) -> DockerEngine:

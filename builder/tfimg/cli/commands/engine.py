@@ -27,9 +27,9 @@ class EngineUp(Command):
     def run(self, context: Context) -> int:
         """Find or start an engine, and describe it."""
         from tfimg.core.errors import EngineTooOld, EngineUnavailable
-        from tfimg.engine.set_up import install_missing, start_private_engine
+        from tfimg.engine.private_engine import PrivateEngine, install_missing, start
 
-        environ, state = context.services.environ, context.services.state
+        environ = context.services.environ
         engine: Engine | None = None
         try:
             engine = context.engine
@@ -38,8 +38,12 @@ class EngineUp(Command):
                 raise
         started = engine is None
         if self.install:
-            install_missing(environ, engine_too=started, say=context.say)
-        return _print_engine(context, engine or start_private_engine(environ, state, say=context.say), started=started)
+            install_missing(environ, engine=started, say=context.say)
+        if engine is None:
+            own = PrivateEngine(context.services.state)
+            context.say(f"Starting a private engine below {own.folder}")
+            engine = start(own, environ)
+        return _print_engine(context, engine, started=started)
 
 
 @dataclass(frozen=True)

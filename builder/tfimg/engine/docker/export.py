@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from pydantic import Field
@@ -25,8 +26,6 @@ SMALL = 1_000_000
 
 MAX_DOCUMENTS = 64 << 20
 """Bytes of all documents of an export."""
-
-USE_REGISTRY = "Use a base of a registry that both reach (--base registry), or upgrade the engine."
 
 
 class _Entry(Document):
@@ -70,15 +69,16 @@ def containerd_layers(digest: str, roots: Sequence[Path]) -> tuple[StoredLayer, 
     None where no such store is readable, or a part of the image is absent.
     """
     for root in roots:
-
-        def blob(digest: str, content: Path = root / CONTENT) -> Path:
-            return content.joinpath(*digest.split(":"))
-
-        try:
-            return _layers(digest, lambda digest: blob(digest).read_bytes(), lambda digest: blob(digest).stat().st_size)
-        except (OSError, InvalidDocument):
-            continue
+        with suppress(OSError, InvalidDocument):
+            return _stored_layers(digest, root / CONTENT)
     return None
+
+
+def _stored_layers(digest: str, content: Path) -> tuple[StoredLayer, ...]:
+    def blob(digest: str) -> Path:
+        return content.joinpath(*digest.split(":"))
+
+    return _layers(digest, lambda digest: blob(digest).read_bytes(), lambda digest: blob(digest).stat().st_size)
 
 
 def _layers(digest: str, read: Callable[[str], bytes], size: Callable[[str], int]) -> tuple[StoredLayer, ...]:
@@ -133,31 +133,26 @@ def extract_layout(pieces: Iterator[bytes], folder: Path) -> str:
 
     Raises `BaseImageError` for an export that is not a layout (engines before 25 with the classic store).
     """
-    index = folder / "index.json"
     try:
-        _unpack(pieces, folder)
+        reader = TarReader(open_chunks(pieces))
+        for member in reader:
+            target = folder / member.name
+            if not target.resolve().is_relative_to(folder.resolve()):
+                raise InvalidArchive(f"a file is outside of the image: {member.name!r}")
+            if member.isfile():
+                target.parent.mkdir(parents=True, exist_ok=True)
+                with target.open("wb") as out:
+                    out.writelines(reader.content())
+        index = folder / "index.json"
         if index.exists():
             return parse_document(_Manifest, index.read_bytes()).first.digest
         problem = "is not an OCI image layout, which the builder needs"
     except (InvalidArchive, InvalidDocument) as error:
         problem = f"cannot be read: {error}"
-    raise BaseImageError(f"The engine's export of its base {problem}.", next_step=USE_REGISTRY)
-
-
-def _unpack(pieces: Iterator[bytes], folder: Path) -> None:
-    reader = TarReader(open_chunks(pieces))
-    for member in reader:
-        if not member.isfile():
-            continue
-        target = folder / member.name
-        if not target.resolve().is_relative_to(folder.resolve()):
-            raise BaseImageError(
-                f"The engine's export of its base has a file outside of the image: {member.name!r}.",
-                next_step=USE_REGISTRY,
-            )
-        target.parent.mkdir(parents=True, exist_ok=True)
-        with target.open("wb") as out:
-            out.writelines(reader.content())
+    raise BaseImageError(
+        f"The engine's export of its base {problem}.",
+        next_step="Use a base of a registry that both reach (--base registry), or upgrade the engine.",
+    )
 
 
 def _blob(digest: str) -> str:
