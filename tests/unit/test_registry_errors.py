@@ -13,9 +13,8 @@ from support.cases import cases
 from tfimg.core.errors import NetworkError, TfimgError
 from tfimg.index.transport import LimitExceeded
 from tfimg.registry.address import InvalidAddress
-from tfimg.registry.error_mapping import RequestContext, address_error, map_response, map_transport_error
-from tfimg.registry.responses import Response
-from tfimg.registry.retry import RetryPolicy, TransientError
+from tfimg.registry.responses import RequestContext, Response, address_error, map_response, map_transport_error
+from tfimg.registry.retry import TransientError
 
 HOST = "r.example:5000"
 REPEAT = "Run it again: completed uploads are not repeated."
@@ -33,7 +32,7 @@ def test_a_response_becomes_an_error_with_a_next_step(
         host=HOST, repository=f"{HOST}/team/tf", is_write=is_write, has_credentials=has_credentials
     )
     response = Response(status=status, headers=headers, content=body.encode(), url="")
-    mapped = map_response(response, context, RetryPolicy())
+    mapped = map_response(response, context)
     assert isinstance(mapped, TransientError) is is_transient
     mapped = mapped.error if isinstance(mapped, TransientError) else mapped
     assert (type(mapped), str(mapped)) == (error, message)

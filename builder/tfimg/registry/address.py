@@ -9,7 +9,7 @@ from __future__ import annotations
 import ipaddress
 import re
 from dataclasses import dataclass
-from urllib.parse import urljoin, urlsplit
+from urllib.parse import SplitResult, urljoin, urlsplit
 
 PRINTABLE = re.compile(r"[\x21\x22\x24-\x5b\x5d-\x7e]+")
 """ASCII without controls, blanks, the backslash and the fragment's #."""
@@ -41,12 +41,7 @@ class Origin:
 
 def parse_origin(address: str) -> Origin:
     """Return the origin of a complete address. Raises `InvalidAddress`."""
-    if not PRINTABLE.fullmatch(address):
-        raise InvalidAddress("it has characters that no address has")
-    try:
-        parts = urlsplit(address)
-    except ValueError as error:
-        raise InvalidAddress(str(error).lower()) from None
+    parts = _split(address)
     if parts.scheme not in PORTS:
         raise InvalidAddress("it is neither http nor https")
     authority = AUTHORITY.fullmatch(parts.netloc)
@@ -58,17 +53,21 @@ def parse_origin(address: str) -> Origin:
 
 def resolve_address(base: str, address: str) -> str:
     """Return an address that may be relative to `base` as a complete one. Raises `InvalidAddress`."""
+    parts = _split(address)
+    if parts.scheme and not parts.netloc:
+        raise InvalidAddress("it has no host name")
+    complete = urljoin(base, address)
+    parse_origin(complete)
+    return complete
+
+
+def _split(address: str) -> SplitResult:
     if not PRINTABLE.fullmatch(address):
         raise InvalidAddress("it has characters that no address has")
     try:
-        parts = urlsplit(address)
-        complete = urljoin(base, address)
+        return urlsplit(address)
     except ValueError as error:
         raise InvalidAddress(str(error).lower()) from None
-    if parts.scheme and not parts.netloc:
-        raise InvalidAddress("it has no host name")
-    parse_origin(complete)
-    return complete
 
 
 def check_redirect(origin: Origin, target: Origin) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from base64 import b64encode
 from collections.abc import Mapping
-from contextlib import closing
 from dataclasses import dataclass, field
 from urllib.parse import urlsplit
 
@@ -13,20 +12,20 @@ import requests
 from requests.utils import parse_dict_header
 
 from tfimg.core.documents import Document, InvalidDocument, parse_document
-from tfimg.core.errors import RegistryError, TfimgError
+from tfimg.core.errors import RegistryError
 from tfimg.registry.address import InvalidAddress, Origin, check_realm, parse_origin
 from tfimg.registry.credentials import Credentials
-from tfimg.registry.error_mapping import (
+from tfimg.registry.reference import Reference
+from tfimg.registry.responses import (
     TRANSPORT_ERRORS,
     RequestContext,
+    Response,
     address_error,
     credentials_error,
     map_response,
     map_transport_error,
+    read_response,
 )
-from tfimg.registry.reference import Reference
-from tfimg.registry.responses import Response, read_response
-from tfimg.registry.retry import RetryPolicy, TransientError
 
 ACTIONS: Mapping[str, str] = {"GET": "pull", "HEAD": "pull", "DELETE": "delete"}
 """Right that a method needs; all others need pull and push (distribution, `handlers/app.go`)."""
@@ -54,7 +53,6 @@ class Authorization:
     session: requests.Session
     timeout: tuple[float, float]
     response_seconds: float
-    retry_policy: RetryPolicy
     _headers: dict[str, str] = field(default_factory=dict, init=False)
 
     def header(self, method: str) -> dict[str, str]:
@@ -65,7 +63,7 @@ class Authorization:
     def answer_challenge(self, challenge: str, method: str, origin: Origin) -> bool:
         """Obtain the header that a WWW-Authenticate asks for; return whether it is new.
 
-        The challenge has to come from the registry itself, at `origin`. Raises as `Connection.request_once`.
+        The challenge has to come from the registry itself, at `origin`. Raises as `Connection.open`.
         """
         scheme, _, rest = challenge.strip().partition(" ")
         parameters: dict[str, str] = parse_dict_header(rest)  # type: ignore[no-untyped-call]
@@ -109,25 +107,22 @@ class Authorization:
             else:
                 headers = {"Authorization": _basic(account)} if account else {}
                 opened = self.session.get(realm, params=query, headers=headers, timeout=self.timeout, stream=True)
-            with closing(opened):
+            with opened:
                 response = read_response(opened, server, self.response_seconds)
         except TRANSPORT_ERRORS as error:
             raise map_transport_error(error, server, self.timeout[1]) from None
         if response.status == requests.codes.ok:
             return response
-        raise self._map_error(response, server)
-
-    def _map_error(self, response: Response, server: str) -> TransientError | TfimgError:
         is_denied = response.status in (400, 401, 403)
-        if is_denied and self.credentials:
-            return credentials_error(self.reference.host, f"{response.status} {response.message}")
+        if is_denied and account:
+            raise credentials_error(self.reference.host, f"{response.status} {response.message}")
         context = RequestContext(
             host=self.reference.host if is_denied else server,
             repository=self.reference.repository,
             is_write=False,
-            has_credentials=self.credentials is not None,
+            has_credentials=account is not None,
         )
-        return map_response(response, context, self.retry_policy)
+        raise map_response(response, context)
 
 
 def _actions(method: str) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from io import BytesIO
@@ -15,15 +15,17 @@ from tfimg.index.transport import DirectSession
 from tfimg.registry.address import InvalidAddress, Origin, check_redirect, is_loopback, parse_origin, resolve_address
 from tfimg.registry.authorization import Authorization
 from tfimg.registry.credentials import Credentials
-from tfimg.registry.error_mapping import (
+from tfimg.registry.reference import DOCKER_HUB, Reference
+from tfimg.registry.responses import (
     TRANSPORT_ERRORS,
     RequestContext,
+    Response,
     address_error,
+    limit_error,
     map_response,
     map_transport_error,
+    read_response,
 )
-from tfimg.registry.reference import DOCKER_HUB, Reference
-from tfimg.registry.responses import Response, limit_error, read_response
 from tfimg.registry.retry import RetryPolicy
 
 CONNECT_SECONDS = 10.0
@@ -96,7 +98,6 @@ class Connection:
             session=self._session,
             timeout=settings.timeout,
             response_seconds=settings.response_seconds,
-            retry_policy=retry_policy,
         )
 
     @cached_property
@@ -129,44 +130,38 @@ class Connection:
         expected: Collection[int] = (200,),
         headers: Mapping[str, str] | None = None,
         content: bytes = b"",
+        once: bool = False,
     ) -> Response:
-        """Return a whole response with an expected status. `target`: an address, or a path below the repository."""
-        attempt = partial(self.request_once, method, target, expected=expected, headers=headers, content=content)
-        return self.retry_policy.retry_transient(attempt)
+        """Return a whole response with an expected status. `target`: an address, or a path below the repository.
 
-    def request_once(
-        self,
-        method: str,
-        target: str,
-        *,
-        expected: Collection[int] = (200,),
-        headers: Mapping[str, str] | None = None,
-        content: bytes = b"",
-    ) -> Response:
-        """Do the same as `request` in one attempt. Raises `TransientError` if a retry may succeed."""
-        with self.open(method, target, headers=headers, content=content) as opened:
-            response = self.read(opened)
-        if response.status in expected:
-            return response
-        raise self.map_error(response, method)
+        `once`: make one attempt, and raise `TransientError` if a retry may succeed.
+        """
+
+        def attempt() -> Response:
+            with self.open(method, target, headers=headers, content=content) as opened:
+                response = self.read(opened)
+            if response.status in expected:
+                return response
+            raise self.map_error(response, method)
+
+        return attempt() if once else self.retry_policy.retry_transient(attempt)
 
     @contextmanager
     def open(
         self, method: str, target: str, *, headers: Mapping[str, str] | None = None, content: bytes = b""
     ) -> Iterator[requests.Response]:
-        """Yield a response before its content is read, in one attempt. Raises as `request_once`."""
+        """Yield a response before its content is read, in one attempt. Raises as `request` with `once`."""
         url = urljoin(self.base, target)
         try:
             response, is_own = self._send(method, url, headers or {}, content)
-            with closing(response):
+            with response:
                 # Only the registry's own response may ask for its credentials (CVE-2020-15157).
                 is_challenge = is_own and response.status_code == 401
                 challenge = response.headers.get("WWW-Authenticate", "") if is_challenge else ""
                 if not self._authorization.answer_challenge(challenge, method, self.origin):
                     yield response
                     return
-            response, _ = self._send(method, url, headers or {}, content)
-            with closing(response):
+            with self._send(method, url, headers or {}, content)[0] as response:
                 yield response
         except TRANSPORT_ERRORS as error:
             raise map_transport_error(error, self.host, self._settings.read_seconds) from None
@@ -183,7 +178,7 @@ class Connection:
             is_write=method not in ("GET", "HEAD"),
             has_credentials=self._authorization.credentials is not None,
         )
-        return map_response(response, context, self.retry_policy)
+        return map_response(response, context)
 
     def resolve_link(self, base: str, address: str, name: str, *, same_origin: bool = False) -> str:
         """Return the address in a header as a complete one. Raises `RegistryError` if it may not be followed.
@@ -221,7 +216,7 @@ class Connection:
             location = response.headers.get("Location") if response.status_code in REDIRECTS else None
             if location is None or method not in ("GET", "HEAD"):
                 return response, is_own
-            with closing(response):
+            with response:
                 self.read(response)  # so that the connection can be reused
             url = self.resolve_link(url, location, "the target of a redirect")
         raise limit_error(self.host, f"more than {MAX_REDIRECTS} redirects in a row")

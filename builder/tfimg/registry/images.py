@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from tfimg.core.documents import Digest, Document, InvalidDocument, parse_document, parse_object, validate
+from tfimg.core.documents import Document, InvalidDocument, parse_document, parse_object, validate
 from tfimg.core.errors import TamperedError
 from tfimg.registry.protocol import (
     DOCKER_INDEX,
@@ -18,6 +18,7 @@ from tfimg.registry.protocol import (
     Descriptor,
     ImageManifest,
     Manifest,
+    Platform,
     Registry,
     digest_of,
     null_means,
@@ -44,24 +45,6 @@ UNKNOWN = "unknown"
 """The platform of BuildKit's attestations, which do not run."""
 
 Text = Annotated[str, null_means("")]
-
-
-class Platform(Document):
-    """The platform of an entry of an index."""
-
-    os: Text = ""
-    architecture: Text = ""
-
-
-class IndexEntry(Document):
-    """The fields of an index's entry besides those of a descriptor."""
-
-    digest: Digest
-    platform: Annotated[Platform, null_means(Platform())] = Platform()
-
-
-class _Entries(Document):
-    manifests: Annotated[tuple[IndexEntry, ...], null_means(())]
 
 
 class ContainerConfig(Document):
@@ -115,11 +98,6 @@ class PlatformImage:
     def labels(self) -> Mapping[str, str]:
         """Labels of the configuration."""
         return self.settings.config.labels
-
-    @property
-    def compressed_bytes(self) -> int:
-        """Sum of the layers' sizes."""
-        return sum(layer.size for layer in self.layers)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -244,11 +222,10 @@ def image_manifest(registry: Registry, manifest: Manifest) -> ImageManifest:
         raise _malformed(registry, manifest.digest, error) from None
 
 
-def index_entries(registry: Registry, manifest: Manifest) -> Sequence[IndexEntry]:
-    """Parse an index, of which every entry has to be a descriptor. Raises `TamperedError`."""
+def index_entries(registry: Registry, manifest: Manifest) -> Sequence[Descriptor]:
+    """Return the entries of an index. Raises `TamperedError`."""
     try:
-        manifest.index  # noqa: B018
-        return parse_document(_Entries, manifest.content).manifests
+        return manifest.index.manifests
     except InvalidDocument as error:
         raise _malformed(registry, manifest.digest, error) from None
 

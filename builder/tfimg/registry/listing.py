@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Annotated, TypeVar
 
 from pydantic import StringConstraints
@@ -45,37 +45,32 @@ def parse_referrers(content: bytes) -> dict[str, Descriptor]:
 def list_entries(
     connection: Connection, response: Response, name: str, parse: Callable[[bytes], Mapping[str, Entry]]
 ) -> tuple[Entry, ...]:
-    """Return the entries of all pages of a list, from its first page. A page without a new entry is the last."""
+    """Return the entries of all pages of a list, from its first page. A page without a new entry is the last.
+
+    Pages are limited in number, bytes and time.
+    """
     entries: dict[str, Entry] = {}
-    for content in _pages(connection, response, name):
+    size, deadline = 0, time.monotonic() + connection.response_seconds
+    for _ in range(MAX_PAGES):
+        size += len(response.content)
+        if size > MAX_LIST_BYTES:
+            raise limit_error(connection.host, f"more than {MAX_LIST_BYTES >> 20} MiB of {name}")
         try:
-            page = parse(content)
+            page = parse(response.content)
         except InvalidDocument as error:
             raise RegistryError(
                 f"The registry {connection.host} returned an invalid list of {name} of "
                 f"{connection.repository}: {error}.",
                 next_step="Check that it is a registry.",
             ) from None
-        if page.keys() <= entries.keys():
-            break
-        entries |= {key: entry for key, entry in page.items() if key not in entries}
-        if len(entries) > MAX_ENTRIES:
-            raise limit_error(connection.host, f"more than {MAX_ENTRIES} {name}")
-    return tuple(entries.values())
-
-
-def _pages(connection: Connection, response: Response, name: str) -> Iterator[bytes]:
-    """Yield the pages of a list, within limits on their number, bytes and time."""
-    size, deadline = 0, time.monotonic() + connection.response_seconds
-    for _ in range(MAX_PAGES):
-        size += len(response.content)
-        if size > MAX_LIST_BYTES:
-            raise limit_error(connection.host, f"more than {MAX_LIST_BYTES >> 20} MiB of {name}")
-        yield response.content
         links = parse_header_links(response.headers.get("Link", ""))  # RFC 8288
         following = next((link["url"] for link in links if link.get("rel") == "next"), None)
-        if following is None:
-            return
+        is_last = following is None or page.keys() <= entries.keys()
+        entries |= page
+        if len(entries) > MAX_ENTRIES:
+            raise limit_error(connection.host, f"more than {MAX_ENTRIES} {name}")
+        if is_last or following is None:
+            return tuple(entries.values())
         if time.monotonic() > deadline:
             raise timeout_error(connection.host, connection.response_seconds)
         url = connection.resolve_link(response.url, following, "the next page", same_origin=True)

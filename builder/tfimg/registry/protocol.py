@@ -37,6 +37,13 @@ def null_means(default: Any) -> BeforeValidator:
     return BeforeValidator(lambda value: default if value is None else value)
 
 
+class Platform(Document):
+    """The platform of an entry of an index; `unknown` for BuildKit's attestations, which do not run."""
+
+    os: Annotated[str, null_means("")] = ""
+    architecture: Annotated[str, null_means("")] = ""
+
+
 Annotations = Annotated[Mapping[str, str], null_means({})]
 
 
@@ -49,6 +56,7 @@ class Descriptor:
     size: Annotated[int, Field(ge=0, le=MAX_BLOB_BYTES)]
     annotations: Annotations = Field(default_factory=dict)
     artifact_type: Annotated[str | None, Field(alias="artifactType", max_length=255)] = None
+    platform: Annotated[Platform, null_means(Platform())] = Platform()
 
     def to_document(self) -> dict[str, Any]:
         """Return the JSON object as it stands in a manifest."""

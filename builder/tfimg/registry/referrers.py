@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from pydantic import Field
+from pydantic import AliasPath, Field
 
 from tfimg.core.documents import Digest, Document, InvalidDocument, parse_document, validate
 from tfimg.core.errors import NetworkError, RegistryError, TagConflict, TamperedError
@@ -34,20 +34,12 @@ def fallback_tag(digest: str) -> str:
     return digest.replace(":", "-", 1)[:128]
 
 
-class _Subject(Document):
-    digest: Digest
-
-
-class _Config(Document):
-    media_type: str | None = Field(default=None, alias="mediaType")
-
-
 class _ReferringManifest(Document):
     """The fields of a manifest that a list of referrers repeats."""
 
-    subject: _Subject
+    subject: Digest = Field(validation_alias=AliasPath("subject", "digest"))
     artifact_type: str | None = Field(default=None, alias="artifactType")
-    config: _Config | None = None
+    config_type: str | None = Field(default=None, validation_alias=AliasPath("config", "mediaType"))
     annotations: Annotations = Field(default_factory=dict)
 
 
@@ -55,19 +47,13 @@ def describe_referrer(manifest: Manifest, subject: str, artifact_type: str = "")
     """Return a manifest's entry in a list of referrers. Raises `TamperedError` if it does not refer to the subject."""
     try:
         document = parse_document(_ReferringManifest, manifest.content)
-        if document.subject.digest != subject:
-            raise InvalidDocument(f"it refers to {document.subject.digest}")
-        config_type = document.config.media_type if document.config else None
-        return validate(
-            Descriptor,
-            {
-                "mediaType": manifest.media_type,
-                "digest": manifest.digest,
-                "size": len(manifest.content),
-                "annotations": document.annotations,
-                "artifactType": artifact_type or document.artifact_type or config_type,
-            },
-        )
+        if document.subject != subject:
+            raise InvalidDocument(f"it refers to {document.subject}")
+        fields = {
+            "annotations": document.annotations,
+            "artifactType": artifact_type or document.artifact_type or document.config_type,
+        }
+        return validate(Descriptor, {**manifest.descriptor.to_document(), **fields})
     except InvalidDocument as error:
         raise TamperedError(
             f"The manifest {manifest.digest} does not refer to {subject}: {error}.",

@@ -1,4 +1,4 @@
-"""Responses of a registry, read within limits on bytes and time."""
+"""Responses of a registry, read within limits on bytes and time, and the errors that they become."""
 
 from __future__ import annotations
 
@@ -7,13 +7,16 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from http import HTTPStatus
-from typing import Annotated
+from typing import Annotated, Any
 
 import requests
 from pydantic import ConfigDict, Field
+from urllib3.exceptions import HTTPError, IncompleteRead, ProtocolError
 
 from tfimg.core.documents import Document, InvalidDocument, parse_document
-from tfimg.core.errors import NetworkError, RegistryError
+from tfimg.core.errors import NetworkError, NotInRegistry, RegistryError, TfimgError
+from tfimg.index.transport import LimitExceeded
+from tfimg.registry.retry import TransientError, parse_retry_after
 
 MAX_RESPONSE_BYTES = 8 << 20
 """Registries must take manifests of 4 MiB (OCI distribution specification 1.1, "Pushing Manifests"), some take more."""
@@ -22,6 +25,24 @@ READ_BYTES = 1 << 16
 
 MAX_QUOTED = 300
 """Characters of a registry's text that a message quotes."""
+
+TRANSIENT_STATUSES = frozenset({408, 425, 429, *range(500, 600)}) - {501, 505, 507, 511}
+"""Statuses after which a retry may succeed (RFC 9110, 6585, 8470)."""
+
+BLOB_UNKNOWN = "MANIFEST_BLOB_UNKNOWN"
+"""Transient for a manifest whose blobs were all sent: while another client sends one of them, distribution's link to
+that blob is empty for a moment (`registry/storage/linkedblobstore.go`)."""
+
+FULL = re.compile(
+    r"no space left|insufficient storage|quota|storage limit|\"?Err\"?: ?28\b|disk (?:is )?full", re.IGNORECASE
+)
+"""Messages of full registries: distribution prints the number of ENOSPC, Harbor mentions a quota."""
+
+UNTRUSTED = re.compile(r"certificate verify failed: (.*?)(?: \(_ssl|$)")
+CUT = re.compile(r"RemoteDisconnected|Connection aborted|Connection reset|Broken pipe|EOF")
+
+TRANSPORT_ERRORS = (requests.RequestException, HTTPError, OSError)
+"""Exceptions of requests and its transport."""
 
 
 class _Problem(Document):
@@ -65,14 +86,14 @@ class Response:
         return text or next((status.phrase for status in HTTPStatus if status == self.status), "")
 
 
-def truncate(text: str) -> str:
-    """Return text from outside for a message: at most `MAX_QUOTED` characters."""
-    return text if len(text) <= MAX_QUOTED else f"{text[:MAX_QUOTED]}…"
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RequestContext:
+    """What was requested, for messages. `has_credentials`: the request had an account."""
 
-
-def parse_size(header: str | None) -> int:
-    """Return the number in a header; 0 without a plausible one."""
-    return int(header) if header and re.fullmatch(r"[0-9]{1,15}", header) else 0
+    host: str
+    repository: str
+    is_write: bool
+    has_credentials: bool
 
 
 def read_response(response: requests.Response, host: str, seconds: float) -> Response:
@@ -94,6 +115,129 @@ def read_response(response: requests.Response, host: str, seconds: float) -> Res
     )
 
 
+def map_response(response: Response, context: RequestContext) -> TransientError | TfimgError:
+    """Return the error for a response with an unexpected status."""
+    host, status, reply = context.host, response.status, join_lines(f"{response.status} {response.message}")
+    login = f"Log in with `docker login {host}`"
+    can_be_full = status >= 500 or status in (403, 412, 413)
+    if status == 507 or (can_be_full and FULL.search(response.content.decode(errors="replace"))):
+        return RegistryError(
+            f"The registry {host} is full: {reply}.",
+            next_step="Ask its owner for space or a larger quota, then run it again: uploads are not repeated.",
+        )
+    after = parse_retry_after(response.headers.get("Retry-After"))
+    if status == 429:
+        seconds = parse_size(response.headers.get("Retry-After"))
+        wait = f" and to wait {seconds} s" if seconds else ""
+        error = NetworkError(
+            f"The registry {host} asks for fewer requests{wait}: {reply}.",
+            next_step="Run it again later, or log in: registries allow accounts more requests.",
+        )
+        return TransientError(error, after=after)
+    if status in TRANSIENT_STATUSES:
+        error = NetworkError(
+            f"The registry {host} failed: {reply}.", next_step="Run it again later; the registry's log has the cause."
+        )
+        return TransientError(error, after=after)
+    if status == 400 and BLOB_UNKNOWN in (code for code, _ in response.errors):
+        return TransientError(_refusal(status, context, reply))
+    if status == 401 and not context.has_credentials:
+        return RegistryError(
+            f"The registry {host} requires a login for {context.repository}: {reply}.",
+            next_step=f"{login}, and run it again.",
+        )
+    if status == 401 and "insufficient_scope" not in response.headers.get("WWW-Authenticate", ""):
+        return credentials_error(host, reply)
+    if status in (401, 403):
+        action = "write to" if context.is_write else "read"
+        return RegistryError(
+            f"The registry {host} denies permission to {action} {context.repository}: {reply}.",
+            next_step=f"{login} as a user with that permission, or check the repository's name.",
+        )
+    return _refusal(status, context, reply)
+
+
+def _refusal(status: int, context: RequestContext, reply: str) -> TfimgError:
+    host, repository = context.host, context.repository
+    if status == 407:
+        return NetworkError(
+            f"The proxy for {host} requires authentication: {reply}.",
+            next_step="Put a name and password into HTTPS_PROXY: http://NAME:PASSWORD@PROXY:PORT.",
+        )
+    if context.is_write and status == 405:
+        return RegistryError(
+            f"The registry {host} is read-only: {reply}.",
+            next_step="Wait until its owner allows writing; or check the name: other web servers answer the same.",
+        )
+    if status == 404 and not context.is_write:
+        return NotInRegistry(
+            f"The registry {host} does not have the requested part of {repository}: {reply}.",
+            next_step="Check the name, and that it was not deleted.",
+        )
+    if status == 404:
+        return RegistryError(
+            f"The registry {host} has no repository {repository}: {reply}.",
+            next_step="Check the name; some registries require that a repository is created first.",
+        )
+    if status < 400:
+        return RegistryError(
+            f"The server at {host} is not a registry: {reply}.",
+            next_step="Check the name and the port; a login page of the network may answer instead.",
+        )
+    return RegistryError(
+        f"The registry {host} refused a request about {repository}: {reply}.",
+        next_step="Check the name; the registry's log may say more.",
+    )
+
+
+def credentials_error(host: str, reply: str) -> RegistryError:
+    """Return the error for an unknown user, a wrong password or an expired token."""
+    return RegistryError(
+        f"The registry {host} rejected the credentials: {join_lines(reply)}.",
+        next_step=f"Log in again with `docker login {host}`; a token may have expired.",
+    )
+
+
+def map_transport_error(error: Exception, host: str, seconds: float) -> TransientError | TfimgError:
+    """Return the error for a missing or incomplete response. `seconds` is the timeout."""
+    if isinstance(limit := _innermost(error), LimitExceeded):
+        return timeout_error(host, limit.seconds) if limit.seconds else limit_error(host, str(limit))
+    text, reason = str(error), _reason(error)
+    is_cut = isinstance(error, requests.exceptions.ChunkedEncodingError | IncompleteRead | ProtocolError) or (
+        CUT.search(text) is not None
+    )
+    if found := UNTRUSTED.search(text):
+        return NetworkError(
+            f"The certificate of {host} is not trusted: {found[1]}.",
+            next_step="For a private certificate authority, name its file with SSL_CERT_FILE, or put it into Docker's "
+            f"folder: /etc/docker/certs.d/{host}/ca.crt.",
+        )
+    if isinstance(error, requests.exceptions.SSLError) and not is_cut:
+        return NetworkError(
+            f"The TLS handshake with {host} failed: {reason}.",
+            next_step="Use --plain-http for a registry without TLS; otherwise check the name and the port.",
+        )
+    if isinstance(error, requests.exceptions.ProxyError):
+        problem, next_step = f"The proxy for {host} does not work", "Check HTTPS_PROXY and NO_PROXY."
+    elif isinstance(error, requests.exceptions.Timeout) or "timed out" in text:
+        return TransientError(timeout_error(host, seconds))
+    elif is_cut:
+        problem = f"The connection to the registry {host} was cut"
+        next_step = "Run it again: completed uploads are not repeated."
+    else:
+        problem = f"The registry {host} cannot be reached"
+        next_step = "Check its name and port, the network and the proxy (HTTPS_PROXY, NO_PROXY)."
+    return TransientError(NetworkError(f"{problem}: {reason}.", next_step=next_step))
+
+
+def address_error(host: str, name: str, address: str, reason: Exception) -> RegistryError:
+    """Return the error for an address in a header that is not followed."""
+    return RegistryError(
+        f"The registry {host} names {truncate(address)!r} as {name}: {reason}.",
+        next_step="Nothing was sent there. Check that it is the right registry, and ask its owner.",
+    )
+
+
 def limit_error(host: str, excess: str) -> RegistryError:
     """Return the error for a registry that sends more than any registry does."""
     return RegistryError(f"The registry {host} sends {excess}.", next_step="Check that it is a registry.")
@@ -105,3 +249,37 @@ def timeout_error(host: str, seconds: float) -> NetworkError:
         f"The registry {host} is too slow: it did not answer within {seconds:g} s.",
         next_step="Run it again later: completed uploads are not repeated.",
     )
+
+
+def truncate(text: str) -> str:
+    """Return text from outside for a message: at most `MAX_QUOTED` characters."""
+    return text if len(text) <= MAX_QUOTED else f"{text[:MAX_QUOTED]}…"
+
+
+def parse_size(header: str | None) -> int:
+    """Return the number in a header; 0 without a plausible one."""
+    return int(header) if header and re.fullmatch(r"[0-9]{1,15}", header) else 0
+
+
+def join_lines(text: str) -> str:
+    """Return text on one line, so that a registry cannot write lines that look like tfimg's."""
+    return " ".join(text.split())
+
+
+def _reason(error: Exception) -> str:
+    """Return the message of the innermost exception, without the prefixes of the libraries around it."""
+    inner = _innermost(error)
+    if isinstance(inner, IncompleteRead):
+        return f"{inner.partial} bytes arrived, {inner.expected} are missing"
+    # `<connection>: Failed to establish a new connection: [Errno 111] Connection refused`; WRONG_VERSION_NUMBER.
+    text = re.sub(r"^-?\d+\] |^\[SSL: \w+\] | \(_ssl\.c:\d+\)$", "", str(inner).rpartition("Errno ")[2])
+    return (text.rstrip(".)").replace("_", " ") or type(error).__name__).lower()
+
+
+def _innermost(error: Any) -> Any:
+    while True:
+        causes = (cause for cause in getattr(error, "args", ()) if isinstance(cause, BaseException))
+        cause = getattr(error, "reason", None) or next(causes, None)
+        if cause is None:
+            return error
+        error = cause

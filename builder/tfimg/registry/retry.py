@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import re
 import threading
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from email.utils import parsedate_to_datetime
+from itertools import chain, repeat
 from typing import TypeVar
 
 from tenacity import (
@@ -20,6 +18,8 @@ from tenacity import (
 )
 from tenacity.retry import retry_base
 from tenacity.wait import wait_base
+from urllib3 import Retry
+from urllib3.exceptions import InvalidHeader
 
 from tfimg.core.cancellation import on_cancel, raise_if_cancelled
 from tfimg.core.errors import NetworkError, TfimgError
@@ -61,20 +61,17 @@ def pause(seconds: float) -> None:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RetryPolicy:
-    """Number of attempts and waits between them. A Retry-After is added to `backoff`.
-
-    `clock` returns seconds since 1970, for a Retry-After that is a date.
-    """
+    """Number of attempts and waits between them. A Retry-After is added to `backoff`."""
 
     attempts: int = ATTEMPTS
     backoff: wait_base = BACKOFF
     sleep: Callable[[float], None] = pause
-    clock: Callable[[], float] = time.time
 
-    def retry_transient(self, attempt: Callable[[], T]) -> T:
-        """Call `attempt`, and retry it after a `TransientError`. Raises the error of the last attempt."""
+    def retry_transient(self, attempt: Callable[[], T], resume: Callable[[], T] | None = None) -> T:
+        """Call `attempt`, and after a `TransientError` again, or `resume`. Raises the error of the last attempt."""
+        attempts = chain([attempt], repeat(resume or attempt))
         try:
-            return self._retrying(retry_if_exception(_is_retryable))(attempt)
+            return self._retrying(retry_if_exception(_is_retryable))(lambda: next(attempts)())
         except TransientError as transient:
             raise transient.error from None
 
@@ -86,25 +83,19 @@ class RetryPolicy:
         return Retrying(
             retry=retry,
             stop=stop_after_attempt(self.attempts),
-            wait=wait_exception(_requested_wait) + self.backoff,
+            wait=wait_exception(lambda error: getattr(error, "after", 0.0)) + self.backoff,
             sleep=self.sleep,
             reraise=True,
         )
 
-    def parse_retry_after(self, header: str | None) -> float:
-        """Return the seconds of a Retry-After, a number or a date (RFC 9110, section 10.2.3); 0 for anything else."""
-        text = (header or "").strip()[:MAX_HEADER]
-        if re.fullmatch("[0-9]+", text):
-            return float(text)
-        try:
-            return max(0.0, parsedate_to_datetime(text).timestamp() - self.clock())
-        except (ValueError, OverflowError):
-            return 0.0
+
+def parse_retry_after(header: str | None) -> float:
+    """Return the seconds of a Retry-After, a number or a date (RFC 9110, section 10.2.3); 0 for anything else."""
+    try:
+        return Retry().parse_retry_after((header or "")[:MAX_HEADER])
+    except (InvalidHeader, ValueError, OverflowError):
+        return 0.0
 
 
 def _is_retryable(error: BaseException) -> bool:
     return isinstance(error, TransientError) and error.after <= MAX_RETRY_AFTER
-
-
-def _requested_wait(error: BaseException) -> float:
-    return error.after if isinstance(error, TransientError) else 0.0

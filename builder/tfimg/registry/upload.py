@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from urllib.parse import parse_qsl, urlencode, urlsplit
 
 from tfimg.core.cancellation import raise_if_cancelled
 from tfimg.core.errors import NetworkError, RegistryError, TamperedError
+from tfimg.core.files import open_chunks
 from tfimg.registry.connection import Connection
 from tfimg.registry.responses import Response, parse_size
 from tfimg.registry.retry import TransientError
@@ -44,38 +45,24 @@ def upload(
     bytes with another digest.
     """
     is_repeatable = iter(pieces) is not pieces
-    has_started = False
 
     def attempt() -> None:
-        nonlocal has_started
         if _has_blob(connection, digest):
             return
-        if has_started and not is_repeatable:
-            raise _lost_error(connection)
-        has_started = True
         try:
             _Upload(connection, digest).send(pieces, chunk_bytes, on_progress)
         except _Lost:
-            raise TransientError(_lost_error(connection)) from None
+            error = NetworkError(
+                f"The registry {connection.host} lost an interrupted upload.",
+                next_step="Run it again: completed uploads are not repeated.",
+            )
+            raise TransientError(error) if is_repeatable else error from None
 
     connection.retry_policy.retry_transient(attempt)
 
 
 def _has_blob(connection: Connection, digest: str) -> bool:
     return connection.request("HEAD", f"blobs/{digest}", expected=(200, 404)).status == 200
-
-
-def _split(pieces: Iterable[bytes], size: int) -> Iterator[bytes]:
-    """Yield the same bytes in chunks of one size, of which the last may be smaller; at least one."""
-    buffer, is_first = bytearray(), True
-    for piece in pieces:
-        buffer += piece
-        while len(buffer) > size:
-            yield bytes(buffer[:size])
-            del buffer[:size]
-            is_first = False
-    if buffer or is_first:
-        yield bytes(buffer)
 
 
 @dataclass
@@ -90,10 +77,10 @@ class _Upload:
         response = self.connection.request("POST", "blobs/uploads/", expected=(202,))
         self._update_location(response)
         minimum = min(parse_size(response.headers.get("OCI-Chunk-Min-Length")), MAX_CHUNK_BYTES)
-        chunks = _split(pieces, max(chunk_bytes, minimum))
-        chunk, offset = next(chunks), 0
+        stream, size = open_chunks(iter(pieces)), max(chunk_bytes, minimum)
+        chunk, offset = stream.read(size), 0
         try:
-            for following in chunks:
+            while following := stream.read(size):
                 self._patch(offset, chunk)
                 offset += len(chunk)
                 on_progress(offset)
@@ -112,22 +99,17 @@ class _Upload:
         Distribution 2.8 keeps the received part of a chunk that it could not write.
         """
         with suppress(NetworkError, RegistryError, TransientError):
-            self.connection.request_once("DELETE", self.location, expected=range(200, 600))
+            self.connection.request("DELETE", self.location, expected=range(200, 600), once=True)
 
     def _finish(self, content: bytes) -> None:
         """Complete the upload, with the content of a small blob; the registry compares the digest."""
-        is_retry = False
 
-        def attempt() -> None:
-            nonlocal is_retry
-            if is_retry and _has_blob(self.connection, self.digest):
-                return
-            is_retry = True
+        def put() -> None:
             raise_if_cancelled()
             parts = urlsplit(self.location)
             url = parts._replace(query=urlencode([*parse_qsl(parts.query), ("digest", self.digest)])).geturl()
-            response = self.connection.request_once(
-                "PUT", url, expected=(201, *LOST_STATUSES), content=content, headers=BINARY
+            response = self.connection.request(
+                "PUT", url, expected=(201, *LOST_STATUSES), content=content, headers=BINARY, once=True
             )
             if "DIGEST_INVALID" in response.message:
                 raise TamperedError(
@@ -136,33 +118,32 @@ class _Upload:
                 )
             self._require(response, "PUT", 201)
 
-        self.connection.retry_policy.retry_transient(attempt)
+        def resume() -> None:
+            if not _has_blob(self.connection, self.digest):
+                put()
+
+        self.connection.retry_policy.retry_transient(put, resume)
 
     def _patch(self, offset: int, content: bytes) -> None:
         """Send a chunk. Raises `_Lost`."""
-        is_retry, received = False, 0
 
-        def attempt() -> None:
-            nonlocal is_retry, received
-            if is_retry:
-                received = self._find_progress(offset, len(content))
-                if received == len(content):
-                    return
-            is_retry = True
+        def patch(received: int = 0) -> None:
             raise_if_cancelled()
             start, rest = offset + received, content[received:]
+            if not rest:
+                return
             headers = {**BINARY, "Content-Range": f"{start}-{start + len(rest) - 1}"}
-            response = self.connection.request_once(
-                "PATCH", self.location, expected=(202, *LOST_STATUSES), content=rest, headers=headers
+            response = self.connection.request(
+                "PATCH", self.location, expected=(202, *LOST_STATUSES), content=rest, headers=headers, once=True
             )
             self._require(response, "PATCH", 202)
             self._update_location(response)
 
-        self.connection.retry_policy.retry_transient(attempt)
+        self.connection.retry_policy.retry_transient(patch, lambda: patch(self._find_progress(offset, len(content))))
 
     def _find_progress(self, offset: int, size: int) -> int:
         """Return how many bytes of the chunk at `offset` the registry has. Raises `_Lost`."""
-        response = self.connection.request_once("GET", self.location, expected=(204, *LOST_STATUSES))
+        response = self.connection.request("GET", self.location, expected=(204, *LOST_STATUSES), once=True)
         self._require(response, "GET", 204)
         # `0-0` is one byte, or none with distribution. Only the first chunk is ambiguous, and it is sent again.
         span = re.fullmatch(r"(?:bytes=)?0-([0-9]{1,15})", response.headers.get("Range", ""))
@@ -191,10 +172,3 @@ class _Upload:
         self.location = (
             self.connection.resolve_link(response.url, location, "the place of an upload") if location else response.url
         )
-
-
-def _lost_error(connection: Connection) -> NetworkError:
-    return NetworkError(
-        f"The registry {connection.host} lost an interrupted upload.",
-        next_step="Run it again: completed uploads are not repeated.",
-    )
