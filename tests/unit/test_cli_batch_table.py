@@ -10,9 +10,10 @@ from rich.spinner import SPINNERS
 
 from support.reports import CONTROLS, result
 from tfimg.build.results import EngineResources, ImageRequeued, ImageResult, ImagesQueued, ImageStarted
-from tfimg.cli.output.batch_table import LiveBatch, format_duration
+from tfimg.cli.output.batch_table import LiveBatch
 from tfimg.core.errors import BuildError
 from tfimg.core.events import ChecksPlanned, CheckStarted, Event, ImageEvent, LogEvent, ProgressEvent, StepEvent
+from tfimg.core.text import format_duration
 from tfimg.engine.protocol import Resources
 
 IMAGES = [f"2.15.{number}-cpu-py3.11" for number in range(30)]

@@ -16,9 +16,9 @@ from tfimg.cli import show
 from tfimg.cli.output.checks import result_table
 from tfimg.cli.output.live import LiveImage, step_row
 from tfimg.cli.output.render import render_events
-from tfimg.cli.output.steps import is_housekeeping, short_step
 from tfimg.cli.show import plain_table, print_table
 from tfimg.core.events import ChecksPlanned, CheckStarted, LogEvent, ProgressEvent, StepEvent, StepState
+from tfimg.engine.docker.steps import is_housekeeping, short_step
 from tfimg.validation.report import CheckResult
 
 FRAMES = str(SPINNERS["dots"]["frames"])

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from tfimg.build.settings import BuildSettings
 from tfimg.core.events import OnEvent, StepEvent
@@ -73,6 +74,21 @@ def choose_output(capabilities: Capabilities, name: str, compression: Compressio
         compression="zstd",
         why="the containerd store keeps layers compressed, and zstd is smaller and faster than gzip",
     )
+
+
+def describe_build(plan: Plan, capabilities: Capabilities) -> dict[str, Any]:
+    """Return how an engine would build an image."""
+    output = choose_output(capabilities, "NAME")
+    return {
+        "identifier": plan.spec.identifier,
+        "engine": capabilities.host,
+        **({"builder": capabilities.builder} if capabilities.builder else {}),
+        "base": plan.spec.base.image,
+        "layers": list(plan.lock),
+        "compression": output.compression,
+        "why": output.why,
+        "tags": list(plan.tags),
+    }
 
 
 def build_image(

@@ -102,6 +102,16 @@ class ImageResult(Event):
         """The failure and its next step."""
         return str(self.failure) if self.failure else None
 
+    @property
+    def description(self) -> str:
+        """The result in a few words, or the reason of the failure."""
+        if self.failure:
+            return self.reason or "" if self.status == "failed" else self.failure.what
+        if self.status == "unchanged":
+            return str(self.level)
+        passed = f"{self.checks} check{'' if self.checks == 1 else 's'} passed"
+        return f"{self.level}, {'shown before' if self.reused else passed}"
+
     def to_json(self) -> dict[str, Any]:
         """Return the event as a JSON object."""
         return {"event": self.kind, **self.document()}

@@ -61,6 +61,14 @@ def format_size(count: int | None) -> str:
     return "not known" if count is None else f"{count / 1e6:,.0f} MB"
 
 
+def format_duration(seconds: float) -> str:
+    """Return a duration for people: `12.3 s`, `3 min 05 s`, `1 h 02 min`."""
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(int(seconds), 60)
+    return f"{minutes} min {rest:02} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60:02} min"
+
+
 def clamp_duration(seconds: float) -> float:
     """Return a finite duration of at least zero."""
     return max(0.0, seconds) if math.isfinite(seconds) else 0.0

@@ -168,8 +168,8 @@ class Build(Command, RequestOptions, SigningOptions, BaseOptions, BuilderOptions
 
 def _print_result(result: BuildResult) -> None:
     from tfimg.cli.fields import print_fields
-    from tfimg.cli.output.checks import level_words
     from tfimg.core.text import format_size
+    from tfimg.validation.report_text import level_words
 
     stored, asked = result.image.stored, result.image.output.compression
     compression = stored.compression if stored.compression == asked else f"{stored.compression}, not {asked} as asked"

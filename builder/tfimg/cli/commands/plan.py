@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import KW_ONLY, asdict, dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 from tfimg.cli.context import Context
 from tfimg.cli.options import BuilderOptions, Command, RepositoryOptions, flag, option, pattern_arguments
@@ -44,6 +44,7 @@ class Plan(Command, RequestOptions, BuilderOptions, RepositoryOptions):
 
     def run(self, context: Context) -> int:
         """Select images by patterns and request, and print jobs, layers, a table, or one image."""
+        from tfimg.build.image import describe_build
         from tfimg.cli.show import print_rows
         from tfimg.recipe.shards import divide_into_shards, make_ci_jobs, make_shard_image, make_single_shards
 
@@ -57,7 +58,7 @@ class Plan(Command, RequestOptions, BuilderOptions, RepositoryOptions):
         if self.format:
             context.emit(make_ci_jobs(self.format, shards, options))
         elif len(specs) == 1 and not self.shards:
-            fields = _describe_build(context, specs[0])
+            fields = describe_build(context.project.plan(specs[0]), context.engine.get_capabilities())
             context.print_result({**fields, **make_ci_jobs("json", shards, options)}, fields)
         elif self.json:
             context.emit(make_ci_jobs("json", shards, options))
@@ -68,25 +69,6 @@ class Plan(Command, RequestOptions, BuilderOptions, RepositoryOptions):
             else:
                 print_rows(("IMAGE", "GB"), [row[:2] for row in rows])
         return 0
-
-
-def _describe_build(context: Context, spec: ImageSpec) -> dict[str, Any]:
-    """Return how the engine at hand would build an image."""
-    from tfimg.build.image import choose_output
-
-    planned = context.project.plan(spec)
-    capabilities = context.engine.get_capabilities()
-    output = choose_output(capabilities, "NAME")
-    return {
-        "identifier": spec.identifier,
-        "engine": capabilities.host,
-        **({"builder": capabilities.builder} if capabilities.builder else {}),
-        "base": spec.base.image,
-        "layers": list(planned.lock),
-        "compression": output.compression,
-        "why": output.why,
-        "tags": list(planned.tags),
-    }
 
 
 def _show_layers(context: Context, specs: Sequence[ImageSpec]) -> int:

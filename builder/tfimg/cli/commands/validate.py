@@ -36,12 +36,12 @@ class Validate(Command, ValidationOptions):
 
     def run(self, context: Context) -> int:
         """Run the suite, write its report, and raise the error of its verdict."""
-        from tfimg.cli.output.checks import level_words
         from tfimg.cli.report_files import check_report_files, write_reports
         from tfimg.project.validator import Validator
         from tfimg.recipe.labels import IDENTIFIER_LABEL, LOCK_LABEL
         from tfimg.recipe.lockfile import hash_lock
         from tfimg.validation.explain import explaining
+        from tfimg.validation.report_text import level_words
         from tfimg.validation.run import CheckSelection
         from tfimg.validation.verdict import raise_for_verdict
 

@@ -24,7 +24,6 @@ from tfimg.build.results import (
     count_by_status,
 )
 from tfimg.cli.output.checks import count_words
-from tfimg.cli.output.steps import short_step
 from tfimg.core.events import (
     ChecksPlanned,
     CheckStarted,
@@ -34,7 +33,8 @@ from tfimg.core.events import (
     ProgressEvent,
     StepEvent,
 )
-from tfimg.core.text import to_plain_text
+from tfimg.core.text import format_duration, to_plain_text
+from tfimg.engine.docker.steps import short_step
 from tfimg.engine.protocol import Resources
 from tfimg.validation.report import CheckResult, Outcome
 
@@ -178,30 +178,12 @@ class LiveBatch:
         )
 
 
-def format_duration(seconds: float) -> str:
-    """Return a duration for people: `12.3 s`, `3 min 05 s`, `1 h 02 min`."""
-    if seconds < 60:
-        return f"{seconds:.1f} s"
-    minutes, rest = divmod(int(seconds), 60)
-    return f"{minutes} min {rest:02} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60:02} min"
-
-
 def result_row(result: ImageResult) -> Table:
     """Return a row for an image that has ended, in the columns of those that run."""
     table = _grid("fold")
     state = Text(result.status, style=COLOURS[result.status])
-    table.add_row(state, f"{result.seconds:.1f} s", Text(result.identifier), Text(to_plain_text(result_words(result))))
+    table.add_row(state, f"{result.seconds:.1f} s", Text(result.identifier), Text(to_plain_text(result.description)))
     return table
-
-
-def result_words(result: ImageResult) -> str:
-    """Return an image's result in a few words, or the reason of its failure."""
-    if result.failure:
-        return result.reason or "" if result.status == "failed" else result.failure.what
-    if result.status == "unchanged":
-        return str(result.level)
-    passed = f"{result.checks} check{'' if result.checks == 1 else 's'} passed"
-    return f"{result.level}, {'shown before' if result.reused else passed}"
 
 
 def _grid(overflow: Literal["fold", "ellipsis"]) -> Table:

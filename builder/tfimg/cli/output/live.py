@@ -11,11 +11,12 @@ from rich.spinner import Spinner
 from rich.table import Table
 from rich.text import Text
 
-from tfimg.cli.output.checks import WIDTH, count_words, result_table, row_grid
-from tfimg.cli.output.steps import is_housekeeping, short_step
+from tfimg.cli.output.checks import count_words, result_table, row_grid
 from tfimg.core.events import ChecksPlanned, CheckStarted, Event, LogEvent, ProgressEvent, StepEvent
 from tfimg.core.text import to_plain_text
+from tfimg.engine.docker.steps import is_housekeeping, short_step
 from tfimg.validation.report import CheckResult, Outcome
+from tfimg.validation.report_text import OUTCOME_WIDTH
 
 
 class LiveImage:
@@ -60,7 +61,7 @@ class LiveImage:
 
     def __rich__(self) -> Group:
         table = Table.grid(padding=(0, 2, 0, 0))
-        table.add_column(width=WIDTH, justify="right")
+        table.add_column(width=OUTCOME_WIDTH, justify="right")
         table.add_column(width=8, justify="right", no_wrap=True)
         table.add_column()  # the only one that may shrink: of columns that do not wrap, rich cuts each a little
         for name, (began, text) in self._running.items():

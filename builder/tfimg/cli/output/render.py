@@ -19,13 +19,13 @@ from tfimg.build.results import (
     ImageStarted,
 )
 from tfimg.cli.console import live, make_console
-from tfimg.cli.output.batch_table import STATUS_WIDTH, LiveBatch, result_words
-from tfimg.cli.output.checks import WIDTH, check_line
+from tfimg.cli.output.batch_table import STATUS_WIDTH, LiveBatch
 from tfimg.cli.output.live import LiveImage
-from tfimg.cli.output.steps import is_housekeeping, short_step
 from tfimg.core.events import ChecksPlanned, Event, Message, Note, OnEvent, StepEvent, ignore
 from tfimg.core.text import to_plain_text
+from tfimg.engine.docker.steps import is_housekeeping, short_step
 from tfimg.validation.report import CheckResult
+from tfimg.validation.report_text import OUTCOME_WIDTH, check_line
 
 FOR_PEOPLE = (Message, ChecksPlanned, ImagesQueued, EngineResources)
 """Events that are not printed as JSON: other events repeat them, or they come every few seconds."""
@@ -43,7 +43,12 @@ def render_events(*, as_json: bool, quiet: bool = False, title: str = "build", m
     elif quiet:
         yield ignore
     elif not console.is_terminal:
-        yield TextLines(title)
+
+        def print_line(event: Event) -> None:
+            if (line := text_line(event, title)) is not None:
+                print(line, file=sys.stderr, flush=True)
+
+        yield print_line
     else:
         display = LiveBatch(console.print, height=lambda: console.height) if many else LiveImage(console.print)
 
@@ -70,37 +75,26 @@ class JsonLines:
                 print(json.dumps(event.to_json()), flush=True)
 
 
-class TextLines:
-    """Print a line on standard error when something ends: for log files."""
-
-    def __init__(self, title: str = "build") -> None:
-        self._title = title
-
-    def __call__(self, event: Event) -> None:
-        """Print an event, if it deserves a line."""
-        line = self._line(event)
-        if line is not None:
-            print(line, file=sys.stderr, flush=True)
-
-    def _line(self, event: Event) -> str | None:
-        match event:
-            case Message(text=text) | Note(text=text):
-                return text
-            case StepEvent() if event.state != "started" and not is_housekeeping(event):
-                seconds = f"{event.seconds:6.1f} s" if event.seconds is not None else " " * 8
-                return f"{self._title:5}  {seconds}  {event.state:{WIDTH}}  {short_step(event.step)}"
-            case CheckResult():
-                return check_line(event)
-            case ImageStarted(identifier=identifier):
-                return f"{'':8}  {'started':{STATUS_WIDTH}}  {identifier}"
-            case ImageRequeued(identifier=identifier, reason=reason):
-                return _one_line(f"{'':8}  {'requeued':{STATUS_WIDTH}}  {identifier}  {reason}")
-            case EngineSpaceFreed(engine=engine):
-                return f"{'':8}  {'pruned':{STATUS_WIDTH}}  {engine}"
-            case ImageResult():
-                words = f"{event.status:{STATUS_WIDTH}}  {event.identifier}  {result_words(event)}"
-                return _one_line(f"{event.seconds:6.1f} s  {words}")
-        return None
+def text_line(event: Event, title: str) -> str | None:
+    """Return the line of an event in a log file; None for an event that is neither a message nor an end."""
+    match event:
+        case Message(text=text) | Note(text=text):
+            return text
+        case StepEvent() if event.state != "started" and not is_housekeeping(event):
+            seconds = f"{event.seconds:6.1f} s" if event.seconds is not None else " " * 8
+            return f"{title:5}  {seconds}  {event.state:{OUTCOME_WIDTH}}  {short_step(event.step)}"
+        case CheckResult():
+            return check_line(event)
+        case ImageStarted(identifier=identifier):
+            return f"{'':8}  {'started':{STATUS_WIDTH}}  {identifier}"
+        case ImageRequeued(identifier=identifier, reason=reason):
+            return _one_line(f"{'':8}  {'requeued':{STATUS_WIDTH}}  {identifier}  {reason}")
+        case EngineSpaceFreed(engine=engine):
+            return f"{'':8}  {'pruned':{STATUS_WIDTH}}  {engine}"
+        case ImageResult():
+            words = f"{event.status:{STATUS_WIDTH}}  {event.identifier}  {event.description}"
+            return _one_line(f"{event.seconds:6.1f} s  {words}")
+    return None
 
 
 def _one_line(text: str) -> str:

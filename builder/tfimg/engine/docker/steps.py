@@ -1,4 +1,4 @@
-"""Steps of a build in a few words."""
+"""Steps of BuildKit in a few words."""
 
 from __future__ import annotations
 
