@@ -73,7 +73,7 @@ def test_a_fault_that_lasts_from_a_step_on_ends_the_run_and_the_next_one_finishe
 SCRIPT = """
 import json, os, signal, sys, traceback
 from pathlib import Path
-from repository.test_publish_faults import opened
+from repository.test_publish_faults import open_registry
 from support.publisher import Machine
 
 def publish(address, folder, last):
@@ -87,7 +87,7 @@ def publish(address, folder, last):
 
     machine = Machine(folder / "machine")
     machine.on_note = noted
-    machine.publish(opened(address, folder))
+    machine.publish(open_registry(address, folder))
 
 running, codes = {}, {}
 

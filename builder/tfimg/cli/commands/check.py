@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import KW_ONLY, asdict, dataclass
 from typing import TYPE_CHECKING
 
@@ -14,7 +14,7 @@ from tfimg.core.errors import UsageError
 if TYPE_CHECKING:
     from rich.text import Text
 
-    from tfimg.matrix.sync.check import FactCheck
+    from tfimg.matrix.sync.releases import RowFindings
 
 
 @dataclass(frozen=True)
@@ -47,70 +47,59 @@ class Check(Command):
         from tfimg.cli.output.transfers import render_count
         from tfimg.matrix.sync.releases import check_releases, count_unconfirmed
 
-        project = context.project
+        matrix, file = context.project.matrix, context.project.workspace.matrix
         with render_count(context, "wheels read") as on_progress:
-            found = check_releases(project.matrix, context.services.index(), self.releases, on_progress)
-        unconfirmed = count_unconfirmed(project.workspace.matrix.read_text(encoding="utf-8"))
-        names = {row: [release.version for release in project.matrix.rows[row].tensorflow] for row in found.facts}
+            found = check_releases(matrix, context.services.index(), self.releases, on_progress)
+        unconfirmed = count_unconfirmed(file.read_text(encoding="utf-8"))
+        wheels = len(found.survey.wheels)
         if self.json:
-            rows = [
-                {"row": row, "tensorflow": names[row], "findings": [asdict(fact) for fact in facts]}
-                for row, facts in found.facts.items()
-            ]
             missing = [str(version) for version in found.missing]
-            wheels = len(found.survey.wheels)
+            rows = [asdict(row) for row in found.rows]
             context.emit({"wheels": wheels, "missing": missing, "unconfirmed": unconfirmed, "rows": rows})
         else:
-            _print_facts({(row, ", ".join(names[row])): facts for row, facts in found.facts.items()})
-            compared = sum(map(len, found.facts.values()))
-            print(f"{len(found.survey.wheels)} wheels read, {compared} facts compared.")
+            _print_rows(found.rows)
+            print(f"{wheels} wheels read, {sum(len(row.findings) for row in found.rows)} facts compared.")
             if unconfirmed:
-                print(
-                    f"{unconfirmed} lines of {project.workspace.matrix.name} are still marked “confirm”: wheels do not "
-                    "contain those."
-                )
+                print(f"{unconfirmed} lines of {file.name} are still marked “confirm”: wheels do not contain those.")
         found.raise_for_mismatch()
         return 0
 
     def _check_image(self, context: Context, image: str) -> int:
-        from tfimg.matrix.sync.releases import raise_for_mismatch
+        from tfimg.matrix.sync.releases import RowFindings, raise_for_mismatch
         from tfimg.validation.inventory import compare, take_inventory
 
         project, engine = context.project, context.engine
         spec = project.spec_of_image(engine, image, self.identifier)
         script = (project.workspace.images / "inventory.py").read_bytes()
-        facts = tuple(compare(spec, take_inventory(image, script, engine=engine)))
+        findings = tuple(compare(spec, take_inventory(image, script, engine=engine)))
         if self.json:
-            findings = [asdict(fact) for fact in facts]
-            context.emit({"image": image, "identifier": spec.identifier, "findings": findings})
+            facts = [asdict(finding) for finding in findings]
+            context.emit({"image": image, "identifier": spec.identifier, "findings": facts})
         else:
-            _print_facts({(spec.row, spec.identifier): facts})
-        next_step = f"Build {spec.identifier} again, or correct matrix.yaml."
-        raise_for_mismatch(facts, other=image, next_step=next_step)
+            _print_rows([RowFindings(row=spec.row, tensorflow=(spec.identifier,), findings=findings)])
+        raise_for_mismatch(findings, other=image, next_step=f"Build {spec.identifier} again, or correct matrix.yaml.")
         return 0
 
 
-def _print_facts(rows: Mapping[tuple[int, str], Sequence[FactCheck]]) -> None:
-    """Print a line for each row of the matrix and what it is, and a column for each field: how many facts agree."""
+def _print_rows(rows: Sequence[RowFindings]) -> None:
+    """Print a line for each row of the matrix, and a column for each field: how many facts agree."""
     from tfimg.cli.show import print_rows
 
-    facts = [fact for facts in rows.values() for fact in facts]
-    fields = list(dict.fromkeys(fact.field for fact in facts))
-    cells: list[tuple[str | Text, ...]] = [
-        (f"rows[{number}]", name, *(_cell([fact.verdict for fact in facts if fact.field == field]) for field in fields))
-        for (number, name), facts in rows.items()
-    ]
+    findings = [finding for row in rows for finding in row.findings]
+    fields = list(dict.fromkeys(finding.field for finding in findings))
+    cells = [(f"rows[{row.row}]", ", ".join(row.tensorflow), *(_cell(row, field) for field in fields)) for row in rows]
     print_rows(("ROW", "IS", *map(str.upper, fields)), cells)
-    for fact in facts:
-        if fact.verdict == "not stated":
-            print(f"{fact.path}: {fact.message}")
+    for finding in findings:
+        if finding.verdict == "not stated":
+            print(f"{finding.path}: {finding.message}")
 
 
-def _cell(verdicts: Sequence[str]) -> Text:
+def _cell(row: RowFindings, field: str) -> str | Text:
     from rich.text import Text
 
+    verdicts = [finding.verdict for finding in row.findings if finding.field == field]
     if mismatches := verdicts.count("disagrees"):
         return Text(f"{mismatches} of {len(verdicts)} wrong", style="red")
     if not_stated := verdicts.count("not stated"):
         return Text(f"{not_stated} not stated", style="yellow")
-    return Text(f"{len(verdicts)} agree", style="green") if verdicts else Text("-")
+    return Text(f"{len(verdicts)} agree", style="green") if verdicts else "-"

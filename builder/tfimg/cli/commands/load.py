@@ -48,9 +48,8 @@ class Load(Command, RequirementOptions):
 
     def run(self, context: Context) -> int:
         """Verify the image, then load it under the signed or the chosen name."""
-        from tfimg.cli.output.transfers import render_transfer
+        from tfimg.cli.output.transfers import render_file
         from tfimg.core.documents import MAX_BYTES
-        from tfimg.core.events import ProgressEvent
         from tfimg.core.files import read_limited
         from tfimg.evidence.promotions import read_withdrawals
         from tfimg.evidence.statement import format_time
@@ -72,16 +71,8 @@ class Load(Command, RequirementOptions):
             later = read_withdrawals(content, keys)
         origin, now = self.origin_repository(), context.services.now()
         verified, name = verify_archive(archive, keys, policy, now=now, name=chosen, origin=origin, later=later)
-        with render_transfer(context, f"reading {archive.path.name}") as on_event:
-            load_archive(
-                archive,
-                verified.digest,
-                name,
-                context.services.runner(),
-                on_progress=lambda done, total: on_event(
-                    ProgressEvent(step="load", what=archive.path.name, current=done, total=total)
-                ),
-            )
+        with render_file(context, f"reading {archive.path.name}") as on_progress:
+            load_archive(archive, verified.digest, name, context.services.runner(), on_progress=on_progress)
         fields = {
             "image": str(name),
             "digest": verified.digest,

@@ -29,9 +29,8 @@ class Save(Command, RequirementOptions):
 
     def run(self, context: Context) -> int:
         """Verify the image if a key is named, and write it with its evidence."""
-        from tfimg.cli.output.transfers import render_transfer
+        from tfimg.cli.output.transfers import render_file
         from tfimg.cli.report_files import require_writable
-        from tfimg.core.events import ProgressEvent
         from tfimg.evidence.verify import verify
         from tfimg.inspect.archive.collect import collect_image
         from tfimg.inspect.archive.save import archive_size, save_archive
@@ -50,14 +49,8 @@ class Save(Command, RequirementOptions):
         archive = collect_image(registry, target, tag=reference.tag, keys=keys)
         if not archive.evidence:
             context.say("The image has no evidence: `tfimg load` will refuse it.")
-        with render_transfer(context, f"writing {file.name}") as on_event:
-            save_archive(
-                archive,
-                file,
-                on_progress=lambda done, total: on_event(
-                    ProgressEvent(step="save", what=file.name, current=done, total=total)
-                ),
-            )
+        with render_file(context, f"writing {file.name}") as on_progress:
+            save_archive(archive, file, on_progress=on_progress)
         fields = {"image": str(reference), "digest": archive.digest, "file": self.file}
         identifiers = [key.identifier for key in keys]
         document = {"bytes": archive_size(archive), "evidence": archive.evidence, "keys": identifiers}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from packaging.version import Version
@@ -16,16 +16,25 @@ from tfimg.matrix.sync.survey import IndexSurvey, OnProgress, survey_index
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class RowFindings:
+    """The facts of a row of the matrix that were compared; `tensorflow` are its releases, or one of its images."""
+
+    row: int
+    tensorflow: tuple[str, ...]
+    findings: tuple[FactCheck, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class ReleaseCheck:
-    """The facts of the matrix by row, as an index confirms them; `missing` are releases that the matrix lacks."""
+    """The comparison of a matrix with an index; `missing` are releases that the matrix lacks."""
 
     survey: IndexSurvey
-    facts: Mapping[int, Sequence[FactCheck]]
-    missing: Sequence[Version]
+    rows: tuple[RowFindings, ...]
+    missing: tuple[Version, ...]
 
     def raise_for_mismatch(self) -> None:
         """Raise `MatrixMismatch` if a fact disagrees or a release is missing."""
-        facts = [fact for facts in self.facts.values() for fact in facts]
+        facts = [fact for row in self.rows for fact in row.findings]
         raise_for_mismatch(
             facts, self.missing, other="the package index", next_step="Correct matrix.yaml at each path."
         )
@@ -46,7 +55,7 @@ def check_releases(matrix: Matrix, index: Index, names: Sequence[str], on_progre
     rows = {row for row, versions in releases.items() if any(map(is_selected, versions))}
     selected = {version for row in rows for version in releases[row]}
     survey = survey_index(matrix, index, is_selected=selected.__contains__, on_progress=on_progress)
-    missing = [version for version in find_missing_releases(matrix, survey) if is_selected(version)]
+    missing = tuple(version for version in find_missing_releases(matrix, survey) if is_selected(version))
     known = {*missing, *(version for versions in releases.values() for version in versions)}
     for name, matches in matchers.items():
         if not any(matches(str(version)) for version in known):
@@ -54,11 +63,17 @@ def check_releases(matrix: Matrix, index: Index, names: Sequence[str], on_progre
                 f"Neither the matrix nor the package index has a TensorFlow release {name}.",
                 next_step="`tfimg matrix` shows those of the matrix.",
             )
-    facts: dict[int, list[FactCheck]] = {}
-    for row, fact in check_rows(matrix, survey):
-        if row in rows:
-            facts.setdefault(row, []).append(fact)
-    return ReleaseCheck(survey=survey, facts=facts, missing=missing)
+    facts = list(check_rows(matrix, survey))
+    found = tuple(
+        RowFindings(
+            row=row,
+            tensorflow=tuple(release.version for release in matrix.rows[row].tensorflow),
+            findings=tuple(fact for number, fact in facts if number == row),
+        )
+        for row in dict.fromkeys(number for number, _ in facts)
+        if row in rows
+    )
+    return ReleaseCheck(survey=survey, rows=found, missing=missing)
 
 
 def survey_missing(matrix: Matrix, index: Index, on_progress: OnProgress) -> tuple[IndexSurvey, tuple[Version, ...]]:
