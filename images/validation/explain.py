@@ -1,4 +1,4 @@
-"""Text of a failure → what is known about it: cause, the lines that prove it, remedy, and who can mend it."""
+"""Find known failures in a text: the cause, the lines that prove it, the remedy, and who can correct it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ PATTERNS = {one.name: tuple(re.compile(pattern, re.MULTILINE) for pattern in one
 
 @dataclass(frozen=True)
 class Explanation:
-    """A known failure that was recognised. `proof` is what of the text gave it away."""
+    """A known failure that was recognised; `proof` are the lines of the text that match."""
 
     signature: str
     fault: str
@@ -32,12 +32,12 @@ class Explanation:
     remedy: str
 
     def to_json(self) -> dict[str, str]:
-        """As a JSON object."""
+        """Return it as a JSON object."""
         return asdict(self)
 
 
 def explain(text: str) -> list[Explanation]:
-    """What is known about a text, the likeliest root cause first; what is harmless comes last and is no cause."""
+    """Return the known failures in a text: the likeliest root cause first, harmless messages last."""
     clean = COLOURS.sub("", text).replace("\r\n", "\n").replace("\r", "\n")
     proofs = {one.name: _proof(one, clean) for one in SIGNATURES}
     found = [one for one in SIGNATURES if proofs[one.name]]
@@ -55,7 +55,7 @@ def _proof(signature: Signature, text: str) -> str:
 
 
 def _lines(signature: Signature, text: str) -> Iterator[str]:
-    """The lines of each pattern's first match."""
+    """Yield the lines of each pattern's first match."""
     for pattern in PATTERNS[signature.name]:
         match = pattern.search(text)
         if match:
@@ -65,7 +65,7 @@ def _lines(signature: Signature, text: str) -> Iterator[str]:
 
 
 def _shortened(text: str, first: int, start: int, last: int) -> Iterator[str]:
-    """The lines between two places; of a long one, what stands around `start`."""
+    """Yield the lines between two positions, long ones cut around `start`."""
     place = first
     for line in text[first:last].split("\n"):
         begin = max(0, min(start - place, len(line)) - PROOF_WIDTH // 3) if len(line) > PROOF_WIDTH else 0

@@ -1,4 +1,4 @@
-"""The end of a check, with what is known about failures that look like it."""
+"""Add known failures to the event of a check's end."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 def with_explanation(end: dict[str, Any]) -> dict[str, Any]:
-    """The event, with `explained`: what its reason, its output and its evidence give away."""
+    """Return the event with `explained`: the known failures in its reason, output and evidence."""
     if end["outcome"] in ("passed", "skipped"):
         return {**end, "explained": []}
     text = "\n".join([end["reason"] or "", *end["output"], *_texts(end["evidence"])])
@@ -19,7 +19,7 @@ def with_explanation(end: dict[str, Any]) -> dict[str, Any]:
 
 
 def _texts(value: Any) -> list[str]:
-    """The strings in evidence, at any depth."""
+    """Return the strings in evidence, at any depth."""
     if isinstance(value, str):
         return [value]
     if isinstance(value, dict):
