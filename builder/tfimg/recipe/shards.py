@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import hashlib
 import shlex
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,14 +25,14 @@ GITLAB_JOB = ".tfimg"
 class ShardImage:
     """An image to divide.
 
-    `layers` are its predicted bytes by layer; images with the same name of a layer share it. `libraries` identifies its
-    set of NVIDIA's libraries, and is empty if it has none.
+    `layers` are the predicted bytes by layer; images with the same key share that layer. `libraries` identifies the
+    set of NVIDIA's libraries, and is empty if there are none.
     """
 
     identifier: str
     tensorflow: str
     libraries: str
-    layers: Mapping[str, int]
+    layers: Mapping[Hashable, int]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -50,8 +49,8 @@ def make_shard_image(spec: ImageSpec, lock: Lock) -> ShardImage:
     return ShardImage(
         identifier=spec.identifier,
         tensorflow=spec.tensorflow,
-        libraries=_digest(*(lock[name] for name in LIBRARIES)) if spec.gpu else "",
-        layers={_digest(*identity): predict_size(spec, layer)[1] for layer, identity in identify_layers(spec, lock)},
+        libraries="".join(lock[name] for name in LIBRARIES) if spec.gpu else "",
+        layers={identity: predict_size(spec, layer)[1] for layer, identity in identify_layers(spec, lock)},
     )
 
 
@@ -80,7 +79,7 @@ def make_single_shards(images: Sequence[ShardImage]) -> tuple[Shard, ...]:
 
 def count_bytes(images: Sequence[ShardImage]) -> int:
     """Return the bytes of images together: a layer that several have counts once."""
-    layers: dict[str, int] = {}
+    layers: dict[Hashable, int] = {}
     for image in images:
         layers |= image.layers
     return sum(layers.values())
@@ -141,7 +140,3 @@ def _group_by(images: Sequence[ShardImage], key: Callable[[ShardImage], str]) ->
     for image in images:
         groups.setdefault(key(image), []).append(image)
     return list(groups.values())
-
-
-def _digest(*texts: str) -> str:
-    return hashlib.sha256("".join(texts).encode()).hexdigest()[:16]
