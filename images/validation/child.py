@@ -46,7 +46,7 @@ def ask(question: str, *arguments: str, seconds: float | None = None) -> Any:
     if done.returncode:
         raise CheckFailed(
             f"expected an answer about {question}, found {how(done.returncode)}: "
-            f"{last[-1] if last else 'it said nothing'}; see its output",
+            f"{last[-1] if last else 'there was no output'}; see its output",
             output=last,
         )
     try:

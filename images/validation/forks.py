@@ -48,7 +48,7 @@ def alone(act: Callable[[], object], seconds: float | None = None) -> Any:
     how = f"signal {os.WTERMSIG(status)}" if os.WIFSIGNALED(status) else f"status {os.WEXITSTATUS(status)}"
     if os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGALRM:
         how += f" after {limit:g} s"
-    return f"the process ended with {how}: {' '.join(last) or 'it said nothing'}"
+    return f"the process ended with {how}: {' '.join(last) or 'there was no output'}"
 
 
 def forked(act: Callable[[], object], stderr: int, seconds: float) -> tuple[str, int]:

@@ -166,7 +166,7 @@ def _ending(peer: _Peer, status: int, silence: str | None) -> Ending:
         return Ending(**json.loads(peer.text), words=words)
     if not peer.dead:
         return Ending(failure=silence, words=words)
-    last = words[-1] if words else "it said nothing"
+    last = words[-1] if words else "there was no output"
     if os.WIFSIGNALED(status):
         number = os.WTERMSIG(status)
         return Ending(failure=f"signal {number} ({last})", signal=number, words=words)

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 COLOURS = {"passed": "32", "failed": "31", "crashed": "31", "timed-out": "31", "skipped": "33"}
 ENDED = {
     "failed": "The image is not sound; each failure says what to do.",
-    "crashed": "A check took its process along.",
+    "crashed": "A check crashed its process.",
     "timed-out": "A check did not end in time.",
     "skipped": "A required check could not be made.",
 }
@@ -99,9 +99,9 @@ class Screen:
             self._say(f"{word}{besides}: the image is {self._suite['level'] or 'linked'} on this machine.")
         elif skipped:
             counts = f"{skipped} of {total} checks were skipped, {total - skipped} passed"
-            self._say(f"{self._coloured('33', 'INCOMPLETE')}: {counts}; nothing says what the image is.")
+            self._say(f"{self._coloured('33', 'INCOMPLETE')}: {counts}; there are no facts about the image.")
         else:
-            self._say(f"{word}: all checks that need no facts; nothing says what the image is.")
+            self._say(f"{word}: all checks that need no facts; there are no facts about the image.")
 
     def _painted(self, outcome: str) -> str:
         return self._coloured(COLOURS[outcome], f"{outcome:9}")

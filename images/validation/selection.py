@@ -57,7 +57,7 @@ def select(
     chosen = _fitting(possible, only) if only else [name for name in _within(possible, profile) if name not in waived]
     left_out = _fitting(possible, skip)
     if set(chosen) <= set(left_out):
-        raise ValueError("no check is left to make; see --profile, --only and --skip")
+        raise ValueError("no check is selected; see --profile, --only and --skip")
     everything = applicable(checks, replace(facts, level="validated"), ANY_NUMBER)
     return Selection(
         asked=[name for name in chosen if name not in left_out],

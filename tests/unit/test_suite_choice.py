@@ -108,7 +108,7 @@ def test_what_a_row_waives_is_neither_asked_nor_required() -> None:
         (["numeric.*"], [], r"no check of this image is named numeric\.\*; the checks are a\.smoke"),
         (["b.gpu"], [], r"no check of this image is named b\.gpu"),
         ([], ["nothing"], "no check of this image is named nothing"),
-        ([], ["*"], "no check is left to make"),
+        ([], ["*"], "no check is selected"),
     ],
 )
 def test_a_pattern_that_leaves_or_fits_nothing_is_refused(only: list[str], skip: list[str], told: str) -> None:
@@ -229,7 +229,7 @@ def last_line(*outcomes: str, identifier: str | None, **done: Any) -> str:
 
 def test_the_last_line_counts_skipped_checks_and_is_not_green() -> None:
     some = ("passed", "skipped", "skipped")
-    unknown = "INCOMPLETE: 2 of 3 checks were skipped, 1 passed; nothing says what the image is."
+    unknown = "INCOMPLETE: 2 of 3 checks were skipped, 1 passed; there are no facts about the image."
     assert last_line(*some, identifier=None) == unknown
     assert (
         last_line(*some, identifier="x")
@@ -240,7 +240,7 @@ def test_the_last_line_counts_skipped_checks_and_is_not_green() -> None:
 
 
 def test_the_last_line_of_a_run_without_skipped_checks_says_passed() -> None:
-    unknown = "PASSED: all checks that need no facts; nothing says what the image is."
+    unknown = "PASSED: all checks that need no facts; there are no facts about the image."
     assert last_line("passed", identifier=None) == unknown
     assert last_line("passed", identifier="x") == "PASSED: the image is linked on this machine."
 
@@ -248,7 +248,7 @@ def test_the_last_line_of_a_run_without_skipped_checks_says_passed() -> None:
 def test_a_run_without_facts_whose_checks_were_skipped_does_not_say_passed() -> None:
     done = run_suite("--only", "environment.packages")
     assert done.returncode == 0
-    expected = "INCOMPLETE: 1 of 1 checks were skipped, 0 passed; nothing says what the image is."
+    expected = "INCOMPLETE: 1 of 1 checks were skipped, 0 passed; there are no facts about the image."
     assert done.stdout.splitlines()[-1] == expected
 
 

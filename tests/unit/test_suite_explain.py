@@ -76,7 +76,7 @@ WORDINGS = (
     ("no-gpu", "nvidia-container-cli: initialization error: load library failed: libnvidia-ml.so.1: cannot open"),
     ("no-gpu", "expected a GPU, found none: the machine has no NVIDIA driver that runs; see nvidia-smi there"),
     ("no-toolkit", "expected a GPU, found none: the machine's driver runs, and the container was not handed its GPU"),
-    ("no-toolkit", "no libcuda.so.1 that loads: NVIDIA's container toolkit did not hand in the driver; set"),
+    ("no-toolkit", "no libcuda.so.1 that loads: NVIDIA's container toolkit did not mount the driver; set"),
     ("driver-too-old", "the machine's driver knows CUDA up to 11.4, and the image has 12.2: the driver is too old"),
     ("driver-not-ready", "cuInit returned 802 (CUDA_ERROR_SYSTEM_NOT_READY): GPUs behind NVSwitch need"),
     ("driver-unknown", "the machine's driver does not start, cuInit returned 999 (CUDA_ERROR_UNKNOWN): reload"),

@@ -230,7 +230,7 @@ def test_a_driver_that_does_not_tell_its_free_memory_is_a_failure() -> None:
     suite = str(Path(gpu_start.__file__).parents[1])
     environment = fake_environment("cuMemGetInfo_v2=999", PYTHONPATH=suite)
     done = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True)
-    assert "CheckFailed: expected the driver to tell its free memory, found cuMemGetInfo_v2 retur" in done.stderr
+    assert "CheckFailed: expected the driver to report its free memory, found cuMemGetInfo_v2 retur" in done.stderr
 
 
 def test_nccl_adds_up_over_all_gpus_that_are_listed() -> None:

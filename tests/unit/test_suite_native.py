@@ -150,7 +150,7 @@ def is_broken() -> None:
         (refuses, "libx.so: cannot open"),
         (is_broken, "the process ended with status 1: ValueError: not what anybody expected"),
         (lambda: sys.exit(3), "the process ended with status 1: SystemExit: 3"),
-        (lambda: os._exit(7), "the process ended with status 7: it said nothing"),
+        (lambda: os._exit(7), "the process ended with status 7: there was no output"),
         (complains_and_dies, "the process ended with signal 9: libnvrtc.so cannot be opened"),
     ],
 )
@@ -161,7 +161,7 @@ def test_a_fork_answers_or_reports_how_it_ended(act: Any, answer: object) -> Non
 def test_a_fork_that_hangs_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(forks, "FORK_SECONDS", 1)
     began = time.monotonic()
-    assert forks.alone(partial(time.sleep, 60)) == ("the process ended with signal 14 after 1 s: it said nothing")
+    assert forks.alone(partial(time.sleep, 60)) == ("the process ended with signal 14 after 1 s: there was no output")
     assert time.monotonic() - began < 10
 
 
@@ -261,7 +261,7 @@ def test_a_question_is_asked_once_with_its_arguments(script: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "complaint"),
     [
-        ("import os; os.abort()", "found signal 6 (SIGABRT): it said nothing; see its output"),
+        ("import os; os.abort()", "found signal 6 (SIGABRT): there was no output; see its output"),
         ("raise SystemExit('libx.so is missing')", "found exit status 1: libx.so is missing"),
         (
             "import os; os.write(2, b'\\xff\\n'); raise SystemExit(3)",

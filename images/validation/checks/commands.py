@@ -38,7 +38,7 @@ def _seconds(name: str, option: str) -> float:
         last = done.stderr.splitlines()[-KEPT_LINES:]
         raise CheckFailed(
             f"expected `{name} {option}` to answer, found exit status {done.returncode} "
-            f"({last[-1] if last else 'it said nothing'}): a package that it imports is missing or does not fit",
+            f"({last[-1] if last else 'there was no output'}): a package that it imports is missing or does not fit",
             path=path,
             output=last,
         )

@@ -38,7 +38,7 @@ def listing(facts: Facts) -> Evidence:
     if evidence["full"] != [TASK + name for name in names]:
         raise CheckFailed(
             f"expected tensors on {evidence['logical']} of {TASK}, found them on {evidence['full']}: TensorFlow runs "
-            "operations elsewhere than it is told; something has connected it to a cluster",
+            "operations on another device than requested; something has connected it to a cluster",
             **evidence,
         )
     return evidence

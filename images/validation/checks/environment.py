@@ -28,7 +28,7 @@ def python(facts: Facts) -> Evidence:
     found = f"{sys.version_info.major}.{sys.version_info.minor}"
     if found != expected:
         raise CheckFailed(
-            f"expected Python {expected}, found {found}: the base image is another one; rebuild on the base of the row",
+            f"expected Python {expected}, found {found}: the base image differs; rebuild on the base of the row",
             **evidence,
         )
     return {"version": sys.version.split()[0], **evidence}

@@ -40,7 +40,7 @@ def site_packages(facts: Facts) -> Evidence:
     seen = _seen("/" if facts.identifier else os.path.realpath(sys.prefix))
     evidence = {"files": seen.installed, "folders": site_folders(), "seconds": seen.seconds}
     wrong = [f"{path} is not readable" for path in seen.unreadable]
-    wrong += [f"{path} leads nowhere" for path in seen.dangling]
+    wrong += [f"{path} is a dangling link" for path in seen.dangling]
     if wrong or not seen.installed:
         raise CheckFailed(
             f"expected every file of the installed packages to be readable, found {len(wrong)} that are not "
@@ -64,7 +64,7 @@ def setuid(facts: Facts) -> Evidence:
     if seen.privileged:
         raise CheckFailed(
             f"expected no setuid or setgid file, found {len(seen.privileged)} ({enumerated(seen.privileged)}): "
-            "a process could become root by them; take the bits away in the image "
+            "a process could become root by them; remove the bits in the image "
             "(find / -xdev -type f -perm /6000 -exec chmod a-s {} +)",
             privileged=seen.privileged[:KEPT],
             **evidence,

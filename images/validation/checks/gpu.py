@@ -112,7 +112,7 @@ def _why_driver(driver: Driver, facts: Facts) -> str:
     problem = driver.problem or ""
     if "libcuda.so.1" in problem:
         return "the container has the GPU's nodes, and no libcuda.so.1 that loads: NVIDIA's container toolkit did " \
-            f"not hand in the driver; set NVIDIA_DRIVER_CAPABILITIES=compute,utility ({problem})"  # fmt: skip
+            f"not mount the driver; set NVIDIA_DRIVER_CAPABILITIES=compute,utility ({problem})"  # fmt: skip
     if driver.cuda and facts.cuda and int(driver.cuda.partition(".")[0]) < int(facts.cuda.partition(".")[0]):
         return (
             f"the machine's driver knows CUDA up to {driver.cuda}, and the image has {facts.cuda}: the driver is too "

@@ -198,4 +198,4 @@ def free_memory() -> int:
     try:
         return free_bytes()
     except OSError as error:
-        raise CheckFailed(f"expected the driver to tell its free memory, found {error}; see nvidia-smi") from None
+        raise CheckFailed(f"expected the driver to report its free memory, found {error}; see nvidia-smi") from None

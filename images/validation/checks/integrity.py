@@ -62,7 +62,7 @@ def intact(facts: Facts) -> Evidence:
         raise CheckFailed(
             f"expected the files of {len(compared)} distributions as their RECORD lists them, found {len(problems)} "
             f"differences ({enumerated(sorted(problems))}): the disk or a later step damaged, replaced or removed "
-            "them; pull or build the image anew, or install the packages again",
+            "them; pull or build the image again, or install the packages again",
             problems=sorted(problems)[:LISTED],
             **evidence,
         )

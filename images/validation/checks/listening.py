@@ -48,8 +48,8 @@ def judge(proc: Path) -> Evidence:
             for socket in own
         ]
         raise CheckFailed(
-            f"expected nobody to listen, found {', '.join(named)}: the image or its entry point starts a server; start "
-            "it by a command of its own",
+            f"expected no listening socket, found {', '.join(named)}: the image or its entry point starts a server; "
+            "start it by a command of its own",
             sockets=named,
             **evidence,
         )

@@ -35,7 +35,7 @@ def time_zone(_facts: Facts) -> Evidence:
     if not has_rules(asked, os.environ.get("TZDIR", ZONES)):
         raise CheckFailed(
             f"expected the time zone {asked}, found {now.tzname()} {evidence['offset']}: the image has no data for it, "
-            "and the C library takes UTC without a word; unset TZ, write the zone's rules into it (TZ=CET-1CEST), or "
+            "and the C library silently uses UTC; unset TZ, write the zone's rules into it (TZ=CET-1CEST), or "
             "mount the host's /usr/share/zoneinfo",
             **evidence,
         )

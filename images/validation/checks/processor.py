@@ -31,7 +31,7 @@ def cpu(_facts: Facts) -> Evidence:
     try:
         text = CPUINFO.read_text(errors="replace")
     except OSError as error:
-        raise CheckSkipped(f"the processor's instructions are not told ({error}); mount /proc") from None
+        raise CheckSkipped(f"the processor's instructions are unknown ({error}); mount /proc") from None
     return judge(platform.machine(), text)
 
 

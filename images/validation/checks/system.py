@@ -27,7 +27,7 @@ def temporary(_facts: Facts) -> Evidence:
     except FileNotFoundError as error:
         raise CheckFailed(
             f"expected a writable folder for temporary files, found none ({error}): the root file system is read-only "
-            "or /tmp belongs to somebody else; start the container with --tmpfs /tmp, or chmod 1777 /tmp"
+            "or /tmp belongs to another user; start the container with --tmpfs /tmp, or chmod 1777 /tmp"
         ) from None
     evidence = {"folder": folder, "free_mib": _free_mib(folder), "root_read_only": read_only("/")}
     wanted = os.environ.get("TMPDIR") or "/tmp"  # noqa: S108 - it is looked at

@@ -13,7 +13,7 @@ HOST = (
             r"unknown or invalid runtime name: nvidia",
             r"unresolvable CDI devices .*nvidia\.com/gpu",
             r"the container was not handed its GPU",
-            r"NVIDIA's container toolkit did not hand in the driver",
+            r"NVIDIA's container toolkit did not (?:hand in|mount) the driver",
         ),
         cause="The container engine cannot give containers access to a GPU: the NVIDIA Container Toolkit is not "
         "installed, or the engine is not configured to use it.",
