@@ -144,7 +144,7 @@ def everything(report: Path, subject: Subject) -> tuple[Statement, ...]:
     now = datetime.now(UTC)
     making = BuildRecord(
         identifier=IDENTIFIER, base="tfimg/base:trixie-py3.13", base_digest=read.lock, locks={"tensorflow": read.lock},
-        recipe=read.lock, revision=None, engine="Docker", version="0.1.0", began=now, ended=now,
+        recipe=read.lock, revision=None, engine="Docker", version="0.1.0", ended=now,
     )  # fmt: skip
     return (
         make_test_result(read, subject=subject, ran=RunContext(host="here", engine="Docker", version="0.1.0")),
