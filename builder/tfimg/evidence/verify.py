@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Any
 
 from tfimg.core.errors import PolicyViolation, TamperedError, TfimgError
 from tfimg.evidence.collect import CollectedEnvelope, collect_envelopes
@@ -39,6 +40,22 @@ class VerifiedImage:
     outcome: SignedResult
     signer: str
     statements: tuple[VerifiedStatement, ...]
+
+    @property
+    def kinds(self) -> frozenset[str]:
+        """The predicate types of the statements."""
+        return frozenset(statement.predicate_type for statement in self.statements)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return what is proven as a JSON object."""
+        return {
+            "image": self.image,
+            "digest": self.digest,
+            "signer": self.signer,
+            "level": self.outcome.proven_level,
+            "tested": self.outcome.model_dump(mode="json"),
+            "evidence": sorted(self.kinds),
+        }
 
 
 def verify(

@@ -58,20 +58,11 @@ def print_verified(context: Context, verified: VerifiedImage) -> None:
     from tfimg.evidence.statement import format_time, name_predicate
 
     outcome, machine = verified.outcome, verified.outcome.environment
-    fields = {"image": verified.image, "digest": verified.digest}
-    kinds = {statement.predicate_type for statement in verified.statements}
-    gpus = ", ".join(f"{gpu.name} ({gpu.capability})" for gpu in machine.gpus)
-    document = {
-        "event": "verified",
-        **fields,
-        "signer": verified.signer,
-        "level": outcome.proven_level,
-        "tested": outcome.model_dump(mode="json"),
-        "evidence": sorted(kinds),
-    }
     where = ", ".join(filter(None, (machine.host, machine.engine, machine.kernel)))
-    people = {
-        **fields,
+    gpus = ", ".join(f"{gpu.name} ({gpu.capability})" for gpu in machine.gpus)
+    fields = {
+        "image": verified.image,
+        "digest": verified.digest,
         "identifier": outcome.identifier,
         "level": outcome.proven_level,
         "tested": f"{format_time(outcome.ended)} on {where}",
@@ -80,9 +71,9 @@ def print_verified(context: Context, verified: VerifiedImage) -> None:
         "waived": _names(outcome.waived),
         "unproven": _names(outcome.unproven),
         "signed by": verified.signer,
-        "evidence": sorted(map(name_predicate, kinds)),
+        "evidence": sorted(map(name_predicate, verified.kinds)),
     }
-    context.print_result(document, people)
+    context.print_result({"event": "verified", **verified.to_json()}, fields)
 
 
 def _names(checks: Sequence[SkippedCheck | ExemptCheck]) -> str | None:
