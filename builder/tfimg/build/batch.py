@@ -57,7 +57,17 @@ def build_many(
         for result in results:
             on_event(result)
         if items:
-            results += _build_items(items, builders, settings, journal, once)
+            cancellation = Cancellation()
+            journal.write(RunStarted(images=len(items), jobs=settings.jobs))
+            results += Schedule(
+                builders=builders,
+                attempt=partial(_build_item, journal=journal, cancellation=cancellation, on_event=once),
+                free_space=partial(free_space, journal=journal),
+                on_event=once,
+                cancellation=cancellation,
+                jobs=settings.jobs,
+            ).run(items)
+            journal.write(RunInterrupted() if cancellation.is_cancelled else RunFinished())
     order = {spec.identifier: number for number, spec in enumerate(specs)}
     return BatchResult(
         results=tuple(sorted(results, key=lambda result: order[result.identifier])),
@@ -153,23 +163,6 @@ def _find_unchanged(
             compressed_bytes=image.compressed_bytes,
         )
     return None
-
-
-def _build_items(
-    items: Sequence[Item], builders: Sequence[Builder], settings: BuildSettings, journal: Journal, on_event: OnEvent
-) -> Sequence[ImageResult]:
-    cancellation = Cancellation()
-    journal.write(RunStarted(images=len(items), jobs=settings.jobs))
-    results = Schedule(
-        builders=builders,
-        attempt=partial(_build_item, journal=journal, cancellation=cancellation, on_event=on_event),
-        free_space=partial(free_space, journal=journal),
-        on_event=on_event,
-        cancellation=cancellation,
-        jobs=settings.jobs,
-    ).run(items)
-    journal.write(RunInterrupted() if cancellation.is_cancelled else RunFinished())
-    return results
 
 
 def _build_item(

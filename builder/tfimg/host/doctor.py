@@ -242,25 +242,13 @@ NOT_CHECKED: Result = ("absent", "not checked: no engine answers", None)
 
 CHECKS: tuple[tuple[str, str, Callable[[DoctorRequest], Result]], ...] = (
     ("processor", "TensorFlow's wheels need AVX: without it they fail with an illegal instruction.", _check_processor),
-    (
-        "memory",
-        f"A container's shared memory, {GPU_SHM} with a GPU, is taken from it; `tfimg run --shm-size` changes that.",
-        _check_memory,
-    ),
+    ("memory", f"A container's shared memory, {GPU_SHM} with a GPU, is taken from it.", _check_memory),
     ("engine", "It builds and runs images.", _check_engine),
     ("socket", "Write access to the engine's socket allows its use, and equals root access.", _check_socket),
-    (
-        "bridge",
-        "Builds and containers are attached to it. Another daemon on the machine may remove it when it ends.",
-        _check_bridge,
-    ),
+    ("bridge", "Builds and containers are attached to it. Another daemon may remove it when it ends.", _check_bridge),
     ("buildx", "Builds need it; images run without it.", _check_buildx),
     ("disk", "A build without enough disk space is not started.", _check_disk),
-    (
-        "network",
-        "Builds reach package indexes as this machine does; credentials reach them as secrets and are not shown.",
-        _check_network,
-    ),
+    ("network", "Builds reach package indexes as this machine does, with its proxy and credentials.", _check_network),
     ("gpu", "A GPU image needs a driver that supports its CUDA, and code for the GPU.", _check_gpus),
     ("toolkit", "A container sees only the GPUs that the engine gives to it.", _check_toolkit),
     ("tpu", "TPU images need a TPU.", _check_tpus),

@@ -70,17 +70,14 @@ def _find_image(
     project: Project, runner: Engine | TfimgError, image: str | None, claimed: str | None
 ) -> tuple[ImageSpec | None, bool]:
     """Return the image, and whether the engine has it."""
-    is_identifier = any(spec.identifier == image for spec in project.specs)
-    if claimed is not None and (image is None or is_identifier):
+    if image is None or any(spec.identifier == image for spec in project.specs):
+        if claimed is None:
+            return (project.spec(image) if image else None), False
         instead = f"{image} is an identifier" if image else "no image is named"
         raise UsageError(
             f"--as {claimed} names the identifier of an image in the engine, but {instead}.",
             next_step="Write `tfimg doctor IDENTIFIER`, or `tfimg doctor IMAGE --as IDENTIFIER`.",
         )
-    if image is None:
-        return None, False
-    if is_identifier:
-        return project.spec(image), False
     if isinstance(runner, TfimgError):  # what the image is cannot be seen: the engine is the first thing to mend
         return (project.spec(claimed) if claimed else None), False
     if runner.find_labels(image) is None:

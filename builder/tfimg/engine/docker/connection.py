@@ -77,18 +77,24 @@ class DockerConnection:
     @cached_property
     def client(self) -> docker.DockerClient:
         """The API client. It reads DOCKER_HOST, DOCKER_TLS_VERIFY and DOCKER_CERT_PATH, as buildx does."""
-        try:
-            return _Client.from_env(timeout=REQUEST_SECONDS, version="auto", environment=self.environ)
-        except DockerException as error:
-            raise self.unavailable(error) from None
+        return self._connect(REQUEST_SECONDS)
 
     def ping(self) -> None:
         """Raises `EngineUnavailable` unless the engine answers soon."""
+        self._connect(PING_SECONDS).close()
+
+    def _connect(self, timeout: int) -> docker.DockerClient:
         with self.errors():
             try:
-                _Client.from_env(timeout=PING_SECONDS, environment=self.environ).close()
+                return _Client.from_env(timeout=timeout, version="auto", environment=self.environ)
             except DockerException as error:
                 raise self.unavailable(error) from None
+
+    def info(self) -> dict[str, Any]:
+        """Return what the engine says of itself (`docker info`)."""
+        with self.errors():
+            found: dict[str, Any] = self.client.info()
+        return found
 
     @contextmanager
     def errors(self) -> Iterator[None]:

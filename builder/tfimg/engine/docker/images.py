@@ -84,7 +84,7 @@ class DockerImages(DockerConnection):
         """Return the layers from the files of an engine on this machine, where they are readable."""
         if not self.is_local:
             return None
-        info: dict[str, Any] = self.client.info()
+        info = self.info()
         root = Path(info["DockerRootDir"])
         # containerd's root is the engine's own, or the system's.
         found = containerd_layers(str(image.id), (root / "containerd/daemon", Path("/var/lib/containerd")))
@@ -93,25 +93,22 @@ class DockerImages(DockerConnection):
 
     def find_digest(self, name: str) -> str | None:
         """See `Engine`."""
-        with self.errors():
-            image = self._find(name)
+        image = self._find(name)
         return str(image.id) if image else None
 
     def find_labels(self, name: str) -> Mapping[str, str] | None:
         """See `Engine`."""
-        with self.errors():
-            image = self._find(name)
+        image = self._find(name)
         return dict(image.labels) if image else None
 
     def _find(self, name: str) -> Image | None:
-        try:
-            return self.client.images.get(name)
-        except ImageNotFound:
-            return None
-        except APIError as error:
-            if BEING_REMOVED.search(str(error.explanation)):
-                return None
-            raise
+        with self.errors():
+            try:
+                return self.client.images.get(name)
+            except APIError as error:
+                if isinstance(error, ImageNotFound) or BEING_REMOVED.search(str(error.explanation)):
+                    return None
+                raise
 
     def export(self, name: str) -> Iterator[bytes]:
         """See `Engine`."""

@@ -34,7 +34,7 @@ class DockerInfo(DockerConnection):
     def get_capabilities(self) -> Capabilities:
         """See `Engine`."""
         with self.errors():
-            info: dict[str, Any] = self.client.info()
+            info = self.info()
             engine = str(info["ServerVersion"])
             if is_older(engine, OLDEST_ENGINE):
                 raise EngineTooOld(
@@ -57,8 +57,7 @@ class DockerInfo(DockerConnection):
 
     def get_device_support(self) -> DeviceSupport:
         """See `Engine`. It needs no buildx."""
-        with self.errors():
-            info: dict[str, Any] = self.client.info()
+        info = self.info()
         devices: Sequence[Mapping[str, str]] = info.get("DiscoveredDevices") or ()
         return DeviceSupport(
             host=self.host,
@@ -69,8 +68,7 @@ class DockerInfo(DockerConnection):
 
     def get_resources(self) -> Resources:
         """See `Engine`."""
-        with self.errors():
-            info: dict[str, Any] = self.client.info()
+        info = self.info()
         total = int(info["MemTotal"])
         return Resources(
             cpus=int(info["NCPU"]),
