@@ -105,8 +105,11 @@ class Index:
         return tuple(wheel for wheel in self._list(project) if not wheel.is_yanked)
 
     def find_wheels(self, project: str, version: str, sha256: str) -> Sequence[IndexedWheel]:
-        """Return the wheel with a hash, also if it is yanked, else all wheels of the version without a stated hash."""
-        listed = [wheel for wheel in self._list(project) if _is_version(wheel.version, version)]
+        """Return the wheel with a hash, also if it is yanked, else all wheels of the version without a stated hash.
+
+        `version` is normalized (PEP 440), as in locks.
+        """
+        listed = [wheel for wheel in self._list(project) if str(wheel.version) == version]
         found = [wheel for wheel in listed if wheel.sha256 == sha256]
         return found or [wheel for wheel in listed if wheel.sha256 is None]
 
@@ -209,13 +212,6 @@ def _without_credentials(url: str) -> str:
 def _origin(url: str) -> tuple[str, str | None, int | None]:
     parts = urlsplit(url)
     return parts.scheme, parts.hostname, parts.port or {"http": 80, "https": 443}.get(parts.scheme)
-
-
-def _is_version(version: Version, text: str) -> bool:
-    try:
-        return version == Version(text)
-    except InvalidVersion:
-        return False
 
 
 def _read_page(response: requests.Response) -> Sequence[File]:
