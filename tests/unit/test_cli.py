@@ -103,7 +103,7 @@ def test_output_makes_no_folders(name: str, tfimg: CliRunner, tmp_path: Path) ->
         "file."
     )
     assert list(tmp_path.glob("a*")) == []
-    assert tfimg(*WRITERS[name], "--output", "").refusal(2) == "--output is empty. Name a file, or leave it out."
+    assert ": --output is empty. For example: " in tfimg(*WRITERS[name], "--output", "").refusal(2)
 
 
 def test_list_prints_an_array_of_what_resolve_prints(tfimg: CliRunner, specs: list[Any]) -> None:
@@ -447,7 +447,17 @@ def test_a_defect_is_one_paragraph_that_says_how_to_report_it_and_shown_whole_on
 @pytest.mark.parametrize("option", ["tf", "python", "cuda", "cudnn", "platform", "driver", "gpu"])
 def test_an_empty_version_is_no_version(option: str, tfimg: CliRunner) -> None:
     message = tfimg("resolve", f"--{option}=").refusal(2)
-    assert message == f"--{option} is empty. Name a value, or leave it out."
+    assert message == (
+        f"`tfimg resolve`: --{option} is empty. For example: `tfimg resolve --tf 2.15 --cuda 12 --json`. "
+        "`tfimg resolve --help` lists its options."
+    )
+
+
+@pytest.mark.parametrize(
+    "line", ["list ''", "run ''", "report a.json --report=", "publish a/b --key ''", "verify a/b --public-key ''"]
+)
+def test_an_empty_word_is_most_likely_an_unset_variable(line: str, tfimg: CliRunner) -> None:
+    assert " is empty. For example: `tfimg " in tfimg(*shlex.split(line)).refusal(2)
 
 
 # Images, with an engine in memory

@@ -113,7 +113,7 @@ def test_a_terminal_is_not_waited_for(explain: CliRunner, monkeypatch: pytest.Mo
 @pytest.mark.parametrize(
     ("file", "code", "words"),
     [
-        ("", 2, "The name of the log is empty."),
+        ("", 2, "`tfimg explain`: FILE is empty. For example: `tfimg explain build.log`."),
         ("/dev/zero", 2, f"longer than {MAX_BYTES >> 20} MiB"),
         ("/nowhere/build.log", 2, "/nowhere/build.log"),
         ("/", 2, "directory"),

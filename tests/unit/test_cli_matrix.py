@@ -254,7 +254,7 @@ ONE_FORM = "--json cannot be combined with another form. Drop one of the two."
     [
         (["--json", "--html"], ONE_FORM),
         (["--json", "--markdown"], ONE_FORM),
-        (["--output", ""], "--output is empty. Name a file, or leave it out."),
+        (["--output", ""], "--output is empty. For example: `tfimg matrix --html --output matrix.html`."),
         (["--html", "--markdown"], "--markdown and --html cannot be combined"),
     ],
 )

@@ -8,6 +8,7 @@ from __future__ import annotations
 import importlib
 import inspect
 import operator
+import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import MISSING, fields, replace
 from difflib import get_close_matches
@@ -203,7 +204,7 @@ def _usage_error(error: CycloptsError, name: str, words: Sequence[str]) -> Usage
 
     prog = f"tfimg {name}"
     options = f"`{prog} --help` lists its options."
-    example = next(iter(examples(load_command(name))))
+    example = re.sub(r"\s*\\\n\s*", " ", examples(load_command(name))[0])
     example_step = f"For example: `{example}`. {options}"
     argument = _argument_name(error.argument)
     if isinstance(error, exceptions.UnknownOptionError):
@@ -250,5 +251,5 @@ def option_names(command: type[Command]) -> list[str]:
 
 def examples(command: type[Command]) -> list[str]:
     """Return the examples of a command's docstring."""
-    lines = inspect.getdoc(command).partition("Examples:\n")[2].splitlines()  # type: ignore[union-attr]
-    return [line.strip() for line in lines]
+    text = inspect.getdoc(command).partition("Examples:\n")[2]  # type: ignore[union-attr]
+    return [example.strip() for example in re.split(r"(?<!\\)\n", text)]  # one may go on in the next line

@@ -88,15 +88,10 @@ class Context:
         return (self.services.engine(),)
 
     def use_network(self) -> HostNetwork:
-        """Return how this machine reaches package indexes; say, once, which of their settings are not used."""
-        for setting in self._unused_settings:
+        """Return how this machine reaches package indexes; say which of their settings are not used."""
+        for setting in self.services.network.left_out:
             self.say(f"Not used: {setting}")
-        self._unused_settings.clear()
         return self.services.network
-
-    @cached_property
-    def _unused_settings(self) -> list[str]:
-        return list(self.services.network.left_out)
 
     def registry(self, reference: Reference) -> Registry:
         """Connect to the repository of an image, without TLS under --plain-http."""

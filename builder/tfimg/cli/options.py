@@ -17,12 +17,12 @@ if TYPE_CHECKING:
     from tfimg.build.settings import BuildSettings
     from tfimg.cli.context import Context
 
-Check = Callable[[str], object] | None
+Check = Callable[[str], object]
 
 # Declarations of options
 
 
-def argument(text: str, metavar: str, *, default: Any = MISSING, check: Check = None, **settings: Any) -> Any:
+def argument(text: str, metavar: str, *, default: Any = MISSING, check: Check = require_text, **settings: Any) -> Any:
     """Declare a positional argument; its field stands before `_: KW_ONLY`. More `settings` are those of Cyclopts."""
     return _declare(text, default, check, metavar=metavar, **settings)
 
@@ -32,15 +32,17 @@ def option(
     metavar: str | None = None,
     *,
     default: Any = None,
-    check: Check = None,
-    parse: Check = None,
+    check: Check = require_text,
+    parse: Check | None = None,
     **settings: Any,
 ) -> Any:
-    """Declare an option with one value. `parse` and `check` raise `ValueError` with the rest of the sentence."""
-    return _declare(text, default, check, metavar=metavar, converter=_converter(parse) if parse else None, **settings)
+    """Declare an option with one value, which is parsed or checked; both raise `ValueError` with a sentence's rest."""
+    if parse:
+        return _declare(text, default, None, metavar=metavar, converter=_converter(parse), **settings)
+    return _declare(text, default, check, metavar=metavar, **settings)
 
 
-def values(text: str, metavar: str, *, check: Check = None, **settings: Any) -> Any:
+def values(text: str, metavar: str, *, check: Check = require_text, **settings: Any) -> Any:
     """Declare an option that may be given several times."""
     return _declare(f"{text}; repeatable", (), check, metavar=metavar, **settings)
 
@@ -50,15 +52,12 @@ def flag(text: str, **settings: Any) -> Any:
     return _declare(text, False, None, **settings)
 
 
-def _declare(text: str, default: Any, check: Check, **settings: Any) -> Any:
-    parameter = Parameter(help=text, validator=_validator(check), **settings)
+def _declare(text: str, default: Any, check: Check | None, **settings: Any) -> Any:
+    parameter = Parameter(help=text, validator=_validator(check) if check else None, **settings)
     return field(default=default, metadata={"parameter": parameter})
 
 
-def _validator(check: Check) -> Callable[[Any, Any], None] | None:
-    if check is None:
-        return None
-
+def _validator(check: Check) -> Callable[[Any, Any], None]:
     def validate(_type: object, value: str | Sequence[str] | None) -> None:
         for text in (value,) if isinstance(value, str) else value or ():
             check(text)
@@ -66,7 +65,7 @@ def _validator(check: Check) -> Callable[[Any, Any], None] | None:
     return validate
 
 
-def _converter(parse: Callable[[str], object]) -> Callable[[Any, Sequence[Token]], object]:
+def _converter(parse: Check) -> Callable[[Any, Sequence[Token]], object]:
     def convert(_type: object, tokens: Sequence[Token]) -> object:
         return parse(tokens[0].value)
 
@@ -83,12 +82,12 @@ def pattern_arguments(text: str = "identifiers or globs: 2.15, '*-cpu-py3.11'") 
 
 def image_argument() -> Any:
     """Declare an image in the engine."""
-    return argument("name or digest of an image in the engine", "IMAGE", check=require_text)
+    return argument("name or digest of an image in the engine", "IMAGE")
 
 
 def remote_image_argument(text: str = "REGISTRY/REPOSITORY:TAG or @sha256:…", metavar: str = "IMAGE") -> Any:
     """Declare an image in a registry."""
-    return argument(text, metavar, check=require_text)
+    return argument(text, metavar)
 
 
 def identifier_option() -> Any:

@@ -29,12 +29,7 @@ def check_report_files(names: Sequence[str], suffixes: Sequence[str] = REPORT_SU
 
 
 def require_writable(option: str, name: str) -> None:
-    """Check that the file of an option can be written; as `cp`, it does not make parent folders.
-
-    Raises `UsageError` for an empty name, else `FileError`.
-    """
-    if not name:
-        raise UsageError(f"{option} is empty.", next_step="Name a file, or leave it out.")
+    """Raise `FileError` if the file of an option cannot be written; as `cp`, it does not make parent folders."""
     folder = Path(name).parent
     if not folder.resolve().is_dir():
         raise FileError(

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 from tfimg.cli.completions import complete_gpus, complete_platforms, complete_releases
 from tfimg.cli.options import option
 from tfimg.cli.values import lower_device
-from tfimg.core.errors import UsageError
 
 if TYPE_CHECKING:
     from tfimg.matrix.resolve.request import Request
@@ -45,15 +44,10 @@ class VersionOptions:
     )
 
     def request(self) -> Request:
-        """Return the request that the options make. Raises `UsageError` for an empty option."""
+        """Return the request that the options make."""
         from tfimg.matrix.resolve.request import Request
 
-        given: dict[str, Any] = {name: getattr(self, name) for name in REQUEST.values()}
-        for flag, name in REQUEST.items():
-            value = given[name]
-            if value is not None and not value.strip():
-                raise UsageError(f"{flag} is empty.", next_step="Name a value, or leave it out.")
-        return Request(**given)
+        return Request(**{name: getattr(self, name) for name in REQUEST.values()})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,7 +59,7 @@ class RequestOptions(VersionOptions):
     )
 
     def request(self) -> Request:
-        """Return the request that the options make. Raises `UsageError` for an empty option."""
+        """Return the request that the options make."""
         return replace(super().request(), device=self.device)
 
     def given_options(self) -> list[str]:

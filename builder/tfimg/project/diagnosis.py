@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import TypeVar
+from dataclasses import asdict, dataclass
+from typing import Any, TypeVar
 
-from tfimg.core.errors import EngineTooOld, EngineUnavailable, TfimgError, UsageError
+from tfimg.core.errors import EngineTooOld, EngineUnavailable, TfimgError, UnsuitableHost, UsageError
 from tfimg.engine.private_engine import PrivateEngine
 from tfimg.engine.protocol import Engine
 from tfimg.host.doctor import DoctorRequest, HostFinding, diagnose
@@ -29,6 +29,22 @@ class Diagnosis:
     def problems(self) -> tuple[str, ...]:
         """The names of the findings that are in the way."""
         return tuple(finding.name for finding in self.findings if finding.state == "problem")
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the diagnosis as a JSON object."""
+        image = self.spec.identifier if self.spec else None
+        return {"image": image, "findings": [asdict(finding) for finding in self.findings]}
+
+    def raise_for_problems(self) -> None:
+        """Raise `UnsuitableHost` if something is in the way."""
+        if self.problems:
+            purpose = f"run {self.spec.identifier}" if self.spec else "build and run images"
+            error = UnsuitableHost(
+                f"This machine cannot {purpose} yet; in the way: {', '.join(self.problems)}.",
+                next_step="Each finding has its next step; begin with the first.",
+            )
+            error.details = self.to_json()
+            raise error
 
 
 def diagnose_host(project: Project, image: str | None, claimed: str | None) -> Diagnosis:

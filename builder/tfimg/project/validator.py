@@ -7,14 +7,18 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from tfimg.core.cancellation import raise_if_cancelled
+from tfimg.core.errors import UsageError
 from tfimg.core.events import Message, OnEvent, ignore
 from tfimg.engine.protocol import Engine
 from tfimg.host.survey import Host, TargetHost
 from tfimg.host.target_level import TargetLevel, choose_target_level
 from tfimg.matrix.spec import ImageSpec
 from tfimg.project.project import Project
+from tfimg.recipe.labels import IDENTIFIER_LABEL, LOCK_LABEL
+from tfimg.recipe.lockfile import hash_lock
 from tfimg.recipe.plan import Plan
 from tfimg.validation.caches import ReportCache, ReportSubject
+from tfimg.validation.explain import explaining
 from tfimg.validation.report import ProvableLevel, Report
 from tfimg.validation.run import ALL_CHECKS, CheckSelection, ValidationRequest, suite_digest, suite_files
 from tfimg.validation.run import validate as run_suite
@@ -108,6 +112,31 @@ class Validator:
         if subject:
             self.reports.replace(subject, report)
         return report, False
+
+    def validate_image(
+        self, image: str, identifier: str | None = None, *, needs_lock: bool = False, on_event: OnEvent = ignore
+    ) -> Report:
+        """Return the report on an image that the engine has, as what `identifier` says that it is, else its label.
+
+        Raises as `Project.spec_of_image`, and with `needs_lock` `UsageError` if it was not built from its row's lock.
+        """
+        project, engine = self.project, self.engine
+        digest = project.require_image(engine, image)
+        spec = project.spec_of_image(engine, image, identifier)
+        plan = project.plan(spec)
+        labels = engine.find_labels(image) or {}
+        label, lock = labels.get(IDENTIFIER_LABEL), labels.get(LOCK_LABEL)
+        if label and label != spec.identifier:
+            on_event(Message(text=f"{image} is labelled {label}; it is validated as {spec.identifier}."))
+        if needs_lock and lock != hash_lock(plan.lock):
+            raise UsageError(
+                f"{image} was not built from the lock of {spec.identifier}; its label says {lock or 'none'}.",
+                next_step="Build it again with --record, or leave --record out.",
+            )
+        with explaining(project.workspace.validation):
+            self.target(spec, on_event)
+            report, _ = self.validate(plan, image, digest=digest, from_lock=bool(lock), on_event=on_event)
+        return report
 
 
 def describe_accelerator(target: TargetLevel, host: Host) -> str:

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 from tfimg.cli.context import Context
 from tfimg.cli.options import Command, argument, identifier_option, option
-from tfimg.cli.values import require_text
 from tfimg.core.errors import UsageError
 
 if TYPE_CHECKING:
@@ -28,7 +27,7 @@ class Check(Command):
 
     releases: tuple[str, ...] = argument("2.15, 2.15.1 (default: all)", "RELEASE", default=())
     _: KW_ONLY
-    built: str | None = option("compare with what an image in the engine holds", "IMAGE", check=require_text)
+    built: str | None = option("compare with what an image in the engine holds", "IMAGE")
     identifier: str | None = identifier_option()
 
     def run(self, context: Context) -> int:

@@ -64,8 +64,6 @@ def link_to(signature: str) -> str:
 def _read_log(file: str) -> str:
     from tfimg.cli.streams import read_text
 
-    if not file:
-        raise UsageError("The name of the log is empty.", next_step=PIPE)
     if file == "-" and sys.stdin and sys.stdin.isatty():
         raise UsageError("No log is given: standard input is a terminal.", next_step=PIPE)
     text = read_text(file, MAX_BYTES)

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 from tfimg.cli.context import Context
 from tfimg.cli.options import Command, argument, option
 from tfimg.cli.trust_options import TrustedKeyOptions, require_keys, split_tag
-from tfimg.cli.values import require_text
 
 if TYPE_CHECKING:
     from tfimg.publish.history import HistoryEntry
@@ -37,9 +36,7 @@ class History(Command, TrustedKeyOptions):
       tfimg history registry.example/team/tensorflow --withdrawals withdrawals.jsonl
     """
 
-    target: str = argument(
-        "REGISTRY/NAME[:TAG]; a TAG alone is one of TFIMG_REPOSITORY", "REPOSITORY", check=require_text
-    )
+    target: str = argument("REGISTRY/NAME[:TAG]; a TAG alone is one of TFIMG_REPOSITORY", "REPOSITORY")
     tag: str | None = argument("follow this tag from where it points now", "TAG", default=None)
     _: KW_ONLY
     limit: int = option(

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 from tfimg.cli.context import Context
 from tfimg.cli.options import Command, argument, option, values
 from tfimg.cli.trust_options import RequirementOptions
-from tfimg.cli.values import require_text
 from tfimg.core.errors import UsageError
 
 if TYPE_CHECKING:
@@ -43,7 +42,6 @@ class Load(Command, RequirementOptions):
         "name in the engine (default: the file's, if its repository is the one that the key signed)",
         "NAME:TAG",
         name="--as",
-        check=require_text,
     )
 
     def run(self, context: Context) -> int:

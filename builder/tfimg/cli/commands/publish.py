@@ -18,7 +18,6 @@ from tfimg.cli.options import (
     reinstate_option,
 )
 from tfimg.cli.trust_options import SigningOptions
-from tfimg.cli.values import require_text
 
 if TYPE_CHECKING:
     from tfimg.cli.commands.build import Build
@@ -39,7 +38,7 @@ class Publish(Command, RepositoryOptions, SigningOptions):
       tfimg publish registry.example/team/tensorflow '2.15*' --key tfimg.key
     """
 
-    target: str = argument("REGISTRY/NAME, without a tag", "REPOSITORY", check=require_text)
+    target: str = argument("REGISTRY/NAME, without a tag", "REPOSITORY")
     patterns: tuple[str, ...] = pattern_arguments()
     _: KW_ONLY
     repository: str | None = option(

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Literal
 from tfimg.cli.context import Context
 from tfimg.cli.options import Command, argument, flag, level_option
 from tfimg.cli.trust_options import SigningOptions
-from tfimg.cli.values import require_text
 from tfimg.core.errors import Interrupted, TfimgError
 
 if TYPE_CHECKING:
@@ -24,9 +23,7 @@ class Renew(Command, SigningOptions):
       tfimg renew registry.example/team/tensorflow:2.15 --key new.key --public-key old.pub --re-sign
     """
 
-    images: tuple[str, ...] = argument(
-        "REGISTRY/REPOSITORY:TAG or @sha256:…", "IMAGE", required=True, check=require_text
-    )
+    images: tuple[str, ...] = argument("REGISTRY/REPOSITORY:TAG or @sha256:…", "IMAGE", required=True)
     _: KW_ONLY
     re_sign: bool = flag("sign with --key also what the other trusted keys signed: for a change of keys")
     level: Literal["linked", "validated"] | None = level_option()

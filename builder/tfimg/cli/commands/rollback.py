@@ -7,7 +7,7 @@ from dataclasses import KW_ONLY, dataclass
 from tfimg.cli.context import Context
 from tfimg.cli.options import Command, argument, option, reinstate_option
 from tfimg.cli.trust_options import SigningOptions, split_tag
-from tfimg.cli.values import require_digest, require_reason, require_text
+from tfimg.cli.values import require_digest, require_reason
 from tfimg.core.errors import UsageError
 
 
@@ -20,9 +20,7 @@ class Rollback(Command, SigningOptions):
       tfimg rollback registry.example/team/tensorflow:2.15 --to 0123456789ab --key tfimg.key
     """
 
-    image: str = argument(
-        "REGISTRY/NAME:TAG; a TAG alone is one of TFIMG_REPOSITORY", "REPOSITORY:TAG", check=require_text
-    )
+    image: str = argument("REGISTRY/NAME:TAG; a TAG alone is one of TFIMG_REPOSITORY", "REPOSITORY:TAG")
     _: KW_ONLY
     to: str | None = option(
         "an image of the tag's history, by its digest or the first 12 digits (default: the newest one before "

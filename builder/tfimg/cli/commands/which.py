@@ -71,9 +71,6 @@ class Which(Command, VersionOptions, RepositoryOptions):
         from tfimg.host.nvidia_smi import INPUT_HELP, NvidiaSmi, parse_nvidia_smi
 
         if self.nvidia_smi is not None:
-            if not self.nvidia_smi:
-                step = "Name a file, - for standard input, or leave it out."
-                raise UsageError("--nvidia-smi is empty.", next_step=step)
             text = read_text(self.nvidia_smi, MAX_BYTES)
             if text is None:
                 what = f"is longer than anything that nvidia-smi prints: over {MAX_BYTES >> 20} MiB."

@@ -8,7 +8,7 @@ from pathlib import Path
 from tfimg.cli.context import Context
 from tfimg.cli.options import Command, argument, option, values
 from tfimg.cli.trust_options import SigningOptions
-from tfimg.cli.values import require_digest, require_reason, require_tag, require_text
+from tfimg.cli.values import require_digest, require_reason, require_tag
 from tfimg.core.errors import UsageError
 
 
@@ -21,9 +21,7 @@ class Withdraw(Command, SigningOptions):
       tfimg withdraw registry.example/team/tensorflow@sha256:0123… --tag 2.15-gpu --reason 'wrong cuDNN' --key tfimg.key
     """
 
-    image: str = argument(
-        "REGISTRY/NAME@sha256:…, or 12 or more of the digits", "REPOSITORY@DIGEST", check=require_text
-    )
+    image: str = argument("REGISTRY/NAME@sha256:…, or 12 or more of the digits", "REPOSITORY@DIGEST")
     _: KW_ONLY
     reason: str = option("reason, which `verify` and `pull` print", "TEXT", default=MISSING, check=require_reason)
     tag: tuple[str, ...] = values(

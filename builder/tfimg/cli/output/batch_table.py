@@ -13,32 +13,15 @@ from rich.spinner import Spinner
 from rich.table import Table
 from rich.text import Text
 
-from tfimg.build.results import (
-    EngineResources,
-    EngineSpaceFreed,
-    ImageRequeued,
-    ImageResult,
-    ImagesQueued,
-    ImageStarted,
-    Status,
-    count_by_status,
-)
+from tfimg.build import results
 from tfimg.cli.output.checks import count_words
-from tfimg.core.events import (
-    ChecksPlanned,
-    CheckStarted,
-    Event,
-    ImageEvent,
-    LogEvent,
-    ProgressEvent,
-    StepEvent,
-)
+from tfimg.core import events
 from tfimg.core.text import format_duration, to_plain_text
 from tfimg.engine.docker.steps import short_step
 from tfimg.engine.protocol import Resources
 from tfimg.validation.report import CheckResult, Outcome
 
-STATUS_WIDTH = max(map(len, get_args(Status)))
+STATUS_WIDTH = max(map(len, get_args(results.Status)))
 """Width of the column of states."""
 
 COLOURS: dict[str, str] = {
@@ -65,19 +48,19 @@ class Row:
     # One for the whole turn: a new one would stand still.
     spinner: Spinner = field(default_factory=lambda: Spinner("dots"))
 
-    def update(self, event: Event) -> None:
+    def update(self, event: events.Event) -> None:
         """Take in an event of the image."""
         match event:
-            case StepEvent(step=step, state="started"):
+            case events.StepEvent(step=step, state="started"):
                 self.step = short_step(step)
-            case LogEvent(step=step, line=line):
+            case events.LogEvent(step=step, line=line):
                 self.step = f"{short_step(step)}: {line}"
-            case ProgressEvent(step=step, total=total) if total:
+            case events.ProgressEvent(step=step, total=total) if total:
                 amount = f"{event.current / 1e6:.0f} of {total / 1e6:.0f} MB"
                 self.step = f"{short_step(step)}: {event.what} {amount}"
-            case ChecksPlanned(checks=checks):
+            case events.ChecksPlanned(checks=checks):
                 self.building, self.total = False, len(checks)
-            case CheckStarted(check=check):
+            case events.CheckStarted(check=check):
                 self.building, self.step = False, check
             case CheckResult(outcome=outcome):
                 self.outcomes.append(outcome)
@@ -110,36 +93,36 @@ class LiveBatch:
         self._began = clock()
         self._waiting: dict[str, None] = {}
         self._running: dict[str, Row] = {}
-        self._results: list[ImageResult] = []
+        self._results: list[results.ImageResult] = []
         self._resources: dict[str, Resources] = {}
 
-    def __call__(self, event: Event) -> None:
+    def __call__(self, event: events.Event) -> None:
         """Take in an event."""
         with self._lock:
             self._update(event)
         match event:
-            case ImageResult():
+            case results.ImageResult():
                 self._print_row(result_row(event))
-            case ImageRequeued(identifier=identifier, reason=reason):
+            case results.ImageRequeued(identifier=identifier, reason=reason):
                 self._print_row(Text(f"{identifier} goes to another engine: {to_plain_text(reason)}", style="yellow"))
-            case EngineSpaceFreed(engine=engine):
+            case results.EngineSpaceFreed(engine=engine):
                 self._print_row(Text(f"Room was made on the disk of {engine}", style="yellow"))
 
-    def _update(self, event: Event) -> None:
+    def _update(self, event: events.Event) -> None:
         match event:
-            case ImagesQueued(identifiers=identifiers):
+            case results.ImagesQueued(identifiers=identifiers):
                 self._waiting = dict.fromkeys(identifiers)
-            case ImageStarted(identifier=identifier):
+            case results.ImageStarted(identifier=identifier):
                 self._waiting.pop(identifier, None)
                 self._running[identifier] = Row(began=self._clock())
-            case ImageEvent(identifier=identifier, event=inner) if identifier in self._running:
+            case events.ImageEvent(identifier=identifier, event=inner) if identifier in self._running:
                 self._running[identifier].update(inner)
-            case ImageRequeued(identifier=identifier):
+            case results.ImageRequeued(identifier=identifier):
                 self._running.pop(identifier, None)
                 self._waiting = {identifier: None, **self._waiting}
-            case EngineResources(engine=engine, resources=resources):
+            case results.EngineResources(engine=engine, resources=resources):
                 self._resources[engine] = resources
-            case ImageResult(identifier=identifier):
+            case results.ImageResult(identifier=identifier):
                 self._waiting.pop(identifier, None)
                 self._running.pop(identifier, None)
                 self._results.append(event)
@@ -166,7 +149,7 @@ class LiveBatch:
 
     def _summary(self) -> Text:
         done, total = len(self._results), len(self._results) + len(self._running) + len(self._waiting)
-        counts = count_by_status(self._results)
+        counts = results.count_by_status(self._results)
         sizes = [found.disk_bytes for found in self._resources.values() if found.disk_bytes is not None]
         return Text("  ").join(
             [
@@ -178,7 +161,7 @@ class LiveBatch:
         )
 
 
-def result_row(result: ImageResult) -> Table:
+def result_row(result: results.ImageResult) -> Table:
     """Return a row for an image that has ended, in the columns of those that run."""
     table = _grid("fold")
     state = Text(result.status, style=COLOURS[result.status])

@@ -10,14 +10,7 @@ from contextlib import contextmanager
 
 from rich.live import Live
 
-from tfimg.build.results import (
-    EngineResources,
-    EngineSpaceFreed,
-    ImageRequeued,
-    ImageResult,
-    ImagesQueued,
-    ImageStarted,
-)
+from tfimg.build import results
 from tfimg.cli.console import live, make_console
 from tfimg.cli.output.batch_table import STATUS_WIDTH, LiveBatch
 from tfimg.cli.output.live import LiveImage
@@ -27,7 +20,7 @@ from tfimg.engine.docker.steps import is_housekeeping, short_step
 from tfimg.validation.report import CheckResult
 from tfimg.validation.report_text import OUTCOME_WIDTH, check_line
 
-FOR_PEOPLE = (Message, ChecksPlanned, ImagesQueued, EngineResources)
+FOR_PEOPLE = (Message, ChecksPlanned, results.ImagesQueued, results.EngineResources)
 """Events that are not printed as JSON: other events repeat them, or they come every few seconds."""
 
 
@@ -85,13 +78,13 @@ def text_line(event: Event, title: str) -> str | None:
             return f"{title:5}  {seconds}  {event.state:{OUTCOME_WIDTH}}  {short_step(event.step)}"
         case CheckResult():
             return check_line(event)
-        case ImageStarted(identifier=identifier):
+        case results.ImageStarted(identifier=identifier):
             return f"{'':8}  {'started':{STATUS_WIDTH}}  {identifier}"
-        case ImageRequeued(identifier=identifier, reason=reason):
+        case results.ImageRequeued(identifier=identifier, reason=reason):
             return _one_line(f"{'':8}  {'requeued':{STATUS_WIDTH}}  {identifier}  {reason}")
-        case EngineSpaceFreed(engine=engine):
+        case results.EngineSpaceFreed(engine=engine):
             return f"{'':8}  {'pruned':{STATUS_WIDTH}}  {engine}"
-        case ImageResult():
+        case results.ImageResult():
             words = f"{event.status:{STATUS_WIDTH}}  {event.identifier}  {event.description}"
             return _one_line(f"{event.seconds:6.1f} s  {words}")
     return None
