@@ -123,7 +123,7 @@ def test_a_name_without_a_tag_means_latest_and_says_so(
 ) -> None:
     words = [str(tmp_path / "image.tar")] if command == "save" else []
     assert tfimg(command, IMAGE_NAME, *words, "--public-key", key, "-q").refusal(3) == (
-        f"{IMAGE_NAME} has no tag latest, which is meant where no tag is named. Name a tag: {IMAGE_NAME}:TAG."
+        f"{IMAGE_NAME} has no tag latest, the tag of a name without one. Name a tag: {IMAGE_NAME}:TAG."
     )
 
 

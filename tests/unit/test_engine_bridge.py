@@ -62,7 +62,7 @@ def test_engine_status_says_what_is_missing_and_how_to_get_it_back(
     environment.docker = FakeEngine(found=replace(capabilities(), missing_bridge="docker0"))
     (line,) = [line for line in tfimg("engine", "status").lines if line.startswith("network ")]
     assert line == (
-        "network its bridge docker0 is gone. Restart the engine, which makes docker0 again: `systemctl restart "
+        "network its bridge docker0 is missing. Restart the engine, which makes docker0 again: `systemctl restart "
         "docker`, as root. Running containers end."
     )
     assert tfimg("engine", "status", "--json").json["missing_bridge"] == "docker0"

@@ -63,7 +63,7 @@ def test_a_private_key_is_not_written_without_a_password() -> None:
 NO_PKCS8 = "its encryption is not valid PKCS#8"
 ONE_BLOCK = "it is not exactly one PEM block"
 COSIGN = "it is in cosign's own format for private keys"
-NEEDED = "It has to be an ECDSA key on the curve P-256, in PEM. `tfimg keygen DIR` makes a pair."
+NEEDED = "It must be an ECDSA key on the curve P-256, in PEM. `tfimg keygen DIR` makes a pair."
 WRONG_SECRET = "the password is wrong, or the file is damaged"
 NEXT_STEPS = {
     WRONG_SECRET: "Check TFIMG_KEY_PASSWORD, or the file that --password-file names.",

@@ -152,7 +152,7 @@ NO_RUN: Mapping[str, tuple[dict[str, Any], Callable[[Events], Events], int | Non
     "the last check crashed": ({"ends": {"tools.profiler": "crashed"}}, list, None, 13),
     "a check did not end": ({"ends": {"training.cnn": "timed-out"}}, list, None, 13),
     "the process crashed after its end": ({}, list, 139, 13),
-    "the process is gone before its end": ({}, cut_off, 139, 13),
+    "the process ended before its end": ({}, cut_off, 139, 13),
     "the container was killed": ({}, cut_off, 137, 13),
     "TensorFlow listed no GPU": ({"ends": {"gpu.visible": "failed"}}, list, None, 13),
     "several GPUs, and NCCL was skipped": ({"gpus": (H200,) * 2, "ends": {"gpu.nccl": "skipped"}}, list, None, 13),

@@ -48,10 +48,10 @@ def test_a_release_and_its_cutoff_may_be_of_today_and_not_of_tomorrow() -> None:
     assert problems(today) == []
     assert problems(today, today=TODAY - timedelta(days=1)) == [
         f"rows[1].tensorflow[0].released: {TODAY} is in the future",
-        f"rows[1].tensorflow[0].cutoff: {TODAY} is in the future: what a lock sees would change until then",
+        f"rows[1].tensorflow[0].cutoff: {TODAY} is in the future: what a lock resolves to could change until then",
     ]
     assert problems((last, f"released: {TODAY}\n        cutoff: 2024-06-02")) == [
-        "rows[1].tensorflow[0].cutoff: 2024-06-02 is in the future: what a lock sees would change until then"
+        "rows[1].tensorflow[0].cutoff: 2024-06-02 is in the future: what a lock resolves to could change until then"
     ]
 
 

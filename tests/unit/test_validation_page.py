@@ -97,7 +97,7 @@ CUT_OFF = replace(GREEN, problem="the suite ended")
 VERDICTS = {
     "green": (GREEN, "38 of 38 checks passed."),
     "red": (RED, "33 of 38 checks passed. The image is at fault. 3 more need a GPU."),
-    "amber": (PARTIAL, "12 of 12 checks passed. 26 required checks did not run, so validated is not shown."),
+    "amber": (PARTIAL, "12 of 12 checks passed. 26 required checks did not run, so validated is not proven."),
     "red too": (CUT_OFF, "The suite did not reach its end: the suite ended."),
 }
 

@@ -177,7 +177,7 @@ def test_a_crash_is_the_running_check_s_and_the_rest_is_skipped(spec: ImageSpec)
     [
         ([DEAD], "the process ended with status 139: no output"),
         ([Exit(status=137, out_of_memory=True)], "the kernel killed it for lack of memory"),
-        ([], "the process is gone: no output"),
+        ([], "the process ended: no output"),
     ],
 )
 def test_how_a_process_ended_is_reported(last: list[Said], words: str, spec: ImageSpec) -> None:
@@ -211,7 +211,7 @@ def test_a_timeout_is_the_running_check_s(spec: ImageSpec) -> None:
 @pytest.mark.parametrize(
     ("story", "words"),
     [
-        ([], "the process is gone: no output"),
+        ([], "the process ended: no output"),
         (
             [err("python: can't open file"), SECOND],
             "the process ended with status 2: python: can't open file",
@@ -235,7 +235,7 @@ def test_a_suite_that_says_nothing_is_not_green(story: list[Said], words: str, s
         ("passed", [err("Aborted"), DEAD], "the process ended with status 139: Aborted"),
         ("passed", [Exit(status=137, out_of_memory=True)], "the kernel killed it for lack of memory"),
         ("passed", [BAD], "the process ended with status 1: no output"),
-        ("passed", [], "the process is gone: no output"),
+        ("passed", [], "the process ended: no output"),
         ("failed", [DEAD], "the process ended with status 139: no output"),
     ],
 )  # fmt: skip

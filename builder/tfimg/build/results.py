@@ -110,7 +110,7 @@ class ImageResult(Event):
         if self.status == "unchanged":
             return str(self.level)
         passed = f"{self.checks} check{'' if self.checks == 1 else 's'} passed"
-        return f"{self.level}, {'shown before' if self.reused else passed}"
+        return f"{self.level}, {'validated before' if self.reused else passed}"
 
     def to_json(self) -> dict[str, Any]:
         """Return the event as a JSON object."""

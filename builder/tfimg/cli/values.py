@@ -23,13 +23,13 @@ def require_printable(text: str) -> None:
 def require_reason(text: str) -> None:
     """Raise `ValueError` for a text that cannot be the reason of a withdrawal, which other machines show."""
     if not 0 < len(text.strip()) <= MAX_TEXT or not text.isprintable():
-        raise ValueError(f"has to be one line of at most {MAX_TEXT} characters")
+        raise ValueError(f"must be one line of at most {MAX_TEXT} characters")
 
 
 def require_publisher(text: str) -> None:
     """Raise `ValueError` for a publisher's name that other machines could not show."""
     if not 0 < len(text) <= MAX_TEXT:
-        raise ValueError(f"has to have 1 to {MAX_TEXT} characters")
+        raise ValueError(f"must have 1 to {MAX_TEXT} characters")
 
 
 def require_tag(text: str) -> None:

@@ -31,7 +31,7 @@ COSIGN = re.compile(rb"-----BEGIN ENCRYPTED (SIGSTORE|COSIGN) PRIVATE KEY-----")
 FINGERPRINT = r"^SHA256:[A-Za-z0-9+/]{43}$"
 """Form of a key's identifier, as `ssh-keygen -l` prints it."""
 
-NEEDED = "It has to be an ECDSA key on the curve P-256, in PEM. `tfimg keygen DIR` makes a pair."
+NEEDED = "It must be an ECDSA key on the curve P-256, in PEM. `tfimg keygen DIR` makes a pair."
 CHECK_SETTINGS = "Check TFIMG_KEY_PASSWORD, or the file that --password-file names."
 
 

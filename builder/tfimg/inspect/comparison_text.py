@@ -81,7 +81,7 @@ def _format_change(change: Change) -> str:
     if change.before is None:
         return f"{name}: new, {_format_code(change.after)}"
     if change.after is None:
-        return f"{name}: gone, was {_format_code(change.before)}"
+        return f"{name}: removed, was {_format_code(change.before)}"
     return f"{name}: {_format_code(change.before)} → {_format_code(change.after)}"
 
 

@@ -153,7 +153,7 @@ def _check(filename: str, archive: WheelZip) -> CheckedWheel:
     metadata = _read_headers(archive, f"{info}/METADATA", MAX_METADATA)
     names, versions = metadata.get_all("Name", []), metadata.get_all("Version", [])
     if list(map(canonicalize_name, names)) != [name] or list(map(Version, versions)) != [version]:
-        raise ValueError(f"METADATA has to be of {name} {version}, and states {names[:2]} {versions[:2]}")
+        raise ValueError(f"METADATA must be of {name} {version}, but states {names[:2]} {versions[:2]}")
     headers = _read_headers(archive, f"{info}/WHEEL", MAX_ENTRY_POINTS)
     if not re.fullmatch(r"1\.\d+", str(headers["Wheel-Version"])):
         raise ValueError(f"its Wheel-Version is {str(headers['Wheel-Version'])!r}, and only 1.x is known")
@@ -171,7 +171,7 @@ def _find_info(archive: WheelZip, name: str, version: Version) -> str:
     found = sorted(filter(_names_distribution, {path.split("/")[0] for path in archive.files}))
     stem, dash, stated = found[0].removesuffix(".dist-info").partition("-") if len(found) == 1 else ("", "", "")
     if not dash or canonicalize_name(stem) != name or Version(stated) != version:
-        raise ValueError(f"it has to have one folder {name}-{version}.dist-info, and has {found[:3]}")
+        raise ValueError(f"it must have one folder {name}-{version}.dist-info, but has {found[:3]}")
     return found[0]
 
 

@@ -51,7 +51,7 @@ def dates_are_in_order(matrix: Matrix, today: date) -> Iterator[str]:
         if release.released > today:
             yield f"{where}.released: {release.released} is in the future"
         if release.cutoff > today:
-            yield f"{where}.cutoff: {release.cutoff} is in the future: what a lock sees would change until then"
+            yield f"{where}.cutoff: {release.cutoff} is in the future: what a lock resolves to could change until then"
         if release.cutoff < release.released:
             yield f"{where}.cutoff: {release.cutoff} is before the release itself ({release.released})"
     if matrix.newer.as_of > today:

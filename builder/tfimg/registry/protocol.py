@@ -177,7 +177,7 @@ def require_manifest(registry: Registry, reference: str, *, next_step: str = "Ch
     manifest = registry.find(reference)
     if manifest is None and reference == DEFAULT_TAG:
         raise NotInRegistry(
-            f"{registry.repository} has no tag {DEFAULT_TAG}, which is meant where no tag is named.",
+            f"{registry.repository} has no tag {DEFAULT_TAG}, the tag of a name without one.",
             next_step=f"Name a tag: {registry.repository}:TAG.",
         )
     if manifest is None:

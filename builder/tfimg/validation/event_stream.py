@@ -151,7 +151,7 @@ class EventStream:
     def _describe_exit(self) -> str:
         if self.exit and self.exit.out_of_memory:
             return "the kernel killed it for lack of memory"
-        status = f"the process ended with status {self.exit.status}" if self.exit else "the process is gone"
+        status = f"the process ended with status {self.exit.status}" if self.exit else "the process ended"
         if self.exit and self.exit.status == SIGKILL_STATUS:
             status += ", killed from outside"
         output = " ".join(list(self.errors)[-3:]).strip()

@@ -46,7 +46,7 @@ def _cases(report: Report) -> list[TestCase]:
     if report.problem is not None or not report.results:
         errors["suite.end"] = report.problem or "the suite reported no result"
     if report.missing and not errors and not any(case.is_failure or case.is_error for case in cases):
-        errors["suite.level"] = f"not shown: {', '.join(report.missing)}"
+        errors["suite.level"] = f"not proven: {', '.join(report.missing)}"
     return cases + [_make_case(check, Error(to_plain_text(reason), "missing")) for check, reason in errors.items()]
 
 

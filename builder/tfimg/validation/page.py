@@ -89,7 +89,7 @@ def summary(report: Report) -> str:
     if report.fault:
         text += f" The {report.fault} is at fault."
     if report.passed and report.missing:
-        text += f" {len(report.missing)} required checks did not run, so {report.aim} is not shown."
+        text += f" {len(report.missing)} required checks did not run, so {report.aim} is not proven."
     if report.unproven:
         text += f" {len(report.unproven)} more need {report.missing_hardware}."
     return text

@@ -63,7 +63,7 @@ class CloudInit(Command):
         "the publisher's repository, if --image is in a mirror", "REPOSITORY", check=require_printable
     )
     require: str | None = option(
-        "what the evidence has to show: validated,max-age=30d", "CONDITIONS", check=require_printable
+        "requirements on the evidence: validated,max-age=30d", "CONDITIONS", check=require_printable
     )
     tfimg: str | None = option(
         "the wheel of tfimg that the machine installs to verify with; `sha256sum` prints its hash",

@@ -108,10 +108,10 @@ def _print_engine(context: Context, engine: Engine, *, started: bool) -> int:
         "host": f"{found.host} ({'private' if own else 'not started by tfimg'})",
         "engine": f"Docker {found.engine}",
         "buildx": found.buildx,
-        "buildkit": found.buildkit or "inside the engine, which does not tell its version",
+        "buildkit": found.buildkit or "inside the engine, which does not report its version",
         "store": found.store,
         "disk": f"{format_size(found.free_bytes)} free below {found.data_root}",
-        "network": f"its bridge {lost} is gone. {suggest_bridge_repair(lost, private=own)}" if lost else None,
+        "network": f"its bridge {lost} is missing. {suggest_bridge_repair(lost, private=own)}" if lost else None,
         "layers": f"compression {output.compression}: {output.why}",
     }
     context.print_result({**asdict(found), "private": own, "started": started, "plan": plan}, fields)
