@@ -134,7 +134,7 @@ def test_a_build_or_an_engine_that_fails_of_something_known_says_what_helps() ->
     what = "The build failed during RUN sh /build/install: exit code: 137 Last output of the step: nothing"
     error = explain_error(BuildError(what, next_step="Correct the cause."))
     assert (type(error), error.exit_code, error.what) == (BuildError, 12, f"{what}.")
-    assert "killed from outside" in error.next_step
+    assert "killed with SIGKILL" in error.next_step
     assert "more memory" in error.next_step
     words = 'The engine refused: could not select device driver "" with capabilities: [[gpu]]'
     assert "nvidia-container-toolkit" in explain_error(EngineError(words, next_step="Read its log.")).next_step
