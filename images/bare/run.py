@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Prove TensorFlow releases on this machine, without a container: `python3 run.py`.
+"""Validate TensorFlow releases on this machine, without a container: `python3 run.py`.
 
-`tfimg bare` has laid out the folder that this file is in: the suite, and the wheels of each release. For each release a
-virtual environment is made of exactly these wheels, and the suite runs in it at level `validated`, so on the GPU where
-the release is for GPUs. What the suite says goes into one file, evidence.json, which `tfimg record` takes.
+`tfimg bare` has made the folder of this file: the suite, and the wheels of each release. For each release, this program
+makes a virtual environment of exactly these wheels and runs the suite in it at level `validated`: on the GPU if the
+release is for GPUs. It writes the suite's events to one file, evidence.json, for `tfimg record`.
 
 It needs Python 3.8 or newer, the Python of each release, and no network.
 """
@@ -25,61 +25,56 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from virtual_environment import make_environment, make_variables
+from wheel_files import NotRun, find_damage, read_description
+
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
     from typing import Any, NoReturn
 
 HERE = Path(__file__).resolve().parent
-WHEELS = HERE / "wheels"
 SCHEMA, KIND = 1, "tfimg bare machine"
-PIECE = 1 << 20
 FAILED, BAD_USAGE, INCOMPLETE = 1, 2, 3
-SHOWN_LINES = 20
-END_SECONDS = 60
+MAX_LISTED = 20
+END_SECONDS = 60  # for the suite to stop what it has started
 EPILOG = """\
 exit codes:
-  0 every release passed   1 one did not   2 the arguments make no sense   3 files are missing or damaged
+  0 every release passed   1 a release did not pass   2 invalid arguments   3 files are missing or damaged
 examples:
   python3 run.py
   python3 run.py 2.21.0-cuda12.5-py3.11 --python 3.11=/opt/python3.11/bin/python3
 """
 
 
-class NotRun(Exception):
-    """A release could not be tried; the message says why, and what to do."""
-
-
 def main() -> int:
-    """Run every release that was asked for; the exit code, see EPILOG."""
+    """Validate the releases that the arguments name, and return the exit code (see EPILOG)."""
     arguments = _parse_arguments()
     manifest = json.loads((HERE / "manifest.json").read_text(encoding="utf-8"))
     suite = suite_digest(HERE / "suite")
     if suite != manifest["suite"]:
-        _leave(INCOMPLETE, f"the suite in {HERE / 'suite'} is {suite}, not {manifest['suite']}: copy it again")
-    releases = _chosen(manifest["releases"], arguments.identifiers)
-    problems = [line for sha in _wheels(releases) for line in damaged(sha, arguments.check)]
+        _exit(INCOMPLETE, f"the suite in {HERE / 'suite'} is {suite}, not {manifest['suite']}: copy it again")
+    releases = _select(manifest["releases"], arguments.identifiers)
+    wheels = dict.fromkeys(sha for release in releases for sha in release["wheels"])
+    problems = [line for sha in wheels for line in find_damage(sha, arguments.check)]
     if problems:
-        listed = "".join(f"\n  {line}" for line in problems[:SHOWN_LINES])
-        more = f"\n  and {len(problems) - SHOWN_LINES} more" if len(problems) > SHOWN_LINES else ""
-        _leave(INCOMPLETE, f"{len(problems)} files are missing or damaged; copy them again:{listed}{more}")
+        listed = "".join(f"\n  {line}" for line in problems[:MAX_LISTED])
+        more = f"\n  and {len(problems) - MAX_LISTED} more" if len(problems) > MAX_LISTED else ""
+        _exit(INCOMPLETE, f"{len(problems)} files are missing or damaged; copy them again:{listed}{more}")
     if arguments.check:
-        print(f"All files of {len(releases)} releases are there and undamaged.")
+        print(f"All files of {len(releases)} releases are complete and undamaged.")
         return 0
     work = Path(arguments.work).resolve()
     if re.search(r"[\s:]", str(work)):
-        _leave(
-            BAD_USAGE,
-            f"{work} has a space or a colon in it, which variables cannot carry; name --work FOLDER",
-        )
+        _exit(BAD_USAGE, f"{work} has a space or a colon, which PATH cannot contain; choose another --work FOLDER")
     work.mkdir(parents=True, exist_ok=True)
     evidence = {"schema": SCHEMA, "kind": KIND, "suite": suite, "tfimg": manifest["tfimg"], "runs": []}
     for release in releases:
-        evidence["runs"].append(prove(release, work, dict(arguments.python), arguments.keep))
+        evidence["runs"].append(validate(release, work, dict(arguments.python), arguments.keep))
         # After each, so that an interruption costs one release.
-        write(Path(arguments.output), evidence)
-    print(f"\n{summary(evidence['runs'])} Wrote {arguments.output}.")
+        write_json(Path(arguments.output), evidence)
+    print(f"\n{summarize(evidence['runs'])} Wrote {arguments.output}.")
     if not all(is_green(run) for run in evidence["runs"]):
-        print("`tfimg record` refuses the others: it says why.")
+        print("`tfimg record` refuses the others, with the reasons.")
         return FAILED
     print("Attach the file to a pull request, or run `tfimg record` on it in a checkout.")
     return 0
@@ -87,12 +82,12 @@ def main() -> int:
 
 def _parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
-        description="Prove TensorFlow releases on this machine, without a container.",
+        description="Validate TensorFlow releases on this machine, without a container.",
         epilog=EPILOG, formatter_class=argparse.RawDescriptionHelpFormatter,
     )  # fmt: skip
     parser.add_argument("identifiers", nargs="*", metavar="IDENTIFIER", help="releases (default: all in the folder)")
     parser.add_argument(
-        "--python", action="append", default=[], metavar="X.Y=PATH", type=_interpreter,
+        "--python", action="append", default=[], metavar="X.Y=PATH", type=_parse_interpreter,
         help="interpreter for releases of Python X.Y (default: pythonX.Y on PATH); may be given several times",
     )  # fmt: skip
     parser.add_argument(
@@ -105,31 +100,28 @@ def _parse_arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def _interpreter(text: str) -> tuple[str, str]:
+def _parse_interpreter(text: str) -> tuple[str, str]:
     minor, equal, path = text.partition("=")
     if not (re.fullmatch(r"3\.\d+", minor) and equal and path):
         raise argparse.ArgumentTypeError("write X.Y=PATH, for example 3.11=/usr/bin/python3.11")
     return minor, path
 
 
-def _chosen(releases: Sequence[dict[str, Any]], identifiers: Sequence[str]) -> list[dict[str, Any]]:
+def _select(releases: Sequence[dict[str, Any]], identifiers: Sequence[str]) -> list[dict[str, Any]]:
     known = [release["identifier"] for release in releases]
     unknown = [name for name in identifiers if name not in known]
     if unknown:
-        _leave(BAD_USAGE, f"the folder does not have {', '.join(unknown)}; it has {', '.join(known)}")
+        _exit(BAD_USAGE, f"the folder does not have {', '.join(unknown)}; it has {', '.join(known)}")
     return [release for release in releases if not identifiers or release["identifier"] in identifiers]
 
 
-def _leave(code: int, message: str) -> NoReturn:
+def _exit(code: int, message: str) -> NoReturn:
     print(f"run.py: {message}.", file=sys.stderr)
     sys.exit(code)
 
 
-# Files
-
-
 def suite_digest(folder: Path) -> str:
-    """`sha256:…` of the suite's source, as tfimg computes it (tfimg.validation.run)."""
+    """Return `sha256:…` of the suite's source, as tfimg computes it (tfimg.validation.run)."""
     files = {
         str(file.relative_to(folder)): file.read_bytes()
         for file in folder.rglob("*.py")
@@ -141,81 +133,18 @@ def suite_digest(folder: Path) -> str:
     return f"sha256:{whole.hexdigest()}"
 
 
-def _wheels(releases: Sequence[Mapping[str, Any]]) -> list[str]:
-    return list(dict.fromkeys(sha for release in releases for sha in release["wheels"]))
-
-
-def described(sha: str) -> dict[str, Any]:
-    """File name, size and pieces of the wheel with a SHA-256."""
-    content: dict[str, Any] = json.loads((WHEELS / f"{sha}.json").read_text(encoding="utf-8"))
-    return content
-
-
-def parts(wheel: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """The files that a wheel consists of: its pieces, or itself."""
-    return wheel["pieces"] or [wheel]
-
-
-def damaged(sha: str, thoroughly: bool) -> Iterator[str]:
-    """What of a wheel is missing or has another size; `thoroughly`: or another SHA-256."""
-    try:
-        wheel = described(sha)
-    except (OSError, ValueError, KeyError) as error:
-        yield f"wheels/{sha}.json ({error})"
-        return
-    for part in parts(wheel):
-        path = WHEELS / part["file"]
-        if not path.is_file():
-            yield f"wheels/{part['file']} is missing"
-        elif path.stat().st_size != part["size"]:
-            yield f"wheels/{part['file']} has {path.stat().st_size} bytes, not {part['size']}"
-        elif thoroughly and file_digest(path) != part["sha256"]:
-            yield f"wheels/{part['file']} has another SHA-256 than {part['sha256']}"
-
-
-def file_digest(path: Path) -> str:
-    """The SHA-256 of a file, in hexadecimal."""
-    digest = hashlib.sha256()
-    with path.open("rb") as file:
-        for content in iter(lambda: file.read(PIECE), b""):
-            digest.update(content)
-    return digest.hexdigest()
-
-
-def joined(wheel: Mapping[str, Any], folder: Path) -> Path:
-    """The folder that holds a wheel as one file; its pieces are joined in `folder`. Raises `NotRun`."""
-    if not wheel["pieces"]:
-        return WHEELS
-    target = folder / wheel["file"]
-    if target.is_file() and file_digest(target) == wheel["sha256"]:
-        return folder
-    folder.mkdir(exist_ok=True)
-    partial, digest = target.with_suffix(".partial"), hashlib.sha256()
-    with partial.open("wb") as sink:
-        for piece in wheel["pieces"]:
-            with (WHEELS / piece["file"]).open("rb") as source:
-                for content in iter(lambda source=source: source.read(PIECE), b""):  # type: ignore[misc]
-                    digest.update(content)
-                    sink.write(content)
-    if digest.hexdigest() != wheel["sha256"]:
-        partial.unlink()
-        raise NotRun(f"{wheel['file']} does not have its SHA-256 when joined; `run.py --check` names the piece")
-    partial.replace(target)
-    return folder
-
-
-def write(path: Path, document: Mapping[str, Any]) -> None:
+def write_json(path: Path, document: Mapping[str, Any]) -> None:
     """Replace a file with a JSON document in one step."""
     partial = path.with_name(f".{path.name}.partial")
     partial.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
     partial.replace(path)
 
 
-# A release
+def validate(release: Mapping[str, Any], work: Path, pythons: Mapping[str, str], keep: bool) -> dict[str, Any]:
+    """Run the suite in an environment of a release's wheels, and return its events.
 
-
-def prove(release: Mapping[str, Any], work: Path, pythons: Mapping[str, str], keep: bool) -> dict[str, Any]:
-    """Run the suite in an environment of a release's wheels; what it said, or `problem`: why it was not run."""
+    `problem` is why the suite was not run.
+    """
     print(f"\n{release['identifier']}", flush=True)
     folder, began = work / release["identifier"], time.monotonic()
     run: dict[str, Any] = {
@@ -223,17 +152,17 @@ def prove(release: Mapping[str, Any], work: Path, pythons: Mapping[str, str], ke
         "wheels": {}, "variables": {}, "nonce": secrets.token_hex(8), "status": None, "problem": None, "events": [],
     }  # fmt: skip
     try:
-        run["wheels"] = {described(sha)["file"]: sha for sha in release["wheels"]}
+        run["wheels"] = {read_description(sha)["file"]: sha for sha in release["wheels"]}
         python = make_environment(release, folder, work / "wheels", pythons)
-        environ, run["variables"] = variables(folder)
+        environ, run["variables"] = make_variables(folder)
         facts = folder / "facts.json"
         facts.write_text(json.dumps(release["facts"]), encoding="utf-8")
         command = [str(python), "-I", "-B", str(HERE / "suite"), "--json", "--facts", str(facts)]
         log = work / f"{release['identifier']}.log"
         with log.open("w", encoding="utf-8") as errors:
-            run["status"] = listen([*command, "--nonce", run["nonce"]], environ, folder, errors, run["events"])
+            run["status"] = run_suite([*command, "--nonce", run["nonce"]], environ, folder, errors, run["events"])
         if not is_green(run):
-            print(f"  it did not pass; what TensorFlow wrote is in {log}")
+            print(f"  it did not pass; TensorFlow's output is in {log}")
     except NotRun as error:
         run["problem"] = str(error)
         print(f"  not run: {error}")
@@ -245,119 +174,26 @@ def prove(release: Mapping[str, Any], work: Path, pythons: Mapping[str, str], ke
     return run
 
 
-def summary(runs: Sequence[Mapping[str, Any]]) -> str:
-    """How many releases passed, and how many checks were skipped, which is never green."""
+def summarize(runs: Sequence[Mapping[str, Any]]) -> str:
+    """Return how many releases passed, and how many checks were skipped, which is never green."""
     skipped = sum(event.get("outcome") == "skipped" for run in runs for event in run["events"])
     besides = f", and {skipped} checks were skipped" if skipped else ""
     return f"{sum(map(is_green, runs))} of {len(runs)} releases passed{besides}."
 
 
 def is_green(run: Mapping[str, Any]) -> bool:
-    """Whether the suite reached its end and says that all is well."""
+    """Return whether the suite reached its end and passed."""
     return bool(run["events"] and run["status"] == 0 and run["events"][-1].get("code") == 0)
 
 
-def make_environment(release: Mapping[str, Any], folder: Path, shared: Path, pythons: Mapping[str, str]) -> Path:
-    """A virtual environment with exactly the wheels of a release; its interpreter. Raises `NotRun`."""
-    minor = release["python"]
-    named = pythons.get(minor) or shutil.which(f"python{minor}")
-    if named is None and minor == f"{sys.version_info.major}.{sys.version_info.minor}":
-        named = sys.executable
-    if named is None:
-        raise NotRun(f"this machine has no python{minor}; install it, or name it with --python {minor}=PATH")
-    shutil.rmtree(folder, ignore_errors=True)
-    print(f"  environment of {len(release['wheels'])} wheels, with {named}", flush=True)
-    environment = folder / "environment"
-    _run([named, "-m", "venv", str(environment)], "the environment", "Debian and Ubuntu need python3-venv")
-    python = environment / "bin" / "python"
-    found = _run(
-        [str(python), "-c", "import sys; print('%d.%d' % sys.version_info[:2])"], "the interpreter", ""
-    ).strip()
-    if found != minor:
-        raise NotRun(f"{named} is Python {found}, and the release is for {minor}")
-    lock = folder / "lock.txt"
-    lock.write_text(release["requirements"], encoding="utf-8")
-    places = {joined(described(sha), shared) for sha in release["wheels"]}
-    links = [word for place in sorted(places) for word in ("--find-links", str(place))]
-    install = [
-        "-m",
-        "pip",
-        "--isolated",
-        "--disable-pip-version-check",
-        "install",
-        "--quiet",
-        "--no-index",
-        *links,
-    ]
-    hashes = ["--no-deps", "--no-cache-dir", "--require-hashes", "--requirement", str(lock)]
-    _run([str(python), "-I", *install, *hashes], "the wheels", "a newer pip may know their tags")
-    return python
-
-
-def _run(command: Sequence[str], what: str, hint: str) -> str:
-    """Standard output of a command. Raises `NotRun`."""
-    try:
-        done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, universal_newlines=True)
-    except OSError as error:
-        raise NotRun(f"{what} cannot be made: {error}") from None
-    if done.returncode:
-        words = " ".join((done.stderr or done.stdout).split())[-600:]
-        raise NotRun(f"{what} cannot be made ({hint}): {words or f'status {done.returncode}'}")
-    return done.stdout
-
-
-def variables(folder: Path) -> tuple[dict[str, str], dict[str, str]]:
-    """The variables of the suite's process, and those of them that were set, with {environment} for its path.
-
-    An image lets the loader find NVIDIA's libraries with ld.so.conf.d, and XLA with /usr/local/cuda. Here variables do
-    the same, for every release: which libraries TensorFlow finds without them differs between releases.
-    """
-    environment = folder / "environment"
-    # What the user's PYTHONPATH brings is no part of the release.
-    environ = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
-    paths = [str(environment / "bin")]
-    libraries = sorted(str(path) for path in environment.glob("lib/python3*/site-packages/nvidia/*/lib"))
-    chosen: dict[str, str] = {"VIRTUAL_ENV": str(environment)}
-    if libraries:
-        chosen["LD_LIBRARY_PATH"] = ":".join(
-            [str(name_unversioned(libraries, folder / "links")), *libraries, *_others("LD_LIBRARY_PATH")]
-        )
-    for compiler in environment.glob("lib/python3*/site-packages/nvidia/cuda_nvcc"):
-        paths.append(str(compiler / "bin"))
-        flags = os.environ.get("XLA_FLAGS", "").split()
-        chosen["XLA_FLAGS"] = " ".join([f"--xla_gpu_cuda_data_dir={compiler}", *flags])
-    chosen["PATH"] = ":".join([*paths, *_others("PATH")])
-    told = {name: value.replace(str(folder), "{folder}") for name, value in chosen.items() if name != "PATH"}
-    told["PATH"] = ":".join(path.replace(str(folder), "{folder}") for path in paths)
-    return {**environ, **chosen}, told
-
-
-def _others(name: str) -> list[str]:
-    return [path for path in os.environ.get(name, "").split(":") if path]
-
-
-def name_unversioned(libraries: Sequence[str], folder: Path) -> Path:
-    """A folder of names without a version, which wheels lack, as images/build/nvidia makes them.
-
-    TensorFlow 2.10 and 2.11 want libcupti.so.11.2, which no wheel has, and then libcupti.so; cuDNN 8.6 and 8.7 open
-    libnvrtc.so, and abort the process without it.
-    """
-    folder.mkdir(exist_ok=True)
-    for name in ("libcupti.so", "libnvrtc.so"):
-        found = [path for place in libraries for path in sorted(Path(place).glob(f"{name}.1*"))]
-        if found:
-            (folder / name).symlink_to(found[0])
-    return folder
-
-
-def listen(
+def run_suite(
     command: Sequence[str],
     environ: Mapping[str, str],
     folder: Path,
     errors: Any,
     events: list[dict[str, Any]],
 ) -> int:
-    """Run the suite, keep its events, show the end of each check; its exit status."""
+    """Run the suite, append its events to `events`, print the end of each check; return its exit status."""
     empty = folder / "empty"
     empty.mkdir()
     process = subprocess.Popen(
@@ -367,13 +203,12 @@ def listen(
     assert process.stdout  # noqa: S101
     try:
         for line in process.stdout:
-            event = read_event(line)
+            event = parse_event(line)
             if event is not None:
                 events.append(event)
-                show(event)
+                print_event(event)
         return process.wait()
     finally:
-        # The suite ends what it has started when it is told to end.
         if process.poll() is None:
             process.send_signal(signal.SIGTERM)
             try:
@@ -383,21 +218,21 @@ def listen(
                 process.wait()
 
 
-def read_event(line: bytes) -> dict[str, Any] | None:
-    """The event of a line, or None."""
+def parse_event(line: bytes) -> dict[str, Any] | None:
+    """Return the event of a line, or None."""
     try:
-        event = json.loads(line.decode("utf-8"), parse_constant=_refuse)
+        event = json.loads(line.decode("utf-8"), parse_constant=_refuse_constant)
     except ValueError:
         return None
     return event if isinstance(event, dict) and isinstance(event.get("event"), str) else None
 
 
-def _refuse(constant: str) -> NoReturn:
+def _refuse_constant(constant: str) -> NoReturn:
     raise ValueError(f"{constant} is not JSON")
 
 
-def show(event: Mapping[str, Any]) -> None:
-    """Show the end of a check, and of the suite."""
+def print_event(event: Mapping[str, Any]) -> None:
+    """Print the end of a check, and of the suite."""
     if event["event"] == "end":
         reason = f"  {event['reason']}" if event.get("reason") else ""
         print(f"  {event['outcome']:9} {event['seconds']:7.1f} s  {event['check']}{reason}", flush=True)
@@ -410,5 +245,5 @@ if __name__ == "__main__":
     try:
         sys.exit(main())
     except KeyboardInterrupt:
-        print("run.py: interrupted; the releases that were finished are in the evidence file.", file=sys.stderr)
+        print("run.py: interrupted; the evidence file has the releases that were finished.", file=sys.stderr)
         sys.exit(128 + signal.SIGINT)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import subprocess
 from collections.abc import Callable
@@ -12,6 +11,7 @@ from typing import Any
 
 import pytest
 from checks import CHECKS
+from virtual_environment import make_variables
 
 from support.fake_driver import VARIABLE, fake_driver
 from support.locked_tensorflow import PYTHON, SUITE, locked_python
@@ -38,14 +38,8 @@ def claims(identifier: str) -> dict[str, Any]:
 
 
 def variables(folder: Path) -> dict[str, str]:
-    """What images/bare/run.py sets for the wheels in a folder's virtual environment."""
-    spec = importlib.util.spec_from_file_location("bare_run", ROOT / "images/bare/run.py")
-    assert spec
-    assert spec.loader
-    program = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(program)
-    environment: dict[str, str] = program.variables(folder)[0]
-    return environment
+    """Return what images/bare sets for the wheels in a folder's virtual environment."""
+    return make_variables(folder)[0]
 
 
 Run = Callable[..., Outcomes]

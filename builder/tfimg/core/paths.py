@@ -16,8 +16,8 @@ _PACKAGE = Path(__file__).parents[1]
 class Workspace:
     """A folder that holds `matrix.yaml` and `images/`. Only a checkout has a README.
 
-    `schema` is the matrix's JSON Schema, for editors; `report_schema` that of validation reports. `bare_script`
-    validates a release on a machine without an image.
+    `schema` is the matrix's JSON Schema, for editors; `report_schema` that of validation reports. `bare_scripts`
+    validate releases on a machine without an image.
     """
 
     def __init__(self, *, root: Path) -> None:
@@ -30,7 +30,7 @@ class Workspace:
         self.schema: Final = self.images / "matrix.schema.json"
         self.report_schema: Final = self.images / "report.schema.json"
         self.installer_lock: Final = self.images / "locks/installer.txt"
-        self.bare_script: Final = self.images / "bare/run.py"
+        self.bare_scripts: Final = self.images / "bare"
 
     def locks(self, identifier: str) -> Path:
         """Return the folder of an image's lock, one file per layer."""

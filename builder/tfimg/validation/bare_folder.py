@@ -55,10 +55,10 @@ class Release:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Program:
-    """What runs on the machine: the files of the suite, and images/bare/run.py; `version` is that of tfimg."""
+    """What runs on the machine: the files of the suite and of images/bare; `version` is that of tfimg."""
 
     suite: Mapping[str, bytes]
-    script: bytes
+    scripts: Mapping[str, bytes]
     version: str
 
 
@@ -88,10 +88,9 @@ def write_folder(
     # The manifest first: without it, a folder is not continued.
     write_atomically(folder / MANIFEST, json.dumps(_manifest(releases, program), indent=1) + "\n")
     shutil.rmtree(folder / "suite", ignore_errors=True)
-    for name, content in program.suite.items():
-        (folder / "suite" / name).parent.mkdir(parents=True, exist_ok=True)
-        (folder / "suite" / name).write_bytes(content)
-    (folder / "run.py").write_bytes(program.script)
+    for name, content in {**program.scripts, **{f"suite/{name}": code for name, code in program.suite.items()}}.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_bytes(content)
     packages = {package.sha256: package for release in releases for package in read_packages(release.lock)}
     written = []
     for number, package in enumerate(packages.values(), start=1):

@@ -61,7 +61,7 @@ class Bare(Command, RequestOptions):
             releases,
             Program(
                 suite=suite_files(workspace.validation),
-                script=workspace.bare_script.read_bytes(),
+                scripts=suite_files(workspace.bare_scripts),
                 version=__version__,
             ),
             fetch=lambda package, into: context.services.fetch_wheel(package, into),
