@@ -40,7 +40,7 @@ class Diagnosis:
         if self.problems:
             purpose = f"run {self.spec.identifier}" if self.spec else "build and run images"
             error = UnsuitableHost(
-                f"This machine cannot {purpose} yet; in the way: {', '.join(self.problems)}.",
+                f"This machine cannot {purpose}; problems: {', '.join(self.problems)}.",
                 next_step="Each finding has its next step; begin with the first.",
             )
             error.details = self.to_json()
