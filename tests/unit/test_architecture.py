@@ -9,6 +9,8 @@ import sys
 from functools import cache
 from pathlib import Path
 
+import pytest
+
 import tfimg
 from tfimg.matrix.schema import DEVICES
 
@@ -176,8 +178,13 @@ def test_only_the_command_line_prints_and_exits() -> None:
     assert [name(file) for file in outside_cli() if calls(file) & speakers] == []
 
 
-def test_the_parser_starts_fast() -> None:
-    heavy = ["pydantic", "docker", "rich", "jinja2", "ruamel", "packaging", "requests", "cyclopts"]
-    script = f"import tfimg.cli.app, sys; print([name for name in {heavy} if name in sys.modules])"
+HEAVY = ["pydantic", "docker", "rich", "jinja2", "ruamel", "packaging", "requests", "cryptography"]
+PARSER = "import sys, tfimg.cli.app as app"
+OPTIONS = f"{PARSER}; from tfimg.cli.help import help_text; print(*map(help_text, map(str.split, app.COMMANDS)))"
+
+
+@pytest.mark.parametrize(("start", "heavy"), [(PARSER, [*HEAVY, "cyclopts"]), (OPTIONS, HEAVY)])
+def test_the_parser_and_the_options_of_all_commands_start_fast(start: str, heavy: list[str]) -> None:
+    script = f"{start}; print([name for name in {heavy} if name in sys.modules])"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
-    assert done.stdout == "[]\n"
+    assert done.stdout.splitlines()[-1] == "[]"

@@ -374,7 +374,10 @@ def test_withdraw_moves_tags_back_and_verify_and_pull_name_the_reason(
     old, new = twice
     ended = withdraw("--output", str(tmp_path / "out.jsonl")).succeeded()
     assert f"2.15 points to {old} now." in ended.lines
-    assert f"{make_build_tag(CPU, new)} still points to the image, and is refused: the tag of one build" in ended.stdout
+    assert (
+        f"{make_build_tag(CPU, new)} still points to the image, which `verify` refuses: the tag of one build"
+        in ended.stdout
+    )
     assert ended.lines[-1] == f"{REPOSITORY}@{new} is withdrawn for every tag."
     for command in ("verify", "pull"):
         refused = tfimg(command, f"{REPOSITORY}@{new}", "--public-key", keys["ours.pub"])

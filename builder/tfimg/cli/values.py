@@ -50,10 +50,10 @@ def require_fingerprint(text: str) -> None:
         raise ValueError(f"{text!r} is not a fingerprint: SHA256: and 43 characters of base64")
 
 
-def positive_number(text: str) -> int:
-    """Parse a number from 1 to 999999."""
-    if not (text.isdecimal() and len(text) <= 6 and int(text)):
-        raise ValueError(f"{text!r} is not a positive number")
+def positive_number(text: str, limit: int = 999_999) -> int:
+    """Parse a number from 1 to a limit."""
+    if not (text.isdecimal() and len(text) <= 6 and 0 < int(text) <= limit):
+        raise ValueError(f"{text!r} is not a positive number of at most {limit}")
     return int(text)
 
 

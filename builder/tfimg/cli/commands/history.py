@@ -4,26 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import KW_ONLY, dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tfimg.cli.context import Context
 from tfimg.cli.options import Command, argument, option
 from tfimg.cli.trust_options import TrustedKeyOptions, require_keys, split_tag
+from tfimg.cli.values import positive_number
 
 if TYPE_CHECKING:
     from tfimg.publish.history import HistoryEntry
 
-MAX_LIMIT = 1000
-
 GAP = "no trusted key signed a promotion to this tag: it was moved without tfimg, or statements were deleted"
-
-
-def parse_limit(text: str) -> int:
-    """Parse a number from 1 to 1000."""
-    if not text.isdecimal() or not 0 < int(text) <= MAX_LIMIT:
-        raise ValueError(f"{text!r} is not a number from 1 to {MAX_LIMIT}")
-    return int(text)
 
 
 @dataclass(frozen=True)
@@ -43,7 +36,7 @@ class History(Command, TrustedKeyOptions):
         "moves of the tag, or newest builds of the repository, that are read (default: 20)",
         "N",
         default=20,
-        parse=parse_limit,
+        parse=partial(positive_number, limit=1000),
     )
     withdrawals: str | None = option("write the signed withdrawals too, for `tfimg load --withdrawals`", "FILE")
 
