@@ -3,29 +3,32 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from support.cases import cases
+from support.environment import TestEnvironment
 from support.memory_engine import FakeEngine, capabilities
-from tfimg.build.image import BuildJob, BuiltImage, Output, build_image, choose_output
+from tfimg.build.builder import Builder
+from tfimg.build.image import BuiltImage, Output, choose_output
 from tfimg.build.settings import BuildSettings
 from tfimg.core.errors import BuildError, DiskSpaceError, HashMismatchError
-from tfimg.core.events import Event, LogEvent, OnEvent, StepEvent, ignore
-from tfimg.engine.base_images.choose import BaseImage
+from tfimg.core.events import Event, LogEvent, Message, OnEvent, StepEvent, ignore
 from tfimg.engine.candidates import candidate_name
 from tfimg.engine.disk_space import check_disk_space
 from tfimg.engine.protocol import StoredImage, StoredLayer, StoreKind
 from tfimg.index.network import HostNetwork
 from tfimg.matrix.schema import Device
 from tfimg.matrix.spec import ImageSpec
+from tfimg.project.project import Project
 from tfimg.recipe.plan import Plan, make_plan
 from tfimg.recipe.render import make_template_environment
 
-BASE = BaseImage(kind="registry", name="python", reference="python@sha256:b", digest="sha256:b", why="it is there")
+OFFICIAL = "docker.io/library/python:3.11-slim-bookworm"
 NETWORK = HostNetwork(
     ca=Path("/etc/ca.pem"), netrc=None, variables={"HTTPS_PROXY": "http://p.example.test"}, left_out=()
 )
@@ -45,14 +48,24 @@ def planned(named: Callable[[str], ImageSpec]) -> Plan:
 STAGES = {"wheels": "oci-layout:///layers@sha256:0"}
 
 
-def run(planned: Plan, engine: FakeEngine, on_event: OnEvent = ignore, *, fresh: bool = False) -> BuiltImage:
-    name = candidate_name(planned.spec.identifier)
-    job = BuildJob(
-        plan=planned, name=name, base=BASE, labels={"tfimg.version": "0.1"}, stages=STAGES,
-        output=choose_output(engine.get_capabilities(), name),
-    )  # fmt: skip
-    settings = BuildSettings(no_cache=fresh)
-    return build_image(job, settings, engine=engine, network=NETWORK, images=ROOT / "images", on_event=on_event)
+class Connections(TestEnvironment):
+    """Has a proxy, and layers that are made here."""
+
+    network = NETWORK
+
+    def stages(self, *_: object, **__: object) -> dict[str, str]:
+        return STAGES
+
+
+@contextmanager
+def candidate(
+    planned: Plan, engine: FakeEngine, on_event: OnEvent = ignore, *, fresh: bool = False
+) -> Iterator[BuiltImage]:
+    engine.remote = {OFFICIAL: "sha256:b"}
+    builder = Builder(Project(services=Connections()), engine, BuildSettings(no_cache=fresh))
+    with builder.candidate(planned, candidate_name(planned.spec.identifier), on_event) as image:
+        assert engine.built[0].labels == builder.labels(planned, image.base)
+        yield image
 
 
 def test_a_plan_has_the_rendered_dockerfile_and_the_tags(planned: Plan) -> None:
@@ -62,19 +75,20 @@ def test_a_plan_has_the_rendered_dockerfile_and_the_tags(planned: Plan) -> None:
 
 def test_a_build_gives_a_candidate_and_none_of_its_tags(planned: Plan) -> None:
     engine = FakeEngine(script=[STARTED, SAID])
-    built = run(planned, engine)
-    assert re.fullmatch(r"tfimg/candidate:2\.15\.1-cpu-py3\.11-[0-9a-f]{8}", built.name)
-    assert list(engine.names) == [built.name]
-    stored = engine.names[built.name]
-    assert (built.base, built.stored) == (BASE, stored)
-    assert not engine.built[0].dockerfile.parent.exists()
-    assert run(planned, engine).name != built.name, "two builds of one image do not meet"
+    with candidate(planned, engine) as built:
+        assert re.fullmatch(r"tfimg/candidate:2\.15\.1-cpu-py3\.11-[0-9a-f]{8}", built.name)
+        assert list(engine.names) == [built.name]
+        assert (built.base.reference, built.stored) == (f"{OFFICIAL}@sha256:b", engine.names[built.name])
+        assert not engine.built[0].dockerfile.parent.exists()
+        with candidate(planned, engine) as other:
+            assert other.name != built.name, "two builds of one image do not meet"
+    assert engine.names == {}
 
 
 def test_the_engine_is_ordered_exactly_what_was_planned(planned: Plan) -> None:
     engine = FakeEngine()
-    built = run(planned, engine, fresh=True)
-    (order,) = engine.built
+    with candidate(planned, engine, fresh=True) as built:
+        (order,) = engine.built
     assert engine.dockerfiles == [planned.dockerfile]
     assert (order.name, order.no_cache) == (built.name, True)
     locks = [f"locks/2.15.1-cpu-py3.11/{layer}.txt" for layer in ("packages", "tensorflow")]
@@ -85,8 +99,7 @@ def test_the_engine_is_ordered_exactly_what_was_planned(planned: Plan) -> None:
         if file.is_file() and "__pycache__" not in file.parts
     ]
     assert engine.contexts == [sorted([*scripts, *suite, *locks, "locks/installer.txt"])]
-    assert order.build_args == {"BASE": "python@sha256:b"}
-    assert order.labels == {"tfimg.version": "0.1"}
+    assert (order.build_args, order.contexts) == ({"BASE": f"{OFFICIAL}@sha256:b"}, STAGES)
     assert order.secrets == ["id=ca,src=/etc/ca.pem", "id=network,env=TFIMG_NETWORK_SECRET"]
     assert order.secret_env == {"TFIMG_NETWORK_SECRET": "export HTTPS_PROXY=http://p.example.test\n"}
     assert order.output == built.output.option
@@ -95,15 +108,16 @@ def test_the_engine_is_ordered_exactly_what_was_planned(planned: Plan) -> None:
 def test_wheels_that_were_supplied_are_in_the_context(planned: Plan, tmp_path: Path) -> None:
     engine, wheel = FakeEngine(), tmp_path / "libtpu-1-py3-none-any.whl"
     wheel.write_bytes(b"wheel")
-    run(replace(planned, wheels=(wheel,)), engine)
-    assert "wheels/libtpu-1-py3-none-any.whl" in engine.contexts[0]
+    with candidate(replace(planned, wheels=(wheel,)), engine):
+        assert "wheels/libtpu-1-py3-none-any.whl" in engine.contexts[0]
 
 
 def test_events_are_handed_on_as_they_come(planned: Plan) -> None:
     seen: list[Event] = []
-    run(planned, FakeEngine(script=[STARTED, SAID]), seen.append)
-    assert seen[:2] == [STARTED, SAID]
-    last = [(event.step, event.state) for event in seen[2:] if isinstance(event, StepEvent)]
+    with candidate(planned, FakeEngine(script=[STARTED, SAID]), seen.append):
+        assert isinstance(seen[0], Message)
+    assert seen[1:3] == [STARTED, SAID]
+    last = [(event.step, event.state) for event in seen[3:] if isinstance(event, StepEvent)]
     assert last == [("reading the image back", state) for state in ("started", "done")]
 
 
@@ -120,8 +134,8 @@ def test_events_are_handed_on_as_they_come(planned: Plan) -> None:
 def test_a_failed_build_leaves_only_names_of_others(error: BaseException, late: bool, planned: Plan) -> None:
     engine = FakeEngine(script=[STARTED] if late else [STARTED, error], late=error if late else None)
     engine.names = {"tf:2.15": OTHER}
-    with pytest.raises(type(error)) as caught:
-        run(planned, engine)
+    with pytest.raises(type(error)) as caught, candidate(planned, engine):
+        pass
     assert caught.value is error
     assert engine.names == {"tf:2.15": OTHER}
     assert not engine.built[0].dockerfile.parent.exists()
@@ -130,12 +144,14 @@ def test_a_failed_build_leaves_only_names_of_others(error: BaseException, late: 
 def test_a_listener_that_fails_leaves_no_name_either(planned: Plan) -> None:
     engine = FakeEngine(script=[STARTED, SAID])
 
-    def broken(_event: Event) -> None:
-        raise BrokenPipeError
+    def broken(event: Event) -> None:
+        if isinstance(event, StepEvent):
+            raise BrokenPipeError
 
-    with pytest.raises(BrokenPipeError):
-        run(planned, engine, broken)
+    with pytest.raises(BrokenPipeError), candidate(planned, engine, broken):
+        pass
     assert engine.names == {}
+    assert len(engine.built) == 1
 
 
 def test_an_output_is_only_what_the_store_really_performs() -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import tempfile
 import threading
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
@@ -11,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from tfimg import __version__
-from tfimg.build.image import BuildJob, BuiltImage, build_image, choose_output
+from tfimg.build.image import BuiltImage, choose_output, run_build, write_context
 from tfimg.build.settings import BuildSettings
 from tfimg.core.cancellation import raise_if_cancelled, run_ahead
 from tfimg.core.errors import EngineUnavailable, Interrupted, TfimgError
@@ -25,7 +27,7 @@ from tfimg.engine.build_cache import check_cache_export
 from tfimg.engine.candidates import candidate_name, remove_name
 from tfimg.engine.disk_space import check_disk_space
 from tfimg.engine.private_engine import PrivateEngine
-from tfimg.engine.protocol import Capabilities, Engine
+from tfimg.engine.protocol import BuildRequest, Capabilities, Engine
 from tfimg.layers.pack import LAYER_FORMAT, LayerState
 from tfimg.matrix.spec import ImageSpec
 from tfimg.project.project import Project
@@ -185,27 +187,33 @@ class Builder:
 
     @contextmanager
     def candidate(self, plan: Plan, name: str, on_event: OnEvent = ignore) -> Iterator[BuiltImage]:
-        """Build an image under a candidate's name, which is removed at the end of the block."""
-        with run_ahead(partial(self._make_layers, plan, on_event)) as stages:
+        """Build an image under a candidate's name, which is removed at the end of the block or of a failed build."""
+        with run_ahead(partial(self._make_layers, plan, on_event)) as wait_for_layers:
             base = self.prepare_base(plan.spec, on_event)
-            job = BuildJob(
-                plan=plan,
-                name=name,
-                base=base,
-                labels=self.labels(plan, base),
-                stages=stages(),
-                output=choose_output(self.capabilities, name, self.settings.compression),
-            )
-        image = build_image(
-            job,
-            self.settings,
-            engine=self.engine,
-            network=self.project.services.network,
-            images=self.project.workspace.images,
-            on_event=on_event,
-        )
+            layers = wait_for_layers()
+        start = time.monotonic()
+        output = choose_output(self.capabilities, name, self.settings.compression)
+        secrets, secret_env = self.project.services.network.secrets()
         try:
-            yield image
+            with tempfile.TemporaryDirectory(prefix="tfimg-build-") as scratch:
+                request = BuildRequest(
+                    dockerfile=Path(scratch, "Dockerfile"),
+                    context=Path(scratch, "context"),
+                    name=name,
+                    build_args={"BASE": base.reference},
+                    labels=self.labels(plan, base),
+                    secrets=secrets,
+                    secret_env=secret_env,
+                    output=output.option,
+                    no_cache=self.settings.no_cache,
+                    contexts=layers,
+                    cache_from=self.settings.cache.sources,
+                    cache_to=self.settings.cache.targets,
+                )
+                request.dockerfile.write_text(plan.dockerfile)
+                write_context(plan, self.project.workspace.images, request.context)
+                stored = run_build(request, self.engine, on_event)
+            yield BuiltImage(name=name, base=base, output=output, stored=stored, seconds=time.monotonic() - start)
         finally:
             remove_name(self.engine, name)
 

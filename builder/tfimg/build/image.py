@@ -3,20 +3,15 @@
 from __future__ import annotations
 
 import shutil
-import tempfile
 import time
-from collections.abc import Mapping
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tfimg.build.settings import BuildSettings
 from tfimg.core.events import OnEvent, StepEvent
 from tfimg.engine.base_images.choose import BaseImage
-from tfimg.engine.candidates import remove_name
 from tfimg.engine.protocol import BuildRequest, Capabilities, Engine, StoredImage
-from tfimg.index.network import HostNetwork
 from tfimg.recipe.layout import ZSTD_LEVELS, Compression
 from tfimg.recipe.plan import Plan
 
@@ -30,18 +25,6 @@ class Output:
     option: str
     compression: str
     why: str
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class BuildJob:
-    """An image to build. `name` is a candidate's; `stages` of the Dockerfile are given to BuildKit, not built."""
-
-    plan: Plan
-    name: str
-    base: BaseImage
-    labels: Mapping[str, str]
-    stages: Mapping[str, str]
-    output: Output
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -91,46 +74,16 @@ def describe_build(plan: Plan, capabilities: Capabilities) -> dict[str, Any]:
     }
 
 
-def build_image(
-    job: BuildJob, settings: BuildSettings, *, engine: Engine, network: HostNetwork, images: Path, on_event: OnEvent
-) -> BuiltImage:
-    """Build an image; `images` is the folder of the build's files.
-
-    Raises `BuildError` or a more precise error, and then leaves no name in the engine.
-    """
+def run_build(request: BuildRequest, engine: Engine, on_event: OnEvent) -> StoredImage:
+    """Build an image and read it back from the engine's store. Raises `BuildError` or a more precise error."""
+    with closing(engine.build(request)) as events:
+        for event in events:
+            on_event(event)
     start = time.monotonic()
-    secrets, secret_env = network.secrets()
-    with tempfile.TemporaryDirectory(prefix="tfimg-build-") as scratch:
-        dockerfile, context = Path(scratch, "Dockerfile"), Path(scratch, "context")
-        dockerfile.write_text(job.plan.dockerfile)
-        write_context(job.plan, images, context)
-        order = BuildRequest(
-            dockerfile=dockerfile,
-            context=context,
-            name=job.name,
-            build_args={"BASE": job.base.reference},
-            labels=job.labels,
-            secrets=secrets,
-            secret_env=secret_env,
-            output=job.output.option,
-            no_cache=settings.no_cache,
-            contexts=job.stages,
-            cache_from=settings.cache.sources,
-            cache_to=settings.cache.targets,
-        )
-        try:
-            with closing(engine.build(order)) as events:
-                for event in events:
-                    on_event(event)
-            reading = time.monotonic()
-            on_event(StepEvent(step=READ_STEP, state="started"))
-            stored = engine.read_image(job.name)
-            on_event(StepEvent(step=READ_STEP, state="done", seconds=round(time.monotonic() - reading, 3)))
-        except BaseException:
-            # A build that fails late may leave its name in the store.
-            remove_name(engine, job.name)
-            raise
-    return BuiltImage(name=job.name, base=job.base, output=job.output, stored=stored, seconds=time.monotonic() - start)
+    on_event(StepEvent(step=READ_STEP, state="started"))
+    stored = engine.read_image(request.name)
+    on_event(StepEvent(step=READ_STEP, state="done", seconds=round(time.monotonic() - start, 3)))
+    return stored
 
 
 def write_context(plan: Plan, images: Path, folder: Path) -> None:
