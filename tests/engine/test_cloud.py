@@ -376,7 +376,7 @@ def test_a_command_that_has_ended_well_is_not_run_again(host: Host) -> None:
     assert log(machine) == ["ran"]
 
 
-def test_jupyter_answers_on_the_loopback_to_who_has_its_token(host: Host) -> None:
+def test_jupyter_accepts_its_token_on_the_loopback(host: Host) -> None:
     machine = host.order(program=None)
     ask = "curl --silent --output /dev/null --write-out '%{http_code}' "
     url = "http://127.0.0.1:8888/api/contents"

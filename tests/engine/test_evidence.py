@@ -242,7 +242,7 @@ def put(published: Published, ending: str, layers: list[dict[str, Any]]) -> None
     published.registry.put(tag, Manifest(media_type=OCI_MANIFEST, content=content))
 
 
-def test_changed_words_are_refused_by_cosign_and_by_us(tools: Tools, spoiled: Published) -> None:
+def test_changed_statements_are_refused_by_cosign_and_tfimg(tools: Tools, spoiled: Published) -> None:
     layers = cosign_layers(spoiled, "att")
     first = next(one for one in layers if one["annotations"]["predicateType"] == TEST_RESULT)
     envelope = json.loads(b"".join(spoiled.registry.get_blob(first["digest"])))

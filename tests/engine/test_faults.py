@@ -173,7 +173,7 @@ def test_no_space(classic: str) -> None:
     assert_refused(ended, code=10, says=r"has 0\.\d GB free below \S+, and a build needs 7 GB")
 
 
-def test_the_classic_store_is_not_said_to_do_what_it_ignores(classic: str, tmp_path: Path) -> None:
+def test_the_classic_store_is_not_asked_for_zstd(classic: str, tmp_path: Path) -> None:
     """It takes `compression=zstd` without a word and stores plain layers; so zstd is neither asked nor claimed."""
     (tmp_path / "Dockerfile").write_text("FROM scratch\nCOPY Dockerfile /\n")
     engine = DockerEngine(host=classic, environ=os.environ)

@@ -177,7 +177,7 @@ def test_inspect_shows_the_image_and_who_signed_its_evidence(published: Publishe
     assert re.search(r"^row +2\.15\.1-cpu-py3\.11 \(rows\[8\] of the matrix\)$", text, re.MULTILINE), text
 
 
-def test_the_bill_of_materials_and_the_local_image_tell_the_same(built: Built, published: Published) -> None:
+def test_the_bill_of_materials_and_the_local_image_agree(built: Built, published: Published) -> None:
     """What is attached to the published image, and what the build has kept or the image says on this machine."""
     documents = [
         run_tfimg("inspect", *arguments, "--json").documents[-1]["contents"]
@@ -377,7 +377,7 @@ def test_a_disk_without_space_for_an_archive_is_reported_first(little: Published
     assert (ended.code, list(disk.iterdir())) == (10, []), ended.stderr
 
 
-def test_a_disk_that_fills_up_leaves_nothing(little: Published, disk: Path) -> None:
+def test_a_full_disk_leaves_no_file(little: Published, disk: Path) -> None:
     """Somebody else fills the disk after we have looked how much room there is."""
     archive = collect_image(little.registry, "2.15", tag="2.15", keys=[little.key.verifying_key])
     with pytest.raises(DiskSpaceError, match="is full"):

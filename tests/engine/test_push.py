@@ -96,12 +96,12 @@ def test_what_was_pushed_is_not_sent_again(engine: DockerEngine, address: str, m
         assert between.count("^PATCH|^PUT .*/blobs/") == 0
 
 
-def test_what_is_not_there_is_not_pushed(engine: DockerEngine, address: str) -> None:
+def test_a_missing_image_is_not_pushed(engine: DockerEngine, address: str) -> None:
     with pytest.raises(EngineError, match=rf"has no image {address}/team/nothing:1"):
         engine.push(f"{address}/team/nothing:1", ignore)
 
 
-def test_what_is_not_there_is_not_pulled(engine: DockerEngine, address: str, made: Made) -> None:
+def test_a_missing_image_is_not_pulled(engine: DockerEngine, address: str, made: Made) -> None:
     name = made(address)
     engine.push(name, ignore)
     for missing in (f"{address}/team/nothing:1", f"{name}2", f"{name.rpartition(':')[0]}@sha256:{'a' * 64}"):
@@ -158,7 +158,7 @@ def test_a_push_that_fails_is_raised_and_tried_again_until_it_succeeds(
         assert engine.find_digest(candidate) is None
 
 
-def test_a_registry_that_is_gone_is_reported(engine: DockerEngine, made: Made) -> None:
+def test_a_stopped_registry_is_an_error(engine: DockerEngine, made: Made) -> None:
     """Port 9 of loopback: nobody answers there."""
     with pytest.raises(NetworkError, match=r"failed in the network: .*refused"):
         engine.push(made("127.0.0.1:9"), ignore)

@@ -83,7 +83,7 @@ def test_auto_takes_the_base_of_the_mirror(engine: DockerEngine, mirror: str, li
     assert_from_mirror(build("--base", "auto", "--mirror", f"docker.io={mirror}", env=env), mirror)
 
 
-def test_a_registry_without_the_image_is_said_aloud(mirror: str) -> None:
+def test_a_registry_without_the_image_is_reported(mirror: str) -> None:
     ended = run_tfimg(
         "build", "--tf", "2.15.1", "--python", "3.9", "--base", "registry", "--mirror", f"docker.io={mirror}"
     )

@@ -73,7 +73,7 @@ def fill(client: HttpRegistry, bytes_: int) -> None:
     upload(client._connection, digest_of(content), [content], on_progress=lambda _: None, chunk_bytes=1 << 20)
 
 
-def test_it_keeps_what_it_is_given(address: str, tmp_path: Path) -> None:
+def test_a_blob_is_stored_unchanged(address: str, tmp_path: Path) -> None:
     here = client(address, tmp_path)
     assert (here.list_tags(), here.find("1")) == ((), None)
     first = image(here)

@@ -81,7 +81,7 @@ def foreign(engine: DockerEngine, built: Built) -> Iterator[str]:
     engine.remove(FOREIGN)
 
 
-def test_an_image_that_does_not_say_what_it_is_is_foreign(foreign: str) -> None:
+def test_an_image_without_labels_is_foreign(foreign: str) -> None:
     assert run_tfimg("run", foreign).code == 3
     ended = run_tfimg("run", foreign, "--as", IDENTIFIER, "--", "python", "-c", "print(1)")
     assert (ended.code, ended.stdout) == (0, "1\n"), ended.stderr

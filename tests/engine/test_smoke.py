@@ -60,7 +60,7 @@ def test_no_candidate_is_left(built: Built, engine: DockerEngine) -> None:
     assert [tag for tag in tags if "candidate" in tag] == []
 
 
-def test_labels_say_what_it_is_made_of(built: Built, engine: DockerEngine) -> None:
+def test_labels_name_base_lock_and_recipe(built: Built, engine: DockerEngine) -> None:
     labels = dict(engine.find_labels(built.name) or {})
     workspace = find_workspace({})
     revision = labels.pop("org.opencontainers.image.revision", None)
@@ -126,7 +126,7 @@ if rm -f /opt/tensorflow/bin/pip 2>/dev/null; then echo spoiled; fi
     assert (ended.status, ended.stdout) == (0, "hello\n"), ended.stderr
 
 
-def test_events_tell_the_steps(built: Built) -> None:
+def test_events_name_the_steps(built: Built) -> None:
     steps = [event for event in built.result.documents if event["event"] == "step"]
     ended = {event["step"] for event in steps if event["state"] in {"done", "cached"}}
     assert ended >= {event["step"] for event in steps if event["state"] == "started"}

@@ -65,7 +65,7 @@ def test_the_readme_uses_what_the_action_has(tmp_path: Path) -> None:
     assert train["container"]["image"] == "${{ needs.verify.outputs.image }}"
 
 
-def test_what_an_output_holds_comes_from_the_last_line_of_what_tfimg_said() -> None:
+def test_outputs_come_from_the_last_line_of_tfimg() -> None:
     digest = f"sha256:{'0' * 64}"
     said = f'{{"event": "reading"}}\n{{"digest": "{digest}", "level": "validated", "reference": "x"}}\n'
     for name in (

@@ -27,7 +27,7 @@ def private_registry(request: pytest.FixtureRequest) -> Iterator[Loopback]:
         yield registry
 
 
-def test_who_is_known_may_read_and_write(private_registry: Loopback, open_registry: Open) -> None:
+def test_a_known_user_may_read_and_write(private_registry: Loopback, open_registry: Open) -> None:
     client = open_registry(private_registry.address, credentials=ANN)
     client.put("1", manifest())
     client.put_blob(b"{}")
@@ -193,7 +193,7 @@ def test_a_registry_on_loopback_may_have_none(here: Loopback, open_registry: Ope
     )
 
 
-def test_any_other_must_have_it_unless_said_otherwise(
+def test_other_hosts_need_tls_unless_plain_http_is_set(
     here: Loopback, open_registry: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("tfimg.registry.connection.is_loopback", lambda _: False)
@@ -203,7 +203,9 @@ def test_any_other_must_have_it_unless_said_otherwise(
 
 
 @pytest.mark.parametrize(("no_proxy", "through"), [("", True), ("registry.invalid", False)])
-def test_a_proxy_is_used_and_gone_past(no_proxy: str, through: bool, here: Loopback, open_registry: Open) -> None:
+def test_a_proxy_is_used_and_bypassed_for_no_proxy(
+    no_proxy: str, through: bool, here: Loopback, open_registry: Open
+) -> None:
     """What an HTTP proxy is asked for is a whole address, which the registry behind this one does not know."""
     with faulty(here.address) as company:
         settings = replace(PLAIN, proxies={"http": f"http://{company.address}", "no_proxy": no_proxy})
@@ -217,9 +219,7 @@ def test_a_proxy_is_used_and_gone_past(no_proxy: str, through: bool, here: Loopb
             assert company.asked == []
 
 
-def test_a_proxy_that_is_gone_is_named_and_not_asked_for_anything_on_this_machine(
-    here: Loopback, open_registry: Open
-) -> None:
+def test_a_missing_proxy_is_named_and_not_used_for_loopback(here: Loopback, open_registry: Open) -> None:
     settings = replace(PLAIN, proxies={"http": "http://127.0.0.1:9"})
     assert open_registry(here.address, settings=settings).list_tags() == ()
     says = r"The proxy for registry.invalid does not work: connection ref"

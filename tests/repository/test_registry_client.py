@@ -386,7 +386,7 @@ def test_a_blob_with_other_bytes_is_not_taken(client: HttpRegistry, here: Loopba
         list(client.get_blob(digest_of(CONTENT)))
 
 
-def test_a_blob_that_is_not_there_is_reported(client: HttpRegistry) -> None:
+def test_a_missing_blob_is_an_error(client: HttpRegistry) -> None:
     with pytest.raises(NotInRegistry, match=r"404 BLOB_UNKNOWN: blob unknown to registry"):
         list(client.get_blob(digest_of(CONTENT)))
 

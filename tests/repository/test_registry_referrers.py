@@ -60,7 +60,7 @@ def test_the_list_is_that_of_all_pages(here: Loopback, client: HttpRegistry) -> 
     assert len(client.list_referrers(manifest().digest)) == 5
 
 
-def test_what_others_entered_stays_as_it_is(fallback: Loopback, client: HttpRegistry) -> None:
+def test_entries_of_others_are_kept(fallback: Loopback, client: HttpRegistry) -> None:
     """Also what the specification does not know."""
     theirs = {
         "mediaType": OCI_CONFIG, "digest": digest_of(b"theirs"), "size": 6, "platform": {"os": "linux"},

@@ -19,7 +19,7 @@ JOBS = st.one_of(st.none(), st.integers(1, 64))
 
 
 @given(SIZES, LEFT, st.lists(SIZES, max_size=8), JOBS, st.booleans())
-def test_what_starts_fits_beside_what_runs_and_only_beside_others_anything_waits(
+def test_a_build_starts_if_it_fits_beside_running_ones_or_none_runs(
     need: int, left: Resources, running: Sequence[int], jobs: int | None, pruned: bool
 ) -> None:
     decision = choose_action(need, left, running, jobs=jobs, pruned=pruned)

@@ -139,7 +139,7 @@ def names(items: Sequence[Item]) -> list[str]:
     ],
     ids=["cpus", "jobs", "more-jobs", "one-cpu", "memory", "no-memory", "jobs-memory", "disk", "jobs-disk", "remote"],
 )  # fmt: skip
-def test_as_many_are_made_at_once_as_there_is_room_for(
+def test_builds_at_once_are_limited_by_resources(
     left: Resources, jobs: int | None, most: int, items: list[Item]
 ) -> None:
     attempts = Attempts(gather=most)
@@ -277,7 +277,7 @@ def test_an_engine_that_is_full_leaves_the_image_to_another(items: list[Item]) -
     assert ({at for _, at in attempts.made}, heard.freed) == ({"b"}, [])
 
 
-def test_a_listener_that_leaves_ends_the_run_and_what_runs(items: list[Item]) -> None:
+def test_a_listener_that_raises_ends_the_run_and_its_builds(items: list[Item]) -> None:
     made, _ = schedule([builder("a")], Attempts(), jobs=2)
 
     def leave(event: Event) -> None:

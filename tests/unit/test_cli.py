@@ -456,7 +456,7 @@ def test_an_empty_version_is_no_version(option: str, tfimg: CliRunner) -> None:
 @pytest.mark.parametrize(
     "line", ["list ''", "run ''", "report a.json --report=", "publish a/b --key ''", "verify a/b --public-key ''"]
 )
-def test_an_empty_word_is_most_likely_an_unset_variable(line: str, tfimg: CliRunner) -> None:
+def test_an_empty_value_is_refused(line: str, tfimg: CliRunner) -> None:
     assert " is empty. For example: `tfimg " in tfimg(*shlex.split(line)).refusal(2)
 
 
@@ -735,7 +735,7 @@ def test_a_validation_is_recorded_for_an_image_of_the_lock_alone(
         (".", 12, "has no libtpu-2.17.1-….whl. Download the wheel from where upstream keeps it: the bucket "),
     ],
 )
-def test_wheels_that_were_to_be_supplied_and_are_not_there_are_missed_before_an_engine_is_looked_for(
+def test_missing_supplied_wheels_are_reported_before_an_engine_is_needed(
     name: str, code: int, says: str, tfimg: CliRunner, tmp_path: Path
 ) -> None:
     request = ("--tf", "2.17", "--device", "tpu", "--find-links", str(tmp_path / name))

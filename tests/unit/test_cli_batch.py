@@ -146,7 +146,7 @@ def test_a_deleted_tag_is_set_again_without_another_validation(tfimg: CliRunner,
 
 
 @pytest.mark.parametrize("option", ["--no-cache", "--revalidate", "--profile=full"])
-def test_what_was_shown_is_forgotten_on_demand_and_shows_nothing_of_another_aim(
+def test_a_report_is_not_reused_on_demand_or_for_another_target_level(
     option: str, tfimg: CliRunner, engine: FakeEngine
 ) -> None:
     tfimg(*MANY)
@@ -211,7 +211,7 @@ def test_what_cannot_be_built_is_reported_and_stops_nothing(
     assert len(engine.built) == 2
 
 
-def test_a_base_that_cannot_be_had_is_looked_for_once(tfimg: CliRunner, engine: FakeEngine) -> None:
+def test_an_unavailable_base_is_requested_once(tfimg: CliRunner, engine: FakeEngine) -> None:
     engine.remote = {}
     ended = tfimg("build", "2.1[56].*-cpu-py3.10", "--json")
     assert (ended.code, {one["error"] for one in ended.events("result")}) == (12, {"BaseImageError"})
@@ -263,7 +263,7 @@ def test_evidence_is_recorded_for_each_image_also_for_an_unchanged_one(
         assert (report["level"], report["digest"]) == ("validated", engine.names[tag].digest)
 
 
-def test_images_for_another_platform_are_left_out_and_lines_tell_the_turns(
+def test_images_for_another_platform_are_left_out_and_each_turn_has_a_line(
     tfimg: CliRunner, engine: FakeEngine
 ) -> None:
     ended = tfimg("build", THREE[2], "2.15.1-cpu-*-arm64").succeeded()
@@ -301,7 +301,9 @@ def test_what_a_killed_run_left_is_removed_and_what_others_make_is_not(
     assert "Going on" not in tfimg(*MANY).stderr
 
 
-def test_a_second_run_says_that_there_is_a_first(tfimg: CliRunner, engine: FakeEngine, journal_folder: Path) -> None:
+def test_a_second_run_is_refused_while_the_first_runs(
+    tfimg: CliRunner, engine: FakeEngine, journal_folder: Path
+) -> None:
     with open_journal(journal_folder):
         message = tfimg(*MANY).refusal(12)
     assert message.startswith(f"Another build of many images is running: process {os.getpid()} has locked ")

@@ -43,7 +43,7 @@ class Screen:
         return [line.rstrip() for line in captured.get().splitlines()]
 
 
-def test_what_waits_is_shown_as_far_as_there_is_room() -> None:
+def test_waiting_images_are_listed_as_far_as_they_fit() -> None:
     lines = Screen().drawn()
     assert [line.split() for line in lines[:8]] == [["waiting", name] for name in IMAGES[:8]]
     assert lines[8].split() == ["waiting", "and", "22", "more"]

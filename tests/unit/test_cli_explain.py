@@ -84,7 +84,7 @@ def test_bytes_that_are_no_text_do_no_harm(explain: CliRunner, pipe_in: Callable
         (b"TF-TRT Warning: Could not find TensorRT\n", "No known failure matches this log, only harmless messages."),
     ],
 )
-def test_what_is_not_known_is_said(
+def test_an_unknown_failure_is_an_error(
     explain: CliRunner, pipe_in: Callable[[bytes], None], given: bytes, words: str
 ) -> None:
     pipe_in(given)

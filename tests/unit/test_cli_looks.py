@@ -125,9 +125,7 @@ def test_inspect_prints_everything_as_json(tfimg: CliRunner, registry: MemoryReg
     assert told["tested"]["level"] == "validated"
 
 
-def test_inspect_of_an_image_that_the_matrix_does_not_know_says_so_and_makes_its_words_harmless(
-    tfimg: CliRunner, registry: MemoryRegistry
-) -> None:
+def test_inspect_escapes_labels_of_an_image_that_the_matrix_lacks(tfimg: CliRunner, registry: MemoryRegistry) -> None:
     evil = {"tfimg.identifier": "9.9-cpu", "org.opencontainers.image.title": "\x1b[31m[bold]evil\x07"}
     put_image(registry, "1", config={"Labels": evil})
     put_image(registry, "2")
@@ -275,7 +273,7 @@ def test_diff_says_what_is_the_same_and_what_could_not_be_compared(tfimg: CliRun
     assert (told["packages"], told["libraries"], told["debian"]) == (None, None, None)
 
 
-def test_scan_of_a_clean_image_says_what_was_looked_for(tfimg: CliRunner) -> None:
+def test_scan_of_a_clean_image_names_what_was_searched_for(tfimg: CliRunner) -> None:
     ended = tfimg("scan-secrets", f"{NAME}:2.15.1").succeeded()
     assert "contains none of this machine's own values, and no key, token or password that a rule knows" in ended.stdout
     assert tfimg("scan-secrets", f"{NAME}:2.15.1", "--json").documents[-1]["findings"] == []

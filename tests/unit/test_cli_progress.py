@@ -152,7 +152,7 @@ def test_rows_are_columns_that_fold_what_is_long(width: int) -> None:
     assert "9" * 400 in "".join(line.strip() for line in lines)
 
 
-def test_an_outcome_is_a_word_and_a_colour() -> None:
+def test_an_outcome_has_a_name_and_a_colour() -> None:
     console = terminal(100, colours=True)
     console.print(result_table([red_result(check) for check in ENDS]))
     text = rendered_text(console)
@@ -189,7 +189,7 @@ def test_a_table_loses_nothing_on_a_narrow_terminal(width: int, rows: int, monke
     assert ("".join(lines).count("x"), len(lines)) == (40, rows)
 
 
-def test_while_it_runs_it_says_how_far_it_is() -> None:
+def test_progress_is_printed_during_a_transfer() -> None:
     now, console = [100.0], terminal(90)
     running = LiveImage(console.print, clock=lambda: now[0])
     running(StepEvent(step=INSTALL, state="started"))
@@ -217,7 +217,7 @@ def test_while_it_runs_it_says_how_far_it_is() -> None:
     assert far.endswith("1.2 s  1 passed, 1 timed-out")
 
 
-def test_how_far_it_is_needs_no_plan() -> None:
+def test_progress_needs_no_plan() -> None:
     console = terminal(90)
     running = LiveImage(console.print, clock=lambda: 1.0)
     running(CheckStarted(check="a.b"))

@@ -131,7 +131,7 @@ def test_verify_needs_a_key(tfimg: CliRunner) -> None:
     assert "only evidence that a trusted key signed counts" in tfimg("verify", f"{IMAGE_NAME}:2.15").refusal(2)
 
 
-def test_a_policy_file_counts_and_words_go_over_it(tfimg: CliRunner, key: str, tmp_path: Path) -> None:
+def test_options_override_a_policy_file(tfimg: CliRunner, key: str, tmp_path: Path) -> None:
     file = tmp_path / "policy.yaml"
     file.write_text("version: 1\nrequire: {gpu: sm_80, level: built}\n")
     verify = ("verify", f"{IMAGE_NAME}:2.15", "--public-key", key, "--policy", str(file))

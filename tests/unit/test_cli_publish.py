@@ -242,7 +242,7 @@ def test_patterns_may_follow_the_options(tfimg: CliRunner, engine: PushingEngine
     assert CPU in tfimg("publish", REPOSITORY, "--dry-run", CPU).succeeded().stdout
 
 
-def test_of_settings_that_only_a_package_index_needs_nothing_is_said(publish: CliRunner, engine: PushingEngine) -> None:
+def test_unused_settings_of_a_package_index_are_not_reported(publish: CliRunner, engine: PushingEngine) -> None:
     engine.has(CPU)
     assert "Not used" not in publish(UV_EXTRA_INDEX_URL="file:///somewhere").succeeded().stderr
 

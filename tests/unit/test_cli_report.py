@@ -32,7 +32,7 @@ def kept(tmp_path: Path) -> Kept:
     return write
 
 
-def test_a_report_is_a_line_for_each_check_and_what_it_amounts_to(tfimg: CliRunner, kept: Kept) -> None:
+def test_a_report_has_a_line_per_check_and_a_verdict(tfimg: CliRunner, kept: Kept) -> None:
     ended = tfimg("report", kept(GREEN))
     assert (ended.code, ended.stderr) == (0, "")
     rows, _, fields = ended.stdout.partition("\n\n")

@@ -33,7 +33,7 @@ def test_a_program_s_output_is_text() -> None:
     assert run(["printf", r"a\377b"]).stdout == "a�b", "undecodable bytes are replaced"
 
 
-def test_a_program_that_fails_is_reported_with_its_words() -> None:
+def test_a_failed_program_is_reported_with_its_output() -> None:
     with pytest.raises(CommandFailed) as caught:
         run(["sh", "-c", "echo out; echo 'no such thing' >&2; exit 3"])
     assert str(caught.value) == "sh exited with 3: no such thing"
@@ -115,7 +115,7 @@ def test_a_letter_that_is_cut_in_two_stays_one_letter_and_one_that_never_ends_ca
     assert read_stderr(r"printf 'gr\303' >&2") == "gr�"
 
 
-def test_a_consumer_that_leaves_ends_the_program_in_its_own_way(tmp_path: Path) -> None:
+def test_a_consumer_that_stops_ends_the_program_by_its_own_signal(tmp_path: Path) -> None:
     script = f"trap 'echo ended > {tmp_path}/word; exit' TERM; echo one >&2; while :; do sleep 0.02; done"
     pieces = stream_stderr(["sh", "-c", script], env=ENV)
     next(pieces)

@@ -65,7 +65,7 @@ def choose(
 
 
 @pytest.mark.parametrize("choice", ["auto", "registry"])
-def test_the_registry_s_image_is_taken_by_digest_where_it_is_had(
+def test_an_available_official_image_is_used_by_digest(
     choice: BaseSource, spec: ImageSpec, surroundings: BaseSettings
 ) -> None:
     engine = FakeEngine(remote={OFFICIAL: "sha256:r"})
@@ -188,8 +188,8 @@ def test_a_machine_without_mirrors_is_reported(spec: ImageSpec, surroundings: Ba
     )
 
 
-@cases("engine_bases", "a_failed_bootstrap_says_mmdebstrap_s_last_words_and_leaves_nothing")
-def test_a_failed_bootstrap_says_mmdebstrap_s_last_words_and_leaves_nothing(
+@cases("engine_bases", "a_failed_bootstrap_prints_the_last_lines_of_mmdebstrap_and_leaves_no_file")
+def test_a_failed_bootstrap_prints_the_last_lines_of_mmdebstrap_and_leaves_no_file(
     words: str, reason: str, spec: ImageSpec, surroundings: BaseSettings, tmp_path: Path
 ) -> None:
     (tmp_path / "bin" / "words").write_text(words)

@@ -51,7 +51,7 @@ def builder_error(environ: dict[str, str]) -> TfimgError:
     return caught.value
 
 
-def test_a_builder_that_there_is_not(tmp_path: Path) -> None:
+def test_a_missing_builder_is_an_error(tmp_path: Path) -> None:
     error = builder_error(docker(tmp_path, "echo 'ERROR: no builder \"far\" found' >&2; exit 1\n"))
     assert isinstance(error, UsageError)
     assert str(error) == (

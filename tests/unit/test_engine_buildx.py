@@ -92,13 +92,13 @@ def failure(error: str | None = ENDED) -> StepEvent:
     return StepEvent(step=STEP, state="failed", seconds=1.0, error=error)
 
 
-@cases("engine_buildx", "the_words_of_a_step_decide_the_error")
-def test_the_words_of_a_step_decide_the_error(log: str, kind: type[TfimgError]) -> None:
+@cases("engine_buildx", "the_output_of_a_step_decides_the_error")
+def test_the_output_of_a_step_decides_the_error(log: str, kind: type[TfimgError]) -> None:
     error = build_error(failure(), {STEP: log.splitlines()}, "ERROR: failed to solve: " + ENDED)
     assert type(error) is kind
 
 
-def test_a_full_disk_is_known_from_buildkit_s_own_words_too() -> None:
+def test_a_full_disk_is_recognised_in_buildkits_message() -> None:
     rest = "ERROR: failed to solve: write /data/x: no space left on device\n"
     assert type(build_error(None, {}, rest)) is DiskSpaceError
     assert type(build_error(failure("write /x: no space left on device"), {}, "")) is DiskSpaceError
@@ -129,7 +129,7 @@ def test_a_changed_wheel_is_reported_with_its_name_and_both_hashes() -> None:
     )
 
 
-def test_any_other_failure_is_reported_with_the_step_and_its_last_words() -> None:
+def test_any_other_failure_has_the_step_and_its_last_output() -> None:
     assert str(build_error(failure(), {STEP: WHEEL_BROKEN.splitlines()}, "")) == (
         f"The build failed during {SHOWN}: {ENDED} Last output of the step: error: Failed to install: "
         "six-1.16.0-py2.py3-none-any.whl cause: wheel is invalid. Correct the cause and build again: finished "
@@ -137,13 +137,13 @@ def test_any_other_failure_is_reported_with_the_step_and_its_last_words() -> Non
     )
 
 
-def test_only_the_last_words_are_shown() -> None:
+def test_only_the_last_lines_are_printed() -> None:
     words = [f"word{number}" for number in range(100)]
     message = str(build_error(failure(), {STEP: words}, ""))
     assert re.findall(r"word\d+", message) == words[-LOG_LINES:]
 
 
-def test_words_of_other_steps_do_not_count() -> None:
+def test_output_of_other_steps_is_ignored() -> None:
     error = build_error(failure(), {STEP: ["bad"], "another": UV_DNS.splitlines()}, "")
     assert type(error) is BuildError
     assert "index.example.test" not in str(error)
@@ -170,7 +170,7 @@ def docker(tmp_path: Path) -> Docker:
     return partial(program, tmp_path, "docker")
 
 
-def test_a_build_that_works_ends_without_a_word(docker: Docker) -> None:
+def test_a_successful_build_ends_without_output(docker: Docker) -> None:
     assert list(build(order(), env=docker(f"echo '{EVENT}' >&2"))) == [StepEvent(step="step", state="started")]
 
 
@@ -206,7 +206,7 @@ def test_secrets_reach_buildx_through_its_environment(docker: Docker, tmp_path: 
     assert (tmp_path / "seen").read_text() == order().secret_env["TFIMG_NETWORK_SECRET"]
 
 
-def test_a_consumer_that_leaves_ends_the_program(docker: Docker, tmp_path: Path) -> None:
+def test_a_consumer_that_stops_ends_the_program(docker: Docker, tmp_path: Path) -> None:
     script = f"trap 'touch {tmp_path}/ended; exit 1' TERM\necho '{EVENT}' >&2\nwhile :; do sleep 0.05; done"
     events = build(order(), env=docker(script))
     assert next(events) == StepEvent(step="step", state="started")

@@ -31,7 +31,7 @@ def write_layer_note(store: Path, chain: str, size: int) -> None:
     (folder / "size").write_text(str(size))
 
 
-def test_a_classic_store_s_notes_tell_the_layers_of_an_image(tmp_path: Path) -> None:
+def test_sizes_of_a_classic_store_identify_the_layers(tmp_path: Path) -> None:
     write_layer_note(tmp_path, "1" * 64, 7)
     write_layer_note(tmp_path, hashlib.sha256(f"{LOW} {HIGH}".encode()).hexdigest(), 9)
     assert classic_layers([LOW, HIGH], tmp_path) == (
@@ -82,7 +82,7 @@ def test_the_layers_of_an_export_are_read(nested: bool) -> None:
     assert exported_layers(iter([archive(saved)])) == (StoredLayer(digest="a", media_type="tar", size=2),)
 
 
-def test_a_store_s_own_files_tell_the_layers(tmp_path: Path) -> None:
+def test_files_of_a_store_identify_the_layers(tmp_path: Path) -> None:
     for name, content in export().items():
         file = tmp_path / "io.containerd.content.v1.content" / name
         file.parent.mkdir(parents=True, exist_ok=True)

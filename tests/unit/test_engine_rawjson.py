@@ -71,7 +71,7 @@ def lines(text: str) -> list[str]:
 
 
 @pytest.mark.parametrize("text", [FAILED, one_per_line(FAILED)], ids=["pretty", "one-per-line"])
-def test_a_failed_build_becomes_events_and_buildx_s_own_words_wherever_it_is_cut(text: str) -> None:
+def test_a_failed_build_becomes_events_and_messages_of_buildx_for_any_chunks(text: str) -> None:
     whole = decoded(text)
     assert whole[0] == EVENTS
     assert lines(whole[1]) == lines((FOLDER / "failed-buildx-0.13-rest.txt").read_text())
@@ -94,7 +94,7 @@ def test_an_event_is_reported_as_soon_as_it_is_complete() -> None:
     assert list(decoder.feed(text[-1])) == [StepEvent(step="step", state="started")]
 
 
-def test_words_before_between_and_after_objects_are_kept_in_order() -> None:
+def test_text_around_json_objects_is_kept_in_order() -> None:
     events, rest = decoded(f"WARN: no cache\n{json.dumps(vertex(cached=True))}\nERROR: one\nERROR: two")
     assert events == [StepEvent(step="step", state="cached", seconds=0.0)]
     assert rest == "WARN: no cache\nERROR: one\nERROR: two"

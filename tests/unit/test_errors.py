@@ -33,7 +33,7 @@ def test_a_code_is_one_that_a_shell_can_see_and_that_means_a_failure() -> None:
     assert all(0 < member.exit_code < 256 for member in error_classes())
 
 
-def test_each_member_says_what_it_is_about() -> None:
+def test_each_error_has_a_meaning() -> None:
     silent = [
         one for one in error_classes() if "__doc__" not in vars(one) or not re.fullmatch(r".+\.", first_line(one))
     ]

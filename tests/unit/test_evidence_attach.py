@@ -169,7 +169,7 @@ def test_what_a_kill_left_out_is_put_there_from_what_is(registry: MemoryRegistry
     assert whole.keys() >= {one.digest for one in registry.list_referrers(IMAGE.digest)}
 
 
-def test_nothing_is_said_of_an_image_that_is_not_there(registry: MemoryRegistry) -> None:
+def test_evidence_is_not_attached_to_a_missing_image(registry: MemoryRegistry) -> None:
     says = f"The registry has no {registry.repository}@sha256:{'0' * 64}. Push the image first."
     with pytest.raises(NotInRegistry, match=exactly(says)):
         attach(registry, f"sha256:{'0' * 64}", [ONE], key=OURS)

@@ -100,8 +100,8 @@ def test_an_age_is_in_hours_days_or_weeks(text: str, time: timedelta) -> None:
     assert parse_policy(f"version: 1\nrequire: {{max-age: {text}}}", source="policy.yaml").max_age == time
 
 
-@cases("evidence_policy", "words_that_mean_nothing_are_refused_with_what_can_be_said")
-def test_words_that_mean_nothing_are_refused_with_what_can_be_said(words: str, says: str) -> None:
+@cases("evidence_policy", "an_unknown_requirement_is_refused_with_the_known_ones")
+def test_an_unknown_requirement_is_refused_with_the_known_ones(words: str, says: str) -> None:
     next_step = "Write one of built, linked, validated, gpu=sm_90, driver>=535 and max-age=30d, with commas between."
     with pytest.raises(UsageError, match=exactly(f"{says} {next_step}")):
         parse_requirements(words, policy=Policy())

@@ -258,7 +258,7 @@ def test_of_several_test_results_the_newest_is_the_first() -> None:
     assert [one.ended.day for one in outcomes] == [4, 3, 2]
 
 
-def test_what_others_put_beside_an_image_is_passed_over() -> None:
+def test_other_referrers_of_an_image_are_ignored() -> None:
     registry = published_registry(GREEN)
     attach(registry, IMAGE.digest, [make_promotion("2.15"), make_promotion("2.15", of=A)], key=THEIRS)
     attach(registry, IMAGE.digest, [make_promotion("latest", of=A)], key=OURS)

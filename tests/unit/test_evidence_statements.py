@@ -137,7 +137,7 @@ def test_provenance_names_everything_that_went_in() -> None:
     ]
 
 
-def test_who_builds_and_signs_claims_level_1_and_no_more() -> None:
+def test_provenance_claims_build_level_1_only() -> None:
     run = predicate_of(make_provenance(MAKING, subject=SUBJECT))["runDetails"]
     assert run["builder"]["id"] == SELF_SIGNED
     assert run["builder"]["id"].endswith("slsa-build-l1")

@@ -198,7 +198,7 @@ def test_a_cloud_without_tpus_is_refused(name: Any) -> None:
         render_user_data(machine(cloud=CLOUDS[name], device="tpu"))
 
 
-def test_what_was_not_tried_is_said_in_the_user_data() -> None:
+def test_the_user_data_names_what_is_untested() -> None:
     for order in every_machine():
         made = render_user_data(order)
         assert made.unproven
@@ -272,7 +272,7 @@ def test_container_optimized_os_is_refused_with_the_reason_before_anything_start
     assert "systemctl start tfimg.service" in run_commands(text, tmp_path, "ID=ubuntu\n").stdout
 
 
-def test_what_is_not_pinned_by_a_hash_is_said() -> None:
+def test_the_user_data_names_what_has_no_hash() -> None:
     made = render_user_data(machine(device="gpu", program=None, install_driver=True))
     assert [line.partition(":")[0].partition(" ")[0] for line in made.unpinned] == [
         "the", "NVIDIA's", "NVIDIA's", "jupyterlab>=4,<5"
@@ -281,7 +281,7 @@ def test_what_is_not_pinned_by_a_hash_is_said() -> None:
         assert f"# Not pinned by a hash: {line}." in made.text
 
 
-def test_what_a_shutdown_does_not_stop_is_said() -> None:
+def test_the_user_data_names_what_a_shutdown_does_not_stop() -> None:
     azure = CLOUDS["azure"]
     assert "billed on" in render_user_data(machine(cloud=azure, limit_seconds=60)).text
     assert "billed on" not in render_user_data(machine(cloud=azure)).text

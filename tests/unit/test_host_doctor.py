@@ -106,7 +106,7 @@ def test_an_engine_that_lost_its_bridge_is_a_problem(found: Examine, private: bo
     assert how in (finding.next_step or "")
 
 
-def test_an_engine_that_cannot_build_is_no_problem_to_who_has_the_image(found: Examine) -> None:
+def test_an_engine_that_cannot_build_is_a_warning_if_it_has_the_image(found: Examine) -> None:
     no_buildx = EngineTooOld("`docker buildx` is not installed.", next_step="Install it.")
     finding = found(builder=no_buildx)["buildx"]
     assert (finding.state, finding.found, finding.next_step) == (

@@ -156,7 +156,7 @@ NO_NAME = "nvidia-smi's output has a GPU without a readable name."
         ),
     ],
 )
-def test_what_is_half_there_is_refused(text: str, message: str) -> None:
+def test_truncated_output_is_refused(text: str, message: str) -> None:
     with pytest.raises(UsageError) as caught:
         parse_nvidia_smi(text)
     assert str(caught.value) == f"{message} {INPUT_HELP}"
@@ -217,7 +217,7 @@ def refusal(run: Run) -> str:
     return str(caught.value)
 
 
-def test_it_is_asked_for_the_capability_where_it_knows_the_word() -> None:
+def test_the_compute_capability_is_queried_where_nvidia_smi_supports_it() -> None:
     asked: list[Sequence[str]] = []
 
     def run(argv: Sequence[str]) -> str:
@@ -228,7 +228,7 @@ def test_it_is_asked_for_the_capability_where_it_knows_the_word() -> None:
     assert asked == [["nvidia-smi", "--query-gpu=name,driver_version,compute_cap", "--format=csv"]]
 
 
-def test_an_old_one_is_asked_again_without() -> None:
+def test_an_old_nvidia_smi_is_queried_without_it() -> None:
     run = failing_run('Field "compute_cap" is not a valid field to query.\n\n')
     assert query_nvidia_smi(run) == answer("470.256.02", None, [("Tesla T4", None)])
 

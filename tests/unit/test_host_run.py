@@ -275,7 +275,7 @@ def test_run_says_what_is_missing_before_docker_is_asked(run: CliRunner, environ
     assert (run("gpu").code, environment.handed_over) == (14, [])
 
 
-def test_run_of_a_foreign_image_asks_what_it_is(run: CliRunner, environment: TestEnvironment) -> None:
+def test_run_of_an_unlabelled_image_requires_as(run: CliRunner, environment: TestEnvironment) -> None:
     assert_refused(run("foreign"), code=3, says="no label tfimg.identifier")
     assert (run("nothing").code, environment.handed_over) == (2, [])
     assert run("foreign", "--as", CPU).code == environment.docker_status

@@ -306,7 +306,7 @@ def with_last(registry: MemoryRegistry, **changes: Any) -> ImageArchive:
     return replace(whole, entries=(*whole.entries[:-1], replace(whole.entries[-1], **changes)))
 
 
-def test_a_disk_that_fills_up_leaves_nothing(registry: MemoryRegistry, tmp_path: Path) -> None:
+def test_a_full_disk_leaves_no_file(registry: MemoryRegistry, tmp_path: Path) -> None:
     def full() -> Iterator[bytes]:
         yield b"a"
         raise OSError(errno.ENOSPC, "No space left on device")

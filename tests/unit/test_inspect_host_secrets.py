@@ -59,13 +59,13 @@ def test_an_indexs_host_is_a_secret_however_it_is_named(tmp_path: Path, variable
     assert secret_kinds("at index.corp.test/x", root=tmp_path, network=network) == {"index"}
 
 
-@cases("inspect_host_secrets", "everybodys_index_and_this_machines_loopback_are_none")
-def test_everybodys_index_and_this_machines_loopback_are_none(tmp_path: Path, value: str) -> None:
+@cases("inspect_host_secrets", "public_indexes_and_loopback_are_not_secrets")
+def test_public_indexes_and_loopback_are_not_secrets(tmp_path: Path, value: str) -> None:
     text = f"{value} 127.0.0.1:3141 localhost files.index.example"
     assert kinds(text, root=tmp_path, environ={"UV_DEFAULT_INDEX": value}) == set()
 
 
-def test_networks_and_words_of_no_proxy_are_none(tmp_path: Path) -> None:
+def test_networks_and_domains_of_no_proxy_are_not_secrets(tmp_path: Path) -> None:
     value = "localhost,127.0.0.1,10.0.0.0/8,169.254.169.254,::1,*,.local,build,metadata.google.internal,.corp.test"
     text = value.replace(".corp.test", "") + " build local"
     assert kinds(text, root=tmp_path, environ={"no_proxy": value}) == set()

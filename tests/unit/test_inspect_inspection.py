@@ -197,7 +197,7 @@ def test_an_artifact_without_configuration_has_no_platform(registry: MemoryRegis
     assert (found.platforms, found.layers, found.identifier, found.contents.python) == ((), (), None, {})
 
 
-def test_an_image_that_is_not_there_is_reported(registry: MemoryRegistry) -> None:
+def test_a_missing_image_is_an_error(registry: MemoryRegistry) -> None:
     with pytest.raises(NotInRegistry):
         inspect_image(registry, "1", ())
 

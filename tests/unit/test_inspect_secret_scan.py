@@ -244,7 +244,7 @@ def test_a_layer_with_other_bytes_than_its_digest_is_not_clean(registry: MemoryR
         scan(registry)
 
 
-def test_an_image_that_is_not_there_is_reported(registry: MemoryRegistry) -> None:
+def test_a_missing_image_is_an_error(registry: MemoryRegistry) -> None:
     with pytest.raises(NotInRegistry, match=r"The registry has no \S+:1\."):
         scan(registry)
     image = put_image(registry, None)

@@ -49,7 +49,7 @@ def test_however_a_stream_is_cut_the_same_is_found(sizes: list[int], offset: int
 
 
 @pytest.mark.parametrize("at", [SMALL - 1, SMALL, SMALL + 1])
-def test_a_letter_before_the_cut_still_makes_it_another_word(at: int) -> None:
+def test_a_letter_before_a_chunk_boundary_prevents_a_match(at: int) -> None:
     assert search_stream(b"." * at + b"Z" + TOKEN + b"." * 2 * OVERLAP) == []
 
 
@@ -71,7 +71,7 @@ def test_a_match_may_be_as_long_as_any_rule_allows() -> None:
     assert [match.shown for match in passing.close()] == ["ya29… (517 characters)"]
 
 
-def test_more_matches_than_anybody_reads_do_not_fill_the_memory() -> None:
+def test_the_number_of_matches_in_memory_is_limited() -> None:
     assert len(search_stream((TOKEN + b" ") * (3 * MAX_MATCHES))) == MAX_MATCHES
 
 

@@ -99,5 +99,5 @@ def test_an_escape_before_a_token_belongs_to_none(before: bytes) -> None:
 
 
 @pytest.mark.parametrize("before", [b"x", b"9", b"Highs_set", b"\\N"])
-def test_a_letter_before_a_token_makes_it_another_word(before: bytes) -> None:
+def test_a_letter_before_a_token_prevents_a_match(before: bytes) -> None:
     assert matches(before + GITHUB.encode() + b" ") == []

@@ -537,7 +537,7 @@ def test_what_was_not_read_is_not_kept(registry: MemoryRegistry, tmp_path: Path)
     assert list(tmp_path.glob("*.json")) == []
 
 
-def test_findings_tell_what_is_unread(registry: MemoryRegistry) -> None:
+def test_findings_name_unread_parts(registry: MemoryRegistry) -> None:
     put_layer(registry, lz4())
     with pytest.raises(
         SecretFound, match="image contains 1 part that cannot be read completely:\n  layer sha256:"

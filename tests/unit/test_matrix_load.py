@@ -25,7 +25,7 @@ def test_every_problem_is_reported_by_its_path_and_all_at_once(bad: MatrixEdit) 
     assert problems(bad.text()) == bad.told
 
 
-def test_every_file_beside_the_good_one_is_bad() -> None:
+def test_every_other_file_of_the_folder_is_invalid() -> None:
     files = {file.stem for file in FOLDER.glob("*.yaml")}
     assert files == {"base", *(bad.name for bad in BAD if not bad.edits)}
 

@@ -84,7 +84,7 @@ def test_every_file_that_a_dockerfile_mounts_is_in_its_context(workspace: Worksp
         assert [source for source in sources if not (workspace.images / source).exists()] == [], identifier
 
 
-def test_a_user_other_than_root_is_the_last_word(workspace: Workspace) -> None:
+def test_the_last_user_of_the_dockerfile_is_not_root(workspace: Workspace) -> None:
     for identifier in COMMITTED:
         users = re.findall(r"^USER (.+)$", workspace.rendered(identifier).read_text(), re.MULTILINE)
         assert users[-1:] == ["1000:1000"]

@@ -145,7 +145,7 @@ def test_minors_with_a_gap_are_named_one_by_one(minors: list[str], text: str) ->
     assert format_span(minors) == text
 
 
-def test_words_for_people() -> None:
+def test_support_is_described_in_words() -> None:
     assert format_range(">=1.22,<=1.24.3") == "≥1.22, ≤1.24.3"
     assert [format_capability(name) for name in ("sm_75", "compute_120")] == ["7.5", "12.0"]
     assert make_issue_url("tensorflow/docs#12") == "https://github.com/tensorflow/docs/issues/12"

@@ -27,7 +27,7 @@ def test_the_authority_that_docker_knows_for_a_registry_is_trusted(tmp_path: Pat
         assert there._connection._session.verify == trusted
 
 
-def test_who_logged_in_is_known(tmp_path: Path) -> None:
+def test_credentials_of_docker_login_are_used(tmp_path: Path) -> None:
     auths = {"registry.example:5000": {"auth": b64encode(b"ann:secret").decode()}}
     (tmp_path / "config.json").write_text(json.dumps({"auths": auths}))
     for environ, known in (({"DOCKER_CONFIG": str(tmp_path)}, True), ({"HOME": str(tmp_path)}, False)):

@@ -126,7 +126,7 @@ def test_a_recorded_failure_is_named_and_nothing_else_is_blamed(log: Path) -> No
         assert any(pattern.search(one.proof) for pattern in PATTERNS[one.signature])
 
 
-def test_other_words_for_it() -> None:
+def test_other_messages_match_the_same_signature() -> None:
     found = [("+".join(one.signature for one in explain(text)), text) for _, text in WORDINGS]
     assert found == [*WORDINGS]
 

@@ -225,7 +225,7 @@ def test_memory_growth_that_takes_too_much_or_is_off_is_a_failure(changes: dict[
         gpu_start.judge_memory_growth(growth(**changes))
 
 
-def test_a_driver_that_does_not_tell_its_free_memory_is_a_failure() -> None:
+def test_a_driver_without_free_memory_is_a_failure() -> None:
     script = "from checks import gpu_start; gpu_start.free_memory()"
     suite = str(Path(gpu_start.__file__).parents[1])
     environment = fake_environment("cuMemGetInfo_v2=999", PYTHONPATH=suite)

@@ -217,7 +217,7 @@ def test_a_gate_that_is_closed_says_why(answers: Answers, answer: Answers, compl
     assert found is None or found["gate"] is True
 
 
-def test_a_gate_that_is_not_there_is_never_green(answers: Answers) -> None:
+def test_a_missing_gate_is_never_green(answers: Answers) -> None:
     answers["gate"] = {"gate": None, "getters": UNTOLD, "named": {}}
     with pytest.raises(CheckSkipped, match=NOT_CHECKED):
         libraries.gate(IMAGE)

@@ -209,7 +209,7 @@ def toolkit(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_libraries_tell_their_versions(toolkit: Path) -> None:
+def test_libraries_report_their_versions(toolkit: Path) -> None:
     told = native.versions(*(str(toolkit / name) for name in TOOLKIT), "libcurand.so.10", "libother.so.1")
     assert told["nvidia-cublas"] == "12.5.3"
     assert told["nvidia-cuda-runtime"] == "12.5"

@@ -71,7 +71,7 @@ def test_every_call_answers_from_a_process_of_its_own() -> None:
     assert has_ended(found["two"])
 
 
-def test_a_serving_one_is_not_waited_for_and_its_end_is_no_fault() -> None:
+def test_a_server_process_is_ended_and_its_end_is_no_failure() -> None:
     began = time.monotonic()
     acts = {"server": partial(time.sleep, 60), "client": os.getpid}
     assert list(peers.answers(acts, 30, CAUSE, serving=["server"])) == ["client"]

@@ -37,7 +37,7 @@ def proc(folder: Path, tables: dict[str, str], sockets: dict[int, int]) -> Path:
     return folder
 
 
-def test_who_listens_is_named(tmp_path: Path) -> None:
+def test_a_listening_process_is_named(tmp_path: Path) -> None:
     tables = {"tcp": row(6006, "0A", 11) + row(40000, "01", 12), "udp6": row(53, "07", 13)}
     with pytest.raises(CheckFailed, match=r"found tcp port 6006 \(server --port\), udp6 port 53 \(server"):
         listening.judge(proc(tmp_path, tables, {7: 11, 8: 13}))

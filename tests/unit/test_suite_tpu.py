@@ -7,7 +7,7 @@ from checks import tpu
 from contract import CheckFailed, CheckSkipped, Facts
 
 
-def test_a_libtpu_that_is_not_there_is_no_pair() -> None:
+def test_a_missing_libtpu_is_a_failure() -> None:
     with pytest.raises(CheckFailed, match=r"expected libtpu 0\.0\.14, found none"):
         tpu.pair(Facts(device="tpu", libtpu="0.0.14"))
     with pytest.raises(CheckSkipped, match="libtpu"):

@@ -123,7 +123,7 @@ def test_bars_are_parts_of_the_longest_and_survive_nonsense() -> None:
     read(report)
 
 
-def test_odd_names_have_places_of_their_own() -> None:
+def test_unusual_names_have_unique_anchors() -> None:
     names = ("a.b", "a.b", 'x"><b>', "x___b_", "", "é.\x00")
     report = replace(GREEN, results=tuple(map(result, names)))
     assert len({row.anchor for row in rows(report)}) == len(names)
