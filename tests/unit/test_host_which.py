@@ -310,7 +310,7 @@ def test_output_that_powershell_recorded_is_read_and_bytes_that_are_no_text_are_
 
 @pytest.mark.parametrize(
     ("file", "why"),
-    [("", "`tfimg which`: --nvidia-smi is empty."), ("/dev/zero", "--nvidia-smi /dev/zero is longer than anything")],
+    [("", "`tfimg which`: --nvidia-smi is empty."), ("/dev/zero", "/dev/zero is longer than 1 MiB. ")],
     ids=["no name", "no end"],
 )
 def test_a_file_that_can_be_none_of_nvidia_smi_s(file: str, why: str, command: CliRunner) -> None:

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TextIO, cast
 
+from tfimg.core.errors import UsageError
 from tfimg.core.text import escape_unprintable
 
 
@@ -79,15 +80,16 @@ def print_styled(text: str, style: str) -> None:
     unescaped(sys.stdout).write(f"\x1b[{style}m{escaped}\x1b[0m" if bright else escaped)
 
 
-def read_text(file: str, limit: int) -> str | None:
-    """Read a file, or standard input for `-`, as UTF-8 or UTF-16; return None if it has more bytes than `limit`."""
+def read_text(file: str, limit: int, *, next_step: str) -> str:
+    """Read a file, or standard input for `-`, as UTF-8 or UTF-16. Raises `UsageError` for more bytes than `limit`."""
     if file != "-":
         with Path(file).open("rb") as opened:
             content = opened.read(limit + 1)
     else:
         content = sys.stdin.buffer.read(limit + 1) if sys.stdin else b""
     if len(content) > limit:
-        return None
+        name = "Standard input" if file == "-" else file
+        raise UsageError(f"{name} is longer than {limit >> 20} MiB.", next_step=next_step)
     # PowerShell redirects in UTF-16.
     is_utf16 = content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
     return content.decode("utf-16" if is_utf16 else "utf-8", errors="replace")

@@ -135,6 +135,9 @@ MAIN_COLUMNS: Columns = tuple(
 )
 MINIMAL_COLUMNS: Columns = MAIN_COLUMNS[:3]
 
+SUPPORT_FORMS = (FULL_COLUMNS, SHORT_COLUMNS, STACKED_COLUMNS, MAIN_COLUMNS, MINIMAL_COLUMNS)
+"""Columns of `tfimg matrix`, from a wide terminal to a narrow one."""
+
 
 def list_notes(rows: Sequence[Support]) -> tuple[str, ...]:
     """Return why images are missing, blocked or constrained, each reason once."""

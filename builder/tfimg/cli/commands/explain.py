@@ -13,8 +13,6 @@ from tfimg.core.errors import UnknownFailure, UsageError
 MAX_BYTES = 8 << 20
 """Bytes that are read of a log. Longer ones repeat themselves; this much takes two seconds."""
 
-PIPE = "Name a file, or pipe a log in: `docker logs NAME 2>&1 | tfimg explain`."
-
 
 @dataclass(frozen=True)
 class Explain(Command):
@@ -30,10 +28,15 @@ class Explain(Command):
     def run(self, context: Context) -> int:
         """Print the known failures in a log. Raises `UnknownFailure` if there is none."""
         from tfimg.cli.fields import print_fields
+        from tfimg.cli.streams import read_text
         from tfimg.core.text import to_plain_text
         from tfimg.validation.explain import FAULT_NAMES, HARMLESS, explain
 
-        text = _read_log(self.file)
+        if self.file == "-" and sys.stdin and sys.stdin.isatty():
+            step = "Name a file, or pipe a log in: `docker logs NAME 2>&1 | tfimg explain`."
+            raise UsageError("No log is given: standard input is a terminal.", next_step=step)
+        step = "Give the end of the log, where the failure is: `tail -c 4M FILE | tfimg explain`."
+        text = read_text(self.file, MAX_BYTES, next_step=step)
         found = explain(text, suite=context.project.workspace.validation)
         if self.json:
             context.emit({"explanations": [{**asdict(one), "more": link_to(one.signature)} for one in found]})
@@ -59,17 +62,3 @@ class Explain(Command):
 def link_to(signature: str) -> str:
     """Return the address of a signature in the documentation."""
     return f"{DOCUMENTATION}/how-to/troubleshoot.html#{signature}"
-
-
-def _read_log(file: str) -> str:
-    from tfimg.cli.streams import read_text
-
-    if file == "-" and sys.stdin and sys.stdin.isatty():
-        raise UsageError("No log is given: standard input is a terminal.", next_step=PIPE)
-    text = read_text(file, MAX_BYTES)
-    if text is None:
-        raise UsageError(
-            f"The log is longer than {MAX_BYTES >> 20} MiB.",
-            next_step="Give its end, where the failure is: `tail -c 4M FILE | tfimg explain`.",
-        )
-    return text

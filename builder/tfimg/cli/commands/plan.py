@@ -87,8 +87,7 @@ def _show_layers(context: Context, specs: Sequence[ImageSpec]) -> int:
 
     shared = find_shared_layers([(spec, context.project.workspace.read_lock(spec.identifier)) for spec in specs], known)
     if context.command.json:
-        layers = [asdict(layer) for layer in shared.layers]
-        context.emit({"layers": layers, "together_bytes": shared.together, "apart_bytes": shared.apart})
+        context.emit({**asdict(shared), "together_bytes": shared.together, "apart_bytes": shared.apart})
         return 0
     rows = []
     for layer in shared.layers:

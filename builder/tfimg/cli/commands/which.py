@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from tfimg.cli.context import Context
 from tfimg.cli.options import Command, RepositoryOptions, option
 from tfimg.cli.request_options import VersionOptions
-from tfimg.core.errors import NoAccelerator, UsageError
+from tfimg.core.errors import NoAccelerator
 
 if TYPE_CHECKING:
     from tfimg.host.nvidia_smi import NvidiaSmi
@@ -71,11 +71,7 @@ class Which(Command, VersionOptions, RepositoryOptions):
         from tfimg.host.nvidia_smi import INPUT_HELP, NvidiaSmi, parse_nvidia_smi
 
         if self.nvidia_smi is not None:
-            text = read_text(self.nvidia_smi, MAX_BYTES)
-            if text is None:
-                what = f"is longer than anything that nvidia-smi prints: over {MAX_BYTES >> 20} MiB."
-                raise UsageError(f"--nvidia-smi {self.nvidia_smi} {what}", next_step=INPUT_HELP)
-            return parse_nvidia_smi(text)
+            return parse_nvidia_smi(read_text(self.nvidia_smi, MAX_BYTES, next_step=INPUT_HELP))
         if self.driver and self.gpu:  # nothing is left to ask
             return NvidiaSmi(driver=self.driver, cuda=None, gpus=())
         smi = context.services.survey("").smi

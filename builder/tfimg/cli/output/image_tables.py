@@ -14,15 +14,7 @@ from tfimg.cli.console import make_console
 from tfimg.cli.show import UNCUT, coloured, plain_table, print_table, table_text
 from tfimg.core.levels import LEVELS
 from tfimg.recipe.support import Support
-from tfimg.recipe.support_table import (
-    FULL_COLUMNS,
-    MAIN_COLUMNS,
-    MINIMAL_COLUMNS,
-    SHORT_COLUMNS,
-    STACKED_COLUMNS,
-    Columns,
-    list_notes,
-)
+from tfimg.recipe.support_table import FULL_COLUMNS, SUPPORT_FORMS, Columns, list_notes
 
 IMAGE_FORMS = (
     ("IDENTIFIER", "CUDA", "CUDNN", "LIBTPU", "LEVEL", "TAGS"),
@@ -32,9 +24,6 @@ IMAGE_FORMS = (
     ("IDENTIFIER",),
 )
 """Columns of `tfimg list`, from a wide terminal to a narrow one."""
-
-SUPPORT_FORMS = (FULL_COLUMNS, SHORT_COLUMNS, STACKED_COLUMNS, MAIN_COLUMNS, MINIMAL_COLUMNS)
-"""Columns of `tfimg matrix`, from a wide terminal to a narrow one."""
 
 
 def print_images(rows: Sequence[Mapping[str, Any]]) -> None:
