@@ -25,6 +25,7 @@ GENERATORS: dict[str, Callable[..., str]] = {
     "policy-format": formats.policy_format,
     "tags": images.tag_examples,
     "labels": images.label_examples,
+    "levels": images.levels,
     "api": library.api,
     "matrix": matrix.matrix,
     "signatures": signatures.signatures,

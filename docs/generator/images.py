@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from generator.markdown import code, escape, table
 from generator.program import project
+from tfimg.core.levels import LEVEL_MEANINGS, LEVELS
 from tfimg.matrix.schema import PLATFORMS
 from tfimg.matrix.spec import ImageSpec
 from tfimg.recipe.labels import make_build_labels, make_recipe_labels
@@ -56,3 +57,8 @@ def label_examples() -> str:
         ("label", "meaning", "for example"),
         ((code(name), escape(MEANINGS[name]), code(value)) for name, value in short.items()),
     )
+
+
+def levels() -> str:
+    """Return the levels, highest first."""
+    return table(("level", "meaning"), ((code(level), escape(LEVEL_MEANINGS[level])) for level in reversed(LEVELS)))

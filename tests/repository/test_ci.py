@@ -13,7 +13,7 @@ import pytest
 from click.testing import CliRunner
 
 from conftest import Installed
-from support.ci_steps import ACTION, JOB, ROOT, read, readme_snippets, run_action, run_job
+from support.ci_steps import ACTION, JOB, JOB_PAGE, ROOT, read, run_action, run_job, snippets
 from support.loopback_registry import Loopback
 from support.machine_orders import KEY
 
@@ -35,8 +35,8 @@ def test_workflows_action_and_job_are_what_their_services_take() -> None:
     assert problems("vendor.gitlab-ci", JOB) == ""
 
 
-def test_the_readme_s_snippets_are_what_their_services_take(tmp_path: Path) -> None:
-    found = readme_snippets("Images as bases of CI jobs")
+def test_the_documented_files_are_what_their_services_take(tmp_path: Path) -> None:
+    found = snippets(JOB_PAGE)
     assert [title.partition(":")[0] for title, _ in found] == ["GitHub", "GitLab", "GitLab"]
     for number, (title, text) in enumerate(found):
         file = tmp_path / f"{number}.yml"
@@ -44,17 +44,21 @@ def test_the_readme_s_snippets_are_what_their_services_take(tmp_path: Path) -> N
         assert problems(SCHEMAS[title.partition(":")[0]], file) == "", title
 
 
+def test_the_readme_has_the_same_files() -> None:
+    assert snippets(ROOT / "README.md", "Images as bases of CI jobs") == snippets(JOB_PAGE)
+
+
 def test_the_schemas_find_a_mistake(tmp_path: Path) -> None:
     for title, schema in SCHEMAS.items():
-        text = next(text for one, text in readme_snippets("Images as bases of CI jobs") if one.startswith(title))
+        text = next(text for one, text in snippets(JOB_PAGE) if one.startswith(title))
         file = tmp_path / "wrong.yml"
         file.write_text(text.replace("needs:", "wants:"))
         assert "wants" in problems(schema, file)
 
 
-def test_the_readme_uses_what_the_action_has(tmp_path: Path) -> None:
+def test_the_documented_workflow_uses_what_the_action_has(tmp_path: Path) -> None:
     file = tmp_path / "workflow.yml"
-    file.write_text(readme_snippets("Images as bases of CI jobs")[0][1])
+    file.write_text(snippets(JOB_PAGE)[0][1])
     verify, train = read(file)["jobs"].values()
     step = verify["steps"][-1]
     action = read(ACTION)

@@ -1,0 +1,125 @@
+"""The commands in README, CONTRIBUTING and the site are ones that the program accepts."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from support.cli import CliRunner
+from support.paths import ROOT
+from support.shell_blocks import Block, blocks, commands, inline_commands, scripts, tfimg_commands
+from tfimg.cli.app import COMMANDS, load_command, option_names, parse
+
+PAGES = (ROOT / "README.md", ROOT / ".github/CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md")))
+ASKS_FOR_HELP = {"--help", "-h", "--version", "-V", "help"}
+GROUPS = {name.partition(" ")[0] for name in COMMANDS if " " in name}
+
+
+def name(page: Path) -> str:
+    return page.relative_to(ROOT).as_posix()
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name)
+def test_the_program_accepts_every_command_of_a_page(page: Path) -> None:
+    for block in blocks(page):
+        for script in scripts(block):
+            for argv in tfimg_commands(script):
+                if not ASKS_FOR_HELP & set(argv):
+                    parse(argv)  # raises UsageError
+                elif "--help" in argv:
+                    assert argv[0] in COMMANDS.keys() | GROUPS
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name)
+def test_commands_within_text_have_their_options(page: Path) -> None:
+    for text in inline_commands(page):
+        words = [word.strip("[],.") for word in text.split()[1:]]
+        name = next((name for name in (" ".join(words[:2]), words[0]) if name in COMMANDS), "")
+        assert name or words[0] in GROUPS | ASKS_FOR_HELP | {"COMMAND"}, text
+        if name:
+            # Behind `--` stand the options of another program.
+            options = re.findall(r"--[a-z][a-z-]*", text.partition(" -- ")[0])
+            assert set(options) <= {*option_names(load_command(name)), "--help", "--json", "--quiet"}, text
+
+
+CONSOLES = [(page, block) for page in PAGES for block in blocks(page) if block.language == "console"]
+
+
+@pytest.mark.parametrize(("page", "block"), CONSOLES, ids=[f"{name(page)}-{n}" for n, (page, _) in enumerate(CONSOLES)])
+def test_a_command_prints_what_the_page_shows(
+    page: Path, block: Block, tfimg: CliRunner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(ROOT)
+    line, _, shown = block.text.removeprefix("$ ").partition("\n")
+    (argv,) = tfimg_commands(line)
+    ended = tfimg(*argv, TFIMG_WORKSPACE=str(ROOT))
+    pattern = ".*?".join(map(re.escape, shown.split("…")))
+    assert re.fullmatch(pattern, ended.stdout or ended.stderr, re.DOTALL), ended.stdout or ended.stderr
+
+
+def test_every_variable_of_the_program_is_in_the_reference() -> None:
+    program = "".join(file.read_text() for file in (ROOT / "builder/tfimg").rglob("*.py"))
+    constants = {"TFIMG_PYTHON"}  # of Python, not of the environment
+    documented = (ROOT / "docs/reference/environment.md").read_text()
+    assert (
+        set(re.findall(r"TFIMG_[A-Z_]+", program)) - constants - set(re.findall(r"TFIMG_[A-Z_]+", documented)) == set()
+    )
+
+
+def test_the_example_of_a_check_runs_and_passes_its_tests(tmp_path: Path) -> None:
+    suite = tmp_path / "validation"
+    shutil.copytree(ROOT / "images/validation", suite, ignore=shutil.ignore_patterns("__pycache__"))
+    page = ROOT / "docs/how-to/write-a-check.md"
+    check, row, test = (block.text for block in blocks(page) if block.language == "python")
+    (suite / "checks/open_files.py").write_text(check)
+    table = suite / "checks/__init__.py"
+    begin = "CHECKS: dict[str, Check] = {\n"
+    text = table.read_text().replace("    numerics,\n", "    numerics,\n    open_files,\n", 1)
+    table.write_text(text.replace(begin, begin + row, 1))
+    (alone,) = [
+        words
+        for block in blocks(page)
+        for script in scripts(block)
+        for words in commands(script)
+        if words[:2] == ["python3", "images/validation"]
+    ]
+    ran = subprocess.run([sys.executable, suite, *alone[2:]], capture_output=True, text=True, check=False)
+    assert "environment.open_files" in ran.stdout
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    (tmp_path / "test_example.py").write_text(test)
+    options = ("-q", "-n0", "-p", "no:cacheprovider", f"--override-ini=pythonpath={suite}", "--rootdir", str(tmp_path))
+    tested = subprocess.run(
+        [sys.executable, "-m", "pytest", *options, "-c", os.devnull, tmp_path / "test_example.py"],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert "4 passed" in tested.stdout, tested.stdout + tested.stderr
+
+
+def test_blocks_are_found_and_their_commands_split() -> None:
+    script = r"""
+eval "$(tfimg engine env)"   # a comment: tfimg nonsense
+docker logs NAME 2>&1 | tfimg explain
+tfimg plan '2.1[5-8]*' --shards 8 > shards.yml && KEY=x .venv/bin/tfimg build --tf 2.15 \
+    --python 3.11
+if tfimg verify NAME@sha256:0 --tfimg https://h.example/x.whl#sha256=0; then echo tfimg lies; fi
+"""
+    assert tfimg_commands(script) == [
+        ["engine", "env"],
+        ["explain"],
+        ["plan", "2.1[5-8]*", "--shards", "8"],
+        ["build", "--tf", "2.15", "--python", "3.11"],
+        ["verify", "NAME@sha256:0", "--tfimg", "https://h.example/x.whl#sha256=0"],
+    ]
+    assert ["docker", "logs", "NAME"] in list(commands(script))
+
+
+def test_pages_have_commands() -> None:
+    assert (
+        sum(len(tfimg_commands(script)) for page in PAGES for block in blocks(page) for script in scripts(block)) > 60
+    )
