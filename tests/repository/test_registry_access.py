@@ -125,7 +125,7 @@ def test_an_address_on_another_host_or_without_tls_is_not_followed(proxy: Faulty
     with pytest.raises(RegistryError, match=exactly(f"The registry {proxy.address} names {says}. {advice}")):
         client.put_blob(b"{}")
     proxy.faults[:] = [Fault(status=302, headers={"Location": "/v2/team/tf/tags/list"}, times=-1)]
-    says = f"The registry {proxy.address} sends more than 5 redirects in a row. Check that it is a registry."
+    says = f"The registry {proxy.address} sent more than 5 redirects in a row. Check that it is a registry."
     with pytest.raises(RegistryError, match=exactly(says)):
         client.list_tags()
 

@@ -45,7 +45,7 @@ def test_a_media_type_has_a_largest_size(characters: int, is_valid: bool, client
         assert found is not None
         assert found.media_type == "x" * characters
         return
-    says = f"The registry {proxy.address} sends a media type of 256 characters. Check that it is a registry."
+    says = f"The registry {proxy.address} sent a media type of 256 characters. Check that it is a registry."
     with pytest.raises(RegistryError, match=exactly(says)):
         client.find("1")
 
@@ -90,7 +90,7 @@ def test_a_manifest_under_another_digest_is_not_taken(client: HttpRegistry, here
     for reference in ("1", manifest("other").digest):
         says = (
             f"The registry {client._connection.host} states that {reference} of {client.repository} is "
-            f"{manifest('other').digest}, and sends {manifest().digest}. Do not use it, and "
+            f"{manifest('other').digest}, but sent {manifest().digest}. Do not use it, and "
             "report it to the registry's owner."
         )
         with pytest.raises(TamperedError, match=exactly(says)):
@@ -112,7 +112,7 @@ def test_a_list_has_a_largest_size(
     for tag in "abc":
         client.put(tag, manifest(tag))
     document = len(b'{"name": "team/tf", "tags": ["a"]}')
-    says = f"The registry {proxy.address} sends more than {{}}. Check that it is a registry."
+    says = f"The registry {proxy.address} sent more than {{}}. Check that it is a registry."
     for name, limit, excess in (
         ("MAX_ENTRIES", 3, "2 tags"),
         ("MAX_PAGES", 3, "2 pages of tags"),

@@ -154,7 +154,7 @@ def test_a_slow_registry_is_waited_for(client: HttpRegistry, here: Loopback, pro
 
 def test_what_has_no_end_is_not_read_to_it(client: HttpRegistry, proxy: Faulty) -> None:
     proxy.faults.append(Fault(status=200, body=bytes(9 << 20)))
-    says = f"The registry {proxy.address} sends more than 8 MiB in one document. Check that it is a registry."
+    says = f"The registry {proxy.address} sent more than 8 MiB in one document. Check that it is a registry."
     with pytest.raises(RegistryError, match=exactly(says)):
         client.find("1")
 

@@ -172,13 +172,13 @@ def test_an_image_for_all_gpus_of_the_host(ask: Ask) -> None:
     assert {one.minor: one.why for one in found.minors}["2.17"].startswith("does not run on M40 (sm_52): ")
 
 
-def test_the_odd_one_out_is_named(ask: Ask) -> None:
+def test_the_gpu_that_prevents_an_image_is_named(ask: Ask) -> None:
     with pytest.raises(UnavailableGpu) as caught:
         ask(smi("Tesla T4", "NVIDIA B200", driver="580.82.09"))
     first, *reasons, last = str(caught.value).split("\n")
     assert first == (
         "No image meets the request on every GPU of this host (Tesla T4 (sm_75), NVIDIA B200 (sm_100)); "
-        "NVIDIA B200 (sm_100) is the odd one out: No image meets --gpu B200:"
+        "only NVIDIA B200 (sm_100) prevents it: No image meets --gpu B200:"
     )
     assert reasons[-1] == (
         "  no wheel up to 2.21 has code for Blackwell; PTX is reported to fail with CUDA_ERROR_INVALID_PTX or "
@@ -199,7 +199,7 @@ def test_gpus_that_all_fail_are_reported_as_one(ask: Ask) -> None:
 def test_a_request_that_one_gpu_cannot_meet(ask: Ask) -> None:
     names = ("Tesla M40", "NVIDIA L4", "NVIDIA B200")
     told = r"^No image meets the request on every GPU of this host \(Tesla M40 \(sm_52\), NVIDIA L4 \(sm_89\)"
-    with pytest.raises(UnavailableGpu, match=rf"{told}\); Tesla M40 \(sm_52\) is the odd one out: "):
+    with pytest.raises(UnavailableGpu, match=rf"{told}\); only Tesla M40 \(sm_52\) prevents it: "):
         ask(smi(*names[:2], driver="550.54.15"), tensorflow=">=2.17")
     last = r", NVIDIA B200 \(sm_100\)\)\. `tfimg which --gpu NAME` answers for one of them\.$"
     with pytest.raises(UnavailableGpu, match=told + last):

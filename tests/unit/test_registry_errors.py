@@ -102,7 +102,7 @@ def test_a_limit_of_the_transport_keeps_its_own_message() -> None:
     slow = map_transport_error(OSError(LimitExceeded("x", seconds=7)), HOST, 60)
     assert str(slow) == f"The registry {HOST} is too slow: it {TOO_SLOW.replace('60', '7')}"
     large = map_transport_error(OSError(LimitExceeded("99 headers")), HOST, 60)
-    assert str(large) == f"The registry {HOST} sends 99 headers. Check that it is a registry."
+    assert str(large) == f"The registry {HOST} sent 99 headers. Check that it is a registry."
 
 
 def test_an_address_that_is_not_followed_is_quoted_in_part() -> None:

@@ -177,7 +177,7 @@ def _refuse(requests: _Requests) -> ResolutionError:
         best, refused = max(images, key=preference_key).identifier, refusals.get(odd)
         reason = f": {str(refused).partition(SUGGESTIONS)[0]}\n" if refused else "."
         refusal = (type(refused) if refused else UnavailableGpu)(
-            f"{headline}; {format_gpus(odd)} is the odd one out{reason}",
+            f"{headline}; only {format_gpus(odd)} prevents it{reason}",
             next_step=f"Without it, {best} meets the request: use --gpu {quote_argument(others[0].asked)}, and keep "
             "that GPU out of containers (`tfimg run --gpus` takes the numbers of the others).",
         )

@@ -99,7 +99,7 @@ class HttpRegistry:
         if expected not in ("", manifest.digest):
             raise TamperedError(
                 f"The registry {self._connection.host} states that {reference} of {self.repository} is "
-                f"{truncate(expected)}, and sends {manifest.digest}.",
+                f"{truncate(expected)}, but sent {manifest.digest}.",
                 next_step="Do not use it, and report it to the registry's owner.",
             )
         self._remember_sizes(manifest)

@@ -240,7 +240,7 @@ def address_error(host: str, name: str, address: str, reason: Exception) -> Regi
 
 def limit_error(host: str, excess: str) -> RegistryError:
     """Return the error for a registry that sends more than any registry does."""
-    return RegistryError(f"The registry {host} sends {excess}.", next_step="Check that it is a registry.")
+    return RegistryError(f"The registry {host} sent {excess}.", next_step="Check that it is a registry.")
 
 
 def timeout_error(host: str, seconds: float) -> NetworkError:
