@@ -12,11 +12,11 @@ from rich.console import Console
 from rich.spinner import SPINNERS
 
 from support.reports import ENDS, RED, result
-from tfimg.cli import show
+from tfimg.cli.output import tables
 from tfimg.cli.output.checks import result_table
 from tfimg.cli.output.live import LiveImage, step_row
 from tfimg.cli.output.render import render_events
-from tfimg.cli.show import plain_table, print_table
+from tfimg.cli.output.tables import plain_table, print_table
 from tfimg.core.events import ChecksPlanned, CheckStarted, LogEvent, ProgressEvent, StepEvent, StepState
 from tfimg.engine.docker.steps import is_housekeeping, short_step
 from tfimg.validation.report import CheckResult
@@ -180,7 +180,7 @@ def test_a_table_loses_nothing_on_a_narrow_terminal(width: int, rows: int, monke
     table = plain_table("IMAGE", "", "TAG", "WHY")
     table.add_row("2.15.1-cpu", "stay", "x" * 40, "it leads there already")
     console = Console(file=StringIO(), width=width, force_terminal=True, color_system=None)
-    monkeypatch.setattr(show, "make_console", lambda: console)
+    monkeypatch.setattr(tables, "make_console", lambda: console)
     print_table(table)
     _, *lines = rendered_text(console).splitlines()
     assert max(map(len, lines)) <= width

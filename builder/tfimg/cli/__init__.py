@@ -19,7 +19,7 @@ from types import FrameType
 from typing import TYPE_CHECKING, NoReturn
 
 from tfimg import __version__
-from tfimg.cli.streams import escaped_streams, unescaped
+from tfimg.cli.output.streams import escaped_streams, unescaped
 from tfimg.core.error_conversion import to_tfimg_error
 from tfimg.core.errors import Interrupted, TfimgError
 from tfimg.core.text import escape_unprintable
@@ -128,7 +128,7 @@ def _report(error: TfimgError, argv: Sequence[str] = ()) -> int:
             _leave_stdout()
     text = f"tfimg: {message}"
     if sys.stderr.isatty():
-        from tfimg.cli.folding import fold_lines
+        from tfimg.cli.output.folding import fold_lines
 
         text = fold_lines(escape_unprintable(text))
     print(text, file=sys.stderr)

@@ -113,7 +113,7 @@ class Context:
         elif isinstance(text, str):
             print(text, flush=True)
         else:
-            from tfimg.cli.fields import print_fields
+            from tfimg.cli.output.fields import print_fields
 
             print_fields(document if text is None else text)
 

@@ -8,7 +8,7 @@ from dataclasses import MISSING, Field, dataclass, fields
 from typing import Any, get_args, get_type_hints
 
 from tfimg.cli.app import COMMANDS, GROUPS, examples, load_command
-from tfimg.cli.folding import fold
+from tfimg.cli.output.folding import fold
 
 OVERVIEW = """\
 Usage: tfimg COMMAND [ARGUMENTS] [OPTIONS]

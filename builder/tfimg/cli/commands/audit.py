@@ -28,7 +28,7 @@ class Audit(Command):
 
     def run(self, context: Context) -> int:
         """Print the advisories. Raises `VulnerablePackage` if there are any."""
-        from tfimg.cli.show import print_rows
+        from tfimg.cli.output.tables import print_rows
         from tfimg.matrix.resolve.selection import select_specs
         from tfimg.recipe.audit import collect_pins, query_advisories
         from tfimg.recipe.lockfile import read_packages

@@ -167,7 +167,7 @@ class Build(Command, RequestOptions, SigningOptions, BaseOptions, BuilderOptions
 
 
 def _print_result(result: BuildResult) -> None:
-    from tfimg.cli.fields import print_fields
+    from tfimg.cli.output.fields import print_fields
     from tfimg.core.text import format_size
     from tfimg.validation.report_text import level_words
 

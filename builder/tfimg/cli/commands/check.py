@@ -82,7 +82,7 @@ class Check(Command):
 
 def _print_rows(rows: Sequence[RowFindings]) -> None:
     """Print a line for each row of the matrix, and a column for each field: how many facts agree."""
-    from tfimg.cli.show import print_rows
+    from tfimg.cli.output.tables import print_rows
 
     findings = [finding for row in rows for finding in row.findings]
     fields = list(dict.fromkeys(finding.field for finding in findings))

@@ -27,8 +27,8 @@ class Explain(Command):
 
     def run(self, context: Context) -> int:
         """Print the known failures in a log. Raises `UnknownFailure` if there is none."""
-        from tfimg.cli.fields import print_fields
-        from tfimg.cli.streams import read_text
+        from tfimg.cli.output.fields import print_fields
+        from tfimg.cli.output.streams import read_text
         from tfimg.core.text import to_plain_text
         from tfimg.validation.explain import FAULT_NAMES, HARMLESS, explain
 

@@ -42,7 +42,7 @@ class History(Command, TrustedKeyOptions):
 
     def run(self, context: Context) -> int:
         """Print what trusted keys signed, newest first."""
-        from tfimg.cli.show import print_rows
+        from tfimg.cli.output.tables import print_rows
         from tfimg.evidence.promotions import export_withdrawals
         from tfimg.publish.history import build_tags, repository_history, tag_history
         from tfimg.registry.reference import parse_repository

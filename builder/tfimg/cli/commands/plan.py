@@ -45,7 +45,7 @@ class Plan(Command, RequestOptions, BuilderOptions, RepositoryOptions):
     def run(self, context: Context) -> int:
         """Select images by patterns and request, and print jobs, layers, a table, or one image."""
         from tfimg.build.image import describe_build
-        from tfimg.cli.show import print_rows
+        from tfimg.cli.output.tables import print_rows
         from tfimg.recipe.shards import divide_into_shards, make_ci_jobs, make_shard_image, make_single_shards
 
         specs = context.buildable(self.patterns, self.request() if self.given_options() else None)
@@ -73,7 +73,7 @@ class Plan(Command, RequestOptions, BuilderOptions, RepositoryOptions):
 
 def _show_layers(context: Context, specs: Sequence[ImageSpec]) -> int:
     """Print the layers that images share; sizes are known of layers that were made here, else predicted."""
-    from tfimg.cli.show import print_rows
+    from tfimg.cli.output.tables import print_rows
     from tfimg.core.text import format_size
     from tfimg.layers.pack import compute_key
     from tfimg.layers.store import LayerStore

@@ -124,7 +124,7 @@ def _print_results(context: Context, images: Sequence[PublishResult], *, event: 
     """Print every tag and its decision."""
     from rich.text import Text
 
-    from tfimg.cli.show import print_rows
+    from tfimg.cli.output.tables import print_rows
 
     if context.command.json:
         for image in images:

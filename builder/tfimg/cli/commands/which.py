@@ -33,7 +33,7 @@ class Which(Command, VersionOptions, RepositoryOptions):
 
     def run(self, context: Context) -> int:
         """Read or ask nvidia-smi, find the image, and print it with the reasons."""
-        from tfimg.cli.fields import print_fields
+        from tfimg.cli.output.fields import print_fields
         from tfimg.host.which import format_gpus, recommend_image
         from tfimg.recipe.describe import describe_matrix_image
 
@@ -67,7 +67,7 @@ class Which(Command, VersionOptions, RepositoryOptions):
         return 0
 
     def _find_gpus(self, context: Context) -> NvidiaSmi:
-        from tfimg.cli.streams import read_text
+        from tfimg.cli.output.streams import read_text
         from tfimg.host.nvidia_smi import INPUT_HELP, NvidiaSmi, parse_nvidia_smi
 
         if self.nvidia_smi is not None:

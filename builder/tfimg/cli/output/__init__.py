@@ -1,1 +1,1 @@
-"""Renderers of events and results: on a terminal, as lines of text, as JSON lines."""
+"""Output: streams and the console, fields and tables, renderers of events for terminals, log files and programs."""

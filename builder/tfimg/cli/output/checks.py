@@ -7,9 +7,9 @@ from collections.abc import Iterable
 from rich.table import Table
 from rich.text import Text
 
-from tfimg.cli.console import make_console
-from tfimg.cli.fields import print_fields
-from tfimg.cli.show import COLOURS
+from tfimg.cli.output.console import make_console
+from tfimg.cli.output.fields import print_fields
+from tfimg.cli.output.tables import COLOURS
 from tfimg.core.text import to_plain_text
 from tfimg.validation.report import CheckResult, Outcome, Report
 from tfimg.validation.report_text import OUTCOME_WIDTH, check_line, count_outcomes, flatten, summary_fields

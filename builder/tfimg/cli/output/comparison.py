@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tfimg.cli.show import print_rows
+from tfimg.cli.output.tables import print_rows
 from tfimg.core.text import to_plain_text
 from tfimg.inspect.comparison import Comparison
 from tfimg.inspect.comparison_text import describe_part, describe_total, format_percent, list_sections

@@ -5,8 +5,8 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
-from tfimg.cli.folding import fold
-from tfimg.cli.streams import print_styled
+from tfimg.cli.output.folding import fold
+from tfimg.cli.output.streams import print_styled
 from tfimg.host.doctor import HostFinding
 
 COLOURS = {"ok": "32", "warning": "33", "problem": "31", "absent": "2"}

@@ -10,8 +10,8 @@ from rich.markup import escape
 from rich.measure import Measurement
 from rich.table import Table
 
-from tfimg.cli.console import make_console
-from tfimg.cli.show import UNCUT, coloured, plain_table, print_table, table_text
+from tfimg.cli.output.console import make_console
+from tfimg.cli.output.tables import UNCUT, coloured, plain_table, print_table, table_text
 from tfimg.core.levels import LEVELS
 from tfimg.recipe.support import Support
 from tfimg.recipe.support_table import FULL_COLUMNS, SUPPORT_FORMS, Columns, list_notes

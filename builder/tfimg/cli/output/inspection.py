@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
-from tfimg.cli.fields import print_fields
-from tfimg.cli.show import print_rows
+from tfimg.cli.output.fields import print_fields
+from tfimg.cli.output.tables import print_rows
 from tfimg.evidence.statement import name_predicate
 from tfimg.inspect.inspection import Inspection
 from tfimg.inspect.inspection_text import summarize

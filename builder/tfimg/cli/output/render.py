@@ -11,8 +11,8 @@ from contextlib import contextmanager
 from rich.live import Live
 
 from tfimg.build import results
-from tfimg.cli.console import live, make_console
 from tfimg.cli.output.batch_table import STATUS_WIDTH, LiveBatch
+from tfimg.cli.output.console import live, make_console
 from tfimg.cli.output.live import LiveImage
 from tfimg.core.events import ChecksPlanned, Event, Message, Note, OnEvent, StepEvent, ignore
 from tfimg.core.text import to_plain_text

@@ -8,8 +8,8 @@ from contextlib import AbstractContextManager, contextmanager
 
 from rich.progress import BarColumn, DownloadColumn, Progress, ProgressColumn, TextColumn, TransferSpeedColumn
 
-from tfimg.cli.console import live, make_console
 from tfimg.cli.context import Context
+from tfimg.cli.output.console import live, make_console
 from tfimg.core.events import ProgressEvent
 
 SECONDS = 1.0

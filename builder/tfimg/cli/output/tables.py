@@ -10,7 +10,7 @@ from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
-from tfimg.cli.console import make_console
+from tfimg.cli.output.console import make_console
 from tfimg.core.text import to_plain_text
 
 COLOURS = {

@@ -8,7 +8,7 @@ import textwrap
 from collections.abc import Mapping
 from typing import Any
 
-from tfimg.cli.streams import print_styled
+from tfimg.cli.output.streams import print_styled
 from tfimg.core.text import to_plain_text
 
 BOLD = "1"

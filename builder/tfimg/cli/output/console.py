@@ -13,7 +13,7 @@ from rich.progress import Progress
 from rich.segment import Segment
 from rich.text import Text
 
-from tfimg.cli.streams import escaped_streams, unescaped, without_styles
+from tfimg.cli.output.streams import escaped_streams, unescaped, without_styles
 from tfimg.core.text import escape_unprintable
 
 Display = TypeVar("Display", Live, Progress)
