@@ -60,7 +60,7 @@ def test_the_first_skipped_check_is_named_and_the_others_are_counted(count: int,
     )  # fmt: skip
     with pytest.raises(PolicyViolation) as caught:
         verify(published_registry(report), "2.15", [OURS.verifying_key], Policy(level="built"), now=NOW)
-    assert caught.value.what.endswith(f"gpu.0, which it needs: the check was skipped on 2026-01-02 (no GPU){more}.")
+    assert caught.value.what.endswith(f"gpu.0, which is required: the check was skipped on 2026-01-02 (no GPU){more}.")
 
 
 def test_a_bundle_s_manifest_has_the_empty_configuration() -> None:

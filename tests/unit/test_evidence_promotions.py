@@ -158,8 +158,8 @@ def test_a_promotion_cancels_only_the_withdrawals_that_it_names_and_only_for_its
 # In a registry
 
 
-def verified(registry: MemoryRegistry, reference: str = "2.15", **fields: Any) -> str:
-    return verify(registry, reference, KEYS, Policy(), now=NOW, **fields).digest
+def verified(registry: MemoryRegistry, reference: str = "2.15", origin: str | None = None, **fields: Any) -> str:
+    return verify(registry, reference, KEYS, Policy(origin=origin), now=NOW, **fields).digest
 
 
 def test_a_tag_needs_a_promotion_that_our_key_signed_and_a_digest_needs_none() -> None:

@@ -30,7 +30,7 @@ NEW_DIGEST = f"sha256:{1:064x}"
 
 
 def question(current: Release | None = None, **more: object) -> Question:
-    there = TaggedImage(manifest=THERE, release=current) if current else None
+    there = TaggedImage(digest=THERE.digest, release=current) if current else None
     asked = Question(
         repository=REPOSITORY, tag="2.15-gpu", kind="alias", digest=NEW_DIGEST, release=NEW, level="validated",
         current=there, statements=ImageStatements(), promise=PROMISE,
@@ -86,7 +86,7 @@ def test_a_tag_that_points_there_without_a_promotion_is_attested() -> None:
     for statements in (ImageStatements(), with_promotion("latest")):
         assert decide(question(NEW, digest=THERE.digest, statements=statements)).verdict == "attest"
     assert "it promises validated" in refusal_reason(question(NEW, digest=THERE.digest, level="linked"))
-    foreign = TaggedImage(manifest=THERE, release=None)
+    foreign = TaggedImage(digest=THERE.digest, release=None)
     decision = decide(replace(question(digest=THERE.digest), current=foreign))
     says = "it already points to this image, but no signed promotion says so"
     assert (decision.verdict, decision.why, decision.before) == ("attest", says, THERE.digest)
@@ -122,7 +122,7 @@ def test_a_tag_that_promises_a_level_is_given_to_none_below(level: Level) -> Non
 
 
 def test_a_tag_never_loses_a_level_though_it_promises_less() -> None:
-    current = TaggedImage(manifest=THERE, release=EARLIER, level="validated")
+    current = TaggedImage(digest=THERE.digest, release=EARLIER, level="validated")
     asked = replace(question(level="linked", promise=LESS), current=current)
     assert refusal_reason(asked) == "it points to an image that is validated, and this one is only linked"
 
@@ -141,7 +141,7 @@ def test_a_withdrawn_image_gets_and_keeps_a_tag_only_when_it_is_reinstated(tags:
 
 
 def test_a_tag_without_a_trusted_test_result_is_left_and_the_next_step_named() -> None:
-    why = refusal_reason(replace(question(), current=TaggedImage(manifest=THERE, release=None)))
+    why = refusal_reason(replace(question(), current=TaggedImage(digest=THERE.digest, release=None)))
     assert why == (
         f"it points to {THERE.digest}, which has no test result of a trusted key: trust its publisher's key with "
         "--public-key, or delete the tag in the registry"
@@ -156,7 +156,7 @@ def test_an_artifact_without_a_configuration_is_no_image_of_tfimg() -> None:
     registry = MemoryRegistry()
     described = {"mediaType": "application/x", "digest": NEW_DIGEST, "size": 2}
     strange = Manifest(media_type=OCI_MANIFEST, content=json.dumps({"config": described}).encode())
-    assert read_labelled_image(registry, strange) == TaggedImage(manifest=strange, release=None)
+    assert read_labelled_image(registry, strange) == TaggedImage(digest=strange.digest, release=None)
 
 
 def put_index(registry: MemoryRegistry, *entries: Manifest, unknown: int = 0) -> Manifest:

@@ -101,15 +101,12 @@ class RequirementOptions(PolicyOptions, TrustedKeyOptions):
     def read_policy(self) -> Policy:
         """Return the policy that the options make. Raises `FileError` and `UsageError`."""
         from tfimg.evidence.policy import parse_requirements
-
-        policy = super().read_policy()
-        return policy if self.require is None else parse_requirements(self.require, policy=policy)
-
-    def origin_repository(self) -> str | None:
-        """Return the repository of --origin. Raises `UsageError`."""
         from tfimg.registry.reference import parse_repository
 
-        return parse_repository(self.origin).repository if self.origin else None
+        policy = super().read_policy()
+        if self.origin:
+            policy = replace(policy, origin=parse_repository(self.origin).repository)
+        return policy if self.require is None else parse_requirements(self.require, policy=policy)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -52,7 +52,11 @@ def format_value(value: Any) -> str:
 
 def quote_value(value: object) -> str:
     """Return a value in quotes for a message, cut to `MAX_QUOTED` characters."""
-    text = repr(value)
+    return truncate(repr(value))
+
+
+def truncate(text: str) -> str:
+    """Return text from outside for a message: at most `MAX_QUOTED` characters."""
     return text if len(text) <= MAX_QUOTED else f"{text[:MAX_QUOTED]}…"
 
 

@@ -74,10 +74,7 @@ def repair(registry: Registry, digest: str, *, key: SigningKey) -> tuple[Descrip
     """
     keys = [key.verifying_key]
     evidence = [found for found in collect_envelopes(registry, digest) if found.envelope.find_signer(keys)]
-    if not evidence:
-        return attach(registry, digest, (), key=key)
-    verified = verify_signatures(evidence, keys, image=digest, digest=digest)
-    statements = [Statement(predicate_type=one.predicate_type, content=one.content) for one in verified]
+    statements = verify_signatures(evidence, keys, image=digest, digest=digest) if evidence else ()
     return attach(registry, digest, statements, key=key)
 
 

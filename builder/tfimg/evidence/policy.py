@@ -15,14 +15,12 @@ from tfimg.core.documents import InvalidDocument, validate
 from tfimg.core.errors import InvalidKey, UsageError
 from tfimg.core.text import quote_value
 from tfimg.evidence.keys import VerifyingKey, fingerprints
-from tfimg.matrix.schema import Device, RangeText
+from tfimg.matrix.schema import RangeText
 
 EvidenceLevel = Literal["built", "linked", "validated"]
 """Levels that evidence can prove; `declared` is only a line of the matrix."""
 
 EVIDENCE_LEVELS: tuple[EvidenceLevel, ...] = ("built", "linked", "validated")
-
-ACCELERATORS: tuple[Device, ...] = ("gpu", "tpu")
 
 DEFAULT_MAX_AGE = timedelta(days=90)
 """Default of the age of evidence. Statements can be deleted from a registry, or old ones restored: this bounds how long
@@ -62,6 +60,8 @@ class Policy:
     `gpu` is the compute capability of a GPU that it ran on, sm_90; `driver` a range of that GPU's driver; `max_age` how
     long ago the validation may have ended. `promises` hold before those that hold anyway. `trusted_keys` are keys that
     a policy file brings; `refused_keys` are fingerprints of keys that count for nothing, also where they are trusted.
+    `origin` is the publisher's repository, which promotions name, if the image is in a mirror. A tag that the user
+    gives the image needs no promotion.
     """
 
     level: EvidenceLevel | None = None
@@ -71,6 +71,9 @@ class Policy:
     promises: tuple[TagPromise, ...] = ()
     trusted_keys: tuple[VerifyingKey, ...] = ()
     refused_keys: frozenset[str] = frozenset()
+    origin: str | None = None
+    allow_withdrawn: bool = False
+    needs_promotion: bool = True
 
     def find_promise(self, tag: str) -> TagPromise:
         """Return the promise of a tag."""
@@ -85,11 +88,6 @@ class Policy:
                 next_step="Name the publisher's new public key with --public-key.",
             )
         return accepted
-
-
-def device_in_tag(tag: str) -> Device | None:
-    """Return the accelerator that a tag names, such as `gpu` in `2.15-gpu-py3.11`."""
-    return next((device for device in ACCELERATORS if device in tag.split("-")[1:]), None)
 
 
 def parse_requirements(text: str, *, policy: Policy) -> Policy:

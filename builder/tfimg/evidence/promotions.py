@@ -8,7 +8,7 @@ the withdrawals that it names by the SHA-256 of their payloads.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from itertools import chain
@@ -281,12 +281,3 @@ def walk_history(
         if promotion is None:
             return
         digest, before, limit = promotion.predicate.previous(tag), promotion.predicate.time, limit - 1
-
-
-def can_complete(
-    promotions: Sequence[SignedPredicate[Promotion]], tag: str, *, previous: str | None, cancels: Collection[str]
-) -> bool:
-    """Return whether a promotion can be completed as it is: the tag still points to what it names as previous."""
-    return any(
-        one.predicate.previous(tag) == previous and set(cancels) <= set(one.predicate.cancels) for one in promotions
-    )

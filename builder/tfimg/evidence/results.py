@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Annotated, Any, Literal
@@ -130,16 +130,28 @@ def make_test_result(report: Report, *, subject: Subject, ran: RunContext) -> St
     The report has to be about the subject's digest: the image, pulled by that digest.
     """
     ended = datetime.fromisoformat(report.date)
+    ran_checks = {result.check for result in report.results}
+    skipped = [
+        {"name": result.check, "reason": result.reason, "required": result.check in report.required}
+        for result in report.results
+        if result.outcome == "skipped"
+    ]
+    left_out = [
+        {"name": name, "reason": "it was left out", "required": True}
+        for name in report.required
+        if name not in ran_checks
+    ]
+    result_word: ResultWord = "WARNED" if report.missing or report.unproven else "PASSED"
     suite = {"name": "suite", "digest": digest_set(report.suite), "annotations": {"version": ran.version}}
     lock = {"name": "lock", "digest": digest_set(report.lock), "annotations": {"identifier": report.identifier}}
     reason = f"it needs {report.missing_hardware}"
     predicate = {
-        "result": _result_word(report),
+        "result": result_word if report.passed else "FAILED",
         "configuration": [suite, lock],
         "passedTests": [result.check for result in report.results if result.outcome == "passed"],
         "warnedTests": list(report.unproven),
         "failedTests": [result.check for result in report.results if result.outcome not in ("passed", "skipped")],
-        "skippedTests": list(_skipped(report)),
+        "skippedTests": skipped + left_out,
         "waivedTests": [{"name": name, "reason": cause} for name, cause in report.waived.items()],
         "unprovenTests": [{"name": name, "reason": reason} for name in report.unproven],
         "problem": report.problem,
@@ -164,20 +176,3 @@ def make_test_result(report: Report, *, subject: Subject, ran: RunContext) -> St
 def make_report_statement(report: Report, *, subject: Subject) -> Statement:
     """Return the whole report as a statement."""
     return make_statement(subject, REPORT, report.to_json())
-
-
-def _result_word(report: Report) -> ResultWord:
-    if not report.passed:
-        return "FAILED"
-    return "WARNED" if report.missing or report.unproven else "PASSED"
-
-
-def _skipped(report: Report) -> Iterator[dict[str, Any]]:
-    """Yield the skipped checks, and the required ones that did not run."""
-    for result in report.results:
-        if result.outcome == "skipped":
-            yield {"name": result.check, "reason": result.reason, "required": result.check in report.required}
-    known = {result.check for result in report.results}
-    for name in report.required:
-        if name not in known:
-            yield {"name": name, "reason": "it was left out", "required": True}

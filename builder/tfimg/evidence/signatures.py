@@ -12,7 +12,7 @@ from tfimg.core.errors import TamperedError, UnsignedError
 from tfimg.core.text import to_plain_text
 from tfimg.evidence.collect import CollectedEnvelope
 from tfimg.evidence.keys import VerifyingKey, fingerprints
-from tfimg.evidence.statement import IN_TOTO, read_statement
+from tfimg.evidence.statement import IN_TOTO, Statement, read_statement
 from tfimg.registry.protocol import digest_of
 
 DO_NOT_USE = "Do not use the image until you know who changed its evidence."
@@ -22,17 +22,15 @@ MAX_LISTED = 5
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class VerifiedStatement:
+class VerifiedStatement(Statement):
     """A statement about the image that a trusted key signed. `signer`: the key's fingerprint, `content`: signed bytes.
 
     `subjects` are the names that the statement gives the image: repositories.
     """
 
-    predicate_type: str
     predicate: dict[str, Any]
     signer: str
     subjects: tuple[str, ...]
-    content: bytes
 
     @property
     def statement(self) -> str:

@@ -2,21 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
-from tfimg.core.errors import PolicyViolation, TamperedError, TfimgError
+from packaging.specifiers import SpecifierSet
+from packaging.version import Version
+
+from tfimg.core.errors import PolicyViolation, StaleEvidence, TamperedError, TfimgError
+from tfimg.core.events import ProgressEvent, ignore
+from tfimg.engine.protocol import Engine
 from tfimg.evidence.collect import CollectedEnvelope, collect_envelopes
 from tfimg.evidence.keys import VerifyingKey
-from tfimg.evidence.policy import EvidenceLevel, Policy
-from tfimg.evidence.policy_check import MAX_CLOCK_SKEW, Requirement, find_violation
+from tfimg.evidence.policy import EVIDENCE_LEVELS, EvidenceLevel, Policy
 from tfimg.evidence.promotions import read_statements, require_not_withdrawn, require_promoted
 from tfimg.evidence.results import SignedResult, read_result
 from tfimg.evidence.signatures import VerifiedStatement, filter_verified, verify_signatures
 from tfimg.evidence.statement import TEST_RESULT
+from tfimg.recipe.tags import find_contradiction
 from tfimg.registry.protocol import Registry, require_manifest
+
+MAX_CLOCK_SKEW = timedelta(minutes=10)
+"""Difference of two machines' clocks beyond which a test result is from the future."""
+
+MAX_LISTED = 3
+"""Failed checks that a message names."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -58,6 +69,17 @@ class VerifiedImage:
         }
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Requirement:
+    """What a test result has to show. `tag` is empty for an image that was requested by digest alone."""
+
+    policy: Policy
+    now: datetime
+    image: str
+    tag: str
+    digest: str
+
+
 def verify(
     registry: Registry,
     reference: str,
@@ -66,16 +88,12 @@ def verify(
     *,
     now: datetime,
     tag: str | None = None,
-    origin: str | None = None,
     later: Sequence[CollectedEnvelope] = (),
-    allow_withdrawn: bool = False,
-    needs_promotion: bool = True,
 ) -> VerifiedImage:
     """Resolve a tag or digest, verify the signatures of its evidence, check the newest test result against the policy.
 
-    `tag` is the name whose promise counts if `reference` is a digest. A promotion has to name this tag of `origin`, the
-    publisher's repository if this one is a mirror. `later` are statements that the registry does not have. Withdrawn
-    images are refused, unless `allow_withdrawn`; a tag that the user gives the image needs no promotion.
+    `tag` is the name whose promise counts if `reference` is a digest; a promotion has to name it. `later` are
+    statements that the registry does not have.
 
     The newest result decides. One that is not a pass (failed or incomplete, of any trusted key) blocks all older ones,
     and those of the same time. A pass that proves less than required, as from a machine without a GPU, does not
@@ -87,13 +105,12 @@ def verify(
     name = tag or ("" if _is_digest(reference) else reference)
     later_statements = filter_verified(later, policy.accepted_keys(keys), digest=digest)
     known = read_statements((*evidence.statements, *later_statements), image=image)
-    repository = origin or registry.repository
-    if not allow_withdrawn:
+    repository = policy.origin or registry.repository
+    if not policy.allow_withdrawn:
         require_not_withdrawn(known, image=image, repository=repository, tag=name)
-    level, reason = _required_level(policy, name)
-    required = Requirement(policy=policy, level=level, reason=reason, now=now, image=image, tag=name, digest=digest)
+    required = _Requirement(policy=policy, now=now, image=image, tag=name, digest=digest)
     outcome, signer = _decide(read_results(evidence), required)
-    if needs_promotion:
+    if policy.needs_promotion:
         require_promoted(known, image=image, repository=repository, tag=name)
     return VerifiedImage(image=image, digest=digest, outcome=outcome, signer=signer, statements=evidence.statements)
 
@@ -131,8 +148,104 @@ def read_results(evidence: ImageEvidence) -> tuple[tuple[SignedResult, str], ...
     return results
 
 
+def pull_verified(engine: Engine, reference: str, on_event: Callable[[ProgressEvent], None] = ignore) -> None:
+    """Pull REPOSITORY@DIGEST. Raises `TamperedError` if the registry sends the engine another digest."""
+    pulled = engine.pull(reference, on_event)
+    if pulled != reference.partition("@")[2]:
+        raise TamperedError(
+            f"The engine received {pulled} for {reference}, which is not what was verified.",
+            next_step="Do not use it: the registry answers differently to different programs.",
+        )
+
+
+def find_tag_mismatch(result: SignedResult, *, image: str, tag: str, digest: str) -> PolicyViolation | None:
+    """Return an error if a tag names another image than the tested one."""
+    # A genuine image of another release or device meets every other rule: only its tag shows that it was moved.
+    device = next((device for device in ("gpu", "tpu") if device in tag.split("-")[1:]), None)
+    stated = find_contradiction(tag, identifier=result.identifier, digest=digest)
+    if stated is None and device and result.device != device:
+        stated = device.upper()
+    if stated is None:
+        return None
+    return PolicyViolation(
+        f"{image} is {result.identifier}, but its tag {tag} states {stated}.",
+        next_step="The tag was moved to another image: ask its publisher, or see `tfimg history`.",
+    )
+
+
 def _is_digest(reference: str) -> bool:
     return reference.startswith("sha256:")
+
+
+def _decide(results: Sequence[tuple[SignedResult, str]], required: _Requirement) -> tuple[SignedResult, str]:
+    """Return the newest result that meets the requirement, unless a newer one is not a pass."""
+
+    def newness(result: tuple[SignedResult, str]) -> tuple[bool, datetime, bool]:
+        # A pass from the future is the oldest: it neither counts nor hides a failure.
+        blocks = not result[0].is_pass
+        return blocks or result[0].ended <= required.now + MAX_CLOCK_SKEW, result[0].ended, blocks
+
+    violations: list[TfimgError] = []
+    for result in sorted(results, key=newness, reverse=True):
+        violation = next(_violations(result[0], required), None)
+        if violation is None:
+            return result
+        violations.append(violation)
+        if not result[0].is_pass:
+            raise violation
+    raise violations[0]
+
+
+def _violations(result: SignedResult, required: _Requirement) -> Iterator[TfimgError]:
+    """Yield the errors of the rules that a test result violates, the gravest first."""
+    image, policy, day = required.image, required.policy, result.ended.date().isoformat()
+    if mismatch := find_tag_mismatch(result, image=image, tag=required.tag, digest=required.digest):
+        yield mismatch
+    if not result.is_pass and (result.failed or not result.missing):
+        failures = ", ".join(result.failed[:MAX_LISTED]) or "the suite did not finish"
+        yield PolicyViolation(
+            f"{image} failed its tests on {day}: {failures}.",
+            next_step="Do not use it; ask its publisher, or validate it on this machine with `tfimg validate`.",
+        )
+    if result.missing:
+        first, *others = result.missing
+        more = f", and {len(others)} more" if others else ""
+        yield PolicyViolation(
+            f"{image} did not pass {first.name}, which is required: the check was skipped on {day} "
+            f"({first.reason or 'without a reason'}){more}.",
+            next_step="Validate it on a machine where no check is skipped; a skipped check does not count as passed.",
+        )
+    age = required.now - result.ended
+    if age < -MAX_CLOCK_SKEW:
+        yield StaleEvidence(
+            f"{image} was tested on {day} according to its evidence, which is in the future.",
+            next_step="Check the clock of this machine, then that of the machine that tested it.",
+        )
+    level, reason = _required_level(policy, required.tag)
+    if EVIDENCE_LEVELS.index(result.proven_level) < EVIDENCE_LEVELS.index(level):
+        yield PolicyViolation(
+            f"{image} has level {result.proven_level}, but level {level} is required: {reason}.",
+            next_step="Validate it on its device and publish it again; or lower the requirement deliberately.",
+        )
+    gpus, driver = result.environment.gpus, result.environment.driver
+    if policy.gpu and policy.gpu not in {gpu.capability for gpu in gpus}:
+        names = ", ".join(f"{gpu.name} ({gpu.capability})" for gpu in gpus) or "no GPU at all"
+        yield PolicyViolation(
+            f"{image} was tested on {names}, and a GPU of {policy.gpu} is required.",
+            next_step="Validate it on such a GPU; or require the one that it was tested on.",
+        )
+    if policy.driver is not None and not (driver and _is_in_range(driver, policy.driver)):
+        yield PolicyViolation(
+            f"{image} was tested with {f'driver {driver}' if driver else 'no GPU driver'}, and driver{policy.driver} "
+            "is required.",
+            next_step="Validate it with such a driver; or require the one that it was tested with.",
+        )
+    if policy.max_age is not None and age > policy.max_age:
+        yield StaleEvidence(
+            f"{image} was last tested on {day}, {_duration(age)} ago, and at most {_duration(policy.max_age)} are "
+            "allowed.",
+            next_step="Its publisher renews it with `tfimg renew`; or allow more with --require max-age=180d.",
+        )
 
 
 def _required_level(policy: Policy, tag: str) -> tuple[EvidenceLevel, str]:
@@ -143,20 +256,13 @@ def _required_level(policy: Policy, tag: str) -> tuple[EvidenceLevel, str]:
     return promise.level, f"its tag promises it ({promise.reason})" if tag else "a lower level is not a proof"
 
 
-def _decide(results: Sequence[tuple[SignedResult, str]], required: Requirement) -> tuple[SignedResult, str]:
-    """Return the newest result that meets the requirement, unless a newer one is not a pass."""
+def _is_in_range(version: str, allowed: SpecifierSet) -> bool:
+    try:
+        return allowed.contains(Version(version))
+    except ValueError:  # also a number of thousands of digits, which Python does not read
+        return False
 
-    def newness(result: tuple[SignedResult, str]) -> tuple[bool, datetime, bool]:
-        # A pass from the future is the oldest: it neither counts nor hides a failure.
-        blocks = not result[0].is_pass
-        return blocks or result[0].ended <= required.now + MAX_CLOCK_SKEW, result[0].ended, blocks
 
-    violations: list[TfimgError] = []
-    for result in sorted(results, key=newness, reverse=True):
-        violation = find_violation(result[0], required)
-        if violation is None:
-            return result
-        violations.append(violation)
-        if not result[0].is_pass:
-            raise violation
-    raise violations[0]
+def _duration(time: timedelta) -> str:
+    hours = int(time.total_seconds() // 3600)
+    return f"{hours // 24} days" if hours >= 48 else f"{hours} hours"

@@ -4,21 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tfimg.core.errors import (
-    NotInRegistry,
-    PolicyViolation,
-    StaleEvidence,
-    TamperedError,
-    UnsignedError,
-    UsageError,
-    WithdrawnError,
-)
+from tfimg.core.errors import NotInRegistry, PolicyViolation, UsageError, WithdrawnError
 from tfimg.evidence.promotions import TagHistoryEntry, walk_history, withdrawn_error
-from tfimg.publish.repository import SignedRepository
+from tfimg.publish.repository import INSUFFICIENT, SignedRepository
 from tfimg.registry.reference import DIGEST
-
-UNPROVEN = (UnsignedError, TamperedError, PolicyViolation, StaleEvidence, NotInRegistry, WithdrawnError)
-"""Errors that mean that an image lacks evidence, not that the registry failed."""
 
 MAX_STEPS = 1000
 """Moves of a tag that are searched for an image to roll back to."""
@@ -54,7 +43,7 @@ def _objection(repository: SignedRepository, step: TagHistoryEntry, tag: str) ->
         return "has no signed promotion for this tag"
     try:
         repository.require_level(step.digest, repository.policy.find_promise(tag).level)
-    except UNPROVEN as error:
+    except (*INSUFFICIENT, NotInRegistry, WithdrawnError) as error:
         return f"lacks the evidence that the tag promises ({error.what})"
     return None
 

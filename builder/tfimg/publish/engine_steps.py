@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 
@@ -21,11 +21,13 @@ from tfimg.inspect.secrets.findings import require_clean
 from tfimg.inspect.secrets.scan import ScanProgress, scan_export, scan_image
 from tfimg.matrix.spec import ImageSpec
 from tfimg.project.validator import Validator
+from tfimg.publish.decide import TagKind
 from tfimg.publish.release import Release, read_release
 from tfimg.publish.repository import SignedRepository
 from tfimg.recipe.labels import LABEL_PREFIX, LOCK_LABEL, RECIPE_LABEL
 from tfimg.recipe.lockfile import hash_lock
 from tfimg.recipe.plan import hash_files
+from tfimg.recipe.tags import make_build_tag
 from tfimg.registry.retry import RetryPolicy
 from tfimg.validation.report import Report
 from tfimg.validation.verdict import raise_for_verdict
@@ -51,6 +53,11 @@ class PublishJob:
     def release(self) -> Release:
         """The release, without the time of creation."""
         return Release(identifier=self.identifier, tensorflow=self.tensorflow)
+
+    def tags(self, digest: str | None) -> Sequence[tuple[TagKind, str]]:
+        """Return every tag that the image may have, exact tags first; `digest` is that in the registry, if known."""
+        build: list[tuple[TagKind, str]] = [("build", make_build_tag(self.identifier, digest))] if digest else []
+        return *build, ("identifier", self.identifier), *(("alias", alias) for alias in self.aliases)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -14,12 +14,12 @@ from tfimg.core.errors import TagConflict, TfimgError, WithdrawnError
 from tfimg.core.levels import Level
 from tfimg.evidence.keys import VerifyingKey
 from tfimg.evidence.policy import Policy
-from tfimg.evidence.promotions import ImageStatements, TagMove, can_complete, read_image_statements
+from tfimg.evidence.promotions import ImageStatements, TagMove, read_image_statements
 from tfimg.publish.decide import Decision, Question, TagKind, decide
 from tfimg.publish.release import Release, TaggedImage, read_labelled_image, read_signed_image
 from tfimg.publish.send import PublishSession, SentImage
+from tfimg.publish.stages import stage
 from tfimg.publish.tags import Move, move_tags, require_tags
-from tfimg.recipe.tags import make_build_tag
 from tfimg.registry.protocol import Manifest, Registry
 
 
@@ -37,22 +37,26 @@ class TagDecider:
     _images: dict[str, TaggedImage] = field(default_factory=dict)
     _statements: dict[str, ImageStatements] = field(default_factory=dict)
 
-    def decide(self, kind: TagKind, tag: str, *, digest: str | None, release: Release, level: Level) -> Decision:
-        """Decide about one tag as it is now."""
-        manifest = self.registry.find(tag)
-        question = Question(
-            repository=self.registry.repository,
-            tag=tag,
-            kind=kind,
-            digest=digest,
-            release=release,
-            level=level,
-            current=self._read_image(manifest) if manifest else None,
-            promise=self.policy.find_promise(tag),
-            statements=self.statements(digest) if digest else ImageStatements(),
-            reinstate=self.reinstate,
+    def decide(
+        self, tags: Sequence[tuple[TagKind, str]], *, digest: str | None, release: Release, level: Level
+    ) -> tuple[Decision, ...]:
+        """Decide about the tags of an image as they are now."""
+        questions = (
+            Question(
+                repository=self.registry.repository,
+                tag=tag,
+                kind=kind,
+                digest=digest,
+                release=release,
+                level=level,
+                current=self._read_image(manifest) if (manifest := self.registry.find(tag)) else None,
+                promise=self.policy.find_promise(tag),
+                statements=self.statements(digest) if digest else ImageStatements(),
+                reinstate=self.reinstate,
+            )
+            for kind, tag in tags
         )
-        return decide(question)
+        return tuple(map(decide, questions))
 
     def statements(self, digest: str) -> ImageStatements:
         """Return what trusted keys signed about a digest."""
@@ -108,7 +112,7 @@ def promote(images: Sequence[SentImage], session: PublishSession) -> list[Publis
     another publisher moved, `PublicationIncomplete`, and what `require_level` and the registry raise.
     """
     repository = session.repository
-    with repository.lock_tags(tag for image in images for _, tag in _own_tags(image)):
+    with repository.lock_tags(tag for image in images for _, tag in image.job.tags(image.digest)):
         decider = TagDecider(
             registry=session.registry,
             trusted=repository.trusted,
@@ -121,7 +125,7 @@ def promote(images: Sequence[SentImage], session: PublishSession) -> list[Publis
             decisions: tuple[Decision, ...] = ()
             failure: TfimgError | None = None
             try:
-                with session.stage(f"{image.job.identifier}: move exact tags"):
+                with stage(session.on_event, f"{image.job.identifier}: move exact tags"):
                     decisions = _promote_exact_tags(image, session, decider)
             except (TagConflict, WithdrawnError) as error:
                 failure = error
@@ -138,21 +142,12 @@ def promote(images: Sequence[SentImage], session: PublishSession) -> list[Publis
                     failure=failure,
                 )
             )
-        with session.stage("move aliases"):
+        with stage(session.on_event, "move aliases"):
             _move(session, [(image, decision) for image, decision in decided if decision.kind == "alias"])
-        with session.stage("read tags back"):
+        with stage(session.on_event, "read tags back"):
             expected = {decision.tag: image.digest for image, decision in decided if decision.verdict != "refuse"}
             require_tags(session.registry, expected)
     return results
-
-
-def _own_tags(image: SentImage) -> tuple[tuple[TagKind, str], ...]:
-    """Return every tag that an image may have, exact tags first."""
-    return (
-        ("build", make_build_tag(image.job.identifier, image.digest)),
-        ("identifier", image.job.identifier),
-        *(("alias", alias) for alias in image.job.aliases),
-    )
 
 
 def _promote_exact_tags(image: SentImage, session: PublishSession, decider: TagDecider) -> tuple[Decision, ...]:
@@ -161,10 +156,8 @@ def _promote_exact_tags(image: SentImage, session: PublishSession, decider: TagD
     The promotion leaves out tags that an attached promotion, which was not completed, gives the image already.
     """
     repository = session.repository
-    decisions = tuple(
-        decider.decide(kind, tag, digest=image.digest, release=image.release, level=image.level)
-        for kind, tag in _own_tags(image)
-    )
+    tags = image.job.tags(image.digest)
+    decisions = decider.decide(tags, digest=image.digest, release=image.release, level=image.level)
     promoted = [decision for decision in decisions if decision.verdict in ("move", "attest")]
     if promoted:
         repository.require_level(image.digest, image.level)
@@ -185,8 +178,9 @@ def _signed_move(decision: Decision, known: ImageStatements, repository: str) ->
     if decision.verdict == "attest":
         previous = promotions[0].predicate.previous(decision.tag) if promotions else None
         return TagMove(tag=decision.tag, previous=previous)
-    if can_complete(promotions, decision.tag, previous=decision.before, cancels=decision.cancels):
-        return None
+    for predicate in (promotion.predicate for promotion in promotions):
+        if predicate.previous(decision.tag) == decision.before and {*decision.cancels} <= {*predicate.cancels}:
+            return None  # it can be completed as it is
     return TagMove(tag=decision.tag, previous=decision.before)
 
 

@@ -6,27 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from tfimg.core.errors import (
-    LockError,
-    PublicationIncomplete,
-    ResolutionError,
-    SecretFound,
-    TagConflict,
-    TfimgError,
-    UnsuitableHost,
-    ValidationAborted,
-    ValidationCrashed,
-    ValidationFailed,
-    ValidationIncomplete,
-    ValidationTimedOut,
-    WithdrawnError,
-)
+from tfimg.core import errors
 from tfimg.core.events import Note, OnEvent, ignore
 from tfimg.engine.protocol import Engine, LocalImage
 from tfimg.matrix.spec import ImageSpec
 from tfimg.project.project import Project
 from tfimg.project.validator import Validator
-from tfimg.publish.decide import TagKind
 from tfimg.publish.engine_steps import EngineSteps, PublishJob
 from tfimg.publish.promote import PublishResult, TagDecider, promote
 from tfimg.publish.release import is_same_image, read_release
@@ -34,20 +19,17 @@ from tfimg.publish.repository import SignedRepository
 from tfimg.publish.runs import RunFinished
 from tfimg.publish.send import PublishSession, SentImage, remove_candidates, send
 from tfimg.recipe.labels import IDENTIFIER_LABEL
-from tfimg.recipe.tags import list_aliases, make_build_tag
+from tfimg.recipe.tags import list_aliases
 from tfimg.validation.report import ProvableLevel
+from tfimg.validation.verdict import ERRORS
 
-IMAGE_ERRORS = (
-    ValidationFailed,
-    ValidationAborted,
-    ValidationCrashed,
-    ValidationTimedOut,
-    ValidationIncomplete,
-    UnsuitableHost,
-    SecretFound,
-    TagConflict,
-    LockError,
-    WithdrawnError,
+IMAGE_ERRORS: tuple[type[errors.TfimgError], ...] = (
+    *ERRORS.values(),
+    errors.UnsuitableHost,
+    errors.SecretFound,
+    errors.TagConflict,
+    errors.LockError,
+    errors.WithdrawnError,
 )
 """Errors that concern one image: the others are still published. Any other error would stop them too."""
 
@@ -68,14 +50,14 @@ class Publication:
         raise_for_failures(failures, total=len(self.images), action="published")
 
 
-def raise_for_failures(failures: Sequence[tuple[str, TfimgError]], *, total: int, action: str) -> None:
+def raise_for_failures(failures: Sequence[tuple[str, errors.TfimgError]], *, total: int, action: str) -> None:
     """Raise the error of the image that failed, or `PublicationIncomplete` if several of `total` did."""
     if len(failures) == 1:
         raise failures[0][1]
     if failures:
         listed = "".join(f"\n  {name}: {failure.what}" for name, failure in failures[:MAX_LISTED])
         more = f"\n  and {len(failures) - MAX_LISTED} more" if len(failures) > MAX_LISTED else ""
-        raise PublicationIncomplete(
+        raise errors.PublicationIncomplete(
             f"{len(failures)} of {total} images were not {action}:{listed}{more}\n",
             next_step="Run the same command again for these.",
         )
@@ -127,12 +109,7 @@ class Publisher:
 
     @cached_property
     def _validator(self) -> Validator:
-        return Validator(
-            project=self.project,
-            engine=self.engine,
-            level=self.level,
-            reuse_reports=not self.revalidate,
-        )
+        return Validator(project=self.project, engine=self.engine, level=self.level, reuse_reports=not self.revalidate)
 
     def _find_images(self, specs: Sequence[ImageSpec], on_event: OnEvent) -> dict[str, LocalImage]:
         """Return the engine's images by identifier: a validated image has its own tag."""
@@ -144,7 +121,7 @@ class Publisher:
             and image.labels.get(IDENTIFIER_LABEL) == spec.identifier
         }
         if not images:
-            raise ResolutionError(
+            raise errors.ResolutionError(
                 f"The engine has none of these images under {self.project.repository}.",
                 next_step="Build them with `tfimg build`, or name the repository of their tags with --from.",
             )
@@ -195,17 +172,11 @@ def plan_job(job: PublishJob, decider: TagDecider) -> PublishResult:
     published = tagged if tagged and is_same_image(tagged, job.digest) else registry.find(job.digest)
     is_tagged = published is not None and published is tagged
     release = read_release(registry, published) if published and is_tagged else None
-    tags: list[tuple[TagKind, str]] = [("identifier", job.identifier), *(("alias", alias) for alias in job.aliases)]
-    if published:
-        tags.insert(0, ("build", make_build_tag(job.identifier, published.digest)))
     digest = published.digest if published else None
-    decisions = tuple(
-        decider.decide(kind, tag, digest=digest, level=job.level, release=release or job.release) for kind, tag in tags
-    )
     return PublishResult(
         identifier=job.identifier,
         status="unchanged" if is_tagged else "planned",
-        decisions=decisions,
+        decisions=decider.decide(job.tags(digest), digest=digest, release=release or job.release, level=job.level),
         digest=digest,
         level=job.level,
     )

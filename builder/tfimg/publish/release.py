@@ -36,19 +36,14 @@ class TaggedImage:
     `level` is that of its newest test result; None if that failed or there is none.
     """
 
-    manifest: Manifest
+    digest: str
     release: Release | None
     level: Level | None = None
-
-    @property
-    def digest(self) -> str:
-        """Return the digest of the manifest."""
-        return self.manifest.digest
 
 
 def read_labelled_image(registry: Registry, manifest: Manifest) -> TaggedImage:
     """Describe an image by its labels, which anyone with push rights can write."""
-    return TaggedImage(manifest=manifest, release=read_release(registry, manifest))
+    return TaggedImage(digest=manifest.digest, release=read_release(registry, manifest))
 
 
 def read_signed_image(registry: Registry, manifest: Manifest, statements: ImageStatements) -> TaggedImage:
@@ -56,12 +51,12 @@ def read_signed_image(registry: Registry, manifest: Manifest, statements: ImageS
     newest = next(iter(statements.outcomes), None)
     tensorflow = newest.identifier.partition("-")[0] if newest else ""
     if newest is None or not _is_version(tensorflow):
-        return TaggedImage(manifest=manifest, release=None)
+        return TaggedImage(digest=manifest.digest, release=None)
     labelled = read_release(registry, manifest)
     created = labelled.created if labelled else None
     release = Release(identifier=newest.identifier, tensorflow=tensorflow, created=created)
     level = None if newest.result == "FAILED" else newest.proven_level
-    return TaggedImage(manifest=manifest, release=release, level=level)
+    return TaggedImage(digest=manifest.digest, release=release, level=level)
 
 
 def read_release(registry: Registry, manifest: Manifest) -> Release | None:

@@ -9,12 +9,10 @@ from tfimg.core.errors import LockError, StaleEvidence
 from tfimg.core.events import Event, OnEvent, ignore
 from tfimg.engine.candidates import candidate_name, remove_name
 from tfimg.evidence.attach import attach
-from tfimg.evidence.policy_check import find_tag_mismatch
 from tfimg.evidence.promotions import read_statements, require_not_withdrawn
-from tfimg.evidence.pull import pull_verified
 from tfimg.evidence.results import RunContext, SignedResult, make_report_statement, make_test_result
-from tfimg.evidence.statement import Statement, Subject, format_time
-from tfimg.evidence.verify import ImageEvidence, read_evidence, read_results
+from tfimg.evidence.statement import Subject, format_time
+from tfimg.evidence.verify import ImageEvidence, find_tag_mismatch, pull_verified, read_evidence, read_results
 from tfimg.project.validator import Validator
 from tfimg.publish.repository import SignedRepository
 from tfimg.publish.stages import stage
@@ -113,11 +111,8 @@ class Renewer:
         subject = Subject(name=repository.name, digest=evidence.digest)
         engine = f"Docker {self.validator.engine.get_capabilities().engine}"
         ran = RunContext(host=repository.publisher, engine=engine, version=__version__)
-        others = [
-            Statement(predicate_type=statement.predicate_type, content=statement.content)
-            for statement in evidence.statements
-            if self.re_sign and statement.signer != repository.key.verifying_key.identifier
-        ]
+        own = repository.key.verifying_key.identifier
+        others = [one for one in evidence.statements if self.re_sign and one.signer != own]
         # The test result last: it means that all is there.
         new = (make_report_statement(report, subject=subject), make_test_result(report, subject=subject, ran=ran))
         attach(repository.registry, evidence.digest, (*others, *new), key=repository.key)

@@ -13,7 +13,7 @@ from urllib.parse import quote
 
 from tfimg import __version__
 from tfimg.core.cancellation import raise_if_cancelled
-from tfimg.core.errors import PublicationIncomplete
+from tfimg.core.errors import PolicyViolation, PublicationIncomplete, StaleEvidence, TamperedError, UnsignedError
 from tfimg.core.files import wait_for_lock
 from tfimg.core.levels import Level
 from tfimg.evidence.attach import attach
@@ -33,6 +33,9 @@ from tfimg.evidence.statement import Subject
 from tfimg.evidence.verify import verify
 from tfimg.publish.runs import Run, open_run
 from tfimg.registry.protocol import Registry, digest_of
+
+INSUFFICIENT = (UnsignedError, TamperedError, PolicyViolation, StaleEvidence)
+"""Errors that mean that an image lacks evidence, not that the registry failed."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,9 +96,13 @@ class SignedRepository:
         Withdrawn images are refused unless they are reinstated.
         """
         required: EvidenceLevel = next((one for one in EVIDENCE_LEVELS if one == level), "built")
-        policy = Policy(level=required, max_age=self.policy.max_age, refused_keys=self.policy.refused_keys)
-        verified = verify(self.registry, digest, self.trusted, policy, now=self.now(), allow_withdrawn=self.reinstate)
-        return verified.outcome.proven_level
+        policy = Policy(
+            level=required,
+            max_age=self.policy.max_age,
+            refused_keys=self.policy.refused_keys,
+            allow_withdrawn=self.reinstate,
+        )
+        return verify(self.registry, digest, self.trusted, policy, now=self.now()).outcome.proven_level
 
     def promotion(
         self,

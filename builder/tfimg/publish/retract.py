@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from datetime import UTC
 from typing import Any, Literal
 
 from pydantic import TypeAdapter
@@ -175,9 +174,7 @@ def _is_outdated(repository: SignedRepository, started: Retraction) -> bool:
     open_moves = [move for move in started.moves if _points_to(repository.registry, move.tag, move.before)]
     if is_rollback and not open_moves:
         return False
-    times = [promotion.time for promotion in started.promotions.values()]
-    if started.withdrawal:
-        times.append(started.withdrawal.time)
+    times = [one.time for one in (*started.promotions.values(), started.withdrawal) if one]
     latest = next(iter(repository.statements(started.digest).promotions), None)
     if latest and latest.predicate.time >= max(times, default=EARLIEST):
         return True
@@ -248,7 +245,7 @@ def _withdrawal(
         tags=tags,
         reason=reason,
         replacement=replacement,
-        time=repository.now().astimezone(UTC),
+        time=repository.now(),
         publisher=repository.publisher,
     )
 

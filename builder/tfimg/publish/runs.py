@@ -45,11 +45,6 @@ class Run:
     name: str
     journal: Journal
 
-    @property
-    def candidates(self) -> tuple[str, ...]:
-        """Every candidate tag that the run may have created, in the registry or in the engine."""
-        return tuple(dict.fromkeys(record.candidate for record in self.journal.read(StageStarted)))
-
 
 @contextmanager
 def open_run(folder: Path, now: Callable[[], datetime], *, new: bool = False) -> Iterator[tuple[Run, Sequence[Run]]]:

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 
-from tfimg.core.errors import PolicyViolation, PublicationIncomplete, StaleEvidence, TamperedError, UnsignedError
+from tfimg.core.errors import PublicationIncomplete
 from tfimg.core.events import OnEvent
 from tfimg.core.levels import Level
 from tfimg.evidence.attach import repair
 from tfimg.publish.engine_steps import EngineSteps, PublishJob
 from tfimg.publish.release import Release, is_same_image, read_release
-from tfimg.publish.repository import SignedRepository
+from tfimg.publish.repository import INSUFFICIENT, SignedRepository
 from tfimg.publish.runs import Run, StageStarted
 from tfimg.publish.stages import stage
 from tfimg.recipe.tags import make_build_tag
@@ -48,10 +48,6 @@ class PublishSession:
         """The registry of the repository."""
         return self.repository.registry
 
-    def stage(self, step: str) -> AbstractContextManager[OnEvent]:
-        """Report the start and the end of a stage."""
-        return stage(self.on_event, step)
-
 
 def send(job: PublishJob, session: PublishSession) -> SentImage:
     """Send an image and its evidence to the registry; skip what an earlier run has done.
@@ -66,7 +62,7 @@ def send(job: PublishJob, session: PublishSession) -> SentImage:
     reused = True
     if not session.revalidate:
         # Without enough evidence, validating here may prove more.
-        with suppress(UnsignedError, PolicyViolation, StaleEvidence, TamperedError):
+        with suppress(*INSUFFICIENT):
             level = repository.require_level(manifest.digest, job.level)
     if level:
         # One copy of the evidence is enough as proof, but other programs read the other copies.
@@ -80,7 +76,7 @@ def send(job: PublishJob, session: PublishSession) -> SentImage:
 def remove_candidates(session: PublishSession) -> tuple[str, ...]:
     """Remove a run's candidates from engine and registry; return the tags that the registry does not delete."""
     undeleted = []
-    candidates = session.run.candidates
+    candidates = dict.fromkeys(record.candidate for record in session.run.journal.read(StageStarted))
     existing = set(session.registry.list_tags()) if candidates else set()
     for candidate in candidates:
         session.steps.remove_candidate(candidate)
@@ -105,9 +101,9 @@ def _push(job: PublishJob, session: PublishSession, candidate: str) -> tuple[Man
     manifest = registry.find(candidate) if record in session.run.journal.earlier(StageStarted) else None
     if manifest:
         return manifest, False
-    with session.stage(f"{job.identifier}: scan for secrets") as on_event:
+    with stage(session.on_event, f"{job.identifier}: scan for secrets") as on_event:
         session.steps.scan_local(job, on_event)
-    with session.stage(f"{job.identifier}: push") as on_event:
+    with stage(session.on_event, f"{job.identifier}: push") as on_event:
         session.run.journal.write(record)
         digest = session.steps.push(job, candidate, on_event)
         manifest = registry.find(candidate)
@@ -122,12 +118,12 @@ def _push(job: PublishJob, session: PublishSession, candidate: str) -> tuple[Man
 def _prove(job: PublishJob, digest: str, session: PublishSession, candidate: str) -> tuple[Level, bool]:
     """Validate and scan a digest and attach evidence; return its level, and whether a report was reused."""
     journal, steps = session.run.journal, session.steps
-    with session.stage(f"{job.identifier}: validate by digest") as on_event:
+    with stage(session.on_event, f"{job.identifier}: validate by digest") as on_event:
         journal.write(StageStarted(stage="validate", identifier=job.identifier, candidate=candidate, digest=digest))
         report, reused = steps.validate(job, digest, candidate, on_event)
-    with session.stage(f"{job.identifier}: scan the pushed image") as on_event:
+    with stage(session.on_event, f"{job.identifier}: scan the pushed image") as on_event:
         steps.scan_published(job, digest, on_event)
-    with session.stage(f"{job.identifier}: attach evidence"):
+    with stage(session.on_event, f"{job.identifier}: attach evidence"):
         journal.write(StageStarted(stage="attach", identifier=job.identifier, candidate=candidate, digest=digest))
         steps.attach_evidence(job, digest, report)
         return session.repository.require_level(digest, report.level), reused

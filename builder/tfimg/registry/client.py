@@ -13,6 +13,7 @@ from pathlib import Path
 from tfimg.core.documents import InvalidDocument
 from tfimg.core.errors import RegistryError, TagConflict, TamperedError
 from tfimg.core.process import CompletedCommand, run
+from tfimg.core.text import truncate
 from tfimg.registry import referrers
 from tfimg.registry.connection import Connection, ConnectionSettings
 from tfimg.registry.credentials import HELPER_SECONDS, config_file, find_credentials
@@ -31,7 +32,7 @@ from tfimg.registry.protocol import (
     make_manifest,
 )
 from tfimg.registry.reference import DIGEST, TAG, Reference
-from tfimg.registry.responses import Response, limit_error, truncate
+from tfimg.registry.responses import Response, limit_error
 from tfimg.registry.retry import RetryPolicy
 from tfimg.registry.upload import upload
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import time
 from collections.abc import Callable, Iterator
-from functools import partial
 
 import requests
 
@@ -40,10 +39,13 @@ def download(
     Raises `NotInRegistry` for a missing blob, `TamperedError` for other bytes: then discard what was yielded.
     """
     sha256, received = hashlib.sha256(), 0
+
+    def resume() -> tuple[Chunk, Iterator[Chunk]]:
+        chunks = _chunks_from(connection, digest, received, limit)
+        return next(chunks, END), chunks
+
     for _ in range(MAX_RESUMES):
-        (chunk, total), rest = connection.retry_policy.retry_transient(
-            partial(_resume, connection, digest, received, limit)
-        )
+        (chunk, total), rest = connection.retry_policy.retry_transient(resume)
         try:
             while chunk:
                 raise_if_cancelled()
@@ -62,12 +64,6 @@ def download(
         )
     if f"sha256:{sha256.hexdigest()}" != digest:
         raise _tampered(connection, f"other bytes than {digest} under that digest")
-
-
-def _resume(connection: Connection, digest: str, offset: int, limit: int) -> tuple[Chunk, Iterator[Chunk]]:
-    """Return the first chunk from an offset and the iterator of the others."""
-    chunks = _chunks_from(connection, digest, offset, limit)
-    return next(chunks, END), chunks
 
 
 def _chunks_from(connection: Connection, digest: str, offset: int, limit: int) -> Iterator[Chunk]:

@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass, replace
 
 from tfimg.core.errors import UsageError
-from tfimg.core.text import MAX_QUOTED, quote_value
+from tfimg.core.text import quote_value, truncate
 
 DOCKER_HUB = "docker.io"
 """The registry of a name without one."""
@@ -112,8 +112,7 @@ def _split(text: str, name: str) -> tuple[str, str]:
 
 
 def _invalid(text: str, reason: str, advice: str) -> UsageError:
-    reason = reason if len(reason) <= MAX_QUOTED else f"{reason[:MAX_QUOTED]}…"
     return UsageError(
-        f"{quote_value(text)} is not an image reference: {reason}.",
+        f"{quote_value(text)} is not an image reference: {truncate(reason)}.",
         next_step=f"{advice} A complete one is registry.example:5000/team/tensorflow:2.15@sha256:….",
     )

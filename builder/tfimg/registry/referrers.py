@@ -69,40 +69,41 @@ def read_fallback(registry: Registry, subject: str) -> tuple[Descriptor, ...]:
 def add_referrer(
     registry: Registry, entry: Descriptor, subject: str, *, locks: Path, retry_policy: RetryPolicy
 ) -> None:
-    """Add an entry under the tag until it stays there. Raises `NetworkError` if it does not."""
-    deadline = time.monotonic() + LOCK_SECONDS
-    lock = hashlib.sha256(f"{registry.repository}@{subject}".encode()).hexdigest()
+    """Add an entry under the tag until it stays there, and leave all others. Raises `NetworkError` if it does not."""
+    tag, deadline = fallback_tag(subject), time.monotonic() + LOCK_SECONDS
+    lock = locks / hashlib.sha256(f"{registry.repository}@{subject}".encode()).hexdigest()
+    is_lost = TransientError(
+        NetworkError(
+            f"Other publishers keep overwriting {tag} of {registry.repository}, the list of an image's referrers, and "
+            "our entry is lost.",
+            next_step="Publish from one machine at a time, and run it again.",
+        )
+    )
 
     def check_deadline() -> None:
         if time.monotonic() > deadline:
             raise NetworkError(
-                f"Other publishers on this machine have been writing to {fallback_tag(subject)} of "
-                f"{registry.repository} for {LOCK_SECONDS:g} s.",
+                f"Other publishers on this machine have been writing to {tag} of {registry.repository} for "
+                f"{LOCK_SECONDS:g} s.",
                 next_step="Wait until they have finished, and run it again.",
             )
 
     def attempt() -> None:
-        with wait_for_lock(locks / lock, check_deadline):
-            _write(registry, entry, subject)
+        with wait_for_lock(lock, check_deadline):
+            index = _read_index(registry, subject)
+            present, new = index["manifests"] or [], entry.to_document()
+            if new not in present:
+                index["manifests"] = [*(other for other in present if other["digest"] != entry.digest), new]
+                content = json.dumps(index, separators=(",", ":")).encode()
+                try:
+                    registry.put(tag, Manifest(media_type=OCI_INDEX, content=content))
+                except TagConflict:
+                    raise is_lost from None
         retry_policy.sleep(SETTLE_SECONDS)  # without the lock: publishers on this machine need not wait for this
         if entry not in read_fallback(registry, subject):
-            raise TransientError(_lost_error(registry, subject))
+            raise is_lost
 
     retry_policy.retry_transient(attempt)
-
-
-def _write(registry: Registry, entry: Descriptor, subject: str) -> None:
-    """Add the entry, and leave all others as they are."""
-    index = _read_index(registry, subject)
-    present, new = index["manifests"] or [], entry.to_document()
-    if new in present:
-        return
-    index["manifests"] = [*(other for other in present if other["digest"] != entry.digest), new]
-    content = json.dumps(index, separators=(",", ":")).encode()
-    try:
-        registry.put(fallback_tag(subject), Manifest(media_type=OCI_INDEX, content=content))
-    except TagConflict:
-        raise TransientError(_lost_error(registry, subject)) from None
 
 
 def _read_index(registry: Registry, subject: str) -> dict[str, Any]:
@@ -121,11 +122,3 @@ def _read_index(registry: Registry, subject: str) -> dict[str, Any]:
             next_step="Another program wrote it; look at it, and remove it.",
         ) from None
     return document
-
-
-def _lost_error(registry: Registry, subject: str) -> NetworkError:
-    return NetworkError(
-        f"Other publishers keep overwriting {fallback_tag(subject)} of {registry.repository}, the list of an image's "
-        "referrers, and our entry is lost.",
-        next_step="Publish from one machine at a time, and run it again.",
-    )

@@ -15,6 +15,7 @@ from urllib3.exceptions import HTTPError, IncompleteRead, ProtocolError
 
 from tfimg.core.documents import Document, InvalidDocument, parse_document
 from tfimg.core.errors import NetworkError, NotInRegistry, RegistryError, TfimgError
+from tfimg.core.text import MAX_QUOTED, truncate
 from tfimg.index.transport import LimitExceeded
 from tfimg.registry.retry import TransientError, parse_retry_after
 
@@ -22,9 +23,6 @@ MAX_RESPONSE_BYTES = 8 << 20
 """Registries must take manifests of 4 MiB (OCI distribution specification 1.1, "Pushing Manifests"), some take more."""
 
 READ_BYTES = 1 << 16
-
-MAX_QUOTED = 300
-"""Characters of a registry's text that a message quotes."""
 
 TRANSIENT_STATUSES = frozenset({408, 425, 429, *range(500, 600)}) - {501, 505, 507, 511}
 """Statuses after which a retry may succeed (RFC 9110, 6585, 8470)."""
@@ -249,11 +247,6 @@ def timeout_error(host: str, seconds: float) -> NetworkError:
         f"The registry {host} is too slow: it did not answer within {seconds:g} s.",
         next_step="Run it again later: completed uploads are not repeated.",
     )
-
-
-def truncate(text: str) -> str:
-    """Return text from outside for a message: at most `MAX_QUOTED` characters."""
-    return text if len(text) <= MAX_QUOTED else f"{text[:MAX_QUOTED]}…"
 
 
 def parse_size(header: str | None) -> int:

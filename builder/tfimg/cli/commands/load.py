@@ -67,8 +67,8 @@ class Load(Command, RequirementOptions):
         if self.withdrawals:
             content = read_limited(self.withdrawals, MAX_BYTES, next_step="Name a file that `tfimg history` wrote.")
             later = read_withdrawals(content, keys)
-        origin, now = self.origin_repository(), context.services.now()
-        verified, name = verify_archive(archive, keys, policy, now=now, name=chosen, origin=origin, later=later)
+        now = context.services.now()
+        verified, name = verify_archive(archive, keys, policy, now=now, name=chosen, later=later)
         with render_file(context, f"reading {archive.path.name}") as on_progress:
             load_archive(archive, verified.digest, name, context.services.runner(), on_progress=on_progress)
         fields = {

@@ -41,9 +41,8 @@ class Save(Command, RequirementOptions):
         registry, target = context.registry(reference), reference.target
         keys = (*self.public_keys(context.services.environ), *policy.trusted_keys)
         if keys or self.policy or self.refuse_key or self.require is not None:
-            now, origin = context.services.now(), self.origin_repository()
-            verified = verify(registry, target, require_keys(keys), policy, now=now, tag=reference.tag, origin=origin)
-            target = verified.digest
+            now = context.services.now()
+            target = verify(registry, target, require_keys(keys), policy, now=now, tag=reference.tag).digest
         else:
             context.say("Not verified: no key is named. `tfimg load` needs one.")
         archive = collect_image(registry, target, tag=reference.tag, keys=keys)

@@ -49,7 +49,6 @@ class Verify(Command, RequirementOptions):
             policy,
             now=context.services.now(),
             tag=reference.tag,
-            origin=self.origin_repository(),
         )
 
 

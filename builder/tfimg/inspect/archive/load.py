@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from datetime import datetime
 
 from tfimg.core.errors import InvalidKey, PolicyViolation, TamperedError, TfimgError, UsageError
@@ -57,7 +58,6 @@ def verify_archive(
     *,
     now: datetime,
     name: Reference | None = None,
-    origin: str | None = None,
     later: Sequence[CollectedEnvelope] = (),
 ) -> tuple[VerifiedImage, Reference]:
     """Verify the image of an archive, and return the name to load it as: `name`, or that which the key signed.
@@ -65,17 +65,9 @@ def verify_archive(
     `later` are withdrawals that are newer than the archive. Raises as `verify` and `find_signed_name`.
     """
     # A chosen tag is verified instead of the archive's: it must not state what the image is not.
-    verified = verify(
-        layout,
-        layout.digest if name else layout.reference,
-        keys,
-        policy,
-        now=now,
-        tag=name.tag if name else None,
-        origin=origin,
-        later=later,
-        needs_promotion=name is None,
-    )
+    reference, tag = (layout.digest, name.tag) if name else (layout.reference, None)
+    policy = replace(policy, needs_promotion=name is None)
+    verified = verify(layout, reference, keys, policy, now=now, tag=tag, later=later)
     return verified, name or find_signed_name(layout, verified)
 
 
