@@ -10,7 +10,7 @@ from pathlib import Path
 from generator.program import project
 from tfimg.core.errors import FileError
 from tfimg.recipe.matrix_page import MatrixPage
-from tfimg.validation.page import page
+from tfimg.validation.page import format_page
 from tfimg.validation.report import Report
 from tfimg.validation.schema import load_report
 
@@ -37,7 +37,7 @@ def write_reports(folder: Path) -> None:
     for identifier, report in _reports().items():
         target = folder / REPORTS / f"{identifier}.html"
         target.parent.mkdir(exist_ok=True)
-        target.write_text(page(report), encoding="utf-8")
+        target.write_text(format_page(report), encoding="utf-8")
 
 
 @cache

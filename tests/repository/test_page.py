@@ -13,7 +13,7 @@ from PIL import Image
 
 from support.chromium import Browser, browser, program
 from support.reports import BROKEN, ENDS, GREEN, NAMES, PARTIAL, RED
-from tfimg.validation.page import page
+from tfimg.validation.page import format_page
 
 # The first may have to install Chromium, which is what makes them part of the full tier.
 pytestmark = [pytest.mark.full, pytest.mark.timeout(600)]
@@ -63,7 +63,7 @@ def chromium(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
 def pages(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Path]:
     folder = tmp_path_factory.mktemp("pages")
     for name, report in REPORTS.items():
-        (folder / f"{name}.html").write_text(page(report), encoding="utf-8")
+        (folder / f"{name}.html").write_text(format_page(report), encoding="utf-8")
     return {name: folder / f"{name}.html" for name in REPORTS}
 
 

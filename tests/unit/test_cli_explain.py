@@ -21,7 +21,7 @@ from tfimg.host.doctor import DoctorRequest, diagnose
 from tfimg.index.network import HostNetwork
 from tfimg.matrix.schema import Matrix
 from tfimg.matrix.spec import ImageSpec
-from tfimg.validation.explain import explaining, find_cause
+from tfimg.validation.explain import explain_errors, find_cause
 
 LOGS = Path(__file__).parents[1] / "data" / "logs"
 
@@ -125,7 +125,7 @@ def test_a_file_that_is_no_log(explain: CliRunner, file: str, code: int, words: 
 
 def explain_error(error: TfimgError) -> TfimgError:
     """What becomes of an error of the build or the engine."""
-    with pytest.raises(TfimgError) as caught, explaining(find_workspace({}).validation):
+    with pytest.raises(TfimgError) as caught, explain_errors(find_workspace({}).validation):
         raise error
     return caught.value
 

@@ -50,8 +50,8 @@ from tfimg.registry.protocol import OCI_CONFIG, OCI_INDEX, OCI_MANIFEST, Descrip
 from tfimg.validation.event_stream import EventStream
 from tfimg.validation.formats import format_json
 from tfimg.validation.inventory import compare, take_inventory
-from tfimg.validation.junit import junit
-from tfimg.validation.page import page
+from tfimg.validation.junit import format_junit
+from tfimg.validation.page import format_page
 from tfimg.validation.report import CheckResult
 from tfimg.validation.schema import read_report
 
@@ -293,8 +293,8 @@ def test_a_hostile_suite_is_read_or_rejected(data: st.DataObject, which: int) ->
         waived=stream.plan.waived,
         environment=stream.plan.environment,
     )
-    assert junit(report)
-    assert page(report)
+    assert format_junit(report)
+    assert format_page(report)
     with only_our_errors():
         read_report(format_json(report), source="report.json")
 

@@ -19,7 +19,7 @@ from tfimg.core.cancellation import Cancellation
 from tfimg.core.errors import Interrupted, NotInRegistry, SecretFound, TamperedError
 from tfimg.inspect.limits import Budget, Limits
 from tfimg.inspect.secrets.findings import SecretFinding, require_clean
-from tfimg.inspect.secrets.host_secrets import _literal_rule
+from tfimg.inspect.secrets.host_secrets import _make_literal_rule
 from tfimg.inspect.secrets.layer_scan import search_layer
 from tfimg.inspect.secrets.rules import MAX_MATCH_BYTES, Rule
 from tfimg.inspect.secrets.scan import ScanProgress, scan_export, scan_image
@@ -304,5 +304,5 @@ def test_findings_end_a_publication(registry: MemoryRegistry) -> None:
 def test_a_long_secret_is_found_by_its_beginning(registry: MemoryRegistry) -> None:
     secret = "s" * (2 * MAX_MATCH_BYTES)
     put_image(registry, "1", [{"srv/key": secret.encode()}])
-    found = scan_image(registry, "1", [_literal_rule("credential", "X", secret)])
+    found = scan_image(registry, "1", [_make_literal_rule("credential", "X", secret)])
     assert traces(found) == [("layer", "srv/key", "credential")]

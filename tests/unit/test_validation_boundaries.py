@@ -19,8 +19,8 @@ from tfimg.core.errors import FileError, UnsuitableHost, ValidationAborted, Vali
 from tfimg.engine.protocol import Exit
 from tfimg.matrix.spec import ImageSpec
 from tfimg.validation.formats import format_json
-from tfimg.validation.junit import junit
-from tfimg.validation.page import page, rows
+from tfimg.validation.junit import format_junit
+from tfimg.validation.page import format_page, list_rows
 from tfimg.validation.report import CheckResult, ProvableLevel, Report
 from tfimg.validation.run import ValidationRequest, validate
 from tfimg.validation.schema import read_report
@@ -97,7 +97,7 @@ def test_a_suite_that_broke_is_reported_by_whether_it_began() -> None:
 
 
 def cases(report: Report) -> list[TestCase]:
-    (suite,) = JUnitXml.fromstring(junit(report).encode())
+    (suite,) = JUnitXml.fromstring(format_junit(report).encode())
     return list(suite)
 
 
@@ -122,7 +122,7 @@ def test_a_missing_case_is_marked_as_missing() -> None:
 
 
 def test_the_document_is_named_after_the_program() -> None:
-    assert ElementTree.fromstring(junit(GREEN)).attrib["name"] == "tfimg"  # noqa: S314  (our own text)
+    assert ElementTree.fromstring(format_junit(GREEN)).attrib["name"] == "tfimg"  # noqa: S314  (our own text)
 
 
 # The page
@@ -130,12 +130,12 @@ def test_the_document_is_named_after_the_program() -> None:
 
 def test_the_page_counts_checks_by_outcome() -> None:
     report = reported(result("a.b"), result("a.c"), result("a.d", "failed", "no"), result("a.e", "skipped", "none"))
-    counts = re.findall(r"</span> (\d+) ([a-z-]+)</li>", page(report))
+    counts = re.findall(r"</span> (\d+) ([a-z-]+)</li>", format_page(report))
     assert counts == [("2", "passed"), ("1", "failed"), ("1", "skipped")]
 
 
 def test_the_page_links_to_what_is_not_green_and_to_nothing_else() -> None:
-    whole = page(reported(result("a.good"), result("a.bad", "failed", "no")))
+    whole = format_page(reported(result("a.good"), result("a.bad", "failed", "no")))
     summary = whole[: whole.index('<li class="check')]
     assert '<a href="#a.bad"><code>a.bad</code></a>' in summary
     assert '<a href="#a.good"><code>' not in summary
@@ -143,13 +143,13 @@ def test_the_page_links_to_what_is_not_green_and_to_nothing_else() -> None:
 
 def test_a_place_in_the_page_is_the_check_s_name_where_that_can_be_one() -> None:
     report = reported(result("a.b_C-9"), result("a b/<é>"), result("a.b_C-9"))
-    assert [row.anchor for row in rows(report)] == ["a.b_C-9", "a-b----", "a.b_C-9--2"]
+    assert [row.anchor for row in list_rows(report)] == ["a.b_C-9", "a-b----", "a.b_C-9--2"]
 
 
 def test_a_bar_is_exact_to_a_tenth_of_a_percent() -> None:
     report = reported(result("a.b", seconds=3.0), result("a.c", seconds=1.0), result("a.d", seconds=2.0))
-    assert [row.part for row in rows(report)] == [100.0, 33.3, 66.7]
-    assert [row.seconds for row in rows(report)] == ["3.00 s", "1.00 s", "2.00 s"]
+    assert [row.part for row in list_rows(report)] == [100.0, 33.3, 66.7]
+    assert [row.seconds for row in list_rows(report)] == ["3.00 s", "1.00 s", "2.00 s"]
 
 
 # Reading a kept report

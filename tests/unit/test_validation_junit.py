@@ -11,14 +11,14 @@ from hypothesis import strategies as st
 from junitparser import Error, Failure, JUnitXml, Skipped, TestCase, TestSuite
 
 from support.reports import ATTACK, BROKEN, DIGEST, ENDS, GREEN, NAMES, PARTIAL, RED, result
-from tfimg.validation.junit import junit
+from tfimg.validation.junit import format_junit
 from tfimg.validation.report import Outcome, Report
 
 KINDS = {"failed": Failure, "crashed": Error, "timed-out": Error, "skipped": Error}
 
 
 def suite(report: Report) -> TestSuite:
-    (only,) = JUnitXml.fromstring(junit(report).encode())
+    (only,) = JUnitXml.fromstring(format_junit(report).encode())
     assert isinstance(only, TestSuite)
     return only
 

@@ -10,14 +10,14 @@ import pytest
 from support.html_page import HtmlPage
 from support.reports import ATTACK, BROKEN, DIGEST, ENDS, GREEN, NAMES, PARTIAL, RED, result
 from tfimg.core.text import format_value, to_plain_text
-from tfimg.validation.page import SIGNS, light, page, rows, summary
+from tfimg.validation.page import SIGNS, choose_light, format_page, list_rows, summarize
 from tfimg.validation.report import Report
 
 ALL = {"green": GREEN, "red": RED, "broken": BROKEN, "partial": PARTIAL}
 
 
 def read(report: Report) -> HtmlPage:
-    return HtmlPage(page(report))
+    return HtmlPage(format_page(report))
 
 
 def text_of(report: Report) -> str:
@@ -30,7 +30,7 @@ def test_it_loads_nothing_and_runs_nothing(report: Report) -> None:
     assert {"script", "img", "link", "iframe", "object", "form", "base"} & set(found.tags) == set()
     names = {name for _, told in found.elements for name in told}
     assert not {name for name in names if name.startswith("on")} | names & {"src", "srcset"}
-    style = page(report).partition("<style>")[2].partition("</style>")[0]
+    style = format_page(report).partition("<style>")[2].partition("</style>")[0]
     assert not re.search(r"url\(|@import|image-set|src\s*:", style)
     (policy,) = (told["content"] for _, told in found.elements if told.get("http-equiv"))
     assert policy == "default-src 'none'; style-src 'unsafe-inline'"
@@ -42,7 +42,7 @@ def test_every_link_has_a_target_in_the_page_and_no_character_is_hidden(report: 
     places = [place for _, place in found.having("id")]
     assert len(places) == len(set(places))
     assert {target for _, target in found.having("href")} <= {f"#{place}" for place in places}
-    text = page(report)
+    text = format_page(report)
     text.encode()
     assert not re.search("[\x00-\x08\x0b-\x1f\x7f\u202e\ufffe]", text)
 
@@ -80,7 +80,7 @@ def test_it_says_everything_that_the_report_says() -> None:
 
 def test_evidence_wraps_unless_it_has_lines_of_its_own() -> None:
     evidence = {"flat": ["a" * 99, "b" * 99], "lines": "one\ntwo", "deep": [{"x": 1}]}
-    text = page(replace(GREEN, results=(replace(result("a.b"), evidence=evidence),)))
+    text = format_page(replace(GREEN, results=(replace(result("a.b"), evidence=evidence),)))
     shown = text.partition("Evidence</h3>")[2].partition("</dl>")[0]
     assert f'<span class="value">{"a" * 99}, {"b" * 99}</span>' in shown
     assert '<pre tabindex="0">one\ntwo</pre>' in shown
@@ -105,9 +105,9 @@ VERDICTS = {
 @pytest.mark.parametrize("name", VERDICTS)
 def test_the_verdict_is_a_colour_a_sign_and_a_sentence(name: str) -> None:
     (report, sentence), colour = VERDICTS[name], name.split()[0]
-    assert (light(report), summary(report)) == (colour, sentence)
+    assert (choose_light(report), summarize(report)) == (colour, sentence)
     assert colour in {told.get("class") for tag, told in read(report).elements if tag == "header"}
-    assert f"<title>{report.verdict}: {report.identifier}</title>" in page(report)
+    assert f"<title>{report.verdict}: {report.identifier}</title>" in format_page(report)
 
 
 def test_no_two_outcomes_look_the_same_in_print() -> None:
@@ -118,15 +118,15 @@ def test_bars_are_parts_of_the_longest_and_survive_nonsense() -> None:
     seconds = {"a.one": 2.0, "a.two": 0.5, "a.nan": float("nan"), "a.less": -3.0, "a.endless": float("inf")}
     report = replace(GREEN, results=tuple(result(name, seconds=took) for name, took in seconds.items()))
     parts = {"one": 100, "two": 25, "nan": 0, "less": 0, "endless": 0}
-    assert {row.name: row.part for row in rows(report)} == parts
-    assert all(row.part == 0 for row in rows(replace(GREEN, results=(result("a.b", seconds=0.0),))))
+    assert {row.name: row.part for row in list_rows(report)} == parts
+    assert all(row.part == 0 for row in list_rows(replace(GREEN, results=(result("a.b", seconds=0.0),))))
     read(report)
 
 
 def test_unusual_names_have_unique_anchors() -> None:
     names = ("a.b", "a.b", 'x"><b>', "x___b_", "", "é.\x00")
     report = replace(GREEN, results=tuple(map(result, names)))
-    assert len({row.anchor for row in rows(report)}) == len(names)
+    assert len({row.anchor for row in list_rows(report)}) == len(names)
     read(report)
 
 

@@ -35,7 +35,7 @@ from tfimg.project.validator import Validator
 from tfimg.recipe.labels import make_build_labels
 from tfimg.recipe.plan import Plan, hash_recipe
 from tfimg.recipe.render import render_base
-from tfimg.validation.explain import explaining
+from tfimg.validation.explain import explain_errors
 from tfimg.validation.formats import format_json
 from tfimg.validation.report import Report
 from tfimg.validation.verdict import raise_for_verdict
@@ -151,7 +151,7 @@ class Builder:
 
     def build_plan(self, plan: Plan, name: str, on_event: OnEvent = ignore) -> BuildResult:
         """Build, validate and tag a plan's image; until then it has the candidate's `name`."""
-        with explaining(self.project.workspace.validation):
+        with explain_errors(self.project.workspace.validation):
             for setting in self.project.services.network.left_out:
                 on_event(Message(text=f"Not used: {setting}"))
             self.validator.target(plan.spec, on_event)  # raises before anything is built

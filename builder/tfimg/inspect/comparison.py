@@ -148,8 +148,8 @@ def compare_images(before: Inspection, after: Inspection) -> Comparison:
     return Comparison(
         before=before,
         after=after,
-        changes={kind: _changes(values, new[kind]) for kind, values in old.items()},
-        sizes=_sizes(before.layers, after.layers),
+        changes={kind: _list_changes(values, new[kind]) for kind, values in old.items()},
+        sizes=_compare_sizes(before.layers, after.layers),
         timings=tuple(timing for timing in timings if _is_notable(timing)),
         seconds=None if None in (old_report.seconds, new_report.seconds) else whole,
     )
@@ -158,7 +158,7 @@ def compare_images(before: Inspection, after: Inspection) -> Comparison:
 def _list_values(image: Inspection, contents: Contents, report: _Report) -> dict[str, Mapping[str, str]]:
     """Return the values of each kind that are compared by name."""
     return {
-        "facts": _facts(image, contents),
+        "facts": _list_facts(image, contents),
         "libraries": contents.libraries,
         "packages": contents.python,
         "debian": contents.debian,
@@ -169,7 +169,7 @@ def _list_values(image: Inspection, contents: Contents, report: _Report) -> dict
     }
 
 
-def _changes(before: Mapping[str, str], after: Mapping[str, str]) -> tuple[Change, ...]:
+def _list_changes(before: Mapping[str, str], after: Mapping[str, str]) -> tuple[Change, ...]:
     return tuple(
         Change(name=name, before=before.get(name), after=after.get(name))
         for name in sorted({*before, *after})
@@ -177,7 +177,7 @@ def _changes(before: Mapping[str, str], after: Mapping[str, str]) -> tuple[Chang
     )
 
 
-def _facts(image: Inspection, contents: Contents) -> dict[str, str]:
+def _list_facts(image: Inspection, contents: Contents) -> dict[str, str]:
     labels = image.labels
     found = {
         "TensorFlow": labels.get(f"{LABEL_PREFIX}tensorflow") or contents.version("tensorflow"),
@@ -192,8 +192,8 @@ def _facts(image: Inspection, contents: Contents) -> dict[str, str]:
     return {name: value for name, value in found.items() if value}
 
 
-def _sizes(before: Sequence[Layer], after: Sequence[Layer]) -> tuple[PartSize, ...]:
-    old, new = _by_part(before), _by_part(after)
+def _compare_sizes(before: Sequence[Layer], after: Sequence[Layer]) -> tuple[PartSize, ...]:
+    old, new = _group_by_part(before), _group_by_part(after)
     return tuple(
         PartSize(
             part=part,
@@ -205,7 +205,7 @@ def _sizes(before: Sequence[Layer], after: Sequence[Layer]) -> tuple[PartSize, .
     )
 
 
-def _by_part(layers: Sequence[Layer]) -> dict[str, list[tuple[str, int]]]:
+def _group_by_part(layers: Sequence[Layer]) -> dict[str, list[tuple[str, int]]]:
     """Return digests and sizes of the layers of each part."""
     found: dict[str, list[tuple[str, int]]] = {}
     for number, layer in enumerate(layers):

@@ -133,14 +133,14 @@ def inspect_image(registry: Registry, reference: str, keys: Sequence[VerifyingKe
         digest=image.digest,
         created=first.settings.created_at if first else None,
         labels=image.labels,
-        environment=_environment(first.settings.config.env if first else ()),
-        configuration=_configuration((first and first.config.get("config")) or {}),
+        environment=_parse_environment(first.settings.config.env if first else ()),
+        configuration=_list_start_settings((first and first.config.get("config")) or {}),
         platforms=tuple(one.platform for one in image.platforms if one.platform),
-        layers=_layers(first.layers, first.labels, history) if first else (),
-        contents=_contents(evidence),
+        layers=_describe_layers(first.layers, first.labels, history) if first else (),
+        contents=_find_contents(evidence),
         evidence=evidence,
         evidence_problem=problem,
-        aliases=_aliases(registry, image),
+        aliases=_find_aliases(registry, image),
     )
 
 
@@ -151,16 +151,16 @@ def inspect_local(engine: Engine, name: str, stored: StoredImage, contents: Cont
         name=name,
         digest=stored.digest,
         labels=stored.labels,
-        environment=_environment(stored.config.get("Env") or ()),
-        configuration=_configuration(stored.config),
+        environment=_parse_environment(stored.config.get("Env") or ()),
+        configuration=_list_start_settings(stored.config),
         platforms=(),
-        layers=_layers(stored.layers, stored.labels),
+        layers=_describe_layers(stored.layers, stored.labels),
         contents=contents,
         aliases=tuple(other for other in names if other != name),
     )
 
 
-def _layers(
+def _describe_layers(
     layers: Sequence[Descriptor | StoredLayer], labels: Mapping[str, str], history: Sequence[str] = ()
 ) -> tuple[Layer, ...]:
     """Describe layers, lowest first: those of tfimg by their part, others by the history's steps."""
@@ -176,11 +176,11 @@ def _layers(
     )
 
 
-def _environment(variables: Sequence[str]) -> dict[str, str]:
+def _parse_environment(variables: Sequence[str]) -> dict[str, str]:
     return {name: value for name, _, value in (entry.partition("=") for entry in variables)}
 
 
-def _configuration(settings: Mapping[str, Any]) -> dict[str, str]:
+def _list_start_settings(settings: Mapping[str, Any]) -> dict[str, str]:
     """Return the settings that determine how containers start."""
     found = ((name, settings.get(name)) for name in START_FIELDS)
     return {name: value if isinstance(value, str) else json.dumps(value) for name, value in found if value}
@@ -206,14 +206,14 @@ def _read_evidence(registry: Registry, digest: str, keys: Sequence[VerifyingKey]
         )
 
 
-def _contents(evidence: Sequence[Evidence]) -> Contents:
+def _find_contents(evidence: Sequence[Evidence]) -> Contents:
     for bill in sorted((one for one in evidence if one.kind == CYCLONEDX), key=lambda one: one.signer is None):
         with suppress(InvalidDocument):
             return parse_bill_of_materials(bill.predicate, bill.signer)
     return Contents(source="unknown")
 
 
-def _aliases(registry: Registry, image: RegistryImage) -> tuple[str, ...]:
+def _find_aliases(registry: Registry, image: RegistryImage) -> tuple[str, ...]:
     """Return the other tags that point to the image, of up to `MAX_TAGS` of its release and `latest`."""
     release = image.labels.get(f"{LABEL_PREFIX}tensorflow", "")
     minor = ".".join(release.split(".")[:2])

@@ -18,7 +18,7 @@ from tfimg.recipe.labels import IDENTIFIER_LABEL, LOCK_LABEL
 from tfimg.recipe.lockfile import hash_lock
 from tfimg.recipe.plan import Plan
 from tfimg.validation.caches import ReportCache, ReportSubject
-from tfimg.validation.explain import explaining
+from tfimg.validation.explain import explain_errors
 from tfimg.validation.report import ProvableLevel, Report
 from tfimg.validation.run import ALL_CHECKS, CheckSelection, ValidationRequest, suite_digest, suite_files
 from tfimg.validation.run import validate as run_suite
@@ -133,7 +133,7 @@ class Validator:
                 f"{image} was not built from the lock of {spec.identifier}; its label says {lock or 'none'}.",
                 next_step="Build it again with --record, or leave --record out.",
             )
-        with explaining(project.workspace.validation):
+        with explain_errors(project.workspace.validation):
             self.target(spec, on_event)
             report, _ = self.validate(plan, image, digest=digest, from_lock=bool(lock), on_event=on_event)
         return report

@@ -18,7 +18,7 @@ from tfimg.publish.repository import SignedRepository
 from tfimg.publish.stages import stage
 from tfimg.recipe.labels import LOCK_LABEL
 from tfimg.recipe.lockfile import hash_lock
-from tfimg.validation.explain import explaining
+from tfimg.validation.explain import explain_errors
 from tfimg.validation.report import Report
 from tfimg.validation.verdict import raise_for_verdict
 
@@ -60,7 +60,7 @@ class Renewer:
         if evidence.digest in self._renewed:
             return
         self._renewed.add(evidence.digest)
-        with explaining(self.validator.project.workspace.validation):
+        with explain_errors(self.validator.project.workspace.validation):
             report = self._validate(repository, evidence, newest, on_event)
         subject = f"{evidence.image} ({newest.identifier}) was pulled by digest"
         if report.fault == "host":  # it says nothing about the image

@@ -44,7 +44,7 @@ def verify_file(
             yield identifier, ("it is there twice",)
         elif spec := specs.get(run.identifier):
             lock = read_lock(spec.identifier)
-            mismatches = tuple(_mismatches(run, spec, lock, file.suite, own_suite))
+            mismatches = tuple(_find_mismatches(run, spec, lock, file.suite, own_suite))
             yield identifier, mismatches or _judge(run, spec, lock, file, suite)
         else:
             yield identifier, ("the matrix has no such image",)
@@ -66,7 +66,7 @@ def raise_for_rejected(rejected: Mapping[str, Sequence[str]], *, source: str, to
     )
 
 
-def _mismatches(run: BareRun, spec: ImageSpec, lock: Lock, suite: str, own_suite: str) -> Iterator[str]:
+def _find_mismatches(run: BareRun, spec: ImageSpec, lock: Lock, suite: str, own_suite: str) -> Iterator[str]:
     """Yield the differences from the image's lock and the suite of this checkout."""
     if run.problem is not None:
         yield f"the suite was not run: {shorten(run.problem, MAX_REASON)}"
@@ -111,10 +111,10 @@ def _judge(run: BareRun, spec: ImageSpec, lock: Lock, file: BareFile, suite: Pat
     accelerators = max(1, len(report.gpus))
     plan = selection.select(checks.CHECKS, contract.Facts(**facts), accelerators=accelerators)
     report = replace(report, required=tuple(plan.required), waived=facts["waived"])
-    return tuple(_failures(run, report, spec)) or make_record(run, report, file)
+    return tuple(_find_failures(run, report, spec)) or make_record(run, report, file)
 
 
-def _failures(run: BareRun, report: Report, spec: ImageSpec) -> Iterator[str]:
+def _find_failures(run: BareRun, report: Report, spec: ImageSpec) -> Iterator[str]:
     """Yield the reasons why a run does not prove level `validated`."""
     first = run.events[0] if run.events else {}
     for name, required in (("level", "validated"), ("device", spec.device)):

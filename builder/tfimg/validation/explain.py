@@ -11,7 +11,7 @@ from functools import cache
 from pathlib import Path
 from types import ModuleType
 
-from tfimg.core.errors import BuildError, EngineError, NetworkError, TfimgError
+from tfimg.core.errors import BuildError, EngineError, NetworkError
 from tfimg.validation.report import Explanation
 
 HARMLESS = "harmless"
@@ -39,20 +39,15 @@ def find_cause(text: str, *, suite: Path) -> Explanation | None:
 
 
 @contextmanager
-def explaining(suite: Path) -> Iterator[None]:
+def explain_errors(suite: Path) -> Iterator[None]:
     """Add the cause and the remedy to errors of the build or the engine for which they are known."""
     try:
         yield
-    except TfimgError as error:
-        raise explained(error, suite=suite) from None
-
-
-def explained(error: TfimgError, *, suite: Path) -> TfimgError:
-    """Return an error of the build or the engine with its cause and remedy as the next step, where they are known."""
-    if not isinstance(error, BuildError | EngineError | NetworkError):
-        return error
-    known = find_cause(error.what, suite=suite)
-    return type(error)(error.what, next_step=f"{known.cause} {known.remedy}") if known else error
+    except (BuildError, EngineError, NetworkError) as error:
+        known = find_cause(error.what, suite=suite)
+        if known is None:
+            raise
+        raise type(error)(error.what, next_step=f"{known.cause} {known.remedy}") from None
 
 
 _IMPORT_LOCK = threading.Lock()

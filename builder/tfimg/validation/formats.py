@@ -15,13 +15,13 @@ def format_report(report: Report, name: str) -> str:
     """Return the report in the format of the file name's suffix. The libraries load when they are needed."""
     suffix = Path(name).suffix.lower()
     if suffix == ".xml":
-        from tfimg.validation.junit import junit
+        from tfimg.validation.junit import format_junit
 
-        return junit(report)
+        return format_junit(report)
     if suffix == ".html":
-        from tfimg.validation.page import page
+        from tfimg.validation.page import format_page
 
-        return page(report)
+        return format_page(report)
     return format_json(report)
 
 

@@ -14,14 +14,14 @@ from tfimg.validation.report import CheckResult, Report
 PROPERTIES = ("identifier", "digest", "lock", "suite", "profile", "aim", "level", "verdict")
 
 
-def junit(report: Report) -> str:
+def format_junit(report: Report) -> str:
     """Return JUnit XML with a case for each check, and for each required check that did not run."""
     suite = TestSuite(to_plain_text(report.identifier))
     suite.timestamp = to_plain_text(report.date)[:19]  # the form has no place for the zone, which is UTC
     fault = {"fault": report.fault} if report.fault else {}
     for name, value in {**{name: getattr(report, name) for name in PROPERTIES}, **fault, **report.accelerator}.items():
         suite.add_property(name, to_plain_text(str(value)))
-    suite.add_testcases(_cases(report))
+    suite.add_testcases(_make_cases(report))
     suite.time = clamp_duration(report.seconds)
     return format_suite(suite)
 
@@ -35,7 +35,7 @@ def format_suite(suite: TestSuite) -> str:
     return f"{buffer.getvalue().decode()}\n"
 
 
-def _cases(report: Report) -> list[TestCase]:
+def _make_cases(report: Report) -> list[TestCase]:
     """A CI takes an absent case for success: whatever keeps a report from being green becomes a case of its own."""
     cases = [
         _make_case(result.check, _make_entry(result, result.check in report.required), result.seconds, result.output)

@@ -7,10 +7,11 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib.resources import files
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 from tfimg.core.text import clamp_duration, format_value, to_plain_text
 from tfimg.validation.report import CheckResult, Outcome, Report
+from tfimg.validation.report_text import count_outcomes
 
 Light = Literal["green", "amber", "red"]
 
@@ -33,7 +34,7 @@ class Row:
     required: bool
 
 
-def page(report: Report) -> str:
+def format_page(report: Report) -> str:
     """Return the page. Everything that came out of a container is text, also if it looks like markup."""
     from jinja2 import Environment, StrictUndefined
 
@@ -47,12 +48,11 @@ def page(report: Report) -> str:
     )
     environment.filters |= {"pretty": format_value}
     template = environment.from_string(files("tfimg.validation").joinpath("report.html.j2").read_text("utf-8"))
-    checks = rows(report)
+    checks = list_rows(report)
     groups: dict[str, list[Row]] = {}
     for row in checks:
         groups.setdefault(row.group, []).append(row)
     anchors = {row.result.check: row.anchor for row in checks}
-    counts = Counter(result.outcome for result in report.results)
     return template.render(
         report=report,
         rows=checks,
@@ -61,10 +61,10 @@ def page(report: Report) -> str:
         anchors=anchors,
         bad=[row.result.check for row in checks if row.result in report.unsuccessful],
         absent=[check for check in report.missing if check not in anchors],
-        counts=[(outcome, counts[outcome]) for outcome in get_args(Outcome) if counts[outcome]],
-        light=light(report),
-        sign=LIGHTS[light(report)],
-        summary=summary(report),
+        counts=count_outcomes(result.outcome for result in report.results).items(),
+        light=choose_light(report),
+        sign=LIGHTS[choose_light(report)],
+        summary=summarize(report),
     )
 
 
@@ -73,14 +73,14 @@ def _escape(value: Any) -> Any:
     return to_plain_text(value) if type(value) is str else value
 
 
-def light(report: Report) -> Light:
-    """Green: all that the level requires has passed. Amber: nothing failed, and something required did not run."""
+def choose_light(report: Report) -> Light:
+    """Return green if all that the level requires passed, amber if some of it did not run, red if something failed."""
     if not report.passed:
         return "red"
     return "amber" if report.missing else "green"
 
 
-def summary(report: Report) -> str:
+def summarize(report: Report) -> str:
     """Return the report in a sentence or two."""
     if report.problem:
         return f"The suite did not reach its end: {report.problem}."
@@ -95,7 +95,7 @@ def summary(report: Report) -> str:
     return text
 
 
-def rows(report: Report) -> list[Row]:
+def list_rows(report: Report) -> list[Row]:
     """Return every check, with all bars on one scale."""
     longest = max((clamp_duration(result.seconds) for result in report.results), default=0.0) or 1.0
     anchors: Counter[str] = Counter()

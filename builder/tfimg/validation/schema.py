@@ -62,9 +62,9 @@ def read_report(text: str, *, source: str) -> Report:
     try:
         report = REPORT.validate_json(text, strict=True)
     except ValidationError as error:
-        raise _invalid(source, *_shape_problems(error)) from None
-    if problems := [*_implausible(report), *_differences(document, json.loads(format_json(report)))]:
-        raise _invalid(source, *problems)
+        raise _make_error(source, *_describe_errors(error)) from None
+    if problems := [*_find_contradictions(report), *_find_differences(document, json.loads(format_json(report)))]:
+        raise _make_error(source, *problems)
     return report
 
 
@@ -73,16 +73,16 @@ def load_report(file: Path) -> Report:
     try:
         return read_report(file.read_text(encoding="utf-8"), source=str(file))
     except UnicodeDecodeError as error:
-        raise _invalid(str(file), f"it is not UTF-8 at byte {error.start}") from None
+        raise _make_error(str(file), f"it is not UTF-8 at byte {error.start}") from None
 
 
 def _parse(text: str, source: str) -> Mapping[str, Any]:
     try:
         document = parse_json(text.encode("utf-8", "surrogatepass"))
     except InvalidDocument as error:
-        raise _invalid(source, str(error)) from None
+        raise _make_error(source, str(error)) from None
     if not isinstance(document, dict) or "results" not in document:
-        raise _invalid(source, "it has no results")
+        raise _make_error(source, "it has no results")
     if document.get("schema") != SCHEMA:
         raise FileError(
             f"{source} is a report of schema {str(document.get('schema'))[:40]}, and this version of tfimg reads "
@@ -92,13 +92,13 @@ def _parse(text: str, source: str) -> Mapping[str, Any]:
     return document
 
 
-def _shape_problems(error: ValidationError) -> Iterator[str]:
+def _describe_errors(error: ValidationError) -> Iterator[str]:
     for problem in error.errors(include_url=False, include_context=False):
         path = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in problem["loc"])
         yield f"{path.lstrip('.') or 'the report'}: {problem['msg'][0].lower()}{problem['msg'][1:]}"
 
 
-def _implausible(report: Report) -> Iterator[str]:
+def _find_contradictions(report: Report) -> Iterator[str]:
     if not report.required:
         yield "required: a run of the suite requires at least one check"
     ended: set[str] = set()
@@ -108,7 +108,7 @@ def _implausible(report: Report) -> Iterator[str]:
         ended.add(result.check)
 
 
-def _differences(stored: Any, computed: Any, path: str = "") -> Iterator[str]:
+def _find_differences(stored: Any, computed: Any, path: str = "") -> Iterator[str]:
     if isinstance(stored, dict) and isinstance(computed, dict):
         for name in [*computed, *(name for name in stored if name not in computed)]:
             here = f"{path}.{name}" if path else name
@@ -117,15 +117,15 @@ def _differences(stored: Any, computed: Any, path: str = "") -> Iterator[str]:
             elif name not in computed:
                 yield f"{here}: unknown field"
             else:
-                yield from _differences(stored[name], computed[name], here)
+                yield from _find_differences(stored[name], computed[name], here)
     elif isinstance(stored, list) and isinstance(computed, list) and len(stored) == len(computed):
         for number, pair in enumerate(zip(stored, computed, strict=True)):
-            yield from _differences(*pair, f"{path}[{number}]")
+            yield from _find_differences(*pair, f"{path}[{number}]")
     elif stored != computed:
         yield f"{path}: it is {json.dumps(stored)}, and follows as {json.dumps(computed)} from the results"
 
 
-def _invalid(source: str, *problems: str) -> FileError:
+def _make_error(source: str, *problems: str) -> FileError:
     lines = "".join(f"\n  {problem[:MAX_PROBLEM]}" for problem in problems[:MAX_PROBLEMS])
     more = f"\n  and {len(problems) - MAX_PROBLEMS} more" if len(problems) > MAX_PROBLEMS else ""
     return FileError(

@@ -61,13 +61,13 @@ def collect_image(
     image = open_image(registry, reference)
     repository = repository or registry.repository
     names = {REF_NAME: tag, FULL_NAME: f"{repository}:{tag}"} if tag else {FULL_NAME: f"{repository}@{image.digest}"}
-    evidence = list(_evidence(registry, image)) if with_evidence else []
+    evidence = list(_collect_evidence(registry, image)) if with_evidence else []
     listed = [replace(image.root.descriptor, annotations=names), *(descriptor for descriptor, _ in evidence)]
     manifests = [*(platform.manifest for platform in image.images), *(manifest for _, manifest in evidence)]
     entries = [
-        *_index_files(image, listed, f"{repository}:{tag}" if tag else None),
-        *(_document(f"{KEYS}{key.identifier.replace(':', '-').replace('/', '_')}.pub", key.pem) for key in keys),
-        *(_document(blob_path(manifest.digest), manifest.content) for manifest in (*image.indexes, *manifests)),
+        *_make_index_files(image, listed, f"{repository}:{tag}" if tag else None),
+        *(_make_file(f"{KEYS}{key.identifier.replace(':', '-').replace('/', '_')}.pub", key.pem) for key in keys),
+        *(_make_file(blob_path(manifest.digest), manifest.content) for manifest in (*image.indexes, *manifests)),
         *(
             ArchiveFile(
                 name=blob_path(blob.digest),
@@ -75,7 +75,7 @@ def collect_image(
                 digest=blob.digest,
                 pieces=partial(registry.get_blob, blob.digest),
             )
-            for blob in sorted(_blobs(manifests), key=lambda blob: (blob.size, blob.digest))
+            for blob in sorted(_list_blobs(manifests), key=lambda blob: (blob.size, blob.digest))
         ),
     ]
     # Images share layers, and readers refuse two files with one name.
@@ -83,11 +83,11 @@ def collect_image(
     return ImageArchive(digest=image.digest, entries=tuple(unique.values()), evidence=len(evidence))
 
 
-def _index_files(image: RegistryImage, listed: Sequence[Descriptor], name: str | None) -> Iterator[ArchiveFile]:
+def _make_index_files(image: RegistryImage, listed: Sequence[Descriptor], name: str | None) -> Iterator[ArchiveFile]:
     """Yield the marker, the index, and a manifest.json for engines with the classic store."""
     index = {"schemaVersion": 2, "manifests": [descriptor.to_document() for descriptor in listed]}
-    yield _document(MARKER, LAYOUT)
-    yield _document(INDEX, json.dumps(index, sort_keys=True).encode())
+    yield _make_file(MARKER, LAYOUT)
+    yield _make_file(INDEX, json.dumps(index, sort_keys=True).encode())
     saved = [
         {
             "Config": blob_path(platform.config_descriptor.digest),
@@ -97,15 +97,15 @@ def _index_files(image: RegistryImage, listed: Sequence[Descriptor], name: str |
         for platform in image.platforms[:1]
         if platform.config_descriptor
     ]
-    yield _document("manifest.json", json.dumps(saved, sort_keys=True).encode())
+    yield _make_file("manifest.json", json.dumps(saved, sort_keys=True).encode())
 
 
-def _evidence(registry: Registry, image: RegistryImage) -> Iterator[tuple[Descriptor, Manifest]]:
+def _collect_evidence(registry: Registry, image: RegistryImage) -> Iterator[tuple[Descriptor, Manifest]]:
     """Yield the manifests that refer to the image or its platforms, and those of cosign's tags."""
     digests = dict.fromkeys([image.digest, *(platform.manifest.digest for platform in image.images)])
     seen: set[str] = set()
     size = 0
-    for descriptor in (one for digest in digests for one in _referrers(registry, digest)):
+    for descriptor in (one for digest in digests for one in _list_referrers(registry, digest)):
         if descriptor.digest in seen or (manifest := registry.find(descriptor.digest)) is None:
             continue
         seen.add(descriptor.digest)
@@ -119,14 +119,14 @@ def _evidence(registry: Registry, image: RegistryImage) -> Iterator[tuple[Descri
         yield replace(descriptor, size=len(manifest.content)), manifest
 
 
-def _referrers(registry: Registry, digest: str) -> Iterator[Descriptor]:
+def _list_referrers(registry: Registry, digest: str) -> Iterator[Descriptor]:
     yield from registry.list_referrers(digest)
     for tag in (cosign_tag(digest, ATTESTATION_SUFFIX), cosign_tag(digest, SIGNATURE_SUFFIX)):
         if manifest := registry.find(tag):
             yield replace(manifest.descriptor, annotations={REF_NAME: tag})
 
 
-def _blobs(manifests: Sequence[Manifest]) -> Iterator[Descriptor]:
+def _list_blobs(manifests: Sequence[Manifest]) -> Iterator[Descriptor]:
     for manifest in manifests:
         try:
             image = manifest.image
@@ -137,5 +137,5 @@ def _blobs(manifests: Sequence[Manifest]) -> Iterator[Descriptor]:
         yield from (blob for blob in (image.config, *image.layers) if blob)
 
 
-def _document(name: str, content: bytes) -> ArchiveFile:
+def _make_file(name: str, content: bytes) -> ArchiveFile:
     return ArchiveFile(name=name, size=len(content), digest=digest_of(content), pieces=lambda: iter([content]))

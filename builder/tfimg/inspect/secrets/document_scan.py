@@ -22,7 +22,7 @@ PLACES: tuple[tuple[tuple[str, ...], Place], ...] = (
 
 
 @cache
-def _settings_search() -> Search:
+def _make_settings_search() -> Search:
     return Search(SETTINGS)
 
 
@@ -36,28 +36,28 @@ def search_document(content: bytes, search: Search) -> Sequence[SecretFinding]:
     except InvalidDocument as error:
         raise UnreadableError(f"it is not a readable JSON document: {error}") from None
     found: dict[SecretFinding, None] = {}
-    for path, text in _texts(document, ()):
+    for path, text in _list_texts(document, ()):
         encoded = text.encode("utf-8", "surrogatepass")
-        for match in (*_matches(encoded, search), *_matches(encoded, _settings_search())):
-            found[_finding(match, *_locate(path, text))] = None
+        for match in (*_search(encoded, search), *_search(encoded, _make_settings_search())):
+            found[_make_finding(match, *_locate(path, text))] = None
     known = {(finding.kind, finding.what) for finding in found}
-    for match in _matches(content, search):
+    for match in _search(content, search):
         if (match.kind, match.what) not in known:
-            found[_finding(match, "document", "")] = None
+            found[_make_finding(match, "document", "")] = None
     return tuple(found)
 
 
-def _matches(text: bytes, search: Search) -> Sequence[Match]:
+def _search(text: bytes, search: Search) -> Sequence[Match]:
     stream = StreamSearch(search)
     stream.feed(text)
     return stream.close()
 
 
-def _finding(match: Match, place: Place, path: str) -> SecretFinding:
+def _make_finding(match: Match, place: Place, path: str) -> SecretFinding:
     return SecretFinding(place=place, path=path, kind=match.kind, what=match.what, shown=match.shown)
 
 
-def _texts(value: object, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], str]]:
+def _list_texts(value: object, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], str]]:
     if isinstance(value, dict):
         for name, inner in value.items():
             here = (*path, name)
@@ -68,10 +68,10 @@ def _texts(value: object, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ..
                         yield here, base64.b64decode(inner).decode("latin-1")
             else:
                 yield here, name
-                yield from _texts(inner, here)
+                yield from _list_texts(inner, here)
     elif isinstance(value, list):
         for number, inner in enumerate(value):
-            yield from _texts(inner, (*path, str(number)))
+            yield from _list_texts(inner, (*path, str(number)))
     elif isinstance(value, str):
         yield path, value
 

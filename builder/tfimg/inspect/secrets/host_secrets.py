@@ -49,30 +49,30 @@ def host_secret_rules(
     a program, beside those of the distribution's `ca-certificates`.
     """
     apt = root / "etc/apt"
-    public = {*public, *_distribution_domains(root / "etc/os-release")}
+    public = {*public, *_read_distribution_domains(root / "etc/os-release")}
     apt_settings = ("apt.conf", "apt.conf.d/*", "sources.list", "sources.list.d/*")
     netrcs = [network.netrc, *apt.glob("auth.conf"), *apt.glob("auth.conf.d/*")]
     local = (root / "usr/local/share/ca-certificates").rglob("*.crt")
     shipped = (root / "usr/share/ca-certificates").rglob("*.crt")
-    own_certificates = _texts([network.ca, root / "etc/ssl/certs/ca-certificates.crt", *local])
+    own_certificates = _read_texts([network.ca, root / "etc/ssl/certs/ca-certificates.crt", *local])
     found = [
-        *_network_rules(network, public),
-        *_apt_rules(mirrors, _texts(file for pattern in apt_settings for file in apt.glob(pattern)), public),
-        *_docker_rules(_texts([config_file(environ)])),
-        *_environment_rules(environ),
-        *(rule for text in _texts(netrcs) for rule in _netrc_rules(text, public)),
-        *_certificate_rules(own_certificates, [*_texts(shipped), *public_certificates]),
+        *_make_network_rules(network, public),
+        *_make_apt_rules(mirrors, _read_texts(file for pattern in apt_settings for file in apt.glob(pattern)), public),
+        *_make_docker_rules(_read_texts([config_file(environ)])),
+        *_make_environment_rules(environ),
+        *(rule for text in _read_texts(netrcs) for rule in _make_netrc_rules(text, public)),
+        *_make_certificate_rules(own_certificates, [*_read_texts(shipped), *public_certificates]),
     ]
     return tuple({(rule.pattern, rule.caseless): rule for rule in found}.values())
 
 
-def _distribution_domains(release: Path) -> Iterator[str]:
-    for text in _texts([release]):
+def _read_distribution_domains(release: Path) -> Iterator[str]:
+    for text in _read_texts([release]):
         for home in re.findall(r"(?m)^HOME_URL=\"?([^\"\n]+)", text):
             yield ".".join((urlsplit(home).hostname or "").split(".")[-2:])
 
 
-def _texts(files: Iterable[Path | None]) -> list[str]:
+def _read_texts(files: Iterable[Path | None]) -> list[str]:
     found = []
     for file in files:
         with suppress(OSError):
@@ -81,30 +81,30 @@ def _texts(files: Iterable[Path | None]) -> list[str]:
     return found
 
 
-def _network_rules(network: HostNetwork, public: Collection[str]) -> Iterator[Rule]:
+def _make_network_rules(network: HostNetwork, public: Collection[str]) -> Iterator[Rule]:
     for name, value in network.variables.items():
         kind: Kind = "proxy" if name.upper() in PROXY_VARIABLES else "index"
         for word in re.split(r"[\s,]+", value):
             # uv allows names of indexes: NAME=URL.
-            yield from _address_rules(re.sub(r"^[\w-]+=", "", word), kind, name, public)
+            yield from _make_address_rules(re.sub(r"^[\w-]+=", "", word), kind, name, public)
 
 
-def _apt_rules(mirrors: Mirrors | None, settings: Sequence[str], public: Collection[str]) -> Iterator[Rule]:
+def _make_apt_rules(mirrors: Mirrors | None, settings: Sequence[str], public: Collection[str]) -> Iterator[Rule]:
     for address in (mirrors.archive, mirrors.security) if mirrors else ():
         if address:
-            yield from _address_rules(address, "mirror", "APT's sources", public)
+            yield from _make_address_rules(address, "mirror", "APT's sources", public)
     for text in settings:
         for proxy in re.findall(r"(?i)\bproxy\s+\"([^\"]+)\"", text):
-            yield from _address_rules(proxy, "proxy", "APT's settings", public)
+            yield from _make_address_rules(proxy, "proxy", "APT's settings", public)
         for address in re.findall(r"[a-z+]+://[^\s@\"]+@[^\s\"]+", text):
-            yield from _url_credential_rules(address, "APT's settings")
+            yield from _make_url_credential_rules(address, "APT's settings")
 
 
-def _netrc_rules(text: str, public: Collection[str]) -> Iterator[Rule]:
+def _make_netrc_rules(text: str, public: Collection[str]) -> Iterator[Rule]:
     for host in re.findall(r"\bmachine\s+(\S+)", text):
-        yield from _address_rules(host, "index", "netrc", public)
+        yield from _make_address_rules(host, "index", "netrc", public)
     for login, password in re.findall(r"(?:\blogin\s+(\S+)\s+)?\bpassword\s+(\S+)", text):
-        yield from _credential_rules(login, password, "netrc")
+        yield from _make_credential_rules(login, password, "netrc")
 
 
 class _Login(Document):
@@ -118,7 +118,7 @@ class _DockerConfig(Document):
     auths: dict[str, Any] = Field(default_factory=dict)
 
 
-def _docker_rules(configs: Sequence[str]) -> Iterator[Rule]:
+def _make_docker_rules(configs: Sequence[str]) -> Iterator[Rule]:
     try:
         entries = [entry for text in configs for entry in parse_document(_DockerConfig, text.encode()).auths.values()]
     except InvalidDocument:
@@ -130,23 +130,23 @@ def _docker_rules(configs: Sequence[str]) -> Iterator[Rule]:
         except ValueError:  # also `binascii.Error` and `InvalidDocument`
             continue
         if password:
-            yield from _credential_rules(user, password, "docker's settings")
+            yield from _make_credential_rules(user, password, "docker's settings")
         if login.identity_token:
-            yield _literal_rule("credential", "docker's settings", login.identity_token)
+            yield _make_literal_rule("credential", "docker's settings", login.identity_token)
 
 
-def _environment_rules(environ: Mapping[str, str]) -> Iterator[Rule]:
+def _make_environment_rules(environ: Mapping[str, str]) -> Iterator[Rule]:
     for name, value in environ.items():
         # The path of a secret is not a secret.
         if SECRET_NAME.fullmatch(name) and len(value) >= MIN_LENGTH and not value.startswith(("/", "~")):
-            yield _literal_rule("credential", name, value)
+            yield _make_literal_rule("credential", name, value)
         elif "@" in value and "://" in value:
-            yield from _url_credential_rules(value, name)
+            yield from _make_url_credential_rules(value, name)
 
 
-def _address_rules(address: str, kind: Kind, origin: str, public: Collection[str]) -> Iterator[Rule]:
+def _make_address_rules(address: str, kind: Kind, origin: str, public: Collection[str]) -> Iterator[Rule]:
     """Yield rules for a URL, or for HOST[:PORT] as in `no_proxy`, which may begin with a dot."""
-    yield from _url_credential_rules(address, origin)
+    yield from _make_url_credential_rules(address, origin)
     try:
         split = urlsplit(address if "://" in address else f"//{address}")
         host, port = (split.hostname or "").lstrip(".*").lower(), split.port
@@ -174,30 +174,30 @@ def _is_ip(host: str) -> bool:
     return True
 
 
-def _url_credential_rules(address: str, origin: str) -> Iterator[Rule]:
+def _make_url_credential_rules(address: str, origin: str) -> Iterator[Rule]:
     user, colon, password = re.sub(r"^.*?://", "", address).partition("/")[0].rpartition("@")[0].partition(":")
     if colon and password:
-        yield from _credential_rules(user, password, origin)
+        yield from _make_credential_rules(user, password, origin)
     elif len(user) >= MIN_LENGTH and "://" in address:  # a token in place of the user
-        yield _literal_rule("credential", origin, user)
+        yield _make_literal_rule("credential", origin, user)
 
 
-def _credential_rules(login: str, password: str, origin: str) -> Iterator[Rule]:
+def _make_credential_rules(login: str, password: str, origin: str) -> Iterator[Rule]:
     """Yield rules for a password as it is, URL-decoded, and as base64 of `USER:PASSWORD` (HTTP, Docker)."""
     for user, word in {(login, password), (unquote(login), unquote(password))}:
         if len(word) >= MIN_LENGTH:
-            yield _literal_rule("credential", origin, word)
+            yield _make_literal_rule("credential", origin, word)
         elif user:
-            yield _literal_rule("credential", origin, f"{user}:{word}")
+            yield _make_literal_rule("credential", origin, f"{user}:{word}")
         encoded = base64.b64encode(f"{user}:{word}".encode()).decode().rstrip("=")
         if len(encoded) >= MIN_LENGTH:
-            yield _literal_rule("credential", origin, encoded)
+            yield _make_literal_rule("credential", origin, encoded)
 
 
-def _certificate_rules(own: Sequence[str], public: Sequence[str]) -> Iterator[Rule]:
+def _make_certificate_rules(own: Sequence[str], public: Sequence[str]) -> Iterator[Rule]:
     """Yield rules for certificates that only this host trusts, in PEM and DER, by the end of their signatures."""
-    known = {certificate for text in public for certificate in _certificates(text)}
-    for certificate in {one for text in own for one in _certificates(text)} - known:
+    known = {certificate for text in public for certificate in _parse_certificates(text)}
+    for certificate in {one for text in own for one in _parse_certificates(text)} - known:
         text = base64.b64encode(certificate)
         # A line break can be in one of two neighbours only.
         ends = (text[-72:-48], text[-48:-24], certificate[-48:])
@@ -205,13 +205,13 @@ def _certificate_rules(own: Sequence[str], public: Sequence[str]) -> Iterator[Ru
         yield Rule(kind="certificate", what="a certificate that this machine trusts", pattern=pattern)
 
 
-def _certificates(text: str) -> Iterator[bytes]:
+def _parse_certificates(text: str) -> Iterator[bytes]:
     for pem in PEM.findall(text):
         with suppress(ValueError):
             yield ssl.PEM_cert_to_DER_cert(pem)
 
 
-def _literal_rule(kind: Kind, origin: str, text: str) -> Rule:
+def _make_literal_rule(kind: Kind, origin: str, text: str) -> Rule:
     return Rule(kind=kind, what=f"a secret of {origin}", pattern=_escape(text.encode()[: MAX_MATCH_BYTES // 2]))
 
 

@@ -47,7 +47,7 @@ def search_layer(
     compression = recognise(head)
     scan = _LayerScan(search, budget, on_bytes, is_compressed=compression is not None)
     source = open_chunks(scan.search_packed(pieces))
-    if mismatch := _media_type_mismatch(media_type, compression):
+    if mismatch := _describe_mismatch(media_type, compression):
         scan.problems.append(mismatch)
     try:
         unpacked = open_chunks(scan.search_unpacked(decompress(source, compression, budget))) if compression else source
@@ -109,11 +109,11 @@ class _LayerScan:
         self._names.append(name)
         self._content_offsets.append(member.offset)
         self._header_offsets.append(self._headers.length)
-        self._headers.feed(b"\n" + b"\n\n".join(filter(None, _header_texts(member))) + b"\n")
-        what = classify_file_name(_normal(member.name)) if member.size or member.islnk() else None
+        self._headers.feed(b"\n" + b"\n\n".join(filter(None, _list_header_texts(member))) + b"\n")
+        what = classify_file_name(_normalize(member.name)) if member.size or member.islnk() else None
         if what and len(self._named) < MAX_MATCHES:
             shown = f"({member.size} bytes)" if member.size else "(a hard link)"
-            self._named.append(_finding(member.name, "credential file", what, shown))
+            self._named.append(_make_finding(member.name, "credential file", what, shown))
 
     def close(self) -> Sequence[SecretFinding]:
         """Return all findings, each once."""
@@ -121,12 +121,12 @@ class _LayerScan:
         for stream, offsets in ((self._content, self._content_offsets), (self._headers, self._header_offsets)):
             for match in self._close(stream):
                 index = bisect_right(offsets, match.offset) - 1
-                found[_from_match(match, self._names[index] if index >= 0 else "")] = None
+                found[_make_match_finding(match, self._names[index] if index >= 0 else "")] = None
         known = {(one.kind, one.what, one.shown) for one in found}
-        packed = (_from_match(match, "") for match in (self._close(self._packed) if self._packed else ()))
+        packed = (_make_match_finding(match, "") for match in (self._close(self._packed) if self._packed else ()))
         found |= dict.fromkeys(one for one in packed if (one.kind, one.what, one.shown) not in known)
         secrets = [one for one in found if not is_public(posixpath.normpath(f"/{one.path}").lstrip("/"), one.kind)]
-        return (*(_finding("", "unread", problem, "") for problem in dict.fromkeys(self.problems)), *secrets)
+        return (*(_make_finding("", "unread", problem, "") for problem in dict.fromkeys(self.problems)), *secrets)
 
     def _close(self, stream: StreamSearch) -> Sequence[Match]:
         try:
@@ -139,7 +139,7 @@ class _LayerScan:
         return matches
 
 
-def _header_texts(member: TarInfo) -> Iterator[bytes]:
+def _list_header_texts(member: TarInfo) -> Iterator[bytes]:
     """Yield name, link target, owner, group and every PAX record. Raises `UnreadableError`."""
     for text in (member.name, member.linkname, member.uname, member.gname):
         yield text.encode("utf-8", "surrogateescape")
@@ -161,25 +161,25 @@ def _peek(pieces: Iterator[bytes]) -> tuple[bytes, Iterator[bytes]]:
     return head, itertools.chain([head], pieces)
 
 
-def _from_match(match: Match, name: str) -> SecretFinding:
-    return _finding(name, match.kind, match.what, match.shown)
+def _make_match_finding(match: Match, name: str) -> SecretFinding:
+    return _make_finding(name, match.kind, match.what, match.shown)
 
 
-def _finding(name: str, kind: Kind, what: str, shown: str) -> SecretFinding:
-    path = _printable(name).removeprefix("./").rstrip("/")[:MAX_SHOWN_PATH]
+def _make_finding(name: str, kind: Kind, what: str, shown: str) -> SecretFinding:
+    path = _format_name(name).removeprefix("./").rstrip("/")[:MAX_SHOWN_PATH]
     return SecretFinding(place="layer", path=path, kind=kind, what=what, shown=shown)
 
 
-def _printable(name: str) -> str:
+def _format_name(name: str) -> str:
     return name.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
 
 
-def _normal(name: str) -> str:
+def _normalize(name: str) -> str:
     """Return the path to which an engine unpacks a member, without the leading slash."""
-    return posixpath.normpath("/" + _printable(name)).lstrip("/")
+    return posixpath.normpath("/" + _format_name(name)).lstrip("/")
 
 
-def _media_type_mismatch(media_type: str, compression: Compression | None) -> str | None:
+def _describe_mismatch(media_type: str, compression: Compression | None) -> str | None:
     """Describe how a layer's bytes differ from its media type: engines differ in which of the two they follow."""
     word = media_type.replace("+", ".").rpartition(".")[2]
     actual = compression.name if compression else None
