@@ -55,6 +55,9 @@ def setup(app: Sphinx) -> dict[str, Any]:
         if error is None and app.builder.format == "html":
             matrix.write_reports(Path(app.outdir))
 
+    from generator.shell import ShellLexer
+
+    app.add_lexer("sh", ShellLexer)
     app.connect("source-read", read)
     app.connect("build-finished", finish)
     # What is generated depends on the whole program: read every page at each build.

@@ -16,7 +16,18 @@ from support.site import build_site
 pytestmark = [pytest.mark.full, pytest.mark.timeout(600)]
 
 SCREENS = {"phone": (390, 844), "desk": (1280, 900)}
-PAGES = ("index", "matrix", "how-to/troubleshoot", "reference/checks", "reference/commands/build", "reference/errors")
+PAGES = (
+    "index",
+    "matrix",
+    "tutorials/private-registry",
+    "how-to/cloud-machine",
+    "how-to/troubleshoot",
+    "concepts/trust",
+    "reference/checks",
+    "reference/commands/build",
+    "reference/matrix-format",
+    "reference/tags-and-labels",
+)
 READABLE = 4.5
 """Contrast of text that WCAG 2.2 asks for at level AA."""
 
