@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any
 
-from tfimg.core.text import format_size
+from tfimg.core.text import format_size, parse_time
 from tfimg.evidence.statement import TEST_RESULT
 from tfimg.inspect.inspection import Inspection
 from tfimg.recipe.labels import LABEL_PREFIX
@@ -38,7 +38,7 @@ def summarize(image: Inspection, row: Mapping[str, Any] | None, now: datetime) -
         "platforms": ", ".join(image.platforms) or None,
         "size": f"{format_size(image.compressed_bytes)} in {len(image.layers)} layers, as they are sent",
         "built": _describe_age(image.created, now),
-        "tested": _describe_age(_parse_time(result.predicate.get("finishedOn")), now) if result else None,
+        "tested": _describe_age(parse_time(str(result.predicate.get("finishedOn"))), now) if result else None,
         "level": f"{level}, as a test result says that is not verified" if result and not result.signer else level,
         "base": labels.get("org.opencontainers.image.base.name"),
         "revision": labels.get("org.opencontainers.image.revision"),
@@ -54,11 +54,3 @@ def _describe_age(moment: datetime | None, now: datetime) -> str | None:
     days = (now - moment).days
     ago = "today" if days == 0 else "1 day ago" if days == 1 else f"{days} days ago"
     return f"{moment:%Y-%m-%d %H:%M} UTC, {ago if days >= 0 else 'in the future'}"
-
-
-def _parse_time(text: object) -> datetime | None:
-    try:
-        found = datetime.fromisoformat(str(text))
-        return found.replace(tzinfo=UTC) if found.tzinfo is None else found.astimezone(UTC)
-    except (ValueError, OverflowError):
-        return None

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Annotated, Any
 
 from pydantic import Field
 
 from tfimg.core.documents import Document, InvalidDocument, parse_document, parse_object, validate
 from tfimg.core.errors import TamperedError
+from tfimg.core.text import parse_time
 from tfimg.registry.protocol import (
     DOCKER_INDEX,
     OCI_CONFIG,
@@ -73,11 +74,7 @@ class ImageConfig(Document):
     @property
     def created_at(self) -> datetime | None:
         """The time of creation in UTC; None if it is missing or malformed."""
-        try:
-            time = datetime.fromisoformat(self.created)
-            return time.replace(tzinfo=UTC) if time.tzinfo is None else time.astimezone(UTC)
-        except (ValueError, OverflowError):
-            return None
+        return parse_time(self.created)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -45,8 +45,9 @@ def search_layer(
     """
     head, pieces = _peek(pieces)
     compression = recognise(head)
-    scan = _LayerScan(search, budget, on_bytes, is_compressed=compression is not None)
-    source = open_chunks(scan.search_packed(pieces))
+    scan = _LayerScan(search, budget, on_bytes)
+    # The packed bytes too: decompression omits headers and skippable frames.
+    source = open_chunks(scan.search_packed(pieces) if compression else scan.search_unpacked(pieces))
     if mismatch := _describe_mismatch(media_type, compression):
         scan.problems.append(mismatch)
     try:
@@ -69,10 +70,9 @@ def search_layer(
 class _LayerScan:
     """The findings in one layer while it is read."""
 
-    def __init__(self, search: Search, budget: Budget, on_bytes: Callable[[int], None], *, is_compressed: bool) -> None:
+    def __init__(self, search: Search, budget: Budget, on_bytes: Callable[[int], None]) -> None:
         self._budget, self._on_bytes = budget, on_bytes
-        self._content, self._headers = StreamSearch(search), StreamSearch(search)
-        self._packed = StreamSearch(search) if is_compressed else None
+        self._content, self._headers, self._packed = (StreamSearch(search) for _ in range(3))
         self.problems: list[str] = []
         self._named: list[SecretFinding] = []
         # The names of the files so far, and where their contents and headers begin in the streams.
@@ -82,10 +82,7 @@ class _LayerScan:
         self._names_length = 0
 
     def search_packed(self, pieces: Iterator[bytes]) -> Iterator[bytes]:
-        """Search the layer as it is in the registry: decompression omits headers and skippable frames."""
-        if self._packed is None:
-            yield from self.search_unpacked(pieces)
-            return
+        """Search the layer as it is in the registry."""
         for piece in pieces:
             self._packed.feed(piece)
             self._budget.add_bytes(len(piece))
@@ -123,7 +120,7 @@ class _LayerScan:
                 index = bisect_right(offsets, match.offset) - 1
                 found[_make_match_finding(match, self._names[index] if index >= 0 else "")] = None
         known = {(one.kind, one.what, one.shown) for one in found}
-        packed = (_make_match_finding(match, "") for match in (self._close(self._packed) if self._packed else ()))
+        packed = (_make_match_finding(match, "") for match in self._close(self._packed))
         found |= dict.fromkeys(one for one in packed if (one.kind, one.what, one.shown) not in known)
         secrets = [one for one in found if not is_public(posixpath.normpath(f"/{one.path}").lstrip("/"), one.kind)]
         return (*(_make_finding("", "unread", problem, "") for problem in dict.fromkeys(self.problems)), *secrets)
