@@ -79,11 +79,27 @@ def test_a_package_whose_name_no_purl_can_have_is_refused(name: str) -> None:
     odd = {**INVENTORY, "packages": {**INVENTORY["packages"], name: "1.0"}}
     says = (
         rf"^The contents of {SUBJECT.name}@{SUBJECT.digest} cannot be written as a bill of materials: .+\. "
-        r"Look inside with `tfimg inspect --local`: a package has an invalid name or version\.$"
+        r"Look inside with `tfimg inspect --local`: a package has an invalid name, version or homepage\.$"
     )
     with pytest.raises(ValidationAborted, match=says) as caught:
         make_sbom(odd, subject=SUBJECT, created=MADE)
     assert "\udce9" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("homepage", "problem"),
+    [
+        ("::::", "the document is not valid CycloneDX: '::::' is not valid under any of the given schemas"),
+        ("%%", "Supplied value '%%' does not appear to be a valid URI"),
+    ],
+)
+def test_a_homepage_that_is_not_an_address_is_refused(homepage: str, problem: str) -> None:
+    message = (
+        f"The contents of {SUBJECT.name}@{SUBJECT.digest} cannot be written as a bill of materials: {problem}. Look "
+        "inside with `tfimg inspect --local`: a package has an invalid name, version or homepage."
+    )
+    with pytest.raises(ValidationAborted, match=exactly(message)):
+        make_sbom({**INVENTORY, "about": {"numpy": {"homepage": homepage}}}, subject=SUBJECT, created=MADE)
 
 
 @pytest.mark.parametrize("lost", ["packages", "debian", "system", "libraries", "about"])

@@ -15,12 +15,14 @@ from support.memory_registry import MemoryRegistry
 from support.messages import exactly
 from support.published_images import Call, Killed, Line, Mortal, put_image
 from support.publisher import CPU, GPU, NOW, Machine, chain
+from support.reports import GREEN
 from support.signing import OURS, THEIRS
 from tfimg.core.errors import NotInRegistry, PolicyViolation, TagConflict, UsageError, WithdrawnError
 from tfimg.core.events import Event, Message
 from tfimg.evidence.attach import attach
 from tfimg.evidence.policy import Policy, TagPromise
 from tfimg.evidence.promotions import Promotion, TagMove, make_predicate_statement, read_image_statements
+from tfimg.evidence.results import RunContext, make_test_result
 from tfimg.evidence.statement import Subject
 from tfimg.evidence.verify import verify
 from tfimg.publish.retract import roll_back, withdraw
@@ -165,6 +167,31 @@ def test_a_rollback_without_an_earlier_image_is_an_error(machine: Machine) -> No
         )
         with pytest.raises(UsageError, match=exactly(says)):
             machine.rollback(registry, to=to)
+
+
+def test_an_earlier_image_without_a_promotion_is_not_returned_to(machine: Machine) -> None:
+    registry = MemoryRegistry()
+    earlier = put_image(registry, CPU, age=5, tag="2.15").digest
+    subject, ran = Subject(name=registry.repository, digest=earlier), RunContext(host="h", engine="e", version="0")
+    attach(registry, earlier, [make_test_result(GREEN, subject=subject, ran=ran)], key=OURS)
+    publish_builds(machine, registry, 0)
+    message = (
+        f"{registry.repository}:2.15 has no earlier image to return to: {earlier} has no signed promotion for this "
+        "tag. Publish another image under the tag, or name one with --to DIGEST."
+    )
+    with pytest.raises(PolicyViolation, match=exactly(message)):
+        machine.rollback(registry)
+
+
+def test_a_digest_that_several_images_have_in_common_is_an_error(machine: Machine) -> None:
+    registry = MemoryRegistry()
+    publish_builds(machine, registry, 9, 5, 0)
+    message = (
+        "--to sha256:: 2 images match in the signed history of 2.15, besides the present image. `tfimg history "
+        f"{registry.repository} 2.15` lists them; name the whole digest."
+    )
+    with pytest.raises(UsageError, match=exactly(message)):
+        machine.rollback(registry, to="sha256:")
 
 
 def test_the_events_name_the_killed_run_that_is_finished(machine: Machine) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 from uuid import NAMESPACE_URL, uuid5
 
 from cyclonedx.contrib.license.factories import LicenseFactory
+from cyclonedx.exception import CycloneDxException
 from cyclonedx.model import ExternalReference, ExternalReferenceType, Property, XsUri
 from cyclonedx.model.bom import Bom, BomMetaData
 from cyclonedx.model.component import Component, ComponentType
@@ -63,11 +64,11 @@ def make_sbom(inventory: Mapping[str, Any], *, subject: Subject, created: dateti
     """
     try:
         bom = _make_cyclonedx(list_components(inventory), subject, created.replace(microsecond=0))
-    except ValueError as error:  # names and versions come from the image
+    except (ValueError, CycloneDxException) as error:  # names, versions and addresses come from the image
         raise ValidationAborted(
             f"The contents of {subject.name}@{subject.digest} cannot be written as a bill of materials: "
-            f"{to_plain_text(str(error))[:MAX_PROBLEM]}.",
-            next_step="Look inside with `tfimg inspect --local`: a package has an invalid name or version.",
+            f"{to_plain_text(str(error)).rstrip('.')[:MAX_PROBLEM]}.",
+            next_step="Look inside with `tfimg inspect --local`: a package has an invalid name, version or homepage.",
         ) from None
     return make_statement(subject, CYCLONEDX, bom)
 
@@ -146,6 +147,7 @@ def _make_cyclonedx(
     )
     text = JsonV1Dot6(bom).output_as_string()
     if problem := JsonStrictValidator(SchemaVersion.V1_6).validate_str(text):
-        raise ValueError(f"the bill of materials is not valid CycloneDX: {problem}")
+        # The other lines quote the schema.
+        raise ValueError(f"the document is not valid CycloneDX: {str(problem).splitlines()[0]}")
     document: dict[str, Any] = json.loads(text)
     return document

@@ -1,0 +1,134 @@
+"""Publishing from an engine: what the engine lacks, receives and validates, with each message as a whole."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from support.environment import TestEnvironment
+from support.manifests import Slept
+from support.messages import exactly
+from support.pushing_engine import PushingEngine
+from support.signing import OURS
+from support.suite_events import done_event, end, make_output, start, suite
+from tfimg.core.errors import ImageMissing, ResolutionError, TamperedError, ValidationFailed
+from tfimg.core.events import Event, Note, ProgressEvent, ignore
+from tfimg.core.paths import Workspace
+from tfimg.project.project import Project
+from tfimg.project.validator import Validator
+from tfimg.publish.engine_steps import EngineSteps, PublishJob
+from tfimg.publish.publisher import Publisher
+from tfimg.publish.repository import SignedRepository
+from tfimg.registry.retry import ATTEMPTS, RetryPolicy
+
+CPU = "2.15.1-cpu-py3.11"
+NAME = f"tfimg/tensorflow:{CPU}"
+OTHER = f"sha256:{'2' * 64}"
+
+
+class ForgettingEngine(PushingEngine):
+    """Loses every image that it pulls."""
+
+    def pull(self, name: str, on_event: Callable[[ProgressEvent], None]) -> str:
+        digest = super().pull(name, on_event)
+        del self.names[name]
+        return digest
+
+
+class ChangedEngine(PushingEngine):
+    """Receives another image than it sent."""
+
+    def pull(self, name: str, on_event: Callable[[ProgressEvent], None]) -> str:
+        digest = super().pull(name, on_event)
+        self.names[name] = replace(self.names[name], digest=OTHER)
+        return digest
+
+
+def make_project(engine: PushingEngine, state: Path) -> Project:
+    return Project(services=TestEnvironment(environ={"TFIMG_STATE": str(state)}, docker=engine))
+
+
+def push_and_validate(engine: PushingEngine, state: Path, slept: Slept) -> None:
+    """Push an image of the engine, and validate it by the digest that it has in the registry."""
+    engine.has(CPU)
+    project, (image,) = make_project(engine, state), engine.list_images()
+    steps = EngineSteps(
+        validator=Validator(project=project, engine=engine),
+        repository=SignedRepository(registry=engine.registry, key=OURS, state=state),
+        specs={CPU: project.spec(CPU)},
+        images={CPU: image},
+        retries=RetryPolicy(sleep=slept),
+    )
+    job = PublishJob(
+        identifier=CPU, tensorflow="2.15.1", name=NAME, digest=image.digest, aliases=(), level="validated"
+    )
+    digest = steps.push(job, "candidate", ignore)
+    steps.validate(job, digest, "candidate", ignore)
+
+
+def pushed_image(engine: PushingEngine) -> tuple[str, str]:
+    """Return the name of the pushed image by its digest, and its digest in the engine."""
+    (candidate,) = engine.registry.manifests.values()
+    return f"{engine.registry.repository}@{candidate.digest}", candidate.document["config"]["digest"]
+
+
+def test_a_pulled_image_that_the_engine_loses_is_pulled_again(workspace: Workspace, tmp_path: Path) -> None:
+    engine, slept = ForgettingEngine(workspace), Slept()
+    with pytest.raises(ImageMissing) as caught:
+        push_and_validate(engine, tmp_path, slept)
+    reference, _ = pushed_image(engine)
+    assert str(caught.value) == f"{reference} was pulled, but the engine does not have it any more. Run it again."
+    assert (engine.did.count("pull"), len(slept)) == (ATTEMPTS, ATTEMPTS - 1)
+
+
+def test_another_image_than_the_one_that_was_pushed_is_refused(workspace: Workspace, tmp_path: Path) -> None:
+    engine, slept = ChangedEngine(workspace), Slept()
+    with pytest.raises(TamperedError) as caught:
+        push_and_validate(engine, tmp_path, slept)
+    reference, pushed = pushed_image(engine)
+    assert str(caught.value) == (
+        f"{reference} is {OTHER} in the engine, but {NAME}, which was pushed, is {pushed}. Find out what changes "
+        "images between the engine and the registry."
+    )
+    assert slept == [], "it is not pulled again"
+    assert set(engine.names) == {NAME}, "the names of the pulled image are removed"
+
+
+def test_an_image_that_does_not_pass_is_refused(workspace: Workspace, tmp_path: Path) -> None:
+    story = make_output(suite("a"), start("a"), end("a", "failed", "1 is not 2"), done_event(1), status=1)
+    with pytest.raises(ValidationFailed) as caught:
+        push_and_validate(PushingEngine(workspace, story), tmp_path, Slept())
+    assert str(caught.value) == (
+        f"{CPU} was pulled by digest, and 1 of 1 checks did not pass. a failed: 1 is not 2. No tag points to it. "
+        f"`tfimg validate {NAME} --report FILE` writes the whole report."
+    )
+
+
+def test_an_engine_without_the_images_is_an_error(workspace: Workspace, tmp_path: Path) -> None:
+    engine = PushingEngine(workspace)
+    project = make_project(engine, tmp_path)
+    repository = SignedRepository(registry=engine.registry, key=OURS, state=tmp_path)
+    message = (
+        "The engine has none of these images under tfimg/tensorflow. Build them with `tfimg build`, or name the "
+        "repository of their tags with --from."
+    )
+    with pytest.raises(ResolutionError, match=exactly(message)):
+        Publisher(project=project, engine=engine).publish([project.spec(CPU)], repository)
+
+
+@pytest.mark.parametrize(("count", "more"), [(1, ""), (10, ""), (12, " and 2 more")])
+def test_images_that_are_not_built_are_reported(count: int, more: str, workspace: Workspace, tmp_path: Path) -> None:
+    engine = PushingEngine(workspace)
+    engine.has(CPU)
+    project = make_project(engine, tmp_path)
+    missing = [spec for spec in project.specs if spec.identifier != CPU][:count]
+    repository = SignedRepository(registry=engine.registry, key=OURS, state=tmp_path)
+    events: list[Event] = []
+    Publisher(project=project, engine=engine).publish([project.spec(CPU), *missing], repository, events.append)
+    listed = ", ".join(spec.identifier for spec in missing[:10])
+    assert [event for event in events if isinstance(event, Note)] == [
+        Note(text=f"Not published, because not built here: {listed}{more}")
+    ]
