@@ -62,9 +62,7 @@ def push_and_validate(engine: PushingEngine, state: Path, slept: Slept) -> None:
         images={CPU: image},
         retries=RetryPolicy(sleep=slept),
     )
-    job = PublishJob(
-        identifier=CPU, tensorflow="2.15.1", name=NAME, digest=image.digest, aliases=(), level="validated"
-    )
+    job = PublishJob(identifier=CPU, tensorflow="2.15.1", name=NAME, digest=image.digest, aliases=(), level="validated")
     digest = steps.push(job, "candidate", ignore)
     steps.validate(job, digest, "candidate", ignore)
 
