@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from generator import checks, commands, errors, formats, images, library, matrix, signatures
+from generator import checks, commands, errors, formats, images, library, limits, matrix, signatures
 
 if TYPE_CHECKING:
     from sphinx.application import Sphinx
@@ -26,6 +26,7 @@ GENERATORS: dict[str, Callable[..., str]] = {
     "tags": images.tag_examples,
     "labels": images.label_examples,
     "levels": images.levels,
+    "limits": limits.limits,
     "api": library.api,
     "matrix": matrix.matrix,
     "signatures": signatures.signatures,

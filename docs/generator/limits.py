@@ -1,0 +1,34 @@
+"""Reference of the limits for input from outside, from the constants of the program."""
+
+from __future__ import annotations
+
+from generator.markdown import table
+from tfimg.evidence import policy_file
+from tfimg.inspect.limits import Limits
+from tfimg.layers import wheel_zip
+from tfimg.matrix import load
+from tfimg.registry import connection, download, listing, responses, retry
+
+
+def limits() -> str:
+    """Return a table of what is limited, and by how much."""
+    image = Limits()
+    rows = {
+        "document of a registry": f"{_size(responses.MAX_RESPONSE_BYTES)}, {connection.RESPONSE_SECONDS:g} s",
+        "list of a registry": f"{_size(listing.MAX_LIST_BYTES)}, {listing.MAX_PAGES:,} pages, "
+        f"{listing.MAX_ENTRIES:,} entries",
+        "blob": f"the size in its manifest, {_size(download.MAX_BYTES)} at most",
+        "redirects of a request": str(connection.MAX_REDIRECTS),
+        "attempts of a request": f"{retry.ATTEMPTS}; a `Retry-After` of {retry.MAX_RETRY_AFTER:g} s at most",
+        "wheel": f"{_size(wheel_zip.MAX_UNPACKED)} unpacked, paths of {wheel_zip.MAX_PATH} characters",
+        "image that is searched for secrets": f"{_size(image.read_bytes)}, {image.members:,} files, "
+        f"{image.seconds / 3600:g} hours",
+        "`matrix.yaml`": f"{load.MAX_CHARACTERS:,} characters",
+        "policy file": f"{_size(policy_file.MAX_BYTES)}, {policy_file.MAX_KEYS} keys",
+    }
+    return table(("input", "limit"), rows.items())
+
+
+def _size(count: int) -> str:
+    unit, name = next((unit, name) for unit, name in ((30, "GiB"), (20, "MiB"), (10, "KiB")) if count >= 1 << unit)
+    return f"{count >> unit} {name}"
