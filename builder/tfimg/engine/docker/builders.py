@@ -75,8 +75,10 @@ def _inspect(name: str, environ: Mapping[str, str], seconds: float, *options: st
 
 
 def _unavailable(name: str, reason: str) -> EngineUnavailable:
+    # Docker's own message is a question: "Is the docker daemon running?"
+    reason = reason.removeprefix("ERROR: ").rstrip(".")
     return EngineUnavailable(
-        f"The builder {name} does not answer: {reason.removeprefix('ERROR: ').rstrip('.')}.",
+        f"The builder {name} does not answer: {reason}{'' if reason.endswith('?') else '.'}",
         next_step=f"Start it, or correct its address (`docker buildx inspect {name}`); or name another --builder.",
     )
 
