@@ -238,8 +238,14 @@ def test_withdrawals_travel_in_a_file_and_count_when_they_are_signed() -> None:
     )
     with pytest.raises(UnsignedError, match=exactly(says)):
         read_withdrawals(theirs, KEYS)
-    with expect_refusal(TamperedError):
-        read_withdrawals(b"no envelope", KEYS)
+    for damaged in (b"no envelope", line[:-1], line + b"\n" + line[: len(line) // 2]):
+        with expect_refusal(TamperedError):
+            read_withdrawals(damaged, KEYS)
+
+
+@pytest.mark.parametrize("content", [b"", b"\n"])
+def test_a_file_without_a_line_means_that_nothing_was_withdrawn(content: bytes) -> None:
+    assert read_withdrawals(content, KEYS) == ()
 
 
 def test_statements_are_found_under_cosign_s_tag_where_the_bundles_were_deleted() -> None:

@@ -186,14 +186,15 @@ def export_withdrawals(registry: Registry, digest: str, keys: Sequence[Verifying
 def read_withdrawals(content: bytes, keys: Sequence[VerifyingKey]) -> tuple[CollectedEnvelope, ...]:
     """Read JSON lines of DSSE envelopes, as `export_withdrawals` returns them.
 
-    Raises `TamperedError` for a line that is not an envelope, `UnsignedError` if the keys signed none of them.
+    A file without a line means that nothing was withdrawn. Raises `TamperedError` for a line that is not an envelope,
+    `UnsignedError` if the keys signed none of them.
     """
     found = tuple(
         CollectedEnvelope(where=f"line {number}", envelope=parse_envelope(line))
         for number, line in enumerate(content.splitlines(), start=1)
         if line.strip()
     )
-    if not any(one.envelope.find_signer(keys) for one in found):
+    if found and not any(one.envelope.find_signer(keys) for one in found):
         raise UnsignedError(
             "The file of withdrawals has no statement that a trusted key signed.",
             next_step="Get it from the image's publisher: `tfimg history REPOSITORY --withdrawals FILE` writes it.",

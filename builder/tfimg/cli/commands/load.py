@@ -35,7 +35,8 @@ class Load(Command, RequirementOptions):
         "SHA256:…",
     )
     withdrawals: str | None = option(
-        "signed withdrawals that are newer than the file, as `tfimg history REPOSITORY --withdrawals FILE` writes them",
+        "signed withdrawals that are newer than the file, as `tfimg history REPOSITORY --withdrawals FILE` writes "
+        "them; empty: there are none",
         "FILE",
     )
     name: str | None = option(
