@@ -79,7 +79,7 @@ class Published:
 
 
 def verdicts(ended: CliResult) -> dict[str, str]:
-    (image,) = ended.events("published")
+    (image,) = [*ended.events("published"), *ended.events("planned")]
     return {one["tag"]: one["verdict"] for one in image["tags"]}
 
 
@@ -197,6 +197,22 @@ def test_a_plan_changes_nothing_and_says_what_a_gpu_image_lacks(
     (line,) = [one for one in ended.stdout.splitlines() if one.split()[2] == "2.15-gpu"]
     assert line.split()[:6] == [GPU, "linked", "2.15-gpu", "refuse", "it", "promises"]
     assert "the image is only linked" in line
+
+
+def test_a_plan_trusts_the_public_half_of_the_key_that_will_sign(
+    tfimg: CliRunner, publish: CliRunner, keys: dict[str, str], twice: tuple[str, str], tmp_path: Path
+) -> None:
+    planned = publish("--dry-run", "--json")
+    assert "labels" not in planned.succeeded().stdout
+    assert set(verdicts(planned).values()) == {"stay"}
+    alone = tmp_path / "alone.key"
+    shutil.copy(keys["ours.key"], alone)
+    plan = ("publish", REPOSITORY, CPU, "--dry-run", "--json")
+    assert set(verdicts(tfimg(*plan, "--key", str(alone))).values()) == {"stay"}, "opened, as it has no file beside it"
+    assert set(verdicts(tfimg(*plan, TFIMG_KEY=keys["ours.key"])).values()) == {"stay"}
+    assert set(verdicts(tfimg(*plan, "--key", keys["theirs.key"])).values()) == {"attest"}, "ours is not trusted"
+    identifier = OURS.verifying_key.identifier
+    assert identifier in publish("--dry-run", "--refuse-key", identifier).refusal(16)
 
 
 def test_an_image_that_fails_or_holds_a_secret_gets_no_tag(
@@ -389,6 +405,18 @@ def test_withdraw_moves_tags_back_and_verify_and_pull_name_the_reason(
     assert (tmp_path / "all.jsonl").read_bytes() == (tmp_path / "out.jsonl").read_bytes()
     assert publish("--reinstate").code == 0
     assert tfimg("verify", f"{REPOSITORY}@{new}", "--public-key", keys["ours.pub"]).code == 0
+
+
+def test_a_repository_without_withdrawals_gives_a_file_that_load_accepts(
+    tfimg: CliRunner, history: CliRunner, twice: tuple[str, str], keys: dict[str, str], tmp_path: Path
+) -> None:
+    file, image = tmp_path / "none.jsonl", tmp_path / "image.tar"
+    history(REPOSITORY, "--withdrawals", str(file)).succeeded()
+    assert file.read_bytes() == b""
+    trust = ("--public-key", keys["ours.pub"])
+    tfimg("save", f"{REPOSITORY}:2.15", str(image), *trust).succeeded()
+    ended = tfimg("load", str(image), *trust, "--withdrawals", str(file))
+    assert f"Loaded into the engine as {REPOSITORY}:2.15." in ended.succeeded().stderr
 
 
 def test_withdraw_for_one_tag_leaves_the_others(

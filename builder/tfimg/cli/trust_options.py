@@ -6,6 +6,7 @@ import os
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tfimg.cli.options import RegistryOptions, option, values
@@ -138,6 +139,24 @@ class SigningOptions(PasswordOptions, PolicyOptions):
         password = self.read_password(environ) if is_encrypted(pem) else None
         key = read_signing_key(pem, password=password, source=file)
         self.read_policy().accepted_keys([key.verifying_key])
+        return key
+
+    def own_public_key(self, environ: Mapping[str, str]) -> VerifyingKey | None:
+        """Return the public half of the signing key; None if no key is named.
+
+        It is read from FILE.pub beside FILE.key, as `tfimg keygen` writes them, so that no password is asked for. Only
+        without such a file is the private key opened. Raises what `signing_key` does.
+        """
+        from tfimg.evidence.keys import read_key_file, read_verifying_key
+
+        named = self.key or environ.get("TFIMG_KEY")
+        if not named:
+            return None
+        beside = Path(named).with_suffix(".pub")
+        if not beside.is_file():
+            return self.signing_key(environ).verifying_key
+        key = read_verifying_key(read_key_file(str(beside)), source=str(beside))
+        self.read_policy().accepted_keys([key])
         return key
 
     def trusted_keys(self, environ: Mapping[str, str]) -> tuple[VerifyingKey, ...]:

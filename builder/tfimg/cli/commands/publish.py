@@ -62,14 +62,16 @@ class Publish(Command, RepositoryOptions, SigningOptions):
         return 0
 
     def _print_plan(self, context: Context, specs: Sequence[ImageSpec]) -> None:
-        """Print what publishing would do. It needs no private key, so no password is asked for."""
+        """Print what publishing would do. It needs no private key: the public half of the pair is enough."""
         from tfimg.publish.promote import TagDecider
         from tfimg.registry.reference import parse_repository
 
-        trusted = self.trusted_keys(context.services.environ)
+        environ = context.services.environ
+        own = self.own_public_key(environ)
+        trusted = (*([own] if own else []), *self.trusted_keys(environ))
         if not trusted:
             context.note(
-                "No public key is named with --public-key or TFIMG_PUBLIC_KEY: the plan uses the labels of images."
+                "No key is named with --key, --public-key or TFIMG_PUBLIC_KEY: the plan uses the labels of images."
             )
         decider = TagDecider(
             registry=context.registry(parse_repository(self.target)),
