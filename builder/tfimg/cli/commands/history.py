@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import KW_ONLY, dataclass
 from functools import partial
 from pathlib import Path
@@ -12,9 +12,12 @@ from tfimg.cli.context import Context
 from tfimg.cli.options import Command, argument, option
 from tfimg.cli.trust_options import TrustedKeyOptions, require_keys, split_tag
 from tfimg.cli.values import positive_number
+from tfimg.core.errors import UsageError
 
 if TYPE_CHECKING:
+    from tfimg.evidence.keys import VerifyingKey
     from tfimg.publish.history import HistoryEntry
+    from tfimg.registry.protocol import Registry
 
 GAP = "no trusted key signed a promotion to this tag: it was moved without tfimg, or statements were deleted"
 
@@ -27,6 +30,7 @@ class History(Command, TrustedKeyOptions):
       tfimg history registry.example/team/tensorflow 2.15-gpu --public-key tfimg.pub
       tfimg history registry.example/team/tensorflow --limit 50
       tfimg history registry.example/team/tensorflow --withdrawals withdrawals.jsonl
+      tfimg history registry.example/team/tensorflow --limit 1000 --published published.json
     """
 
     target: str = argument("REGISTRY/NAME[:TAG]; a TAG alone is one of TFIMG_REPOSITORY", "REPOSITORY")
@@ -39,6 +43,10 @@ class History(Command, TrustedKeyOptions):
         parse=partial(positive_number, limit=1000),
     )
     withdrawals: str | None = option("write the signed withdrawals too, for `tfimg load --withdrawals`", "FILE")
+    published: str | None = option(
+        "of a repository: write what the evidence of its builds proves, as JSON for the page of published images",
+        "FILE",
+    )
 
     def run(self, context: Context) -> int:
         """Print what trusted keys signed, newest first."""
@@ -50,6 +58,7 @@ class History(Command, TrustedKeyOptions):
         environ = context.services.environ
         target, tag = (parse_repository(self.target), self.tag) if self.tag else split_tag(self.target, environ)
         keys, registry = require_keys(self.public_keys(environ)), context.registry(target)
+        _require_writable(self.published, tag)
         if tag:
             entries = list(tag_history(registry, tag, keys, limit=self.limit))
         else:
@@ -57,6 +66,8 @@ class History(Command, TrustedKeyOptions):
             if len(builds) > self.limit:
                 context.say(f"Only the {self.limit} newest of {len(builds)} builds are read: --limit reads more.")
             entries = repository_history(registry, builds[: self.limit], keys, limit=self.limit)
+            if self.published:
+                self._write_published(context, registry, builds, keys, self.published)
         if self.withdrawals:
             digests = dict.fromkeys(entry.digest for entry in entries if entry.kind == "withdrawal")
             lines = [line for digest in digests for line in export_withdrawals(registry, digest, keys)]
@@ -74,6 +85,26 @@ class History(Command, TrustedKeyOptions):
             if entry.kind == "gap":
                 context.say(f"{tag} pointed to {entry.digest}, and {GAP}.")
         return 0
+
+    def _write_published(
+        self, context: Context, registry: Registry, builds: Sequence[str], keys: Sequence[VerifyingKey], file: str
+    ) -> None:
+        from tfimg.core.files import write_atomically
+        from tfimg.publish.published import collect_published, format_published
+
+        found = collect_published(registry, builds, keys, limit=self.limit, now=context.services.now())
+        write_atomically(Path(file), format_published(found))
+        context.say(f"wrote {file}: {len(found.images)} image{'' if len(found.images) == 1 else 's'} with evidence")
+
+
+def _require_writable(published: str | None, tag: str | None) -> None:
+    from tfimg.cli.report_files import require_writable
+
+    if published is None:
+        return
+    if tag:
+        raise UsageError(f"--published is about a repository, and the tag {tag} is named.", next_step="Drop the tag.")
+    require_writable("--published", published)
 
 
 def _cells(entry: HistoryEntry, *, with_tags: bool) -> Iterator[str]:
