@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from support.paths import ROOT
 from support.site import SitePage, build_site, read_site
-from tfimg import DOCUMENTATION
 from tfimg.cli.app import COMMANDS, GROUPS, load_command, option_names
 from tfimg.core import errors
 
@@ -84,7 +84,9 @@ def test_every_known_failure_has_an_anchor_to_which_explain_links(pages: Mapping
     from tfimg.cli.commands.explain import link_to
 
     for signature in SIGNATURES:
-        page, _, anchor = link_to(signature.name).removeprefix(f"{DOCUMENTATION}/").partition("#")
+        path, _, anchor = link_to(signature.name).partition("#")
+        assert (ROOT / path).is_file()
+        page = path.removeprefix("docs/").replace(".md", ".html")
         assert pages[page].anchors.count(anchor) == 1
 
 

@@ -13,7 +13,7 @@ import pytest
 from support.cli import CliRunner
 from support.hosts import make_host
 from support.memory_engine import capabilities, toolkit
-from tfimg import DOCUMENTATION
+from support.paths import ROOT
 from tfimg.cli.commands.explain import MAX_BYTES
 from tfimg.core.errors import BuildError, EngineError, NoAccelerator, TfimgError, UnknownFailure
 from tfimg.core.paths import Workspace, find_workspace
@@ -43,7 +43,7 @@ def test_people_read_cause_proof_remedy_and_whose_fault_it_is(explain: CliRunner
     first, second = ended.stdout.split("\n\n")
     heads = [line.partition(" ")[0] for line in first.splitlines()]
     assert heads == ["found", "fault", "cause", "proof", "remedy", "more"]
-    assert first.endswith(f"more    {DOCUMENTATION}/how-to/troubleshoot.html#stub-libcuda")
+    assert first.endswith("more    docs/how-to/troubleshoot.md#stub-libcuda")
     assert "found   stub-libcuda\nfault   the image\n" in first
     assert "CUDA_ERROR_STUB_LIBRARY" in first
     assert "found   factory-registered\nfault   nothing: it is harmless\n" in second
@@ -54,7 +54,7 @@ def test_programs_read_one_object(explain: CliRunner) -> None:
     assert (ended.code, ended.stderr) == (0, "")
     (one,) = ended.json["explanations"]
     assert list(one) == ["signature", "fault", "cause", "proof", "remedy", "more"]
-    assert one["more"] == f"{DOCUMENTATION}/how-to/troubleshoot.html#pkg-resources"
+    assert one["more"] == "docs/how-to/troubleshoot.md#pkg-resources"
     assert (one["signature"], one["fault"]) == ("pkg-resources", "image")
     assert one["proof"] == "ModuleNotFoundError: No module named 'pkg_resources'"
 
@@ -164,3 +164,35 @@ def test_the_doctor_says_what_is_known_of_a_driver_that_fails(
     told = {one.name: one for one in diagnose(replace(case, suite=workspace.validation))}
     assert told["gpu"].next_step == known.remedy
     assert told["processor"].next_step is None
+
+
+@pytest.fixture
+def published(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
+    """Puts metadata of an installed tfimg in front of any other."""
+    folder = tmp_path / "installed"
+    metadata = folder / "tfimg-9.9.dist-info/METADATA"
+    metadata.parent.mkdir(parents=True)
+    monkeypatch.syspath_prepend(folder)
+    head = "Metadata-Version: 2.4\nName: tfimg\nVersion: 9.9\n"
+    return lambda lines: metadata.write_text(head + lines) and None
+
+
+def test_links_lead_to_the_site_that_the_package_states(explain: CliRunner, published: Callable[[str], None]) -> None:
+    published("Project-URL: Source, https://code.example\nProject-URL: Documentation, https://docs.example/tfimg/\n")
+    (one,) = explain(str(LOGS / "pkg-resources.log"), "--json").json["explanations"]
+    assert one["more"] == "https://docs.example/tfimg/how-to/troubleshoot.html#pkg-resources"
+    assert replace(explain, prefix=())("--help").stdout.endswith(
+        "\nExit codes: https://docs.example/tfimg/reference/errors.html\n"
+    )
+
+
+@pytest.mark.parametrize("lines", ["", "Project-URL: Source, https://code.example\n"])
+def test_without_a_published_site_links_are_paths_of_the_checkout(
+    explain: CliRunner, published: Callable[[str], None], lines: str
+) -> None:
+    published(lines)
+    (one,) = explain(str(LOGS / "pkg-resources.log"), "--json").json["explanations"]
+    assert one["more"] == "docs/how-to/troubleshoot.md#pkg-resources"
+    assert replace(explain, prefix=())("--help").stdout.endswith("\nExit codes: docs/reference/errors.md\n")
+    assert (ROOT / "docs/how-to/troubleshoot.md").is_file()
+    assert (ROOT / "docs/reference/errors.md").is_file()

@@ -8,6 +8,7 @@ from dataclasses import MISSING, Field, dataclass, fields
 from typing import Any, get_args, get_type_hints
 
 from tfimg.cli.app import COMMANDS, GROUPS, examples, load_command
+from tfimg.cli.documentation import locate_page
 from tfimg.cli.output.folding import fold
 
 OVERVIEW = """\
@@ -28,8 +29,7 @@ Examples:
   tfimg build --tf 2.15                build, validate and tag a CPU image; --cuda 12: for GPUs
   tfimg run tfimg/tensorflow:2.15      start one, with the flags that its device needs
 
-Exit codes are listed in the README.
-"""
+Exit codes: """
 
 MAX_NAMES_WIDTH = 30
 """Columns of an option's names; longer ones stand on a line of their own."""
@@ -51,7 +51,7 @@ def help_text(words: Sequence[str]) -> str:
     sections = [
         f"{title}:\n{_rows((name, line) for name, (_, line) in lines.items())}" for title, lines in GROUPS.items()
     ]
-    return "\n".join((OVERVIEW, *sections, CLOSING))
+    return "\n".join((OVERVIEW, *sections, f"{CLOSING}{locate_page('reference/errors')}\n"))
 
 
 @dataclass(frozen=True)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import sys
 from dataclasses import asdict, dataclass
 
-from tfimg import DOCUMENTATION
 from tfimg.cli.context import Context
+from tfimg.cli.documentation import locate_page
 from tfimg.cli.options import Command, argument
 from tfimg.core.errors import UnknownFailure, UsageError
 
@@ -60,5 +60,5 @@ class Explain(Command):
 
 
 def link_to(signature: str) -> str:
-    """Return the address of a signature in the documentation."""
-    return f"{DOCUMENTATION}/how-to/troubleshoot.html#{signature}"
+    """Return where the documentation describes a signature."""
+    return locate_page("how-to/troubleshoot", signature)
