@@ -130,6 +130,25 @@ def test_an_address_on_another_host_or_without_tls_is_not_followed(proxy: Faulty
         client.list_tags()
 
 
+@pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
+@pytest.mark.parametrize("method", ["GET", "HEAD"])
+def test_a_read_follows_up_to_five_redirects(
+    method: str, status: int, here: Loopback, proxy: Faulty, client: HttpRegistry
+) -> None:
+    here.blobs[digest_of(CONTENT)] = CONTENT
+    address = f"/v2/team/tf/blobs/{digest_of(CONTENT)}"
+    proxy.faults.append(Fault(status=status, headers={"Location": address}, times=5))
+    response = client._connection.request(method, address)
+    assert response.content == (CONTENT if method == "GET" else b"")
+    assert proxy.count(method) == 6
+
+
+def test_a_refused_head_request_is_about_reading(proxy: Faulty, client: HttpRegistry) -> None:
+    proxy.faults.append(Fault(method="HEAD", status=403))
+    with pytest.raises(RegistryError, match="denies permission to read"):
+        client.put_blob(b"{}")
+
+
 def test_credentials_are_sent_to_the_registry_alone(open_registry: Open) -> None:
     """A registry hands its blobs out by the address of another server, and takes them there too."""
     with (

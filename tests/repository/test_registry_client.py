@@ -8,7 +8,7 @@ import pytest
 
 from support.faulty_proxy import Fault, Faulty
 from support.loopback_registry import Loopback
-from support.manifests import CHUNK, CONTENT, Open, Slept, manifest, send
+from support.manifests import CHUNK, CONTENT, PLAIN, Open, Slept, manifest, send
 from support.messages import exactly
 from tfimg.core.errors import NetworkError, NotInRegistry, RegistryError, TagConflict, TamperedError
 from tfimg.registry import listing
@@ -188,6 +188,27 @@ def test_where_manifests_alone_can_be_deleted_a_tag_is_and_its_manifest_with_its
     assert client.delete_tag("1") is True
 
 
+@pytest.mark.parametrize("status", [400, 405])
+def test_a_tag_whose_deletion_needs_a_digest_is_deleted_with_a_placeholder(
+    status: int, client: HttpRegistry, here: Loopback, proxy: Faulty
+) -> None:
+    here.deletes_digests = True
+    for tag in "12":
+        client.put(tag, manifest())
+    proxy.faults.append(Fault(method="DELETE", path="/1$", status=status))
+    assert client.delete_tag("1") is True
+    assert (client.find("1"), client.find("2")) == (None, manifest())
+
+
+def test_a_tag_whose_placeholder_cannot_be_deleted_points_to_its_image_again(
+    client: HttpRegistry, here: Loopback
+) -> None:
+    here.deletes_tags = False
+    client.put("1", manifest())
+    assert client.delete_tag("1") is False
+    assert client.find("1") == manifest()
+
+
 def test_a_tag_whose_deletion_was_interrupted_points_to_nothing(
     client: HttpRegistry, here: Loopback, proxy: Faulty
 ) -> None:
@@ -356,6 +377,18 @@ def test_a_download_is_resumed_so_many_times(
     assert proxy.count("GET") == 3
 
 
+@pytest.mark.parametrize("sizes", [(len(CONTENT), 1), (1, len(CONTENT))])
+def test_of_two_stated_sizes_of_a_blob_the_larger_counts(
+    sizes: tuple[int, int], client: HttpRegistry, here: Loopback
+) -> None:
+    digest = digest_of(CONTENT)
+    here.blobs[digest] = CONTENT
+    for name, size in zip("ab", sizes, strict=True):
+        layer = {"mediaType": "application/octet-stream", "digest": digest, "size": size}
+        client.put(name, manifest(name, layers=[layer]))
+    assert b"".join(client.get_blob(digest)) == CONTENT
+
+
 def test_a_blob_is_not_read_beyond_its_limit(client: HttpRegistry, here: Loopback) -> None:
     digest = digest_of(CONTENT)
     here.blobs[digest] = CONTENT
@@ -398,3 +431,30 @@ def test_an_upload_that_is_refused_takes_no_room(client: HttpRegistry, here: Loo
         send(client)
     assert proxy.asked[-1].startswith("DELETE /v2/team/tf/blobs/uploads/")
     assert here.uploads == {}
+
+
+@pytest.mark.parametrize("fault", [Fault(cut_request=0), Fault(status=503), Fault(status=403), Fault(delay=1.5)])
+def test_a_failed_clean_up_after_an_upload_hides_no_error(
+    fault: Fault, here: Loopback, proxy: Faulty, open_registry: Open
+) -> None:
+    client = open_registry(proxy.address, settings=replace(PLAIN, response_seconds=1))
+    proxy.faults += [Fault(method="PATCH", status=507), replace(fault, method="DELETE")]
+    with pytest.raises(RegistryError, match="is full"):
+        send(client)
+    assert proxy.asked[-1].startswith("DELETE "), "one attempt"
+
+
+@pytest.mark.parametrize(
+    ("query", "sent"),
+    [("", ""), ("?", ""), ("?state=a%20b%2Fc%3D&empty=&flag", "state=a%20b%2Fc%3D&empty=&flag&")],
+)
+def test_the_address_of_an_upload_is_completed_with_the_digest_alone(
+    query: str, sent: str, client: HttpRegistry, here: Loopback, proxy: Faulty
+) -> None:
+    """The query belongs to the registry, which may have signed it."""
+    here.uploads["its-own"] = bytearray()
+    there = {"Location": f"/v2/team/tf/blobs/uploads/its-own{query}"}
+    proxy.faults.append(Fault(method="POST", status=202, headers=there))
+    digest = client.put_blob(b"{}").digest
+    assert proxy.asked[-1] == f"PUT /v2/team/tf/blobs/uploads/its-own?{sent}digest={digest.replace(':', '%3A')}"
+    assert here.blobs == {digest: b"{}"}

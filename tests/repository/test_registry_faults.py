@@ -15,7 +15,7 @@ from support.messages import exactly
 from tfimg.core.errors import NetworkError, RegistryError
 from tfimg.registry.client import HttpRegistry
 from tfimg.registry.connection import ConnectionSettings
-from tfimg.registry.protocol import digest_of
+from tfimg.registry.protocol import OCI_MANIFEST, digest_of
 
 READS: list[Callable[[HttpRegistry], object]] = [
     lambda client: client.find("1"),
@@ -157,6 +157,13 @@ def test_what_has_no_end_is_not_read_to_it(client: HttpRegistry, proxy: Faulty) 
     says = f"The registry {proxy.address} sent more than 8 MiB in one document. Check that it is a registry."
     with pytest.raises(RegistryError, match=exactly(says)):
         client.find("1")
+
+
+def test_a_document_may_have_the_largest_size(client: HttpRegistry, proxy: Faulty) -> None:
+    proxy.faults.append(Fault(status=200, headers={"Content-Type": OCI_MANIFEST}, body=bytes(8 << 20)))
+    found = client.find("1")
+    assert found is not None
+    assert len(found.content) == 8 << 20
 
 
 def test_a_page_for_people_is_no_list(client: HttpRegistry, proxy: Faulty) -> None:

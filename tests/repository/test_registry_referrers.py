@@ -53,6 +53,15 @@ def test_what_refers_to_a_manifest_is_listed(listing: Loopback, client: HttpRegi
     assert ("1" in client.list_tags(), fallback_tag(subject.digest) in client.list_tags()) == (True, not listing.native)
 
 
+@pytest.mark.parametrize("status", [400, 404, 405, 501])
+def test_a_registry_may_refuse_to_list_referrers_with_any_of_these(
+    status: int, fallback: Loopback, client: HttpRegistry, proxy: Faulty
+) -> None:
+    entry = client.put_referrer(make_referrer(manifest()), **ABOUT)
+    proxy.faults.append(Fault(path="/referrers/", status=status))
+    assert client.list_referrers(manifest().digest) == (entry,)
+
+
 def test_the_list_is_that_of_all_pages(here: Loopback, client: HttpRegistry) -> None:
     here.page = 2
     for name in "abcde":

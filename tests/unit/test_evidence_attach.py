@@ -60,7 +60,11 @@ def test_each_statement_is_a_bundle_that_refers_to_the_image(registry: MemoryReg
             "dev.sigstore.bundle.predicateType": said.predicate_type,
         }
         assert manifest["config"]["digest"] in registry.blobs
+        assert manifest["schemaVersion"] == 2
         (layer,) = manifest["layers"]
+        assert layer["mediaType"] == manifest["artifactType"]
+        name = f"{layer['digest'].replace(':', '-')}.sigstore.json"
+        assert layer["annotations"] == {"org.opencontainers.image.title": name}
         bundle = sealed(registry, layer["digest"])
         assert base64.b64decode(bundle["dsseEnvelope"]["payload"]) == said.content
         assert bundle["verificationMaterial"] == {"publicKey": {"hint": OURS.verifying_key.hint}}

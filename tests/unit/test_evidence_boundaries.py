@@ -81,6 +81,12 @@ def test_a_library_of_a_package_and_one_without_a_package_may_have_the_same_name
     ]
 
 
+def test_a_library_s_vendor_follows_from_its_name() -> None:
+    libraries = {"/a/libtpu.so": None, "/b/libcudnn.so.8": None}
+    found = [part.purl for part, _ in list_components({**INVENTORY, "libraries": libraries}) if part.type == "file"]
+    assert list(map(str, found)) == ["pkg:generic/nvidia/libcudnn.so.8", "pkg:generic/google/libtpu.so"]
+
+
 @pytest.mark.parametrize(
     ("name", "qualifiers"), [("tensorflow", ""), ("team/tensorflow", "?repository_url=team/tensorflow")]
 )

@@ -38,6 +38,22 @@ def test_a_response_becomes_an_error_with_a_next_step(
     assert (type(mapped), str(mapped)) == (error, message)
 
 
+def map_status(status: int, body: bytes = b"") -> Exception:
+    context = RequestContext(host=HOST, repository=f"{HOST}/team/tf", is_write=True, has_credentials=True)
+    return map_response(Response(status=status, headers={}, content=body, url=""), context)
+
+
+def test_only_statuses_that_may_pass_are_transient() -> None:
+    transient = {status for status in range(400, 600) if isinstance(map_status(status), TransientError)}
+    assert transient == {408, 425, 429, *range(500, 600)} - {501, 505, 507, 511}
+
+
+def test_only_refused_writes_and_failures_can_be_of_a_full_registry() -> None:
+    full = f"The registry {HOST} is full: "
+    found = {status for status in range(400, 600) if str(map_status(status, b"quota exceeded")).startswith(full)}
+    assert found == {403, 412, 413, *range(500, 600)}
+
+
 @pytest.mark.parametrize(
     ("failure", "message"),
     [

@@ -68,7 +68,7 @@ def _sequence(element: Element) -> list[Element]:
     members = []
     while content:
         first = content[1]
-        length_bytes = first - 0x80 if first >= 0x80 else 0
+        length_bytes = max(first - 0x80, 0)
         start = 2 + length_bytes
         end = start + (int.from_bytes(content[2:start], "big") if length_bytes else first)
         if end > len(content):

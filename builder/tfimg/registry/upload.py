@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
-from urllib.parse import parse_qsl, urlencode, urlsplit
+from urllib.parse import urlencode, urlsplit
 
 from tfimg.core.cancellation import raise_if_cancelled
 from tfimg.core.errors import NetworkError, RegistryError, TamperedError
@@ -99,7 +99,7 @@ class _Upload:
         Distribution 2.8 keeps the received part of a chunk that it could not write.
         """
         with suppress(NetworkError, RegistryError, TransientError):
-            self.connection.request("DELETE", self.location, expected=range(200, 600), once=True)
+            self.connection.request("DELETE", self.location, once=True)
 
     def _finish(self, content: bytes) -> None:
         """Complete the upload, with the content of a small blob; the registry compares the digest."""
@@ -107,7 +107,8 @@ class _Upload:
         def put() -> None:
             raise_if_cancelled()
             parts = urlsplit(self.location)
-            url = parts._replace(query=urlencode([*parse_qsl(parts.query), ("digest", self.digest)])).geturl()
+            query = "&".join(filter(None, (parts.query, urlencode({"digest": self.digest}))))
+            url = parts._replace(query=query).geturl()
             response = self.connection.request(
                 "PUT", url, expected=(201, *LOST_STATUSES), content=content, headers=BINARY, once=True
             )
