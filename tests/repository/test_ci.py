@@ -32,6 +32,7 @@ def problems(schema: str, *files: Path) -> str:
 def test_workflows_action_and_job_are_what_their_services_take() -> None:
     assert problems("vendor.github-workflows", *(ROOT / ".github/workflows").glob("*.yml")) == ""
     assert problems("vendor.github-actions", ACTION) == ""
+    assert problems("vendor.dependabot", ROOT / ".github/dependabot.yml") == ""
     assert problems("vendor.gitlab-ci", JOB) == ""
 
 

@@ -1,4 +1,4 @@
-"""builder/requirements.txt: complete, current, and installable on every Python and machine that tfimg runs on."""
+"""builder/requirements.txt and release.txt: complete, current, and installable where they are used."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from support.paths import ROOT
 from tfimg.index.network import read_host_network, read_pip_settings
 
 FILE = ROOT / "builder/requirements.txt"
+RELEASE = ROOT / "builder/release.txt"
 PIN = re.compile(
     r"^(?P<pin>[a-z0-9-]+==[^ ;\\]+(?: ; [^\\]+?)?) \\\n(?:    --hash=sha256:[0-9a-f]{64}(?: \\)?\n?)+",
     re.MULTILINE,
@@ -36,8 +37,9 @@ def pins(text: str) -> dict[str, Requirement]:
     return {f"{pin.name} {pin.marker}": pin for pin in found}
 
 
-def test_it_has_a_hash_for_everything_and_no_address() -> None:
-    text = FILE.read_text()
+@pytest.mark.parametrize("file", [FILE, RELEASE], ids=lambda file: file.name)
+def test_it_has_a_hash_for_everything_and_no_address(file: Path) -> None:
+    text = file.read_text()
     rest = PIN.sub("", text)
     assert [line for line in rest.splitlines() if line and not line.startswith("#")] == []
     assert "://" not in text
@@ -54,13 +56,26 @@ def test_it_has_what_the_project_states(python: str) -> None:
         assert requirement.specifier.contains(version), requirement
 
 
-def test_it_is_what_would_be_written(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("file", "options"), [(FILE, ()), (RELEASE, ("--release",))], ids=["tfimg", "release"])
+def test_it_is_what_would_be_written(file: Path, options: tuple[str, ...], tmp_path: Path) -> None:
     """Versions that are pinned stay, so newer ones on the index change nothing; a new dependency does."""
-    fresh = shutil.copy(FILE, tmp_path / "requirements.txt")
-    done = subprocess.run([ROOT / "builder/lock", fresh], env=environ(), capture_output=True, text=True, check=False)
+    fresh = shutil.copy(file, tmp_path / "requirements.txt")
+    command = [ROOT / "builder/lock", *options, fresh]
+    done = subprocess.run(command, env=environ(), capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    assert pins(fresh.read_text()).keys() == pins(FILE.read_text()).keys(), "run builder/lock"
-    assert list(map(str, pins(fresh.read_text()).values())) == list(map(str, pins(FILE.read_text()).values()))
+    assert pins(fresh.read_text()).keys() == pins(file.read_text()).keys(), (
+        f"run {' '.join(['builder/lock', *options])}"
+    )
+    assert list(map(str, pins(fresh.read_text()).values())) == list(map(str, pins(file.read_text()).values()))
+    assert fresh.read_text().splitlines()[:2] == file.read_text().splitlines()[:2]
+
+
+def test_the_tools_of_a_release_are_those_that_the_project_states() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    pinned = {pin.name: pin for pin in pins(RELEASE.read_text()).values()}
+    for requirement in map(Requirement, (*project["project"]["optional-dependencies"]["release"], "hatchling>=1.24")):
+        version = str(pinned[requirement.name].specifier).removeprefix("==")
+        assert requirement.specifier.contains(version), requirement
 
 
 @pytest.mark.parametrize("python", PYTHONS)

@@ -159,14 +159,51 @@ def test_publishing_is_done_by_one_run_at_a_time_with_locked_dependencies() -> N
     assert sum("builder/install" in command for command in commands) == 2
 
 
-def test_only_publish_writes_and_no_workflow_of_a_pull_request_has_permissions() -> None:
+PERMISSIONS = {
+    ("facts", "propose"): {"contents": "write", "pull-requests": "write"},
+    ("publish", "publish"): {
+        "contents": "read", "packages": "write", "id-token": "write", "attestations": "write",
+    },
+    ("release", "package"): {"id-token": "write"},
+    ("release", "notes"): {"contents": "write"},
+    ("release", "images"): {"actions": "write"},
+}  # fmt: skip
+"""What jobs may do beside reading; none of them is started by a pull request."""
+
+
+def test_jobs_have_these_permissions_and_no_workflow_of_a_pull_request_has_any() -> None:
+    found = {}
     for file in WORKFLOWS:
         text, workflow = file.read_text(), read(file)
         assert "pull_request_target" not in text
         assert "workflow_run" not in text
         assert workflow["permissions"] == {"contents": "read"}
-        if file.stem != "publish":
-            assert [job for job in workflow["jobs"].values() if "permissions" in job] == []
+        found |= {
+            (file.stem, name): job["permissions"] for name, job in workflow["jobs"].items() if "permissions" in job
+        }
+        if "pull_request" in workflow["on"]:
+            assert [name for workflow_name, name in found if workflow_name == file.stem] == []
+    assert found == PERMISSIONS
+
+
+def test_jobs_of_the_release_and_of_updates_that_may_write_run_nothing_of_the_checkout() -> None:
+    for workflow, name in PERMISSIONS:
+        if workflow != "publish":
+            job = read(ROOT / f".github/workflows/{workflow}.yml")["jobs"][name]
+            commands = [step["run"] for step in job["steps"] if "run" in step]
+            assert [
+                command for command in commands if re.search(r"builder/[a-z]+(?!\S*\.txt)\b|pip|python", command)
+            ] == []
+
+
+def test_the_dev_container_is_what_ci_runs_in() -> None:
+    container = json.loads((ROOT / ".devcontainer/devcontainer.json").read_text())
+    job = read(ROOT / ".github/workflows/check.yml")["jobs"]["check"]
+    assert container["image"] == job["container"]["image"]
+    assert container["runArgs"] == ["--privileged"]
+    assert [mount.rpartition("=")[2] for mount in container["mounts"]] == ["/var/lib/tfimg"]
+    assert container["onCreateCommand"] == job["steps"][0]["run"]
+    assert os.access(ROOT / container["postCreateCommand"], os.X_OK)
 
 
 def steps(document: Any) -> list[dict[str, Any]]:
