@@ -1,8 +1,8 @@
 """`python validation [--json] [--profile NAME] [--level NAME] [--only PATTERN ...] [--skip PATTERN ...]`.
 
-Checks this TensorFlow from the inside, and says whether the image or the machine is at fault. It needs no network,
-and no container either: without facts it asks what can be asked of any TensorFlow, `--device gpu --level validated`
-on any machine with a GPU. In an image it is called `tfimg-selftest`.
+Checks this TensorFlow from the inside, and says whether the image or the machine is at fault. It needs no network and
+no container: without facts it runs the checks that apply to every TensorFlow, also on a machine with a GPU with
+`--device gpu --level validated`. In an image it is called `tfimg-selftest`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 from checks import CHECKS
 from contract import PROFILES, Facts, FactsError, parse_facts
 from driver import Driver, ask_driver
-from explained import with_explanation
+from explain import add_explanations
 from limits import may_compile_ptx
 from machine import machine
 from screen import Screen
@@ -52,7 +52,7 @@ examples:
 
 
 def main() -> int:
-    """The exit code; see EPILOG."""
+    """Run the suite and return the exit code; see EPILOG."""
     arguments = _parse_arguments()
     emit = claim_stdout() if arguments.json else Screen(sys.stdout).show
     try:
@@ -80,7 +80,7 @@ def _run(facts: Facts, selection: Selection, arguments: argparse.Namespace, driv
 
     def relay(event: dict[str, Any]) -> None:
         if event["event"] == "end":
-            event = with_explanation(event)
+            event = add_explanations(event)
             tally.ends.append(event)
         emit(event)
 
@@ -140,7 +140,7 @@ def _read_facts(path: Path) -> Facts:
 
 
 def interruptible() -> int:
-    """The exit code of `main`, also where somebody ends it or does not read; the worker is gone in any case."""
+    """Return the exit code of `main`, also after a signal or a closed pipe; the worker has ended in every case."""
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     if sys.stdout is None:
         sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: PTH123, SIM115
@@ -148,7 +148,7 @@ def interruptible() -> int:
         code = main()
         sys.stdout.flush()
     except KeyboardInterrupt:
-        print(f"{PROGRAM}: interrupted; nothing was judged", file=sys.stderr)
+        print(f"{PROGRAM}: interrupted before the end", file=sys.stderr)
         return 128 + signal.SIGINT
     except BrokenPipeError:
         return 128 + signal.SIGPIPE

@@ -1,7 +1,7 @@
-"""C++ functions of a library, called from Python: what g++ and libstdc++ make of their arguments and results.
+"""Call C++ functions of a shared library through ctypes, with arguments and results as g++ and libstdc++ pass them.
 
-Names are written as the compiler writes them (Itanium C++ ABI); results that are no plain number come back in memory
-whose address is passed first (System V ABI for AMD64, 3.2.3), which is why nothing is found on another processor.
+Names are mangled (Itanium C++ ABI). The caller passes the address of memory for each result that is not a plain number
+(System V ABI for AMD64, 3.2.3): `find` returns None on other processors.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ KEPT: list[Any] = []
 
 
 def find(libraries: list[ctypes.CDLL], *names: str) -> Any | None:
-    """The first of these C++ functions that a library exports; none where another calling convention holds."""
+    """Return the first of these C++ functions that a library exports; None on another calling convention."""
     if platform.machine() != "x86_64":
         return None
     for library in libraries:

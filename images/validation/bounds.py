@@ -1,4 +1,4 @@
-"""How far a computed number may be from the true one, and the verdict when it is farther."""
+"""Bounds of rounding errors, and the errors raised for results beyond them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the suite is told about an image, what a check is, and how a check says that it did not pass."""
+"""The types of the suite: facts about an image, checks, and the exceptions of checks that do not pass."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ class CheckFailed(Exception):
 
 
 class CheckSkipped(Exception):
-    """The check cannot judge this image, for the reason given."""
+    """The check does not apply to this image, for the given reason."""
 
 
 def claimed(value: T | None, claim: str) -> T:

@@ -1,4 +1,4 @@
-"""NVIDIA's driver, asked through libcuda.so.1 (CUDA driver API): which GPUs there are, and how much memory is free.
+"""Query NVIDIA's driver through libcuda.so.1 (CUDA driver API): its GPUs and their free memory.
 
 `gpus` asks in a process of its own, so that a driver that crashes or hangs harms nothing, and so that this process has
 not initialised CUDA when it forks. The environment is this process's: CUDA_VISIBLE_DEVICES, MIG and what a container
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import child
+import native_client
 from contract import CheckFailed
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ class Driver:
 def ask_driver() -> Driver:
     """Ask the driver for its GPUs, in a process of its own. A driver that cannot be asked is a `problem`."""
     try:
-        answer = child.ask("gpus", seconds=child.SECONDS + START_SECONDS * len(device_nodes()))
+        answer = native_client.ask("gpus", seconds=native_client.SECONDS + START_SECONDS * len(device_nodes()))
     except CheckFailed as failed:
         return Driver(cuda=None, gpus=(), problem=failed.reason)
     return Driver(answer["cuda"], [Gpu(**gpu) for gpu in answer["gpus"]], answer["problem"])

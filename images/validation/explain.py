@@ -10,6 +10,7 @@ from signatures import SIGNATURES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from typing import Any
 
     from signatures import Signature
 
@@ -73,3 +74,20 @@ def _shortened(text: str, first: int, start: int, last: int) -> Iterator[str]:
         place += len(line) + 1
         if cut:
             yield f"{'…' if begin else ''}{cut}{'…' if begin + PROOF_WIDTH < len(line) else ''}"
+
+
+def add_explanations(end: dict[str, Any]) -> dict[str, Any]:
+    """Return the event with `explained`: the known failures in its reason, output and evidence."""
+    if end["outcome"] in ("passed", "skipped"):
+        return {**end, "explained": []}
+    text = "\n".join([end["reason"] or "", *end["output"], *_texts(end["evidence"])])
+    return {**end, "explained": [one.to_json() for one in explain(text) if one.fault != "harmless"]}
+
+
+def _texts(value: Any) -> list[str]:
+    """Return the strings in evidence, at any depth."""
+    if isinstance(value, str):
+        return [value]
+    if isinstance(value, dict):
+        value = list(value.values())
+    return [text for item in value for text in _texts(item)] if isinstance(value, list) else []

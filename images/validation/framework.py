@@ -1,7 +1,7 @@
-"""The one import of TensorFlow, and the device that the checks use it on.
+"""Import TensorFlow once, and choose the device that the checks run on.
 
-A check gets the module from `tensorflow()` inside its body: importing it at the top of a file would make a
-broken TensorFlow the end of the whole run instead of one red check.
+Checks call `tensorflow()` in their bodies: with an import at the top of a file, a broken TensorFlow would end the whole
+run instead of failing one check.
 """
 
 from __future__ import annotations

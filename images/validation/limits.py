@@ -1,4 +1,4 @@
-"""How long a check may take on this machine: its own limit, and what the machine's GPUs add to it."""
+"""Time limits of checks: that of the table, extended for the GPUs of this machine."""
 
 from __future__ import annotations
 

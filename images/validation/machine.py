@@ -1,4 +1,4 @@
-"""The machine as this process sees it: what a reader of a report asks for first."""
+"""Describe the machine for the report, as this process sees it."""
 
 from __future__ import annotations
 

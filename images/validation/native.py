@@ -1,9 +1,8 @@
-"""`python native.py QUESTION [ARGUMENT ...]`: calls into shared libraries, one JSON line as the answer.
+"""`python native.py QUESTION [ARGUMENT ...]`: call functions of shared libraries and print the answer as a JSON line.
 
-A process of its own, because a library that does not fit may crash it. TensorFlow is not imported: its libraries
-are opened, and the functions that it calls itself when it starts are called. They are C++ functions that wheels
-of 2.10 to 2.21 export (read from their symbol tables), called by their names as the compiler writes them; where
-one is missing, the answer says so instead of guessing.
+`native_client.py` runs it as a process, because an incompatible library may crash. It does not import TensorFlow: it
+opens its libraries and calls the functions that TensorFlow calls when it starts. These are C++ functions that wheels of
+2.10 to 2.21 export (read from their symbol tables), called by their mangled names; the answer says which are missing.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from typing import TYPE_CHECKING
 
 from abi import called, find, status_is_ok, string, strings, view
 from driver import START_SECONDS, describe, device_nodes
-from forks import FORK_SECONDS, alone
+from forks import FORK_SECONDS, call_in_fork
 from stream import claim_stdout
 
 if TYPE_CHECKING:
@@ -99,7 +98,7 @@ def opened() -> dict[str, str]:
 
 def load(*paths: str) -> dict[str, str | None]:
     """Library → the loader's complaint, or None. Each in a process of its own, so that none lends another a library."""
-    return {path: alone(partial(opens, path)) for path in paths}
+    return {path: call_in_fork(partial(opens, path)) for path in paths}
 
 
 def opens(path: str) -> None:
@@ -123,13 +122,13 @@ def versions(*sonames: str) -> dict[str, Any]:
     """Wheel → the version that its library, by its SONAME or path, tells of itself; or the loader's complaint."""
     by_stem = {Path(name).name.partition(".so")[0] + ".so": name for name in sonames}
     answers = {
-        wheel: alone(partial(properties, by_stem[stem], function))
+        wheel: call_in_fork(partial(properties, by_stem[stem], function))
         for wheel, (stem, function) in PROPERTIES.items()
         if stem in by_stem
     }
     for wheel, (stem, function, decode) in NUMBERS.items():
         if stem in by_stem:
-            answers[wheel] = alone(partial(number, by_stem[stem], function, decode))
+            answers[wheel] = call_in_fork(partial(number, by_stem[stem], function, decode))
     return answers
 
 
@@ -168,7 +167,7 @@ NUMBERS: dict[str, Any] = {
 
 def cudnn(soname: str, *calls: str) -> dict[str, Any]:
     """Each of cuDNN's own version checks → 0, or what it said: a sub-library that is missing crashes the call."""
-    answers = {call: alone(partial(asked, soname, call)) for call in calls}
+    answers = {call: call_in_fork(partial(asked, soname, call)) for call in calls}
     # Parts of cuDNN up to 8.7 want the driver as soon as they are loaded.
     return {
         call: f"{NOT_CHECKED}: it needs the driver" if "libcuda.so" in str(answer) else answer
@@ -184,7 +183,7 @@ def asked(library: str, function: str, *arguments: int) -> int:
 def driver(*paths: str) -> dict[str, Any]:
     """What `cuInit` of each file says: 34 is the code of a stub (CUDA driver API, CUDA_ERROR_STUB_LIBRARY)."""
     seconds = FORK_SECONDS + START_SECONDS * len(device_nodes())
-    return {path: alone(partial(asked, path, "cuInit", 0), seconds=seconds) for path in paths}
+    return {path: call_in_fork(partial(asked, path, "cuInit", 0), seconds=seconds) for path in paths}
 
 
 def search() -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""The events of a run for people: a line when a check ends, and at the end what it all amounts to."""
+"""Print events for people: a line at the end of each check, then the verdict."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Screen:
         self._reason: str | None = None
 
     def show(self, event: dict[str, Any]) -> None:
-        """Take in one event."""
+        """Print an event, or keep it for the verdict."""
         kind = event["event"]
         if kind == "suite":
             self._suite = event
@@ -65,7 +65,7 @@ class Screen:
         self._verdict(event)
 
     def _explain(self) -> None:
-        """Each known cause once, with the checks that it is behind."""
+        """Print each known cause once, with the checks that failed because of it."""
         known: dict[str, dict[str, Any]] = {}
         for end in self._ends:
             for one in end["explained"]:
@@ -110,7 +110,7 @@ class Screen:
         return f"\x1b[{colour}m{text}\x1b[0m" if self._colour else text
 
     def _say_folded(self, text: str | None, margin: int = 10) -> None:
-        """A text below what it is about, folded where people look; one line where a program reads."""
+        """Print an indented text: folded on a terminal, else on one line for programs."""
         if text:
             width = shutil.get_terminal_size().columns if self._colour else 10**6
             self._say(

@@ -1,4 +1,4 @@
-"""Which checks an image is asked: those for its device, its level, its packages, and the profile."""
+"""Select the checks for an image by its device, level and packages, and by the profile."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ REQUIRED = "standard"
 
 @dataclass(frozen=True)
 class Selection:
-    """Names of checks. What is required and not asked is missing then, and its absence is told.
+    """Names of checks. A required check that is not selected counts as missing, and the verdict names it.
 
     `waived` are those that the facts say the image does without, with the reason; `unproven` those that need
     the accelerator where the level is to be shown without it.
@@ -42,11 +42,11 @@ def select(
     skip: Sequence[str] = (),
     accelerators: int = 1,
 ) -> Selection:
-    """What to ask, in table order, of a machine with so many accelerators. Patterns are the shell's.
+    """Return the checks to run, in table order, on a machine with so many accelerators. Patterns are the shell's.
 
     `only` goes beyond the profile.
 
-    Raises ValueError for a pattern that fits nothing: a typing error must not look like a good image.
+    Raises ValueError for a pattern that matches nothing: otherwise a typing error would look like success.
     """
     possible = applicable(checks, facts, accelerators)
     useless = [one for one in (*only, *skip) if not _fitting(checks, [one])]

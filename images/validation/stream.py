@@ -1,4 +1,4 @@
-"""Standard output for events alone, one JSON object a line."""
+"""Write events to standard output, one JSON object per line, and nothing else."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def claim_stdout() -> Emit:
 
 
 def emitter(descriptor: int) -> Emit:
-    """Writes events to a file descriptor, each at once."""
+    """Return a function that writes events to a file descriptor, without buffering."""
     stream = os.fdopen(descriptor, "w", encoding="ascii", newline="\n")
 
     def emit(event: dict[str, Any]) -> None:
@@ -37,7 +37,7 @@ def emitter(descriptor: int) -> Emit:
 
 
 def jsonable(value: object) -> Any:
-    """A value as strict JSON: a NaN or a NumPy scalar must not cost the result it belongs to."""
+    """Return a value as strict JSON: NaN and NumPy scalars become text, so that the result is not lost."""
     if isinstance(value, dict):
         return {str(key): jsonable(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):

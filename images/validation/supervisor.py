@@ -1,6 +1,6 @@
-"""Runs checks in a worker, and tells how each ended, also when it took the worker along.
+"""Run checks in a worker process and report the end of each, also if the worker crashed.
 
-A check that crashes, hangs or prints costs its own result at most: the next worker goes on behind it.
+A check that crashes or hangs loses only its own result: a new worker continues after it.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from check_runner import describe_exit, make_end_event
 from contract import is_isolated
-from judge import ended, how
 from limits import time_limit
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ OOM_FILES = ("memory.events", "memory/memory.oom_control")
 # TensorFlow reads it when its library is loaded, at the import, and then leaves libtpu.so and its lock alone
 # (FindAndLoadTpuLibrary in tpu_api_dlsym_initializer.cc, TryAcquireTpuLock in tpu_initialize_util.cc).
 WITHOUT_TPU = {"TPU_LOAD_LIBRARY": "0"}
-# After these, a process that forks is not what it was.
+# After these outcomes, the worker is replaced.
 LOST = ("crashed", "timed-out")
 
 
@@ -63,7 +63,7 @@ class Order:
 
 
 def supervise(order: Order, emit: Emit) -> str | None:
-    """Run all checks; start and end of each are told. Returns what went wrong after the last, or None.
+    """Run all checks, with an event at the start and end of each. Return the problem after the last, or None.
 
     On a TPU image, isolated checks have a worker of their own, which leaves the TPU to the other one.
     """
@@ -111,16 +111,16 @@ class Worker:
         for pipe in self._pipes:
             os.set_blocking(pipe, False)
             self._selector.register(pipe, selectors.EVENT_READ)
-        self._tell({"table": order.module, "facts": asdict(order.facts), "no_tensorflow": no_tensorflow})
+        self._send({"table": order.module, "facts": asdict(order.facts), "no_tensorflow": no_tensorflow})
 
     def run(self, name: str) -> dict[str, Any]:
-        """The end of a check; where the process died or hung in it, the end that it could not tell."""
+        """Run a check and return the event of its end, also if the process died or hung."""
         limit = time_limit(self._order.table[name], self._order.facts, self._order.gpus)
         began = time.monotonic()
-        self._tell(name)
+        self._send(name)
         end = self._event(limit)
         if end is None:
-            end = ended(name, *self._lost(limit), time.monotonic() - began)
+            end = make_end_event(name, *self._lost(limit), time.monotonic() - began)
         # It waits for the next name: all that it wrote so far is this check's.
         self._read(0.0)
         lines = self._output.decode(errors="replace").splitlines()[-KEPT_LINES:]
@@ -128,14 +128,14 @@ class Worker:
         return {**end, "output": lines}
 
     def finish(self) -> str | None:
-        """Let the process end: the interpreter takes everything down, which may crash too. Returns how, or None."""
+        """Let the process end, which may crash too. Return the problem, or None."""
         assert self._process.stdin  # noqa: S101
         self._process.stdin.close()
         try:
             status = self._process.wait(END_SECONDS)
         except subprocess.TimeoutExpired:
             return "the process did not end after its last check"
-        return f"after its last check, the process ended with {how(status)}" if status else None
+        return f"after its last check, the process ended with {describe_exit(status)}" if status else None
 
     def kill(self) -> None:
         """End the process and all that it started."""
@@ -148,14 +148,14 @@ class Worker:
             with suppress(BrokenPipeError):
                 stream.close()
 
-    def _tell(self, message: object) -> None:
+    def _send(self, message: object) -> None:
         assert self._process.stdin  # noqa: S101
-        with suppress(BrokenPipeError):  # it is dead, which the wait for its answer tells
+        with suppress(BrokenPipeError):  # it is dead, which the wait for its answer detects
             self._process.stdin.write(json.dumps(message).encode() + b"\n")
             self._process.stdin.flush()
 
     def _event(self, seconds: float) -> dict[str, Any] | None:
-        """The next event, or None when the process has ended or that time has passed without one."""
+        """Return the next event, or None if the process has ended or the time is over."""
         deadline = time.monotonic() + seconds
         while b"\n" not in self._events:
             dead, left = self._process.poll() is not None, deadline - time.monotonic()
@@ -168,21 +168,23 @@ class Worker:
         return event
 
     def _lost(self, limit: float) -> tuple[str, str]:
-        """Outcome and reason of the check that ran: it took the process along, or did not end within `limit`."""
+        """Return outcome and reason of a check that ended the process, or did not end within `limit`."""
         status = self._process.poll()
         if status is None:
             self._signal(TELL_WHERE)
             latest = time.monotonic() + LAST_WORDS_SECONDS
             while time.monotonic() < latest and self._read(QUIET_SECONDS):
                 pass
-            told = f"expected an end within {limit:.0f} s, found none: it hangs, or the machine is too slow"
-            return "timed-out", told
+            return (
+                "timed-out",
+                f"expected an end within {limit:.0f} s, found none: it hangs, or the machine is too slow",
+            )
         if oom_kills() > self._oom_kills:
             return "crashed", "the kernel killed its process: the container ran out of memory; give it more"
-        return "crashed", f"its process ended with {how(status)}"
+        return "crashed", f"its process ended with {describe_exit(status)}"
 
     def _read(self, seconds: float) -> bool:
-        """Take what there is; wait at most `seconds` for it to come. Returns whether anything came."""
+        """Read available output; wait at most `seconds` for it. Return whether anything was read."""
         ready = self._selector.select(seconds)
         for key, _ in ready:
             buffer = self._pipes[key.fd]
@@ -200,12 +202,12 @@ class Worker:
         return bool(ready)
 
     def _signal(self, number: int) -> None:
-        with suppress(ProcessLookupError):  # nobody is left of it
+        with suppress(ProcessLookupError):  # all its processes have ended
             os.killpg(self._process.pid, number)
 
 
 def oom_kills() -> int:
-    """How many processes of this container the kernel has killed for lack of memory, where it tells."""
+    """Return how many processes of this container the kernel has killed for lack of memory; 0 if unknown."""
     lines: list[str] = []
     for name in OOM_FILES:
         with suppress(OSError):

@@ -1,4 +1,4 @@
-"""All ends of checks → what the image amounts to, who is to mend it, and the exit code that tells it."""
+"""The verdict on an image from the ends of its checks: the outcome, who can correct it, and the exit code."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Tally:
 
     @property
     def culprits(self) -> list[dict[str, Any]]:
-        """Ends that are not green; a check that nobody requires may be skipped."""
+        """Return the ends that are not green; a check that is not required may be skipped."""
         return [
             end
             for end in self.ends
@@ -34,21 +34,21 @@ class Tally:
 
     @property
     def missing(self) -> list[str]:
-        """Required checks that did not pass, whether they ran or not."""
+        """Return the required checks that did not pass, whether they ran or not."""
         green = {end["check"] for end in self.ends if end["outcome"] == "passed"}
         return [name for name in self.required if name not in green]
 
     @property
     def verdict(self) -> str:
-        """The worst outcome: a wrong answer is surer than none."""
+        """Return the worst outcome: a wrong answer is more certain than a missing one."""
         found = {end["outcome"] for end in self.culprits}
         return next((outcome for outcome in WORST_FIRST if outcome in found), "passed")
 
     @property
     def fault(self) -> str | None:
-        """The host when everything that went wrong is known to come from there, else the image; None when all is well.
+        """Return `host` if all failures are known to come from there, else `image`; None without failures.
 
-        What was skipped follows from what went wrong: no GPU to run on, no TensorFlow that imports.
+        Skipped checks follow from failures: no GPU to run on, no TensorFlow that imports.
         """
         if not self.culprits:
             return None

@@ -1,7 +1,7 @@
-"""`python worker.py DESCRIPTOR`: runs the checks that standard input names; the descriptor gets their ends.
+"""`python worker.py DESCRIPTOR`: run the checks that standard input names, and write the events of their ends.
 
-It imports TensorFlow once. Isolated checks run in forks of it; therefore they come before the first that starts
-TensorFlow's runtime, whose threads a fork would lack. What kills this process is told by its supervisor.
+It imports TensorFlow once. Isolated checks run in forks of it; they come before the first check that starts
+TensorFlow's runtime, whose threads a fork would not have. The supervisor reports a crash of this process.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ import tempfile
 from typing import TYPE_CHECKING
 
 import framework
+from check_runner import describe_exit, make_end_event, run_check
 from contract import Facts, is_isolated
-from forks import die_with
-from judge import ended, how, judged
+from forks import end_with_parent
 from stream import emitter
 
 if TYPE_CHECKING:
@@ -30,42 +30,42 @@ if TYPE_CHECKING:
 
 
 def main() -> None:
-    """Read the order, then a name at a time; each is answered by one event."""
-    die_with(os.getppid())
+    """Read the order, then one name at a time; write one event for each."""
+    end_with_parent(os.getppid())
     # Say where in Python a crash happened, and, when asked, a hang.
     faulthandler.enable()
     faulthandler.register(signal.SIGUSR2)
-    emit, told = emitter(int(sys.argv[1])), _claim_stdin()
-    order: dict[str, Any] = json.loads(told.readline())
+    emit, names = emitter(int(sys.argv[1])), _claim_stdin()
+    order: dict[str, Any] = json.loads(names.readline())
     facts = Facts(**order["facts"])
     table: dict[str, Check] = importlib.import_module(order["table"]).CHECKS
     if order["no_tensorflow"]:
         framework.give_up(order["no_tensorflow"])
-    for line in told:
+    for line in names:
         name: str = json.loads(line)
         if is_isolated(table[name], facts):
-            _run_apart(name, table[name], facts, emit)
+            _run_in_fork(name, table[name], facts, emit)
         else:
-            emit(judged(name, table[name], facts))
+            emit(run_check(name, table[name], facts))
 
 
 def _claim_stdin() -> TextIO:
-    """Standard input for this process alone: a program that a check starts finds it empty."""
+    """Keep standard input for this process: programs that a check starts read an empty one."""
     stream = os.fdopen(os.dup(0), encoding="ascii")
     with open(os.devnull, "rb") as nothing:  # noqa: PTH123
         os.dup2(nothing.fileno(), 0)
     return stream
 
 
-def _run_apart(name: str, check: Check, facts: Facts, emit: Emit) -> None:
+def _run_in_fork(name: str, check: Check, facts: Facts, emit: Emit) -> None:
     framework.attempt()
-    folder, parent = _folder(), os.getpid()
+    folder, parent = _make_folder(), os.getpid()
     child = os.fork()
     if not child:
         status, tempfile.tempdir = 1, folder
         try:
-            die_with(parent)
-            emit(judged(name, check, facts))
+            end_with_parent(parent)
+            emit(run_check(name, check, facts))
             status = 0
         finally:
             os._exit(status)
@@ -74,14 +74,14 @@ def _run_apart(name: str, check: Check, facts: Facts, emit: Emit) -> None:
         shutil.rmtree(folder, ignore_errors=True)
     if status:
         code = -os.WTERMSIG(status) if os.WIFSIGNALED(status) else os.WEXITSTATUS(status)
-        emit(ended(name, "crashed", f"its process ended with {how(code)}"))
+        emit(make_end_event(name, "crashed", f"its process ended with {describe_exit(code)}"))
 
 
-def _folder() -> str | None:
-    """Where a fork puts temporary files: it ends without removing them. None where no folder is writable."""
+def _make_folder() -> str | None:
+    """Return a folder for the temporary files of a fork, which does not remove them. None if none is writable."""
     try:
         return tempfile.mkdtemp()
-    except OSError:  # environment.temporary tells it
+    except OSError:  # environment.temporary reports it
         return None
 
 

@@ -14,10 +14,10 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
+from check_runner import run_check
 from checks import CHECKS, distribution, tpu
 from contract import Check, Facts
 from framework import TEST_DEVICE, tensorflow
-from judge import judged
 from stream import claim_stdout
 
 COUNT = 8
@@ -81,7 +81,7 @@ def main() -> None:
                 split_cpu(tf)
                 if path:
                     move(tf, path, device)
-                emit({**judged(name, TABLE[name], Facts(device="cpu")), "moved": path, "device": device})
+                emit({**run_check(name, TABLE[name], Facts(device="cpu")), "moved": path, "device": device})
             finally:
                 os._exit(0)
         if os.waitpid(child, 0)[1]:

@@ -114,7 +114,7 @@ def test_a_single_build_counts_too(tfimg: CliRunner, engine: FakeEngine) -> None
 CHANGED = {
     "lock": f"locks/{THREE[0]}/packages.txt",
     "script": "build/install",
-    "suite": "validation/judge.py",
+    "suite": "validation/check_runner.py",
 }
 
 

@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import child
 import driver
+import native_client
 import pytest
 from checks import gpu
 from contract import Facts
@@ -31,13 +31,13 @@ def ask(monkeypatch: pytest.MonkeyPatch) -> Iterator[Ask]:
     def ask_driver(answers: str, **variables: str) -> Driver:
         for name, value in fake_environment(answers, **variables).items():
             monkeypatch.setenv(name, value)
-        child.ask.cache_clear()
+        native_client.ask.cache_clear()
         return driver.ask_driver()
 
     for name in ("CUDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES"):
         monkeypatch.delenv(name, raising=False)
     yield ask_driver
-    child.ask.cache_clear()
+    native_client.ask.cache_clear()
 
 
 @pytest.mark.parametrize("count", [1, 2, 8])
@@ -80,7 +80,7 @@ def test_a_driver_that_crashes_is_a_problem_and_nothing_else(ask: Ask) -> None:
 
 
 def test_a_driver_that_hangs_is_a_problem_after_its_time(ask: Ask, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(child, "SECONDS", 1)
+    monkeypatch.setattr(native_client, "SECONDS", 1)
     monkeypatch.setattr(driver, "START_SECONDS", 0)
     told = ask("hang=60")
     assert told.gpus == ()
@@ -164,7 +164,7 @@ def test_memory_that_is_not_reported_is_an_error_that_leaves_no_context(
 def test_a_libcuda_in_an_image_is_asked_whether_it_is_a_stub(ask: Ask) -> None:
     ask("cuInit=34")
     library = str(fake_driver() / "libcuda.so.1")
-    assert child.ask("driver", library) == {library: 34}
+    assert native_client.ask("driver", library) == {library: 34}
 
 
 def run_suite(answers: str, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:

@@ -9,8 +9,7 @@ from typing import get_args
 
 import explain as suite
 import pytest
-from explain import PATTERNS, PROOF_LINES, PROOF_WIDTH, explain
-from explained import with_explanation
+from explain import PATTERNS, PROOF_LINES, PROOF_WIDTH, add_explanations, explain
 from signatures import SIGNATURES
 
 from tfimg.validation.report import Explanation, Fault
@@ -215,9 +214,9 @@ def test_a_check_s_end_carries_what_is_known_and_nothing_harmless() -> None:
         "output": ["Unable to register cuDNN factory: Attempting to register factory"],
         "evidence": {"output": ["ModuleNotFoundError: No module named 'pkg_resources'"]},
     }  # fmt: skip
-    (one,) = with_explanation(end)["explained"]
+    (one,) = add_explanations(end)["explained"]
     assert Explanation(**one).signature == "pkg-resources"
-    assert with_explanation({**end, "outcome": "passed"})["explained"] == []
+    assert add_explanations({**end, "outcome": "passed"})["explained"] == []
 
 
 def test_the_host_asks_the_very_table_of_the_suite() -> None:

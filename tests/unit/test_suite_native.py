@@ -17,9 +17,9 @@ from pathlib import Path
 from typing import Any
 
 import abi
-import child
 import forks
 import native
+import native_client
 import pytest
 from contract import CheckFailed
 
@@ -155,20 +155,22 @@ def is_broken() -> None:
     ],
 )
 def test_a_fork_answers_or_reports_how_it_ended(act: Any, answer: object) -> None:
-    assert forks.alone(act) == answer
+    assert forks.call_in_fork(act) == answer
 
 
 def test_a_fork_that_hangs_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(forks, "FORK_SECONDS", 1)
     began = time.monotonic()
-    assert forks.alone(partial(time.sleep, 60)) == ("the process ended with signal 14 after 1 s: there was no output")
+    assert forks.call_in_fork(partial(time.sleep, 60)) == (
+        "the process ended with signal 14 after 1 s: there was no output"
+    )
     assert time.monotonic() - began < 10
 
 
 def test_forks_leave_no_zombies() -> None:
     before = children()
-    forks.alone(refuses)
-    forks.alone(complains_and_dies)
+    forks.call_in_fork(refuses)
+    forks.call_in_fork(complains_and_dies)
     assert children() <= before
 
 
@@ -238,24 +240,26 @@ def test_opened_libraries_of_nvidia_are_seen(toolkit: Path, tmp_path: Path) -> N
     spaced = tmp_path / "a folder with spaces" / "libcudart.so.12"
     spaced.parent.mkdir()
     shutil.copy(toolkit / "libcudart.so.12", spaced)
-    assert forks.alone(lambda: (ctypes.CDLL(str(spaced)), native.opened())[1]) == {"libcudart.so.12": str(spaced)}
+    assert forks.call_in_fork(lambda: (ctypes.CDLL(str(spaced)), native.opened())[1]) == {
+        "libcudart.so.12": str(spaced)
+    }
 
 
 @pytest.fixture
 def script(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """What is asked in place of native.py."""
-    monkeypatch.setattr(child, "SCRIPT", tmp_path / "script.py")
-    monkeypatch.setattr(child, "SECONDS", 20)
-    child.ask.cache_clear()
+    monkeypatch.setattr(native_client, "SCRIPT", tmp_path / "script.py")
+    monkeypatch.setattr(native_client, "SECONDS", 20)
+    native_client.ask.cache_clear()
     yield tmp_path / "script.py"
-    child.ask.cache_clear()
+    native_client.ask.cache_clear()
 
 
 def test_a_question_is_asked_once_with_its_arguments(script: Path) -> None:
     script.write_text("import json, sys; print(json.dumps([*sys.argv[1:]]))")
-    assert child.ask("load", "a b", "c") == ["load", "a b", "c"]
+    assert native_client.ask("load", "a b", "c") == ["load", "a b", "c"]
     script.unlink()
-    assert child.ask("load", "a b", "c") == ["load", "a b", "c"]
+    assert native_client.ask("load", "a b", "c") == ["load", "a b", "c"]
 
 
 @pytest.mark.parametrize(
@@ -274,16 +278,16 @@ def test_a_question_is_asked_once_with_its_arguments(script: Path) -> None:
 def test_a_process_that_does_not_answer_is_a_failure(script: Path, content: str, complaint: str) -> None:
     script.write_text(content)
     with pytest.raises(CheckFailed) as caught:
-        child.ask("gate")
+        native_client.ask("gate")
     assert complaint in caught.value.reason
     assert "output" in caught.value.evidence
 
 
 def test_a_process_that_hangs_is_a_failure(script: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     script.write_text("import time; time.sleep(60)")
-    monkeypatch.setattr(child, "SECONDS", 0.2)
+    monkeypatch.setattr(native_client, "SECONDS", 0.2)
     with pytest.raises(CheckFailed, match=r"about gate within 0\.2 s, found none"):
-        child.ask("gate")
+        native_client.ask("gate")
 
 
 LOUD = """
@@ -299,9 +303,9 @@ def test_what_a_library_prints_stays_out_of_the_answer(tmp_path: Path, monkeypat
     (tmp_path / "tensorflow" / "__init__.py").touch()
     compile_shared(LOUD, tmp_path / "tensorflow" / "libtensorflow_framework.so.2")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    child.ask.cache_clear()
-    answer = child.ask("gate")
-    child.ask.cache_clear()
+    native_client.ask.cache_clear()
+    answer = native_client.ask("gate")
+    native_client.ask.cache_clear()
     assert (answer["gate"], answer["named"]) == (None, {})
 
 
@@ -313,7 +317,7 @@ def test_a_machine_without_tensorflow_is_a_failure_that_says_so() -> None:
 
 def test_an_unknown_question_is_a_failure() -> None:
     with pytest.raises(CheckFailed, match="KeyError"):
-        child.ask("no such question")
+        native_client.ask("no such question")
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Every check of the suite, in the order in which they run: what explains later failures comes first.
+"""Every check of the suite, in the order in which they run: causes come before their consequences.
 
 Isolated checks come before those that start TensorFlow's runtime in the process that all others share.
 """

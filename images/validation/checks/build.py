@@ -1,4 +1,4 @@
-"""Which TensorFlow this is: its import, its version, what it was compiled for."""
+"""TensorFlow itself: its import, its version, and the CUDA that it was compiled for."""
 
 from __future__ import annotations
 

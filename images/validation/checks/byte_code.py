@@ -1,4 +1,4 @@
-"""Nothing has to be written for TensorFlow to work: its byte code is there and fits its source."""
+"""Byte code: the image contains it for TensorFlow, and it is that of the source."""
 
 from __future__ import annotations
 

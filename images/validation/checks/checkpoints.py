@@ -1,4 +1,4 @@
-"""What a machine that is taken away at any moment leaves behind."""
+"""Checkpoints: a killed training run resumes from the last one."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from contract import CheckFailed
+from fork_group import call_in_forks, collect_results, hide_gpus
 from framework import tensorflow
-from peers import answers, endings, hide_gpus
 
 if TYPE_CHECKING:
     from typing import Any
@@ -39,16 +39,16 @@ def checkpoint(_facts: Facts) -> Evidence:
     hide_gpus()
     with tempfile.TemporaryDirectory() as name:
         whole, killed = Path(name, "whole"), Path(name, "killed")
-        ending = endings({"killed": partial(_train, tf, killed, KILLED_AFTER)}, SECONDS)["killed"]
+        ending = collect_results({"killed": partial(_train, tf, killed, KILLED_AFTER)}, SECONDS)["killed"]
         if ending.signal != signal.SIGKILL:
             raise CheckFailed(
                 f"expected training until SIGKILL, found {ending.failure or 'an answer'}: {CAUSE}",
-                output=ending.words,
+                output=ending.output,
             )
         acts = {"whole": partial(_train, tf, whole), "resumed": partial(_train, tf, killed)}
-        found = answers(acts, SECONDS, CAUSE)
+        found = call_in_forks(acts, SECONDS, CAUSE)
         _require_equal(found["whole"], found["resumed"])
-        damage = answers({"damaged": partial(_damaged, tf, whole)}, SECONDS, CAUSE)["damaged"]
+        damage = call_in_forks({"damaged": partial(_damaged, tf, whole)}, SECONDS, CAUSE)["damaged"]
     resumed = found["resumed"]
     return {"resumed_at": resumed["first"], "tensors": sorted(resumed["tensors"]), "damage": damage}
 

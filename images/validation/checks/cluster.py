@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from contract import CheckFailed
+from fork_group import call_in_forks, hide_gpus
 from framework import tensorflow
-from peers import answers, hide_gpus
 
 from .distribution import START, require_same, train
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from contract import Evidence, Facts
-    from peers import Act
+    from fork_group import Call
 
     Cluster = dict[str, list[str]]
 
@@ -38,7 +38,7 @@ def multi_worker(_facts: Facts) -> Evidence:
     cluster = {name: [address] for name, address in zip(WORKERS, free_addresses(len(WORKERS)))}
     tf = tensorflow()
     hide_gpus()
-    found = answers({name: partial(_work, tf, cluster, name) for name in WORKERS}, SECONDS, CAUSE)
+    found = call_in_forks({name: partial(_work, tf, cluster, name) for name in WORKERS}, SECONDS, CAUSE)
     for name, evidence in found.items():
         if set(evidence["computed_on"] + evidence["kept_on"]) != {_device(name)}:
             raise CheckFailed(
@@ -56,9 +56,9 @@ def parameter_server(_facts: Facts) -> Evidence:
     tf = tensorflow()
     hide_gpus()
     with tempfile.TemporaryDirectory() as folder:
-        acts: dict[str, Act] = {name: partial(_serve, tf, cluster, name, folder) for name in cluster}
+        acts: dict[str, Call] = {name: partial(_serve, tf, cluster, name, folder) for name in cluster}
         acts["coordinator"] = partial(_coordinate, tf, cluster)
-        found = answers(acts, SECONDS, CAUSE, serving=tuple(cluster))["coordinator"]
+        found = call_in_forks(acts, SECONDS, CAUSE, serving=tuple(cluster))["coordinator"]
     expected = {
         "kept_on": _device("ps"),
         "computed_by": ["worker"],

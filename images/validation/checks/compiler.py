@@ -1,4 +1,4 @@
-"""What XLA compiles kernels with: the ptxas and the libdevice that its own search finds."""
+"""The programs with which XLA compiles kernels: the ptxas and the libdevice that its own search finds."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from child import ask
 from contract import CheckFailed, claimed
 from framework import tensorflow
+from native_client import ask
 
 from .nvidia_files import wheels
 

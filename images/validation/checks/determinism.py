@@ -1,4 +1,4 @@
-"""The same training twice: bit by bit the same weights, when asked for."""
+"""Deterministic operations: with them on, two training runs give identical weights."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which devices TensorFlow sees, and what it takes of one."""
+"""The devices that TensorFlow lists, and limits of their memory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Digits to learn from, drawn on the spot: a bitmap font, moved, stretched and covered with noise."""
+"""Images of digits for training, drawn from a bitmap font: moved, stretched and with noise."""
 
 from __future__ import annotations
 

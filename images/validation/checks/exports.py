@@ -1,4 +1,4 @@
-"""A tiny module, exported as a SavedModel, for the checks of what is done with one."""
+"""A small module, exported as a SavedModel, for the checks that load or serve one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The image's files: what its user must be able to read, and what must not make another user of it."""
+"""The image's files: its user can read them, and none has the setuid bit."""
 
 from __future__ import annotations
 

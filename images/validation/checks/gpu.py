@@ -1,4 +1,4 @@
-"""What only a present GPU can show. One that is absent is a failure here."""
+"""Checks that need a GPU; without one they fail."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a GPU shows only to a process that has not used it yet; these checks are isolated."""
+"""Checks of a GPU that need a process that has not used it yet; they are isolated."""
 
 from __future__ import annotations
 

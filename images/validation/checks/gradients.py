@@ -1,4 +1,4 @@
-"""Loops around GradientTape as people write them themselves, against linear algebra."""
+"""Custom training loops with GradientTape, compared with linear algebra."""
 
 from __future__ import annotations
 

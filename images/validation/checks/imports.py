@@ -1,4 +1,4 @@
-"""Every locked package imports. It is tried in forks, so that one that crashes or hangs is named like any other."""
+"""Every locked package imports. Imports run in forks, so that one that crashes or hangs is named."""
 
 from __future__ import annotations
 

@@ -7,9 +7,9 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from child import ask
 from contract import CheckFailed, CheckSkipped, claimed
 from native import NOT_CHECKED, NVIDIA
+from native_client import ask
 
 from .nvidia_files import Wheel, every_wheel, on_disk, wheels
 

@@ -1,4 +1,4 @@
-"""Who in the container waits for others: nobody should, before somebody starts a server."""
+"""Listening sockets: no process of a new container has one."""
 
 from __future__ import annotations
 

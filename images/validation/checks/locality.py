@@ -1,4 +1,4 @@
-"""Clock, time zone and locale, as the container was started with."""
+"""Clock, time zone and locale of the container."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which modules are imported under the names of the locked packages: those that are installed, or somebody else's."""
+"""The modules that are imported under the names of the locked packages: the installed ones, no others."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What of NVIDIA's an image holds: the wheels that are installed, and shared objects anywhere on its disk."""
+"""NVIDIA's files in an image: the installed wheels, and shared objects anywhere on its disk."""
 
 from __future__ import annotations
 

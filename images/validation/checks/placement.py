@@ -1,4 +1,4 @@
-"""Where operations run: on one of two logical devices, elsewhere than asked for, and what the log says of it.
+"""Placement of operations: on logical devices, with soft placement, and in the log.
 
 Each check needs a TensorFlow that was not used yet: devices cannot be split, nor hidden, once it has started.
 """

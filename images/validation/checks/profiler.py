@@ -1,4 +1,4 @@
-"""What TensorFlow says about its own time."""
+"""TensorFlow's profiler."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sums and their kin over axes and segments."""
+"""Reductions over axes and segments."""
 
 from __future__ import annotations
 

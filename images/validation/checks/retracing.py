@@ -1,4 +1,4 @@
-"""How often tf.function traces: once too often makes a training slow, and every time makes it run out of memory."""
+"""How often tf.function traces: too many traces make training slow, and use up its memory."""
 
 from __future__ import annotations
 

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from contract import CheckFailed
+from fork_group import call_in_forks, hide_gpus
 from framework import tensorflow
-from peers import answers, hide_gpus
 
 from . import exports
 from .packages import installed_versions
@@ -34,8 +34,8 @@ def saved_model(_facts: Facts) -> Evidence:
     tf = tensorflow()
     hide_gpus()
     with tempfile.TemporaryDirectory() as name:
-        answers({"export": partial(exports.export, tf, Path(name))}, SECONDS, CAUSE)
-        found: Evidence = answers({"load": partial(_load, tf, name)}, SECONDS, CAUSE)["load"]
+        call_in_forks({"export": partial(exports.export, tf, Path(name))}, SECONDS, CAUSE)
+        found: Evidence = call_in_forks({"load": partial(_load, tf, name)}, SECONDS, CAUSE)["load"]
     rows, features, sums = len(exports.ROWS), len(exports.WEIGHTS), len(exports.OFFSETS)
     expected = {
         "signatures": [exports.SIGNATURE],
@@ -62,9 +62,9 @@ def keras(_facts: Facts) -> Evidence:
     release = tuple(int(part) for part in tf.__version__.split(".")[:2])
     with tempfile.TemporaryDirectory() as name:
         path = Path(name, "model.keras" if release >= KERAS_FORMAT else "model.h5")
-        saved = answers({"save": partial(_save_keras, tf, path)}, SECONDS, CAUSE)["save"]
+        saved = call_in_forks({"save": partial(_save_keras, tf, path)}, SECONDS, CAUSE)["save"]
         written = "keras archive" if zipfile.is_zipfile(path) else "HDF5"
-        loaded = answers({"load": partial(_load_keras, tf, path)}, SECONDS, CAUSE)["load"]
+        loaded = call_in_forks({"load": partial(_load_keras, tf, path)}, SECONDS, CAUSE)["load"]
     evidence = {"format": written, "keras": installed_versions().get("keras")}
     different = [part for part in saved if saved[part] != loaded[part]]
     if different:

@@ -1,6 +1,6 @@
-"""Programs that pip installed, each run as its script on PATH has it, but in a fork of this process.
+"""Run programs that pip installed, by their scripts on PATH, in forks of this process.
 
-TensorFlow is imported there already; a process of its own would need two seconds for nothing but that.
+A fork has imported TensorFlow already, which takes a new process two seconds.
 """
 
 from __future__ import annotations

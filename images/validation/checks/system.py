@@ -1,4 +1,4 @@
-"""What the container was started with: places to write, and shared memory."""
+"""Settings of the container: writable folders, and shared memory."""
 
 from __future__ import annotations
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from contract import CheckFailed
-from forks import alone
+from forks import call_in_fork
 from framework import tensorflow
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ def settings(_facts: Facts) -> Evidence:
     difference.
     """
     tensorflow()
-    few, many = alone(lambda: _worked(*FEW)), alone(lambda: _worked(*MANY))
+    few, many = call_in_fork(lambda: _worked(*FEW)), call_in_fork(lambda: _worked(*MANY))
     evidence = {"few": few, "many": many}
     if isinstance(few, str) or isinstance(many, str):
         raise CheckFailed(

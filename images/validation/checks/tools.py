@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from contract import CheckFailed
+from fork_group import call_in_forks, hide_gpus
 from framework import tensorflow
-from peers import answers, hide_gpus
 
 from . import exports
 from .cluster import free_addresses
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from contract import Evidence, Facts
-    from peers import Act
+    from fork_group import Call
 
 # Two seconds on two busy cores.
 SECONDS = 60
@@ -49,11 +49,11 @@ def tensorboard(_facts: Facts) -> Evidence:
         folder, port = Path(name), address.rpartition(":")[2]
         # A run that is written after the first look at the files is found at the second: in one second, not in five.
         options = ["--logdir", name, "--host", "127.0.0.1", "--port", port, "--reload_interval", "1"]
-        acts: dict[str, Act] = {
+        acts: dict[str, Call] = {
             "server": partial(_serve, folder, command, *options),
             "client": partial(_visit, tf, folder, f"http://{address}/"),
         }
-        found: Evidence = answers(acts, SECONDS, SERVING, serving=["server"])["client"]
+        found: Evidence = call_in_forks(acts, SECONDS, SERVING, serving=["server"])["client"]
     evidence = {"command": command, "address": address, **found}
     if (found["status"], found["version"]) != (200, installed):
         raise CheckFailed(
@@ -76,9 +76,9 @@ def saved_model_cli(_facts: Facts) -> Evidence:
     tf = tensorflow()
     hide_gpus()
     with tempfile.TemporaryDirectory() as folder:
-        answers({"export": partial(exports.export, tf, Path(folder))}, SECONDS, SHOWING)
+        call_in_forks({"export": partial(exports.export, tf, Path(folder))}, SECONDS, SHOWING)
         show = partial(printed, command, "show", "--dir", folder, "--all")
-        code, text = answers({"saved_model_cli": show}, SECONDS, SHOWING)["saved_model_cli"]
+        code, text = call_in_forks({"saved_model_cli": show}, SECONDS, SHOWING)["saved_model_cli"]
     wanted = [
         f"signature_def['{exports.SIGNATURE}']",
         f"inputs['{exports.INPUT}']",

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bounds import ROUNDOFF
-from child import ask
 from contract import CheckFailed, claimed
 from framework import require_placement, tensorflow
+from native_client import ask
 
 from .packages import installed, installed_versions
 

@@ -12,13 +12,13 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-import peers
+import fork_group
 import pytest
 from contract import CheckFailed
 
 from support.processes import children
 
-SUITE = Path(peers.__file__).parent
+SUITE = Path(fork_group.__file__).parent
 CAUSE = "nobody knows; ask"
 
 
@@ -58,13 +58,13 @@ def test_calls_run_at_the_same_time_and_an_early_answer_keeps_its_process() -> N
             socket.create_connection(server.getsockname(), 5).close()
             return "met"
 
-        assert peers.answers({"server": serve, "visitor": visit}, 10, CAUSE)["visitor"] == "met"
+        assert fork_group.call_in_forks({"server": serve, "visitor": visit}, 10, CAUSE)["visitor"] == "met"
 
 
 def test_every_call_answers_from_a_process_of_its_own() -> None:
     larger_than_a_pipe = "x" * 300_000
     acts = {"one": os.getpid, "two": os.getpid, "three": lambda: [1, None, larger_than_a_pipe]}
-    found = peers.answers(acts, 10, CAUSE)
+    found = fork_group.call_in_forks(acts, 10, CAUSE)
     assert len({found["one"], found["two"], os.getpid()}) == 3
     assert found["three"] == [1, None, larger_than_a_pipe]
     assert has_ended(found["one"])
@@ -74,14 +74,14 @@ def test_every_call_answers_from_a_process_of_its_own() -> None:
 def test_a_server_process_is_ended_and_its_end_is_no_failure() -> None:
     began = time.monotonic()
     acts = {"server": partial(time.sleep, 60), "client": os.getpid}
-    assert list(peers.answers(acts, 30, CAUSE, serving=["server"])) == ["client"]
+    assert list(fork_group.call_in_forks(acts, 30, CAUSE, serving=["server"])) == ["client"]
     assert time.monotonic() - began < 5
 
 
 def test_a_death_ends_the_others_at_once_and_is_named() -> None:
     began = time.monotonic()
     with pytest.raises(CheckFailed) as caught:
-        peers.answers({"chief": partial(time.sleep, 60), "worker": speaks_and_dies}, 30, CAUSE)
+        fork_group.call_in_forks({"chief": partial(time.sleep, 60), "worker": speaks_and_dies}, 30, CAUSE)
     assert time.monotonic() - began < 5
     told = "expected chief, worker to do their parts within 30 s, found worker: signal 9 (the last words)"
     assert caught.value.reason == f"{told}: {CAUSE}"
@@ -91,35 +91,35 @@ def test_a_death_ends_the_others_at_once_and_is_named() -> None:
 def test_the_death_of_a_serving_one_counts() -> None:
     acts = {"ps": speaks_and_dies, "chief": partial(time.sleep, 60)}
     with pytest.raises(CheckFailed, match=r"found ps: signal 9 \(the last words\): nobody"):
-        peers.answers(acts, 30, CAUSE, serving=["ps"])
+        fork_group.call_in_forks(acts, 30, CAUSE, serving=["ps"])
 
 
 def test_an_exception_is_named_with_what_was_printed() -> None:
     with pytest.raises(CheckFailed, match=r"found one: status 1 \(ValueError: no such thing\)") as caught:
-        peers.answers({"one": raises}, 10, CAUSE)
+        fork_group.call_in_forks({"one": raises}, 10, CAUSE)
     assert caught.value.evidence["output"]["one"][0] == "buffered words"
 
 
 def test_a_failed_check_in_a_fork_is_the_same_failure_here() -> None:
     with pytest.raises(CheckFailed) as caught:
-        peers.answers({"hangs": partial(time.sleep, 60), "one": refuses}, 30, CAUSE)
+        fork_group.call_in_forks({"hangs": partial(time.sleep, 60), "one": refuses}, 30, CAUSE)
     assert (caught.value.reason, caught.value.evidence) == ("expected one, found two: three", {"number": 2})
 
 
 def test_a_hang_ends_at_the_limit() -> None:
     began = time.monotonic()
     with pytest.raises(CheckFailed, match=r"within 0\.5 s, found one: no answer within 0\.5 s: nobody"):
-        peers.answers({"one": partial(time.sleep, 60), "two": os.getpid}, 0.5, CAUSE)
+        fork_group.call_in_forks({"one": partial(time.sleep, 60), "two": os.getpid}, 0.5, CAUSE)
     assert time.monotonic() - began < 5
 
 
 def test_an_ending_reports_the_signal_and_leaves_no_pipe_and_no_child() -> None:
     before, running = open_files(), children()
     words = ("ready", "the last words")
-    died = peers.Ending(failure="signal 9 (the last words)", signal=9, words=words)
+    died = fork_group.CallResult(failure="signal 9 (the last words)", signal=9, output=words)
     # Each ends its group: together, the first would have the other killed before it has died by itself.
     for last in (raises, speaks_and_dies):
-        ended = peers.endings({"one": os.getpid, "two": partial(time.sleep, 60), "last": last}, 10)
+        ended = fork_group.collect_results({"one": os.getpid, "two": partial(time.sleep, 60), "last": last}, 10)
         assert (ended["last"] == died) is (last is speaks_and_dies)
     assert open_files() == before
     assert children() <= running
@@ -128,11 +128,11 @@ def test_an_ending_reports_the_signal_and_leaves_no_pipe_and_no_child() -> None:
 def test_no_orphan_is_left_when_the_parent_is_killed(tmp_path: Path) -> None:
     told = tmp_path / "pid"
     script = (
-        "import os, pathlib, time, peers\n"
+        "import os, pathlib, time, fork_group\n"
         "def act():\n"
         f"    pathlib.Path({str(told)!r}).write_text(str(os.getpid()))\n"
         "    time.sleep(60)\n"
-        "peers.endings({'one': act}, 60)\n"
+        "fork_group.collect_results({'one': act}, 60)\n"
     )
     parent = subprocess.Popen([sys.executable, "-c", script], env={"PYTHONPATH": str(SUITE)})
     wait_for(lambda: told.exists() and told.read_text() != "")

@@ -1,4 +1,4 @@
-"""One check → the event that tells its end."""
+"""Run one check and make the event of its end."""
 
 from __future__ import annotations
 
@@ -22,29 +22,29 @@ if TYPE_CHECKING:
     Verdict = tuple[str, str | None, Evidence]
 
 TRACEBACK_LINES = 20
-MOST_REASON = 1500  # characters: a program's output may be part of it
+MAX_REASON = 1500  # characters: a program's output may be part of it
 
 
-def judged(name: str, check: Check, facts: Facts, clock: Callable[[], float] = time.monotonic) -> dict[str, Any]:
-    """Run a check to its end. `clock` counts seconds."""
+def run_check(name: str, check: Check, facts: Facts, clock: Callable[[], float] = time.monotonic) -> dict[str, Any]:
+    """Run a check and return the event of its end. `clock` returns seconds."""
     began = clock()
     outcome, reason, evidence = _verdict(check, facts)
     _flush()
-    return ended(name, outcome, reason, clock() - began, evidence)
+    return make_end_event(name, outcome, reason, clock() - began, evidence)
 
 
-def ended(
+def make_end_event(
     name: str, outcome: str, reason: str | None, seconds: float = 0.0, evidence: Evidence | None = None
 ) -> dict[str, Any]:
-    """The event of a check's end."""
-    if reason is not None and len(reason) > MOST_REASON:
-        reason = f"{reason[:MOST_REASON]} …"
-    told: dict[str, Any] = {"event": "end", "check": name, "outcome": outcome, "reason": reason}
-    return {**told, "seconds": round(seconds, 3), "evidence": jsonable(evidence or {})}
+    """Return the event of a check's end."""
+    if reason is not None and len(reason) > MAX_REASON:
+        reason = f"{reason[:MAX_REASON]} …"
+    event: dict[str, Any] = {"event": "end", "check": name, "outcome": outcome, "reason": reason}
+    return {**event, "seconds": round(seconds, 3), "evidence": jsonable(evidence or {})}
 
 
-def how(status: int) -> str:
-    """How a process ended, from the return code that `subprocess` gives: negative for a signal."""
+def describe_exit(status: int) -> str:
+    """Describe a return code of `subprocess`, which is negative for a signal."""
     if status >= 0:
         return f"exit status {status}"
     try:
@@ -68,7 +68,7 @@ def _verdict(check: Check, facts: Facts) -> Verdict:
 
 
 def _flush() -> None:
-    """What the check wrote leaves the buffers of Python and C before its end is told, so that it counts as its own."""
+    """Flush the buffers of Python and C, so that the output of a check is read before the event of its end."""
     for stream in (sys.stdout, sys.stderr):
         with suppress(OSError, ValueError):  # the check closed it
             stream.flush()

@@ -1,4 +1,4 @@
-"""Questions about shared libraries that may crash or hang, asked in a process of their own: `native.py` answers."""
+"""Run `native.py` in a process of its own: the shared libraries that it calls may crash or hang."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from check_runner import describe_exit
 from contract import CheckFailed
-from judge import how
 
 if TYPE_CHECKING:
     from typing import Any
@@ -24,14 +24,12 @@ SCRIPT = Path(__file__).with_name("native.py")
 
 @lru_cache(maxsize=None)
 def ask(question: str, *arguments: str, seconds: float | None = None) -> Any:
-    """The answer of `native.py`, read from the one line of JSON that it prints; the same question is asked once.
+    """Return the answer of `native.py`, which prints it as one line of JSON; answers are cached.
 
-    It is ended after `seconds`, SECONDS unless told otherwise.
-
-    Raises CheckFailed when the process crashes, does not end in time, or answers with something else; the last lines
-    that it wrote are evidence.
+    The process is ended after `seconds`; None: SECONDS. Raises CheckFailed if it crashes, does not end in time, or
+    prints anything else; the last lines of its output are evidence.
     """
-    # What TensorFlow says of libraries that it cannot open, it says at this level.
+    # At this level TensorFlow logs which libraries it cannot open.
     env = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "0", "TF_CPP_MAX_VLOG_LEVEL": "0"}
     command = [sys.executable, str(SCRIPT), question, *arguments]
     limit = SECONDS if seconds is None else seconds
@@ -45,7 +43,7 @@ def ask(question: str, *arguments: str, seconds: float | None = None) -> Any:
     last = done.stderr.decode(errors="replace").strip().splitlines()[-KEPT_LINES:]
     if done.returncode:
         raise CheckFailed(
-            f"expected an answer about {question}, found {how(done.returncode)}: "
+            f"expected an answer about {question}, found {describe_exit(done.returncode)}: "
             f"{last[-1] if last else 'there was no output'}; see its output",
             output=last,
         )
