@@ -37,7 +37,7 @@ def capabilities(
     *, store: StoreKind = "containerd", free_bytes: int | None = 10**12, builder: str | None = None
 ) -> Capabilities:
     return Capabilities(
-        host=HOST, engine="26.1.5", buildx="0.13.1", buildkit=None, store=store, data_root="/var/lib/fake",
+        host=HOST, engine="26.1.5", buildx="0.13.1", store=store, data_root="/var/lib/fake",
         free_bytes=free_bytes, builder=builder,
     )  # fmt: skip
 

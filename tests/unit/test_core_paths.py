@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import FrozenInstanceError
 from pathlib import Path
 
 import pytest
@@ -42,6 +43,14 @@ def test_every_path_of_an_image_is_named_after_it() -> None:
     assert place.rendered("x") == Path("/r/images/rendered/x/Dockerfile")
     assert place.evidence("x") == Path("/r/images/evidence/x.json")
     assert place.installer_lock == Path("/r/images/locks/installer.txt")
+
+
+@pytest.mark.parametrize("name", ["root", "images", "other"])
+def test_a_workspace_is_a_value(name: str) -> None:
+    place = Workspace(root=Path("/r"))
+    assert (place, hash(place)) == (Workspace(root=Path("/r")), hash(Workspace(root=Path("/r"))))
+    with pytest.raises(FrozenInstanceError):
+        setattr(place, name, Path("/elsewhere"))
 
 
 def test_a_lock_is_read_by_layer(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from typing import Any, Literal, get_args
 
 from tfimg.core.errors import BatchFailed, Interrupted, LockError, TfimgError
 from tfimg.core.events import Event
+from tfimg.core.failures import raise_for_failures
 from tfimg.core.text import clamp_duration, to_plain_text, to_strict_json
 from tfimg.engine.protocol import Resources
 
@@ -19,9 +20,6 @@ Status = Literal["built", "unchanged", "failed", "unbuildable", "interrupted"]
 
 SCHEMA = 1
 """Version of the JSON of a batch."""
-
-MAX_LISTED = 10
-"""Images that an error message lists; events have told each."""
 
 CONTINUE = "Run the same command again to continue."
 
@@ -188,15 +186,13 @@ def raise_for_results(results: Sequence[ImageResult]) -> None:
     failed = [result for result in results if not result.is_green]
     if any(result.status == "interrupted" for result in failed):
         raise Interrupted(f"Interrupted. {count_words(results)}.", next_step=CONTINUE)
-    if len(failed) == 1 and failed[0].failure:
-        raise failed[0].failure
-    if failed:
-        lines = "".join(f"\n  {one.identifier}: {one.failure.what}" for one in failed[:MAX_LISTED] if one.failure)
-        more = f"\n  and {len(failed) - MAX_LISTED} more" if len(failed) > MAX_LISTED else ""
-        raise BatchFailed(
-            f"{len(failed)} of {len(results)} images were not built:{lines}{more}\n",
-            next_step="Run the same command again to build only these; --report FILE.json keeps every reason.",
-        )
+    raise_for_failures(
+        [(result.identifier, result.failure) for result in failed if result.failure],
+        total=len(results),
+        action="built",
+        error=BatchFailed,
+        next_step="Run the same command again to build only these; --report FILE.json keeps every reason.",
+    )
 
 
 SUMMARY_SUFFIXES = (".json", ".xml")

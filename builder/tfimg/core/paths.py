@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
 
 from tfimg.core.errors import LockError, TfimgError, UsageError
 from tfimg.core.process import CommandFailed, run
@@ -13,6 +13,17 @@ from tfimg.core.process import CommandFailed, run
 _PACKAGE = Path(__file__).parents[1]
 
 
+class _Below:
+    """A path below the root of a workspace, as a read-only attribute."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def __get__(self, workspace: Workspace, owner: type[Workspace]) -> Path:
+        return workspace.root / self.name
+
+
+@dataclass(frozen=True, kw_only=True)
 class Workspace:
     """A folder that holds `matrix.yaml` and `images/`. Only a checkout has a README.
 
@@ -20,17 +31,17 @@ class Workspace:
     validate releases on a machine without an image.
     """
 
-    def __init__(self, *, root: Path) -> None:
-        self.root: Final = root
-        self.matrix: Final = root / "matrix.yaml"
-        self.readme: Final = root / "README.md"
-        self.images: Final = root / "images"
-        self.templates: Final = self.images / "templates"
-        self.validation: Final = self.images / "validation"
-        self.schema: Final = self.images / "matrix.schema.json"
-        self.report_schema: Final = self.images / "report.schema.json"
-        self.installer_lock: Final = self.images / "locks/installer.txt"
-        self.bare_scripts: Final = self.images / "bare"
+    root: Path
+
+    matrix = _Below("matrix.yaml")
+    readme = _Below("README.md")
+    images = _Below("images")
+    templates = _Below("images/templates")
+    validation = _Below("images/validation")
+    schema = _Below("images/matrix.schema.json")
+    report_schema = _Below("images/report.schema.json")
+    installer_lock = _Below("images/locks/installer.txt")
+    bare_scripts = _Below("images/bare")
 
     def locks(self, identifier: str) -> Path:
         """Return the folder of an image's lock, one file per layer."""

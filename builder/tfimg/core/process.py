@@ -31,6 +31,16 @@ class CompletedCommand:
     stdout: str = ""
     stderr: str = ""
 
+    @property
+    def last_line(self) -> str:
+        """The last line of stderr that is not blank; empty without one."""
+        return last_line(self.stderr)
+
+
+def last_line(text: str) -> str:
+    """Return the last line of a program's output that is not blank; empty without one."""
+    return next((line.strip() for line in reversed(text.splitlines()) if line.strip()), "")
+
 
 class CommandFailed(Exception):
     """A program ended with a status other than 0; callers translate it into a `TfimgError`."""

@@ -17,15 +17,13 @@ StoreKind = Literal["containerd", "classic"]
 class Capabilities:
     """Versions and properties of an engine.
 
-    `free_bytes` is None for an engine on another machine. `buildkit` is None where the engine does not report it, as
-    Debian's does not. `builder` is the buildx builder that builds for it. `missing_bridge` is the network interface
-    that the engine has lost, without which no build or container starts.
+    `free_bytes` is None for an engine on another machine. `builder` is the buildx builder that builds for it.
+    `missing_bridge` is the network interface that the engine has lost, without which no build or container starts.
     """
 
     host: str
     engine: str
     buildx: str
-    buildkit: str | None
     store: StoreKind
     data_root: str
     free_bytes: int | None

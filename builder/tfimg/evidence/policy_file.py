@@ -85,9 +85,7 @@ def read_policy_file(file: str) -> Policy:
 def parse_policy(text: str, *, source: str) -> Policy:
     """Parse a policy file; every alias has a written reason. Raises `FileError` with all problems at once."""
     try:
-        if len(text) > MAX_BYTES:
-            raise InvalidYaml(f"it has more than {MAX_BYTES >> 10} KiB")
-        file = PolicyFile.model_validate(read_yaml(text))
+        file = PolicyFile.model_validate(read_yaml(text, max_characters=MAX_BYTES))
     except InvalidYaml as error:
         raise _refused(source, [str(error)]) from None
     except ValidationError as error:

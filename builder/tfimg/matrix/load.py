@@ -89,10 +89,10 @@ class InvalidYaml(Exception):
     """A text is not plain YAML; the message says where and why."""
 
 
-def read_yaml(text: str) -> Any:
+def read_yaml(text: str, *, max_characters: int = MAX_CHARACTERS) -> Any:
     """Parse YAML without anchors, tags, merge keys, duplicate keys and deep nesting. Raises `InvalidYaml`."""
-    if len(text) > MAX_CHARACTERS:
-        raise InvalidYaml(f"the text: it has {len(text)} characters, and at most {MAX_CHARACTERS} are read")
+    if len(text) > max_characters:
+        raise InvalidYaml(f"the text: it has {len(text)} characters, and at most {max_characters} are read")
     try:
         yaml = YAML(typ="safe", pure=True)
         yaml.Constructor, yaml.Composer = _Constructor, _Composer

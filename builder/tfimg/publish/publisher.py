@@ -8,6 +8,7 @@ from functools import cached_property
 
 from tfimg.core import errors
 from tfimg.core.events import Note, OnEvent, ignore
+from tfimg.core.failures import MAX_LISTED, raise_for_failures
 from tfimg.engine.protocol import Engine, LocalImage
 from tfimg.matrix.spec import ImageSpec
 from tfimg.project.project import Project
@@ -33,9 +34,6 @@ IMAGE_ERRORS: tuple[type[errors.TfimgError], ...] = (
 )
 """Errors that concern one image: the others are still published. Any other error would stop them too."""
 
-MAX_LISTED = 10
-"""Images that a message names."""
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Publication:
@@ -47,20 +45,7 @@ class Publication:
     def raise_for_failures(self) -> None:
         """Raise the error of the image that failed, or `PublicationIncomplete` if several did."""
         failures = [(image.identifier, image.failure) for image in self.images if image.failure]
-        raise_for_failures(failures, total=len(self.images), action="published")
-
-
-def raise_for_failures(failures: Sequence[tuple[str, errors.TfimgError]], *, total: int, action: str) -> None:
-    """Raise the error of the image that failed, or `PublicationIncomplete` if several of `total` did."""
-    if len(failures) == 1:
-        raise failures[0][1]
-    if failures:
-        listed = "".join(f"\n  {name}: {failure.what}" for name, failure in failures[:MAX_LISTED])
-        more = f"\n  and {len(failures) - MAX_LISTED} more" if len(failures) > MAX_LISTED else ""
-        raise errors.PublicationIncomplete(
-            f"{len(failures)} of {total} images were not {action}:{listed}{more}\n",
-            next_step="Run the same command again for these.",
-        )
+        raise_for_failures(failures, total=len(self.images), action="published", error=errors.PublicationIncomplete)
 
 
 @dataclass(frozen=True, kw_only=True)

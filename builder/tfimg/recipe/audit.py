@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from tfimg.core.errors import NetworkError, TfimgError
-from tfimg.core.process import CommandFailed, run
+from tfimg.core.process import CommandFailed, last_line, run
 from tfimg.recipe.lockfile import LockedPackage
 
 Pins = Mapping[tuple[str, str], frozenset[str]]
@@ -106,7 +106,7 @@ def _run(argv: Sequence[str], requirements: Sequence[str], env: Mapping[str, str
 
 
 def _map_error(stderr: str) -> TfimgError:
-    last = next((line.strip() for line in reversed(stderr.splitlines()) if line.strip()), "it gave no reason")
+    last = last_line(stderr) or "it gave no reason"
     if "requests.exceptions" in last or "onnection" in last:
         return _unreachable(f"the service did not answer ({last.rpartition(': ')[2].strip(' )')})")
     return TfimgError(f"pip-audit failed: {last}", next_step="Run it by hand on one of the locks.")

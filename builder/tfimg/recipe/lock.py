@@ -21,7 +21,7 @@ from packaging.utils import parse_wheel_filename
 from packaging.version import Version
 
 from tfimg.core.errors import LockError, NetworkError
-from tfimg.core.process import CommandFailed, run
+from tfimg.core.process import CommandFailed, last_line, run
 from tfimg.index.network import NETWORK_FAILURE_TEXTS
 from tfimg.matrix.schema import PROCESSORS, Matrix, Newer, Platform
 from tfimg.matrix.spec import ImageSpec
@@ -207,7 +207,7 @@ def _format_line(package: Package, query: LockQuery) -> str:
 
 def _map_error(query: LockQuery, stderr: str) -> Exception:
     root = query.requirements[0]
-    last = next((line.strip() for line in reversed(stderr.splitlines()) if line.strip()), "no reason was given.")
+    last = last_line(stderr) or "no reason was given."
     # uv does nothing here that could time out but ask the index.
     if any(sign in stderr for sign in (*NETWORK_FAILURE_TEXTS, "timed out")):
         return NetworkError(

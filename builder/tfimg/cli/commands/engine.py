@@ -108,7 +108,6 @@ def _print_engine(context: Context, engine: Engine, *, started: bool) -> int:
         "host": f"{found.host} ({'private' if own else 'not started by tfimg'})",
         "engine": f"Docker {found.engine}",
         "buildx": found.buildx,
-        "buildkit": found.buildkit or "inside the engine, which does not report its version",
         "store": found.store,
         "disk": f"{format_size(found.free_bytes)} free below {found.data_root}",
         "network": f"its bridge {lost} is missing. {suggest_bridge_repair(lost, private=own)}" if lost else None,

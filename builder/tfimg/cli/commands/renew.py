@@ -30,8 +30,9 @@ class Renew(Command, SigningOptions):
 
     def run(self, context: Context) -> int:
         """Renew each image; the failure of one does not stop the others. Raises its error, or one for several."""
+        from tfimg.core.errors import PublicationIncomplete
+        from tfimg.core.failures import raise_for_failures
         from tfimg.project.validator import Validator
-        from tfimg.publish.publisher import raise_for_failures
         from tfimg.publish.renew import Renewed, Renewer
         from tfimg.registry.reference import parse_reference
 
@@ -58,5 +59,5 @@ class Renew(Command, SigningOptions):
                     failures.append((name, error))
                     if len(names) > 1:
                         context.say(f"{name}: {error.what}")
-        raise_for_failures(failures, total=len(names), action="renewed")
+        raise_for_failures(failures, total=len(names), action="renewed", error=PublicationIncomplete)
         return 0

@@ -151,8 +151,8 @@ def _apt(arguments: list[str], env: Mapping[str, str], cwd: Path | None = None) 
     try:
         run(["apt-get", "--quiet", *arguments], env=env, cwd=cwd)
     except (CommandFailed, FileNotFoundError) as error:
-        reason = error.completed.stderr.strip() if isinstance(error, CommandFailed) else str(error)
+        reason = error.completed.last_line if isinstance(error, CommandFailed) else ""
         raise EngineSetupError(
-            f"`apt-get {' '.join(arguments[-6:])}` failed: {reason.splitlines()[-1] if reason else error}",
+            f"`apt-get {' '.join(arguments[-6:])}` failed: {reason or error}",
             next_step="Check this machine's APT sources and network, then try again.",
         ) from None

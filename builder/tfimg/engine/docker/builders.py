@@ -56,13 +56,12 @@ def find_builder(name: str, environ: Mapping[str, str], *, seconds: float = ANSW
             # Only a bootstrap connects to a remote builder.
             _inspect(name, environ, seconds, "--bootstrap")
     except CommandFailed as failed:
-        message = failed.completed.stderr.strip()
-        if "no builder" in message:
+        if "no builder" in failed.completed.stderr:
             raise UsageError(
                 f"--builder {name}: buildx has no builder and docker no context of that name.",
                 next_step="`docker buildx ls` shows all; `docker context create` and `docker buildx create` make one.",
             ) from None
-        raise _unavailable(name, message.splitlines()[-1] if message else "it does not answer") from None
+        raise _unavailable(name, failed.completed.last_line or "it does not answer") from None
     except TimeoutError:
         raise _unavailable(name, f"no answer within {seconds:g} s") from None
     if builder.problem or not builder.driver:

@@ -47,7 +47,6 @@ class DockerInfo(DockerConnection):
                 host=self.host,
                 engine=engine,
                 buildx=self.buildx_version(),
-                buildkit=self._buildkit_version(),
                 store="containerd" if containerd else "classic",
                 data_root=info["DockerRootDir"],
                 free_bytes=self._free_bytes(info),
@@ -93,14 +92,6 @@ class DockerInfo(DockerConnection):
                 next_step=f"Upgrade it, or {INSTALL} sets up one of tfimg's own beside it.",
             )
         return version
-
-    def _buildkit_version(self) -> str | None:
-        try:
-            description = run(["docker", "buildx", "inspect"], env=self.environ).stdout
-        except CommandFailed:
-            return None
-        found = re.search(r"^BuildKit(?: version)?:\s+v?(\S+)", description, re.MULTILINE | re.IGNORECASE)
-        return found[1] if found and not found[1].startswith("0.0.0") else None
 
     def _free_bytes(self, info: Mapping[str, Any]) -> int | None:
         if not self.is_local:
