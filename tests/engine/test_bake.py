@@ -39,9 +39,13 @@ LABEL one="{identifier}"
 def buildx_bake(*arguments: str, engine: DockerEngine, folder: Path) -> str:
     """As a person would."""
     done = subprocess.run(
-        ["docker", "buildx", "bake", *arguments], cwd=folder, capture_output=True, text=True, check=False,
+        ["docker", "buildx", "bake", *arguments],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        check=False,
         env={**os.environ, "DOCKER_HOST": engine.host},
-    )  # fmt: skip
+    )
     assert done.returncode == 0, done.stderr
     return done.stdout
 

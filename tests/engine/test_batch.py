@@ -45,9 +45,10 @@ class Runs:
     def environ(self) -> Mapping[str, str]:
         """The variables that lead a run here."""
         return {
-            "TFIMG_WORKSPACE": str(self.folder / "workspace"), "TFIMG_STATE": str(self.folder / "state"),
+            "TFIMG_WORKSPACE": str(self.folder / "workspace"),
+            "TFIMG_STATE": str(self.folder / "state"),
             "DOCKER_HOST": self.engine.host,
-        }  # fmt: skip
+        }
 
     @property
     def options(self) -> Sequence[str]:

@@ -21,11 +21,18 @@ def test_the_committed_dockerfile_builds_with_plain_docker(built: Built, engine:
     """The certificate authority alone is passed, as a company network may need it."""
     bundle = Path("/etc/ssl/certs/ca-certificates.crt")
     line = [
-        "docker", "--host", engine.host, "buildx", "build", "--provenance=false",
+        "docker",
+        "--host",
+        engine.host,
+        "buildx",
+        "build",
+        "--provenance=false",
         "--build-arg=BASE=tfimg/base:bookworm-py3.11",
         *([f"--secret=id=ca,src={bundle}"] if bundle.exists() else []),
-        f"--file={ROOT}/images/rendered/{IDENTIFIER}/Dockerfile", "--tag=tfimg-test/plain:1", f"{ROOT}/images",
-    ]  # fmt: skip
+        f"--file={ROOT}/images/rendered/{IDENTIFIER}/Dockerfile",
+        "--tag=tfimg-test/plain:1",
+        f"{ROOT}/images",
+    ]
     done = subprocess.run(line, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     try:

@@ -65,9 +65,15 @@ def test_it_builds_for_the_engine_at_hand_with_a_base_that_only_that_has(
     assert (capabilities.host, capabilities.builder) == (engine.host, "pod")
     (tmp_path / "Dockerfile").write_text(f"ARG BASE\nFROM ${{BASE}}\nRUN --network=none echo {tmp_path} > /made\n")
     order = BuildRequest(
-        dockerfile=tmp_path / "Dockerfile", context=tmp_path, name=NAME, build_args={"BASE": BASE}, secrets=(),
-        secret_env={}, labels={"a": "b"}, output=choose_output(capabilities, NAME).option,
-    )  # fmt: skip
+        dockerfile=tmp_path / "Dockerfile",
+        context=tmp_path,
+        name=NAME,
+        build_args={"BASE": BASE},
+        secrets=(),
+        secret_env={},
+        labels={"a": "b"},
+        output=choose_output(capabilities, NAME).option,
+    )
     steps = {getattr(event, "step", "") for event in found.build(order)}
     assert "importing to docker" in steps
     stored = engine.read_image(NAME)
@@ -87,9 +93,15 @@ def test_the_engine_at_hand_builds_whatever_buildx_has_as_its_default(
     found = DockerEngine(host=engine.host, environ={**elsewhere.environ, "BUILDX_BUILDER": "pod"})
     (tmp_path / "Dockerfile").write_text(f"FROM {BASE}\nLABEL made={tmp_path}\n")
     order = BuildRequest(
-        dockerfile=tmp_path / "Dockerfile", context=tmp_path, name=NAME, build_args={}, secrets=(),
-        secret_env={}, labels={}, output="type=image",
-    )  # fmt: skip
+        dockerfile=tmp_path / "Dockerfile",
+        context=tmp_path,
+        name=NAME,
+        build_args={},
+        secrets=(),
+        secret_env={},
+        labels={},
+        output="type=image",
+    )
     assert list(found.build(order))
     assert (engine.find_labels(NAME) or {})["made"] == str(tmp_path)
 

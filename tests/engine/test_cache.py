@@ -76,9 +76,17 @@ def order(folder: Path, *, sources: list[str] | None = None, targets: list[str] 
     (folder / "Dockerfile").write_text(f"{TWO_STAGES}# {folder} {ONCE}\n")
     cache = parse_cache_options(sources or [], targets or [])
     return BuildRequest(
-        dockerfile=folder / "Dockerfile", context=folder, name=NAME, build_args={}, secrets=(), secret_env={},
-        labels={}, output=f"type=image,name={NAME}", cache_from=cache.sources, cache_to=cache.targets,
-    )  # fmt: skip
+        dockerfile=folder / "Dockerfile",
+        context=folder,
+        name=NAME,
+        build_args={},
+        secrets=(),
+        secret_env={},
+        labels={},
+        output=f"type=image,name={NAME}",
+        cache_from=cache.sources,
+        cache_to=cache.targets,
+    )
 
 
 def states(engine: DockerEngine, wanted: BuildRequest) -> dict[str, set[str]]:

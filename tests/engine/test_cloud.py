@@ -113,9 +113,12 @@ class Store:
     def user_data(self, wheel: str, **changes: Any) -> str:
         """Return the user data of a machine that runs `2.20` and trains, or of one that differs in `changes`."""
         defaults = {
-            "cloud": CLOUDS["generic"], "image": f"{REPOSITORY}:2.20",
-            "key": self.key.verifying_key.pem.decode(), "wheel": wheel, "program": TRAIN,
-        }  # fmt: skip
+            "cloud": CLOUDS["generic"],
+            "image": f"{REPOSITORY}:2.20",
+            "key": self.key.verifying_key.pem.decode(),
+            "wheel": wheel,
+            "program": TRAIN,
+        }
         return render_user_data(machine_order(**{**defaults, **changes})).text
 
 

@@ -143,9 +143,16 @@ def everything(report: Path, subject: Subject) -> tuple[Statement, ...]:
     read = read_report(report.read_text(), source=report.name)
     now = datetime.now(UTC)
     making = BuildRecord(
-        identifier=IDENTIFIER, base="tfimg/base:trixie-py3.13", base_digest=read.lock, locks={"tensorflow": read.lock},
-        recipe=read.lock, revision=None, engine="Docker", version="0.1.0", ended=now,
-    )  # fmt: skip
+        identifier=IDENTIFIER,
+        base="tfimg/base:trixie-py3.13",
+        base_digest=read.lock,
+        locks={"tensorflow": read.lock},
+        recipe=read.lock,
+        revision=None,
+        engine="Docker",
+        version="0.1.0",
+        ended=now,
+    )
     return (
         make_test_result(read, subject=subject, ran=RunContext(host="here", engine="Docker", version="0.1.0")),
         make_report_statement(read, subject=subject),
@@ -165,7 +172,7 @@ def publish(engine: DockerEngine, name: str, report: Path, key: SigningKey, stat
     attach(place, found.digest, statements, key=key)
     return Published(
         registry=place, image=f"{place.repository}@{found.digest}", digest=found.digest, statements=statements, key=key
-    )  # fmt: skip
+    )
 
 
 @pytest.fixture(scope="module")
@@ -198,7 +205,7 @@ BUNDLES = ("--new-bundle-format", "--trusted-root=nobody.json")
 def attestation(tools: Tools, image: str, kind: str, *options: str, key: str = "ours.pub") -> CliResult:
     return tools(
         "cosign", "verify-attestation", f"--key={key}", "--insecure-ignore-tlog=true", f"--type={kind}", *options, image
-    )  # fmt: skip
+    )
 
 
 def test_cosign_accepts_the_image_s_signature(tools: Tools, published: Published) -> None:
@@ -316,9 +323,16 @@ def test_what_cosign_attached_before_stays_and_is_read(
     image = f"{place.repository}@{found.digest}"
     (tools.folder / "predicate.json").write_text('{"by": "cosign"}')
     ended = tools(
-        "cosign", "attest", "--yes", "--tlog-upload=false", "--key=cosign.key", "--type=https://x.test/kind",
-        "--predicate=predicate.json", image, COSIGN_PASSWORD=PASSWORD,
-    )  # fmt: skip
+        "cosign",
+        "attest",
+        "--yes",
+        "--tlog-upload=false",
+        "--key=cosign.key",
+        "--type=https://x.test/kind",
+        "--predicate=predicate.json",
+        image,
+        COSIGN_PASSWORD=PASSWORD,
+    )
     assert ended.code == 0, ended.stderr
     key = generate_key()
     (tools.folder / "both.pub").write_bytes(key.verifying_key.pem)

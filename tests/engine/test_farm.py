@@ -131,9 +131,15 @@ class Build(threading.Thread):
         self.ended = 0.0
         (folder / "Dockerfile").write_text(f"FROM {IMAGE}\nRUN --network=none sleep {seconds}\n")
         self.order = BuildRequest(
-            dockerfile=folder / "Dockerfile", context=folder, name=NAME, build_args={}, secrets=(), secret_env={},
-            labels={}, output=f"type=image,name={NAME}",
-        )  # fmt: skip
+            dockerfile=folder / "Dockerfile",
+            context=folder,
+            name=NAME,
+            build_args={},
+            secrets=(),
+            secret_env={},
+            labels={},
+            output=f"type=image,name={NAME}",
+        )
         self.start()
 
     def run(self) -> None:
@@ -198,8 +204,9 @@ def test_two_of_three_engines_are_lost_in_the_middle_of_builds(farm: Farm, tmp_p
     for name in gone:
         assert_refused(
             run_tfimg("build", "--tf", "2.15", "--builder", name, env=farm.environ),
-            code=10, says=rf"The builder {name} does not answer: .*running\? Start it, .* name another --builder\.",
-        )  # fmt: skip
+            code=10,
+            says=rf"The builder {name} does not answer: .*running\? Start it, .* name another --builder\.",
+        )
     plan = run_tfimg("plan", "2.15.1-cpu-py3.11", "--builder", there, "--json", env=farm.environ)
     assert plan.documents[-1]["engine"] == kept.engine.host
 

@@ -73,12 +73,14 @@ FAULTS = {
     "files added": [
         (
             "cp /usr/lib/x86_64-linux-gnu/libz.so.1 /usr/lib/x86_64-linux-gnu/libcuda.so.1; ldconfig",
-            "libraries.driver_stub", "libcuda.so.1",
+            "libraries.driver_stub",
+            "libcuda.so.1",
         ),
         ("cp $N/cublas/lib/libcublas.so.12 /usr/local/lib/; ldconfig", "libraries.origin", "/usr/local/lib/"),
         (
             "mkdir /opt/old; cp $N/cuda_nvcc/bin/ptxas /opt/old; export PATH=/opt/old:$PATH",
-            "compiler.ptxas", "/opt/old",
+            "compiler.ptxas",
+            "/opt/old",
         ),
         ("rm $N/cuda_nvcc/nvvm/lib64/libnvvm.so", "compiler.libdevice", "libnvvm"),
     ],
@@ -86,7 +88,8 @@ FAULTS = {
         (": >$N/cuda_nvcc/nvvm/libdevice/libdevice.10.bc", "compiler.libdevice", "found 0 bytes"),
         (
             "mkdir /opt/cuda; cp $N/cufft/lib/libcufft.so.11 /opt/cuda; export LD_LIBRARY_PATH=/opt/cuda",
-            "libraries.origin", "ld_library_path is '/opt/cuda'",
+            "libraries.origin",
+            "ld_library_path is '/opt/cuda'",
         ),
         ("chmod -x $N/cuda_nvcc/bin/ptxas", "compiler.ptxas", "ptxas"),
     ],
@@ -94,22 +97,25 @@ FAULTS = {
     "bytes changed": [
         (
             "dd if=/dev/zero of=$N/cublas/lib/libcublasLt.so.12 bs=1M seek=100 count=8 conv=notrunc",
-            "environment.integrity", "libcublaslt.so.12 has the hash",
+            "environment.integrity",
+            "libcublaslt.so.12 has the hash",
         ),
         (
             "F=$N/../tensorflow/libtensorflow_cc.so.2; dd if=/dev/urandom of=$F bs=1 count=64 conv=notrunc "
             "seek=$(($(stat --format=%s $F) - 4096))",
-            "environment.integrity", "libtensorflow_cc.so.2 has the hash",
+            "environment.integrity",
+            "libtensorflow_cc.so.2 has the hash",
         ),
     ],
     "settings changed": [
         (
             "yes text | head -c 483688 >$N/cuda_nvcc/nvvm/libdevice/libdevice.10.bc",
-            "compiler.libdevice", "b'text'",
+            "compiler.libdevice",
+            "b'text'",
         ),
         ("rm /etc/ld.so.conf.d/nvidia.conf; ldconfig", "libraries.gate", ""),
     ],
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("container", FAULTS)
@@ -136,9 +142,14 @@ def test_a_gpu_that_is_hidden_is_a_failure_where_one_is_required(
 ) -> None:
     """There is none on this machine, and CUDA_VISIBLE_DEVICES hides one where there is."""
     results = with_fault(
-        engine, gpu.name, gpu.spec, "export CUDA_VISIBLE_DEVICES=-1", ("devices.listing", "gpu.visible"),
-        level="validated", folder=tmp_path,
-    )  # fmt: skip
+        engine,
+        gpu.name,
+        gpu.spec,
+        "export CUDA_VISIBLE_DEVICES=-1",
+        ("devices.listing", "gpu.visible"),
+        level="validated",
+        folder=tmp_path,
+    )
     assert checks_that_did_not_pass(results) == {"gpu.visible"}
     assert results["devices.listing"]["reason"] == "TensorFlow lists no GPU; see gpu.visible"
     assert [one["fault"] for one in results["gpu.visible"]["explained"]] == ["host"]

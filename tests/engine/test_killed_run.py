@@ -41,10 +41,21 @@ def test_a_killed_run_leaves_no_container_and_takes_no_image_from_another_run(
     name = f"tfimg-test/killed:{secrets.token_hex(8)}"
     (tmp_path / "test_hangs.py").write_text(HANGING.format(name=name))
     line = [
-        sys.executable, "-m", "pytest", "-p", "conftest", "-p", "engine.conftest", "-p", "no:cacheprovider",
-        "--numprocesses=0", "--capture=no", f"--rootdir={tmp_path}", f"--config-file={ROOT}/pyproject.toml",
+        sys.executable,
+        "-m",
+        "pytest",
+        "-p",
+        "conftest",
+        "-p",
+        "engine.conftest",
+        "-p",
+        "no:cacheprovider",
+        "--numprocesses=0",
+        "--capture=no",
+        f"--rootdir={tmp_path}",
+        f"--config-file={ROOT}/pyproject.toml",
         str(tmp_path / "test_hangs.py"),
-    ]  # fmt: skip
+    ]
     # What this run was told, and that it is a worker, is not for that one.
     environ = {key: value for key, value in os.environ.items() if key != VARIABLE and "PYTEST" not in key}
     environ |= {"PYTHONPATH": f"{ROOT}/builder:{ROOT}/tests:{ROOT}/images/validation"}

@@ -74,19 +74,30 @@ def planted(folder: Path) -> dict[str, str]:
     netrc.write_text(f"machine index.example.test login {MARK}-user password {MARK}-netrc\n")
     index = re.sub(r"^(https?://)", rf"\1user:{MARK}-index@", index_address())
     return {
-        "SSL_CERT_FILE": str(bundle), "NETRC": str(netrc), "UV_DEFAULT_INDEX": index,
+        "SSL_CERT_FILE": str(bundle),
+        "NETRC": str(netrc),
+        "UV_DEFAULT_INDEX": index,
         # Only the index is asked, over https: nobody goes through these.
-        "http_proxy": f"http://user:{MARK}-proxy@127.0.0.1:9", "no_proxy": f"{MARK}-no-proxy.example.test",
-    }  # fmt: skip
+        "http_proxy": f"http://user:{MARK}-proxy@127.0.0.1:9",
+        "no_proxy": f"{MARK}-no-proxy.example.test",
+    }
 
 
 def test_secrets_leave_no_trace(engine: DockerEngine, base: str, own_workspace: Path, tmp_path: Path) -> None:
     """Every step runs again, with secrets that carry a mark."""
     repository = "tfimg-test/company"
     ended = run_tfimg(
-        "build", "--tf", "2.15.1", "--base", "bootstrap", "--repository", repository, "--no-cache", "--json",
+        "build",
+        "--tf",
+        "2.15.1",
+        "--base",
+        "bootstrap",
+        "--repository",
+        repository,
+        "--no-cache",
+        "--json",
         env={**planted(tmp_path), "TFIMG_WORKSPACE": str(own_workspace)},
-    )  # fmt: skip
+    )
     assert ended.code == 0, ended.stderr
     steps = [event for event in ended.documents if event["event"] == "step" and "RUN" in event["step"]]
     assert steps
@@ -109,10 +120,15 @@ def test_a_leak_would_be_found(engine: DockerEngine, base: str, tmp_path: Path) 
     )
     places = {"HISTORY", "NAMED", "VARIABLE"}
     order = BuildRequest(
-        dockerfile=tmp_path / "Dockerfile", context=tmp_path, name=name, labels={},
-        build_args={place: f"{MARK}-{place}-" for place in places}, secrets=["id=network,env=LEAK"],
-        secret_env={"LEAK": f"{MARK}-LAYER-"}, output=f"type=image,name={name},compression=zstd",
-    )  # fmt: skip
+        dockerfile=tmp_path / "Dockerfile",
+        context=tmp_path,
+        name=name,
+        labels={},
+        build_args={place: f"{MARK}-{place}-" for place in places},
+        secrets=["id=network,env=LEAK"],
+        secret_env={"LEAK": f"{MARK}-LAYER-"},
+        output=f"type=image,name={name},compression=zstd",
+    )
     assert list(engine.build(order))
     try:
         blobs = list(texts(engine, name))
@@ -139,7 +155,7 @@ def test_a_base_is_bootstrapped_without_the_way_into_a_debian_mirror(engine: Doc
         template=partial(render_base, context.project.templates),
         environ=os.environ,
         fresh=True,
-    )  # fmt: skip
+    )
     base = choose_base(spec, settings, engine)
     assert (base.kind, base.name) == ("bootstrap", "tfimg/base:trixie-py3.13")
     assert blobs_with(engine, base.reference, MARK) == []

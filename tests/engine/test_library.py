@@ -27,9 +27,11 @@ REPOSITORY = "tfimg-test/library"
 def test_the_example_builds_validates_and_publishes(engine: DockerEngine, built: Built, tmp_path: Path) -> None:
     assert built.name, "its base and its layers are there"
     env = {
-        **os.environ, "TFIMG_STATE": str(tmp_path / "state"), "DOCKER_HOST": engine.host,
+        **os.environ,
+        "TFIMG_STATE": str(tmp_path / "state"),
+        "DOCKER_HOST": engine.host,
         "TFIMG_KEY_PASSWORD": PASSWORD.decode(),
-    }  # fmt: skip
+    }
     assert run_tfimg("keygen", str(tmp_path / "keys"), env=env).code == 0
     (example,) = re.findall(
         r"^```python\n(.+?)^```$", (ROOT / "docs/reference/python-api.md").read_text(), re.DOTALL | re.MULTILINE

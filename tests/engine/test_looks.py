@@ -121,13 +121,21 @@ def test_what_is_planted_in_an_image_is_found_where_it_is(
         (tmp_path / "planted" / path).write_text(text)
     name = f"{address}/team/leaking:1"
     docker(
-        "buildx", "build", "--quiet", f"--tag={name}", f"--secret=id=token,src={tmp_path}/token",
-        "--build-arg=ADDRESS_OF_THE_BUILD=http://arg.corp-9b4d.io:3128", str(tmp_path), host=engine.host,
-    )  # fmt: skip
+        "buildx",
+        "build",
+        "--quiet",
+        f"--tag={name}",
+        f"--secret=id=token,src={tmp_path}/token",
+        "--build-arg=ADDRESS_OF_THE_BUILD=http://arg.corp-9b4d.io:3128",
+        str(tmp_path),
+        host=engine.host,
+    )
     environ = {
-        "https_proxy": "http://proxy.corp-9b4d.io:3128", "UV_DEFAULT_INDEX": "https://index.corp-9b4d.io/simple",
-        "PLANTED_TOKEN": MARK, "no_proxy": "arg.corp-9b4d.io,127.0.0.1",
-    }  # fmt: skip
+        "https_proxy": "http://proxy.corp-9b4d.io:3128",
+        "UV_DEFAULT_INDEX": "https://index.corp-9b4d.io/simple",
+        "PLANTED_TOKEN": MARK,
+        "no_proxy": "arg.corp-9b4d.io,127.0.0.1",
+    }
     try:
         docker("push", "--quiet", name, host=engine.host)
         for argv in (("scan-secrets", name), ("scan-secrets", "--local", name)):
@@ -261,9 +269,12 @@ def without_network(*arguments: str, host: str) -> CliResult:
     routes = subprocess.run(["unshare", "--net", "ip", "route"], capture_output=True, text=True, check=True)
     assert routes.stdout == ""
     done = subprocess.run(
-        ["unshare", "--net", sys.executable, "-m", "tfimg", *arguments], capture_output=True, text=True, check=False,
+        ["unshare", "--net", sys.executable, "-m", "tfimg", *arguments],
+        capture_output=True,
+        text=True,
+        check=False,
         env={**os.environ, "DOCKER_HOST": host},
-    )  # fmt: skip
+    )
     return CliResult(code=done.returncode, stdout=done.stdout, stderr=done.stderr)
 
 
@@ -355,8 +366,11 @@ def test_a_full_disk_of_the_engine_is_reported_and_leaves_no_image(
         line = ["nsenter", f"--net={network}", sys.executable, "-m", "tfimg", "pull", image]
         done = subprocess.run(
             [*line, "--public-key", str(little.public), "--origin", little.registry.repository],
-            capture_output=True, text=True, check=False, env={**os.environ, "DOCKER_HOST": full.host},
-        )  # fmt: skip
+            capture_output=True,
+            text=True,
+            check=False,
+            env={**os.environ, "DOCKER_HOST": full.host},
+        )
         assert done.returncode == 10, done.stderr
         assert "no space left" in done.stderr
         assert list(image_tags(full)) == []

@@ -103,9 +103,11 @@ def here(
     request: pytest.FixtureRequest, address: str, made: Path, engine: DockerEngine, tmp_path: Path
 ) -> Iterator[Here]:
     env = {
-        "TFIMG_WORKSPACE": str(made), "TFIMG_STATE": str(tmp_path / "state"), "DOCKER_HOST": engine.host,
+        "TFIMG_WORKSPACE": str(made),
+        "TFIMG_STATE": str(tmp_path / "state"),
+        "DOCKER_HOST": engine.host,
         "TFIMG_KEY_PASSWORD": PASSWORD,
-    }  # fmt: skip
+    }
     ended = run_tfimg("keygen", str(tmp_path / "keys"), env=env)
     assert ended.code == 0, ended.stderr
     words = "".join(letter if letter.isalnum() else "-" for letter in request.node.name.lower())
@@ -215,11 +217,14 @@ def test_two_publishers_at_once_end_with_all_aliases_at_one_image(here: Here) ->
     line = [sys.executable, "-m", "tfimg", "publish"]
     running = [
         subprocess.Popen(
-            [*line, *here.words(identifier)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+            [*line, *here.words(identifier)],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
             env={**os.environ, **env},
         )
         for identifier, env in ((CPU, here.env), (CPU, elsewhere), (OLD, here.env))
-    ]  # fmt: skip
+    ]
     ended = [(one.communicate(timeout=300), one.returncode) for one in running]
     codes = [code for _, code in ended]
     assert set(codes) <= {0, 15}, "\n".join(said for (_, said), code in ended if code)
@@ -257,9 +262,19 @@ def test_a_newer_build_is_rolled_back_with_evidence_and_history_says_so(
     template.write_text(template.read_text().replace("echo {{", "echo newer >/newer && echo {{"))
     newer = Here(target=here.target, key=here.key, env={**here.env, "TFIMG_WORKSPACE": str(tmp_path / "newer")})
     built = run_tfimg(
-        "build", CPU, "--base", "bootstrap", "--repository", f"{LOCAL}-newer", "--push", here.target,
-        "--key", f"{here.key}/tfimg.key", "--json", env=newer.env,
-    )  # fmt: skip
+        "build",
+        CPU,
+        "--base",
+        "bootstrap",
+        "--repository",
+        f"{LOCAL}-newer",
+        "--push",
+        here.target,
+        "--key",
+        f"{here.key}/tfimg.key",
+        "--json",
+        env=newer.env,
+    )
     try:
         assert built.code == 0, built.stderr
         new = here.tags()["2.15"]
@@ -269,8 +284,10 @@ def test_a_newer_build_is_rolled_back_with_evidence_and_history_says_so(
         ended = here.ask("rollback", f"{here.target}:2.15", "--key", f"{here.key}/tfimg.key")
         assert (ended.code, here.tags()["2.15"], here.tags()["2.15.1"]) == (0, old, new), ended.stderr
         assert [(one["reason"], one["digest"]) for one in moves(here, "2.15")] == [
-            ("rollback", old), ("publish", new), ("publish", old),
-        ]  # fmt: skip
+            ("rollback", old),
+            ("publish", new),
+            ("publish", old),
+        ]
         ended = here.ask("withdraw", f"{here.target}@{new}", "--reason", "wrong", "--key", f"{here.key}/tfimg.key")
         assert (ended.code, here.tags()["2.15.1"], here.tags()[CPU]) == (0, old, old), ended.stderr
         for command in ("verify", "pull"):

@@ -14,9 +14,14 @@ pytestmark = [pytest.mark.full, pytest.mark.group("rebuild and faults")]
 @pytest.mark.usefixtures("base")
 def test_an_image_is_built_twice_to_the_same_bytes(own_workspace: Path) -> None:
     ended = run_tfimg(
-        "reproduce", "--tf", "2.15", "--base", "bootstrap", "--json",
+        "reproduce",
+        "--tf",
+        "2.15",
+        "--base",
+        "bootstrap",
+        "--json",
         env={"TFIMG_WORKSPACE": str(own_workspace)},
-    )  # fmt: skip
+    )
     assert ended.code == 0, ended.stderr
     layers = ended.documents[-1]["layers"]
     assert len(layers) == 7

@@ -98,9 +98,15 @@ def test_a_python_that_neither_has_is_refused(mirror: str) -> None:
 def test_without_a_registry_auto_bootstraps_and_says_why(engine: DockerEngine, little: dict[str, str]) -> None:
     """Port 9 of loopback: nobody answers there."""
     ended = run_tfimg(
-        "build", "--tf", "2.15.1", "--repository", REPOSITORY, "--mirror", "docker.io=127.0.0.1:9",
+        "build",
+        "--tf",
+        "2.15.1",
+        "--repository",
+        REPOSITORY,
+        "--mirror",
+        "docker.io=127.0.0.1:9",
         env={**little, "DOCKER_HOST": engine.host},
-    )  # fmt: skip
+    )
     assert ended.code == 0, ended.stderr
     name = "127.0.0.1:9/library/python:3.11-slim-bookworm"
     assert f"Base: bootstrap tfimg/base:bookworm-py3.11, because {name} is not available: " in ended.stderr

@@ -54,10 +54,14 @@ def proxy(address: str) -> Iterator[Faulty]:
 
 
 def client(
-    address: str, locks: Path, *, path: str = "", credentials: Credentials | None = None,
+    address: str,
+    locks: Path,
+    *,
+    path: str = "",
+    credentials: Credentials | None = None,
     settings: ConnectionSettings | None = None,
     slept: Callable[[float], None] | None = None,
-) -> HttpRegistry:  # fmt: skip
+) -> HttpRegistry:
     """A client of a repository of its own, which waits for nothing."""
     reference = parse_repository(f"{address}/{path or f'team/{secrets.token_hex(4)}'}")
     retry_policy = RetryPolicy(sleep=Slept() if slept is None else slept, backoff=LONGEST_WAITS)

@@ -32,8 +32,11 @@ def test_the_status_of_the_program_is_ours(built: Built) -> None:
 def test_the_program_reads_our_standard_input(built: Built) -> None:
     done = subprocess.run(
         [sys.executable, "-m", "tfimg", "run", built.name, "--", "python", "-c", "print(input()[::-1])"],
-        input="abc\n", capture_output=True, text=True, check=False,
-    )  # fmt: skip
+        input="abc\n",
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert (done.returncode, done.stdout) == (0, "cba\n"), done.stderr
 
 
@@ -42,9 +45,23 @@ def test_options_reach_the_container(built: Built, tmp_path: Path) -> None:
     tmp_path.chmod(0o755)
     program = "import os; print(os.getcwd(), open('file').read(), os.environ['X'], os.getuid())"
     ended = run_tfimg(
-        "run", built.name, "-v", f"{tmp_path}:/work:ro", "-w", "/work", "-e", "X=-y", "-u", "4321:4321",
-        "--shm-size", "128m", "--", "python", "-c", program,
-    )  # fmt: skip
+        "run",
+        built.name,
+        "-v",
+        f"{tmp_path}:/work:ro",
+        "-w",
+        "/work",
+        "-e",
+        "X=-y",
+        "-u",
+        "4321:4321",
+        "--shm-size",
+        "128m",
+        "--",
+        "python",
+        "-c",
+        program,
+    )
     assert (ended.code, ended.stdout) == (0, "/work shown -y 4321\n"), ended.stderr
 
 

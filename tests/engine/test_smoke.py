@@ -158,8 +158,10 @@ def test_the_real_image_is_published_verified_and_pulled(
 ) -> None:
     """In a state folder of its own, so that the report of the build is not reused for the registry's bytes."""
     env = {
-        "TFIMG_STATE": str(tmp_path / "state"), "DOCKER_HOST": engine.host, "TFIMG_KEY_PASSWORD": PASSWORD,
-    }  # fmt: skip
+        "TFIMG_STATE": str(tmp_path / "state"),
+        "DOCKER_HOST": engine.host,
+        "TFIMG_KEY_PASSWORD": PASSWORD,
+    }
     target, key, other = f"{address}/team/tensorflow", tmp_path / "ours", tmp_path / "theirs"
 
     def tfimg(*arguments: str) -> CliResult:
@@ -168,9 +170,17 @@ def test_the_real_image_is_published_verified_and_pulled(
     for folder in (key, other):
         assert tfimg("keygen", str(folder)).code == 0
     done = tfimg(
-        "publish", target, IDENTIFIER, "--from", REPOSITORY, "--key", f"{key}/tfimg.key", "--publisher", "tests",
+        "publish",
+        target,
+        IDENTIFIER,
+        "--from",
+        REPOSITORY,
+        "--key",
+        f"{key}/tfimg.key",
+        "--publisher",
+        "tests",
         "--json",
-    )  # fmt: skip
+    )
     assert done.code == 0, done.stderr
     (image,) = (event for event in done.documents if event["event"] == "published")
     assert (image["level"], image["reused"]) == ("validated", False)

@@ -67,7 +67,9 @@ NEXT = "Start it, or correct its address (`docker buildx inspect far`); or name 
 def test_a_dead_builder_is_reported_with_a_next_step(tmp_path: Path, script: str, why: str) -> None:
     error = builder_error(docker(tmp_path, script))
     assert isinstance(error, EngineUnavailable)
-    assert str(error) == f"The builder far does not answer: {why.rstrip('.')}. {NEXT}"
+    assert (
+        str(error) == f"The builder far does not answer: {why if why.endswith('?') else why.rstrip('.') + '.'} {NEXT}"
+    )
 
 
 def test_a_builder_that_hangs_is_not_waited_for(tmp_path: Path) -> None:
