@@ -91,6 +91,15 @@ def test_a_token_server_that_fails_is_asked_again(open_registry: Open, slept: Sl
     assert slept == [1, 2]
 
 
+@pytest.mark.parametrize("status", [400, 401, 403])
+def test_a_token_server_may_reject_credentials_with_any_of_these(status: int, open_registry: Open) -> None:
+    with loopback(users={"ann": "secret"}, tokens=True) as registry, faulty(registry.address) as between:
+        registry.address = between.address
+        between.faults.append(Fault(path="/token", status=status))
+        with pytest.raises(RegistryError, match=f"^The registry {between.address} rejected the credentials: {status} "):
+            open_registry(between.address, credentials=ANN).list_tags()
+
+
 def test_a_token_that_fits_no_header_is_refused(open_registry: Open) -> None:
     with loopback(users={"ann": "secret"}, tokens=True) as registry, faulty(registry.address) as between:
         registry.address = between.address

@@ -132,6 +132,15 @@ def test_a_list_that_links_to_itself_ends(client: HttpRegistry, proxy: Faulty) -
     assert client.list_tags() == ("a",)
 
 
+def test_a_list_whose_pages_link_to_each_other_ends(client: HttpRegistry, proxy: Faulty) -> None:
+    for path, following, tag in (("/list$", "tags/list?last=a", "a"), ("last=a$", "tags/list", "b")):
+        link = {"Link": f'</v2/team/tf/{following}>; rel="next"', "Content-Type": "application/json"}
+        body = f'{{"tags": ["{tag}"]}}'.encode()
+        proxy.faults.append(Fault(path=path, times=-1, status=200, headers=link, body=body))
+    assert client.list_tags() == ("a", "b")
+    assert proxy.count("GET") == 3
+
+
 def test_a_repository_that_is_not_there_has_no_tags(client: HttpRegistry, proxy: Faulty) -> None:
     proxy.faults.append(Fault(path="/tags/list", status=404, body=b"{}"))
     assert client.list_tags() == ()
@@ -399,6 +408,27 @@ def test_a_blob_is_not_read_beyond_its_limit(client: HttpRegistry, here: Loopbac
     )
     with pytest.raises(TamperedError, match=exactly(says)):
         list(download(client._connection, digest, on_progress=max, limit=len(CONTENT) - 1))
+
+
+def test_a_blob_that_is_announced_beyond_its_limit_is_not_read(client: HttpRegistry, here: Loopback) -> None:
+    digest = digest_of(CONTENT)
+    here.blobs[digest] = CONTENT
+    with pytest.raises(TamperedError, match="than the allowed"):
+        next(download(client._connection, digest, on_progress=max, limit=len(CONTENT) - 1))
+
+
+def test_a_refused_range_of_a_whole_blob_is_an_error(client: HttpRegistry, here: Loopback, proxy: Faulty) -> None:
+    here.blobs[digest_of(CONTENT)] = CONTENT
+    proxy.faults.append(Fault(path="/blobs/", status=416))
+    with pytest.raises(RegistryError, match=r"refused a request about \S+: 416 "):
+        list(client.get_blob(digest_of(CONTENT)))
+
+
+def test_a_blob_may_take_longer_than_a_document(here: Loopback, proxy: Faulty, open_registry: Open) -> None:
+    here.blobs[digest_of(CONTENT)] = CONTENT
+    proxy.faults.append(Fault(path="/blobs/", rate=100_000))
+    client = open_registry(proxy.address, settings=replace(PLAIN, response_seconds=0.3))
+    assert b"".join(client.get_blob(digest_of(CONTENT))) == CONTENT
 
 
 def test_a_download_that_never_begins_ends(client: HttpRegistry, here: Loopback, proxy: Faulty, slept: Slept) -> None:

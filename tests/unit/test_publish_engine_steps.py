@@ -11,12 +11,16 @@ import pytest
 from support.environment import TestEnvironment
 from support.manifests import Slept
 from support.messages import exactly
+from support.published_images import EPOCH
 from support.pushing_engine import PushingEngine
 from support.signing import OURS
 from support.suite_events import done_event, end, make_output, start, suite
 from tfimg.core.errors import ImageMissing, ResolutionError, TamperedError, ValidationFailed
 from tfimg.core.events import Event, Note, ProgressEvent, ignore
 from tfimg.core.paths import Workspace
+from tfimg.evidence.collect import collect_envelopes
+from tfimg.evidence.signatures import verify_signatures
+from tfimg.evidence.statement import PROVENANCE, format_time
 from tfimg.project.project import Project
 from tfimg.project.validator import Validator
 from tfimg.publish.engine_steps import EngineSteps, PublishJob
@@ -51,9 +55,10 @@ def make_project(engine: PushingEngine, state: Path) -> Project:
     return Project(services=TestEnvironment(environ={"TFIMG_STATE": str(state)}, docker=engine))
 
 
-def push_and_validate(engine: PushingEngine, state: Path, slept: Slept) -> None:
-    """Push an image of the engine, and validate it by the digest that it has in the registry."""
+def push_and_validate(engine: PushingEngine, state: Path, slept: Slept, **labels: str) -> str:
+    """Push an image of the engine, validate it by its digest in the registry and attach its evidence."""
     engine.has(CPU)
+    engine.names[NAME] = replace(engine.names[NAME], labels={**engine.names[NAME].labels, **labels})
     project, (image,) = make_project(engine, state), engine.list_images()
     steps = EngineSteps(
         validator=Validator(project=project, engine=engine),
@@ -64,13 +69,43 @@ def push_and_validate(engine: PushingEngine, state: Path, slept: Slept) -> None:
     )
     job = PublishJob(identifier=CPU, tensorflow="2.15.1", name=NAME, digest=image.digest, aliases=(), level="validated")
     digest = steps.push(job, "candidate", ignore)
-    steps.validate(job, digest, "candidate", ignore)
+    report, _ = steps.validate(job, digest, "candidate", ignore)
+    steps.attach_evidence(job, digest, report)
+    return digest
 
 
 def pushed_image(engine: PushingEngine) -> tuple[str, str]:
     """Return the name of the pushed image by its digest, and its digest in the engine."""
     (candidate,) = engine.registry.manifests.values()
     return f"{engine.registry.repository}@{candidate.digest}", candidate.document["config"]["digest"]
+
+
+def test_an_image_is_validated_under_a_temporary_name(workspace: Workspace, tmp_path: Path) -> None:
+    engine = PushingEngine(workspace)
+    push_and_validate(engine, tmp_path, Slept())
+    (suite_run,) = [request for request in engine.ran if "--contents-only" not in request.command]
+    assert suite_run.image == "tfimg/candidate:candidate"
+    assert set(engine.names) == {NAME}
+
+
+def test_provenance_has_what_the_labels_of_the_image_name(workspace: Workspace, tmp_path: Path) -> None:
+    engine, base = PushingEngine(workspace), "org.opencontainers.image.base"
+    labels = {
+        f"{base}.name": "docker.io/library/python:3.11", f"{base}.digest": f"sha256:{'ab' * 32}",
+        "tfimg.recipe": f"sha256:{'cd' * 32}", "tfimg.version": "9.9", "org.opencontainers.image.revision": "c0ffee",
+    }  # fmt: skip
+    digest = push_and_validate(engine, tmp_path, Slept(), **labels)
+    evidence = collect_envelopes(engine.registry, digest)
+    statements = verify_signatures(evidence, [OURS.verifying_key], image="x", digest=digest)
+    (provenance,) = [one.predicate for one in statements if one.predicate_type == PROVENANCE]
+    definition = provenance["buildDefinition"]
+    assert [one for one in definition["resolvedDependencies"] if not one["name"].startswith("lock/")] == [
+        {"name": "base", "uri": "docker.io/library/python:3.11", "digest": {"sha256": "ab" * 32}},
+        {"name": "recipe", "digest": {"sha256": "cd" * 32}},
+        {"name": "tfimg", "digest": {"gitCommit": "c0ffee"}},
+    ]
+    assert definition["internalParameters"] == {"engine": "Docker 26.1.5", "tfimg": "9.9"}
+    assert provenance["runDetails"]["metadata"]["finishedOn"] == format_time(EPOCH)
 
 
 def test_a_pulled_image_that_the_engine_loses_is_pulled_again(workspace: Workspace, tmp_path: Path) -> None:

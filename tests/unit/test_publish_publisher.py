@@ -19,8 +19,16 @@ from support.published_images import EPOCH, Call, Killed, Line, Mortal, Rounds, 
 from support.publisher import CPU, GPU, NOW, Machine, MemorySteps, chain, public_tags
 from support.reports import RED
 from support.signing import OURS
-from tfimg.core.errors import NetworkError, PublicationIncomplete, SecretFound, TagConflict, ValidationFailed
+from tfimg.core.errors import (
+    NetworkError,
+    PublicationIncomplete,
+    SecretFound,
+    TagConflict,
+    TamperedError,
+    ValidationFailed,
+)
 from tfimg.core.events import OnEvent
+from tfimg.core.levels import LEVELS
 from tfimg.evidence.cosign_tags import ATTESTATION_SUFFIX, SIGNATURE_SUFFIX, cosign_tag, read_layers
 from tfimg.evidence.dsse import BUNDLE_MEDIA_TYPE
 from tfimg.evidence.policy import Policy, TagPromise
@@ -32,9 +40,9 @@ from tfimg.publish.publisher import Publication, plan_job, publish_jobs
 from tfimg.publish.release import Release
 from tfimg.publish.repository import journal_folder
 from tfimg.publish.runs import RunFinished, open_run
-from tfimg.publish.send import SentImage, send
+from tfimg.publish.send import SentImage, remove_candidates, send
 from tfimg.recipe.tags import make_build_tag
-from tfimg.registry.protocol import Manifest
+from tfimg.registry.protocol import OCI_INDEX, Manifest
 
 
 @pytest.fixture
@@ -96,6 +104,7 @@ def test_a_plan_of_what_is_there_names_its_digest_and_compares_its_time(machine:
     del registry.named[CPU]
     planned = plan_job(job, TagDecider(registry=registry, trusted=(), policy=Policy()))
     assert (planned.status, planned.digest) == ("planned", digest), "it is there by its digest"
+    assert {one.tag: one.verdict for one in planned.decisions}["2.15"] == "refuse", "its time is known there too"
 
 
 def test_an_attested_promotion_keeps_what_the_tag_pointed_to_before(machine: Machine) -> None:
@@ -376,6 +385,32 @@ def test_candidates_that_the_registry_does_not_delete_are_named(machine: Machine
     (image,) = machine.publish(registry).images
     assert image.status == "unchanged"
     assert machine.publish(registry).candidates == ()
+
+
+def test_a_run_without_candidates_asks_for_no_tags(machine: Machine) -> None:
+    line = Line(MemoryRegistry())
+    with machine.session(line) as session:
+        assert remove_candidates(session) == ()
+    assert line.calls == []
+
+
+def test_every_level_of_a_publication_can_be_required(machine: Machine) -> None:
+    registry = MemoryRegistry()
+    digest = machine.publish(registry).images[0].digest
+    assert digest
+    assert {machine.prove(registry, digest, level) for level in LEVELS} == {"validated"}
+
+
+def test_an_invalid_index_under_a_tag_is_named(machine: Machine) -> None:
+    registry = MemoryRegistry()
+    index = Manifest(media_type=OCI_INDEX, content=b'{"manifests": 7}')
+    registry.put("2.15", index)
+    says = (
+        f"{registry.repository}@{index.digest} is malformed: manifests: input should be a valid tuple. Do not use the "
+        "image; if you have published it, push it again."
+    )
+    with pytest.raises(TamperedError, match=exactly(says)):
+        plan_job(machine.job(CPU), TagDecider(registry=registry, trusted=(), policy=Policy()))
 
 
 def test_repositories_that_look_alike_have_journals_of_their_own(tmp_path: Path) -> None:

@@ -209,6 +209,26 @@ def test_the_events_name_the_killed_run_that_is_finished(machine: Machine) -> No
     assert re.fullmatch(r"Finishing the run [0-9a-f]{8}, which was killed\.", second)
 
 
+def test_a_killed_withdrawal_of_one_tag_is_not_that_of_another(machine: Machine) -> None:
+    registry, events = MemoryRegistry(), list[Event]()
+    old, new = publish_builds(machine, registry, 5, 0)
+    kill_at(("put", "2.15"), lambda line: machine.withdraw(line, new, "2.15"), registry)
+    withdraw(machine.repository(registry), new, tags=("2.15.1",), reason="it leaks", on_event=events.append)
+    assert events == [Message(text=f"Not finished, because it was killed: withdraw {new} 2.15. Run it again.")]
+    assert (registry.named["2.15"], registry.named["2.15.1"]) == (new, old)
+
+
+def test_a_retraction_leaves_a_killed_publication_to_the_next_one(machine: Machine) -> None:
+    registry = MemoryRegistry()
+    publish_builds(machine, registry, 5, 1)
+    machine.ages[CPU] = 0
+    with suppress(Killed), machine.session(registry) as session:
+        raise Killed
+    machine.rollback(registry)
+    with machine.session(registry) as continued:
+        assert continued.run.name == session.run.name
+
+
 def test_a_digest_that_the_registry_does_not_have_is_not_withdrawn(machine: Machine) -> None:
     registry = MemoryRegistry()
     says = f"The registry has no {registry.repository}@sha256:{'0' * 64}. Check the name and the digest."

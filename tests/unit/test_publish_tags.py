@@ -11,6 +11,7 @@ from support.memory_registry import MemoryRegistry
 from support.messages import exactly
 from support.published_images import Call, Line, put_image, registry_gone
 from tfimg.core.errors import NetworkError, NotInRegistry, PublicationIncomplete, TagConflict
+from tfimg.publish.history import build_tags
 from tfimg.publish.tags import Move, move_tags
 from tfimg.registry.protocol import Manifest
 
@@ -174,3 +175,8 @@ def test_an_image_that_was_deleted_is_given_no_tag() -> None:
     with pytest.raises(NotInRegistry, match=exactly(says)):
         move_tags(registry, moves(new, old), write_record=Written())
     assert where(registry) == [old.digest] * 3
+
+
+def test_build_tags_are_listed_from_the_newest_release() -> None:
+    wanted = [f"{name}-{'0' * 12}" for name in ("2.15.1-cpu-py3.11", "2.15.1-cpu-py3.10", "2.9.3-cpu-py3.8", "x-cpu")]
+    assert build_tags([*reversed(wanted), "latest", "2.15.1-cpu-py3.11", f"2.15-{'0' * 11}"]) == wanted

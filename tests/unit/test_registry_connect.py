@@ -6,6 +6,10 @@ import json
 from base64 import b64encode
 from pathlib import Path
 
+import pytest
+
+from support.messages import exactly
+from tfimg.core.errors import RegistryError
 from tfimg.index.network import HostNetwork
 from tfimg.project.services import Services
 from tfimg.registry.client import HttpRegistry, open_registry
@@ -68,6 +72,22 @@ def test_a_credential_helper_has_the_environment_that_was_given(tmp_path: Path) 
     there = open_registry(REFERENCE, environ, tmp_path, settings=ConnectionSettings())
     expected = Credentials(username="registry.example:5000 get", password="secret")
     assert there._connection._authorization.credentials == expected
+
+
+def test_a_credential_helper_has_a_time_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "config.json").write_text(json.dumps({"credsStore": "slow"}))
+    helper = tmp_path / "docker-credential-slow"
+    helper.write_text("#!/bin/sh\nexec sleep 20\n")
+    helper.chmod(0o755)
+    for module in ("client", "credentials"):
+        monkeypatch.setattr(f"tfimg.registry.{module}.HELPER_SECONDS", 0.5)
+    environ = {"DOCKER_CONFIG": str(tmp_path), "PATH": f"{tmp_path}:/usr/bin:/bin"}
+    message = (
+        "The credential helper docker-credential-slow returned no credentials for registry.example:5000: it did not "
+        "end within 0.5 seconds. Repair it, or remove it from Docker's config.json and log in with `docker login`."
+    )
+    with pytest.raises(RegistryError, match=exactly(message)):
+        open_registry(REFERENCE, environ, tmp_path, settings=ConnectionSettings())
 
 
 def test_publishers_of_one_machine_share_a_folder_of_locks(tmp_path: Path) -> None:

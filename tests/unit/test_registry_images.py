@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 
@@ -13,7 +14,7 @@ from support.published_images import put_image
 from tfimg.core.errors import TamperedError
 from tfimg.registry import images
 from tfimg.registry.images import open_image, read_blob
-from tfimg.registry.protocol import OCI_INDEX, Descriptor, Manifest, digest_of
+from tfimg.registry.protocol import EMPTY, OCI_CONFIG, OCI_INDEX, Descriptor, Manifest, digest_of, make_manifest
 
 NEXT_STEP = "Do not use the image; if you have published it, push it again."
 
@@ -51,6 +52,32 @@ def test_the_documents_of_an_image_have_a_largest_size(monkeypatch: pytest.Monke
     )
     with pytest.raises(TamperedError, match=exactly(says)):
         open_image(registry, "1")
+
+
+@pytest.mark.parametrize(
+    ("media_type", "labels"),
+    [(OCI_CONFIG, {"a": "b"}), ("application/vnd.docker.container.image.v1+json", {"a": "b"}), (EMPTY, {})],
+)
+def test_only_the_configuration_of_an_image_has_labels(media_type: str, labels: dict[str, str]) -> None:
+    registry, config = MemoryRegistry(), {"os": "linux", "architecture": "amd64", "config": {"Labels": {"a": "b"}}}
+    blob = replace(registry.put_blob(json.dumps(config).encode()), media_type=media_type)
+    registry.put("1", make_manifest(blob, []))
+    (image,) = open_image(registry, "1").images
+    assert (image.labels, image.config) == (labels, config)
+    assert image.platform == ("linux/amd64" if labels else None)
+
+
+@pytest.mark.parametrize(
+    ("platform", "runs"),
+    [({"os": "linux", "architecture": "unknown"}, None), ({"os": "unknown", "architecture": "amd64"}, None),
+     ({"os": "linux", "architecture": "amd64"}, "linux/amd64")],
+)  # fmt: skip
+def test_an_image_of_an_unknown_platform_does_not_run(platform: dict[str, str], runs: str | None) -> None:
+    registry = MemoryRegistry()
+    entry = {**put_image(registry, "2.15.1-cpu-py3.11").descriptor.to_document(), "platform": platform}
+    content = json.dumps({"schemaVersion": 2, "manifests": [entry]}).encode()
+    registry.put("1", Manifest(media_type=OCI_INDEX, content=content))
+    assert [image.platform for image in open_image(registry, "1").images] == [runs]
 
 
 def test_a_small_blob_is_limited_and_verified() -> None:

@@ -156,7 +156,7 @@ def plan_job(job: PublishJob, decider: TagDecider) -> PublishResult:
     tagged = registry.find(job.identifier)
     published = tagged if tagged and is_same_image(tagged, job.digest) else registry.find(job.digest)
     is_tagged = published is not None and published is tagged
-    release = read_release(registry, published) if published and is_tagged else None
+    release = read_release(registry, published) if published else None
     digest = published.digest if published else None
     return PublishResult(
         identifier=job.identifier,
