@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from generator import checks, commands, errors, formats, images, library, limits, matrix, signatures
+from generator import checks, commands, errors, formats, images, library, limits, matrix, published, signatures
 
 if TYPE_CHECKING:
     from sphinx.application import Sphinx
@@ -29,6 +29,7 @@ GENERATORS: dict[str, Callable[..., str]] = {
     "limits": limits.limits,
     "api": library.api,
     "matrix": matrix.matrix,
+    "published": published.published,
     "signatures": signatures.signatures,
 }
 """Name in a page → function that returns Markdown."""
@@ -58,6 +59,8 @@ def setup(app: Sphinx) -> dict[str, Any]:
 
     from generator.shell import ShellLexer
 
+    app.add_config_value("published_images", "", "html", [str])  # a file of `tfimg history --published`
+    app.connect("config-inited", lambda _app, config: published.read_from(config.published_images))
     app.add_lexer("sh", ShellLexer)
     app.connect("source-read", read)
     app.connect("build-finished", finish)

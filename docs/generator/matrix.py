@@ -27,9 +27,14 @@ def matrix() -> str:
         statuses=found.statuses,
         repository=found.repository,
         made=found.services.today,
-        reports={identifier: f"{REPORTS}/{identifier}.html" for identifier in _reports()},
+        reports=report_links(),
     ).render_part()
     return f"````{{raw}} html\n{part}\n````\n"
+
+
+def report_links() -> dict[str, str]:
+    """Return the addresses of the reports' pages by identifier."""
+    return {identifier: f"{REPORTS}/{identifier}.html" for identifier in _reports()}
 
 
 def write_reports(folder: Path) -> None:

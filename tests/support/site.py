@@ -27,11 +27,12 @@ sys.exit(main(sys.argv[1:]))
 """Sphinx in a process that may not speak to anything."""
 
 
-def build_site(folder: Path) -> subprocess.CompletedProcess[str]:
-    """Build the site into a folder; warnings are errors."""
+def build_site(folder: Path, *settings: str) -> subprocess.CompletedProcess[str]:
+    """Build the site into a folder, with settings such as `name=value`; warnings are errors."""
+    named = [f"-D{setting}" for setting in settings]
     options = ("-W", "--keep-going", "-n", "-q", "-d", str(folder.with_name(f"{folder.name}-doctrees")))
     return subprocess.run(
-        [sys.executable, "-c", OFFLINE, *options, str(ROOT / "docs"), str(folder)],
+        [sys.executable, "-c", OFFLINE, *options, *named, str(ROOT / "docs"), str(folder)],
         capture_output=True, text=True, check=False,
     )  # fmt: skip
 
