@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import subprocess
+import sys
 import zipfile
 from email import message_from_bytes
 from pathlib import Path
@@ -62,3 +63,14 @@ def test_it_resolves(installed: Installed) -> None:
 def test_it_renders_what_the_checkout_renders(installed: Installed) -> None:
     committed = (ROOT / "images/rendered/2.15.1-cpu-py3.11/Dockerfile").read_text()
     assert run(installed, "render", "2.15.1-cpu-py3.11") == committed
+
+
+def test_it_plans_the_build_that_the_checkout_plans(installed: Installed) -> None:
+    """Locks, templates and build scripts are those of the wheel; the engine is the machine's own, or none."""
+    command = ("plan", "2.15*", "--shards", "2", "--json")
+    done = subprocess.run(
+        [sys.executable, "-m", "tfimg", *command], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    planned = run(installed, *command)
+    assert json.loads(planned) == json.loads(done.stdout)
+    assert "2.15.1-cuda12.2-py3.11" in planned
