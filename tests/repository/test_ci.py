@@ -45,10 +45,6 @@ def test_the_documented_files_are_what_their_services_take(tmp_path: Path) -> No
         assert problems(SCHEMAS[title.partition(":")[0]], file) == "", title
 
 
-def test_the_readme_has_the_same_files() -> None:
-    assert snippets(ROOT / "README.md", "Images as bases of CI jobs") == snippets(JOB_PAGE)
-
-
 def test_the_schemas_find_a_mistake(tmp_path: Path) -> None:
     for title, schema in SCHEMAS.items():
         text = next(text for one, text in snippets(JOB_PAGE) if one.startswith(title))

@@ -11,6 +11,7 @@ from support.paths import ROOT
 from support.site import SitePage, build_site, read_site
 from tfimg.cli.app import COMMANDS, GROUPS, load_command, option_names
 from tfimg.core import errors
+from tfimg.core.exit_codes import ExitCode
 
 
 @pytest.fixture(scope="module")
@@ -62,6 +63,14 @@ def test_every_command_has_a_section_with_its_options_and_examples(pages: Mappin
             hidden = {"--json", "--quiet", "-q"}  # of every command: listed once
             assert set(option_names(load_command(name))) - hidden <= found, name
     assert sum(len(commands) for commands in GROUPS.values()) == len(COMMANDS)
+
+
+def test_the_reference_lists_every_exit_code_with_its_meaning(pages: Mapping[str, SitePage]) -> None:
+    page = pages["reference/errors.html"]
+    text = " ".join("".join(page.text).split())
+    listed = text.partition("code meaning ")[2].partition(" Other codes:")[0]
+    assert listed == " ".join(f"{code:d} {code.meaning}" for code in ExitCode)
+    assert {anchor for anchor in page.anchors if anchor.startswith("code-")} == {f"code-{code:d}" for code in ExitCode}
 
 
 def test_every_error_is_listed_under_its_exit_code(pages: Mapping[str, SitePage]) -> None:

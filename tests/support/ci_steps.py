@@ -44,12 +44,9 @@ JOB_PAGE = ROOT / "docs/tutorials/ci-job.md"
 """The page with a CI job on a verified image."""
 
 
-def snippets(page: Path, section: str = "") -> list[tuple[str, str]]:
-    """Return the title and text of every YAML snippet of a page for GitHub or GitLab, or those of a section."""
-    text = page.read_text()
-    if section:
-        text = text.partition(f"\n## {section}\n")[2].partition("\n## ")[0]
-    return [(found["title"], found["text"]) for found in SNIPPET.finditer(text)]
+def snippets(page: Path) -> list[tuple[str, str]]:
+    """Return the title and text of every YAML snippet of a page for GitHub or GitLab."""
+    return [(found["title"], found["text"]) for found in SNIPPET.finditer(page.read_text())]
 
 
 def run_action(

@@ -273,8 +273,12 @@ def test_render_writes_the_table_into_a_readme_with_markers(renderable: Workspac
     assert stale.code == 1
     assert "README.md differs" in stale.stderr
     assert tfimg("render").code == 0
-    table = tfimg("matrix", "--markdown").stdout
-    assert renderable.readme.read_text() == f"# Mine\n\n{BEGIN}\n{table}\n{END}\n"
+    full = [line.split(" | ") for line in tfimg("matrix", "--markdown").stdout.splitlines()]
+    short = [line.split(" | ") for line in renderable.readme.read_text().partition(BEGIN)[2].splitlines()[1:-2]]
+    assert short[0] == ["| TensorFlow", "Python", "CUDA", "driver", "proven |"]
+    assert [(row[1], row[2], row[-1]) for row in short[2:]] == [(row[1], row[3], row[-1]) for row in full[2:]]
+    assert renderable.readme.read_text().startswith(f"# Mine\n\n{BEGIN}\n| TensorFlow | Python |")
+    assert renderable.readme.read_text().endswith(f" |\n\n{END}\n")
     assert tfimg("render", "--check").stdout.endswith("all up to date\n")
 
 

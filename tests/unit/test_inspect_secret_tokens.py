@@ -71,7 +71,7 @@ def test_random_bytes_and_text_hold_no_token() -> None:
     assert matches(noise.hex()) == []
 
 
-def test_the_figures_of_the_readme_are_those_of_the_corpus(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_documented_figures_are_those_of_the_corpus(capsys: pytest.CaptureFixture[str]) -> None:
     """Print recall and precision: `pytest -n 0 -rP -k figures tests/unit/test_inspect_secret_tokens.py`."""
     by_service = {service: recall(service) for service in SERVICES}
     right = Counter(one.what for service in SERVICES for text in positives(service) for one in matches(text))
@@ -84,7 +84,7 @@ def test_the_figures_of_the_readme_are_those_of_the_corpus(capsys: pytest.Captur
     precision = right.total() / (right.total() + wrong.total())
     figures = f"recall {found / texts:.1%}, precision {precision:.1%}"
     print(f"{figures}: {len(SERVICES)} services, {texts} texts with a token, {sum(1 for _ in negatives())} without")
-    assert figures in (ROOT / "README.md").read_text()
+    assert figures in (ROOT / "docs/how-to/inspect-images.md").read_text()
 
 
 @pytest.mark.parametrize("mark", ["utf-16", "utf-16-le", "utf-16-be", "utf-32"])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from support.shell_blocks import blocks
 from tfimg.core.paths import Workspace
 from tfimg.project.project import Project
 from tfimg.project.services import Services
@@ -14,6 +15,28 @@ def test_its_support_table_is_what_the_program_writes(workspace: Workspace) -> N
     project = Project(services=Services(environ={"TFIMG_WORKSPACE": str(workspace.root)}))
     text = workspace.readme.read_text()
     assert insert_table(text, project.support) == text
+
+
+def test_it_is_one_page_and_starts_with_the_problem(workspace: Workspace) -> None:
+    text = workspace.readme.read_text()
+    assert len(text.splitlines()) <= 150
+    headings = re.findall(r"^## (.+)$", text, re.MULTILINE)
+    assert headings == ["The problem", "Start", "Use", "Images", "More"]
+    assert len(re.findall(r"^tfimg is |^tfimg builds ", text, re.MULTILINE)) == 1
+
+
+def test_no_example_under_use_has_more_than_five_lines(workspace: Workspace) -> None:
+    examples = [block for block in blocks(workspace.readme) if block.language == "sh"]
+    assert len(examples) >= 7
+    assert max(len(block.text.splitlines()) for block in examples) <= 5
+
+
+def test_it_names_no_file_that_is_missing(workspace: Workspace) -> None:
+    text = workspace.readme.read_text()
+    addresses = re.findall(r"\]\(([^)\s]+)\)|(?:src|srcset)=\"([^\"]+)\"", text)
+    paths = {first or second for first, second in addresses}
+    assert len(paths) > 20
+    assert {path for path in paths if not (workspace.root / path).is_file()} == set()
 
 
 def test_ci_runs_the_test_command_of_the_readme(workspace: Workspace) -> None:

@@ -20,6 +20,7 @@ from tfimg.recipe.support_table import (
     BEGIN,
     END,
     FULL_COLUMNS,
+    MAIN_COLUMNS,
     SHORT_COLUMNS,
     STACKED_COLUMNS,
     format_range,
@@ -157,7 +158,7 @@ def test_markdown_keeps_what_would_be_markup(rows: Sequence[Support]) -> None:
 
 
 def test_a_readme_gets_the_table_between_its_markers(rows: Sequence[Support]) -> None:
-    written = f"before\n{BEGIN}\n{render_markdown(rows)}\n{END}\nafter\n"
+    written = f"before\n{BEGIN}\n{render_markdown(rows, MAIN_COLUMNS)}\n{END}\nafter\n"
     assert insert_table(f"before\n{BEGIN}old\n{END}\nafter\n", rows) == written
     assert insert_table(written, rows) == written
 

@@ -174,10 +174,10 @@ def make_issue_url(issue: str) -> str:
     return f"https://github.com/{repository}/issues/{number}"
 
 
-def render_markdown(rows: Sequence[Support]) -> str:
+def render_markdown(rows: Sequence[Support], columns: Columns = FULL_COLUMNS) -> str:
     """Return the support table in GitHub's Markdown, a line per row of the matrix."""
-    head = [f"| {' | '.join(name for name, _ in FULL_COLUMNS)} |", f"|{'---|' * len(FULL_COLUMNS)}"]
-    lines = (f"| {' | '.join(_escape_cell(text(row)) for _, text in FULL_COLUMNS)} |" for row in rows)
+    head = [f"| {' | '.join(name for name, _ in columns)} |", f"|{'---|' * len(columns)}"]
+    lines = (f"| {' | '.join(_escape_cell(text(row)) for _, text in columns)} |" for row in rows)
     return "".join(f"{line}\n" for line in [*head, *lines])
 
 
@@ -187,8 +187,8 @@ def _escape_cell(text: str) -> str:
 
 
 def insert_table(readme: str, rows: Sequence[Support]) -> str | None:
-    """Return a README with the table between its markers; None if it lacks one."""
+    """Return a README with the main columns of the table between its markers; None if it lacks one."""
     before, begin, rest = readme.partition(BEGIN)
     _, end, after = rest.partition(END)
     # Blank lines: inside an HTML block there is no Markdown.
-    return f"{before}{begin}\n{render_markdown(rows)}\n{end}{after}" if begin and end else None
+    return f"{before}{begin}\n{render_markdown(rows, MAIN_COLUMNS)}\n{end}{after}" if begin and end else None

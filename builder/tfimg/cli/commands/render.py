@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Render(Command):
-    """Write default Dockerfiles, the matrix's schema and the README's table.
+    """Write default Dockerfiles, the matrix's schema and the README's short table.
 
     Examples:
       tfimg render --check
