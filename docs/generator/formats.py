@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import types
 from collections.abc import Iterator
+from datetime import timedelta
 from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from pydantic import BaseModel
@@ -111,4 +112,6 @@ def _default(field: FieldInfo) -> str:
     if field.is_required():
         return ", required"
     value = field.get_default(call_default_factory=True)
+    if isinstance(value, timedelta):
+        value = f"{value.days}d"
     return "" if not value or isinstance(value, BaseModel) else f", by default {code(str(value))}"

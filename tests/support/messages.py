@@ -32,7 +32,8 @@ EVIDENCE = {
     rf"{IMAGE} has signed evidence, but no test result\.": "Publish it with `tfimg publish`, which validates it first.",
     rf"Evidence at {IMAGE} cannot be read: (invalid bundle: .+|invalid DSSE envelope: .+"
     "|the registry lists it, but has other bytes or none under its digest"
-    r"|it has \d+ bytes, and at most \d+ are read|it has more than the \d+ bytes that its manifest states)\.": CHANGED,
+    r"|it has \d+ bytes, and at most \d+ are read)\.": CHANGED,
+    rf"The document {DIGEST} has more than \d+ bytes\.": "Do not use it, and report it to the registry's owner.",
     rf"{IMAGE} has too much evidence: more than \d+ documents or \d+ MiB\.": (
         "Another program attached it: delete its referrers in the registry."
     ),

@@ -25,6 +25,7 @@ from tfimg.publish.engine_steps import PublishJob
 from tfimg.publish.publisher import Publication, publish_jobs
 from tfimg.publish.repository import SignedRepository
 from tfimg.publish.retract import Retraction, roll_back, withdraw
+from tfimg.publish.runs import open_run
 from tfimg.publish.send import PublishSession
 from tfimg.registry.protocol import Manifest, Registry
 from tfimg.validation.report import Report
@@ -80,7 +81,7 @@ class Machine:
     def session(self, registry: Registry, *, reinstate: bool = False) -> Iterator[PublishSession]:
         """Open a run, or continue a killed one."""
         repository = self.repository(registry, reinstate=reinstate)
-        with repository.open_run() as (run, _):
+        with open_run(repository.folder, repository.now) as (run, _):
             yield PublishSession(repository=repository, run=run, steps=MemorySteps(self, registry), on_event=ignore)
 
     def repository(self, registry: Registry, *, reinstate: bool = False) -> SignedRepository:

@@ -334,7 +334,7 @@ def test_evidence_without_end_is_not_read_to_its_end() -> None:
     expect_refusal(
         Endless.with_content_of(published_registry(GREEN)),
         TamperedError,
-        "more than the [0-9]+ bytes that its manifest states",
+        "The document sha256:[0-9a-f]{64} has more than [0-9]+ bytes",
     )
 
 

@@ -244,7 +244,8 @@ def test_indexes_in_indexes_are_read_to_a_depth() -> None:
     inner = put(registry, b'{"manifests": []}', OCI_INDEX)
     for _ in range(2000):
         inner = put(registry, json.dumps({"manifests": [inner]}).encode(), OCI_INDEX, TAG)
-    assert read_release(registry, registry.manifests[registry.named[TAG]]) is None
+    with pytest.raises(TamperedError, match="refers to more than"):
+        read_release(registry, registry.manifests[registry.named[TAG]])
     with pytest.raises(TamperedError, match="refers to more than"):
         open_image(registry, TAG)
 

@@ -38,7 +38,6 @@ from tfimg.publish.engine_steps import PublishJob
 from tfimg.publish.promote import PublishResult, TagDecider, promote
 from tfimg.publish.publisher import Publication, plan_job, publish_jobs
 from tfimg.publish.release import Release
-from tfimg.publish.repository import journal_folder
 from tfimg.publish.runs import RunFinished, open_run
 from tfimg.publish.send import SentImage, remove_candidates, send
 from tfimg.recipe.tags import make_build_tag
@@ -415,8 +414,9 @@ def test_an_invalid_index_under_a_tag_is_named(machine: Machine) -> None:
 
 def test_repositories_that_look_alike_have_journals_of_their_own(tmp_path: Path) -> None:
     names = ["host/a/b", "host/a_b", "host:1/a", "host_1/a", "host/a.b", "host/a-b"]
-    assert len({journal_folder(tmp_path, name) for name in names}) == len(names)
-    assert all(journal_folder(tmp_path, name).parent == tmp_path / "publish" for name in names)
+    folders = {Machine(tmp_path).repository(MemoryRegistry(repository=name)).folder for name in names}
+    assert len(folders) == len(names)
+    assert {folder.parent for folder in folders} == {tmp_path / "publish"}
 
 
 def test_runs_that_were_killed_are_each_found_by_one_other(tmp_path: Path) -> None:
@@ -424,16 +424,16 @@ def test_runs_that_were_killed_are_each_found_by_one_other(tmp_path: Path) -> No
     with open_run(tmp_path, now) as (first, others):
         assert others == []
         with open_run(tmp_path, now) as (second, _):
-            assert first.name != second.name
+            assert first.path != second.path
     with open_run(tmp_path, now) as (run, others):
-        assert {run.name, *(other.name for other in others)} == {first.name, second.name}
+        assert {run.path, *(other.path for other in others)} == {first.path, second.path}
         with open_run(tmp_path, now) as (third, none):
-            assert third.name not in (first.name, second.name)
+            assert third.path not in (first.path, second.path)
             assert none == []
-        run.journal.write(RunFinished())
-        others[0].journal.write(RunFinished())
+        run.write(RunFinished())
+        others[0].write(RunFinished())
     with open_run(tmp_path, now) as (fourth, _):
-        assert fourth.name == third.name
+        assert fourth.path == third.path
 
 
 def test_a_candidate_whose_digest_is_not_the_one_that_the_engine_pushed_gets_no_tag(machine: Machine) -> None:
@@ -459,7 +459,7 @@ def test_the_candidate_is_removed_from_the_engine_and_the_registry(machine: Mach
     with machine.session(registry) as session:
         publish_jobs([machine.job(CPU)], session)
         assert isinstance(session.steps, MemorySteps)
-        assert session.steps.removed == [f"candidate-{session.run.name}-{CPU}"]
+        assert session.steps.removed == [f"candidate-{session.run.path.stem}-{CPU}"]
     assert not [tag for tag in registry.named if tag.startswith("candidate-")]
 
 

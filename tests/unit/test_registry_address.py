@@ -157,4 +157,4 @@ def test_loopback_is_what_docker_takes_for_it() -> None:
     assert [host for host in hosts if not is_loopback(host)] == []
     assert not is_loopback("r.example:5000")
     assert not is_loopback("localhost.r.example")
-    assert Origin(scheme="http", host="[::1]", port=1).is_loopback
+    assert is_loopback("[::1]")

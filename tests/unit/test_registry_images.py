@@ -47,8 +47,8 @@ def test_the_documents_of_an_image_have_a_largest_size(monkeypatch: pytest.Monke
     assert open_image(registry, "1").root == manifest
     monkeypatch.setattr(images, "MAX_TOTAL_BYTES", size - 1)
     says = (
-        f"{registry.repository}@{config['digest']} is malformed: the manifests and configurations of its image have "
-        f"more than 0 MiB. {NEXT_STEP}"
+        f"{registry.repository}@{manifest.digest} is malformed: its manifests and configurations have more than 0 MiB. "
+        f"{NEXT_STEP}"
     )
     with pytest.raises(TamperedError, match=exactly(says)):
         open_image(registry, "1")
@@ -88,7 +88,7 @@ def test_a_small_blob_is_limited_and_verified() -> None:
     registry = Lying()
     blob = registry.put_blob(bytes(2 << 20))
     assert read_blob(registry, blob, largest=2 << 20) == bytes(2 << 20)
-    says = f"The document {blob.digest} has more than 1 MiB. {images.DISCARD}"
+    says = f"The document {blob.digest} has more than {(2 << 20) - 1} bytes. {images.DISCARD}"
     with pytest.raises(TamperedError, match=exactly(says)):
         read_blob(registry, blob, largest=(2 << 20) - 1)
     other = Descriptor(media_type="text/plain", digest=digest_of(b"other"), size=5)

@@ -64,14 +64,14 @@ class Journal:
 
 
 @contextmanager
-def open_journal_file(path: Path) -> Iterator[Journal]:
+def open_journal_file(path: Path, now: Callable[[], datetime] = _now) -> Iterator[Journal]:
     """Open or create a journal, for one run at a time: the caller holds a lock (`tfimg.core.files`)."""
     descriptor = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)
     try:
         text = path.read_bytes()
         if text and not text.endswith(b"\n"):  # a killed run left an incomplete line
             os.write(descriptor, b"\n")
-        yield Journal(path=path, lines=parse_lines(text), descriptor=descriptor)
+        yield Journal(path=path, lines=parse_lines(text), descriptor=descriptor, now=now)
     finally:
         os.close(descriptor)
 

@@ -21,7 +21,7 @@ from tfimg.evidence.keys import SigningKey
 from tfimg.evidence.signatures import verify_signatures
 from tfimg.evidence.statement import Statement
 from tfimg.registry.protocol import (
-    EMPTY,
+    EMPTY_CONFIG,
     EMPTY_JSON,
     Descriptor,
     Manifest,
@@ -84,7 +84,7 @@ def make_referrer(statement: Statement, content: bytes, *, subject: Descriptor) 
     layer = describe_blob(content, BUNDLE_MEDIA_TYPE, title)
     annotations = {"dev.sigstore.bundle.content": "dsse-envelope", PREDICATE_TYPE: statement.predicate_type}
     return make_manifest(
-        describe_blob(EMPTY_JSON, EMPTY),
+        EMPTY_CONFIG,
         [layer.to_document()],
         artifactType=BUNDLE_MEDIA_TYPE,
         subject=subject.to_document(),

@@ -13,6 +13,7 @@ from tfimg.core.errors import NotInRegistry, TamperedError
 from tfimg.evidence.cosign_tags import ATTESTATION_SUFFIX, cosign_tag, read_layers
 from tfimg.evidence.dsse import BUNDLE_MEDIA_TYPE, ENVELOPE_MEDIA_TYPE, Bundle, Envelope
 from tfimg.evidence.keys import VerifyingKey
+from tfimg.registry.images import read_blob
 from tfimg.registry.protocol import Descriptor, Registry
 
 MAX_TOTAL_BYTES = 128 << 20
@@ -132,12 +133,7 @@ class _Reader:
         if layer.size > MAX_BYTES:
             raise _unreadable(where, f"it has {layer.size} bytes, and at most {MAX_BYTES} are read")
         self._count(layer.size)
-        content = bytearray()
-        for chunk in self.registry.get_blob(layer.digest):
-            content += chunk
-            if len(content) > layer.size:
-                raise _unreadable(where, f"it has more than the {layer.size} bytes that its manifest states")
-        return bytes(content)
+        return read_blob(self.registry, layer, layer.size)
 
     def _count(self, size: int) -> None:
         self.documents += 1

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from pydantic import Field
@@ -29,12 +28,8 @@ ATTEMPTS = 5
 """Other publishers may write the tag at the same time: a registry has no conditional write."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class CosignLayer:
-    """A layer of such a manifest with its bytes."""
-
-    descriptor: Descriptor
-    content: bytes
+CosignLayer = tuple[Descriptor, bytes]
+"""A layer of such a manifest, and its bytes."""
 
 
 class _Layers(Document):
@@ -49,7 +44,7 @@ def cosign_tag(digest: str, suffix: str) -> str:
 def make_attestation_layer(envelope: bytes, predicate_type: str) -> CosignLayer:
     """Return an envelope as a layer; the signature is inside the envelope, and its annotation is empty."""
     annotations = {SIGNATURE: "", "predicateType": predicate_type}
-    return CosignLayer(descriptor=describe_blob(envelope, ENVELOPE_MEDIA_TYPE, annotations), content=envelope)
+    return describe_blob(envelope, ENVELOPE_MEDIA_TYPE, annotations), envelope
 
 
 def make_signature_layer(repository: str, digest: str, key: SigningKey) -> CosignLayer:
@@ -61,7 +56,7 @@ def make_signature_layer(repository: str, digest: str, key: SigningKey) -> Cosig
     }
     payload = canonical_json({"critical": critical, "optional": None})
     annotations = {SIGNATURE: base64.b64encode(key.sign(payload)).decode()}
-    return CosignLayer(descriptor=describe_blob(payload, SIMPLE_SIGNING, annotations), content=payload)
+    return describe_blob(payload, SIMPLE_SIGNING, annotations), payload
 
 
 def add_layers(registry: Registry, digest: str, suffix: str, layers: Sequence[CosignLayer]) -> None:
@@ -70,15 +65,16 @@ def add_layers(registry: Registry, digest: str, suffix: str, layers: Sequence[Co
     Raises `TagConflict` if other publishers keep writing, `TamperedError` for other content under the tag.
     """
     tag = cosign_tag(digest, suffix)
+    new = [(descriptor.to_document(), content) for descriptor, content in layers]
     for _ in range(ATTEMPTS):
         present = read_layers(registry, tag)
-        missing = [layer for layer in layers if layer.descriptor.to_document() not in present]
+        missing = [(document, content) for document, content in new if document not in present]
         if not missing:
             return
-        written = [*present, *(layer.descriptor.to_document() for layer in missing)]
+        written = [*present, *(document for document, _ in missing)]
         rootfs = {"type": "layers", "diff_ids": [layer["digest"] for layer in written]}
         config = canonical_json({"architecture": "", "config": {}, "os": "", "rootfs": rootfs})
-        for content in (*(layer.content for layer in missing), config):
+        for content in (*(content for _, content in missing), config):
             registry.put_blob(content)
         try:
             registry.put(tag, make_manifest(describe_blob(config, OCI_CONFIG), written))

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from fnmatch import fnmatchcase
-from typing import Literal
+from typing import Any, Literal
 
 from packaging.specifiers import SpecifierSet
 
@@ -103,18 +103,18 @@ def parse_requirements(text: str, *, policy: Policy) -> Policy:
         required[name] = f"{required[name]},{value}" if name in required else value
     if not required:
         raise _invalid(text, "it is empty")
+    changes: dict[str, Any] = {name: required[name] for name in ("level", "gpu") if name in required}
     if "driver" in required:
         try:
-            policy = replace(policy, driver=SpecifierSet(validate(RangeText, required["driver"])))
+            changes["driver"] = SpecifierSet(validate(RangeText, required["driver"]))
         except InvalidDocument:
             raise _invalid(f"driver{required['driver']}", "it is not a range of versions") from None
     if "age" in required:
         try:
-            policy = replace(policy, max_age=parse_age(required["age"]))
+            changes["max_age"] = parse_age(required["age"])
         except ValueError as error:
             raise _invalid(f"max-age={required['age']}", str(error)) from None
-    level = next((level for level in EVIDENCE_LEVELS if level == required.get("level")), policy.level)
-    return replace(policy, level=level, gpu=required.get("gpu", policy.gpu))
+    return replace(policy, **changes)
 
 
 def parse_age(text: object) -> timedelta | None:

@@ -2,28 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from datetime import timedelta
 from typing import Annotated, Literal
 
 from packaging.specifiers import SpecifierSet
-from pydantic import AfterValidator, Field, ValidationError
+from pydantic import BeforeValidator, Field, PlainValidator, ValidationError
 
 from tfimg.core.errors import FileError, InvalidKey
 from tfimg.core.files import read_limited
-from tfimg.evidence.keys import FINGERPRINT, read_verifying_key
+from tfimg.evidence.keys import FINGERPRINT, VerifyingKey, read_verifying_key
 from tfimg.evidence.policy import DEFAULT_MAX_AGE, EvidenceLevel, Policy, TagPromise, parse_age
 from tfimg.matrix.load import InvalidYaml, describe_schema_errors, read_yaml
 from tfimg.matrix.schema import Capability, MatrixModel, RangeText, Sentence
 
-
-def _age(text: str) -> str:
-    parse_age(text)
-    return text
-
-
-AgeText = Annotated[str, AfterValidator(_age)]
+AgeText = Annotated[timedelta | None, BeforeValidator(parse_age, json_schema_input_type=str)]
 GlobText = Annotated[str, Field(pattern=r"^[\w.*?\[\]-]+$")]
-
 
 MAX_BYTES = 1 << 16
 """Size of a policy file: 600 aliases with reasons. Hostile YAML of this size takes three seconds to parse."""
@@ -31,15 +24,14 @@ MAX_BYTES = 1 << 16
 MAX_KEYS = 100
 
 
-def _pem(text: str) -> str:
+def _parse_key(text: object) -> VerifyingKey:
     try:
-        read_verifying_key(text.encode(), source="it")
+        return read_verifying_key(str(text).encode(), source="it")
     except InvalidKey as error:
         raise ValueError(error.what) from None
-    return text
 
 
-KeyText = Annotated[str, AfterValidator(_pem)]
+KeyText = Annotated[VerifyingKey, PlainValidator(_parse_key, json_schema_input_type=str)]
 Fingerprint = Annotated[str, Field(pattern=FINGERPRINT)]
 
 
@@ -49,8 +41,8 @@ class PolicyRequirements(MatrixModel):
     level: EvidenceLevel | None = Field(default=None, description="Lowest level; none: what the tag promises")
     gpu: Capability | None = Field(default=None, description="Compute capability of a GPU on which it was validated")
     driver: RangeText | None = Field(default=None, description="Driver of that GPU")
-    max_age: AgeText | None = Field(
-        default=None, alias="max-age", description="Highest age: 12h, 30d, 8w or unlimited; none: 90d"
+    max_age: AgeText = Field(
+        default=DEFAULT_MAX_AGE, alias="max-age", description="Highest age: 12h, 30d, 8w or unlimited"
     )
 
 
@@ -86,24 +78,20 @@ def parse_policy(text: str, *, source: str) -> Policy:
     """Parse a policy file; every alias has a written reason. Raises `FileError` with all problems at once."""
     try:
         file = PolicyFile.model_validate(read_yaml(text, max_characters=MAX_BYTES))
-    except InvalidYaml as error:
-        raise _refused(source, [str(error)]) from None
-    except ValidationError as error:
-        raise _refused(source, describe_schema_errors(error)) from None
+    except (InvalidYaml, ValidationError) as error:
+        problems = describe_schema_errors(error) if isinstance(error, ValidationError) else [str(error)]
+        listed = "".join(f"  {problem}\n" for problem in problems)
+        message = f"{source} is not a valid policy:\n{listed}"
+        raise FileError(message, next_step="Correct each path named above.") from None
     require = file.require
     return Policy(
         level=require.level,
         gpu=require.gpu,
         driver=SpecifierSet(require.driver) if require.driver else None,
-        max_age=parse_age(require.max_age) if require.max_age else DEFAULT_MAX_AGE,
+        max_age=require.max_age,
         promises=tuple(
             TagPromise(tags=tags, level=alias.level, reason=alias.reason) for tags, alias in file.aliases.items()
         ),
-        trusted_keys=tuple(read_verifying_key(text.encode(), source=source) for text in file.trusted_keys),
+        trusted_keys=file.trusted_keys,
         refused_keys=frozenset(file.refused_keys),
     )
-
-
-def _refused(source: str, problems: Iterable[str]) -> FileError:
-    listed = "".join(f"  {problem}\n" for problem in problems)
-    return FileError(f"{source} is not a valid policy:\n{listed}", next_step="Correct each path named above.")

@@ -119,7 +119,7 @@ def _unsigned(evidence: Sequence[CollectedEnvelope], keys: Sequence[VerifyingKey
             next_step="Publish it with `tfimg publish`, or ask its publisher for signed evidence.",
         )
     # Not verified: anyone who can write to the registry chooses these names.
-    claimed = {key for found in evidence for key in found.envelope.signers if key}
+    claimed = (key for found in evidence for key in found.envelope.signers if key)
     others = sorted({" ".join(to_plain_text(key).split())[:100] for key in claimed})
     more = f" and {len(others) - MAX_LISTED} more" if len(others) > MAX_LISTED else ""
     by = f" ({', '.join(others[:MAX_LISTED])}{more})" if others else ""

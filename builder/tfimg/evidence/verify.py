@@ -15,7 +15,7 @@ from tfimg.core.events import ProgressEvent, ignore
 from tfimg.engine.protocol import Engine
 from tfimg.evidence.collect import CollectedEnvelope, collect_envelopes
 from tfimg.evidence.keys import VerifyingKey
-from tfimg.evidence.policy import EVIDENCE_LEVELS, EvidenceLevel, Policy
+from tfimg.evidence.policy import EVIDENCE_LEVELS, Policy
 from tfimg.evidence.promotions import read_statements, require_not_withdrawn, require_promoted
 from tfimg.evidence.results import SignedResult, read_result
 from tfimg.evidence.signatures import VerifiedStatement, filter_verified, verify_signatures
@@ -40,17 +40,14 @@ class ImageEvidence:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class VerifiedImage:
+class VerifiedImage(ImageEvidence):
     """An image whose evidence is genuine and meets the policy.
 
     `outcome` is the deciding test result, `signer` the fingerprint of its key.
     """
 
-    image: str
-    digest: str
     outcome: SignedResult
     signer: str
-    statements: tuple[VerifiedStatement, ...]
 
     @property
     def kinds(self) -> frozenset[str]:
@@ -67,17 +64,6 @@ class VerifiedImage:
             "tested": self.outcome.model_dump(mode="json"),
             "evidence": sorted(self.kinds),
         }
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Requirement:
-    """What a test result has to show. `tag` is empty for an image that was requested by digest alone."""
-
-    policy: Policy
-    now: datetime
-    image: str
-    tag: str
-    digest: str
 
 
 def verify(
@@ -108,8 +94,7 @@ def verify(
     repository = policy.origin or registry.repository
     if not policy.allow_withdrawn:
         require_not_withdrawn(known, image=image, repository=repository, tag=name)
-    required = _Requirement(policy=policy, now=now, image=image, tag=name, digest=digest)
-    outcome, signer = _decide(read_results(evidence), required)
+    outcome, signer = _decide(evidence, policy, name, now)
     if policy.needs_promotion:
         require_promoted(known, image=image, repository=repository, tag=name)
     return VerifiedImage(image=image, digest=digest, outcome=outcome, signer=signer, statements=evidence.statements)
@@ -158,17 +143,15 @@ def pull_verified(engine: Engine, reference: str, on_event: Callable[[ProgressEv
         )
 
 
-def find_tag_mismatch(result: SignedResult, *, image: str, tag: str, digest: str) -> PolicyViolation | None:
+def find_tag_mismatch(result: SignedResult, evidence: ImageEvidence, tag: str) -> PolicyViolation | None:
     """Return an error if a tag names another image than the tested one."""
     # A genuine image of another release or device meets every other rule: only its tag shows that it was moved.
     device = next((device for device in ("gpu", "tpu") if device in tag.split("-")[1:]), None)
-    stated = find_contradiction(tag, identifier=result.identifier, digest=digest)
-    if stated is None and device and result.device != device:
-        stated = device.upper()
-    if stated is None:
+    stated = find_contradiction(tag, identifier=result.identifier, digest=evidence.digest)
+    if stated is None and (device is None or result.device == device):
         return None
     return PolicyViolation(
-        f"{image} is {result.identifier}, but its tag {tag} states {stated}.",
+        f"{evidence.image} is {result.identifier}, but its tag {tag} states {stated or str(device).upper()}.",
         next_step="The tag was moved to another image: ask its publisher, or see `tfimg history`.",
     )
 
@@ -177,17 +160,17 @@ def _is_digest(reference: str) -> bool:
     return reference.startswith("sha256:")
 
 
-def _decide(results: Sequence[tuple[SignedResult, str]], required: _Requirement) -> tuple[SignedResult, str]:
-    """Return the newest result that meets the requirement, unless a newer one is not a pass."""
+def _decide(evidence: ImageEvidence, policy: Policy, tag: str, now: datetime) -> tuple[SignedResult, str]:
+    """Return the newest result that meets the policy, with its signer, unless a newer one is not a pass."""
 
     def newness(result: tuple[SignedResult, str]) -> tuple[bool, datetime, bool]:
         # A pass from the future is the oldest: it neither counts nor hides a failure.
         blocks = not result[0].is_pass
-        return blocks or result[0].ended <= required.now + MAX_CLOCK_SKEW, result[0].ended, blocks
+        return blocks or result[0].ended <= now + MAX_CLOCK_SKEW, result[0].ended, blocks
 
     violations: list[TfimgError] = []
-    for result in sorted(results, key=newness, reverse=True):
-        violation = next(_violations(result[0], required), None)
+    for result in sorted(read_results(evidence), key=newness, reverse=True):
+        violation = next(_violations(result[0], evidence, policy, tag, now), None)
         if violation is None:
             return result
         violations.append(violation)
@@ -196,10 +179,15 @@ def _decide(results: Sequence[tuple[SignedResult, str]], required: _Requirement)
     raise violations[0]
 
 
-def _violations(result: SignedResult, required: _Requirement) -> Iterator[TfimgError]:
-    """Yield the errors of the rules that a test result violates, the gravest first."""
-    image, policy, day = required.image, required.policy, result.ended.date().isoformat()
-    if mismatch := find_tag_mismatch(result, image=image, tag=required.tag, digest=required.digest):
+def _violations(
+    result: SignedResult, evidence: ImageEvidence, policy: Policy, tag: str, now: datetime
+) -> Iterator[TfimgError]:
+    """Yield the errors of the rules that a test result violates, the gravest first.
+
+    `tag` is empty for an image that was requested by digest alone.
+    """
+    image, day = evidence.image, result.ended.date().isoformat()
+    if mismatch := find_tag_mismatch(result, evidence, tag):
         yield mismatch
     if not result.is_pass and (result.failed or not result.missing):
         failures = ", ".join(result.failed[:MAX_LISTED]) or "the suite did not finish"
@@ -215,13 +203,16 @@ def _violations(result: SignedResult, required: _Requirement) -> Iterator[TfimgE
             f"({first.reason or 'without a reason'}){more}.",
             next_step="Validate it on a machine where no check is skipped; a skipped check does not count as passed.",
         )
-    age = required.now - result.ended
+    age = now - result.ended
     if age < -MAX_CLOCK_SKEW:
         yield StaleEvidence(
             f"{image} was tested on {day} according to its evidence, which is in the future.",
             next_step="Check the clock of this machine, then that of the machine that tested it.",
         )
-    level, reason = _required_level(policy, required.tag)
+    promise = policy.find_promise(tag)
+    level, reason = promise.level, f"its tag promises it ({promise.reason})" if tag else "a lower level is not a proof"
+    if policy.level:
+        level, reason = policy.level, "the policy requires it"
     if EVIDENCE_LEVELS.index(result.proven_level) < EVIDENCE_LEVELS.index(level):
         yield PolicyViolation(
             f"{image} has level {result.proven_level}, but level {level} is required: {reason}.",
@@ -246,14 +237,6 @@ def _violations(result: SignedResult, required: _Requirement) -> Iterator[TfimgE
             "allowed.",
             next_step="Its publisher renews it with `tfimg renew`; or allow more with --require max-age=180d.",
         )
-
-
-def _required_level(policy: Policy, tag: str) -> tuple[EvidenceLevel, str]:
-    """Return the level that an image has to have, and the reason."""
-    if policy.level:
-        return policy.level, "the policy requires it"
-    promise = policy.find_promise(tag)
-    return promise.level, f"its tag promises it ({promise.reason})" if tag else "a lower level is not a proof"
 
 
 def _is_in_range(version: str, allowed: SpecifierSet) -> bool:

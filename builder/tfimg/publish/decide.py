@@ -67,7 +67,9 @@ def decide(question: Question) -> Decision:
     elif points_there:
         verdict, why = "attest", "it already points to this image, but no signed promotion says so"
     else:
-        verdict, why = "move", f"replaces {_describe(question.current)}" if question.current else "new"
+        release = question.current.release if question.current else None
+        known = to_plain_text(release.identifier) if release else "an unknown image"
+        verdict, why = "move", f"replaces {known} {before[:19]}" if before else "new"
     return Decision(
         tag=question.tag,
         kind=question.kind,
@@ -107,8 +109,3 @@ def _objections(question: Question) -> Iterator[str]:
             yield f"it points to a newer build, of {created.isoformat(timespec='seconds')}"
     if current and current.level and level < LEVELS.index(current.level):
         yield f"it points to an image that is {current.level}, and this one is only {question.level}"
-
-
-def _describe(image: TaggedImage) -> str:
-    identifier = to_plain_text(image.release.identifier) if image.release else "an unknown image"
-    return f"{identifier} {image.digest[:19]}"

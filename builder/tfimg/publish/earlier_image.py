@@ -19,10 +19,16 @@ def find_previous(repository: SignedRepository, tag: str, present: str) -> str:
     for step in _steps(repository, tag, present):
         if step.digest == present or step.digest in objections:
             continue
-        objection = _objection(repository, step, tag)
-        if objection is None:
-            return step.digest
-        objections[step.digest] = objection
+        if step.in_force:
+            objections[step.digest] = "was withdrawn"
+        elif step.promotion is None:
+            objections[step.digest] = "has no signed promotion for this tag"
+        else:
+            try:
+                repository.require_level(step.digest, repository.policy.find_promise(tag).level)
+                return step.digest
+            except (*INSUFFICIENT, NotInRegistry, WithdrawnError) as error:
+                objections[step.digest] = f"lacks the evidence that the tag promises ({error.what})"
     name = f"{repository.name}:{tag}"
     if not objections:
         raise UsageError(
@@ -34,18 +40,6 @@ def find_previous(repository: SignedRepository, tag: str, present: str) -> str:
         f"{name} has no earlier image to return to: {listed}.",
         next_step="Publish another image under the tag, or name one with --to DIGEST.",
     )
-
-
-def _objection(repository: SignedRepository, step: TagHistoryEntry, tag: str) -> str | None:
-    if step.in_force:
-        return "was withdrawn"
-    if step.promotion is None:
-        return "has no signed promotion for this tag"
-    try:
-        repository.require_level(step.digest, repository.policy.find_promise(tag).level)
-    except (*INSUFFICIENT, NotInRegistry, WithdrawnError) as error:
-        return f"lacks the evidence that the tag promises ({error.what})"
-    return None
 
 
 def find_named(repository: SignedRepository, tag: str, present: str, to: str) -> str:

@@ -10,7 +10,7 @@ from functools import cache
 from operator import itemgetter
 from typing import Any, Literal
 
-from packaging.version import InvalidVersion, Version
+from packaging.version import Version
 
 from tfimg.core.errors import NotInRegistry, UsageError
 from tfimg.evidence.keys import VerifyingKey
@@ -22,10 +22,11 @@ from tfimg.evidence.promotions import (
     walk_history,
 )
 from tfimg.evidence.statement import format_time
+from tfimg.publish.release import parse_version
 from tfimg.recipe.tags import DIGEST_DIGITS, make_build_tag
 from tfimg.registry.protocol import Registry, require_manifest
 
-BUILD_TAG = re.compile(rf"(?P<identifier>.+)-[0-9a-f]{{{DIGEST_DIGITS}}}")
+BUILD_TAG = re.compile(rf".+-[0-9a-f]{{{DIGEST_DIGITS}}}")
 
 DIGEST_LENGTH = 64
 """Digits of a whole digest."""
@@ -94,18 +95,18 @@ def repository_history(
             entry = HistoryEntry(kind="promotion", digest=digest, signed=promotion)
             entries.append((promotion.predicate.time, entry))
         for signed in statements.withdrawals:
-            withdrawal = signed.predicate
-            tags = withdrawal.tags or (None,)
-            is_in_force = any(signed in statements.in_force(withdrawal.repository, tag) for tag in tags)
+            repository, tags = signed.predicate.repository, signed.predicate.tags or (None,)
+            is_in_force = any(signed in statements.in_force(repository, tag) for tag in tags)
             entry = HistoryEntry(kind="withdrawal", digest=digest, signed=signed, in_force=is_in_force)
-            entries.append((withdrawal.time, entry))
+            entries.append((signed.predicate.time, entry))
     return [entry for _, entry in sorted(entries, key=itemgetter(0), reverse=True)][:limit]
 
 
 def build_tags(tags: Iterable[str]) -> list[str]:
     """Return the tags of single builds, those of the newest releases first."""
-    found = [(match["identifier"], match[0]) for tag in tags if (match := BUILD_TAG.fullmatch(tag))]
-    return [tag for _, tag in sorted(found, key=lambda pair: (_version(pair[0]), pair[1]), reverse=True)]
+    builds = (tag for tag in tags if BUILD_TAG.fullmatch(tag))
+    found = [(parse_version(tag.partition("-")[0]) or Version("0"), tag) for tag in builds]
+    return [tag for _, tag in sorted(found, reverse=True)]
 
 
 def find_build(registry: Registry, digits: str) -> str:
@@ -129,10 +130,3 @@ def find_build(registry: Registry, digits: str) -> str:
             next_step="Name the whole digest.",
         )
     return found[0]
-
-
-def _version(identifier: str) -> Version:
-    try:
-        return Version(identifier.partition("-")[0])
-    except InvalidVersion:
-        return Version("0")

@@ -16,7 +16,7 @@ from tfimg.evidence.keys import VerifyingKey
 from tfimg.evidence.policy import Policy
 from tfimg.evidence.promotions import ImageStatements, TagMove, read_image_statements
 from tfimg.publish.decide import Decision, Question, TagKind, decide
-from tfimg.publish.release import Release, TaggedImage, read_labelled_image, read_signed_image
+from tfimg.publish.release import Release, TaggedImage, read_release, read_signed_image
 from tfimg.publish.send import PublishSession, SentImage
 from tfimg.publish.stages import stage
 from tfimg.publish.tags import Move, move_tags, require_tags
@@ -69,7 +69,7 @@ class TagDecider:
             self._images[manifest.digest] = (
                 read_signed_image(self.registry, manifest, self.statements(manifest.digest))
                 if self.trusted
-                else read_labelled_image(self.registry, manifest)
+                else TaggedImage(digest=manifest.digest, release=read_release(self.registry, manifest))
             )
         return self._images[manifest.digest]
 
@@ -190,4 +190,4 @@ def _move(session: PublishSession, decided: Sequence[tuple[SentImage, Decision]]
         for image, decision in decided
         if decision.verdict == "move"
     ]
-    move_tags(session.registry, moves, write_record=session.run.journal.write)
+    move_tags(session.registry, moves, write_record=session.run.write)

@@ -17,7 +17,7 @@ from tfimg.publish.engine_steps import EngineSteps, PublishJob
 from tfimg.publish.promote import PublishResult, TagDecider, promote
 from tfimg.publish.release import is_same_image, read_release
 from tfimg.publish.repository import SignedRepository
-from tfimg.publish.runs import RunFinished
+from tfimg.publish.runs import RunFinished, open_run
 from tfimg.publish.send import PublishSession, SentImage, remove_candidates, send
 from tfimg.recipe.labels import IDENTIFIER_LABEL
 from tfimg.recipe.tags import list_aliases
@@ -77,13 +77,13 @@ class Publisher:
             specs={spec.identifier: spec for spec in specs},
             images=images,
         )
-        with repository.open_run() as (run, killed):
+        with open_run(repository.folder, repository.now) as (run, killed):
             session = PublishSession(
                 repository=repository, run=run, steps=steps, on_event=on_event, revalidate=self.revalidate
             )
             for other in killed:
                 remove_candidates(replace(session, run=other))
-                other.journal.write(RunFinished())
+                other.write(RunFinished())
             return publish_jobs(self._jobs(specs, images), session)
 
     def plan(
@@ -146,7 +146,7 @@ def publish_jobs(jobs: Sequence[PublishJob], session: PublishSession) -> Publica
             results[job.identifier] = PublishResult(identifier=job.identifier, status="failed", failure=error)
     results |= {result.identifier: result for result in promote(sent, session)}
     candidates = remove_candidates(session)
-    session.run.journal.write(RunFinished())
+    session.run.write(RunFinished())
     return Publication(images=tuple(results[job.identifier] for job in jobs), candidates=candidates)
 
 

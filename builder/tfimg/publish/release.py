@@ -8,16 +8,14 @@ from datetime import datetime
 from packaging.version import InvalidVersion, Version
 
 from tfimg.core.documents import InvalidDocument
+from tfimg.core.errors import NotInRegistry
 from tfimg.core.levels import Level
 from tfimg.evidence.promotions import ImageStatements
 from tfimg.recipe.labels import IDENTIFIER_LABEL, LABEL_PREFIX
-from tfimg.registry.images import CONFIGS, INDEXES, UNKNOWN, ImageConfig, image_manifest, index_entries, read_config
+from tfimg.registry.images import open_image
 from tfimg.registry.protocol import Manifest, Registry
 
 TENSORFLOW = f"{LABEL_PREFIX}tensorflow"
-
-MAX_NESTING = 4
-"""Nested indexes that are followed; those of tfimg have one level."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -41,16 +39,11 @@ class TaggedImage:
     level: Level | None = None
 
 
-def read_labelled_image(registry: Registry, manifest: Manifest) -> TaggedImage:
-    """Describe an image by its labels, which anyone with push rights can write."""
-    return TaggedImage(digest=manifest.digest, release=read_release(registry, manifest))
-
-
 def read_signed_image(registry: Registry, manifest: Manifest, statements: ImageStatements) -> TaggedImage:
     """Describe an image by its newest signed test result, and by the time of creation that its digest covers."""
     newest = next(iter(statements.outcomes), None)
     tensorflow = newest.identifier.partition("-")[0] if newest else ""
-    if newest is None or not _is_version(tensorflow):
+    if newest is None or not parse_version(tensorflow):
         return TaggedImage(digest=manifest.digest, release=None)
     labelled = read_release(registry, manifest)
     created = labelled.created if labelled else None
@@ -61,12 +54,17 @@ def read_signed_image(registry: Registry, manifest: Manifest, statements: ImageS
 
 def read_release(registry: Registry, manifest: Manifest) -> Release | None:
     """Return the release that an image's labels name, or None. Raises `TamperedError` for an invalid image."""
-    config = _read_config(registry, manifest)
-    labels = config.config.labels
-    identifier, tensorflow = labels.get(IDENTIFIER_LABEL), labels.get(TENSORFLOW)
-    if not identifier or not tensorflow or not _is_version(tensorflow):
+    try:
+        image = open_image(registry, manifest.digest)
+    except NotInRegistry:  # a part of it was deleted
         return None
-    return Release(identifier=identifier, tensorflow=tensorflow, created=config.created_at)
+    # All images of an index have the same labels; those without a platform are attestations.
+    first = next(iter(image.platforms if image.indexes else image.images), None)
+    tensorflow = first.labels.get(TENSORFLOW, "") if first else ""
+    identifier = first.labels.get(IDENTIFIER_LABEL) if first else None
+    if first is None or not identifier or not parse_version(tensorflow):
+        return None
+    return Release(identifier=identifier, tensorflow=tensorflow, created=first.settings.created_at)
 
 
 def is_same_image(manifest: Manifest, local_digest: str) -> bool:
@@ -78,25 +76,9 @@ def is_same_image(manifest: Manifest, local_digest: str) -> bool:
     return local_digest in (manifest.digest, config.digest if config else None)
 
 
-def _read_config(registry: Registry, manifest: Manifest) -> ImageConfig:
-    """Return the image's configuration; for an index that of its first image, as all have the same labels."""
-    for _ in range(MAX_NESTING):
-        if manifest.media_type not in INDEXES:
-            config = image_manifest(registry, manifest).config
-            return read_config(registry, config) if config and config.media_type in CONFIGS else ImageConfig()
-        entries = index_entries(registry, manifest)
-        images = (entry for entry in entries if UNKNOWN not in (entry.platform.os, entry.platform.architecture))
-        first = next(images, None)
-        found = registry.find(first.digest) if first else None
-        if found is None:
-            break
-        manifest = found
-    return ImageConfig()
-
-
-def _is_version(text: str) -> bool:
+def parse_version(text: str) -> Version | None:
+    """Return a version; None for another text."""
     try:
-        Version(text)
+        return Version(text)
     except InvalidVersion:
-        return False
-    return True
+        return None

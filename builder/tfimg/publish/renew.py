@@ -62,10 +62,17 @@ class Renewer:
         self._renewed.add(evidence.digest)
         with explain_errors(self.validator.project.workspace.validation):
             report = self._validate(repository, evidence, newest, on_event)
-        subject = f"{evidence.image} ({newest.identifier}) was pulled by digest"
+        image = f"{evidence.image} ({newest.identifier}) was pulled by digest"
         if report.fault == "host":  # it says nothing about the image
-            raise_for_verdict(report, subject=subject, consequence="Its evidence is unchanged: nothing was attached.")
-        self._attach(repository, evidence, report)
+            raise_for_verdict(report, subject=image, consequence="Its evidence is unchanged: nothing was attached.")
+        subject = Subject(name=repository.name, digest=evidence.digest)
+        engine = f"Docker {self.validator.engine.get_capabilities().engine}"
+        ran = RunContext(host=repository.publisher, engine=engine, version=__version__)
+        own = repository.key.verifying_key.identifier
+        others = [one for one in evidence.statements if self.re_sign and one.signer != own]
+        # The test result last: it means that all is there.
+        new = (make_report_statement(report, subject=subject), make_test_result(report, subject=subject, ran=ran))
+        attach(repository.registry, evidence.digest, (*others, *new), key=repository.key)
         on_event(
             Renewed(
                 image=evidence.image,
@@ -77,7 +84,7 @@ class Renewer:
             )
         )
         raise_for_verdict(
-            report, subject=subject, consequence="Its tags are unchanged, and its failed result was attached."
+            report, subject=image, consequence="Its tags are unchanged, and its failed result was attached."
         )
 
     def _validate(
@@ -107,16 +114,6 @@ class Renewer:
             for unused in (name,) if is_known else (name, reference):
                 remove_name(engine, unused)
 
-    def _attach(self, repository: SignedRepository, evidence: ImageEvidence, report: Report) -> None:
-        subject = Subject(name=repository.name, digest=evidence.digest)
-        engine = f"Docker {self.validator.engine.get_capabilities().engine}"
-        ran = RunContext(host=repository.publisher, engine=engine, version=__version__)
-        own = repository.key.verifying_key.identifier
-        others = [one for one in evidence.statements if self.re_sign and one.signer != own]
-        # The test result last: it means that all is there.
-        new = (make_report_statement(report, subject=subject), make_test_result(report, subject=subject, ran=ran))
-        attach(repository.registry, evidence.digest, (*others, *new), key=repository.key)
-
 
 def _read_newest(repository: SignedRepository, target: str, tag: str | None) -> tuple[ImageEvidence, SignedResult]:
     """Return the evidence of an image that may be renewed, with its newest test result."""
@@ -126,7 +123,7 @@ def _read_newest(repository: SignedRepository, target: str, tag: str | None) -> 
     require_not_withdrawn(statements, image=image, repository=repository.name, tag=tag)
     outcomes = [outcome for outcome, _ in read_results(evidence)]
     newest = max(outcomes, key=lambda outcome: outcome.ended)
-    if error := find_tag_mismatch(newest, image=image, tag=tag or "", digest=evidence.digest):
+    if error := find_tag_mismatch(newest, evidence, tag or ""):
         raise error
     for outcome in outcomes:
         if outcome.ended > repository.now() and not outcome.is_pass:

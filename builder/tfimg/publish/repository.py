@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager
-from dataclasses import dataclass, field
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import cached_property, partial
 from pathlib import Path
@@ -15,6 +15,7 @@ from tfimg import __version__
 from tfimg.core.cancellation import raise_if_cancelled
 from tfimg.core.errors import PolicyViolation, PublicationIncomplete, StaleEvidence, TamperedError, UnsignedError
 from tfimg.core.files import wait_for_lock
+from tfimg.core.journal import Journal
 from tfimg.core.levels import Level
 from tfimg.evidence.attach import attach
 from tfimg.evidence.keys import SigningKey, VerifyingKey
@@ -31,7 +32,6 @@ from tfimg.evidence.promotions import (
 )
 from tfimg.evidence.statement import Subject
 from tfimg.evidence.verify import verify
-from tfimg.publish.runs import Run, open_run
 from tfimg.registry.protocol import Registry, digest_of
 
 INSUFFICIENT = (UnsignedError, TamperedError, PolicyViolation, StaleEvidence)
@@ -72,11 +72,7 @@ class SignedRepository:
     @property
     def folder(self) -> Path:
         """Folder of this repository's journals and locks."""
-        return journal_folder(self.state, self.name)
-
-    def open_run(self, *, retraction: bool = False) -> AbstractContextManager[tuple[Run, Sequence[Run]]]:
-        """Open a run that publishes, or a new one that rolls back or withdraws; see `tfimg.publish.runs`."""
-        return open_run(self.folder / "retract" if retraction else self.folder, self.now, new=retraction)
+        return self.state / "publish" / quote(self.name, safe="")
 
     @contextmanager
     def lock_tags(self, tags: Iterable[str]) -> Iterator[None]:
@@ -96,17 +92,12 @@ class SignedRepository:
         Withdrawn images are refused unless they are reinstated.
         """
         required: EvidenceLevel = next((one for one in EVIDENCE_LEVELS if one == level), "built")
-        policy = Policy(
-            level=required,
-            max_age=self.policy.max_age,
-            refused_keys=self.policy.refused_keys,
-            allow_withdrawn=self.reinstate,
-        )
+        policy = replace(self.policy, level=required, gpu=None, driver=None, allow_withdrawn=self.reinstate)
         return verify(self.registry, digest, self.trusted, policy, now=self.now()).outcome.proven_level
 
     def promotion(
         self,
-        run: Run,
+        run: Journal,
         tags: Sequence[TagMove],
         earlier: Iterable[ImageStatements],
         *,
@@ -120,7 +111,7 @@ class SignedRepository:
             publisher=self.publisher,
             reason=reason,
             time=next_time(self.now(), earlier),
-            run=run.name,
+            run=run.path.stem,
             tfimg=__version__,
             cancels=tuple(sorted(set(cancels))),
         )
@@ -140,8 +131,3 @@ class SignedRepository:
                 "it.",
                 next_step="Run the same command again; if it fails again, look for what deletes referrers there.",
             )
-
-
-def journal_folder(state: Path, repository: str) -> Path:
-    """Return the folder of a repository's journals and locks."""
-    return state / "publish" / quote(repository, safe="")

@@ -14,13 +14,13 @@ from pydantic import TypeAdapter
 
 from tfimg.core.errors import PolicyViolation, TagConflict, UsageError
 from tfimg.core.events import Message, OnEvent, ignore
-from tfimg.core.journal import Record
+from tfimg.core.journal import Journal, Record
 from tfimg.evidence.dsse import sign_statement
 from tfimg.evidence.promotions import Promotion, TagMove, Withdrawal, make_predicate_statement
 from tfimg.evidence.statement import EARLIEST, Subject
 from tfimg.publish.earlier_image import find_named, find_previous
 from tfimg.publish.repository import SignedRepository
-from tfimg.publish.runs import Run, RunFinished
+from tfimg.publish.runs import RunFinished, open_run
 from tfimg.publish.tags import Move, move_tags, require_tags
 from tfimg.recipe.tags import make_build_tag
 from tfimg.registry.protocol import Registry, require_manifest
@@ -89,7 +89,7 @@ def roll_back(
     or `PolicyViolation` if no image of the history qualifies, `WithdrawnError` for a withdrawn `to`, `TagConflict`.
     """
     request = RetractionRequest(command="rollback", image=tag, to=to)
-    with repository.open_run(retraction=True) as (run, killed):
+    with open_run(repository.folder / "retract", repository.now, new=True) as (run, killed):
         if finished := _finish_killed(repository, request, run, killed, on_event):
             return finished
         with repository.lock_tags([tag]):
@@ -115,7 +115,7 @@ def withdraw(
     Raises as `roll_back` does, except that a tag without an earlier image stays, and is listed in the result.
     """
     request = RetractionRequest(command="withdraw", image=digest, tags=tuple(sorted(tags)))
-    with repository.open_run(retraction=True) as (run, killed):
+    with open_run(repository.folder / "retract", repository.now, new=True) as (run, killed):
         if finished := _finish_killed(repository, request, run, killed, on_event):
             return finished
         affected = sorted(tags or _tags_of(repository.registry, digest))
@@ -142,13 +142,13 @@ def export_withdrawal(repository: SignedRepository, withdrawal: Withdrawal, dige
 
 
 def _finish_killed(
-    repository: SignedRepository, request: RetractionRequest, run: Run, killed: Sequence[Run], on_event: OnEvent
+    repository: SignedRepository, request: RetractionRequest, run: Journal, killed: Sequence[Journal], on_event: OnEvent
 ) -> Retraction | None:
     """Finish the same request of a killed run instead of this run; report other requests of killed runs."""
     for other in killed:
-        records = other.journal.earlier(RetractionStarted)
+        records = other.earlier(RetractionStarted)
         if not records:
-            other.journal.write(RunFinished())
+            other.write(RunFinished())
             continue
         started = _RETRACTION.validate_python(records[0].retraction)
         if started.request != request:
@@ -156,10 +156,10 @@ def _finish_killed(
             continue
         with repository.lock_tags(move.tag for move in started.moves):
             if _is_outdated(repository, started):
-                other.journal.write(RunFinished())
+                other.write(RunFinished())
                 continue
-            run.journal.write(RunFinished())
-            on_event(Message(text=f"Finishing the run {other.name}, which was killed."))
+            run.write(RunFinished())
+            on_event(Message(text=f"Finishing the run {other.path.stem}, which was killed."))
             return _perform(repository, other, started)
     return None
 
@@ -194,26 +194,26 @@ def _points_to(registry: Registry, tag: str, digest: str | None) -> bool:
     return manifest is not None and manifest.digest == digest
 
 
-def _perform(repository: SignedRepository, run: Run, retraction: Retraction) -> Retraction:
+def _perform(repository: SignedRepository, run: Journal, retraction: Retraction) -> Retraction:
     """Attach the statements and move the tags, unless an earlier run has done it.
 
     A rollback withdraws first: if it is killed, users refuse the tag instead of following it.
     """
-    run.journal.write(RetractionStarted(retraction=_RETRACTION.dump_python(retraction, mode="json")))
+    run.write(RetractionStarted(retraction=_RETRACTION.dump_python(retraction, mode="json")))
     withdraws_first = retraction.request.command == "rollback"
     try:
         for digest, promotion in retraction.promotions.items():
             repository.attach(digest, promotion)
         if retraction.withdrawal and withdraws_first:
             repository.attach(retraction.digest, retraction.withdrawal)
-        move_tags(repository.registry, retraction.moves, write_record=run.journal.write)
+        move_tags(repository.registry, retraction.moves, write_record=run.write)
         require_tags(repository.registry, {move.tag: move.after for move in retraction.moves})
         if retraction.withdrawal and not withdraws_first:
             repository.attach(retraction.digest, retraction.withdrawal)
     except TagConflict:
-        run.journal.write(RunFinished())  # the next command decides anew
+        run.write(RunFinished())  # the next command decides anew
         raise
-    run.journal.write(RunFinished())
+    run.write(RunFinished())
     return retraction
 
 
@@ -222,7 +222,7 @@ def _tags_of(registry: Registry, digest: str) -> list[str]:
     return [tag for tag in registry.list_tags() if _points_to(registry, tag, digest)]
 
 
-def _promotions(repository: SignedRepository, run: Run, moves: Sequence[Move]) -> dict[str, Promotion]:
+def _promotions(repository: SignedRepository, run: Journal, moves: Sequence[Move]) -> dict[str, Promotion]:
     """Return the promotions of the images that take over tags, by digest."""
     promotions = {}
     for digest in sorted({move.after for move in moves}):

@@ -1,4 +1,7 @@
-"""Journals of publishing runs: several runs at once, and a killed run can be continued."""
+"""Journals of publishing runs: several runs at once, and a killed run can be continued.
+
+The name of a run, in candidate tags and promotions, is the stem of its journal's file.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +28,7 @@ class StageStarted(Record):
 
     event = "stage"
 
-    stage: Literal["push", "validate", "attach"]
+    stage: Literal["push", "validate"]
     identifier: str
     candidate: str
     digest: str
@@ -38,17 +41,11 @@ class RunFinished(Record):
     event = "finished"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Run:
-    """A run and its journal. `name` appears in candidate tags and promotions."""
-
-    name: str
-    journal: Journal
-
-
 @contextmanager
-def open_run(folder: Path, now: Callable[[], datetime], *, new: bool = False) -> Iterator[tuple[Run, Sequence[Run]]]:
-    """Open a run, and the other runs of the folder that were killed. It continues one of those, unless `new`.
+def open_run(
+    folder: Path, now: Callable[[], datetime], *, new: bool = False
+) -> Iterator[tuple[Journal, Sequence[Journal]]]:
+    """Open the journal of a run, and those of killed runs in the folder. It continues one of those, unless `new`.
 
     The process that holds the lock of a journal owns it; the kernel releases locks when a process ends.
     """
@@ -60,11 +57,11 @@ def open_run(folder: Path, now: Callable[[], datetime], *, new: bool = False) ->
             return
         file = folder / f"{secrets.token_hex(4)}{SUFFIX}"
         stack.enter_context(try_lock(file.with_suffix(".lock")))
-        yield _open(file, now, stack), killed
+        yield stack.enter_context(open_journal_file(file, now)), killed
 
 
-def _take_over(file: Path, now: Callable[[], datetime], stack: ExitStack) -> Run | None:
-    """Return the run of a journal if it was killed, None if it is active. Remove the journal of a finished one."""
+def _take_over(file: Path, now: Callable[[], datetime], stack: ExitStack) -> Journal | None:
+    """Return the journal of a run if it was killed, None if it is active; remove that of a finished one."""
     try:
         stack.enter_context(try_lock(file.with_suffix(".lock")))
     except AlreadyLocked:
@@ -73,10 +70,4 @@ def _take_over(file: Path, now: Callable[[], datetime], stack: ExitStack) -> Run
         file.unlink(missing_ok=True)
         file.with_suffix(".lock").unlink(missing_ok=True)
         return None
-    return _open(file, now, stack)
-
-
-def _open(file: Path, now: Callable[[], datetime], stack: ExitStack) -> Run:
-    journal = stack.enter_context(open_journal_file(file))
-    journal.now = now
-    return Run(name=file.stem, journal=journal)
+    return stack.enter_context(open_journal_file(file, now))

@@ -7,12 +7,13 @@ from dataclasses import dataclass
 
 from tfimg.core.errors import PublicationIncomplete
 from tfimg.core.events import OnEvent
+from tfimg.core.journal import Journal
 from tfimg.core.levels import Level
 from tfimg.evidence.attach import repair
 from tfimg.publish.engine_steps import EngineSteps, PublishJob
 from tfimg.publish.release import Release, is_same_image, read_release
 from tfimg.publish.repository import INSUFFICIENT, SignedRepository
-from tfimg.publish.runs import Run, StageStarted
+from tfimg.publish.runs import StageStarted
 from tfimg.publish.stages import stage
 from tfimg.recipe.tags import make_build_tag
 from tfimg.registry.protocol import Manifest, Registry
@@ -35,10 +36,13 @@ class SentImage:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PublishSession:
-    """One run of a publisher: where to, with which steps. `revalidate` ignores evidence that images already have."""
+    """One run of a publisher, whose journal is `run`: where to, with which steps.
+
+    `revalidate` ignores evidence that images already have.
+    """
 
     repository: SignedRepository
-    run: Run
+    run: Journal
     steps: EngineSteps
     on_event: OnEvent
     revalidate: bool = False
@@ -55,8 +59,10 @@ def send(job: PublishJob, session: PublishSession) -> SentImage:
     Raises what the steps and the registry raise.
     """
     repository = session.repository
-    candidate = f"{CANDIDATE}{session.run.name}-{job.identifier}"
-    published = _find_published(job, session.registry)
+    candidate = f"{CANDIDATE}{session.run.path.stem}-{job.identifier}"
+    own_tags = (make_build_tag(job.identifier, job.digest), job.identifier)
+    named = (manifest for tag in own_tags if (manifest := session.registry.find(tag)))
+    published = next((manifest for manifest in named if is_same_image(manifest, job.digest)), None)
     manifest, is_new = (published, False) if published else _push(job, session, candidate)
     level: Level | None = None
     reused = True
@@ -76,7 +82,7 @@ def send(job: PublishJob, session: PublishSession) -> SentImage:
 def remove_candidates(session: PublishSession) -> tuple[str, ...]:
     """Remove a run's candidates from engine and registry; return the tags that the registry does not delete."""
     undeleted = []
-    candidates = dict.fromkeys(record.candidate for record in session.run.journal.read(StageStarted))
+    candidates = dict.fromkeys(record.candidate for record in session.run.read(StageStarted))
     existing = set(session.registry.list_tags()) if candidates else set()
     for candidate in candidates:
         session.steps.remove_candidate(candidate)
@@ -85,26 +91,17 @@ def remove_candidates(session: PublishSession) -> tuple[str, ...]:
     return tuple(undeleted)
 
 
-def _find_published(job: PublishJob, registry: Registry) -> Manifest | None:
-    """Return the image's manifest if it has one of its own tags in the registry."""
-    for tag in (make_build_tag(job.identifier, job.digest), job.identifier):
-        manifest = registry.find(tag)
-        if manifest and is_same_image(manifest, job.digest):
-            return manifest
-    return None
-
-
 def _push(job: PublishJob, session: PublishSession, candidate: str) -> tuple[Manifest, bool]:
     """Return the candidate's manifest, and whether it was pushed now: a killed run may have done it."""
     repository, registry = session.repository.name, session.registry
     record = StageStarted(stage="push", identifier=job.identifier, candidate=candidate, digest=job.digest)
-    manifest = registry.find(candidate) if record in session.run.journal.earlier(StageStarted) else None
+    manifest = registry.find(candidate) if record in session.run.earlier(StageStarted) else None
     if manifest:
         return manifest, False
     with stage(session.on_event, f"{job.identifier}: scan for secrets") as on_event:
         session.steps.scan_local(job, on_event)
     with stage(session.on_event, f"{job.identifier}: push") as on_event:
-        session.run.journal.write(record)
+        session.run.write(record)
         digest = session.steps.push(job, candidate, on_event)
         manifest = registry.find(candidate)
         if manifest is None or manifest.digest != digest:
@@ -117,13 +114,13 @@ def _push(job: PublishJob, session: PublishSession, candidate: str) -> tuple[Man
 
 def _prove(job: PublishJob, digest: str, session: PublishSession, candidate: str) -> tuple[Level, bool]:
     """Validate and scan a digest and attach evidence; return its level, and whether a report was reused."""
-    journal, steps = session.run.journal, session.steps
+    steps = session.steps
+    record = StageStarted(stage="validate", identifier=job.identifier, candidate=candidate, digest=digest)
     with stage(session.on_event, f"{job.identifier}: validate by digest") as on_event:
-        journal.write(StageStarted(stage="validate", identifier=job.identifier, candidate=candidate, digest=digest))
+        session.run.write(record)
         report, reused = steps.validate(job, digest, candidate, on_event)
     with stage(session.on_event, f"{job.identifier}: scan the pushed image") as on_event:
         steps.scan_published(job, digest, on_event)
     with stage(session.on_event, f"{job.identifier}: attach evidence"):
-        journal.write(StageStarted(stage="attach", identifier=job.identifier, candidate=candidate, digest=digest))
         steps.attach_evidence(job, digest, report)
         return session.repository.require_level(digest, report.level), reused

@@ -49,7 +49,13 @@ def move_tags(registry: Registry, moves: Sequence[Move], *, write_record: Callab
             if not is_moved:
                 registry.put(move.tag, manifests[move.after])
     except BaseException as error:
-        _roll_back(registry, moved, reason=error)
+        with defer_signals():
+            failed = [move.tag for move in reversed(moved) if not _restore(registry, move)]
+        if failed:
+            raise PublicationIncomplete(
+                f"{', '.join(failed)} of {registry.repository} could not be rolled back after this failure: {error}",
+                next_step="Run the same command again to move the other tags too.",
+            ) from error
         raise
 
 
@@ -75,18 +81,8 @@ def _require_digest(tag: str, current: Manifest | None, expected: str | None) ->
         )
 
 
-def _roll_back(registry: Registry, moves: Sequence[Move], *, reason: BaseException) -> None:
-    """Restore tags, except those that another publisher has moved since."""
-    with defer_signals():
-        failed = [move.tag for move in reversed(moves) if not _restore(registry, move)]
-    if failed:
-        raise PublicationIncomplete(
-            f"{', '.join(failed)} of {registry.repository} could not be rolled back after this failure: {reason}",
-            next_step="Run the same command again to move the other tags too.",
-        ) from reason
-
-
 def _restore(registry: Registry, move: Move) -> bool:
+    """Point a tag to its digest from before, unless another publisher has moved it; return whether that succeeded."""
     with suppress(TfimgError):
         current = registry.find(move.tag)
         if current is None or current.digest != move.after:

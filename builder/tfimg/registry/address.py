@@ -33,11 +33,6 @@ class Origin:
     host: str
     port: int
 
-    @property
-    def is_loopback(self) -> bool:
-        """Whether it is on this machine."""
-        return is_loopback(self.host)
-
 
 def parse_origin(address: str) -> Origin:
     """Return the origin of a complete address. Raises `InvalidAddress`."""
@@ -74,7 +69,7 @@ def check_redirect(origin: Origin, target: Origin) -> None:
     """Raise `InvalidAddress` unless a registry may send a client on to another origin."""
     if origin.scheme == "https" and target.scheme != "https":
         raise InvalidAddress("it points to a server without TLS")
-    if target.is_loopback and not origin.is_loopback:
+    if is_loopback(target.host) and not is_loopback(origin.host):
         raise InvalidAddress("it points to this machine")
 
 
@@ -83,8 +78,8 @@ def check_realm(registry: Origin, realm: Origin) -> None:
 
     With TLS it may be any host; without TLS only the registry's host without TLS, or this machine from this machine.
     """
-    is_local = registry.is_loopback and realm.is_loopback
-    if realm.is_loopback and not is_local:
+    is_local = is_loopback(registry.host) and is_loopback(realm.host)
+    if is_loopback(realm.host) and not is_local:
         raise InvalidAddress("it points to this machine")
     if realm.scheme == "https" or is_local:
         return

@@ -22,7 +22,7 @@ from tfimg.registry.listing import list_entries, parse_referrers, parse_tags
 from tfimg.registry.protocol import (
     DOCKER_INDEX,
     DOCKER_MANIFEST,
-    EMPTY,
+    EMPTY_CONFIG,
     EMPTY_JSON,
     OCI_INDEX,
     OCI_MANIFEST,
@@ -103,7 +103,11 @@ class HttpRegistry:
                 f"{truncate(expected)}, but sent {manifest.digest}.",
                 next_step="Do not use it, and report it to the registry's owner.",
             )
-        self._remember_sizes(manifest)
+        with suppress(InvalidDocument):
+            image = manifest.image
+            for blob in filter(None, (image.config, *image.layers)):
+                # If manifests disagree, the largest size counts.
+                self._sizes[blob.digest] = max(blob.size, self._sizes.get(blob.digest, 0))
         return manifest
 
     def put(self, reference: str, manifest: Manifest) -> None:
@@ -154,9 +158,10 @@ class HttpRegistry:
         placeholder = before
         if not _is_placeholder(before):
             self.put_blob(EMPTY_JSON)
-            empty = describe_blob(EMPTY_JSON, EMPTY)
             annotations = {"org.opencontainers.image.description": f"{self.repository}:{tag} {secrets.token_hex(8)}"}
-            placeholder = make_manifest(empty, [empty.to_document()], artifactType=PLACEHOLDER, annotations=annotations)
+            placeholder = make_manifest(
+                EMPTY_CONFIG, [EMPTY_CONFIG.to_document()], artifactType=PLACEHOLDER, annotations=annotations
+            )
             self.put(tag, placeholder)
         if self._delete(placeholder.digest) in CANNOT_DELETE:
             self.put(tag, before)
@@ -168,14 +173,6 @@ class HttpRegistry:
         self._checked(digest, DIGEST)
         limit = self._sizes.get(digest, MAX_BYTES)
         return download(self._connection, digest, on_progress=partial(self._on_transfer, digest), limit=limit)
-
-    def _remember_sizes(self, manifest: Manifest) -> None:
-        """Note the sizes of blobs that a manifest states; if manifests disagree, the largest counts."""
-        with suppress(InvalidDocument):
-            image = manifest.image
-            for blob in (image.config, *image.layers):
-                if blob:
-                    self._sizes[blob.digest] = max(blob.size, self._sizes.get(blob.digest, 0))
 
     def put_blob(self, content: bytes) -> Descriptor:
         """See `Registry`."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import cached_property, partial
+from functools import cached_property
 from io import BytesIO
 from urllib.parse import urljoin
 
@@ -60,11 +60,6 @@ class ConnectionSettings:
     read_seconds: float = READ_SECONDS
     response_seconds: float = RESPONSE_SECONDS
 
-    @property
-    def timeout(self) -> tuple[float, float]:
-        """Return the timeouts as requests has them."""
-        return self.connect_seconds, self.read_seconds
-
 
 class Connection:
     """Requests about one repository, from one thread at a time.
@@ -85,7 +80,8 @@ class Connection:
         self.retry_policy = retry_policy
         self.response_seconds = settings.response_seconds
         self._path = reference.path
-        self._settings = settings
+        self._plain_http = settings.plain_http
+        self._timeout = settings.connect_seconds, settings.read_seconds
         self._session = DirectSession(step_seconds=settings.response_seconds)
         self._session.verify = settings.ca_file or True
         self._session.headers["Accept-Encoding"] = "identity"  # digests are of the bytes that are sent
@@ -96,7 +92,7 @@ class Connection:
             reference=reference,
             credentials=credentials,
             session=self._session,
-            timeout=settings.timeout,
+            timeout=self._timeout,
             response_seconds=settings.response_seconds,
         )
 
@@ -104,22 +100,21 @@ class Connection:
     def base(self) -> str:
         """The address of the repository. A registry on loopback is probed for TLS."""
         netloc = HOSTS.get(self.host, self.host)
-        probe = partial(self._lacks_tls, netloc)
-        plain = self._settings.plain_http or (is_loopback(self.host) and self.retry_policy.retry_transient(probe))
-        return f"{'http' if plain else 'https'}://{netloc}/v2/{self._path}/"
+        is_plain = self._plain_http or (is_loopback(self.host) and self.retry_policy.retry_transient(self._lacks_tls))
+        return f"{'http' if is_plain else 'https'}://{netloc}/v2/{self._path}/"
 
     @cached_property
     def origin(self) -> Origin:
         """The only origin that receives the credentials."""
         return parse_origin(self.base)
 
-    def _lacks_tls(self, netloc: str) -> bool:
+    def _lacks_tls(self) -> bool:
         try:
-            self._session.get(f"https://{netloc}/v2/", timeout=self._settings.timeout, stream=True).close()
+            self._session.get(f"https://{self.host}/v2/", timeout=self._timeout, stream=True).close()
         except TRANSPORT_ERRORS as error:
             if isinstance(error, requests.exceptions.SSLError) and "CERTIFICATE_VERIFY_FAILED" not in str(error):
                 return True
-            raise map_transport_error(error, self.host, self._settings.read_seconds) from None
+            raise map_transport_error(error, self.host, self._timeout[1]) from None
         return False
 
     def request(
@@ -164,7 +159,7 @@ class Connection:
             with self._send(method, url, headers or {}, content)[0] as response:
                 yield response
         except TRANSPORT_ERRORS as error:
-            raise map_transport_error(error, self.host, self._settings.read_seconds) from None
+            raise map_transport_error(error, self.host, self._timeout[1]) from None
 
     def read(self, response: requests.Response) -> Response:
         """Read an open response to its end, within limits."""
@@ -211,7 +206,7 @@ class Connection:
                 # A file is sent in small pieces, and the connection's timeout is for each of them.
                 data=BytesIO(content) if content else None,
                 stream=True,
-                timeout=self._settings.timeout,
+                timeout=self._timeout,
             )
             location = response.headers.get("Location") if response.status_code in REDIRECTS else None
             if location is None or method not in ("GET", "HEAD"):

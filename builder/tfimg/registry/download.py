@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import time
 from collections.abc import Callable, Iterator
+from itertools import chain, islice
 
 import requests
 
@@ -28,8 +29,6 @@ MIN_BYTES_PER_SECOND = 4096
 Chunk = tuple[bytes, int]
 """Bytes, and the size of the whole blob."""
 
-END: Chunk = (b"", 0)
-
 
 def download(
     connection: Connection, digest: str, *, on_progress: Callable[[int, int], None], limit: int = MAX_BYTES
@@ -40,20 +39,20 @@ def download(
     """
     sha256, received = hashlib.sha256(), 0
 
-    def resume() -> tuple[Chunk, Iterator[Chunk]]:
+    def resume() -> Iterator[Chunk]:
+        """Return the chunks from where the last response ended; the first of them has arrived."""
         chunks = _chunks_from(connection, digest, received, limit)
-        return next(chunks, END), chunks
+        return chain(list(islice(chunks, 1)), chunks)
 
     for _ in range(MAX_RESUMES):
-        (chunk, total), rest = connection.retry_policy.retry_transient(resume)
+        chunks = connection.retry_policy.retry_transient(resume)
         try:
-            while chunk:
+            for chunk, total in chunks:
                 raise_if_cancelled()
                 sha256.update(chunk)
                 received += len(chunk)
                 on_progress(received, total)
                 yield chunk
-                chunk, total = next(rest, END)
             break
         except TransientError:
             continue

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Annotated, Any
 
 from pydantic import Field
 
-from tfimg.core.documents import Document, InvalidDocument, parse_document, parse_object, validate
+from tfimg.core.documents import Document, InvalidDocument, parse_object, validate
 from tfimg.core.errors import TamperedError
 from tfimg.core.text import parse_time
 from tfimg.registry.protocol import (
@@ -17,7 +17,6 @@ from tfimg.registry.protocol import (
     OCI_CONFIG,
     OCI_INDEX,
     Descriptor,
-    ImageManifest,
     Manifest,
     Platform,
     Registry,
@@ -127,76 +126,58 @@ def open_image(registry: Registry, reference: str) -> RegistryImage:
 
     Raises `NotInRegistry` for a missing manifest, `TamperedError` for malformed or too many documents.
     """
-    reader = _Reader(registry)
-    root = reader.manifest(reference)
+    root = require_manifest(registry, reference)
     indexes: list[Manifest] = []
     images: list[PlatformImage] = []
-    queue = [(root, Platform())]
-    seen = {root.digest}
+    queue, seen, size = [(root.digest, Platform())], {root.digest}, 0
     while queue:
-        manifest, platform = queue.pop(0)
-        if manifest.media_type not in INDEXES:
-            images.append(reader.image(manifest, platform))
-            continue
-        indexes.append(manifest)
-        for entry in index_entries(registry, manifest):
-            if entry.digest in seen:
-                continue
-            seen.add(entry.digest)
-            if len(seen) > MAX_MANIFESTS:
-                raise _malformed(registry, root.digest, f"it refers to more than {MAX_MANIFESTS} manifests")
-            queue.append((reader.manifest(entry.digest), entry.platform))
+        digest, platform = queue.pop(0)
+        manifest = root if digest == root.digest else require_manifest(registry, digest)
+        try:
+            if manifest.media_type in INDEXES:
+                indexes.append(manifest)
+                for entry in manifest.index.manifests:
+                    if entry.digest not in seen:
+                        seen.add(entry.digest)
+                        queue.append((entry.digest, entry.platform))
+            else:
+                image, config_size = _read_image(registry, manifest, platform)
+                size += config_size
+                images.append(image)
+        except InvalidDocument as error:
+            raise _malformed(registry, digest, error) from None
+        size += len(manifest.content)
+        if len(seen) > MAX_MANIFESTS:
+            raise _malformed(registry, root.digest, f"it refers to more than {MAX_MANIFESTS} manifests")
+        if size > MAX_TOTAL_BYTES:
+            reason = f"its manifests and configurations have more than {MAX_TOTAL_BYTES >> 20} MiB"
+            raise _malformed(registry, root.digest, reason)
     return RegistryImage(reference=reference, root=root, indexes=tuple(indexes), images=tuple(images))
 
 
-class _Reader:
-    """Read the documents of one image, at most `MAX_TOTAL_BYTES`."""
-
-    def __init__(self, registry: Registry) -> None:
-        self._registry, self._remaining = registry, MAX_TOTAL_BYTES
-
-    def manifest(self, reference: str) -> Manifest:
-        manifest = require_manifest(self._registry, reference)
-        self._count(manifest.digest, len(manifest.content))
-        return manifest
-
-    def image(self, manifest: Manifest, platform: Platform) -> PlatformImage:
-        parsed = image_manifest(self._registry, manifest)
-        config, settings = self._config(parsed.config) if parsed.config else ({}, ImageConfig())
-        # The platform of a manifest without index is in its configuration alone.
-        system = platform.os or settings.os or UNKNOWN
-        machine = platform.architecture or settings.architecture or UNKNOWN
-        return PlatformImage(
-            manifest=manifest,
-            platform=None if UNKNOWN in (system, machine) else f"{system}/{machine}",
-            config_descriptor=parsed.config,
-            config=config,
-            settings=settings,
-            layers=parsed.layers,
-        )
-
-    def _config(self, blob: Descriptor) -> tuple[Mapping[str, Any], ImageConfig]:
-        content = read_blob(self._registry, blob)
-        self._count(blob.digest, len(content))
+def _read_image(registry: Registry, manifest: Manifest, platform: Platform) -> tuple[PlatformImage, int]:
+    """Return the image of a manifest, and the size of its configuration. Raises `InvalidDocument`."""
+    parsed = manifest.image
+    blob, content, config, settings = parsed.config, b"", dict[str, Any](), ImageConfig()
+    if blob and blob.media_type in CONFIGS:
+        content = read_blob(registry, blob)
         try:
             config = parse_object(content)
-            return config, validate(ImageConfig, config) if blob.media_type in CONFIGS else ImageConfig()
+            settings = validate(ImageConfig, config)
         except InvalidDocument as error:
-            raise _malformed(self._registry, blob.digest, error) from None
-
-    def _count(self, digest: str, size: int) -> None:
-        self._remaining -= size
-        if self._remaining < 0:
-            reason = f"the manifests and configurations of its image have more than {MAX_TOTAL_BYTES >> 20} MiB"
-            raise _malformed(self._registry, digest, reason)
-
-
-def read_config(registry: Registry, blob: Descriptor) -> ImageConfig:
-    """Read the configuration of an image. Raises `TamperedError`."""
-    try:
-        return parse_document(ImageConfig, read_blob(registry, blob))
-    except InvalidDocument as error:
-        raise _malformed(registry, blob.digest, error) from None
+            raise _malformed(registry, blob.digest, error) from None
+    # The platform of a manifest without index is in its configuration alone.
+    system = platform.os or settings.os or UNKNOWN
+    machine = platform.architecture or settings.architecture or UNKNOWN
+    image = PlatformImage(
+        manifest=manifest,
+        platform=None if UNKNOWN in (system, machine) else f"{system}/{machine}",
+        config_descriptor=blob,
+        config=config,
+        settings=settings,
+        layers=parsed.layers,
+    )
+    return image, len(content)
 
 
 def read_blob(registry: Registry, blob: Descriptor, largest: int = MAX_DOCUMENT_BYTES) -> bytes:
@@ -205,26 +186,10 @@ def read_blob(registry: Registry, blob: Descriptor, largest: int = MAX_DOCUMENT_
     for chunk in registry.get_blob(blob.digest):
         content += chunk
         if len(content) > largest:
-            raise TamperedError(f"The document {blob.digest} has more than {largest >> 20} MiB.", next_step=DISCARD)
+            raise TamperedError(f"The document {blob.digest} has more than {largest} bytes.", next_step=DISCARD)
     if digest_of(bytes(content)) != blob.digest:
         raise TamperedError(f"The content of {blob.digest} has another digest.", next_step=DISCARD)
     return bytes(content)
-
-
-def image_manifest(registry: Registry, manifest: Manifest) -> ImageManifest:
-    """Parse a manifest as an image's. Raises `TamperedError`."""
-    try:
-        return manifest.image
-    except InvalidDocument as error:
-        raise _malformed(registry, manifest.digest, error) from None
-
-
-def index_entries(registry: Registry, manifest: Manifest) -> Sequence[Descriptor]:
-    """Return the entries of an index. Raises `TamperedError`."""
-    try:
-        return manifest.index.manifests
-    except InvalidDocument as error:
-        raise _malformed(registry, manifest.digest, error) from None
 
 
 def _malformed(registry: Registry, digest: str, reason: object) -> TamperedError:

@@ -65,7 +65,7 @@ def list_entries(
             ) from None
         links = parse_header_links(response.headers.get("Link", ""))  # RFC 8288
         following = next((link["url"] for link in links if link.get("rel") == "next"), None)
-        is_last = following is None or page.keys() <= entries.keys()
+        is_last = page.keys() <= entries.keys()
         entries |= page
         if len(entries) > MAX_ENTRIES:
             raise limit_error(connection.host, f"more than {MAX_ENTRIES} {name}")

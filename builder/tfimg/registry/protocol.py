@@ -32,6 +32,11 @@ MAX_BLOB_BYTES = 1 << 40
 """Size that a descriptor may state. The largest layer of our images has 3 GB."""
 
 
+def digest_of(content: bytes) -> str:
+    """Return `sha256:…` of bytes."""
+    return f"sha256:{hashlib.sha256(content).hexdigest()}"
+
+
 def null_means(default: Any) -> BeforeValidator:
     """Return a validator that reads `null` as a default: Go writes it for an empty list or map."""
     return BeforeValidator(lambda value: default if value is None else value)
@@ -71,6 +76,9 @@ def describe_blob(content: bytes, media_type: str, annotations: Mapping[str, str
     """Return the descriptor of a blob."""
     size, digest = len(content), digest_of(content)
     return Descriptor(media_type=media_type, digest=digest, size=size, annotations=annotations or {})
+
+
+EMPTY_CONFIG = describe_blob(EMPTY_JSON, EMPTY)
 
 
 class ImageManifest(Document):
@@ -184,8 +192,3 @@ def require_manifest(registry: Registry, reference: str, *, next_step: str = "Ch
         separator = "@" if reference.startswith("sha256:") else ":"
         raise NotInRegistry(f"The registry has no {registry.repository}{separator}{reference}.", next_step=next_step)
     return manifest
-
-
-def digest_of(content: bytes) -> str:
-    """Return `sha256:…` of bytes."""
-    return f"sha256:{hashlib.sha256(content).hexdigest()}"

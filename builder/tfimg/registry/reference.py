@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from tfimg.core.errors import UsageError
 from tfimg.core.text import quote_value, truncate
@@ -52,10 +52,6 @@ class Reference:
     def target(self) -> str:
         """The digest, or else the tag, as Docker does."""
         return self.digest or self.tag or DEFAULT_TAG
-
-    def at(self, digest: str) -> Reference:
-        """Return the reference with another digest."""
-        return replace(self, digest=digest)
 
     def __str__(self) -> str:
         tag = f":{self.tag}" if self.tag else ""

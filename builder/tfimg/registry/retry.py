@@ -70,8 +70,12 @@ class RetryPolicy:
     def retry_transient(self, attempt: Callable[[], T], resume: Callable[[], T] | None = None) -> T:
         """Call `attempt`, and after a `TransientError` again, or `resume`. Raises the error of the last attempt."""
         attempts = chain([attempt], repeat(resume or attempt))
+
+        def is_retryable(error: BaseException) -> bool:
+            return isinstance(error, TransientError) and error.after <= MAX_RETRY_AFTER
+
         try:
-            return self._retrying(retry_if_exception(_is_retryable))(lambda: next(attempts)())
+            return self._retrying(retry_if_exception(is_retryable))(lambda: next(attempts)())
         except TransientError as transient:
             raise transient.error from None
 
@@ -95,7 +99,3 @@ def parse_retry_after(header: str | None) -> float:
         return Retry().parse_retry_after((header or "")[:MAX_HEADER])
     except (InvalidHeader, ValueError, OverflowError):
         return 0.0
-
-
-def _is_retryable(error: BaseException) -> bool:
-    return isinstance(error, TransientError) and error.after <= MAX_RETRY_AFTER

@@ -89,17 +89,12 @@ class _Upload:
                 self._patch(offset, chunk)
             self._finish(b"" if offset else chunk)
         except RegistryError:
-            self._cancel()
+            # Free the registry's space, which the upload occupies for days otherwise; the registry may be full.
+            # Distribution 2.8 keeps the received part of a chunk that it could not write.
+            with suppress(NetworkError, RegistryError, TransientError):
+                self.connection.request("DELETE", self.location, once=True)
             raise
         on_progress(offset + len(chunk))
-
-    def _cancel(self) -> None:
-        """Free the registry's space, which the upload occupies for days otherwise; the registry may be full.
-
-        Distribution 2.8 keeps the received part of a chunk that it could not write.
-        """
-        with suppress(NetworkError, RegistryError, TransientError):
-            self.connection.request("DELETE", self.location, once=True)
 
     def _finish(self, content: bytes) -> None:
         """Complete the upload, with the content of a small blob; the registry compares the digest."""
