@@ -126,7 +126,7 @@ def _wrong_names(content: Mapping[str, Any]) -> list[str]:
     known = {field.name for field in fields(Facts)}
     return [
         *(f"{name} is missing" for name in sorted(known - content.keys())),
-        # A misspelt claim would otherwise be a claim that nobody checks.
+        # Otherwise no check would test a misspelt claim.
         *(f"{name} is not a fact this suite knows" for name in sorted(content.keys() - known)),
     ]
 

@@ -61,7 +61,7 @@ def select(
     everything = applicable(checks, replace(facts, level="validated"), ANY_NUMBER)
     return Selection(
         asked=[name for name in chosen if name not in left_out],
-        # Where nobody says what the image or release is, there is nothing to require.
+        # Without a claim about the image or release, nothing is required.
         required=[name for name in _within(possible, REQUIRED) if name not in waived]
         if facts.identifier or facts.tensorflow
         else [],

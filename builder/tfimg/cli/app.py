@@ -26,7 +26,7 @@ GROUPS = {
     "Choose": {
         "list": ("list_images:ListImages", "list the images of the matrix"),
         "resolve": ("resolve:Resolve", "say which image a request means"),
-        "matrix": ("matrix:ShowMatrix", "show what goes together, and what is proven"),
+        "matrix": ("matrix:ShowMatrix", "show which versions are compatible, and what is proven"),
         "which": ("which:Which", "say which image fits this machine's GPU and driver"),
     },
     "Build": {

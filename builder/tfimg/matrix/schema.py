@@ -283,7 +283,9 @@ class Matrix(MatrixModel):
     gpu_drivers: dict[Capability, GpuDriver] = Field(
         default_factory=dict, description="GPUs that not every driver knows, by compute capability"
     )
-    arm64_gpus: tuple[Sentence, ...] = Field(default=(), description="Names of GPUs that sit beside an Arm processor")
+    arm64_gpus: tuple[Sentence, ...] = Field(
+        default=(), description="Names of GPUs whose machines have an Arm processor"
+    )
     ptx: Ptx
     rows: tuple[Row, ...] = Field(min_length=1)
 

@@ -27,7 +27,7 @@ class Diagnosis:
 
     @property
     def problems(self) -> tuple[str, ...]:
-        """The names of the findings that are in the way."""
+        """The names of the findings that are problems."""
         return tuple(finding.name for finding in self.findings if finding.state == "problem")
 
     def to_json(self) -> dict[str, Any]:
@@ -36,7 +36,7 @@ class Diagnosis:
         return {"image": image, "findings": [asdict(finding) for finding in self.findings]}
 
     def raise_for_problems(self) -> None:
-        """Raise `UnsuitableHost` if something is in the way."""
+        """Raise `UnsuitableHost` if there are problems."""
         if self.problems:
             purpose = f"run {self.spec.identifier}" if self.spec else "build and run images"
             error = UnsuitableHost(

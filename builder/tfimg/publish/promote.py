@@ -27,7 +27,7 @@ from tfimg.registry.protocol import Manifest, Registry
 class TagDecider:
     """Decides about tags with what a registry contains. Each image that tags point to is read once.
 
-    Without `trusted` keys it goes by the labels of images.
+    Without `trusted` keys it uses the labels of images.
     """
 
     registry: Registry

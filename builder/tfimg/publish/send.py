@@ -71,7 +71,7 @@ def send(job: PublishJob, session: PublishSession) -> SentImage:
         with suppress(*INSUFFICIENT):
             level = repository.require_level(manifest.digest, job.level)
     if level:
-        # One copy of the evidence is enough as proof, but other programs read the other copies.
+        # One copy of the evidence proves the image, but other programs read the other copies.
         repair(session.registry, manifest.digest, key=repository.key)
     else:
         level, reused = _prove(job, manifest.digest, session, candidate)

@@ -153,7 +153,7 @@ class Registry(Protocol):
         """Return the manifest under a tag or digest; None without one."""
 
     def put(self, reference: str, manifest: Manifest) -> None:
-        """Put a manifest under a tag or its digest, and read it back. Raises `TagConflict` if it is another one."""
+        """Put a manifest under a tag or its digest, and read it back. Raises `TagConflict` if it differs."""
 
     def list_tags(self) -> Sequence[str]:
         """Return every tag, of all pages, in the registry's order."""

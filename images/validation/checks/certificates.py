@@ -21,7 +21,7 @@ MANY = 100
 BUNDLE = Path("/etc/ssl/certs/ca-certificates.crt")
 # OpenSSL finds an authority in a folder by the hash of its name.
 HASHED = re.compile(r"[0-9a-f]{8}\.\d+")
-# Somebody's own bundle may well have one authority.
+# A bundle of a company may well have one authority.
 OWN = ("SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE")
 
 

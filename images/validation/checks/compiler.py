@@ -107,7 +107,7 @@ def _first_that_works(facts: Facts, what: str, place: str, try_out: Callable[[st
         if not found or str(Path(found).resolve()) not in own:
             raise CheckFailed(
                 f"expected XLA to find the {what} of the locked nvidia-cuda-nvcc, found {found or 'none'}: without it "
-                "XLA compiles nothing, with another one it may compile wrong code; /usr/local/cuda must lead to the "
+                "XLA compiles nothing, with another one it may compile wrong code; /usr/local/cuda must point to the "
                 "wheel",
                 **answer,
             )

@@ -63,7 +63,7 @@ def require_kinds(kinds: Collection[str], facts: Facts, evidence: Evidence) -> N
 def memory_limit(_facts: Facts) -> Evidence:
     """A GPU whose memory is limited gives what fits, and refuses what does not.
 
-    The refusal takes ten seconds: TensorFlow waits for somebody to free memory.
+    The refusal takes ten seconds: TensorFlow waits for memory to become free.
     """
     tf = tensorflow()
     gpus = listed_gpus(tf)

@@ -48,7 +48,7 @@ def draw(np: Any, count: int, seed: int) -> tuple[Any, Any]:
 
 
 def _places(np: Any, random: Any, count: int, length: int) -> Any:
-    """For each image, which row (or column) of the font each of its own shows; outside of the font is none."""
+    """Return for each row (or column) of each image the one of the font that it shows, or one beyond the font."""
     stretch = random.integers(*STRETCH, count)
     first = (SIDE - length * stretch) // 2 + random.integers(-SHIFT, SHIFT + 1, count)
     return (np.arange(SIDE) - first[:, None]) // stretch[:, None]

@@ -200,7 +200,7 @@ def cudnn_option(layer: type, device: str) -> dict[str, bool]:
     """Return the argument that makes a recurrent layer use cuDNN on a GPU, and nothing of it elsewhere.
 
     Left alone, Keras 3 takes cuDNN wherever TensorFlow lists a GPU, also for a layer on the CPU. Its first releases,
-    which have no argument against that, do without for an unrolled layer. Keras 2 goes by the device scope.
+    which have no argument against that, do without for an unrolled layer. Keras 2 uses the device scope.
     """
     known = inspect.signature(layer.__init__).parameters  # type: ignore[misc]
     if "use_cudnn" in known:

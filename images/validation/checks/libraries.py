@@ -202,7 +202,7 @@ def _installed(facts: Facts) -> tuple[Wheel, ...]:
 
 
 def _within(told: str, claim: str) -> bool:
-    """Whether what a library told is a version in a range such as >=8.6,<9; a complaint is none."""
+    """Return whether a library's answer is a version in a range such as >=8.6,<9; an error text is not."""
     least, below = (_numbers(part) for part in claim.split(","))
     return re.match(r"[\d.]+$", told) is not None and least <= _numbers(told) < below
 

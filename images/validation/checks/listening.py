@@ -36,7 +36,7 @@ def judge(proc: Path) -> Evidence:
     """The verdict on a /proc.
 
     With --network host the host's ports are seen too, and on a network of Docker's its name server: sockets of
-    processes that are none of the container's. They count only where some process hides its files.
+    processes outside the container. They count only where some process hides its files.
     """
     sockets = [socket for protocol in WAITING for socket in waiting(protocol, _table(proc, protocol))]
     owners, hidden = _owners(proc) if sockets else ({}, [])

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 SUITE = Path(__file__).resolve().parents[1]
 # Module that tells its version → package.
 TOLD = {"numpy": "numpy", "keras": "keras", "google.protobuf": "protobuf"}
-# Nobody's own module is called so, and a lock always has it.
+# Users do not give these names to their own modules, and a lock always has them.
 ALWAYS = ("tensorflow", "numpy", "keras", "google")
 
 

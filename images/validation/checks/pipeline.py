@@ -96,7 +96,7 @@ def _shuffled(tf: Any) -> dict[str, Any]:
 
 
 def _ahead(tf: Any) -> bool:
-    """Whether elements that nobody asked for yet are made while the first one is in use."""
+    """Return whether later elements are made while the first one is in use."""
     made = []
 
     def numbers() -> Any:

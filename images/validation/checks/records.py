@@ -75,7 +75,7 @@ def _read(tf: Any, file: Path, kind: str) -> list[dict[str, Any]]:
 
 
 def _refusal(tf: Any, file: Path, kind: str) -> str:
-    """The name of the error that one changed byte in the middle leads to, or "none"."""
+    """Return the name of the error after one byte in the middle was changed, or "none"."""
     content = bytearray(file.read_bytes())
     content[len(content) // 2] ^= 0xFF
     file.write_bytes(content)

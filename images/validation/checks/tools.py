@@ -118,7 +118,7 @@ def _visit(tf: Any, folder: Path, address: str) -> Evidence:
                 losses=losses,
             )
         time.sleep(0.02)
-        # Nobody listens before the server has started, and it knows no run before it has read one.
+        # No process listens before the server has started, and it knows no run before it has read one.
         with contextlib.suppress(urllib.error.URLError):
             points = json.loads(_get(f"{address}data/plugin/scalars/scalars?run={RUN}&tag={TAG}")[1])
     return {

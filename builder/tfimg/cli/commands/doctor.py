@@ -27,7 +27,7 @@ class Doctor(Command):
     identifier: str | None = identifier_option()
 
     def run(self, context: Context) -> int:
-        """Print what was found on the machine and in the engine. Raises `UnsuitableHost` if something is in the way."""
+        """Print what was found on the machine and in the engine. Raises `UnsuitableHost` for problems."""
         from tfimg.cli.output.findings import print_findings
         from tfimg.project.diagnosis import diagnose_host
 

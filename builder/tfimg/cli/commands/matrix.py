@@ -18,7 +18,7 @@ FORMS = {".json": "json", ".html": "html", ".md": "markdown"}
 
 @dataclass(frozen=True)
 class ShowMatrix(Command, RepositoryOptions):
-    """Show what goes together in each release, and what is proven.
+    """Show which versions are compatible with each release, and what is proven.
 
     Examples:
       tfimg matrix --html --output matrix.html

@@ -90,7 +90,7 @@ def _sources(text: str) -> Iterator[tuple[str, str]]:
 def install_packages(environ: Mapping[str, str], *, engine: bool) -> str:
     """Install the tools of bootstrapped bases and, with `engine`, an engine; return what was installed.
 
-    APT removes nothing: it fails where another Docker is in the way. Raises `EngineSetupError`.
+    APT removes nothing: it fails where another Docker is installed. Raises `EngineSetupError`.
     """
     if os.geteuid() != 0:
         raise EngineSetupError(

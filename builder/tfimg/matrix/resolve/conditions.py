@@ -232,7 +232,7 @@ def _gpu(matrix: Matrix, name: str, capability: str) -> Condition:
     if parse_capability(capability) >= parse_capability(matrix.ptx.below):
         remark = f"{matrix.ptx.reason} ({matrix.ptx.issue}; matrix.yaml: ptx)"
     elif is_arm64_gpu(matrix, name):
-        remark = f"a {name} sits beside an Arm processor (matrix.yaml: arm64_gpus)"
+        remark = f"a {name} has an Arm processor (matrix.yaml: arm64_gpus)"
     return Condition(
         option="--gpu",
         text=name,
