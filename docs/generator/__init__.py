@@ -1,6 +1,7 @@
 """Extension of Sphinx: fill the site's pages with what the program says of itself.
 
-A line `<!-- generated: NAME [ARGUMENT] -->` of a page is replaced by Markdown before the page is parsed.
+A line `<!-- generated: NAME [ARGUMENT] -->` of a page is replaced by Markdown before the page is parsed. Text between
+it and `<!-- /generated -->` is replaced too: GitHub, which renders the pages as they are, shows that instead.
 """
 
 from __future__ import annotations
@@ -10,7 +11,19 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from generator import checks, commands, errors, formats, images, library, limits, matrix, published, signatures
+from generator import (
+    checks,
+    commands,
+    errors,
+    formats,
+    images,
+    library,
+    limits,
+    matrix,
+    navigation,
+    published,
+    signatures,
+)
 
 if TYPE_CHECKING:
     from sphinx.application import Sphinx
@@ -31,10 +44,15 @@ GENERATORS: dict[str, Callable[..., str]] = {
     "matrix": matrix.matrix,
     "published": published.published,
     "signatures": signatures.signatures,
+    "toctree": navigation.toctree,
+    "wide-page": navigation.wide_page,
 }
 """Name in a page → function that returns Markdown."""
 
-MARKER = re.compile(r"^<!-- generated: (?P<name>[a-z-]+)(?: (?P<argument>.+?))? -->$", re.MULTILINE)
+MARKER = re.compile(
+    r"^<!-- generated: (?P<name>[a-z-]+)(?: (?P<argument>.+?))? -->$(?:\n(?:(?!<!--).*\n)*?<!-- /generated -->$)?",
+    re.MULTILINE,
+)
 
 
 def fill(text: str) -> str:
@@ -56,6 +74,7 @@ def setup(app: Sphinx) -> dict[str, Any]:
     def finish(app: Sphinx, error: Exception | None) -> None:
         if error is None and app.builder.format == "html":
             matrix.write_reports(Path(app.outdir))
+            navigation.write_list_of_pages(Path(app.srcdir), Path(app.outdir))
 
     from generator.shell import ShellLexer
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -29,6 +30,12 @@ def pages(folder: Path) -> Mapping[str, SitePage]:
 
 def words(page: SitePage) -> set[str]:
     return {word.rstrip(",.:") for text in page.text for word in text.split()}
+
+
+def test_the_list_of_pages_is_on_the_site_and_names_its_pages(folder: Path, pages: Mapping[str, SitePage]) -> None:
+    linked = re.findall(r"\]\((.+?)\)", (folder / "llms.txt").read_text())
+    generated = {"genindex.html", "search.html"} | {name for name in pages if name.startswith("reports/")}
+    assert sorted(linked) == sorted(pages.keys() - generated)
 
 
 def test_every_link_leads_to_a_page_or_file_and_to_an_anchor_of_it(folder: Path, pages: Mapping[str, SitePage]) -> None:

@@ -123,3 +123,56 @@ def test_pages_have_commands() -> None:
     assert (
         sum(len(tfimg_commands(script)) for page in PAGES for block in blocks(page) for script in scripts(block)) > 60
     )
+
+
+SITE = sorted((ROOT / "docs").rglob("*.md"))
+MARKER = re.compile(r"^<!-- generated: (?P<name>[a-z-]+).*-->\n(?P<next>.*)$", re.MULTILINE)
+
+
+@pytest.mark.parametrize("page", SITE, ids=name)
+def test_github_renders_a_page_of_the_site_without_sphinx(page: Path) -> None:
+    text = re.sub(r"^```[a-z]+\n.*?^```$", "", page.read_text(), flags=re.MULTILINE | re.DOTALL)
+    assert re.findall(r"^\s*(?:```+|:::+)\{.*|^: .*|^\(.+\)=$|^\{\..*|\{[a-z]+\}`", text, re.MULTILINE) == []
+    invisible = {"toctree", "wide-page"}
+    silent = [found["name"] for found in MARKER.finditer(text) if found["name"] not in invisible and not shows(found)]
+    assert silent == []
+
+
+def shows(marker: re.Match[str]) -> bool:
+    """Return whether text stands in for what only the site has."""
+    rest = marker.string[marker.end("name") :].partition("-->\n")[2]
+    text, end, _ = rest.partition("<!-- /generated -->")
+    return bool(end) and bool(text.strip()) and "<!--" not in text
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name)
+def test_links_lead_to_files_and_headings_where_github_shows_them(page: Path) -> None:
+    text = re.sub(r"^```[a-z]+\n.*?^```$", "", page.read_text(), flags=re.MULTILINE | re.DOTALL)
+    broken = []
+    for address in re.findall(r"\]\(([^)\s]+)\)", text):
+        if "//" in address:
+            continue
+        path, _, anchor = address.partition("#")
+        target = (page.parent / path).resolve() if path else page
+        if not target.is_file() or (anchor and anchor not in github_anchors(target)):
+            broken.append(address)
+    assert broken == []
+
+
+def github_anchors(page: Path) -> set[str]:
+    """Return the anchors that GitHub makes of headings, and those of the program's commands."""
+    headings = re.findall(r"^#+ (.+)$", page.read_text(), re.MULTILINE)
+    written = {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
+    return written | {f"tfimg-{command.replace(' ', '-')}" for command in COMMANDS}
+
+
+def test_the_list_of_pages_is_complete_and_has_their_titles() -> None:
+    text = (ROOT / "docs/llms.txt").read_text()
+    assert text.startswith("# tfimg\n\n> ")
+    listed = re.findall(r"^- \[(.+?)\]\((.+?)\): (\S.*)$", text, re.MULTILINE)
+    assert len(listed) == text.count("\n- ")
+    titles = {re.search(r"^# (.+)$", page.read_text(), re.MULTILINE)[1]: page for page in SITE}  # type: ignore[index]
+    assert sorted((title, path) for title, path, _ in listed) == sorted(
+        (title, page.relative_to(ROOT / "docs").as_posix()) for title, page in titles.items()
+    )
+    assert len(titles) == len(SITE)

@@ -6,6 +6,7 @@ import re
 
 import pytest
 
+from support.paths import ROOT
 from tfimg.core.errors import ExitCode, TfimgError, UsageError
 
 
@@ -55,3 +56,9 @@ def test_a_message_is_what_happened_and_then_what_to_do(what: str, message: str)
 
 def test_a_message_without_advice_does_not_end_in_a_blank() -> None:
     assert str(UsageError("It is wrong.", next_step="")) == "It is wrong."
+
+
+def test_the_reference_on_github_lists_every_exit_code() -> None:
+    page = (ROOT / "docs/reference/errors.md").read_text()
+    rows = re.findall(r"^\|\s*(\d+)\s*\|\s*(.+?)\s*\|$", page, re.MULTILINE)
+    assert {int(code): meaning for code, meaning in rows} == {code: code.meaning for code in ExitCode}
