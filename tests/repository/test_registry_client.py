@@ -286,11 +286,14 @@ def test_an_upload_that_was_cut_goes_on_where_it_was(
     assert (proxy.count("POST"), fault.times) == (1, fault.times)
 
 
-@pytest.mark.parametrize("fault", [Fault(method="GET", path="uploads", status=404), Fault(method="PUT", status=404)])
+@pytest.mark.parametrize("status", [404, 416])
+@pytest.mark.parametrize(
+    "fault", [Fault(method="GET", path="uploads"), Fault(method="PUT"), Fault(method="PATCH", skip=3)]
+)
 def test_an_upload_that_the_registry_cancelled_starts_again(
-    fault: Fault, client: HttpRegistry, here: Loopback, proxy: Faulty
+    fault: Fault, status: int, client: HttpRegistry, here: Loopback, proxy: Faulty
 ) -> None:
-    proxy.faults += [Fault(method="PATCH", skip=3, cut_request=100), fault]
+    proxy.faults += [Fault(method="PATCH", skip=3, cut_request=100), replace(fault, status=status)]
     send(client, [CONTENT])
     assert here.blobs[digest_of(CONTENT)] == CONTENT
     assert proxy.count("POST") == 2
@@ -316,6 +319,29 @@ def test_a_chunk_that_is_refused_ends_the_upload(
         send(client, [CONTENT])
     assert str(caught.value).startswith(f"The registry {proxy.address} {says.format(client.repository)}")
     assert (proxy.count("POST"), here.blobs) == (1, {})
+
+
+def test_a_registry_that_names_the_first_byte_may_have_none(
+    client: HttpRegistry, here: Loopback, proxy: Faulty
+) -> None:
+    """Distribution 2.8 states the range 0-0 of an empty upload."""
+    proxy.faults += [
+        Fault(method="PATCH", cut_request=0),
+        Fault(method="GET", path="uploads", status=204, headers={"Range": "0-0"}),
+    ]
+    send(client, iter([CONTENT]))
+    assert here.blobs == {digest_of(CONTENT): CONTENT}
+    assert proxy.count("POST") == 1
+
+
+def test_a_chunk_is_not_larger_than_memory_allows(
+    client: HttpRegistry, here: Loopback, proxy: Faulty, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tfimg.registry.upload.MAX_CHUNK_BYTES", 50_000)
+    there = {"Location": "/v2/team/tf/blobs/uploads/large", "OCI-Chunk-Min-Length": "60000"}
+    here.uploads["large"] = bytearray()
+    proxy.faults.append(Fault(method="POST", status=202, headers=there))
+    assert send(client) == [50_000, len(CONTENT)]
 
 
 def test_a_chunk_is_as_large_as_the_registry_demands(client: HttpRegistry, here: Loopback, proxy: Faulty) -> None:

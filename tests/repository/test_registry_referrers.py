@@ -20,7 +20,7 @@ from support.messages import exactly
 from tfimg.core.errors import NetworkError, RegistryError, TamperedError
 from tfimg.registry import referrers
 from tfimg.registry.client import HttpRegistry
-from tfimg.registry.protocol import OCI_CONFIG, OCI_INDEX, OCI_MANIFEST, Manifest, digest_of
+from tfimg.registry.protocol import EMPTY, OCI_CONFIG, OCI_INDEX, OCI_MANIFEST, Manifest, digest_of
 from tfimg.registry.referrers import fallback_tag
 from tfimg.registry.retry import RetryPolicy
 
@@ -83,6 +83,24 @@ def test_entries_of_others_are_kept(fallback: Loopback, client: HttpRegistry) ->
     assert found is not None
     assert (found.document["manifests"][0], len(found.document["manifests"])) == (theirs, 2)
     assert found.document["annotations"] == {"a": "b"}
+
+
+def test_a_referrer_without_a_type_has_that_of_its_configuration(client: HttpRegistry) -> None:
+    typed = make_referrer(manifest())
+    document = {name: value for name, value in typed.document.items() if name != "artifactType"}
+    untyped = replace(typed, content=json.dumps(document).encode())
+    entries = [client.put_referrer(one, subject=manifest().digest, artifact_type="") for one in (typed, untyped)]
+    assert [entry.artifact_type for entry in entries] == ["application/x-test", EMPTY]
+
+
+def test_an_entry_with_other_fields_is_replaced(fallback: Loopback, client: HttpRegistry) -> None:
+    referrer = make_referrer(manifest())
+    without_type = {**referrer.descriptor.to_document(), "annotations": {"a": "b"}}
+    index = {"schemaVersion": 2, "mediaType": OCI_INDEX, "manifests": [without_type]}
+    tag = fallback_tag(manifest().digest)
+    client.put(tag, Manifest(media_type=OCI_INDEX, content=json.dumps(index).encode()))
+    entry = client.put_referrer(referrer, **ABOUT)
+    assert client.list_referrers(manifest().digest) == (entry,)
 
 
 def test_a_tag_that_is_no_list_is_not_overwritten(fallback: Loopback, client: HttpRegistry) -> None:

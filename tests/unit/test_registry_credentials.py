@@ -101,11 +101,13 @@ def test_a_helper_may_have_a_token_or_nothing(config: Path) -> None:
     token = ask(config, '{"Username": "<token>", "Secret": "t0ken"}')
     assert token == Credentials(identity_token="t0ken")
     assert ask(config, '{"Username": "", "Secret": ""}') is None
+    assert ask(config, '{"Username": "ann", "Secret": ""}') == Credentials(username="ann")
+    assert ask(config, '{"Username": "", "Secret": "key"}') == Credentials(password="key")
 
 
 def test_what_a_helper_does_not_know_the_file_may(config: Path) -> None:
-    unknown = failed("credentials not found in native keychain\n")
-    assert ask(config, unknown, auths={"r.example": auth("ann:secret")}) == ANN
+    for printed in ("credentials not found in native keychain\n", "Error: credentials not found in native keychain"):
+        assert ask(config, failed(printed), auths={"r.example": auth("ann:secret")}) == ANN
 
 
 HELPER_FAILED = (
