@@ -13,13 +13,16 @@ from support.messages import expect_refusal
 from support.reports import GREEN, result
 from support.signing import OURS
 from support.statements import IMAGE, NOW, ON_GPU, make_statements, published_registry
-from tfimg.core.errors import PolicyViolation
+from tfimg.core.errors import PolicyViolation, TamperedError
+from tfimg.evidence import collect
 from tfimg.evidence.attach import attach
+from tfimg.evidence.collect import collect_envelopes
 from tfimg.evidence.cosign_tags import cosign_tag
 from tfimg.evidence.policy import Policy
 from tfimg.evidence.sbom import image_purl, list_components
 from tfimg.evidence.statement import Subject, canonical_json
 from tfimg.evidence.verify import verify
+from tfimg.registry.protocol import Descriptor, Manifest
 
 
 @pytest.mark.parametrize(("count", "named"), [(1, "a.0"), (3, "a.0, a.1, a.2"), (4, "a.0, a.1, a.2")])
@@ -79,6 +82,46 @@ def test_a_library_of_a_package_and_one_without_a_package_may_have_the_same_name
         ("libcudnn.so.8", None, ["/b/libcudnn.so.8"]),
         ("libcudnn.so.8", "8.9.4.25", ["/a/libcudnn.so.8"]),
     ]
+
+
+def with_one_statement() -> tuple[MemoryRegistry, Descriptor, Descriptor]:
+    """Return a registry with an image, the only bundle about it and the bundle's layer."""
+    registry = MemoryRegistry()
+    registry.put("2.15", IMAGE)
+    (bundle,) = attach(registry, IMAGE.digest, make_statements(GREEN)[:1], key=OURS)
+    return registry, bundle, registry.manifests[bundle.digest].image.layers[0]
+
+
+def test_evidence_is_read_until_the_limit_is_reached(monkeypatch: pytest.MonkeyPatch) -> None:
+    registry, bundle, layer = with_one_statement()
+    for name, limit in (("MAX_TOTAL_BYTES", bundle.size + layer.size), ("MAX_DOCUMENTS", 2)):
+        with monkeypatch.context() as patch:
+            patch.setattr(collect, name, limit + 1)
+            assert len(collect_envelopes(registry, IMAGE.digest)) == 1
+            patch.setattr(collect, name, limit)
+            with expect_refusal(TamperedError, "has too much evidence"):
+                collect_envelopes(registry, IMAGE.digest)
+
+
+def test_a_bundle_with_another_digest_than_listed_is_refused() -> None:
+    registry, bundle, _ = with_one_statement()
+
+    class Other(MemoryRegistry):
+        def find(self, reference: str) -> Manifest | None:
+            found = super().find(reference)
+            return replace(found, content=found.content + b" ") if found and reference == bundle.digest else found
+
+    with expect_refusal(TamperedError, "the registry lists it, but has other bytes or none under its digest"):
+        collect_envelopes(Other.with_content_of(registry), IMAGE.digest)
+
+
+def test_a_bundle_has_a_largest_size(monkeypatch: pytest.MonkeyPatch) -> None:
+    registry, _, layer = with_one_statement()
+    monkeypatch.setattr(collect, "MAX_BYTES", layer.size)
+    assert len(collect_envelopes(registry, IMAGE.digest)) == 1
+    monkeypatch.setattr(collect, "MAX_BYTES", layer.size - 1)
+    with expect_refusal(TamperedError, f"it has {layer.size} bytes, and at most {layer.size - 1} are read"):
+        collect_envelopes(registry, IMAGE.digest)
 
 
 def test_a_library_s_vendor_follows_from_its_name() -> None:

@@ -16,6 +16,7 @@ from support.messages import exactly
 from support.signing import OURS, PASSWORD, THEIRS
 from tfimg.core.errors import InvalidKey
 from tfimg.evidence.keys import generate_key, is_encrypted, read_signing_key, read_verifying_key
+from tfimg.evidence.pkcs8 import find_problem
 
 
 def unlocked(key: Any) -> bytes:
@@ -252,3 +253,13 @@ def test_a_key_whose_encryption_is_malformed_is_refused(pem: bytes) -> None:
 def test_a_key_with_usual_costs_is_decrypted(pem: bytes) -> None:
     with pytest.raises(InvalidKey, match=r"the password is wrong"):
         read_signing_key(pem, password=PASSWORD, source="tfimg.key")
+
+
+@pytest.mark.parametrize("pem", [encrypted(PBKDF2, 10_000_000), encrypted(SCRYPT, 2**20, 8, 1)])
+def test_a_key_may_cost_as_much_as_is_allowed(pem: bytes) -> None:
+    assert find_problem(pem) is None
+
+
+@pytest.mark.parametrize(("cost", "problem"), [(2**127 - 1, "costs"), (2**127, "is not valid PKCS#8")])
+def test_a_cost_has_at_most_sixteen_bytes(cost: int, problem: str) -> None:
+    assert problem in (find_problem(encrypted(PBKDF2, cost)) or "")

@@ -22,6 +22,7 @@ from support.statements import IMAGE, NOW, SUBJECT, make_promotion, make_stateme
 from tfimg.core.documents import InvalidDocument, validate
 from tfimg.core.errors import PolicyViolation, TamperedError, UnsignedError, WithdrawnError
 from tfimg.evidence.attach import attach
+from tfimg.evidence.collect import PREDICATE_TYPE
 from tfimg.evidence.dsse import sign_statement
 from tfimg.evidence.policy import Policy
 from tfimg.evidence.promotions import (
@@ -37,7 +38,7 @@ from tfimg.evidence.promotions import (
     read_withdrawals,
     walk_history,
 )
-from tfimg.evidence.statement import PROMOTION, Statement, Subject, canonical_json
+from tfimg.evidence.statement import PROMOTION, WITHDRAWAL, Statement, Subject, canonical_json
 from tfimg.evidence.verify import verify
 from tfimg.registry.protocol import digest_of
 
@@ -114,6 +115,14 @@ def test_a_promotion_that_was_never_completed_is_no_part_of_the_history() -> Non
         C: statements([promotion("2.15", B, hour=2)]), D: statements([promotion("2.15", C, hour=4)]),
     }  # fmt: skip
     assert history(known, D) == [(D, True), (C, True), (B, True), (A, True)]
+
+
+def test_a_promotion_of_the_same_time_is_not_an_earlier_one() -> None:
+    known = {
+        A: statements([promotion("2.15", None), promotion("2.15", B, hour=1)]),
+        B: statements([promotion("2.15", A, hour=1)]),
+    }
+    assert history(known, B) == [(B, True), (A, True)]
 
 
 def test_a_promotion_is_later_than_those_before_it_whatever_the_clock_says() -> None:
@@ -243,9 +252,33 @@ def test_withdrawals_travel_in_a_file_and_count_when_they_are_signed() -> None:
             read_withdrawals(damaged, KEYS)
 
 
+def test_withdrawals_are_exported_with_the_promotions_that_cancel_them() -> None:
+    registry = published_registry(GREEN)
+    withdrawn = make_withdrawal("2.15")
+    attach(registry, IMAGE.digest, [withdrawn], key=OURS)
+    assert len(export_withdrawals(registry, IMAGE.digest, KEYS)) == 1
+    attach(registry, IMAGE.digest, [make_promotion("2.15", cancels=[digest_of(withdrawn.content)])], key=OURS)
+    exported = b"\n".join(export_withdrawals(registry, IMAGE.digest, KEYS))
+    assert exported.count(b"\n") == 1, "the first promotion cancels nothing"
+    assert verified(published_registry(GREEN), later=read_withdrawals(exported, KEYS))
+
+
 @pytest.mark.parametrize("content", [b"", b"\n"])
 def test_a_file_without_a_line_means_that_nothing_was_withdrawn(content: bytes) -> None:
     assert read_withdrawals(content, KEYS) == ()
+
+
+def test_a_withdrawal_is_found_under_cosign_s_tag_beside_a_promotion() -> None:
+    registry = published_registry(GREEN)
+    attach(registry, IMAGE.digest, [make_withdrawal("2.15")], key=OURS)
+    for referrer in registry.list_referrers(IMAGE.digest):
+        if referrer.annotations[PREDICATE_TYPE] == WITHDRAWAL:
+            del registry.manifests[referrer.digest]
+    counts = {
+        is_thorough: len(read_image_statements(registry, IMAGE.digest, KEYS, is_thorough=is_thorough).withdrawals)
+        for is_thorough in (True, False)
+    }
+    assert counts == {True: 1, False: 0}
 
 
 def test_statements_are_found_under_cosign_s_tag_where_the_bundles_were_deleted() -> None:

@@ -102,6 +102,14 @@ def test_a_homepage_that_is_not_an_address_is_refused(homepage: str, problem: st
         make_sbom({**INVENTORY, "about": {"numpy": {"homepage": homepage}}}, subject=SUBJECT, created=MADE)
 
 
+def test_a_long_problem_is_cut_off() -> None:
+    homepage = ":" * 2000
+    with pytest.raises(ValidationAborted) as caught:
+        make_sbom({**INVENTORY, "about": {"numpy": {"homepage": homepage}}}, subject=SUBJECT, created=MADE)
+    problem = f"the document is not valid CycloneDX: '{homepage}'"[:500]
+    assert caught.value.what.endswith(f" cannot be written as a bill of materials: {problem}.")
+
+
 @pytest.mark.parametrize("lost", ["packages", "debian", "system", "libraries", "about"])
 def test_an_inventory_of_another_form_is_refused(lost: str) -> None:
     told = {name: value for name, value in INVENTORY.items() if name != lost}

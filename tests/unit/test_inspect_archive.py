@@ -20,6 +20,7 @@ import pytest
 from support.cases import cases
 from support.memory_engine import FakeEngine
 from support.memory_registry import MemoryRegistry
+from support.messages import exactly
 from support.oci_images import archive, put_image, put_index
 from support.signing import OURS
 from support.statements import NOW, ON_GPU, make_promotion, make_statements
@@ -39,7 +40,7 @@ from tfimg.evidence.policy import Policy
 from tfimg.evidence.verify import verify
 from tfimg.inspect.archive.collect import ArchiveFile, ImageArchive, collect_image
 from tfimg.inspect.archive.layout import ArchiveRegistry
-from tfimg.inspect.archive.load import find_signed_name, load_archive
+from tfimg.inspect.archive.load import find_signed_name, load_archive, verify_archive
 from tfimg.inspect.archive.save import archive_size, save_archive, stream_archive
 from tfimg.registry.images import open_image
 from tfimg.registry.protocol import Registry
@@ -350,6 +351,74 @@ def test_another_file_is_no_layout(tmp_path: Path, content: bytes, why: str) -> 
 def test_an_incomplete_layout_is_refused(file: Path, changes: dict[str, bytes | None], why: str) -> None:
     with pytest.raises(FileError, match=why):
         _ = ArchiveRegistry(rewrite_archive(file, changes)).digest
+
+
+DAMAGED = "is damaged, or was changed: {}. Do not use it; get it again from its source."
+
+
+def test_a_key_in_an_archive_has_a_largest_size(file: Path) -> None:
+    layout = ArchiveRegistry(rewrite_archive(file, {"keys/x.pub": bytes(10_000)}))
+    assert layout.keys["x.pub"] == bytes(10_000)
+    layout = ArchiveRegistry(rewrite_archive(file, {"keys/x.pub": bytes(10_001)}))
+    with pytest.raises(
+        TamperedError, match=exactly(f"{file} {DAMAGED.format('its keys/x.pub has more than 10,000 bytes')}")
+    ):
+        _ = layout.keys
+
+
+def test_so_many_keys_of_an_archive_are_read(file: Path) -> None:
+    keys: dict[str, bytes | None] = {f"keys/{number}.pub": b"" for number in range(101)}
+    assert len(ArchiveRegistry(rewrite_archive(file, keys)).keys) == 100
+
+
+def test_an_index_has_a_largest_number_of_manifests(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    count = len(json.loads(contents(file)["index.json"])["manifests"])
+    monkeypatch.setattr("tfimg.inspect.archive.layout.MAX_MANIFESTS", count)
+    assert ArchiveRegistry(file).reference == TAG
+    monkeypatch.setattr("tfimg.inspect.archive.layout.MAX_MANIFESTS", count - 1)
+    message = (
+        f"{file} is not an image layout in a tar archive: its index.json lists more than {count - 1} manifests. "
+        "`tfimg save IMAGE FILE` writes one. If the file was one, get it again."
+    )
+    with pytest.raises(FileError, match=exactly(message)):
+        _ = ArchiveRegistry(file).reference
+
+
+def test_the_evidence_of_an_archive_has_a_largest_number(
+    registry: MemoryRegistry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    count = archive_of(registry).evidence
+    monkeypatch.setattr("tfimg.inspect.archive.collect.MAX_MANIFESTS", count)
+    assert archive_of(registry).evidence == count
+    monkeypatch.setattr("tfimg.inspect.archive.collect.MAX_MANIFESTS", count - 1)
+    message = (
+        f"{registry.repository}@{registry.named[TAG]} has more than {count - 1} pieces of evidence, or more than "
+        "64 MiB of their manifests. Find out who attached them, and delete those that are not the publisher's."
+    )
+    with pytest.raises(TamperedError, match=exactly(message)):
+        archive_of(registry)
+
+
+def test_engines_with_the_classic_store_load_the_first_platform(registry: MemoryRegistry, file: Path) -> None:
+    (saved,) = json.loads(contents(file)["manifest.json"])
+    (first, _) = open_image(registry, TAG).platforms
+    assert first.config_descriptor
+    assert saved["RepoTags"] == [f"{registry.repository}:{TAG}"]
+    assert saved["Config"] == f"blobs/sha256/{first.config_descriptor.digest[7:]}"
+    assert saved["Layers"] == [f"blobs/sha256/{layer.digest[7:]}" for layer in first.layers]
+
+
+def test_an_archive_may_fill_the_disk(registry: MemoryRegistry, file: Path, tmp_path: Path) -> None:
+    save_archive(archive_of(registry), tmp_path / "x.tar", free_bytes=archive_size(archive_of(registry)))
+    assert (tmp_path / "x.tar").read_bytes() == file.read_bytes()
+
+
+def test_a_chosen_name_needs_no_promotion(registry: MemoryRegistry, file: Path) -> None:
+    layout, now, keys = rename_image(file, None, "2.14-gpu"), NOW, [OURS.verifying_key]
+    with pytest.raises(PolicyViolation):
+        verify_archive(layout, keys, Policy(), now=now)
+    verified, name = verify_archive(layout, keys, Policy(), now=now, name=NAME)
+    assert (verified.digest, name) == (registry.named[TAG], NAME)
 
 
 def test_an_archive_that_breaks_off_is_refused(file: Path) -> None:

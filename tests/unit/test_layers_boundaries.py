@@ -16,8 +16,9 @@ from typing import Any
 import pytest
 import zstandard
 
+from support.messages import exactly
 from support.wheels import record_hash, write_wheel
-from tfimg.core.errors import LockError
+from tfimg.core.errors import InvalidWheel, LockError
 from tfimg.layers.blob import Blob, BlobWriter
 from tfimg.layers.fetch import WheelSource
 from tfimg.layers.make import make_layers, write_stages
@@ -54,6 +55,23 @@ def test_a_script_of_several_megabytes_is_whole(kind: int, tmp_path: Path) -> No
     wheel = write_wheel(tmp_path, "thing", {"thing-1.0.data/scripts/tool": script}, kind=kind)
     _, rest = unpacked(wheel, tmp_path)
     assert rest["/opt/tensorflow/bin/tool"] == script
+
+
+def test_a_script_has_a_largest_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tfimg.layers.wheel.MAX_SCRIPT", 10)
+    for size in (10, 11):
+        name = "thing-1.0.data/scripts/tool"
+        wheel = write_wheel(tmp_path, "thing", {name: bytes(size)})
+        if size == 10:
+            assert unpacked(wheel, tmp_path)[1]["/opt/tensorflow/bin/tool"] == bytes(10)
+            continue
+        message = (
+            f"{wheel.name} is not a valid wheel: '{name}' has more than 10 bytes. Do not build with it. If the lock "
+            "names this file, report it to the package's publisher and lock another version; else the disk may be "
+            "failing."
+        )
+        with pytest.raises(InvalidWheel, match=exactly(message)):
+            unpacked(wheel, tmp_path)
 
 
 def test_a_part_that_is_the_same_for_every_python_is_one_layer_with_its_scripts_and_metadata(

@@ -126,7 +126,7 @@ class ImageStatements:
         )
 
     def _is_cancelled(self, withdrawal: SignedPredicate[Withdrawal], repository: str, tag: str | None) -> bool:
-        is_whole = withdrawal.predicate.tags is None or tag is None
+        is_whole = withdrawal.predicate.tags is None
         promotions = self.promotions if is_whole else self.promotions_of(repository, str(tag))
         return any(withdrawal.statement in promotion.predicate.cancels for promotion in promotions)
 
