@@ -11,7 +11,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from benchmarks.images.command import join_documents
+from benchmarks.images.command import count_runs, join_documents
 from benchmarks.images.contestants import suite_seconds
 from benchmarks.images.dockerfiles import LAYOUTS
 from benchmarks.images.engines import require_space
@@ -205,3 +205,11 @@ def test_a_full_disk_stops_it_with_a_sentence(tmp_path: Path) -> None:
     require_space(tmp_path, 1, "Little")
     with pytest.raises(CannotMeasure, match=r"Much needs up to 1,?000,?000 GB of disk, and \d+ GB are free"):
         require_space(tmp_path, 1e15, "Much")
+
+
+@pytest.mark.parametrize(
+    ("counts", "words"),
+    [((1, 1), "Figures of one run"), ((3, 3), "Medians of 3 runs"), ((1, 3, 2), "Medians of 1 to 3 runs")],
+)
+def test_a_plot_says_median_only_of_several_runs(counts: tuple[int, ...], words: str) -> None:
+    assert count_runs({"results": [{"runs": count} for count in counts]}) == words

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import os
 import re
 import shutil
@@ -176,3 +177,19 @@ def test_the_list_of_pages_is_complete_and_has_their_titles() -> None:
         (title, page.relative_to(ROOT / "docs").as_posix()) for title, page in titles.items()
     )
     assert len(titles) == len(SITE)
+
+
+def test_the_recorded_session_has_the_commands_of_its_script_and_the_answer_of_today(tfimg: CliRunner) -> None:
+    script = (ROOT / "docs/generator/session.py").read_text()
+    pictures = [(ROOT / f"docs/_static/session-{theme}.svg").read_text() for theme in ("dark", "light")]
+    dark, light = (
+        "".join(html.unescape("".join(re.findall(r"<text[^>]*>(.*?)</text>", one))).split()) for one in pictures
+    )
+    assert dark == light
+    assert all("<script" not in one and "@font-face" not in one and "file://" not in one for one in pictures)
+    for words in ("resolve --tf 2.15 --python 3.12", "build --tf 2.15 --python 3.11", "run tfimg/tensorflow:2.15"):
+        assert words in script
+        assert "".join(words.split()) in dark
+    refusal = tfimg("resolve", "--tf", "2.15", "--python", "3.12", TFIMG_WORKSPACE=str(ROOT)).stderr
+    assert "".join(refusal.split()) in dark
+    assert "levelvalidated" in dark

@@ -128,11 +128,20 @@ def notes(document: Mapping[str, Any]) -> list[str]:
     where = f"{machine['cores']} cores of {machine['processor']}, {machine['memory_gb']} GB"
     lines = [
         f"{document['date'][:10]}, {where}, Docker {document['engine']}.",
-        "Medians, in brackets their ratio to plain on the same store. Bars compare within a group; shorter is better.",
+        f"{count_runs(document)}; in brackets their ratio to plain on the same store. Bars compare within a group; "
+        "shorter is better.",
         *(f"{name}: {what}." for name, what in document["layouts"].items()),
         f"tfimg: tfimg build; pale, and the second figure: with its validation. The one package: {document['knob']}.",
     ]
     return [*lines, f"The family: {', '.join(document['family'])}."] if document["family"] else lines
+
+
+def count_runs(document: Mapping[str, Any]) -> str:
+    """How many runs a figure is of."""
+    counts = sorted({one["runs"] for one in document["results"]})
+    if counts == [1]:
+        return "Figures of one run"
+    return f"Medians of {counts[0]} runs" if len(counts) == 1 else f"Medians of {counts[0]} to {counts[-1]} runs"
 
 
 def show(found: Sequence[Result], document: Mapping[str, Any]) -> None:

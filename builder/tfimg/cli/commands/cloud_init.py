@@ -39,8 +39,8 @@ class CloudInit(Command):
     """Print user data for a cloud's virtual machine that verifies an image, pulls it by digest and runs it.
 
     Examples:
-      tfimg cloud-init --cloud gcp --image HOST/team/tensorflow:2.15-gpu --public-key tfimg.pub --require validated \\
-          --jupyter --tfimg "$WHEEL" --idle-shutdown 30m --max-time 8h --output user-data
+      tfimg cloud-init --cloud gcp --image HOST/team/tensorflow:2.15.1-cuda12.2-py3.11 --public-key tfimg.pub \\
+          --require linked --jupyter --tfimg "$WHEEL" --idle-shutdown 30m --max-time 8h --output user-data
       tfimg cloud-init --cloud aws --image HOST/team/tensorflow:2.15 --public-key tfimg.pub \\
           --command 'python train.py' --tfimg https://HOST/tfimg-1.2-py3-none-any.whl#sha256=HASH
     """
