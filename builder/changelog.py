@@ -1,4 +1,4 @@
-"""Print one version's section of CHANGELOG.md (Keep a Changelog), which becomes the notes of a release."""
+"""Print one version's section of docs/CHANGELOG.md (Keep a Changelog), which becomes the notes of a release."""
 
 import argparse
 import datetime

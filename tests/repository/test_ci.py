@@ -34,6 +34,9 @@ def test_workflows_action_and_job_are_what_their_services_take() -> None:
     assert problems("vendor.github-actions", ACTION) == ""
     assert problems("vendor.dependabot", ROOT / ".github/dependabot.yml") == ""
     assert problems("vendor.gitlab-ci", JOB) == ""
+    config, *forms = sorted((ROOT / ".github/ISSUE_TEMPLATE").glob("*.yml"), key=lambda file: file.name != "config.yml")
+    assert problems("vendor.github-issue-config", config) == ""
+    assert problems("vendor.github-issue-forms", *forms) == ""
 
 
 def test_the_documented_files_are_what_their_services_take(tmp_path: Path) -> None:

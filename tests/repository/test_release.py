@@ -33,7 +33,7 @@ def jobs() -> dict[str, Any]:
 def checkout(folder: Path) -> Path:
     """Copy this checkout, with a changelog that has a section of its version."""
     copy_checkout(folder)
-    (folder / "CHANGELOG.md").write_text(f"## [{tfimg.__version__}] - 2026-11-22\n\n{NOTES}")
+    (folder / "docs/CHANGELOG.md").write_text(f"## [{tfimg.__version__}] - 2026-11-22\n\n{NOTES}")
     return folder
 
 
@@ -63,7 +63,7 @@ def test_a_dry_run_builds_checks_and_installs_what_would_be_published(tmp_path: 
     assert len(re.findall("PASSED", built.stdout)) == 2, "twine has checked both"
     with tarfile.open(sdist) as archive:
         names = {name.partition("/")[2] for name in archive.getnames()}
-    assert {"CHANGELOG.md", "LICENSE", "README.md", "matrix.yaml", "builder/release.txt"} <= names
+    assert {"docs/CHANGELOG.md", "LICENSE", "README.md", "matrix.yaml", "builder/release.txt"} <= names
     metadata = message_from_bytes(zipfile.ZipFile(wheel).read(f"tfimg-{tfimg.__version__}.dist-info/METADATA"))
     assert metadata["Version"] == TAG[1:]
     checked = run_steps("check", source, {})
@@ -97,7 +97,8 @@ def test_a_folder_with_another_release_is_refused(tmp_path: Path) -> None:
 
 def test_a_version_without_a_section_in_the_changelog_is_refused(tmp_path: Path) -> None:
     source = copy_checkout(tmp_path / "source", "builder/release", "builder/changelog.py", "builder/tfimg/__init__.py")
-    (source / "CHANGELOG.md").write_text("## [Unreleased]\n- a\n")
+    (source / "docs").mkdir()
+    (source / "docs/CHANGELOG.md").write_text("## [Unreleased]\n- a\n")
     done = run_steps("build", source, {})
     assert done.code == 1
     assert f"has no section `## [{TAG[1:]}] - date`; it has Unreleased." in done.stderr
