@@ -166,14 +166,28 @@ def overlapping(folder: Path) -> Path:
     return file
 
 
-def bomb(declared: int, real: int) -> Attack:
-    """Return the attack whose member inflates to more or less than the directory and RECORD say."""
+def nested(folder: Path) -> Path:
+    """Write a directory entry for a file inside another file."""
+    name = b"thing/b.py"
+    sizes = struct.pack("<LLL", zlib.crc32(MODULE), len(MODULE), len(MODULE))
+    header = b"PK\3\4" + struct.pack("<HHHHH", 20, 0, 0, 0, 0x21) + sizes + struct.pack("<HH", len(name), 0)
+    outer, inner = zipfile.ZipInfo("thing/a.bin"), zipfile.ZipInfo(name.decode())
+    file = write_hostile_wheel(folder, [(outer, header + name + MODULE), (inner, MODULE)])
+    content = bytearray(file.read_bytes())
+    entry = content.index(name, content.index(b"PK\1\2")) - 46
+    struct.pack_into("<L", content, entry + 42, content.index(header))
+    file.write_bytes(content)
+    return file
+
+
+def bomb(declared: int, real: int, more: bytes = b"") -> Attack:
+    """Return the attack whose member inflates to more or less than the directory and RECORD say, or is followed."""
 
     def attack(folder: Path) -> Path:
         data = bytes(declared)
         file = write_hostile_wheel(folder, [("thing/zeros", data)])
         compress = zlib.compressobj(9, zlib.DEFLATED, -15)
-        packed = compress.compress(bytes(real)) + compress.flush()
+        packed = compress.compress(bytes(real)) + compress.flush() + more
         with zipfile.ZipFile(file) as archive:
             item = archive.getinfo("thing/zeros")
             start = archive.start_dir
@@ -310,7 +324,10 @@ ATTACKS: Mapping[str, Attack] = {
     # Sizes.
     "more than declared": bomb(10, 50_000_000),
     "less than declared": bomb(10_000, 10),
+    "one byte more than declared": bomb(10, 11),
+    "bytes after the stream": bomb(10, 10, b"more"),
     "overlapping": overlapping,
+    "nested": nested,
     "160 GB": huge_total,
     "200,000 entries": many_members,
     "offset beyond the end": with_changed_bytes(directory_field(42, "<L", 0xFFFFFFF0)),

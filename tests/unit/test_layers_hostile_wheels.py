@@ -15,6 +15,7 @@ from support.hostile_wheels import ATTACKS, INFO, NAME, WHEEL, write_hostile_whe
 from tfimg.core.errors import InvalidWheel
 from tfimg.layers.blob import BlobWriter
 from tfimg.layers.wheel import list_record_rows, unpack_wheel
+from tfimg.layers.wheel_zip import find_path_problem
 
 
 def packed(wheel: Path) -> None:
@@ -43,6 +44,36 @@ def test_a_hostile_wheel_is_refused_by_name(attack: str, tmp_path: Path) -> None
     assert len(message) < 600
     assert message.isprintable(), "no control character of the wheel reaches the terminal"
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 300_000
+
+
+@pytest.mark.parametrize(
+    ("attack", "problem"),
+    [
+        (
+            "one byte more than declared",
+            "'thing/zeros' is damaged: size or checksum differs from the archive's directory",
+        ),
+        ("bytes after the stream", "'thing/zeros' is not one whole deflate stream"),
+        ("nested", "'thing/b.py' overlaps another part of the archive"),
+    ],
+)
+def test_the_parts_of_a_wheel_are_exactly_what_its_directory_states(attack: str, problem: str, tmp_path: Path) -> None:
+    with pytest.raises(InvalidWheel) as caught:
+        packed(ATTACKS[attack](tmp_path))
+    assert caught.value.what == f"{NAME} is not a valid wheel: {problem}."
+
+
+@pytest.mark.parametrize(
+    ("allowed", "refused", "problem"),
+    [
+        ("a/" * 31 + "b", "a/" * 32 + "b", "is more than 32 folders deep"),
+        ("a" * 255, "a" * 256, "has a name of more than 255 or a path of more than 512 bytes"),
+        (f"{'a/' * 10}{'b' * 246}/{'c' * 245}", f"{'a/' * 10}{'b' * 246}/{'c' * 246}",
+         "has a name of more than 255 or a path of more than 512 bytes"),
+    ],
+)  # fmt: skip
+def test_a_path_in_a_wheel_has_limits(allowed: str, refused: str, problem: str) -> None:
+    assert (find_path_problem(allowed), find_path_problem(refused)) == (None, problem)
 
 
 @pytest.mark.parametrize("attack", ["no RECORD", "RECORD of two columns", "no archive", "parent", "MD5"])

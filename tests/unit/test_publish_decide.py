@@ -104,6 +104,11 @@ def test_an_older_release_is_refused_though_its_build_is_newer() -> None:
     assert refusal_reason(question(newer)) == says
 
 
+def test_a_newer_release_is_moved_to_though_its_build_is_older() -> None:
+    older = replace(NEW, tensorflow="2.14.0", created=EPOCH + timedelta(days=9))
+    assert decide(question(older)).verdict == "move"
+
+
 def test_an_older_build_of_the_same_release_is_refused() -> None:
     later = replace(NEW, created=EPOCH + timedelta(seconds=1))
     assert refusal_reason(question(later)) == "it points to a newer build, of 2026-03-01T00:00:01+00:00"

@@ -255,6 +255,27 @@ def test_every_tag_is_read_back_after_the_last_one_was_moved(machine: Machine, t
         machine.publish(line)
 
 
+def test_a_tag_that_need_not_be_moved_is_read_back_too(machine: Machine) -> None:
+    shared = MemoryRegistry()
+    machine.publish(shared)
+    line = Line(shared)
+
+    def remove(call: Call) -> None:
+        if call == ("find", "2.15") and call in line.calls:
+            shared.named.pop("2.15")
+
+    line.before = remove
+    with pytest.raises(PublicationIncomplete, match=r"^The tag 2\.15 is missing "):
+        machine.publish(line)
+
+
+def test_an_image_that_was_pushed_and_has_no_tag_is_published(machine: Machine) -> None:
+    machine.policy = Policy(promises=(TagPromise(tags="*", level="validated", reason="all are tested"),))
+    (image,) = machine.publish(MemoryRegistry(), GPU).images
+    assert {decision.verdict for decision in image.decisions} == {"refuse"}
+    assert image.status == "published"
+
+
 @pytest.mark.parametrize("when", ["before", "after", "note"])
 def test_killed_at_any_step_and_run_again_everything_is_there_once(memory_folder: Path, when: str) -> None:
     earlier, first = MemoryRegistry(), Machine(memory_folder / "first", ages={CPU: 99})
