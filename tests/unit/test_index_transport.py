@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from support.http_server import AnyMethod, serving
+from tfimg.index.responses import read_body
 from tfimg.index.transport import MAX_STEP_BYTES, DirectSession
 
 LARGE = bytes(range(256)) * (3 * MAX_STEP_BYTES // 256)
@@ -32,6 +33,13 @@ def test_content_is_as_long_as_it_is(address: str) -> None:
             assert session.get(f"{address}/large").content == LARGE
         with session.get(f"{address}/large", stream=True) as response:
             assert b"".join(response.iter_content(1 << 20)) == LARGE
+
+
+def test_a_body_has_a_largest_size(address: str) -> None:
+    with DirectSession() as session:
+        assert read_body(session.get(f"{address}/large", stream=True), len(LARGE)) == LARGE
+        with pytest.raises(ValueError, match=f"^it has more than {len(LARGE) - 1} bytes$"):
+            read_body(session.get(f"{address}/large", stream=True), len(LARGE) - 1)
 
 
 def test_no_redirect_is_followed_and_no_cookie_kept(address: str) -> None:

@@ -366,6 +366,12 @@ def test_a_key_in_an_archive_has_a_largest_size(file: Path) -> None:
         _ = layout.keys
 
 
+@pytest.mark.parametrize("tag", ["-rm", "a b", ""])
+def test_an_image_with_an_invalid_tag_is_named_by_its_digest(tag: str, file: Path) -> None:
+    layout = rename_image(file, None, tag)
+    assert layout.reference == layout.digest
+
+
 def test_so_many_keys_of_an_archive_are_read(file: Path) -> None:
     keys: dict[str, bytes | None] = {f"keys/{number}.pub": b"" for number in range(101)}
     assert len(ArchiveRegistry(rewrite_archive(file, keys)).keys) == 100
