@@ -41,9 +41,9 @@ from tfimg.evidence.verify import verify
 from tfimg.inspect.archive.collect import ArchiveFile, ImageArchive, collect_image
 from tfimg.inspect.archive.layout import ArchiveRegistry
 from tfimg.inspect.archive.load import find_signed_name, load_archive, verify_archive
-from tfimg.inspect.archive.save import archive_size, save_archive, stream_archive
+from tfimg.inspect.archive.save import archive_size, read_file, save_archive, stream_archive
 from tfimg.registry.images import open_image
-from tfimg.registry.protocol import Registry
+from tfimg.registry.protocol import Descriptor, Registry
 from tfimg.registry.reference import parse_reference
 
 TAG = "2.15-gpu"
@@ -370,6 +370,22 @@ def test_a_key_in_an_archive_has_a_largest_size(file: Path) -> None:
 def test_an_image_with_an_invalid_tag_is_named_by_its_digest(tag: str, file: Path) -> None:
     layout = rename_image(file, None, tag)
     assert layout.reference == layout.digest
+
+
+def test_no_byte_beyond_the_stated_size_is_written(registry: MemoryRegistry) -> None:
+    entry = with_last(registry, size=3, pieces=lambda: iter([b"ab", b"c", b"d"])).entries[-1]
+    pieces = read_file(entry)
+    assert [next(pieces), next(pieces)] == [b"ab", b"c"]
+    with pytest.raises(TamperedError, match="does not have the 3 bytes"):
+        next(pieces)
+
+
+def test_evidence_that_is_listed_twice_is_saved_once(registry: MemoryRegistry, file: Path) -> None:
+    class Twice(MemoryRegistry):
+        def list_referrers(self, digest: str) -> list[Descriptor]:
+            return [*super().list_referrers(digest)] * 2
+
+    assert b"".join(stream_archive(archive_of(Twice.with_content_of(registry)))) == file.read_bytes()
 
 
 def test_so_many_keys_of_an_archive_are_read(file: Path) -> None:
