@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from generator import (
+    benchmarks,
     checks,
     commands,
     errors,
@@ -42,6 +43,7 @@ GENERATORS: dict[str, Callable[..., str]] = {
     "limits": limits.limits,
     "api": library.api,
     "matrix": matrix.matrix,
+    "benchmark": benchmarks.benchmark,
     "published": published.published,
     "signatures": signatures.signatures,
     "toctree": navigation.toctree,

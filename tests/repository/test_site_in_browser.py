@@ -26,6 +26,7 @@ PAGES = (
     "tutorials/private-registry",
     "how-to/cloud-machine",
     "how-to/troubleshoot",
+    "concepts/speed",
     "concepts/trust",
     "reference/checks",
     "reference/commands/build",

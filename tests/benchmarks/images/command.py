@@ -1,6 +1,6 @@
 """Image builds with tfimg, and with what people do today: `.venv/bin/python tests/benchmarks/images`.
 
-On one machine and in turns; each figure is the median of the runs, each ratio is to one `pip install` in a Dockerfile.
+On one machine and in turns; of several runs, a figure is the median. Ratios are to one `pip install` in a Dockerfile.
 The benchmark starts engines of its own, as root, in a network of their own, and removes them at the end. What is cold
 has no cached step, wheel or image but the base.
 """
@@ -20,16 +20,18 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.images.dockerfiles import LAYOUTS
 from benchmarks.images.failure import CannotMeasure
-from benchmarks.images.figures import FIGURES, Measurement, Result, format_value, ratio, results
-from benchmarks.images.plot import plot
+from benchmarks.images.figures import FIGURES, ORDER, Measurement, Result, describe_runs, format_value, ratio, results
+from benchmarks.images.plot import plot, state_result
 from benchmarks.images.scenarios import SCENARIOS
 from benchmarks.images.session import STORES, Order, measure_all
 from tfimg.core.files import write_atomically
 from tfimg.core.paths import state_folder
 
-NAMES = [*LAYOUTS, "tfimg"]
+NAMES = list(ORDER)
+
+HEADLINES = {"push": "build and push", "family": "build", "run": "run", "size": "store"}
+"""Figures that a plot's title may state, the first that was measured: what is done faster."""
 
 
 def main(argv: Sequence[str]) -> int:
@@ -118,30 +120,33 @@ def join_documents(documents: Sequence[dict[str, Any]]) -> dict[str, Any]:
 
 
 def title(document: Mapping[str, Any]) -> str:
-    """What was measured."""
-    return f"Building TensorFlow images: {document['identifier']}"
+    """The result: how the first of the headline figures compares with one `pip install`."""
+    release, _, variant = document["identifier"].partition("-")
+    device = "CPUs" if variant.startswith("cpu") else "GPUs"
+    found = {one.figure: one for one in (Result(**one) for one in document["results"]) if one.contestant == "tfimg"}
+    for figure, to in HEADLINES.items():
+        if result := state_result(found.get(figure)):
+            images = f"{len(document['family'])} images of TensorFlow {release}"
+            one = f"TensorFlow {release} image for {device}"
+            return f"{images if figure == 'family' else one}: {result} to {to}"
+    return f"Building an image of TensorFlow {release} for {device}"
 
 
 def notes(document: Mapping[str, Any]) -> list[str]:
-    """Where and when, and what the names mean."""
-    machine = document["machine"]
-    where = f"{machine['cores']} cores of {machine['processor']}, {machine['memory_gb']} GB"
-    lines = [
-        f"{document['date'][:10]}, {where}, Docker {document['engine']}.",
-        f"{count_runs(document)}; in brackets their ratio to plain on the same store. Bars compare within a group; "
-        "shorter is better.",
-        *(f"{name}: {what}." for name, what in document["layouts"].items()),
-        f"tfimg: tfimg build; pale, and the second figure: with its validation. The one package: {document['knob']}.",
+    """What the title compares, where and when it was measured, and what the words mean."""
+    machine, family = document["machine"], document["family"]
+    where = (
+        f"{machine['cores']} cores of {machine['processor']}, {machine['memory_gb']} GB, Docker {document['engine']}"
+    )
+    found = [Result(**one) for one in document["results"]]
+    runs = describe_runs([one.runs for one in found])
+    pale = " Pale: tfimg's validation of the image." if any("-validated" in one.figure for one in found) else ""
+    knob = f" The one package: {document['knob']}." if any(one.figure == "knob" for one in found) else ""
+    members = f" The images: {', '.join(family)}." if family else ""
+    return [
+        "Compared with one RUN pip install in a Dockerfile. Shorter bars are better.",
+        f"{document['date'][:10]}, {where}; {runs}.{pale}{knob}{members}",
     ]
-    return [*lines, f"The family: {', '.join(document['family'])}."] if document["family"] else lines
-
-
-def count_runs(document: Mapping[str, Any]) -> str:
-    """How many runs a figure is of."""
-    counts = sorted({one["runs"] for one in document["results"]})
-    if counts == [1]:
-        return "Figures of one run"
-    return f"Medians of {counts[0]} runs" if len(counts) == 1 else f"Medians of {counts[0]} to {counts[-1]} runs"
 
 
 def show(found: Sequence[Result], document: Mapping[str, Any]) -> None:
@@ -149,7 +154,8 @@ def show(found: Sequence[Result], document: Mapping[str, Any]) -> None:
     console = Console()
     for store in dict.fromkeys(one.store for one in found):
         table = Table(
-            title=f"{document['identifier']}, {store} store: medians (ratios to plain here, to its better store)"
+            title=f"{document['identifier']}, {store} store: {describe_runs([one.runs for one in found])} "
+            "(ratios to plain here, to its better store)"
         )
         names = [name for name in NAMES if any(one.contestant == name for one in found)]
         for column in ("", *names):
@@ -159,7 +165,7 @@ def show(found: Sequence[Result], document: Mapping[str, Any]) -> None:
             if cells:
                 table.add_row(words, *(cells.get(name, "") for name in names))
         console.print(table)
-    print("\n".join(notes(document)))
+    print("\n".join([*notes(document), *(f"{name}: {what}." for name, what in document["layouts"].items())]))
 
 
 def _cell(one: Result) -> str:

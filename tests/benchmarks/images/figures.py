@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 PLAIN = "plain"
+
+ORDER = ("tfimg", PLAIN, "runtime", "baked")
+"""The contestants, in the order of every table and plot."""
 
 FIGURES: Mapping[str, tuple[str, str]] = {
     "run": ("cold, until a container has imported TensorFlow", "s"),
@@ -79,9 +82,8 @@ def _results(
         )  # fmt: skip
 
 
-def _order(result: Result) -> tuple[int, bool]:
-    # What the others are compared with is the first.
-    return list(FIGURES).index(result.figure), result.contestant != PLAIN
+def _order(result: Result) -> tuple[int, int]:
+    return list(FIGURES).index(result.figure), ORDER.index(result.contestant)
 
 
 def format_value(value: float, figure: str) -> str:
@@ -90,6 +92,14 @@ def format_value(value: float, figure: str) -> str:
     if unit != "B":
         return f"{value:,.1f} {unit}"
     return f"{value / 1e9:.2f} GB" if value >= 1e9 else f"{value / 1e6:.1f} MB"
+
+
+def describe_runs(counts: Collection[int]) -> str:
+    """Say how many runs figures are of: `one run each`, `medians of 3 runs`, `medians of 1 to 3 runs`."""
+    least, most = min(counts), max(counts)
+    if most == 1:
+        return "one run each"
+    return f"medians of {most} runs" if least == most else f"medians of {least} to {most} runs"
 
 
 def ratio(value: float) -> str:

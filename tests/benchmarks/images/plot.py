@@ -1,99 +1,139 @@
-"""Results → a plot: bars with their figures, in SVG, readable on light and on dark pages."""
+"""Results → a plot in SVG: bars with their figures, readable on a phone, on light and on dark pages.
+
+Lengths are percentages of the plot's width and text has one size: shown inline with a width of 100 %, a plot fits any
+page. As a file it has a width of its own.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+import re
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
+from textwrap import wrap
 from xml.sax.saxutils import escape, quoteattr
 
-from benchmarks.images.figures import FIGURES, Result, format_value, ratio
+from benchmarks.images.figures import FIGURES, ORDER, PLAIN, Result, describe_runs, format_value
 
-WIDTH, EDGE, NAMES, TEXT, ROW, GAP = 860, 16, 62, 190, 20, 16
-"""Pixels: the whole, its edge, names of contestants, figures beside bars, a bar with its space, space above a group."""
+WIDTH = 480
+"""Pixels of a plot as a file: scaled down to a phone's 360, its text is still readable."""
+
+LINE, BAR, GAP = 17, 9, 12
+"""Pixels: a line of text, a bar, and the space above a group."""
+
+LETTERS = {"title": 36, "figure": 44, "small": 56}
+"""Letters of a line that fit the 340 pixels of a phone."""
 
 LEFT_OUT = ("knob-push", "knob-bytes", "family-emptied")
 """Told in the table and kept in the JSON, and too much for a picture."""
+
+CONTESTANTS = {
+    "tfimg": "tfimg build",
+    PLAIN: "one RUN pip install",
+    "runtime": "TensorFlow's runtime Dockerfile",
+    "baked": "one RUN for each wheel",
+}
+"""What each contestant is, as short as a bar's label."""
 
 STYLE = Path(__file__).with_name("plot.css").read_text().rstrip("\n")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Bar:
-    """One contestant's figure on one store; `whole` is the figure with the contestant's validation."""
+    """One contestant's figure; `whole` is the figure with the contestant's validation."""
 
     name: str
-    store: str
     value: float
     whole: float
     text: str
 
 
+@dataclass(kw_only=True)
+class _Lines:
+    """Parts of a plot from its top down; `y` is where the next one begins."""
+
+    y: int = 4
+    parts: list[str] = field(default_factory=list)
+
+    def write(self, words: str, kind: str) -> None:
+        # A result is on a line of its own.
+        stated = re.split("(?<=:) ", words) if kind != "small" else [words]
+        for line in (line for part in stated for line in wrap(part, LETTERS[kind])):
+            self.y += LINE + 3 * (kind == "title")
+            self.parts.append(f'<text class="{kind}" x="0" y="{self.y}">{escape(line)}</text>')
+
+    def draw(self, bar: Bar, longest: float) -> None:
+        kind = "bar tfimg" if bar.name == "tfimg" else "bar"
+        length, whole = (max(value / longest * 100, 0.3) for value in (bar.value, bar.whole))
+        self.y += LINE
+        self.parts.append(f'<text class="name" x="0" y="{self.y}">{escape(CONTESTANTS[bar.name])}</text>')
+        self.parts.append(f'<text class="value" x="100%" y="{self.y}" text-anchor="end">{escape(bar.text)}</text>')
+        self.y += 4
+        size = f'y="{self.y}" height="{BAR}"'
+        self.parts.append(f'<rect class="{kind}" x="0" width="{length:.2f}%" {size}/>')
+        if whole > length:
+            rest = f'x="{length:.2f}%" width="{whole - length:.2f}%"'
+            self.parts.append(f'<rect class="{kind} suite" {rest} {size}/>')
+        self.y += BAR
+
+
 def plot(found: Sequence[Result], *, title: str, notes: Sequence[str]) -> str:
-    """The text of an SVG file: a column for each store, and for each figure a group of bars on a scale of its own."""
-    stores = list(dict.fromkeys(one.store for one in found))
-    y, parts = 30, [_text(EDGE, 30, title, "title")]
+    """The text of an SVG file: for each figure that several contestants have, a group of bars on a scale of its own."""
+    lines = _Lines()
+    lines.write(title, "title")
+    lines.y += 2
     for note in notes:
-        y += 17
-        parts.append(_text(EDGE, y, note, "small"))
-    y += GAP + ROW
-    parts += [_text(_column(stores, store), y, f"{store} store", "small") for store in stores]
+        lines.write(note, "small")
     for heading, bars in groups(found):
-        y += GAP + ROW
-        parts.append(_text(EDGE, y, heading, "figure"))
-        longest = max(bar.whole for bar in bars) or 1
-        for name in dict.fromkeys(bar.name for bar in bars):
-            y += ROW
-            for bar in bars:
-                if bar.name == name:
-                    room = WIDTH / len(stores) - EDGE - NAMES - TEXT
-                    parts += _draw_bar(bar, _column(stores, bar.store), y, room / longest)
-    size = f'width="{WIDTH}" height="{y + 18}" viewBox="0 0 {WIDTH} {y + 18}"'
-    page = f'<rect class="page" width="{WIDTH}" height="{y + 18}"/>'
-    head = f'<svg xmlns="http://www.w3.org/2000/svg" {size} role="img" aria-label={quoteattr(title)}>'
-    return "\n".join([head, f"<style>\n{STYLE}\n</style>", page, *parts, "</svg>", ""])
-
-
-def _column(stores: Sequence[str], store: str) -> float:
-    return EDGE + WIDTH / len(stores) * stores.index(store)
-
-
-def _text(x: float, y: float, words: str, kind: str) -> str:
-    return f'<text class="{kind}" x="{x:.1f}" y="{y}">{escape(words)}</text>'
-
-
-def _draw_bar(bar: Bar, x: float, y: int, scale: float) -> Iterator[str]:
-    kind = "bar tfimg" if bar.name == "tfimg" else "bar"
-    start, length, whole = x + NAMES, max(bar.value * scale, 1), max(bar.whole * scale, 1)
-    yield _text(x, y, bar.name, "name")
-    yield f'<rect class="{kind}" x="{start:.1f}" y="{y - 11}" width="{length:.1f}" height="13"/>'
-    if whole > length:
-        rest = f'x="{start + length:.1f}" y="{y - 11}" width="{whole - length:.1f}" height="13"'
-        yield f'<rect class="{kind} suite" {rest}/>'
-    yield _text(start + whole + 6, y, bar.text, "value")
+        lines.y += GAP
+        lines.write(heading, "figure")
+        for bar in bars:
+            lines.draw(bar, max(bar.whole for bar in bars) or 1)
+    height = lines.y + 12
+    size = f'width="{WIDTH}" height="{height}" viewBox="0 0 {WIDTH} {height}"'
+    head = (
+        f'<svg xmlns="http://www.w3.org/2000/svg" class="benchmark" {size} role="figure" aria-label={quoteattr(title)}>'
+    )
+    page = '<rect class="page" width="100%" height="100%"/>'
+    inside = '<svg x="2%" width="96%" height="100%">'
+    return "\n".join([head, f"<style>\n{STYLE}\n</style>", page, inside, *lines.parts, "</svg>", "</svg>", ""])
 
 
 def groups(found: Sequence[Result]) -> Iterator[tuple[str, list[Bar]]]:
-    """Results → headings with their bars; a validated figure lengthens the bar of the figure that it belongs to."""
-    wholes = {(one.store, one.contestant, one.figure): one for one in found}
+    """Results → headings that state the result, with their bars, for each figure and store.
+
+    A validated figure lengthens the bar of the figure that it belongs to. A bar alone compares nothing and is left out.
+    """
+    stores = list(dict.fromkeys(one.store for one in found))
+    everything = {(one.store, one.contestant, one.figure): one for one in found}
+    runs = {one.runs for one in found}
     for figure, (words, _) in FIGURES.items():
-        if figure not in LEFT_OUT and not figure.endswith("-validated"):
-            bars = [
-                _bar(one, wholes.get((one.store, one.contestant, f"{figure}-validated")))
-                for one in found
-                if one.figure == figure
-            ]
-            if bars:
-                yield words, bars
+        if figure in LEFT_OUT or figure.endswith("-validated"):
+            continue
+        for store in stores:
+            results = [one for name in ORDER if (one := everything.get((store, name, figure)))]
+            if len(results) < 2:
+                continue
+            bars = [_bar(one, everything.get((store, one.contestant, f"{figure}-validated")), runs) for one in results]
+            on_store = f", {store} store" if len(stores) > 1 else ""
+            result = state_result(everything.get((store, "tfimg", figure)))
+            yield f"{words}{on_store}{f': {result}' if result else ''}", bars
 
 
-def _bar(one: Result, whole: Result | None) -> Bar:
+def state_result(ours: Result | None) -> str | None:
+    """Say how a figure of tfimg's compares with one `pip install`: `2.9 times faster`."""
+    if ours is None or ours.of_plain is None:
+        return None
+    better, worse = ("smaller", "larger") if FIGURES[ours.figure][1] == "B" else ("faster", "slower")
+    times, word = (1 / ours.of_plain, better) if ours.of_plain <= 1 else (ours.of_plain, worse)
+    return f"{times:.1f} times {word}" if times >= 1.05 else f"as {'large' if better == 'smaller' else 'fast'}"
+
+
+def _bar(one: Result, whole: Result | None, runs: Collection[int]) -> Bar:
     text = format_value(one.median, one.figure)
-    if one.of_plain is not None and one.contestant != "plain":
-        text += f" ({ratio(one.of_plain)})"
     if whole:
-        text += f", {format_value(whole.median, whole.figure)}"
-    return Bar(
-        name=one.contestant, store=one.store, value=one.median, whole=max(one.median, whole.median if whole else 0),
-        text=text,
-    )  # fmt: skip
+        text += f"; validated {format_value(whole.median, whole.figure)}"
+    if len(runs) > 1:
+        text += f" ({describe_runs([one.runs]).removesuffix(' each')})"
+    value = max(one.median, whole.median if whole else 0)
+    return Bar(name=one.contestant, value=one.median, whole=value, text=text)
