@@ -1,0 +1,146 @@
+"""Build an image of tfimg itself, for machines that have Docker and no Python 3.11: `builder/self_image.py WHEEL NAME`.
+
+It is built by the code that builds TensorFlow's images: the base is chosen as theirs is, and layers are made of wheels,
+which are those that builder/requirements.txt locks, without installing them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import sys
+import tempfile
+from collections.abc import Mapping
+from datetime import timedelta
+from pathlib import Path
+
+from packaging.utils import parse_wheel_filename
+
+from tfimg.build.builder import Builder
+from tfimg.build.image import choose_output, run_build
+from tfimg.build.settings import BuildSettings
+from tfimg.core.errors import EngineError, LockError, TfimgError
+from tfimg.core.events import Event, Message
+from tfimg.engine.candidates import candidate_name, remove_name
+from tfimg.engine.protocol import BuildRequest, StoredImage
+from tfimg.matrix.spec import ImageSpec
+from tfimg.project.project import Project
+from tfimg.project.services import Services
+from tfimg.recipe.labels import make_build_labels
+from tfimg.recipe.layout import EPOCH
+from tfimg.recipe.lock import LockQuery, best_wheel, resolve_packages
+from tfimg.recipe.lockfile import Lock
+
+HERE = Path(__file__).parent
+PYTHON = "3.13"
+"""Of the base: Debian 13's, the first Debian with packages of Docker's client and of buildx."""
+
+
+def resolve_wheels(wheel: Path, spec: ImageSpec, services: Services) -> Lock:
+    """Return the one wheel of each package for the image; versions and hashes are those of builder/requirements.txt.
+
+    Raises `LockError` if that file lacks a wheel, and `NetworkError`.
+    """
+    name, version, _, _ = parse_wheel_filename(wheel.name)
+    query = LockQuery(
+        requirements=(f"{name}=={version}",),
+        python=spec.python,
+        platform=spec.platform,
+        cutoff=f"{services.today + timedelta(days=1)}T00:00:00Z",
+        find_links=wheel.parent,
+    )
+    requirements = HERE / "requirements.txt"
+    known = requirements.read_text(encoding="utf-8")
+    env = {**services.network.environment(services.environ), "UV_CONSTRAINT": str(requirements)}
+    lines = []
+    for package in resolve_packages(query, uv=services.uv(), env=env):
+        found = best_wheel(package.wheels or (), spec.python, spec.platform)
+        digest = found.hashes.get("sha256") if found else None
+        if not digest or (package.name != name and f"--hash=sha256:{digest}" not in known):
+            raise LockError(
+                f"builder/requirements.txt has no wheel of {package.name} {package.version} for Python {spec.python}.",
+                next_step="Run builder/lock.",
+            )
+        lines.append(f"{package.name}=={package.version} --hash=sha256:{digest}\n")
+    return {"packages": "".join(lines)}
+
+
+def build_image(wheel: Path, name: str, project: Project, settings: BuildSettings) -> StoredImage:
+    """Build the image and give it a name. Raises as `Builder.build` does."""
+    services = project.services
+    builder = Builder(project=project, engine=services.engine(), settings=settings)
+    if not builder.capabilities.accepts_layers:
+        raise EngineError(
+            "The engine does not take layers that were made of wheels.",
+            next_step="Use an engine of this machine with the containerd image store; `tfimg engine up` starts one.",
+        )
+    spec = next(one for one in project.specs if one.python == PYTHON and one.device == "cpu")
+    base = builder.prepare_base(spec, report)
+    layers = services.stages(
+        resolve_wheels(wheel, spec, services),
+        services.state / "layers",
+        supplied=[wheel],
+        compression=settings.compression,
+        fresh=False,
+        on_event=lambda layer, state, _seconds: print(f"layer {layer}: {state}", flush=True),
+    )
+    candidate = candidate_name("self")
+    secrets, secret_env = services.network.secrets()
+    with tempfile.TemporaryDirectory(prefix="tfimg-self-") as context:
+        shutil.copytree(project.workspace.images / "build", Path(context, "build"))
+        request = BuildRequest(
+            dockerfile=HERE / "self_image.Dockerfile",
+            context=Path(context),
+            name=candidate,
+            build_args={"BASE": base.reference, "SOURCE_DATE_EPOCH": str(EPOCH)},
+            labels=labels(base.name, base.digest, project, wheel),
+            secrets=secrets,
+            secret_env=secret_env,
+            output=choose_output(builder.capabilities, candidate, settings.compression).option,
+            contexts={"wheels": layers["wheels"]},
+        )
+        try:
+            stored = run_build(request, builder.engine, report)
+            builder.engine.tag(candidate, [name])
+        finally:
+            remove_name(builder.engine, candidate)
+    return stored
+
+
+def labels(base: str, base_digest: str, project: Project, wheel: Path) -> dict[str, str]:
+    """Return the labels of the image: those of every build, and its title."""
+    version = str(parse_wheel_filename(wheel.name)[1])
+    made = make_build_labels(
+        base=base, base_digest=base_digest, recipe="self", revision=project.revision, version=version
+    )
+    return {**made, "org.opencontainers.image.title": "tfimg", "org.opencontainers.image.version": version}
+
+
+def report(event: Event) -> None:
+    """Print a message of the build."""
+    if isinstance(event, Message):
+        print(event.text, flush=True)
+
+
+def main(arguments: list[str], environ: Mapping[str, str]) -> int:
+    """Build the image that the arguments name; return the exit code."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("wheel", type=Path, help="tfimg's own wheel; builder/release makes it")
+    parser.add_argument("name", help="name of the image: tfimg/tfimg:0.1.0")
+    parser.add_argument("--base", choices=("auto", "registry", "bootstrap"), default="auto")
+    options = parser.parse_args(arguments)
+    services = Services(environ=environ)
+    try:
+        stored = build_image(
+            options.wheel.resolve(), options.name, Project(services=services), BuildSettings(base=options.base)
+        )
+    except TfimgError as error:
+        print(error, file=sys.stderr)
+        return int(error.exit_code)
+    print(f"{options.name} {stored.digest} {(stored.compressed_bytes or 0) / 1e6:.0f} MB")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:], os.environ))
