@@ -349,6 +349,27 @@ def test_an_image_stays_withdrawn_until_its_owner_says_otherwise(job: StepMachin
     assert boots(job, "0", exit_code="0")[0]
 
 
+def test_jupyterlab_is_installed_in_versions_that_go_with_the_locked_packages(job: StepMachine) -> None:
+    """Without them pip wants a newer typing_extensions than images of TensorFlow 2.15 have, and refuses."""
+    job.order(program=None)
+    job.boot()
+    job.write("exit", "0")
+    assert job.run("image").code == 0
+    (job.root / "bin/mktemp").unlink(missing_ok=True)
+    job.stand_in("mktemp", "echo $ROOT/locked")
+    job.stand_in(
+        "python",
+        'echo "python $*" >>$ROOT/calls\n'
+        'case $* in *"import jupyterlab"*) exit 1 ;; *"pip freeze"*) echo typing_extensions==4.5.0 ;; esac',
+    )
+    job.tfimg('while [ "$1" != -- ]; do shift; done; shift; exec "$@"')
+    assert job.run("start").code == 0
+    installed, started = [call for call in job.calls if call.startswith("python -m ")][-2:]
+    assert installed == f"python -m pip install --quiet --constraint {job.root}/locked jupyterlab>=4,<5"
+    assert job.read("locked") == "typing_extensions==4.5.0\n"
+    assert started.startswith("python -m jupyterlab ")
+
+
 def test_jupyter_is_not_started_again_from_a_withdrawn_image(job: StepMachine) -> None:
     job.order(program=None)
     assert boots(job, "power-cut", exit_code="0")[0]
