@@ -14,7 +14,7 @@ from remotezip import RemoteZipError
 from urllib3.exceptions import HTTPError
 
 from tfimg.core.errors import NetworkError
-from tfimg.core.text import MAX_QUOTED, escape_unprintable
+from tfimg.core.text import escape_unprintable, truncate
 
 GRACE_SECONDS = 60
 MIN_RATE = 10_000
@@ -82,7 +82,7 @@ def make_network_error(what: str, error: Exception) -> NetworkError:
     reason = getattr(error.args[0], "reason", None) if error.args else None
     text = str(reason).rpartition(": ")[2] if reason else str(error)
     # An index may send characters that change a terminal, and its address may contain a password.
-    line = escape_unprintable(" ".join(text[:MAX_QUOTED].split()))
+    line = escape_unprintable(truncate(" ".join(text.split())))
     why = re.sub(r"//[^/@\s]*@", "//", line) or type(error).__name__
     return NetworkError(
         f"Cannot read {what} from the package index: {why}",

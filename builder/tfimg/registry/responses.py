@@ -15,7 +15,7 @@ from urllib3.exceptions import HTTPError, IncompleteRead, ProtocolError
 
 from tfimg.core.documents import Document, InvalidDocument, parse_document
 from tfimg.core.errors import NetworkError, NotInRegistry, RegistryError, TfimgError
-from tfimg.core.text import MAX_QUOTED, truncate
+from tfimg.core.text import truncate
 from tfimg.index.transport import LimitExceeded
 from tfimg.registry.retry import TransientError, parse_retry_after
 
@@ -80,8 +80,8 @@ class Response:
         if errors := self.errors:
             return truncate("; ".join(f"{code}: {message}" if message else code for code, message in errors))
         plain = "text/plain" in self.headers.get("Content-Type", "")
-        text = self.content[:MAX_QUOTED].decode(errors="replace").strip() if plain else ""
-        return text or next((status.phrase for status in HTTPStatus if status == self.status), "")
+        text = self.content.decode(errors="replace").strip() if plain else ""
+        return truncate(text) or next((status.phrase for status in HTTPStatus if status == self.status), "")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
