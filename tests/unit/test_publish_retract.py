@@ -226,7 +226,7 @@ def test_a_retraction_leaves_a_killed_publication_to_the_next_one(machine: Machi
         raise Killed
     machine.rollback(registry)
     with machine.session(registry) as continued:
-        assert continued.run.name == session.run.name
+        assert continued.run.path == session.run.path
 
 
 def test_a_digest_that_the_registry_does_not_have_is_not_withdrawn(machine: Machine) -> None:

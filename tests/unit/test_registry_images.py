@@ -58,12 +58,12 @@ def test_the_documents_of_an_image_have_a_largest_size(monkeypatch: pytest.Monke
     ("media_type", "labels"),
     [(OCI_CONFIG, {"a": "b"}), ("application/vnd.docker.container.image.v1+json", {"a": "b"}), (EMPTY, {})],
 )
-def test_only_the_configuration_of_an_image_has_labels(media_type: str, labels: dict[str, str]) -> None:
+def test_only_the_configuration_of_an_image_is_read(media_type: str, labels: dict[str, str]) -> None:
     registry, config = MemoryRegistry(), {"os": "linux", "architecture": "amd64", "config": {"Labels": {"a": "b"}}}
     blob = replace(registry.put_blob(json.dumps(config).encode()), media_type=media_type)
     registry.put("1", make_manifest(blob, []))
     (image,) = open_image(registry, "1").images
-    assert image.labels == labels
+    assert (image.labels, image.config) == (labels, config if labels else {})
     assert image.platform == ("linux/amd64" if labels else None)
 
 

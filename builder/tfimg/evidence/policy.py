@@ -31,7 +31,7 @@ UNLIMITED = "unlimited"
 UNITS = {"h": timedelta(hours=1), "d": timedelta(days=1), "w": timedelta(weeks=1)}
 
 WORD = re.compile(
-    r"(?P<level>built|linked|validated)|gpu=(?P<gpu>sm_[0-9]+)|driver(?P<driver>[<>=!~].*)|max-age=(?P<age>.*)"
+    rf"(?P<level>{'|'.join(EVIDENCE_LEVELS)})|gpu=(?P<gpu>sm_[0-9]+)|driver(?P<driver>[<>=!~].*)|max-age=(?P<age>.*)"
 )
 """A word of --require."""
 

@@ -144,7 +144,6 @@ def make_test_result(report: Report, *, subject: Subject, ran: RunContext) -> St
     result_word: ResultWord = "WARNED" if report.missing or report.unproven else "PASSED"
     suite = {"name": "suite", "digest": digest_set(report.suite), "annotations": {"version": ran.version}}
     lock = {"name": "lock", "digest": digest_set(report.lock), "annotations": {"identifier": report.identifier}}
-    reason = f"it needs {report.missing_hardware}"
     predicate = {
         "result": result_word if report.passed else "FAILED",
         "configuration": [suite, lock],
@@ -153,7 +152,7 @@ def make_test_result(report: Report, *, subject: Subject, ran: RunContext) -> St
         "failedTests": [result.check for result in report.results if result.outcome not in ("passed", "skipped")],
         "skippedTests": skipped + left_out,
         "waivedTests": [{"name": name, "reason": cause} for name, cause in report.waived.items()],
-        "unprovenTests": [{"name": name, "reason": reason} for name in report.unproven],
+        "unprovenTests": [{"name": name, "reason": f"it needs {report.missing_hardware}"} for name in report.unproven],
         "problem": report.problem,
         "identifier": report.identifier,
         "device": report.device,

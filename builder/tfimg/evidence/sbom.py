@@ -95,10 +95,11 @@ def list_components(inventory: Mapping[str, Any]) -> Iterator[tuple[Component, s
         ) from None
     for name, version in sorted(parsed.packages.items()):
         about = parsed.about.get(name, _About())
-        site = ExternalReference(type=ExternalReferenceType.WEBSITE, url=XsUri(about.homepage or ""))
+        kind = ExternalReferenceType.WEBSITE
+        sites = [ExternalReference(type=kind, url=XsUri(about.homepage))] if about.homepage else []
         licence = [LicenseFactory().make_from_string(about.licence)] if about.licence else []
         purl = PackageURL("pypi", name=name, version=version)
-        yield _component(name, purl, external_references=[site] if about.homepage else [], licenses=licence), None
+        yield _component(name, purl, external_references=sites, licenses=licence), None
     for package in sorted(parsed.debian, key=lambda package: (package.package, package.architecture)):
         qualifiers = {"arch": package.architecture, "distro": f"{parsed.system.id}-{parsed.system.version}"}
         if package.source != package.package:

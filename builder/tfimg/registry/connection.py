@@ -99,9 +99,8 @@ class Connection:
     @cached_property
     def base(self) -> str:
         """The address of the repository. A registry on loopback is probed for TLS."""
-        netloc = HOSTS.get(self.host, self.host)
         is_plain = self._plain_http or (is_loopback(self.host) and self.retry_policy.retry_transient(self._lacks_tls))
-        return f"{'http' if is_plain else 'https'}://{netloc}/v2/{self._path}/"
+        return f"{'http' if is_plain else 'https'}://{HOSTS.get(self.host, self.host)}/v2/{self._path}/"
 
     @cached_property
     def origin(self) -> Origin:

@@ -96,9 +96,8 @@ def _split(text: str, name: str) -> tuple[str, str]:
         host, path = DOCKER_HUB, path if "/" in path else f"{HUB_FOLDER}/{path}"
     found = HOST.fullmatch(host)
     if not found or not 0 < int(found[1] or 1) < 1 << 16:
-        raise _invalid(
-            text, f"{host} is not a registry", "A registry is a host name or address, with or without :PORT."
-        )
+        advice = "A registry is a host name or address, with or without :PORT."
+        raise _invalid(text, f"{host} is not a registry", advice)
     if not PATH.fullmatch(path):
         advice = "Write it in lower case." if PATH.fullmatch(path.lower()) else PATH_ADVICE
         raise _invalid(text, f"{path.removeprefix(f'{HUB_FOLDER}/') or 'nothing'} is not a repository name", advice)

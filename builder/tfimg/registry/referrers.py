@@ -72,7 +72,7 @@ def add_referrer(
     """Add an entry under the tag until it stays there, and leave all others. Raises `NetworkError` if it does not."""
     tag, deadline = fallback_tag(subject), time.monotonic() + LOCK_SECONDS
     lock = locks / hashlib.sha256(f"{registry.repository}@{subject}".encode()).hexdigest()
-    is_lost = TransientError(
+    lost_entry = TransientError(
         NetworkError(
             f"Other publishers keep overwriting {tag} of {registry.repository}, the list of an image's referrers, and "
             "our entry is lost.",
@@ -98,10 +98,10 @@ def add_referrer(
                 try:
                     registry.put(tag, Manifest(media_type=OCI_INDEX, content=content))
                 except TagConflict:
-                    raise is_lost from None
+                    raise lost_entry from None
         retry_policy.sleep(SETTLE_SECONDS)  # without the lock: publishers on this machine need not wait for this
         if entry not in read_fallback(registry, subject):
-            raise is_lost
+            raise lost_entry
 
     retry_policy.retry_transient(attempt)
 
