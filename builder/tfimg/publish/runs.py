@@ -28,7 +28,7 @@ class StageStarted(Record):
 
     event = "stage"
 
-    stage: Literal["push", "validate"]
+    stage: Literal["push", "validate", "attach"]
     identifier: str
     candidate: str
     digest: str

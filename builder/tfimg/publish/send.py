@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tfimg.core.errors import PublicationIncomplete
 from tfimg.core.events import OnEvent
@@ -122,5 +122,6 @@ def _prove(job: PublishJob, digest: str, session: PublishSession, candidate: str
     with stage(session.on_event, f"{job.identifier}: scan the pushed image") as on_event:
         steps.scan_published(job, digest, on_event)
     with stage(session.on_event, f"{job.identifier}: attach evidence"):
+        session.run.write(replace(record, stage="attach"))
         steps.attach_evidence(job, digest, report)
         return session.repository.require_level(digest, report.level), reused
