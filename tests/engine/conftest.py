@@ -64,6 +64,12 @@ def engine() -> DockerEngine:
     return connect(os.environ, state_folder(os.environ))
 
 
+@pytest.fixture(scope="session")
+def earlier_tags(engine: DockerEngine) -> set[str]:
+    """Tags that were in the engine before the tests."""
+    return set(run_once("engine", _start_engine)["tags"])
+
+
 def _start_engine() -> dict[str, Any]:
     up = run_tfimg("engine", "up", "--install", "--json")
     assert up.code == 0, up.stderr

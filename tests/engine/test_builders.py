@@ -69,8 +69,6 @@ def test_it_builds_for_the_engine_at_hand_with_a_base_that_only_that_has(
         context=tmp_path,
         name=NAME,
         build_args={"BASE": BASE},
-        secrets=(),
-        secret_env={},
         labels={"a": "b"},
         output=choose_output(capabilities, NAME).option,
     )
@@ -96,11 +94,6 @@ def test_the_engine_at_hand_builds_whatever_buildx_has_as_its_default(
         dockerfile=tmp_path / "Dockerfile",
         context=tmp_path,
         name=NAME,
-        build_args={},
-        secrets=(),
-        secret_env={},
-        labels={},
-        output="type=image",
     )
     assert list(found.build(order))
     assert (engine.find_labels(NAME) or {})["made"] == str(tmp_path)

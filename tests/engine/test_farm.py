@@ -134,10 +134,6 @@ class Build(threading.Thread):
             dockerfile=folder / "Dockerfile",
             context=folder,
             name=NAME,
-            build_args={},
-            secrets=(),
-            secret_env={},
-            labels={},
             output=f"type=image,name={NAME}",
         )
         self.start()

@@ -186,10 +186,6 @@ def test_the_classic_store_is_not_asked_for_zstd(classic: str, tmp_path: Path) -
             dockerfile=tmp_path / "Dockerfile",
             context=tmp_path,
             name="small:1",
-            build_args={},
-            labels={},
-            secrets=(),
-            secret_env={},
             output=option,
         )
         assert list(engine.build(order))

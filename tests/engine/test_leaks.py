@@ -123,7 +123,6 @@ def test_a_leak_would_be_found(engine: DockerEngine, base: str, tmp_path: Path) 
         dockerfile=tmp_path / "Dockerfile",
         context=tmp_path,
         name=name,
-        labels={},
         build_args={place: f"{MARK}-{place}-" for place in places},
         secrets=["id=network,env=LEAK"],
         secret_env={"LEAK": f"{MARK}-LAYER-"},

@@ -1,4 +1,4 @@
-"""A client of registries, a registry in this process, and a proxy between them."""
+"""A client of registries, a registry in this process, a proxy between them, and a browser."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from support.chromium import Browser, browser, program
 from support.faulty_proxy import Faulty, faulty
 from support.loopback_registry import Loopback, loopback
 from support.manifests import LONGEST_WAITS, PLAIN, Open, Slept
@@ -55,3 +56,14 @@ def proxy(here: Loopback) -> Iterator[Faulty]:
 def client(proxy: Faulty, open_registry: Open) -> HttpRegistry:
     """A client whose every request goes through the proxy."""
     return open_registry(proxy.address)
+
+
+@pytest.fixture(scope="module")
+def chromium(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+    """A browser; a machine without one fails, so that a skipped test is not green."""
+    try:
+        program()
+    except LookupError as error:
+        pytest.fail(str(error))
+    with browser(tmp_path_factory.mktemp("profile")) as found:
+        yield found

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import io
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 from PIL import Image
 
-from support.chromium import Browser, browser, program
+from support.chromium import Browser
 from support.reports import BROKEN, ENDS, GREEN, NAMES, PARTIAL, RED
 from tfimg.validation.page import format_page
 
@@ -47,16 +47,6 @@ WORDS = (
   return [part.className || part.tagName, getComputedStyle(part).color, getComputedStyle(ground).backgroundColor];
 })"""
 )
-
-
-@pytest.fixture(scope="module")
-def chromium(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
-    try:
-        program()
-    except LookupError as error:
-        pytest.fail(str(error))
-    with browser(tmp_path_factory.mktemp("profile")) as found:
-        yield found
 
 
 @pytest.fixture(scope="module")

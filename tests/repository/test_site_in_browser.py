@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from support.chromium import Browser, browser, program
+from support.chromium import Browser
 from support.published_builds import collect_example
 from support.site import build_site
 from tfimg.publish.published import format_published
@@ -72,16 +71,6 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("site") / "html"
     assert build_site(folder).returncode == 0
     return folder
-
-
-@pytest.fixture(scope="module")
-def chromium(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
-    try:
-        program()
-    except LookupError as error:
-        pytest.fail(str(error))
-    with browser(tmp_path_factory.mktemp("profile")) as found:
-        yield found
 
 
 def show(chromium: Browser, file: Path, screen: str, *, dark: bool = False) -> None:

@@ -58,7 +58,7 @@ class History(Command, TrustedKeyOptions):
         environ = context.services.environ
         target, tag = (parse_repository(self.target), self.tag) if self.tag else split_tag(self.target, environ)
         keys, registry = require_keys(self.public_keys(environ)), context.registry(target)
-        _require_writable(self.published, tag)
+        self._check_published(tag)
         if tag:
             entries = list(tag_history(registry, tag, keys, limit=self.limit))
         else:
@@ -86,6 +86,18 @@ class History(Command, TrustedKeyOptions):
                 context.say(f"{tag} pointed to {entry.digest}, and {GAP}.")
         return 0
 
+    def _check_published(self, tag: str | None) -> None:
+        """Raise an error for a --published that cannot be written, before anything is read."""
+        from tfimg.cli.report_files import require_writable
+
+        if self.published is None:
+            return
+        if tag:
+            raise UsageError(
+                f"--published is about a repository, and the tag {tag} is named.", next_step="Drop the tag."
+            )
+        require_writable("--published", self.published)
+
     def _write_published(
         self, context: Context, registry: Registry, builds: Sequence[str], keys: Sequence[VerifyingKey], file: str
     ) -> None:
@@ -95,16 +107,6 @@ class History(Command, TrustedKeyOptions):
         found = collect_published(registry, builds, keys, limit=self.limit, now=context.services.now())
         write_atomically(Path(file), format_published(found))
         context.say(f"wrote {file}: {len(found.images)} image{'' if len(found.images) == 1 else 's'} with evidence")
-
-
-def _require_writable(published: str | None, tag: str | None) -> None:
-    from tfimg.cli.report_files import require_writable
-
-    if published is None:
-        return
-    if tag:
-        raise UsageError(f"--published is about a repository, and the tag {tag} is named.", next_step="Drop the tag.")
-    require_writable("--published", published)
 
 
 def _cells(entry: HistoryEntry, *, with_tags: bool) -> Iterator[str]:
