@@ -1,16 +1,14 @@
 """Build an image of tfimg itself, for machines that have Docker and no Python 3.11: `builder/self_image.py WHEEL NAME`.
 
-It is built by the code that builds TensorFlow's images: the base is chosen as theirs is, and layers are made of wheels,
-which are those that builder/requirements.txt locks, without installing them.
+`Builder.candidate` builds it as it builds TensorFlow's images; only the Dockerfile and the lock are its own. The wheels
+are those that builder/requirements.txt locks.
 """
 
 from __future__ import annotations
 
 import argparse
 import os
-import shutil
 import sys
-import tempfile
 from collections.abc import Mapping
 from datetime import timedelta
 from pathlib import Path
@@ -18,19 +16,18 @@ from pathlib import Path
 from packaging.utils import parse_wheel_filename
 
 from tfimg.build.builder import Builder
-from tfimg.build.image import choose_output, run_build
 from tfimg.build.settings import BuildSettings
 from tfimg.core.errors import EngineError, LockError, TfimgError
-from tfimg.core.events import Event, Message
-from tfimg.engine.candidates import candidate_name, remove_name
-from tfimg.engine.protocol import BuildRequest, StoredImage
+from tfimg.core.events import Event, Message, StepEvent
+from tfimg.engine.candidates import candidate_name
+from tfimg.engine.protocol import StoredImage
 from tfimg.matrix.spec import ImageSpec
 from tfimg.project.project import Project
 from tfimg.project.services import Services
-from tfimg.recipe.labels import make_build_labels
 from tfimg.recipe.layout import EPOCH
 from tfimg.recipe.lock import LockQuery, best_wheel, resolve_packages
 from tfimg.recipe.lockfile import Lock
+from tfimg.recipe.plan import Plan
 
 HERE = Path(__file__).parent
 PYTHON = "3.13"
@@ -66,61 +63,41 @@ def resolve_wheels(wheel: Path, spec: ImageSpec, services: Services) -> Lock:
     return {"packages": "".join(lines)}
 
 
+def make_plan(wheel: Path, name: str, project: Project) -> Plan:
+    """Return the plan of the image. Raises as `resolve_wheels` does."""
+    spec = next(one for one in project.specs if one.python == PYTHON and one.device == "cpu")
+    template = (HERE / "self_image.Dockerfile").read_text(encoding="utf-8")
+    version = parse_wheel_filename(wheel.name)[1]
+    title = f'LABEL org.opencontainers.image.title="tfimg" org.opencontainers.image.version="{version}"'
+    return Plan(
+        spec=spec,
+        lock=resolve_wheels(wheel, spec, project.services),
+        dockerfile=f"ARG SOURCE_DATE_EPOCH={EPOCH}\n{template}{title}\n",
+        tags=(name,),
+        wheels=(wheel,),
+    )
+
+
 def build_image(wheel: Path, name: str, project: Project, settings: BuildSettings) -> StoredImage:
     """Build the image and give it a name. Raises as `Builder.build` does."""
-    services = project.services
-    builder = Builder(project=project, engine=services.engine(), settings=settings)
+    builder = Builder(project=project, engine=project.services.engine(), settings=settings)
     if not builder.capabilities.accepts_layers:
         raise EngineError(
             "The engine does not take layers that were made of wheels.",
             next_step="Use an engine of this machine with the containerd image store; `tfimg engine up` starts one.",
         )
-    spec = next(one for one in project.specs if one.python == PYTHON and one.device == "cpu")
-    base = builder.prepare_base(spec, report)
-    layers = services.stages(
-        resolve_wheels(wheel, spec, services),
-        services.state / "layers",
-        supplied=[wheel],
-        compression=settings.compression,
-        fresh=False,
-        on_event=lambda layer, state, _seconds: print(f"layer {layer}: {state}", flush=True),
-    )
-    candidate = candidate_name("self")
-    secrets, secret_env = services.network.secrets()
-    with tempfile.TemporaryDirectory(prefix="tfimg-self-") as context:
-        shutil.copytree(project.workspace.images / "build", Path(context, "build"))
-        request = BuildRequest(
-            dockerfile=HERE / "self_image.Dockerfile",
-            context=Path(context),
-            name=candidate,
-            build_args={"BASE": base.reference, "SOURCE_DATE_EPOCH": str(EPOCH)},
-            labels=labels(base.name, base.digest, project, wheel),
-            secrets=secrets,
-            secret_env=secret_env,
-            output=choose_output(builder.capabilities, candidate, settings.compression).option,
-            contexts={"wheels": layers["wheels"]},
-        )
-        try:
-            stored = run_build(request, builder.engine, report)
-            builder.engine.tag(candidate, [name])
-        finally:
-            remove_name(builder.engine, candidate)
-    return stored
-
-
-def labels(base: str, base_digest: str, project: Project, wheel: Path) -> dict[str, str]:
-    """Return the labels of the image: those of every build, and its title."""
-    version = str(parse_wheel_filename(wheel.name)[1])
-    made = make_build_labels(
-        base=base, base_digest=base_digest, recipe="self", revision=project.revision, version=version
-    )
-    return {**made, "org.opencontainers.image.title": "tfimg", "org.opencontainers.image.version": version}
+    plan = make_plan(wheel, name, project)
+    with builder.candidate(plan, candidate_name("self"), report) as image:
+        builder.engine.tag(image.name, plan.tags)
+        return image.stored
 
 
 def report(event: Event) -> None:
-    """Print a message of the build."""
+    """Print a message of the build, or a step's state."""
     if isinstance(event, Message):
         print(event.text, flush=True)
+    elif isinstance(event, StepEvent):
+        print(f"{event.step}: {event.state}", flush=True)
 
 
 def main(arguments: list[str], environ: Mapping[str, str]) -> int:
