@@ -16,7 +16,6 @@ from support.manifests import ANN, PLAIN, Slept, manifest
 from support.mutated_documents import cases, mutations
 from support.registry_attacks import Act, entry, find, referrers, tags
 from tfimg.core.errors import TfimgError
-from tfimg.core.process import CompletedCommand
 from tfimg.registry.client import HttpRegistry
 from tfimg.registry.connection import Connection
 from tfimg.registry.credentials import find_credentials
@@ -90,8 +89,8 @@ CONFIG = {
 def test_a_mutated_configuration_or_answer_of_a_helper_is_read_or_refused(
     content: bytes, answer: bytes, tmp_path: Path
 ) -> None:
-    def helper(argv: list[str], stdin: bytes) -> CompletedCommand:
-        return CompletedCommand(argv=tuple(argv), returncode=0, stdout=answer.decode(errors="replace"), stderr="")
+    def helper(argv: list[str], stdin: bytes) -> str:
+        return answer.decode(errors="replace")
 
     (tmp_path / "config.json").write_bytes(content)
     for host in ("r.example", "h.example"):

@@ -66,7 +66,7 @@ def test_a_lock_is_read_by_layer(tmp_path: Path) -> None:
 def test_a_revision_is_the_commit_and_says_when_there_is_more(tmp_path: Path) -> None:
     def git(*words: str) -> str:
         who = ["-c", "user.name=a", "-c", "user.email=a@example.test"]
-        return run(["git", "-C", str(tmp_path), *who, *words]).stdout.strip()
+        return run(["git", "-C", str(tmp_path), *who, *words]).strip()
 
     place = Workspace(root=tmp_path)
     assert place.revision() is None, "there is no checkout"

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tfimg.core.errors import NoAccelerator, TfimgError, UsageError
-from tfimg.core.process import CommandFailed, CompletedCommand, run
+from tfimg.core.process import CommandFailed, run
 from tfimg.host.nvidia_smi import INPUT_HELP, Gpu, NvidiaSmi, parse_nvidia_smi, query_nvidia_smi
 
 FOLDER = Path(__file__).parents[1] / "data" / "nvidia-smi"
@@ -199,7 +199,7 @@ def failing_run(said: str, unless: str = "compute_cap") -> Run:
     def run(argv: Sequence[str]) -> str:
         if unless not in argv[1]:
             return "name, driver_version\nTesla T4, 470.256.02\n"
-        raise CommandFailed(CompletedCommand(argv=tuple(argv), returncode=2, stdout=said, stderr=""))
+        raise CommandFailed(2, argv, said, "")
 
     return run
 
@@ -266,7 +266,7 @@ def test_one_that_hangs(tmp_path: Path) -> None:
     program = tmp_path / "nvidia-smi"
     program.write_text("#!/bin/sh\nexec sleep 60\n")
     program.chmod(0o755)
-    assert refusal(lambda argv: run([str(program), *argv[1:]], timeout=0.1).stdout) == (
+    assert refusal(lambda argv: run([str(program), *argv[1:]], timeout=0.1)) == (
         f"`{program}` did not end within 0.1 seconds. Check `dmesg` for errors of the driver (NVRM, Xid), and reboot: "
         "a GPU that fell off the bus hangs it."
     )

@@ -10,18 +10,14 @@ import pytest
 
 from support.messages import exactly
 from tfimg.core.errors import FileError, RegistryError
-from tfimg.core.process import CommandFailed, CompletedCommand
+from tfimg.core.process import CommandFailed
 from tfimg.registry.credentials import Credentials, config_file, find_credentials
 
 ANN = Credentials(username="ann", password="secret")
 
 
-def no_helper(argv: list[str], stdin: bytes) -> CompletedCommand:
+def no_helper(argv: list[str], stdin: bytes) -> str:
     raise AssertionError(f"{argv} was started")
-
-
-def completed(argv: list[str], stdout: str, returncode: int = 0) -> CompletedCommand:
-    return CompletedCommand(argv=tuple(argv), returncode=returncode, stdout=stdout, stderr="")
 
 
 @pytest.fixture
@@ -75,9 +71,9 @@ def test_most_registries_have_no_credentials(document: dict[str, object], config
     ],
 )  # fmt: skip
 def test_a_helper_is_asked(settings: dict[str, object], host: str, program: str, server: bytes, config: Path) -> None:
-    def helper(argv: list[str], stdin: bytes) -> CompletedCommand:
+    def helper(argv: list[str], stdin: bytes) -> str:
         assert (argv, stdin) == ([program, "get"], server)
-        return completed(argv, '{"ServerURL": "", "Username": "ann", "Secret": "secret"}')
+        return '{"ServerURL": "", "Username": "ann", "Secret": "secret"}'
 
     assert find_credentials(host, write(config, **settings), helper) == ANN
 
@@ -85,16 +81,16 @@ def test_a_helper_is_asked(settings: dict[str, object], host: str, program: str,
 def ask(config: Path, answer: str | Exception, **document: object) -> Credentials | None:
     """Look credentials up where the helper gives an answer or fails."""
 
-    def helper(argv: list[str], stdin: bytes) -> CompletedCommand:
+    def helper(argv: list[str], stdin: bytes) -> str:
         if isinstance(answer, Exception):
             raise answer
-        return completed(argv, answer)
+        return answer
 
     return find_credentials("r.example", write(config, credsStore="pass", **document), helper)
 
 
 def failed(stdout: str, returncode: int = 1) -> CommandFailed:
-    return CommandFailed(completed(["x"], stdout, returncode))
+    return CommandFailed(returncode, ["x"], stdout, "")
 
 
 def test_a_helper_may_have_a_token_or_nothing(config: Path) -> None:

@@ -90,10 +90,9 @@ class Workspace:
         try:
             # An installed package may be inside of another project's checkout.
             run([*git, "ls-files", "--error-unmatch", "matrix.yaml"])
-            described = run([*git, "describe", "--always", "--abbrev=40", "--exclude=*", "--dirty"])
+            return run([*git, "describe", "--always", "--abbrev=40", "--exclude=*", "--dirty"]).strip()
         except (CommandFailed, FileNotFoundError):
             return None
-        return described.stdout.strip()
 
 
 def find_workspace(environ: Mapping[str, str]) -> Workspace:

@@ -11,7 +11,6 @@ import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 from typing import Any, NoReturn
@@ -22,32 +21,16 @@ STOP_SECONDS = 20.0
 """Seconds between SIGTERM and SIGKILL. BuildKit cancels a running step within 3 s (measured)."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class CompletedCommand:
-    """The result of a program; undecodable bytes in its output are replaced."""
-
-    argv: tuple[str, ...]
-    returncode: int
-    stdout: str = ""
-    stderr: str = ""
-
-    @property
-    def last_line(self) -> str:
-        """The last line of stderr that is not blank; empty without one."""
-        return last_line(self.stderr)
-
-
 def last_line(text: str) -> str:
     """Return the last line of a program's output that is not blank; empty without one."""
     return next((line.strip() for line in reversed(text.splitlines()) if line.strip()), "")
 
 
-class CommandFailed(Exception):
+class CommandFailed(subprocess.CalledProcessError):
     """A program ended with a status other than 0; callers translate it into a `TfimgError`."""
 
-    def __init__(self, completed: CompletedCommand) -> None:
-        self.completed = completed
-        super().__init__(f"{completed.argv[0]} exited with {completed.returncode}: {completed.stderr.strip()}")
+    def __str__(self) -> str:
+        return f"{self.cmd[0]} exited with {self.returncode}: {(self.stderr or '').strip()}"
 
 
 def python_module_command(name: str) -> list[str]:
@@ -65,8 +48,8 @@ def run(
     cwd: Path | None = None,
     timeout: float | None = None,
     stdin: bytes = b"",
-) -> CompletedCommand:
-    """Run a program and return its output.
+) -> str:
+    """Run a program and return its output; undecodable bytes are replaced.
 
     Raises `CommandFailed` for a status other than 0, `FileNotFoundError` if it does not exist, and `TimeoutError` with
     a message after `timeout` seconds.
@@ -83,15 +66,10 @@ def run(
         for pipe in (child.stdin, child.stdout, child.stderr):
             if pipe:
                 pipe.close()
-    completed = CompletedCommand(
-        argv=tuple(argv),
-        returncode=child.returncode,
-        stdout=stdout.decode(errors="replace"),
-        stderr=stderr.decode(errors="replace"),
-    )
-    if completed.returncode != 0:
-        raise CommandFailed(completed)
-    return completed
+    output = stdout.decode(errors="replace")
+    if child.returncode != 0:
+        raise CommandFailed(child.returncode, argv, output, stderr.decode(errors="replace"))
+    return output
 
 
 def stream_stderr(
@@ -120,7 +98,7 @@ def stream_stderr(
         stop_process(child)
         child.stderr.close()
     if child.returncode != 0:
-        raise CommandFailed(CompletedCommand(argv=tuple(argv), returncode=child.returncode))
+        raise CommandFailed(child.returncode, argv)
 
 
 def _start(argv: Sequence[str], **options: Any) -> subprocess.Popen[bytes]:

@@ -68,7 +68,7 @@ def _hosts(environ: Mapping[str, str], state: Path) -> Iterator[str]:
     try:
         # Where the `docker` command itself would go: its current context.
         command = ["docker", "context", "inspect", "--format", "{{.Endpoints.docker.Host}}"]
-        if host := run(command, env=environ).stdout.strip():
+        if host := run(command, env=environ).strip():
             yield host
     except (CommandFailed, FileNotFoundError):
         if Path("/var/run/docker.sock").exists():

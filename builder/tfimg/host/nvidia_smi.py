@@ -183,7 +183,7 @@ def _query(run: Callable[[Sequence[str]], str]) -> str:
             return run(query.split())
         except CommandFailed as error:
             # Its errors are on standard output.
-            output = f"{error.completed.stdout}\n{error.completed.stderr}"
+            output = f"{error.stdout}\n{error.stderr}"
             if UNKNOWN_FIELD not in output:
                 break
     return output

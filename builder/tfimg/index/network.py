@@ -128,7 +128,7 @@ def _on_disk(url: str) -> bool:
 def read_pip_settings() -> dict[str, str]:
     """Return pip's effective settings by option; none if pip is not installed."""
     try:
-        listed = run([*python_module_command("pip"), "--disable-pip-version-check", "config", "list"]).stdout
+        listed = run([*python_module_command("pip"), "--disable-pip-version-check", "config", "list"])
     except CommandFailed:
         return {}
     return parse_pip_settings(listed)

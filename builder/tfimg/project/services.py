@@ -77,13 +77,10 @@ class Services:
         from tfimg.host.nvidia_smi import query_nvidia_smi
         from tfimg.host.survey import survey_host
 
-        def output(argv: Sequence[str]) -> str:
-            return run(argv, env=self.environ, timeout=60).stdout
-
         return survey_host(
             root=Path("/"),
             machine=os.uname().machine,
-            query_smi=partial(query_nvidia_smi, output),
+            query_smi=partial(query_nvidia_smi, partial(run, env=self.environ, timeout=60)),
             may_use=lambda path: os.access(path, os.R_OK | os.W_OK),
             docker_host=docker_host,
         )

@@ -100,7 +100,7 @@ def _run(argv: Sequence[str], requirements: Sequence[str], env: Mapping[str, str
         except CommandFailed as failed:
             # It also returns 1 when it has found something.
             if not answer.exists() or not answer.read_text():
-                raise _map_error(failed.completed.stderr) from None
+                raise _map_error(failed.stderr) from None
         found: list[dict[str, Any]] = json.loads(answer.read_text())["dependencies"]
         return found
 

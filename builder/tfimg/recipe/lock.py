@@ -175,7 +175,7 @@ def resolve_packages(query: LockQuery, *, uv: str, env: Mapping[str, str]) -> Se
         try:
             run(argv, env=env)
         except CommandFailed as failed:
-            raise _map_error(query, failed.completed.stderr) from None
+            raise _map_error(query, failed.stderr) from None
         return Pylock.from_dict(tomllib.loads(answer.read_text())).packages
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from tfimg.core.documents import InvalidDocument
 from tfimg.core.errors import RegistryError, TagConflict, TamperedError
-from tfimg.core.process import CompletedCommand, run
+from tfimg.core.process import run
 from tfimg.core.text import truncate
 from tfimg.registry import referrers
 from tfimg.registry.connection import Connection, ConnectionSettings
@@ -230,7 +230,7 @@ def open_registry(
     Raises as `find_credentials`.
     """
 
-    def run_helper(argv: list[str], stdin: bytes) -> CompletedCommand:
+    def run_helper(argv: list[str], stdin: bytes) -> str:
         return run(argv, env=environ, stdin=stdin, timeout=HELPER_SECONDS)
 
     authority = certificates / reference.host / "ca.crt"

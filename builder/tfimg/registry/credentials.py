@@ -13,7 +13,7 @@ from pydantic import Field, StringConstraints
 
 from tfimg.core.documents import Document, InvalidDocument, parse_document, parse_object, validate
 from tfimg.core.errors import FileError, RegistryError
-from tfimg.core.process import CommandFailed, CompletedCommand
+from tfimg.core.process import CommandFailed
 from tfimg.registry.reference import DOCKER_HUB
 
 HELPER_SECONDS = 60.0
@@ -55,8 +55,8 @@ class Credentials:
     identity_token: str = field(default="", repr=False)
 
 
-RunHelper = Callable[[list[str], bytes], CompletedCommand]
-"""Runs a program with its input; raises as `tfimg.core.process.run`."""
+RunHelper = Callable[[list[str], bytes], str]
+"""Returns the output of a program with this input; raises as `tfimg.core.process.run`."""
 
 
 def config_file(environ: Mapping[str, str]) -> Path:
@@ -105,12 +105,12 @@ def _read_config(path: Path) -> auth.AuthConfig:
 def _run_helper(helper: str, server: str, run: RunHelper) -> Credentials | None:
     program = f"docker-credential-{helper}"
     try:
-        output = parse_document(_HelperOutput, run([program, "get"], server.encode()).stdout.encode())
+        output = parse_document(_HelperOutput, run([program, "get"], server.encode()).encode())
     except CommandFailed as error:
-        printed = f"{error.completed.stdout}{error.completed.stderr}".strip()
+        printed = f"{error.stdout}{error.stderr}".strip()
         if NOT_FOUND in printed:
             return None
-        problem = printed or f"it ended with {error.completed.returncode}"
+        problem = printed or f"it ended with {error.returncode}"
     except FileNotFoundError:
         problem = "it is not installed"
     except TimeoutError:

@@ -144,6 +144,6 @@ def _is_base(name: str, python: str) -> bool:
 
 def _run(argv: Sequence[str], env: dict[str, str]) -> str:
     try:
-        return run(argv, env=env).stdout
+        return run(argv, env=env)
     except CommandFailed as failed:
-        raise CannotMeasure(f"`tfimg {' '.join(argv[3:])}` failed: {failed.completed.stderr.strip()}") from None
+        raise CannotMeasure(f"`tfimg {' '.join(argv[3:])}` failed: {failed.stderr.strip()}") from None

@@ -53,9 +53,9 @@ class Docker:
     def __call__(self, *arguments: str, env: Mapping[str, str] | None = None) -> str:
         """Run it and return what it says on standard output."""
         try:
-            return run(["docker", *arguments], env={**self.env, **(env or {})}).stdout
+            return run(["docker", *arguments], env={**self.env, **(env or {})})
         except CommandFailed as failed:
-            words = failed.completed.stderr.strip().splitlines()[-25:]
+            words = failed.stderr.strip().splitlines()[-25:]
             raise CannotMeasure(f"`docker {' '.join(arguments)}` failed:\n" + "\n".join(words)) from None
 
     def images(self) -> list[str]:

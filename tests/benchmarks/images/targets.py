@@ -61,9 +61,9 @@ def target(tensorflow: str, python: str, device: str) -> Target:
 def ask(argv: Sequence[str]) -> str:
     """What a program of this checkout says. Raises `CannotMeasure` when it refuses."""
     try:
-        return run(argv, env={**os.environ, "PYTHONPATH": str(ROOT / "builder"), "TFIMG_WORKSPACE": str(ROOT)}).stdout
+        return run(argv, env={**os.environ, "PYTHONPATH": str(ROOT / "builder"), "TFIMG_WORKSPACE": str(ROOT)})
     except CommandFailed as failed:
-        raise CannotMeasure(f"`{' '.join(argv[1:])}` failed: {failed.completed.stderr.strip()}") from None
+        raise CannotMeasure(f"`{' '.join(argv[1:])}` failed: {failed.stderr.strip()}") from None
 
 
 def requirements(texts: Iterable[str]) -> tuple[str, ...]:

@@ -164,7 +164,7 @@ def _run_mmdebstrap(suite: str, archive: Path, settings: BaseSettings) -> None:
     try:
         run([*argv, suite, str(archive), *sources(suite, settings.mirrors)], env=env)
     except CommandFailed as failed:
-        lines = [line for line in failed.completed.stderr.splitlines() if line.strip()]
+        lines = [line for line in failed.stderr.splitlines() if line.strip()]
         raise BaseImageError(
             f"Bootstrapping Debian {suite} failed: {' '.join(lines[-4:]) or 'no reason was given'}",
             next_step="Check this machine's APT sources and network, then build again.",

@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from tfimg.core.errors import EngineSetupError, UsageError
-from tfimg.core.process import CommandFailed, run
+from tfimg.core.process import CommandFailed, last_line, run
 
 KEYRING = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
 ENGINE_PACKAGES = ("docker.io", "docker-cli", "docker-buildx", "containerd")
@@ -151,7 +151,7 @@ def _apt(arguments: list[str], env: Mapping[str, str], cwd: Path | None = None) 
     try:
         run(["apt-get", "--quiet", *arguments], env=env, cwd=cwd)
     except (CommandFailed, FileNotFoundError) as error:
-        reason = error.completed.last_line if isinstance(error, CommandFailed) else ""
+        reason = last_line(error.stderr) if isinstance(error, CommandFailed) else ""
         raise EngineSetupError(
             f"`apt-get {' '.join(arguments[-6:])}` failed: {reason or error}",
             next_step="Check this machine's APT sources and network, then try again.",

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from tfimg.core.errors import EngineUnavailable, UsageError
-from tfimg.core.process import CommandFailed, run
+from tfimg.core.process import CommandFailed, last_line, run
 
 ANSWER_SECONDS = 60.0
 """Limit for a builder's answer. Buildx itself gives a `remote` one 20 s to be connected to."""
@@ -56,12 +56,12 @@ def find_builder(name: str, environ: Mapping[str, str], *, seconds: float = ANSW
             # Only a bootstrap connects to a remote builder.
             _inspect(name, environ, seconds, "--bootstrap")
     except CommandFailed as failed:
-        if "no builder" in failed.completed.stderr:
+        if "no builder" in failed.stderr:
             raise UsageError(
                 f"--builder {name}: buildx has no builder and docker no context of that name.",
                 next_step="`docker buildx ls` shows all; `docker context create` and `docker buildx create` make one.",
             ) from None
-        raise _unavailable(name, failed.completed.last_line or "it does not answer") from None
+        raise _unavailable(name, last_line(failed.stderr) or "it does not answer") from None
     except TimeoutError:
         raise _unavailable(name, f"no answer within {seconds:g} s") from None
     if builder.problem or not builder.driver:
@@ -70,7 +70,7 @@ def find_builder(name: str, environ: Mapping[str, str], *, seconds: float = ANSW
 
 
 def _inspect(name: str, environ: Mapping[str, str], seconds: float, *options: str) -> str:
-    return run(["docker", "buildx", "inspect", *options, "--", name], env=environ, timeout=seconds).stdout
+    return run(["docker", "buildx", "inspect", *options, "--", name], env=environ, timeout=seconds)
 
 
 def _unavailable(name: str, reason: str) -> EngineUnavailable:
@@ -85,10 +85,10 @@ def _unavailable(name: str, reason: str) -> EngineUnavailable:
 def context_environment(name: str, environ: Mapping[str, str]) -> dict[str, str]:
     """Return the environment for the engine of a docker context. Raises `UsageError` if it is unknown."""
     try:
-        (description,) = json.loads(run(["docker", "context", "inspect", "--", name], env=environ).stdout)
+        (description,) = json.loads(run(["docker", "context", "inspect", "--", name], env=environ))
     except CommandFailed as failed:
         raise UsageError(
-            f"docker has no context {name}: {failed.completed.stderr.strip()}",
+            f"docker has no context {name}: {failed.stderr.strip()}",
             next_step="`docker context ls` shows all.",
         ) from None
     return parse_context(description, environ)

@@ -78,7 +78,7 @@ class DockerInfo(DockerConnection):
     def buildx_version(self) -> str:
         """Return the version of buildx. Raises `EngineTooOld` when it is absent or too old."""
         try:
-            words = run(["docker", "buildx", "version"], env=self.environ).stdout.split()
+            words = run(["docker", "buildx", "version"], env=self.environ).split()
         except (CommandFailed, FileNotFoundError):
             raise EngineTooOld(
                 "`docker buildx` is not installed, and builds go through it.",
