@@ -227,11 +227,7 @@ class Builder:
             output=f"{output} layers={LAYER_FORMAT if self.capabilities.accepts_layers else None}",
         )
         return make_build_labels(
-            base=base.name,
-            base_digest=base.digest,
-            recipe=recipe,
-            revision=self.project.revision,
-            version=__version__,
+            base=base.name, base_digest=base.digest, recipe=recipe, revision=self.project.revision, version=__version__
         )
 
     def prepare_base(self, spec: ImageSpec, on_event: OnEvent = ignore) -> BaseImage:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import cached_property
@@ -18,12 +18,10 @@ from tfimg.cli.options import BuilderOptions, Command, RegistryOptions, Reposito
 from tfimg.core.errors import UsageError
 
 if TYPE_CHECKING:
-    from tfimg.cli.request_options import VersionOptions
     from tfimg.core.events import OnEvent
     from tfimg.engine.protocol import Engine
     from tfimg.index.network import HostNetwork
     from tfimg.matrix.resolve.request import Request
-    from tfimg.matrix.resolve.resolution import Resolution
     from tfimg.matrix.spec import ImageSpec
     from tfimg.project.project import Project
     from tfimg.project.services import Services
@@ -98,24 +96,22 @@ class Context:
         plain = isinstance(self.command, RegistryOptions) and self.command.plain_http
         return self.services.registry(reference, plain=plain)
 
-    def resolve(self, options: VersionOptions) -> Resolution:
-        """Return the image that the options ask for. Raises `ResolutionError`."""
-        return self.project.resolve(options.request())
-
     def emit(self, document: object) -> None:
         """Print one JSON document on a line of its own."""
         print(json.dumps(document), flush=True)
 
-    def print_result(self, document: Mapping[str, Any], text: str | Mapping[str, Any] | None = None) -> None:
-        """Print a JSON document under --json, else a sentence or fields; without any, those of the document."""
+    def print_result(self, document: object, text: str | Mapping[str, Any] | Callable[[], None]) -> None:
+        """Print a JSON document under --json, else a sentence or fields, or what a function prints."""
         if self.command.json:
             self.emit(document)
         elif isinstance(text, str):
             print(text, flush=True)
+        elif callable(text):
+            text()
         else:
             from tfimg.cli.output.fields import print_fields
 
-            print_fields(document if text is None else text)
+            print_fields(text)
 
     def render_events(self, *, title: str = "build", many: bool = False) -> AbstractContextManager[OnEvent]:
         """Return the renderer of a command's events; see `tfimg.cli.output.render`."""

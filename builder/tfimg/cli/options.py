@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from cyclopts import Parameter
 
 from tfimg.cli.completions import complete_identifiers
-from tfimg.cli.values import require_text
+from tfimg.cli.values import require_text, require_writable
 
 if TYPE_CHECKING:
     from cyclopts.token import Token
@@ -85,9 +86,9 @@ def image_argument() -> Any:
     return argument("name or digest of an image in the engine", "IMAGE")
 
 
-def remote_image_argument(text: str = "REGISTRY/REPOSITORY:TAG or @sha256:…", metavar: str = "IMAGE") -> Any:
+def remote_image_argument() -> Any:
     """Declare an image in a registry."""
-    return argument(text, metavar)
+    return argument("REGISTRY/REPOSITORY:TAG or @sha256:…", "IMAGE")
 
 
 def identifier_option() -> Any:
@@ -104,7 +105,8 @@ def level_option() -> Any:
 
 def report_option() -> Any:
     """Declare where a report is written."""
-    return values("write the report to FILE.json, FILE.xml (JUnit) or FILE.html (one image only)", "FILE")
+    text = "write the report to FILE.json, FILE.xml (JUnit) or FILE.html (one image only)"
+    return values(text, "FILE", check=partial(require_writable, "--report"))
 
 
 def renew_base_option() -> Any:
@@ -114,7 +116,7 @@ def renew_base_option() -> Any:
 
 def output_option(text: str = "write to a file instead of standard output") -> Any:
     """Declare a file to write."""
-    return option(text, "FILE", name=("--output", "-o"))
+    return option(text, "FILE", name=("--output", "-o"), check=partial(require_writable, "--output"))
 
 
 def reinstate_option() -> Any:

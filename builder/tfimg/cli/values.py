@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import re
+import shlex
+from pathlib import Path
+
+from tfimg.core.errors import FileError
 
 MAX_TEXT = 1000
 """Characters of a reason, as `tfimg.evidence.promotions` takes them."""
@@ -12,6 +17,22 @@ def require_text(text: str) -> None:
     """Raise `ValueError` for an empty text."""
     if not text:
         raise ValueError("is empty")
+
+
+def require_writable(option: str, name: str) -> None:
+    """Raise `FileError` if the file of an option cannot be written; as `cp`, it does not make parent folders."""
+    require_text(name)
+    folder = Path(name).parent
+    if not folder.resolve().is_dir():
+        raise FileError(
+            f"{option} {name}: there is no folder {folder}.",
+            next_step=f"Make it with `mkdir -p {shlex.quote(str(folder))}`, or name another file.",
+        )
+    if Path(name).is_dir() or not os.access(Path(name).resolve().parent, os.W_OK):
+        raise FileError(
+            f"{option} {name} is not a file that can be written.",
+            next_step="Name a file in a folder that you may write to.",
+        )
 
 
 def require_printable(text: str) -> None:

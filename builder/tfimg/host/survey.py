@@ -67,12 +67,7 @@ class TargetHost:
 
 
 def survey_host(
-    *,
-    root: Path,
-    machine: str,
-    query_smi: Callable[[], NvidiaSmi],
-    may_use: Callable[[Path], bool],
-    docker_host: str,
+    *, root: Path, machine: str, query_smi: Callable[[], NvidiaSmi], may_use: Callable[[Path], bool], docker_host: str
 ) -> Host:
     """Survey the machine below `root`.
 

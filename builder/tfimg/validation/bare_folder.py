@@ -129,8 +129,7 @@ def _check_folder(folder: Path) -> None:
         parse_document(_Manifest, (folder / MANIFEST).read_bytes())
     except (OSError, InvalidDocument):
         raise UsageError(
-            f"{folder} exists, but `tfimg bare` did not create it.",
-            next_step="Name a new folder, or an empty one.",
+            f"{folder} exists, but `tfimg bare` did not create it.", next_step="Name a new folder, or an empty one."
         ) from None
 
 

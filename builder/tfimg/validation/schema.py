@@ -17,10 +17,7 @@ from tfimg.validation.report import DERIVED_FIELDS, SCHEMA, Report
 
 REPORT: TypeAdapter[Report] = TypeAdapter(Report)
 
-OPTIONAL = {
-    "gpu": "The GPU that the suite ran on, if any.",
-    "driver": "That GPU's driver.",
-}
+OPTIONAL = {"gpu": "The GPU that the suite ran on, if any.", "driver": "That GPU's driver."}
 
 MAX_PROBLEMS, MAX_PROBLEM = 10, 200
 """Problems that an error lists, and characters of each."""

@@ -32,13 +32,10 @@ class Bake(Command, BaseOptions, RepositoryOptions):
     def run(self, context: Context) -> int:
         """Print the file, or write it."""
         from tfimg.build.bake import make_bake_document
-        from tfimg.cli.report_files import require_writable
         from tfimg.core.events import Message
         from tfimg.core.files import write_atomically
         from tfimg.index.network import NETWORK_SECRET
 
-        if self.output is not None:
-            require_writable("--output", self.output)
         secrets: list[str] = []
         if self.secrets:
             network = context.use_network()

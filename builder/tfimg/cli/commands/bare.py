@@ -42,7 +42,7 @@ class Bare(Command, RequestOptions):
 
         workspace = context.project.workspace
         named = select_specs(context.project.specs, self.patterns) if self.patterns else ()
-        specs = named or [context.resolve(self).spec]
+        specs = named or [context.project.resolve(self.request()).spec]
         if tpu := [spec.identifier for spec in specs if spec.device == "tpu"]:
             raise UnavailableDevice(
                 f"{tpu[0]} is for TPUs, whose machines `tfimg bare` does not support.",

@@ -132,7 +132,7 @@ class Build(Command, RequestOptions, SigningOptions, BaseOptions, BuilderOptions
         from tfimg.build.builder import Builder, BuildResult, Validated
         from tfimg.cli.report_files import write_reports
 
-        plan = context.project.plan(context.resolve(self).spec)
+        plan = context.project.plan(context.project.resolve(self.request()).spec)
         with context.render_events() as render:
 
             def on_event(event: Event) -> None:

@@ -92,14 +92,11 @@ class CloudInit(Command):
 
     def run(self, context: Context) -> int:
         """Print or write the user data of a machine that verifies the image and runs it."""
-        from tfimg.cli.report_files import require_writable
         from tfimg.core.files import write_atomically
         from tfimg.host.cloud.clouds import FITTING_IMAGES, UNFITTING_IMAGE
         from tfimg.host.cloud.user_data import render_user_data
 
         file = self.output
-        if file is not None:
-            require_writable("--output", file)
         user = render_user_data(self._machine(context))
         create = user.create_command.replace("FILE", shlex.quote(file)) if file else user.create_command
         if file:

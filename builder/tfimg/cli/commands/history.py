@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from tfimg.cli.context import Context
 from tfimg.cli.options import Command, argument, option
 from tfimg.cli.trust_options import TrustedKeyOptions, require_keys, split_tag
-from tfimg.cli.values import positive_number
+from tfimg.cli.values import positive_number, require_writable
 from tfimg.core.errors import UsageError
 
 if TYPE_CHECKING:
@@ -46,11 +46,11 @@ class History(Command, TrustedKeyOptions):
     published: str | None = option(
         "of a repository: write what the evidence of its builds proves, as JSON for the page of published images",
         "FILE",
+        check=partial(require_writable, "--published"),
     )
 
     def run(self, context: Context) -> int:
         """Print what trusted keys signed, newest first."""
-        from tfimg.cli.output.tables import print_rows
         from tfimg.evidence.promotions import export_withdrawals
         from tfimg.publish.history import build_tags, repository_history, tag_history
         from tfimg.registry.reference import parse_repository
@@ -58,7 +58,10 @@ class History(Command, TrustedKeyOptions):
         environ = context.services.environ
         target, tag = (parse_repository(self.target), self.tag) if self.tag else split_tag(self.target, environ)
         keys, registry = require_keys(self.public_keys(environ)), context.registry(target)
-        self._check_published(tag)
+        if self.published and tag:
+            raise UsageError(
+                f"--published is about a repository, and the tag {tag} is named.", next_step="Drop the tag."
+            )
         if tag:
             entries = list(tag_history(registry, tag, keys, limit=self.limit))
         else:
@@ -76,27 +79,10 @@ class History(Command, TrustedKeyOptions):
             for entry in entries:
                 context.emit(entry.to_json())
         elif entries:
-            columns = ("TIME", "WHAT", "DIGEST", *(() if tag else ("TAGS",)), "BY", "WHY")
-            rows = (tuple(_cells(entry, with_tags=tag is None)) for entry in entries)
-            print_rows(columns, rows, folding=("TAGS",))
+            _print_entries(context, entries, tag)
         else:
             context.say(f"No trusted key signed a promotion or withdrawal in {target.repository}.")
-        for entry in entries:
-            if entry.kind == "gap":
-                context.say(f"{tag} pointed to {entry.digest}, and {GAP}.")
         return 0
-
-    def _check_published(self, tag: str | None) -> None:
-        """Raise an error for a --published that cannot be written, before anything is read."""
-        from tfimg.cli.report_files import require_writable
-
-        if self.published is None:
-            return
-        if tag:
-            raise UsageError(
-                f"--published is about a repository, and the tag {tag} is named.", next_step="Drop the tag."
-            )
-        require_writable("--published", self.published)
 
     def _write_published(
         self, context: Context, registry: Registry, builds: Sequence[str], keys: Sequence[VerifyingKey], file: str
@@ -107,6 +93,17 @@ class History(Command, TrustedKeyOptions):
         found = collect_published(registry, builds, keys, limit=self.limit, now=context.services.now())
         write_atomically(Path(file), format_published(found))
         context.say(f"wrote {file}: {len(found.images)} image{'' if len(found.images) == 1 else 's'} with evidence")
+
+
+def _print_entries(context: Context, entries: Sequence[HistoryEntry], tag: str | None) -> None:
+    from tfimg.cli.output.tables import print_rows
+
+    columns = ("TIME", "WHAT", "DIGEST", *(() if tag else ("TAGS",)), "BY", "WHY")
+    rows = (tuple(_cells(entry, with_tags=tag is None)) for entry in entries)
+    print_rows(columns, rows, folding=("TAGS",))
+    for entry in entries:
+        if entry.kind == "gap":
+            context.say(f"{tag} pointed to {entry.digest}, and {GAP}.")
 
 
 def _cells(entry: HistoryEntry, *, with_tags: bool) -> Iterator[str]:

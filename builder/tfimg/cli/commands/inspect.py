@@ -36,10 +36,10 @@ class Inspect(Command, TrustedKeyOptions):
         image = read_image(context, self.image, local=self.local, keys=keys)
         spec = next((spec for spec in context.project.specs if spec.identifier == image.identifier), None)
         row = {"path": f"rows[{spec.row}]", **context.project.describe(spec)} if spec else None
-        if self.json:
-            context.emit({"event": "inspected", "row": row, **image.to_json()})
-        else:
-            print_inspection(image, row=row, now=context.services.now(), has_keys=bool(keys))
+        context.print_result(
+            {"event": "inspected", "row": row, **image.to_json()},
+            lambda: print_inspection(image, row=row, now=context.services.now(), has_keys=bool(keys)),
+        )
         return 0
 
 

@@ -20,13 +20,9 @@ class ListImages(Command, RepositoryOptions):
 
     def run(self, context: Context) -> int:
         """Print a row for each image."""
+        from tfimg.cli.output.image_tables import print_images
         from tfimg.matrix.resolve.selection import select_specs
 
         rows = [context.project.describe(spec) for spec in select_specs(context.project.specs, self.patterns)]
-        if self.json:
-            context.emit(rows)
-        else:
-            from tfimg.cli.output.image_tables import print_images
-
-            print_images(rows)
+        context.print_result(rows, lambda: print_images(rows))
         return 0

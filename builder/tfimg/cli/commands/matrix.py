@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from tfimg.cli.context import Context
-from tfimg.cli.options import Command, RepositoryOptions, flag, option
+from tfimg.cli.options import Command, RepositoryOptions, flag, output_option
 from tfimg.core.errors import UsageError
 
 FORMS = {".json": "json", ".html": "html", ".md": "markdown"}
@@ -27,24 +27,19 @@ class ShowMatrix(Command, RepositoryOptions):
     _: KW_ONLY
     markdown: bool = flag("print the support table as Markdown")
     html: bool = flag("print a searchable page that needs no network")
-    output: str | None = option(
-        "write to a file; .html, .md and .json choose the form, as the options do", "FILE", name=("--output", "-o")
-    )
+    output: str | None = output_option("write to a file; .html, .md and .json choose the form, as the options do")
 
     alternatives: ClassVar[Mapping[str, str]] = {"--markdown": "markdown", "--html": "html"}
 
     def run(self, context: Context) -> int:
         """Print the matrix, or write it to a file."""
         from tfimg.cli.output.image_tables import print_notes, print_support, support_text
-        from tfimg.cli.report_files import require_writable
         from tfimg.core.files import write_atomically
         from tfimg.recipe.matrix_page import MatrixPage, make_matrix_document
         from tfimg.recipe.support_table import render_markdown
 
         if self.json and (self.html or self.markdown):
             raise UsageError("--json cannot be combined with another form.", next_step="Drop one of the two.")
-        if self.output is not None:
-            require_writable("--output", self.output)
         form = next((form for form in FORMS.values() if getattr(self, form)), None)
         form = form or FORMS.get(Path(self.output or "").suffix.lower())
         project = context.project

@@ -23,18 +23,14 @@ class ShowReport(Command):
 
     def run(self, context: Context) -> int:
         """Read the report, write and print it: a success, whatever its verdict says."""
+        from tfimg.cli.output.checks import print_report
         from tfimg.cli.report_files import check_report_files, write_reports
         from tfimg.validation.schema import load_report
 
         check_report_files(self.report)
         report = load_report(Path(self.file))
         write_reports(self.report, report)
-        if self.json:
-            context.emit(report.to_json())
-        else:
-            from tfimg.cli.output.checks import print_report
-
-            print_report(report)
-            for name in self.report:
-                context.say(f"wrote {name}")
+        context.print_result(report.to_json(), lambda: print_report(report))
+        for name in self.report:
+            context.say(f"wrote {name}")
         return 0

@@ -25,7 +25,7 @@ class Reproduce(Command, RequestOptions, BaseOptions, WheelOptions):
         from tfimg.build.reproduce import reproduce
 
         settings = replace(self.base_settings(), renew_base=self.renew_base, no_cache=True)
-        plan = context.project.plan(context.resolve(self).spec)
+        plan = context.project.plan(context.project.resolve(self.request()).spec)
         with context.render_events() as on_event:
             found = reproduce(context.project, context.engine, settings, plan, on_event)
         if self.json:

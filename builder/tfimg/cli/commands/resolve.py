@@ -25,7 +25,7 @@ class Resolve(Command, RequestOptions, RepositoryOptions):
         from tfimg.core.errors import UnsupportedPlatform
         from tfimg.recipe.describe import require_buildable
 
-        found = context.resolve(self)
+        found = context.project.resolve(self.request())
         notes = list(found.notes)
         try:
             require_buildable(found.spec)

@@ -13,6 +13,9 @@ from cyclopts import Parameter
 from tfimg.cli.context import Context
 from tfimg.cli.options import Command, flag, identifier_option, image_argument, option, values
 
+PASSED_ON = ("volume", "publish", "env", "user", "workdir", "name")
+"""Fields that become options of `docker run` of the same name."""
+
 
 @dataclass(frozen=True)
 class Run(Command):
@@ -51,19 +54,11 @@ class Run(Command):
         engine = context.services.runner()
         spec = context.project.spec_of_image(engine, self.image, self.identifier)
         host = context.project.target_host(engine)
-        passed_on = {
-            "--volume": self.volume,
-            "--publish": self.publish,
-            "--env": self.env,
-            "--user": self.user,
-            "--workdir": self.workdir,
-            "--name": self.name,
-        }
         options = RunOptions(
             gpus=self.gpus,
             no_gpu=self.no_gpu,
             shm_size=self.shm_size,
-            options=tuple(word for option, values in passed_on.items() for value in values for word in (option, value)),
+            options=tuple(word for name in PASSED_ON for value in getattr(self, name) for word in (f"--{name}", value)),
             interactive=sys.stdin is not None and not sys.stdin.closed,
             terminal=all(stream is not None and stream.isatty() for stream in (sys.stdin, sys.stdout)),
             program=self.program,

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import KW_ONLY, dataclass
+from functools import partial
 from pathlib import Path
 
 from tfimg.cli.context import Context
 from tfimg.cli.options import Command, argument, remote_image_argument, values
 from tfimg.cli.trust_options import RequirementOptions, require_keys
+from tfimg.cli.values import require_writable
 
 
 @dataclass(frozen=True)
@@ -19,7 +21,9 @@ class Save(Command, RequirementOptions):
     """
 
     image: str = remote_image_argument()
-    file: str = argument("file to write: an OCI image layout in a tar archive", "FILE")
+    file: str = argument(
+        "file to write: an OCI image layout in a tar archive", "FILE", check=partial(require_writable, "FILE")
+    )
     _: KW_ONLY
     public_key: tuple[str, ...] = values(
         "public key of a publisher whom you trust: the image is verified first, and the key goes along "
@@ -30,13 +34,11 @@ class Save(Command, RequirementOptions):
     def run(self, context: Context) -> int:
         """Verify the image if a key is named, and write it with its evidence."""
         from tfimg.cli.output.transfers import render_file
-        from tfimg.cli.report_files import require_writable
         from tfimg.evidence.verify import verify
         from tfimg.inspect.archive.collect import collect_image
         from tfimg.inspect.archive.save import archive_size, save_archive
         from tfimg.registry.reference import parse_reference
 
-        require_writable("FILE", self.file)
         reference, file, policy = parse_reference(self.image), Path(self.file), self.read_policy()
         registry, target = context.registry(reference), reference.target
         keys = (*self.public_keys(context.services.environ), *policy.trusted_keys)

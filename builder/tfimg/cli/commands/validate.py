@@ -6,14 +6,7 @@ from dataclasses import KW_ONLY, dataclass
 from typing import Literal
 
 from tfimg.cli.context import Context
-from tfimg.cli.options import (
-    Command,
-    ValidationOptions,
-    identifier_option,
-    image_argument,
-    option,
-    values,
-)
+from tfimg.cli.options import Command, ValidationOptions, identifier_option, image_argument, option, values
 
 
 @dataclass(frozen=True)

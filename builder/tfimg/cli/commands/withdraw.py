@@ -6,7 +6,7 @@ from dataclasses import KW_ONLY, MISSING, dataclass
 from pathlib import Path
 
 from tfimg.cli.context import Context
-from tfimg.cli.options import Command, argument, option, values
+from tfimg.cli.options import Command, argument, option, output_option, values
 from tfimg.cli.trust_options import SigningOptions
 from tfimg.cli.values import require_digest, require_reason, require_tag
 from tfimg.core.errors import UsageError
@@ -27,13 +27,10 @@ class Withdraw(Command, SigningOptions):
     tag: tuple[str, ...] = values(
         "withdraw it for this tag only (default: for every tag and by digest)", "TAG", check=require_tag
     )
-    output: str | None = option(
-        "append the signed withdrawal to a file, for `tfimg load --withdrawals`", "FILE", name=("--output", "-o")
-    )
+    output: str | None = output_option("append the signed withdrawal to a file, for `tfimg load --withdrawals`")
 
     def run(self, context: Context) -> int:
         """Move its tags back, then withdraw it, for all tags or for some."""
-        from tfimg.cli.report_files import require_writable
         from tfimg.publish.history import find_build
         from tfimg.publish.retract import export_withdrawal, withdraw
         from tfimg.registry.reference import parse_repository
@@ -47,8 +44,6 @@ class Withdraw(Command, SigningOptions):
                 f"{self.image} does not name an image by its digest.",
                 next_step="Write REGISTRY/NAME@DIGEST with 12 or more digits, as `tfimg history` prints them.",
             ) from None
-        if self.output is not None:  # before anything is withdrawn
-            require_writable("--output", self.output)
         repository = self.signed_repository(context, target, self.signing_key(context.services.environ))
         digest = find_build(repository.registry, digest.removeprefix("sha256:"))
         with context.render_events(title="withdraw") as on_event:

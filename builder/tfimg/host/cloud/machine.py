@@ -45,10 +45,7 @@ WHEEL_HELP = (
 PUBLIC_KEY = re.compile(r"-----BEGIN PUBLIC KEY-----\n[A-Za-z0-9+/=\n]{1,1000}-----END PUBLIC KEY-----\n?")
 DRIVER = re.compile(r"[0-9]+(?:\.[0-9]+)*")
 
-AZURE = {
-    "AZURE_METADATA": "http://169.254.169.254/metadata",
-    "AZURE_MANAGEMENT": "https://management.azure.com",
-}
+AZURE = {"AZURE_METADATA": "http://169.254.169.254/metadata", "AZURE_MANAGEMENT": "https://management.azure.com"}
 """Services that give a machine of Azure its identity, and deallocate it."""
 
 

@@ -92,12 +92,7 @@ def find_signed_name(layout: ArchiveRegistry, proven: VerifiedImage) -> Referenc
 
 
 def load_archive(
-    layout: ArchiveRegistry,
-    digest: str,
-    name: Reference,
-    engine: Engine,
-    *,
-    on_progress: OnProgress = lambda *_: None,
+    layout: ArchiveRegistry, digest: str, name: Reference, engine: Engine, *, on_progress: OnProgress = lambda *_: None
 ) -> None:
     """Load the image `digest` as `name`, after every byte of it was compared with its digest.
 

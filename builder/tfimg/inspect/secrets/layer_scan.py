@@ -32,11 +32,7 @@ XATTR = "LIBARCHIVE.xattr."
 
 
 def search_layer(
-    pieces: Iterator[bytes],
-    search: Search,
-    budget: Budget,
-    on_bytes: Callable[[int], None],
-    media_type: str = "",
+    pieces: Iterator[bytes], search: Search, budget: Budget, on_bytes: Callable[[int], None], media_type: str = ""
 ) -> Sequence[SecretFinding]:
     """Search every byte of a layer, packed and unpacked, and the headers of its archive.
 

@@ -31,12 +31,8 @@ MAX_TOKEN_BYTES = 1 << 14
 MAX_SECONDS = 60.0
 """Time limit for one window of 1 MiB, which takes 3 ms."""
 
-REPLACED = frozenset(
-    {
-        # Its match continues to the next `KEY-----`, so that a header in a program's text hides the key behind it.
-        "betterleaks.private-key",
-    }
-)
+# Its match continues to the next `KEY-----`, so that a header in a program's text hides the key behind it.
+REPLACED = frozenset({"betterleaks.private-key"})
 """Rules that `tfimg.inspect.secrets.rules` replaces."""
 
 _START = re.compile(rb"(?<![A-Za-z0-9])\Z|\\[abfnrtv0]\Z|%[0-9A-Fa-f]{2}\Z|\\x[0-9A-Fa-f]{2}\Z|\\u[0-9A-Fa-f]{4}\Z")
