@@ -20,7 +20,6 @@ import termios
 from dataclasses import dataclass
 from pathlib import Path
 
-from rich._export_format import CONSOLE_SVG_FORMAT
 from rich.console import Console
 from rich.terminal_theme import TerminalTheme
 from rich.text import Text
@@ -116,9 +115,9 @@ def draw(session: list[tuple[Step, list[str]]], theme: TerminalTheme) -> str:
             console.print(Text(f"… {more} more lines", "bright_black"))
         for line in lines[more:]:
             console.print(Text.from_ansi(line))
-    without_fonts = re.sub(r"@font-face \{\{.*?\}\}\n", "", CONSOLE_SVG_FORMAT, flags=re.DOTALL)
-    text = console.export_svg(title="tfimg", theme=theme, code_format=without_fonts, unique_id="session")
-    return "".join(f"{line.rstrip()}\n" for line in text.splitlines())
+    text = console.export_svg(title="tfimg", theme=theme, unique_id="session")
+    without_fonts = re.sub(r"@font-face \{.*?\}\n", "", text, flags=re.DOTALL)
+    return "".join(f"{line.rstrip()}\n" for line in without_fonts.splitlines())
 
 
 def main() -> None:

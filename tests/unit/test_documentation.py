@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from generator import session
 from support.cli import CliRunner
 from support.paths import ROOT
 from support.shell_blocks import Block, blocks, commands, inline_commands, scripts, tfimg_commands
@@ -177,6 +178,22 @@ def test_the_list_of_pages_is_complete_and_has_their_titles() -> None:
         (title, page.relative_to(ROOT / "docs").as_posix()) for title, page in titles.items()
     )
     assert len(titles) == len(SITE)
+
+
+def test_a_session_is_drawn_with_its_last_lines_and_without_fonts() -> None:
+    steps = [
+        (session.Step("one", last=2), ["0", "1", "2", "\x1b[31m3\x1b[0m"]),
+        (session.Step("two"), ["@font-face { x }"]),
+    ]
+    drawn = session.draw(steps, session.THEMES["dark"])
+    rows = [
+        html.unescape(row).replace("\xa0", " ").strip()
+        for row in re.findall(r"<text[^>]*clip-path[^>]*>(.*?)</text>", drawn)
+    ]
+    assert [row for row in rows if row] == ["$", "one", "… 2 more lines", "2", "3", "$", "two", "@font-face { x }"]
+    assert "url(http" not in drawn
+    assert not re.search(r"@font-face\s", drawn)
+    assert "#ff7b72" in drawn, "red of the theme"
 
 
 def test_the_recorded_session_has_the_commands_of_its_script_and_the_answer_of_today(tfimg: CliRunner) -> None:
