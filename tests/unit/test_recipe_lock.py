@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import shutil
 import sys
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import date
@@ -258,6 +258,10 @@ LINE = re.compile(r"[a-z0-9-]+==[0-9][0-9a-z.+]* --hash=sha256:[0-9a-f]{64}  # \
 DEVICE_LAYERS = {"cpu": [], "gpu": ["cudnn", "cublas", "solvers", "cuda"], "tpu": ["libtpu"]}
 
 
+WITHOUT_THE_NEWEST = {("h5py", "3.9")}
+"""Packages and Pythons for which the package's newest version has no wheel."""
+
+
 def form_problems(spec: ImageSpec, layers: Mapping[str, str]) -> Iterator[str]:
     """Say where a lock has not the form that `tfimg lock` writes."""
     if list(layers) != sorted(["tensorflow", "packages", *DEVICE_LAYERS[spec.device]]):
@@ -283,6 +287,20 @@ def test_committed_locks_fit_their_rows_have_one_wheel_per_package_and_name_no_i
         spec, layers = named(identifier), workspace.read_lock(identifier)
         found[identifier] = [*find_lock_problems(spec, matrix.newer, layers), *form_problems(spec, layers)]
     assert {identifier: wrong for identifier, wrong in found.items() if wrong} == {}
+
+
+def test_packages_that_a_row_lets_be_newer_have_one_version_in_all_locks_of_a_release(
+    specs: Sequence[ImageSpec], matrix: Matrix, workspace: Workspace
+) -> None:
+    """A lock that was resolved before its row named the package has an older version."""
+    found = defaultdict(set)
+    for spec in specs:
+        own = {*spec.newer} - {*matrix.newer.packages}
+        for package in read_packages(workspace.read_lock(spec.identifier)):
+            if package.name in own and (package.name, spec.python) not in WITHOUT_THE_NEWEST:
+                found[f"{package.name} of TensorFlow {spec.tensorflow}"].add(package.version)
+    assert len(found) >= 5
+    assert {name: versions for name, versions in found.items() if len(versions) > 1} == {}
 
 
 def test_every_image_has_a_lock_and_no_other_folder_is_there(specs: Sequence[ImageSpec]) -> None:
