@@ -12,7 +12,7 @@ from support.wheels import index_of, lock_line, sha256, write_wheel
 from tfimg.core.cancellation import Cancellation
 from tfimg.core.errors import HashMismatchError, Interrupted, LockError
 from tfimg.index.client import Index, IndexedWheel
-from tfimg.layers.fetch import PIECE, WheelSource, fetch_wheel, remove_download
+from tfimg.layers.fetch import WheelSource, fetch_wheel, remove_download
 from tfimg.recipe.lockfile import LockedPackage, read_packages
 
 
@@ -116,12 +116,12 @@ def test_using_a_shared_wheel_renews_its_time(wheel: Path, tmp_path: Path) -> No
 
 
 def test_a_cancelled_download_stops_at_the_next_piece(tmp_path: Path) -> None:
-    large = write_wheel(tmp_path, "large", {"large": os.urandom(3 * PIECE)})
+    large = write_wheel(tmp_path, "large", {"large": os.urandom(3 << 20)})
     cancellation, pieces = Cancellation(), list[bytes]()
 
     class Counting(Index):
-        def download(self, wheel: IndexedWheel, piece: int) -> Iterator[bytes]:
-            for content in super().download(wheel, piece):
+        def download(self, wheel: IndexedWheel) -> Iterator[bytes]:
+            for content in super().download(wheel):
                 pieces.append(content)
                 if len(pieces) == 2:
                     cancellation.cancel()

@@ -13,7 +13,7 @@ from support.cases import cases
 from tfimg.core.errors import NetworkError, TfimgError
 from tfimg.index.transport import LimitExceeded
 from tfimg.registry.address import InvalidAddress
-from tfimg.registry.responses import RequestContext, Response, address_error, map_response, map_transport_error
+from tfimg.registry.responses import Response, address_error, map_response, map_transport_error
 from tfimg.registry.retry import TransientError
 
 HOST = "r.example:5000"
@@ -28,19 +28,16 @@ def test_a_response_becomes_an_error_with_a_next_step(
     status: int, headers: Mapping[str, str], body: str, is_write: bool, has_credentials: bool, is_transient: bool,
     error: type[TfimgError], message: str,
 ) -> None:  # fmt: skip
-    context = RequestContext(
-        host=HOST, repository=f"{HOST}/team/tf", is_write=is_write, has_credentials=has_credentials
-    )
     response = Response(status=status, headers=headers, content=body.encode(), url="")
-    mapped = map_response(response, context)
+    mapped = map_response(response, HOST, f"{HOST}/team/tf", is_write=is_write, has_credentials=has_credentials)
     assert isinstance(mapped, TransientError) is is_transient
     mapped = mapped.error if isinstance(mapped, TransientError) else mapped
     assert (type(mapped), str(mapped)) == (error, message)
 
 
 def map_status(status: int, body: bytes = b"") -> Exception:
-    context = RequestContext(host=HOST, repository=f"{HOST}/team/tf", is_write=True, has_credentials=True)
-    return map_response(Response(status=status, headers={}, content=body, url=""), context)
+    response = Response(status=status, headers={}, content=body, url="")
+    return map_response(response, HOST, f"{HOST}/team/tf", is_write=True, has_credentials=True)
 
 
 def test_only_statuses_that_may_pass_are_transient() -> None:

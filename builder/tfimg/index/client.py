@@ -22,7 +22,7 @@ from requests.utils import get_auth_from_url, get_netrc_auth
 
 from tfimg.core.errors import NetworkError
 from tfimg.index.project_page import MAX_HTML, MAX_PAGE, MAX_WHEEL, File, read_html, read_json
-from tfimg.index.responses import UNREADABLE, make_network_error, parse_range_size, read_body, read_chunks
+from tfimg.index.responses import UNREADABLE, make_network_error, parse_range_size, read_body, read_limited
 from tfimg.index.transport import DirectSession
 from tfimg.index.wheel_metadata import MAX_METADATA, WheelMetadata, parse_requires, read_wheel
 
@@ -113,10 +113,10 @@ class Index:
         found = [wheel for wheel in listed if wheel.sha256 == sha256]
         return found or [wheel for wheel in listed if wheel.sha256 is None]
 
-    def download(self, wheel: IndexedWheel, chunk_bytes: int) -> Iterator[bytes]:
+    def download(self, wheel: IndexedWheel) -> Iterator[bytes]:
         """Yield the content of a wheel, up to its largest allowed size."""
         try:
-            yield from read_chunks(self.get(wheel.url), chunk_bytes, wheel.max_size)
+            yield from read_limited(self.get(wheel.url), wheel.max_size)
         except UNREADABLE as error:
             raise make_network_error(f"the file {wheel.filename}", error) from None
 

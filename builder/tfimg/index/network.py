@@ -15,36 +15,17 @@ from pathlib import Path
 from tfimg.core.process import CommandFailed, python_module_command, run
 
 PROXY_VARIABLES = ("HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "ALL_PROXY")
-UV_CONNECTION_SETTINGS = (
-    "UV_CACHE_DIR",
-    "UV_HTTP_TIMEOUT",
-    "UV_SYSTEM_CERTS",
-    "UV_NATIVE_TLS",
-    "UV_INDEX_",
-    "UV_KEYRING_PROVIDER",
-)
-"""Prefixes of uv's variables for connections, which do not change what it resolves."""
+UV_RESOLUTION = re.compile(r"UV_(?!CACHE_DIR|HTTP_TIMEOUT|SYSTEM_CERTS|NATIVE_TLS|INDEX_|KEYRING_PROVIDER)")
+"""Beginnings of uv's variables that change what it resolves: all but those for connections."""
 
 SYSTEM_BUNDLE = Path("/etc/ssl/certs/ca-certificates.crt")
 NETWORK_SECRET = "TFIMG_NETWORK_SECRET"  # noqa: S105  (the name of a variable)
 
 
-NETWORK_FAILURE_TEXTS = (
-    "Failed to fetch",
-    "error sending request",
-    "dns error",
-    "Temporary failure in name resolution",
-    "Could not connect",
-    "Network is unreachable",
-    "certificate verify failed",
-    "UnknownIssuer",
-    "Max retries exceeded",
-    "NewConnectionError",
-    "dial tcp",
-    "Could not resolve",
-    "Read timed out",
-    "TimeoutError",
-    "network timeout",
+NETWORK_FAILURE = re.compile(
+    "Failed to fetch|error sending request|dns error|Temporary failure in name resolution|Could not connect|"
+    "Network is unreachable|certificate verify failed|UnknownIssuer|Max retries exceeded|NewConnectionError|dial tcp|"
+    "Could not resolve|Read timed out|TimeoutError|network timeout"
 )
 """Parts of messages with which uv, pip, APT and BuildKit report a network failure."""
 
@@ -77,11 +58,7 @@ class HostNetwork:
 
     def environment(self, environ: Mapping[str, str]) -> dict[str, str]:
         """Return the environment for uv on this host, without variables that change what it resolves."""
-        kept = {
-            name: value
-            for name, value in environ.items()
-            if not name.startswith("UV_") or name.startswith(UV_CONNECTION_SETTINGS)
-        }
+        kept = {name: value for name, value in environ.items() if not UV_RESOLUTION.match(name)}
         return {**kept, **self.variables, **({"SSL_CERT_FILE": str(self.ca)} if self.ca else {})}
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import struct
-import time
 import zipfile
 import zlib
 from collections.abc import Iterator
@@ -15,6 +14,7 @@ from urllib3.exceptions import HTTPError
 
 from tfimg.core.errors import NetworkError
 from tfimg.core.text import escape_unprintable, truncate
+from tfimg.index.transport import read_chunks
 
 GRACE_SECONDS = 60
 MIN_RATE = 10_000
@@ -39,28 +39,20 @@ UNREADABLE = (
 """Exceptions of requests, its transport, pages and archives for an invalid response."""
 
 
-def read_chunks(response: requests.Response, chunk_bytes: int, limit: int) -> Iterator[bytes]:
-    """Yield the body of a response. Raises `ValueError` if it is larger than `limit` bytes or too slow."""
-    received, waited = 0, 0.0
+def read_limited(response: requests.Response, limit: int) -> Iterator[bytes]:
+    """Yield the body of a response. Raises `ValueError` if it is larger than `limit` bytes, `OSError` if too slow."""
+    received = 0
     with response:
-        while True:
-            start = time.monotonic()
-            # `read` would wait for all requested bytes, however slowly they come.
-            content = response.raw.read1(chunk_bytes, decode_content=True)
-            waited += time.monotonic() - start
-            received += len(content)
-            if not content:
-                return
+        for chunk in read_chunks(response, GRACE_SECONDS, MIN_RATE, decode=True):
+            received += len(chunk)
             if received > limit:
                 raise ValueError(f"it has more than {limit} bytes")
-            if waited > GRACE_SECONDS + received / MIN_RATE:
-                raise ValueError(f"it has sent {received} bytes in {waited:.0f} seconds")
-            yield content
+            yield chunk
 
 
 def read_body(response: requests.Response, limit: int) -> bytes:
-    """Return the body of a response. Raises `ValueError` if it is larger than `limit` bytes or too slow."""
-    return b"".join(read_chunks(response, 1 << 16, limit))
+    """Return the body of a response. Raises as `read_limited`."""
+    return b"".join(read_limited(response, limit))
 
 
 def parse_range_size(requested: str, content_range: str) -> int:

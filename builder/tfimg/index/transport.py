@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import io
 import time
+from collections.abc import Iterator
 from http.client import HTTPResponse
 from http.cookiejar import DefaultCookiePolicy
 from typing import Any
@@ -25,6 +26,8 @@ MAX_STEP_BYTES = 1 << 20
 STEP_SECONDS = 300.0
 """Longest time of one step."""
 
+READ_BYTES = 1 << 16
+
 
 class LimitExceeded(OSError):
     """A server exceeds a limit of size or time. HTTP libraries report an OSError as a broken connection.
@@ -35,6 +38,26 @@ class LimitExceeded(OSError):
     def __init__(self, what: str, *, seconds: float | None = None) -> None:
         self.seconds = seconds
         super().__init__(what)
+
+
+def read_chunks(
+    response: requests.Response, seconds: float, bytes_per_second: float, *, decode: bool = False
+) -> Iterator[bytes]:
+    """Yield a body as it arrives; `read` would wait for all bytes, however slowly they come.
+
+    Raises `LimitExceeded` if it has a lower average rate after `seconds`. The caller's own time does not count.
+    """
+    spent, received = 0.0, 0
+    while True:
+        start = time.monotonic()
+        chunk = response.raw.read1(READ_BYTES, decode_content=decode)
+        spent += time.monotonic() - start
+        received += len(chunk)
+        if spent > seconds + received / bytes_per_second:
+            raise LimitExceeded(f"it has sent {received} bytes in {spent:.0f} seconds", seconds=seconds)
+        if not chunk:
+            return
+        yield chunk
 
 
 class _MeteredAdapter(HTTPAdapter):

@@ -17,8 +17,6 @@ from tfimg.index.client import Index
 from tfimg.layers.store import hash_file
 from tfimg.recipe.lockfile import LockedPackage
 
-PIECE = 1 << 20  # bytes read at a time
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class WheelSource:
@@ -89,7 +87,7 @@ def _download(package: LockedPackage, target: Path, source: WheelSource) -> str:
         for wheel in index.find_wheels(package.name, package.version, package.sha256):
             digest = hashlib.sha256()
             with target.open("wb") as sink:
-                for piece in index.download(wheel, PIECE):
+                for piece in index.download(wheel):
                     raise_if_cancelled()
                     digest.update(piece)
                     sink.write(piece)

@@ -22,7 +22,7 @@ from packaging.version import Version
 
 from tfimg.core.errors import LockError, NetworkError
 from tfimg.core.process import CommandFailed, last_line, run
-from tfimg.index.network import NETWORK_FAILURE_TEXTS
+from tfimg.index.network import NETWORK_FAILURE
 from tfimg.matrix.schema import PROCESSORS, Matrix, Newer, Platform
 from tfimg.matrix.spec import ImageSpec
 from tfimg.recipe.lockfile import HEADER, Lock
@@ -209,7 +209,7 @@ def _map_error(query: LockQuery, stderr: str) -> Exception:
     root = query.requirements[0]
     last = last_line(stderr) or "no reason was given."
     # uv does nothing here that could time out but ask the index.
-    if any(sign in stderr for sign in (*NETWORK_FAILURE_TEXTS, "timed out")):
+    if "timed out" in stderr or NETWORK_FAILURE.search(stderr):
         return NetworkError(
             f"The package index did not answer while {root} was resolved: {last}",
             next_step="Check the proxy, the CA bundle (SSL_CERT_FILE) and the index settings of pip or uv.",

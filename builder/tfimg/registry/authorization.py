@@ -18,7 +18,6 @@ from tfimg.registry.credentials import Credentials
 from tfimg.registry.reference import Reference
 from tfimg.registry.responses import (
     TRANSPORT_ERRORS,
-    RequestContext,
     Response,
     address_error,
     credentials_error,
@@ -116,13 +115,9 @@ class Authorization:
         is_denied = response.status in (400, 401, 403)
         if is_denied and account:
             raise credentials_error(self.reference.host, f"{response.status} {response.message}")
-        context = RequestContext(
-            host=self.reference.host if is_denied else server,
-            repository=self.reference.repository,
-            is_write=False,
-            has_credentials=account is not None,
-        )
-        raise map_response(response, context)
+        host = self.reference.host if is_denied else server
+        has_credentials = account is not None
+        raise map_response(response, host, self.reference.repository, is_write=False, has_credentials=has_credentials)
 
 
 def _actions(method: str) -> str:

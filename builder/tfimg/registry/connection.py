@@ -18,7 +18,6 @@ from tfimg.registry.credentials import Credentials
 from tfimg.registry.reference import DOCKER_HUB, Reference
 from tfimg.registry.responses import (
     TRANSPORT_ERRORS,
-    RequestContext,
     Response,
     address_error,
     limit_error,
@@ -166,13 +165,8 @@ class Connection:
 
     def map_error(self, response: Response, method: str) -> Exception:
         """Return the error for an unexpected response."""
-        context = RequestContext(
-            host=self.host,
-            repository=self.repository,
-            is_write=method not in ("GET", "HEAD"),
-            has_credentials=self._authorization.credentials is not None,
-        )
-        return map_response(response, context)
+        is_write, has_credentials = method not in ("GET", "HEAD"), self._authorization.credentials is not None
+        return map_response(response, self.host, self.repository, is_write=is_write, has_credentials=has_credentials)
 
     def resolve_link(self, base: str, address: str, name: str, *, same_origin: bool = False) -> str:
         """Return the address in a header as a complete one. Raises `RegistryError` if it may not be followed.

@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import hashlib
-import time
 from collections.abc import Callable, Iterator
 from itertools import chain, islice
 
-import requests
-
 from tfimg.core.cancellation import raise_if_cancelled
 from tfimg.core.errors import NetworkError, TamperedError
+from tfimg.index.transport import read_chunks
 from tfimg.registry.connection import Connection
-from tfimg.registry.responses import parse_size, timeout_error
+from tfimg.registry.responses import parse_size
 from tfimg.registry.retry import TransientError
-
-READ_BYTES = 1 << 16
 
 MAX_BYTES = 64 << 30
 """Bytes of a blob whose size is not known. The largest layer of our images has 3 GB."""
@@ -76,28 +72,13 @@ def _chunks_from(connection: Connection, digest: str, offset: int, limit: int) -
         skip = offset if response.status_code == 200 else 0
         received = offset - skip
         total = parse_size(response.headers.get("Content-Length")) + received
-        for chunk in _read_chunks(response, connection):
+        for chunk in read_chunks(response, connection.response_seconds, MIN_BYTES_PER_SECOND):
             received += len(chunk)
             if max(received, total) > limit:
                 raise _tampered(connection, f"more bytes of {digest} than the allowed {limit}")
             if new := chunk[skip:]:
                 yield new, total
             skip = max(0, skip - len(chunk))
-
-
-def _read_chunks(response: requests.Response, connection: Connection) -> Iterator[bytes]:
-    """Yield bytes as they arrive, unless too slowly. Time that the caller spends in between does not count."""
-    spent, received = 0.0, 0
-    while True:
-        started = time.monotonic()
-        chunk = response.raw.read1(READ_BYTES, decode_content=False)
-        spent += time.monotonic() - started
-        received += len(chunk)
-        if spent > connection.response_seconds + received / MIN_BYTES_PER_SECOND:
-            raise timeout_error(connection.host, connection.response_seconds)
-        if not chunk:
-            return
-        yield chunk
 
 
 def _tampered(connection: Connection, problem: str) -> TamperedError:

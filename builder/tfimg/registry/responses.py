@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import math
 import re
-import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from http import HTTPStatus
@@ -16,13 +16,11 @@ from urllib3.exceptions import HTTPError, IncompleteRead, ProtocolError
 from tfimg.core.documents import Document, InvalidDocument, parse_document
 from tfimg.core.errors import NetworkError, NotInRegistry, RegistryError, TfimgError
 from tfimg.core.text import truncate
-from tfimg.index.transport import LimitExceeded
+from tfimg.index.transport import LimitExceeded, read_chunks
 from tfimg.registry.retry import TransientError, parse_retry_after
 
 MAX_RESPONSE_BYTES = 8 << 20
 """Registries must take manifests of 4 MiB (OCI distribution specification 1.1, "Pushing Manifests"), some take more."""
-
-READ_BYTES = 1 << 16
 
 TRANSIENT_STATUSES = frozenset({408, 425, 429, *range(500, 600)}) - {501, 505, 507, 511}
 """Statuses after which a retry may succeed (RFC 9110, 6585, 8470)."""
@@ -84,38 +82,26 @@ class Response:
         return truncate(text) or next((status.phrase for status in HTTPStatus if status == self.status), "")
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class RequestContext:
-    """What was requested, for messages. `has_credentials`: the request had an account."""
-
-    host: str
-    repository: str
-    is_write: bool
-    has_credentials: bool
-
-
 def read_response(response: requests.Response, host: str, seconds: float) -> Response:
     """Read an open response to its end, without decompressing it.
 
-    Raises `RegistryError` for too many bytes and `NetworkError` after `seconds`.
+    Raises `RegistryError` for too many bytes and `LimitExceeded` after `seconds`.
     """
     content = bytearray()
-    deadline = time.monotonic() + seconds
-    # read1 returns what has arrived. read would wait for all bytes, which may come at one a minute.
-    while chunk := response.raw.read1(READ_BYTES, decode_content=False):
+    for chunk in read_chunks(response, seconds, math.inf):
         content += chunk
         if len(content) > MAX_RESPONSE_BYTES:
             raise limit_error(host, f"more than {MAX_RESPONSE_BYTES >> 20} MiB in one document")
-        if time.monotonic() > deadline:
-            raise timeout_error(host, seconds)
     return Response(
         status=response.status_code, headers=response.headers, content=bytes(content), url=response.url or ""
     )
 
 
-def map_response(response: Response, context: RequestContext) -> TransientError | TfimgError:
-    """Return the error for a response with an unexpected status."""
-    host, status, reply = context.host, response.status, join_lines(f"{response.status} {response.message}")
+def map_response(
+    response: Response, host: str, repository: str, *, is_write: bool, has_credentials: bool
+) -> TransientError | TfimgError:
+    """Return the error for a response with an unexpected status. `has_credentials`: the request had an account."""
+    status, reply = response.status, join_lines(f"{response.status} {response.message}")
     login = f"Log in with `docker login {host}`"
     can_be_full = status >= 500 or status in (403, 412, 413)
     if status == 507 or (can_be_full and FULL.search(response.content.decode(errors="replace"))):
@@ -138,36 +124,35 @@ def map_response(response: Response, context: RequestContext) -> TransientError 
         )
         return TransientError(error, after=after)
     if status == 400 and BLOB_UNKNOWN in (code for code, _ in response.errors):
-        return TransientError(_refusal(status, context, reply))
-    if status == 401 and not context.has_credentials:
+        return TransientError(_refusal(status, host, repository, reply, is_write=is_write))
+    if status == 401 and not has_credentials:
         return RegistryError(
-            f"The registry {host} requires a login for {context.repository}: {reply}.",
+            f"The registry {host} requires a login for {repository}: {reply}.",
             next_step=f"{login}, and run it again.",
         )
     if status == 401 and "insufficient_scope" not in response.headers.get("WWW-Authenticate", ""):
         return credentials_error(host, reply)
     if status in (401, 403):
-        action = "write to" if context.is_write else "read"
+        action = "write to" if is_write else "read"
         return RegistryError(
-            f"The registry {host} denies permission to {action} {context.repository}: {reply}.",
+            f"The registry {host} denies permission to {action} {repository}: {reply}.",
             next_step=f"{login} as a user with that permission, or check the repository's name.",
         )
-    return _refusal(status, context, reply)
+    return _refusal(status, host, repository, reply, is_write=is_write)
 
 
-def _refusal(status: int, context: RequestContext, reply: str) -> TfimgError:
-    host, repository = context.host, context.repository
+def _refusal(status: int, host: str, repository: str, reply: str, *, is_write: bool) -> TfimgError:
     if status == 407:
         return NetworkError(
             f"The proxy for {host} requires authentication: {reply}.",
             next_step="Put a name and password into HTTPS_PROXY: http://NAME:PASSWORD@PROXY:PORT.",
         )
-    if context.is_write and status == 405:
+    if is_write and status == 405:
         return RegistryError(
             f"The registry {host} is read-only: {reply}.",
             next_step="Wait until its owner allows writing; or check the name: other web servers answer the same.",
         )
-    if status == 404 and not context.is_write:
+    if status == 404 and not is_write:
         return NotInRegistry(
             f"The registry {host} does not have the requested part of {repository}: {reply}.",
             next_step="Check the name, and that it was not deleted.",

@@ -17,7 +17,7 @@ from tfimg.engine.docker.export import extract_layout
 from tfimg.engine.docker.images import DockerImages
 from tfimg.engine.docker.rawjson import RawJsonDecoder
 from tfimg.engine.protocol import BuildRequest
-from tfimg.index.network import NETWORK_FAILURE_TEXTS
+from tfimg.index.network import NETWORK_FAILURE
 
 LOG_LINES = 12
 """Last lines of the failed step that an error quotes."""
@@ -25,12 +25,9 @@ LOG_LINES = 12
 SILENCE_SECONDS = 30.0
 """After this time without output from buildx, its engine is asked whether it still answers."""
 
-CONNECTION_LOST = (
-    "rpc error: code = Unavailable",
-    "error reading from server",
-    "Cannot connect to the Docker daemon",
-    "failed to list workers",
-    "error during connect",
+CONNECTION_LOST = re.compile(
+    "rpc error: code = Unavailable|error reading from server|Cannot connect to the Docker daemon|"
+    "failed to list workers|error during connect"
 )
 """Messages of buildx about a BuildKit that does not answer, or not any more."""
 
@@ -121,7 +118,7 @@ def build_error(failed: StepEvent | None, log: Mapping[str, list[str]], rest: st
     output = "\n".join([*lines, reason or "", rest])
     step = re.sub(r"\s+", " ", failed.step)[:160] if failed else "the build"
     excerpt = " ".join(line.strip() for line in lines[-LOG_LINES:]) or (reason or "nothing")
-    if any(sign in f"{reason}\n{rest}" for sign in CONNECTION_LOST):
+    if CONNECTION_LOST.search(f"{reason}\n{rest}"):
         return EngineUnavailable(
             f"The engine or builder was lost during {step}: {reason or rest.strip()}",
             next_step="Check that it runs and answers (`tfimg engine status`), then build again: finished steps "
@@ -135,7 +132,7 @@ def build_error(failed: StepEvent | None, log: Mapping[str, list[str]], rest: st
         )
     if "ash mismatch" in output or "DO NOT MATCH THE HASHES" in output:
         return HashMismatchError(f"The hash of a wheel from the package index differs from the lock: {excerpt}")
-    if any(sign in output for sign in NETWORK_FAILURE_TEXTS):
+    if NETWORK_FAILURE.search(output):
         return NetworkError(
             f"The build could not reach the network during {step}: {excerpt}",
             next_step="Check proxy, CA bundle (SSL_CERT_FILE) and index settings on this machine; the build uses "
