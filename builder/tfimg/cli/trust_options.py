@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING
 from tfimg.cli.options import RegistryOptions, option, values
 from tfimg.cli.values import require_fingerprint, require_publisher
 from tfimg.core.errors import InvalidKey, UsageError
+from tfimg.registry.reference import Reference, parse_reference, parse_repository
 
 if TYPE_CHECKING:
     from tfimg.cli.context import Context
     from tfimg.evidence.keys import SigningKey, VerifyingKey
     from tfimg.evidence.policy import Policy
     from tfimg.publish.repository import SignedRepository
-    from tfimg.registry.reference import Reference
 
 PASSWORD_VARIABLE = "TFIMG_KEY_PASSWORD"  # noqa: S105
 
@@ -102,7 +102,6 @@ class RequirementOptions(PolicyOptions, TrustedKeyOptions):
     def read_policy(self) -> Policy:
         """Return the policy that the options make. Raises `FileError` and `UsageError`."""
         from tfimg.evidence.policy import parse_requirements
-        from tfimg.registry.reference import parse_repository
 
         policy = super().read_policy()
         if self.origin:
@@ -193,8 +192,6 @@ def require_keys(keys: tuple[VerifyingKey, ...]) -> tuple[VerifyingKey, ...]:
 
 def split_tag(text: str, environ: Mapping[str, str]) -> tuple[Reference, str | None]:
     """Return the repository and the tag of REGISTRY/NAME[:TAG]; a TAG alone is one of TFIMG_REPOSITORY."""
-    from tfimg.registry.reference import parse_reference, parse_repository
-
     if set("@:") & set(text.rpartition("/")[2]):
         reference = parse_reference(text)
         return reference, reference.tag

@@ -7,6 +7,7 @@ from dataclasses import KW_ONLY, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
+from tfimg.build.results import SUMMARY_SUFFIXES, BatchResult, format_summary, raise_for_results
 from tfimg.cli.context import Context
 from tfimg.cli.options import (
     BaseOptions,
@@ -27,7 +28,6 @@ from tfimg.core.errors import UsageError
 
 if TYPE_CHECKING:
     from tfimg.build.builder import BuildResult
-    from tfimg.build.results import BatchResult
     from tfimg.build.settings import BuildSettings
     from tfimg.core.events import Event
     from tfimg.matrix.spec import ImageSpec
@@ -66,8 +66,6 @@ class Build(Command, RequestOptions, SigningOptions, BaseOptions, BuilderOptions
 
     def run(self, context: Context) -> int:
         """Build one image or many; with --push, publish those that are green."""
-        from tfimg.build.results import raise_for_results
-
         self._check_options(context)
         settings = self.settings()
         if not (self.patterns or self.all):
@@ -82,7 +80,6 @@ class Build(Command, RequestOptions, SigningOptions, BaseOptions, BuilderOptions
 
     def _check_options(self, context: Context) -> None:
         """Raise `UsageError` for options that do not go together, before anything is asked or built."""
-        from tfimg.build.results import SUMMARY_SUFFIXES
         from tfimg.cli.commands.publish import require_publishable
         from tfimg.cli.report_files import check_report_files
 
@@ -148,7 +145,6 @@ class Build(Command, RequestOptions, SigningOptions, BaseOptions, BuilderOptions
 
     def _build_many(self, context: Context, settings: BuildSettings, specs: Sequence[ImageSpec]) -> BatchResult:
         from tfimg.build.batch import build_many
-        from tfimg.build.results import format_summary
         from tfimg.core.files import write_atomically
 
         settings = replace(settings, reuse_reports=not (self.no_cache or self.revalidate))

@@ -18,6 +18,7 @@ from tfimg.cli.options import (
     reinstate_option,
 )
 from tfimg.cli.trust_options import SigningOptions
+from tfimg.registry.reference import parse_repository
 
 if TYPE_CHECKING:
     from tfimg.cli.commands.build import Build
@@ -64,7 +65,6 @@ class Publish(Command, RepositoryOptions, SigningOptions):
     def _print_plan(self, context: Context, specs: Sequence[ImageSpec]) -> None:
         """Print what publishing would do. It needs no private key: the public half of the pair is enough."""
         from tfimg.publish.promote import TagDecider
-        from tfimg.registry.reference import parse_repository
 
         environ = context.services.environ
         own = self.own_public_key(environ)
@@ -87,8 +87,6 @@ class Publish(Command, RepositoryOptions, SigningOptions):
 
 def require_publishable(command: Publish | Build, context: Context) -> None:
     """Raise an error for options of publishing that are wrong: a build takes too long to find out afterwards."""
-    from tfimg.registry.reference import parse_repository
-
     parse_repository(str(command.target))
     command.signing_key(context.services.environ)
 
@@ -98,8 +96,6 @@ def publish_images(command: Publish | Build, context: Context, specs: Sequence[I
 
     Raises the error of an image, `TagConflict`, `PublicationIncomplete`.
     """
-    from tfimg.registry.reference import parse_repository
-
     target, key = parse_repository(str(command.target)), command.signing_key(context.services.environ)
     repository = command.signed_repository(context, target, key, reinstate=getattr(command, "reinstate", False))
     with context.render_events(title="publish") as on_event:

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 from tfimg.cli.context import Context
 from tfimg.cli.options import Command, remote_image_argument
 from tfimg.cli.trust_options import RequirementOptions, require_keys
+from tfimg.registry.reference import Reference, parse_reference
 
 if TYPE_CHECKING:
     from tfimg.evidence.results import ExemptCheck, SkippedCheck
     from tfimg.evidence.verify import VerifiedImage
-    from tfimg.registry.reference import Reference
 
 MAX_LISTED = 20
 """Checks that a field names; `--json` has all."""
@@ -32,8 +32,6 @@ class Verify(Command, RequirementOptions):
 
     def run(self, context: Context) -> int:
         """Verify the evidence of the image, and print what it proves."""
-        from tfimg.registry.reference import parse_reference
-
         print_verified(context, self.verify(context, parse_reference(self.image)))
         return 0
 
