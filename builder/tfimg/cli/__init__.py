@@ -82,7 +82,7 @@ def main(argv: Sequence[str], environ: Mapping[str, str], services: Services | N
 
 
 def _run_command(argv: Sequence[str], environ: Mapping[str, str], services: Services | None) -> int:
-    words = list(itertools.takewhile(lambda word: word != "--", argv))
+    words = _own_words(argv)
     if words[:1] in (["--version"], ["-V"]):
         print(f"tfimg {__version__}")
         return 0
@@ -112,7 +112,7 @@ def _leave_stdout() -> None:
 
 def _report(error: TfimgError, argv: Sequence[str] = ()) -> int:
     message = _shorten_values(str(error), argv)
-    if _wants_json(argv):
+    if "--json" in _own_words(argv):  # also of a command line that cannot be parsed
         import json
 
         document = {
@@ -135,9 +135,9 @@ def _report(error: TfimgError, argv: Sequence[str] = ()) -> int:
     return error.exit_code
 
 
-def _wants_json(argv: Sequence[str]) -> bool:
-    """Return whether JSON is asked for, also by a command line that cannot be parsed."""
-    return "--json" in itertools.takewhile(lambda word: word != "--", argv)
+def _own_words(argv: Sequence[str]) -> list[str]:
+    """Return the words before `--`: those after it are for another program."""
+    return list(itertools.takewhile(lambda word: word != "--", argv))
 
 
 def _shorten_values(message: str, argv: Sequence[str]) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import MISSING, dataclass, field
+from dataclasses import MISSING, dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
@@ -13,8 +13,6 @@ from tfimg.cli.completions import complete_identifiers
 from tfimg.cli.values import require_text, require_writable
 
 if TYPE_CHECKING:
-    from cyclopts.token import Token
-
     from tfimg.build.settings import BuildSettings
     from tfimg.cli.context import Context
 
@@ -39,7 +37,8 @@ def option(
 ) -> Any:
     """Declare an option with one value, which is parsed or checked; both raise `ValueError` with a sentence's rest."""
     if parse:
-        return _declare(text, default, None, metavar=metavar, converter=_converter(parse), **settings)
+        settings["converter"] = lambda _type, tokens: parse(tokens[0].value)
+        return _declare(text, default, None, metavar=metavar, **settings)
     return _declare(text, default, check, metavar=metavar, **settings)
 
 
@@ -54,23 +53,14 @@ def flag(text: str, **settings: Any) -> Any:
 
 
 def _declare(text: str, default: Any, check: Check | None, **settings: Any) -> Any:
-    parameter = Parameter(help=text, validator=_validator(check) if check else None, **settings)
-    return field(default=default, metadata={"parameter": parameter})
+    if check:
 
+        def validate(_type: object, value: str | Sequence[str] | None) -> None:
+            for text in (value,) if isinstance(value, str) else value or ():
+                check(text)
 
-def _validator(check: Check) -> Callable[[Any, Any], None]:
-    def validate(_type: object, value: str | Sequence[str] | None) -> None:
-        for text in (value,) if isinstance(value, str) else value or ():
-            check(text)
-
-    return validate
-
-
-def _converter(parse: Check) -> Callable[[Any, Sequence[Token]], object]:
-    def convert(_type: object, tokens: Sequence[Token]) -> object:
-        return parse(tokens[0].value)
-
-    return convert
+        settings["validator"] = validate
+    return field(default=default, metadata={"parameter": Parameter(help=text, **settings)})
 
 
 # Options of several commands
@@ -91,37 +81,15 @@ def remote_image_argument() -> Any:
     return argument("REGISTRY/REPOSITORY:TAG or @sha256:…", "IMAGE")
 
 
-def identifier_option() -> Any:
-    """Declare what an image is, if its label does not say it."""
-    return option("what the image is (default: its label)", "IDENTIFIER", name="--as", completer=complete_identifiers)
-
-
-def level_option() -> Any:
-    """Declare what a validation has to prove."""
-    return option(
-        "level to prove: without or with the image's accelerator (default: the highest that this machine can prove)"
-    )
-
-
 def report_option() -> Any:
     """Declare where a report is written."""
     text = "write the report to FILE.json, FILE.xml (JUnit) or FILE.html (one image only)"
     return values(text, "FILE", check=partial(require_writable, "--report"))
 
 
-def renew_base_option() -> Any:
-    """Declare that the base is bootstrapped again."""
-    return flag("bootstrap the base again, with present security fixes")
-
-
 def output_option(text: str = "write to a file instead of standard output") -> Any:
     """Declare a file to write."""
     return option(text, "FILE", name=("--output", "-o"), check=partial(require_writable, "--output"))
-
-
-def reinstate_option() -> Any:
-    """Declare that a withdrawn image may have tags again."""
-    return flag("cancel the withdrawals of an image: its promotion names them")
 
 
 # Groups of options
@@ -160,12 +128,36 @@ class WheelOptions:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ValidationOptions(WheelOptions):
+class IdentifierOptions:
+    """What an image is, if its label does not say it."""
+
+    identifier: str | None = option(
+        "what the image is (default: its label)", "IDENTIFIER", name="--as", completer=complete_identifiers
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class LevelOptions:
+    """What a validation has to prove."""
+
+    level: Literal["linked", "validated"] | None = option(
+        "level to prove: without or with the image's accelerator (default: the highest that this machine can prove)"
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReinstateOptions:
+    """Whether a withdrawn image may have tags again."""
+
+    reinstate: bool = flag("cancel the withdrawals of an image: its promotion names them")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ValidationOptions(WheelOptions, LevelOptions):
     """What a validation has to prove, and where its report is written."""
 
     report: tuple[str, ...] = report_option()
     record: bool = flag("keep the report in the checkout, as evidence of the image's level")
-    level: Literal["linked", "validated"] | None = level_option()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -195,6 +187,17 @@ class BaseOptions:
         from tfimg.engine.base_images.choose import parse_mirrors
 
         return BuildSettings(base=self.base, mirrors=parse_mirrors(self.mirror), snapshot=self.snapshot)
+
+
+@dataclass(frozen=True, kw_only=True)
+class FreshBase(BaseOptions):
+    """Options of the base image of a build."""
+
+    renew_base: bool = flag("bootstrap the base again, with present security fixes")
+
+    def base_settings(self) -> BuildSettings:
+        """Return settings of builds that name the base. Raises `UsageError`."""
+        return replace(super().base_settings(), renew_base=self.renew_base)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -5,13 +5,10 @@ from __future__ import annotations
 import json
 from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from tfimg.cli.context import Context
 from tfimg.cli.options import BaseOptions, Command, RepositoryOptions, flag, output_option, pattern_arguments
-
-if TYPE_CHECKING:
-    from tfimg.core.events import Event
+from tfimg.core.events import Event, Message
 
 
 @dataclass(frozen=True)
@@ -32,7 +29,6 @@ class Bake(Command, BaseOptions, RepositoryOptions):
     def run(self, context: Context) -> int:
         """Print the file, or write it."""
         from tfimg.build.bake import make_bake_document
-        from tfimg.core.events import Message
         from tfimg.core.files import write_atomically
         from tfimg.index.network import NETWORK_SECRET
 

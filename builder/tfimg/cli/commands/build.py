@@ -8,17 +8,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from tfimg.build.results import SUMMARY_SUFFIXES, BatchResult, format_summary, raise_for_results
+from tfimg.cli.commands.publish import publish_images, require_publishable
 from tfimg.cli.context import Context
 from tfimg.cli.options import (
-    BaseOptions,
     BuilderOptions,
     Command,
+    FreshBase,
     RepositoryOptions,
     ValidationOptions,
     flag,
     option,
     pattern_arguments,
-    renew_base_option,
     values,
 )
 from tfimg.cli.request_options import RequestOptions
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Build(Command, RequestOptions, SigningOptions, BaseOptions, BuilderOptions, RepositoryOptions, ValidationOptions):
+class Build(Command, RequestOptions, SigningOptions, FreshBase, BuilderOptions, RepositoryOptions, ValidationOptions):
     """Build images, validate them from the inside, and tag them.
 
     Examples:
@@ -59,7 +59,6 @@ class Build(Command, RequestOptions, SigningOptions, BaseOptions, BuilderOptions
         default="fast",
     )
     no_cache: bool = flag("run every build step again")
-    renew_base: bool = renew_base_option()
     profile: Literal["standard", "full"] = option(
         "how much of the suite to run (default: standard)", default="standard"
     )
@@ -69,18 +68,20 @@ class Build(Command, RequestOptions, SigningOptions, BaseOptions, BuilderOptions
         self._check_options(context)
         settings = self.settings()
         if not (self.patterns or self.all):
-            self._publish(context, [self._build_one(context, settings)])
+            spec = self._build_one(context, settings)
+            if self.target:
+                publish_images(self, context, [spec], named=True)
             return 0
         specs = context.buildable(self.patterns)
         batch = self._build_many(context, settings, specs)
         green = {result.identifier for result in batch.results if result.is_green}
-        self._publish(context, [spec for spec in specs if spec.identifier in green])
+        if self.target and green:
+            publish_images(self, context, [spec for spec in specs if spec.identifier in green], named=True)
         raise_for_results(batch.results)
         return 0
 
     def _check_options(self, context: Context) -> None:
         """Raise `UsageError` for options that do not go together, before anything is asked or built."""
-        from tfimg.cli.commands.publish import require_publishable
         from tfimg.cli.report_files import check_report_files
 
         signing = {"--key": self.key, "--policy": self.policy, "--publisher": self.publisher}
@@ -115,7 +116,6 @@ class Build(Command, RequestOptions, SigningOptions, BaseOptions, BuilderOptions
 
         return replace(
             self.base_settings(),
-            renew_base=self.renew_base,
             compression=self.compression,
             no_cache=self.no_cache,
             cache=parse_cache_options(self.cache_from, self.cache_to),
@@ -154,12 +154,6 @@ class Build(Command, RequestOptions, SigningOptions, BaseOptions, BuilderOptions
             write_atomically(Path(name), format_summary(batch, name))
         context.print_result({"event": "summary", "identifier": None, **batch.to_json()}, batch.sentence)
         return batch
-
-    def _publish(self, context: Context, specs: Sequence[ImageSpec]) -> None:
-        from tfimg.cli.commands.publish import publish_images
-
-        if self.target and specs:
-            publish_images(self, context, specs, named=True)
 
 
 def _print_result(result: BuildResult) -> None:

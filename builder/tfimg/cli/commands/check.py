@@ -7,7 +7,7 @@ from dataclasses import KW_ONLY, asdict, dataclass
 from typing import TYPE_CHECKING
 
 from tfimg.cli.context import Context
-from tfimg.cli.options import Command, argument, identifier_option, option
+from tfimg.cli.options import Command, IdentifierOptions, argument, option
 from tfimg.core.errors import UsageError
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Check(Command):
+class Check(Command, IdentifierOptions):
     """Compare the matrix with what wheels say, on the package index or in an image.
 
     Examples:
@@ -28,7 +28,6 @@ class Check(Command):
     releases: tuple[str, ...] = argument("2.15, 2.15.1 (default: all)", "RELEASE", default=())
     _: KW_ONLY
     built: str | None = option("compare with what an image in the engine holds", "IMAGE")
-    identifier: str | None = identifier_option()
 
     def run(self, context: Context) -> int:
         """Print how many facts agree. Raises `MatrixMismatch` for those that do not."""
@@ -71,11 +70,10 @@ class Check(Command):
         spec = project.spec_of_image(engine, image, self.identifier)
         script = (project.workspace.images / "inventory.py").read_bytes()
         findings = tuple(compare(spec, take_inventory(image, script, engine=engine)))
-        if self.json:
-            facts = [asdict(finding) for finding in findings]
-            context.emit({"image": image, "identifier": spec.identifier, "findings": facts})
-        else:
-            _print_rows([RowFindings(row=spec.row, tensorflow=(spec.identifier,), findings=findings)])
+        facts = [asdict(finding) for finding in findings]
+        row = RowFindings(row=spec.row, tensorflow=(spec.identifier,), findings=findings)
+        document = {"image": image, "identifier": spec.identifier, "findings": facts}
+        context.print_result(document, lambda: _print_rows([row]))
         raise_for_mismatch(findings, other=image, next_step=f"Build {spec.identifier} again, or correct matrix.yaml.")
         return 0
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import KW_ONLY, dataclass
+from functools import partial
 
 from tfimg.cli.commands.inspect import read_image
 from tfimg.cli.context import Context
@@ -36,10 +37,7 @@ class Compare(Command, TrustedKeyOptions):
         names = (self.before, self.after)
         before, after = (read_image(context, name, local=self.local, keys=keys) for name in names)
         comparison = compare_images(before, after)
-        if self.json:
-            context.emit({"event": "difference", **comparison.to_json()})
-        elif self.markdown:
-            print(format_changelog(comparison), end="")
-        else:
-            print_comparison(comparison)
+        changelog = format_changelog(comparison).removesuffix("\n") if self.markdown else None
+        document = {"event": "difference", **comparison.to_json()}
+        context.print_result(document, changelog or partial(print_comparison, comparison))
         return 0

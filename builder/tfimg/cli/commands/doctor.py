@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import dataclass
 
 from tfimg.cli.completions import complete_identifiers
 from tfimg.cli.context import Context
-from tfimg.cli.options import Command, argument, identifier_option
+from tfimg.cli.options import Command, IdentifierOptions, argument
 
 
 @dataclass(frozen=True)
-class Doctor(Command):
+class Doctor(Command, IdentifierOptions):
     """Say whether this machine can build and run images, and what to do if not.
 
     Examples:
@@ -23,8 +23,6 @@ class Doctor(Command):
         default=None,
         completer=complete_identifiers,
     )
-    _: KW_ONLY
-    identifier: str | None = identifier_option()
 
     def run(self, context: Context) -> int:
         """Print what was found on the machine and in the engine. Raises `UnsuitableHost` for problems."""

@@ -26,9 +26,6 @@ class Load(Command, RequirementOptions):
 
     file: str = argument("file that `tfimg save` wrote", "FILE")
     _: KW_ONLY
-    public_key: tuple[str, ...] = values(
-        "public key of a publisher whom you trust, not from the file (default: TFIMG_PUBLIC_KEY)", "FILE.pub"
-    )
     fingerprint: tuple[str, ...] = values(
         "take the key of this fingerprint from the file; get the fingerprint from the publisher, not with the file",
         "SHA256:…",

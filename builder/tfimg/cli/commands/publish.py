@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from tfimg.cli.context import Context
 from tfimg.cli.options import (
     Command,
+    LevelOptions,
+    ReinstateOptions,
     RepositoryOptions,
     argument,
     flag,
-    level_option,
     option,
     pattern_arguments,
-    reinstate_option,
 )
 from tfimg.cli.trust_options import SigningOptions
 from tfimg.registry.reference import parse_repository
@@ -31,7 +31,7 @@ STYLES = {"move": "green", "attest": "green", "stay": "cyan", "refuse": "yellow"
 
 
 @dataclass(frozen=True)
-class Publish(Command, RepositoryOptions, SigningOptions):
+class Publish(Command, RepositoryOptions, SigningOptions, LevelOptions, ReinstateOptions):
     """Push images that are built here, validate what the registry has, attach evidence, then move tags.
 
     Examples:
@@ -47,8 +47,6 @@ class Publish(Command, RepositoryOptions, SigningOptions):
     )
     dry_run: bool = flag("print which tags would move, and why others would not; do nothing")
     revalidate: bool = flag("ignore reports of earlier runs")
-    level: Literal["linked", "validated"] | None = level_option()
-    reinstate: bool = reinstate_option()
 
     def run(self, context: Context) -> int:
         """Publish the images that the patterns select, or print the plan."""

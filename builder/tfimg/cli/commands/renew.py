@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import KW_ONLY, dataclass
-from typing import TYPE_CHECKING, Literal
 
 from tfimg.cli.context import Context
-from tfimg.cli.options import Command, argument, flag, level_option
+from tfimg.cli.options import Command, LevelOptions, argument, flag
 from tfimg.cli.trust_options import SigningOptions
 from tfimg.core.errors import Interrupted, TfimgError
-
-if TYPE_CHECKING:
-    from tfimg.core.events import Event
+from tfimg.core.events import Event
 
 
 @dataclass(frozen=True)
-class Renew(Command, SigningOptions):
+class Renew(Command, SigningOptions, LevelOptions):
     """Validate published images again, and attach the new results.
 
     Examples:
@@ -26,7 +23,6 @@ class Renew(Command, SigningOptions):
     images: tuple[str, ...] = argument("REGISTRY/REPOSITORY:TAG or @sha256:…", "IMAGE", required=True)
     _: KW_ONLY
     re_sign: bool = flag("sign with --key also what the other trusted keys signed: for a change of keys")
-    level: Literal["linked", "validated"] | None = level_option()
 
     def run(self, context: Context) -> int:
         """Renew each image; the failure of one does not stop the others. Raises its error, or one for several."""

@@ -2,32 +2,28 @@
 
 from __future__ import annotations
 
-from dataclasses import KW_ONLY, dataclass, replace
+from dataclasses import dataclass
 
 from tfimg.cli.context import Context
-from tfimg.cli.options import BaseOptions, Command, WheelOptions, renew_base_option
+from tfimg.cli.options import Command, FreshBase, WheelOptions
 from tfimg.cli.request_options import RequestOptions
 
 
 @dataclass(frozen=True)
-class Reproduce(Command, RequestOptions, BaseOptions, WheelOptions):
+class Reproduce(Command, RequestOptions, FreshBase, WheelOptions):
     """Build an image twice without a cache, and name the files that differ.
 
     Examples:
       tfimg reproduce --tf 2.15
     """
 
-    _: KW_ONLY
-    renew_base: bool = renew_base_option()
-
     def run(self, context: Context) -> int:
         """Build the image twice and compare the layers. Raises `NotReproducible`."""
         from tfimg.build.reproduce import reproduce
 
-        settings = replace(self.base_settings(), renew_base=self.renew_base, no_cache=True)
         plan = context.project.plan(context.project.resolve(self.request()).spec)
         with context.render_events() as on_event:
-            found = reproduce(context.project, context.engine, settings, plan, on_event)
+            found = reproduce(context.project, context.engine, self.base_settings(), plan, on_event)
         if self.json:
             context.emit(found.to_json())
         found.require_same()

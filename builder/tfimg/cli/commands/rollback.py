@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import KW_ONLY, dataclass
 
 from tfimg.cli.context import Context
-from tfimg.cli.options import Command, argument, option, reinstate_option
+from tfimg.cli.options import Command, ReinstateOptions, argument, option
 from tfimg.cli.trust_options import SigningOptions, split_tag
 from tfimg.cli.values import require_digest, require_reason
 from tfimg.core.errors import UsageError
 
 
 @dataclass(frozen=True)
-class Rollback(Command, SigningOptions):
+class Rollback(Command, SigningOptions, ReinstateOptions):
     """Point a tag to the image before the present one, which is withdrawn for this tag.
 
     Examples:
@@ -29,7 +29,6 @@ class Rollback(Command, SigningOptions):
         check=require_digest,
     )
     reason: str | None = option("why the present image is withdrawn", "TEXT", check=require_reason)
-    reinstate: bool = reinstate_option()
 
     def run(self, context: Context) -> int:
         """Move the tag, and withdraw the present image for it."""

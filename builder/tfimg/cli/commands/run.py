@@ -11,14 +11,14 @@ from typing import ClassVar
 from cyclopts import Parameter
 
 from tfimg.cli.context import Context
-from tfimg.cli.options import Command, flag, identifier_option, image_argument, option, values
+from tfimg.cli.options import Command, IdentifierOptions, flag, image_argument, option, values
 
 PASSED_ON = ("volume", "publish", "env", "user", "workdir", "name")
 """Fields that become options of `docker run` of the same name."""
 
 
 @dataclass(frozen=True)
-class Run(Command):
+class Run(Command, IdentifierOptions):
     """Start a container with the flags that the image's device needs.
 
     Examples:
@@ -27,7 +27,6 @@ class Run(Command):
 
     image: str = image_argument()
     _: KW_ONLY
-    identifier: str | None = identifier_option()
     gpus: str | None = option("all (default of a GPU image), numbers: 0,1, or MIG devices: 0:0", "WHICH")
     no_gpu: bool = flag("run a GPU image on the processor")
     shm_size: str | None = option("shared memory (default: 1g for GPUs, 16g for TPUs)", "SIZE")

@@ -36,10 +36,8 @@ class Sync(Command):
         names = [str(version) for version in missing]
         lines = (text.splitlines(keepends=True), proposed.splitlines(keepends=True))
         difference = "".join(difflib.unified_diff(*lines, path.name, path.name))
-        if self.json:
-            context.emit({"missing": names, "difference": difference})
-        else:
-            print(difference or "The matrix has every release of the package index.\n", end="")
+        none_missing = "The matrix has every release of the package index."
+        context.print_result({"missing": names, "difference": difference}, difference.rstrip("\n") or none_missing)
         if missing and self.check:
             raise StaleFiles(
                 f"The matrix lacks {', '.join(names)}.", next_step="Run `tfimg sync`, and confirm what it marks."

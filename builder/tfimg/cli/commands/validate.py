@@ -6,11 +6,11 @@ from dataclasses import KW_ONLY, dataclass
 from typing import Literal
 
 from tfimg.cli.context import Context
-from tfimg.cli.options import Command, ValidationOptions, identifier_option, image_argument, option, values
+from tfimg.cli.options import Command, IdentifierOptions, ValidationOptions, image_argument, option, values
 
 
 @dataclass(frozen=True)
-class Validate(Command, ValidationOptions):
+class Validate(Command, IdentifierOptions, ValidationOptions):
     """Run the suite in an image that is in the engine.
 
     Examples:
@@ -19,7 +19,6 @@ class Validate(Command, ValidationOptions):
 
     image: str = image_argument()
     _: KW_ONLY
-    identifier: str | None = identifier_option()
     profile: Literal["smoke", "standard", "full"] = option(
         "how much of the suite to run (default: standard)", default="standard"
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from typing import Any, Literal, TextIO, TypeVar
+from typing import Any, Literal, TypeVar
 
 from rich.console import Console, ConsoleOptions, RenderableType
 from rich.live import Live
@@ -32,13 +32,11 @@ class EscapingConsole(Console):
             yield segment if segment.control else segment._replace(text=escape_unprintable(segment.text))
 
 
-def make_console(*, stderr: bool = False, file: TextIO | None = None, width: int | None = None) -> Console:
-    """Return a console on standard output, on standard error, or without styles on a file."""
-    if file:
-        return EscapingConsole(file=file, width=width, color_system=None)
+def make_console(*, stderr: bool = False) -> Console:
+    """Return a console on standard output or standard error."""
     # Told of NO_COLOR, rich would leave out colours, and keep bold, dim and italic.
     colours: Literal["auto"] | None = None if without_styles() else "auto"
-    return EscapingConsole(file=unescaped(sys.stderr if stderr else sys.stdout), width=width, color_system=colours)
+    return EscapingConsole(file=unescaped(sys.stderr if stderr else sys.stdout), color_system=colours)
 
 
 @contextmanager

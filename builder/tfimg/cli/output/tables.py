@@ -10,7 +10,7 @@ from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
-from tfimg.cli.output.console import make_console
+from tfimg.cli.output.console import EscapingConsole, make_console
 from tfimg.core.text import to_plain_text
 
 COLOURS = {
@@ -60,7 +60,7 @@ def print_table(table: Table) -> None:
 
 def table_text(table: Table) -> str:
     """Return a table as plain text, not cut and without trailing spaces."""
-    console = make_console(file=StringIO(), width=UNCUT)
+    console = EscapingConsole(file=StringIO(), width=UNCUT, color_system=None)
     with console.capture() as captured:
         console.print(table)
     return "".join(f"{line.rstrip()}\n" for line in captured.get().splitlines())
