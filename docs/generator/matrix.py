@@ -9,7 +9,7 @@ from pathlib import Path
 
 from generator.program import project
 from tfimg.core.errors import FileError
-from tfimg.recipe.matrix_page import MatrixPage
+from tfimg.recipe.matrix_page import render_matrix
 from tfimg.validation.page import format_page
 from tfimg.validation.report import Report
 from tfimg.validation.schema import load_report
@@ -21,14 +21,15 @@ REPORTS = "reports"
 def matrix() -> str:
     """Return the matrix as HTML in Markdown."""
     found = project()
-    part = MatrixPage(
-        matrix=found.matrix,
-        specs=found.specs,
-        statuses=found.statuses,
+    part = render_matrix(
+        found.matrix,
+        found.specs,
+        found.statuses,
         repository=found.repository,
         made=found.services.today,
         reports=report_links(),
-    ).render_part()
+        is_part=True,
+    )
     return f"````{{raw}} html\n{part}\n````\n"
 
 

@@ -33,7 +33,7 @@ SAID = [
 @pytest.mark.parametrize(("text", "expected"), SAID, ids=["context", "dead", "remote", "container"])
 def test_what_inspect_says_is_understood(text: str, expected: BuildxBuilder) -> None:
     assert parse_builder(text) == expected
-    assert expected.is_engine is (text is CONTEXT)
+    assert (expected.driver == "docker") is (text is CONTEXT)
 
 
 def docker(folder: Path, script: str) -> dict[str, str]:

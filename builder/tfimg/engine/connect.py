@@ -52,7 +52,7 @@ def connect_builders(environ: Mapping[str, str], state: Path, names: Sequence[st
 
 def _connect_builder(name: str, environ: Mapping[str, str], state: Path) -> DockerEngine:
     builder = find_builder(name, environ)
-    if builder.is_engine:
+    if builder.driver == "docker":  # it builds inside an engine, which has the image at the end
         env = context_environment(builder.endpoint, environ)
         return DockerEngine(host=env["DOCKER_HOST"], environ=env, context=builder.endpoint)
     return DockerEngine(host=connect(environ, state).host, environ=environ, builder=name)

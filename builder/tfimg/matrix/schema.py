@@ -120,7 +120,7 @@ class Tpu(MatrixModel):
 
     libtpu: VersionText = Field(description="libtpu that pairs with tensorflow-tpu of this release")
     unavailable: Sentence | None = Field(
-        default=None, description="Why the pair cannot be installed from the package index; none: it can"
+        None, description="Why the pair cannot be installed from the package index; none: it can"
     )
 
 
@@ -130,10 +130,8 @@ class Release(MatrixModel):
     version: VersionText = Field(description="Exact release, e.g. 2.15.0.post1")
     released: Day = Field(description="Day its first Linux wheel appeared on the package index")
     cutoff: Day = Field(description="Its locks see the package index as it was at the end of this day")
-    tpu: Tpu | None = Field(default=None, description="None: there is no tensorflow-tpu of this release")
-    missing: dict[Platform, Sentence] = Field(
-        default_factory=dict, description="Platforms of the row that this release lacks, and why"
-    )
+    tpu: Tpu | None = Field(None, description="None: there is no tensorflow-tpu of this release")
+    missing: dict[Platform, Sentence] = Field({}, description="Platforms of the row that this release lacks, and why")
 
 
 class Wheels(MatrixModel):
@@ -143,9 +141,7 @@ class Wheels(MatrixModel):
     packages: dict[Device, PackageText] = Field(
         min_length=1, description="Distribution that carries TensorFlow for each device"
     )
-    newer: dict[PackageText, Sentence] = Field(
-        default_factory=dict, description="Like the row's, on this platform only"
-    )
+    newer: dict[PackageText, Sentence] = Field({}, description="Like the row's, on this platform only")
 
 
 class Libraries(MatrixModel):
@@ -154,7 +150,7 @@ class Libraries(MatrixModel):
     toolkit: MinorText = Field(description="An entry of toolkits: all but cuDNN and NCCL")
     cudnn: VersionText = Field(description="Exact version of nvidia-cudnn")
     nccl: VersionText | None = Field(
-        default=None, description="Exact version of nvidia-nccl; none: it is inside the TensorFlow wheel"
+        None, description="Exact version of nvidia-nccl; none: it is inside the TensorFlow wheel"
     )
 
 
@@ -179,8 +175,7 @@ class Gpu(MatrixModel):
     ptx_driver: VersionText = Field(description="Lowest Linux driver that compiles the wheel's PTX")
     libraries: Libraries
     reports: dict[Capability, PtxReport] = Field(
-        default_factory=dict,
-        description="Reports of this row's PTX on GPUs from ptx.below on, by compute capability; all others fail",
+        {}, description="Reports of this row's PTX on GPUs from ptx.below on, by compute capability; all others fail"
     )
 
 
@@ -230,20 +225,17 @@ class Row(MatrixModel):
 
     tensorflow: tuple[Release, ...] = Field(min_length=1)
     wheels: dict[Platform, Wheels] = Field(min_length=1)
-    blocked: dict[MinorText, Sentence] = Field(
-        default_factory=dict, description="Pythons that have a wheel and yet no image, and why"
-    )
+    blocked: dict[MinorText, Sentence] = Field({}, description="Pythons that have a wheel and yet no image, and why")
     default_python: MinorText = Field(description="Taken when a request names none")
     numpy: RangeText = Field(description="NumPy that the wheels' own metadata allows, over all Pythons")
     keras: RangeText = Field(description="Keras that the wheels' own metadata allows")
     gpu: Gpu | None = None
     newer: dict[PackageText, Sentence] = Field(
-        default_factory=dict, description="More packages that may be as new as the matrix's, and why"
+        {}, description="More packages that may be as new as the matrix's, and why"
     )
-    constraints: tuple[str, ...] = Field(default=(), description="Names under the matrix's constraints")
+    constraints: tuple[str, ...] = Field((), description="Names under the matrix's constraints")
     waives: dict[str, Sentence] = Field(
-        default_factory=dict,
-        description="Checks of the suite that the row's images do without, and why; all others are required",
+        {}, description="Checks of the suite that the row's images do without, and why; all others are required"
     )
 
 
@@ -251,12 +243,9 @@ class Base(MatrixModel):
     """Source of an image's operating system and Python."""
 
     image: str = Field(
-        description="Official image, as registry/repository:tag",
-        pattern=r"^[a-z0-9-]+([.:][a-z0-9-]+)+/\S+:\S+$",
+        description="Official image, as registry/repository:tag", pattern=r"^[a-z0-9-]+([.:][a-z0-9-]+)+/\S+:\S+$"
     )
-    suite: str | None = Field(
-        default=None, description="Debian suite whose own Python is this one; none: registry only"
-    )
+    suite: str | None = Field(None, description="Debian suite whose own Python is this one; none: registry only")
 
 
 class Newer(MatrixModel):
@@ -276,16 +265,12 @@ class Matrix(MatrixModel):
     bases: dict[MinorText, Base]
     constraints: dict[str, Constraint] = Field(default_factory=dict)
     left_out: tuple[LeftOut, ...] = ()
-    toolkits: dict[MinorText, Toolkit] = Field(default_factory=dict, description="By CUDA minor")
-    gpus: dict[Capability, tuple[Sentence, ...]] = Field(
-        default_factory=dict, description="Names of GPUs by compute capability"
-    )
+    toolkits: dict[MinorText, Toolkit] = Field({}, description="By CUDA minor")
+    gpus: dict[Capability, tuple[Sentence, ...]] = Field({}, description="Names of GPUs by compute capability")
     gpu_drivers: dict[Capability, GpuDriver] = Field(
-        default_factory=dict, description="GPUs that not every driver knows, by compute capability"
+        {}, description="GPUs that not every driver knows, by compute capability"
     )
-    arm64_gpus: tuple[Sentence, ...] = Field(
-        default=(), description="Names of GPUs whose machines have an Arm processor"
-    )
+    arm64_gpus: tuple[Sentence, ...] = Field((), description="Names of GPUs whose machines have an Arm processor")
     ptx: Ptx
     rows: tuple[Row, ...] = Field(min_length=1)
 

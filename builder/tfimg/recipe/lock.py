@@ -138,18 +138,6 @@ def resolve_locks(
         yield from zip(specs, pool.map(resolve, specs), strict=True)
 
 
-def raise_for_failures(failures: Mapping[str, LockError], *, total: int) -> None:
-    """Raise the error of an image that has no lock, or one for several of `total` images."""
-    if total == 1:
-        for error in failures.values():
-            raise error
-    if failures:
-        text = "\n".join(f"{identifier}: {error}" for identifier, error in failures.items())
-        raise LockError(
-            f"{len(failures)} of {total} locks cannot be resolved:\n{text}\n", next_step="The others were resolved."
-        )
-
-
 def resolve_installer_lock(matrix: Matrix, *, uv: str, env: Mapping[str, str]) -> str:
     """Resolve the installer's lock. Raises as `resolve_lock`."""
     query = make_installer_query(matrix)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from datetime import date
 from importlib.resources import files
 from typing import Any
@@ -16,16 +15,9 @@ from tfimg.core.levels import LEVEL_MEANINGS, LEVELS
 from tfimg.matrix.gpus import find_execution_mode
 from tfimg.matrix.schema import Gpu, Matrix, minor_version
 from tfimg.matrix.spec import ImageSpec
+from tfimg.recipe import support_table as table
 from tfimg.recipe.describe import Status, describe_matrix_image, format_request
 from tfimg.recipe.support import format_capability, summarize_support
-from tfimg.recipe.support_table import (
-    format_bounds,
-    format_proven_levels,
-    format_pythons,
-    format_range,
-    format_span,
-    make_issue_url,
-)
 
 CAPABILITIES = [f"sm_{major}{minor}" for major in range(1, 20) for minor in range(10)]
 """What may be typed into the page, with room for GPUs that are to come."""
@@ -44,64 +36,56 @@ def make_matrix_document(
     }
 
 
-@dataclass(frozen=True, kw_only=True)
-class MatrixPage:
-    """The matrix as HTML without external resources: a whole page, or a part of one.
+def render_matrix(
+    matrix: Matrix,
+    specs: Sequence[ImageSpec],
+    statuses: Mapping[str, Status],
+    *,
+    repository: str,
+    made: date,
+    reports: Mapping[str, str] | None = None,
+    is_part: bool = False,
+) -> str:
+    """Return the matrix as an HTML page without external resources; `is_part`: as a `div` with style and script.
 
     `made` is the day that the page shows; `reports` are addresses of validation reports by identifier.
     """
-
-    matrix: Matrix
-    specs: Sequence[ImageSpec]
-    statuses: Mapping[str, Status]
-    repository: str
-    made: date
-    reports: Mapping[str, str] = field(default_factory=dict)
-
-    def render(self) -> str:
-        """Return a page of its own."""
-        return self._render("matrix.html.j2")
-
-    def render_part(self) -> str:
-        """Return a `div` with style and script for a page that has its own title."""
-        return self._render("matrix_body.html.j2")
-
-    def _render(self, template: str) -> str:
-        folder = files("tfimg.recipe")
-        environment = Environment(
-            autoescape=True,
-            undefined=StrictUndefined,
-            trim_blocks=True,
-            lstrip_blocks=True,
-            loader=FunctionLoader(lambda name: folder.joinpath(name).read_text("utf-8")),
-        )
-        environment.filters |= {"issue_url": make_issue_url, "capability": format_capability, "range": format_range}
-        environment.globals |= {
-            "bounds": format_bounds,
-            "pythons": format_pythons,
-            "proven": format_proven_levels,
-            "span": format_span,
-        }
-        images = [
-            describe_matrix_image(spec, repository=self.repository, status=self.statuses[spec.identifier])
-            for spec in self.specs
-        ]
-        return environment.get_template(template).render(
-            matrix=self.matrix,
-            rows=summarize_support(self.matrix, self.specs, self.statuses),
-            images=images,
-            requests={spec.identifier: format_request(spec) for spec in self.specs},
-            reports=self.reports,
-            repository=self.repository,
-            made=self.made,
-            version=__version__,
-            levels=LEVELS,
-            meanings=LEVEL_MEANINGS,
-            facts=_filter_facts(self.matrix),
-            choices=_filter_choices(images),
-            style=folder.joinpath("matrix.css").read_text("utf-8"),
-            script=folder.joinpath("matrix.js").read_text("utf-8"),
-        )
+    folder = files("tfimg.recipe")
+    environment = Environment(
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        loader=FunctionLoader(lambda name: folder.joinpath(name).read_text("utf-8")),
+    )
+    environment.filters |= {
+        "issue_url": table.make_issue_url,
+        "capability": format_capability,
+        "range": table.format_range,
+    }
+    environment.globals |= {
+        "bounds": table.format_bounds,
+        "pythons": table.format_pythons,
+        "proven": table.format_proven_levels,
+        "span": table.format_span,
+    }
+    images = [describe_matrix_image(spec, repository=repository, status=statuses[spec.identifier]) for spec in specs]
+    return environment.get_template("matrix_body.html.j2" if is_part else "matrix.html.j2").render(
+        matrix=matrix,
+        rows=summarize_support(matrix, specs, statuses),
+        images=images,
+        requests={spec.identifier: format_request(spec) for spec in specs},
+        reports=reports or {},
+        repository=repository,
+        made=made,
+        version=__version__,
+        levels=LEVELS,
+        meanings=LEVEL_MEANINGS,
+        facts=_filter_facts(matrix),
+        choices=_filter_choices(images),
+        style=folder.joinpath("matrix.css").read_text("utf-8"),
+        script=folder.joinpath("matrix.js").read_text("utf-8"),
+    )
 
 
 def _filter_facts(matrix: Matrix) -> dict[str, Any]:

@@ -8,16 +8,7 @@ from dataclasses import dataclass
 from itertools import chain, repeat
 from typing import TypeVar
 
-from tenacity import (
-    Retrying,
-    retry_if_exception,
-    retry_if_exception_type,
-    stop_after_attempt,
-    wait_exception,
-    wait_random_exponential,
-)
-from tenacity.retry import retry_base
-from tenacity.wait import wait_base
+import tenacity
 from urllib3 import Retry
 from urllib3.exceptions import InvalidHeader
 
@@ -27,7 +18,7 @@ from tfimg.core.errors import NetworkError, TfimgError
 ATTEMPTS = 5
 """As many as Docker's engine makes for a push (moby, `distribution/xfer`)."""
 
-BACKOFF = wait_random_exponential(multiplier=1.0, max=30.0)
+BACKOFF = tenacity.wait_random_exponential(multiplier=1.0, max=30.0)
 """Seconds between attempts: from none to 1, 2, 4, … 30, at random, so that clients do not return together."""
 
 MAX_RETRY_AFTER = 120.0
@@ -64,7 +55,7 @@ class RetryPolicy:
     """Number of attempts and waits between them. A Retry-After is added to `backoff`."""
 
     attempts: int = ATTEMPTS
-    backoff: wait_base = BACKOFF
+    backoff: tenacity.wait.wait_base = BACKOFF
     sleep: Callable[[float], None] = pause
 
     def retry_transient(self, attempt: Callable[[], T], resume: Callable[[], T] | None = None) -> T:
@@ -75,19 +66,19 @@ class RetryPolicy:
             return isinstance(error, TransientError) and error.after <= MAX_RETRY_AFTER
 
         try:
-            return self._retrying(retry_if_exception(is_retryable))(lambda: next(attempts)())
+            return self._retrying(tenacity.retry_if_exception(is_retryable))(lambda: next(attempts)())
         except TransientError as transient:
             raise transient.error from None
 
     def retry_network_errors(self, attempt: Callable[[], T], *, also: tuple[type[TfimgError], ...] = ()) -> T:
         """Call an idempotent `attempt`, and retry it after a `NetworkError` or one of the errors in `also`."""
-        return self._retrying(retry_if_exception_type((NetworkError, *also)))(attempt)
+        return self._retrying(tenacity.retry_if_exception_type((NetworkError, *also)))(attempt)
 
-    def _retrying(self, retry: retry_base) -> Retrying:
-        return Retrying(
+    def _retrying(self, retry: tenacity.retry_if_exception) -> tenacity.Retrying:
+        return tenacity.Retrying(
             retry=retry,
-            stop=stop_after_attempt(self.attempts),
-            wait=wait_exception(lambda error: getattr(error, "after", 0.0)) + self.backoff,
+            stop=tenacity.stop_after_attempt(self.attempts),
+            wait=tenacity.wait_exception(lambda error: getattr(error, "after", 0.0)) + self.backoff,
             sleep=self.sleep,
             reraise=True,
         )

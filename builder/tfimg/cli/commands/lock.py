@@ -23,25 +23,27 @@ class Lock(Command):
 
     def run(self, context: Context) -> int:
         """Write the locks of the images that the patterns select. Raises `LockError` for those without a solution."""
+        from tfimg.core.failures import raise_for_failures
         from tfimg.matrix.resolve.selection import select_specs
         from tfimg.recipe.generated_files import GeneratedFiles
-        from tfimg.recipe.lock import raise_for_failures, resolve_installer_lock, resolve_locks
+        from tfimg.recipe.lock import resolve_installer_lock, resolve_locks
 
         matrix, workspace = context.project.matrix, context.project.workspace
         specs = select_specs(context.project.specs, self.patterns)
         uv, env = context.services.uv(), context.use_network().environment(context.services.environ)
         files = GeneratedFiles(workspace.root, check=self.check)
         files.add({workspace.installer_lock: resolve_installer_lock(matrix, uv=uv, env=env)})
-        failures: dict[str, LockError] = {}
+        failures: list[tuple[str, LockError]] = []
         for number, (spec, found) in enumerate(resolve_locks(specs, matrix.newer, uv=uv, env=env), start=1):
             outcome = "cannot be resolved" if isinstance(found, LockError) else "resolved"
             context.say(f"[{number}/{len(specs)}] {outcome}: {spec.identifier} as of {spec.cutoff}")
             if isinstance(found, LockError):
-                failures[spec.identifier] = found
+                failures.append((spec.identifier, found))
             else:
                 files.add({workspace.lock(spec.identifier, name): text for name, text in found.items()})
                 files.remove_others(workspace.locks(spec.identifier))
-        raise_for_failures(failures, total=len(specs))
+        advice = "Correct the row of each in matrix.yaml: its constraints or its cut-off. The others were resolved."
+        raise_for_failures(failures, total=len(specs), action="resolved", error=LockError, next_step=advice)
         if not self.patterns:
             files.remove_others(workspace.images / "locks")
         files.require_fresh("tfimg lock")

@@ -35,7 +35,7 @@ class ShowMatrix(Command, RepositoryOptions):
         """Print the matrix, or write it to a file."""
         from tfimg.cli.output.image_tables import print_notes, print_support, support_text
         from tfimg.core.files import write_atomically
-        from tfimg.recipe.matrix_page import MatrixPage, make_matrix_document
+        from tfimg.recipe.matrix_page import make_matrix_document, render_matrix
         from tfimg.recipe.support_table import render_markdown
 
         if self.json and (self.html or self.markdown):
@@ -43,18 +43,11 @@ class ShowMatrix(Command, RepositoryOptions):
         form = next((form for form in FORMS.values() if getattr(self, form)), None)
         form = form or FORMS.get(Path(self.output or "").suffix.lower())
         project = context.project
+        facts = project.matrix, project.specs, project.statuses
         if form == "json":
-            facts = project.matrix, project.specs, project.statuses
             text = json.dumps(make_matrix_document(*facts, repository=project.repository)) + "\n"
         elif form == "html":
-            page = MatrixPage(
-                matrix=project.matrix,
-                specs=project.specs,
-                statuses=project.statuses,
-                repository=project.repository,
-                made=project.services.today,
-            )
-            text = page.render()
+            text = render_matrix(*facts, repository=project.repository, made=project.services.today)
         elif form == "markdown":
             text = render_markdown(project.support)
         elif self.output is not None:

@@ -27,11 +27,6 @@ class BuildxBuilder:
     endpoint: str
     problem: str | None
 
-    @property
-    def is_engine(self) -> bool:
-        """Whether it builds inside an engine, which has the image at the end."""
-        return self.driver == "docker"
-
 
 def parse_builder(text: str) -> BuildxBuilder:
     """Parse the output of `docker buildx inspect`."""

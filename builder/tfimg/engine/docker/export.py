@@ -75,19 +75,19 @@ def containerd_layers(digest: str, roots: Sequence[Path]) -> tuple[StoredLayer, 
 
 
 def _stored_layers(digest: str, content: Path) -> tuple[StoredLayer, ...]:
-    def blob(digest: str) -> Path:
-        return content.joinpath(*digest.split(":"))
-
-    return _layers(digest, lambda digest: blob(digest).read_bytes(), lambda digest: blob(digest).stat().st_size)
+    return _layers(digest, lambda blob: (content / blob).read_bytes(), lambda blob: (content / blob).stat().st_size)
 
 
 def _layers(digest: str, read: Callable[[str], bytes], size: Callable[[str], int]) -> tuple[StoredLayer, ...]:
-    """Return the layers of a manifest, or of the first one of an index. Raises `InvalidDocument`."""
-    manifest = parse_document(_Manifest, read(digest))
+    """Return the layers of a manifest, or of the first one of an index. Raises `InvalidDocument`.
+
+    `read` and `size` take a blob as `ALGORITHM/HEX`.
+    """
+    manifest = parse_document(_Manifest, read(_blob(digest)))
     if manifest.layers is None:
-        manifest = parse_document(_Manifest, read(manifest.first.digest))
+        manifest = parse_document(_Manifest, read(_blob(manifest.first.digest)))
     return tuple(
-        StoredLayer(digest=layer.digest, media_type=layer.media_type, size=size(layer.digest))
+        StoredLayer(digest=layer.digest, media_type=layer.media_type, size=size(_blob(layer.digest)))
         for layer in manifest.layers or ()
     )
 
@@ -117,7 +117,7 @@ def exported_layers(pieces: Iterator[bytes]) -> tuple[StoredLayer, ...]:
             names = saved_image(documents["manifest.json"]).layers
             return tuple(StoredLayer(digest=name, media_type="tar", size=sizes[name]) for name in names)
         first = parse_document(_Manifest, documents["index.json"]).first
-        return _layers(first.digest, lambda digest: documents[_blob(digest)], lambda digest: sizes[_blob(digest)])
+        return _layers(first.digest, lambda blob: documents[f"blobs/{blob}"], lambda blob: sizes[f"blobs/{blob}"])
     except KeyError as error:
         problem = f"it lacks {error}"
     except (InvalidArchive, InvalidDocument) as error:
@@ -156,7 +156,7 @@ def extract_layout(pieces: Iterator[bytes], folder: Path) -> str:
 
 
 def _blob(digest: str) -> str:
-    return f"blobs/{digest.replace(':', '/')}"
+    return digest.replace(":", "/")
 
 
 def _read_export(pieces: Iterator[bytes]) -> tuple[dict[str, bytes], dict[str, int]]:

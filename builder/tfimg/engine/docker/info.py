@@ -36,11 +36,7 @@ class DockerInfo(DockerConnection):
         with self.errors():
             info = self.info()
             engine = str(info["ServerVersion"])
-            if is_older(engine, OLDEST_ENGINE):
-                raise EngineTooOld(
-                    f"The engine at {self.host} is Docker {engine}, and builds need {OLDEST_ENGINE} or newer.",
-                    next_step=f"Upgrade it, or {INSTALL} sets up one of tfimg's own beside it.",
-                )
+            require_version(f"The engine at {self.host} is Docker", engine, OLDEST_ENGINE)
             drivers = dict(info.get("DriverStatus") or ())
             containerd = str(drivers.get("driver-type", "")).startswith("io.containerd.snapshotter")
             return Capabilities(
@@ -86,11 +82,7 @@ class DockerInfo(DockerConnection):
                 f"{INSTALL} do it.",
             ) from None
         version = words[1].removeprefix("v").partition("+")[0]
-        if is_older(version, OLDEST_BUILDX):
-            raise EngineTooOld(
-                f"docker buildx is {version}, and builds need {OLDEST_BUILDX} or newer.",
-                next_step=f"Upgrade it, or {INSTALL} sets up one of tfimg's own beside it.",
-            )
+        require_version("docker buildx is", version, OLDEST_BUILDX)
         return version
 
     def _free_bytes(self, info: Mapping[str, Any]) -> int | None:
@@ -122,9 +114,11 @@ def _available_memory() -> int | None:
     return None
 
 
-def is_older(text: str, oldest: Version) -> bool:
-    """Whether a version is older than `oldest`. A build from a commit has no version, and counts as new."""
-    try:
-        return Version(text.partition("+")[0]) < oldest
-    except InvalidVersion:
-        return False
+def require_version(subject: str, version: str, oldest: Version) -> None:
+    """Raise `EngineTooOld` for a version below `oldest`. A build from a commit has none, and counts as new."""
+    with suppress(InvalidVersion):
+        if Version(version.partition("+")[0]) < oldest:
+            raise EngineTooOld(
+                f"{subject} {version}, and builds need {oldest} or newer.",
+                next_step=f"Upgrade it, or {INSTALL} sets up one of tfimg's own beside it.",
+            )

@@ -11,17 +11,8 @@ from typing import Any, Literal
 from docker.credentials import StoreError
 from docker.errors import APIError
 
+from tfimg.core import errors
 from tfimg.core.cancellation import raise_if_cancelled
-from tfimg.core.errors import (
-    DiskSpaceError,
-    EngineError,
-    ImageMissing,
-    NetworkError,
-    NotInRegistry,
-    RegistryError,
-    TamperedError,
-    TfimgError,
-)
 from tfimg.core.events import ProgressEvent
 from tfimg.engine.docker.connection import DockerConnection, find_error
 from tfimg.engine.protocol import OnProgress
@@ -41,31 +32,31 @@ TRUST = (
     "engine's insecure-registries."
 )
 
-ERRORS: tuple[tuple[str, type[TfimgError], str, str], ...] = (
+ERRORS: tuple[tuple[str, type[errors.TfimgError], str, str], ...] = (
     (r"does not exist locally|tag does not exist|No such image|reference does not exist",
-     ImageMissing, "The engine has no image {name}", "Give it that name first."),
+     errors.ImageMissing, "The engine has no image {name}", "Give it that name first."),
     (r"content digest \S+: not found",
-     EngineError, "The engine has only a part of {name}", "Build it again, or pull it for every platform."),
+     errors.EngineError, "The engine has only a part of {name}", "Build it again, or pull it for every platform."),
     (r"x509|certificate|HTTP response to HTTPS client|tls: ",
-     NetworkError, "The engine does not trust the registry {host}", TRUST),
+     errors.NetworkError, "The engine does not trust the registry {host}", TRUST),
     (r"no basic auth credentials|unauthorized|authentication required|incorrect username|\b401\b",
-     RegistryError, "The registry {host} does not accept the engine's credentials", LOG_IN),
+     errors.RegistryError, "The registry {host} does not accept the engine's credentials", LOG_IN),
     (r"toomanyrequests|\b429\b",
-     NetworkError, "The registry {host} limits the rate of requests", "Run it again later."),
+     errors.NetworkError, "The registry {host} limits the rate of requests", "Run it again later."),
     (r"quota|insufficient storage|\b507\b",
-     RegistryError, "The registry {host} is full", "Ask its owner for space, and run it again."),
+     errors.RegistryError, "The registry {host} is full", "Ask its owner for space, and run it again."),
     (r"denied|forbidden|insufficient_scope|\b403\b",
-     RegistryError, "The registry {host} does not let the engine {action} {name}", LOG_IN),
+     errors.RegistryError, "The registry {host} does not let the engine {action} {name}", LOG_IN),
     # Another client is uploading the same blob.
     (r"manifest[ _]blob[ _]unknown",
-     NetworkError, "The registry {host} does not have all of {name} yet", RETRY),
+     errors.NetworkError, "The registry {host} does not have all of {name} yet", RETRY),
     (r"manifest unknown|name unknown|(resolve reference|repository) .*not found|not found: not found|\b404\b",
-     NotInRegistry, "The registry {host} does not have {name}", "Check the name."),
+     errors.NotInRegistry, "The registry {host} does not have {name}", "Check the name."),
     (r"\b405\b|unsupported|method not allowed",
-     RegistryError, "The registry {host} is read-only", "Wait until its owner opens it again."),
+     errors.RegistryError, "The registry {host} is read-only", "Wait until its owner opens it again."),
     (r"\b5\d\d\b|dial |lookup |EOF|reset by peer|broken pipe|timed? ?out|deadline|unreachable|refused|proxyconnect"
      r"|failed to do request|closed network connection|unknown error|failed to copy",
-     NetworkError, "The {action} of {name} failed in the network", RETRY),
+     errors.NetworkError, "The {action} of {name} failed in the network", RETRY),
 )  # fmt: skip
 """Pattern of an engine's message → error, its text, its next step. The first match counts: an engine quotes the
 registry's own message beside its status."""
@@ -80,7 +71,7 @@ class DockerTransfer(DockerConnection):
             try:
                 return str(self.client.images.get_registry_data(reference).id)
             except APIError as error:
-                raise NetworkError(
+                raise errors.NetworkError(
                     f"Cannot resolve {reference}: {error.explanation or error}.",
                     next_step="Check its name and the network, or name a mirror with --mirror.",
                 ) from None
@@ -106,7 +97,7 @@ class DockerTransfer(DockerConnection):
             except APIError as error:
                 raise transfer_error(action, name, str(error.explanation or error)) from None
             except StoreError as error:
-                raise RegistryError(
+                raise errors.RegistryError(
                     f"A credential helper returned no credentials for the registry of {name}: {error}.",
                     next_step="Repair it, or remove it from docker's config.json and log in with `docker login`.",
                 ) from None
@@ -129,12 +120,12 @@ def follow_transfer(action: Action, name: str, lines: Iterable[Mapping[str, Any]
         in_status = DIGEST.search(str(line.get("status", "")))
         digest = (line.get("aux") or {}).get("Digest") or (in_status and in_status[1]) or digest
     if digest is None:
-        raise NetworkError(
+        raise errors.NetworkError(
             f"The engine's answer ended before it reported the digest of the {action} of {name}.", next_step=RETRY
         )
     expected = name.partition("@")[2]
     if expected and digest != expected:
-        raise TamperedError(
+        raise errors.TamperedError(
             f"The pull of {name} returned another digest: {digest}.",
             next_step="Do not run it, and report it to the registry's owner.",
         )
@@ -152,12 +143,12 @@ def _progress(action: Action, line: Mapping[str, Any], totals: dict[str, int]) -
     return None
 
 
-def transfer_error(action: Action, name: str, message: str) -> TfimgError:
+def transfer_error(action: Action, name: str, message: str) -> errors.TfimgError:
     """Map an engine's message to an error."""
     host, slash, _ = name.partition("/")
     host = host if slash and re.search("[.:]|^localhost$", host) else "docker.io"
     if "no space left" in message:
-        return DiskSpaceError(
+        return errors.DiskSpaceError(
             f"No space left during the {action} of {name}: {message}.",
             next_step="Free some space on the engine's disk; for a push, also in the registry.",
         )
@@ -165,6 +156,6 @@ def transfer_error(action: Action, name: str, message: str) -> TfimgError:
         if re.search(pattern, message, re.IGNORECASE):
             text = text.format(action=action, name=name, host=host)
             return error(f"{text}: {message.rstrip('.')}.", next_step=next_step.format(host=host))
-    return RegistryError(
+    return errors.RegistryError(
         f"The {action} of {name} failed: {message.rstrip('.')}.", next_step="The registry's own log may say more."
     )

@@ -20,8 +20,6 @@ from tfimg.matrix.resolve.request import (
 from tfimg.matrix.schema import PLATFORMS, GpuDriver, Matrix, minor_version
 from tfimg.matrix.spec import ImageSpec
 
-PACKAGES = "rows[{row}].wheels.{platform}.packages"
-PYTHONS = "rows[{row}].wheels.{platform}.pythons"
 BUILD_INFORMATION = "build information inside the wheels"
 FILE_NAMES = "file names of the wheels"
 
@@ -30,7 +28,7 @@ FILE_NAMES = "file names of the wheels"
 class Criterion:
     """A property of images that an option selects.
 
-    `path` is where the matrix states it, `source` its origin, `cost` how much it hurts to give the option up.
+    `path` is where a row of the matrix states it, `source` its origin, `cost` how much it hurts to give the option up.
     """
 
     name: str
@@ -46,20 +44,18 @@ class Criterion:
 
 
 CRITERIA = {
-    "--tf": Criterion(
-        "TensorFlow", 3, errors.UnknownTensorFlow, "rows[{row}].tensorflow", "releases on the package index"
+    "--tf": Criterion("TensorFlow", 3, errors.UnknownTensorFlow, "tensorflow", "releases on the package index"),
+    "--device": Criterion(
+        "device", 5, errors.UnavailableDevice, "wheels.{platform}.packages", "packages on the package index"
     ),
-    "--device": Criterion("device", 5, errors.UnavailableDevice, PACKAGES, "packages on the package index"),
-    "--platform": Criterion("platform", 6, errors.UnavailablePlatform, "rows[{row}].wheels", FILE_NAMES),
-    "--cuda": Criterion("CUDA", 2, errors.UnavailableCuda, "rows[{row}].gpu.cuda", BUILD_INFORMATION),
-    "--cudnn": Criterion(
-        "cuDNN", 1, errors.UnavailableCudnn, "rows[{row}].gpu.libraries.cudnn", "NVIDIA's wheel in the images"
-    ),
-    "--gpu": Criterion("GPU", 8, errors.UnavailableGpu, "rows[{row}].gpu.architectures", BUILD_INFORMATION),
+    "--platform": Criterion("platform", 6, errors.UnavailablePlatform, "wheels", FILE_NAMES),
+    "--cuda": Criterion("CUDA", 2, errors.UnavailableCuda, "gpu.cuda", BUILD_INFORMATION),
+    "--cudnn": Criterion("cuDNN", 1, errors.UnavailableCudnn, "gpu.libraries.cudnn", "NVIDIA's wheel in the images"),
+    "--gpu": Criterion("GPU", 8, errors.UnavailableGpu, "gpu.architectures", BUILD_INFORMATION),
     "--driver": Criterion(
-        "driver", 7, errors.UnavailableDriver, "rows[{row}].gpu.libraries.toolkit", "NVIDIA's CUDA compatibility guide"
+        "driver", 7, errors.UnavailableDriver, "gpu.libraries.toolkit", "NVIDIA's CUDA compatibility guide"
     ),
-    "--python": Criterion("Python", 2, errors.UnavailablePython, PYTHONS, FILE_NAMES),
+    "--python": Criterion("Python", 2, errors.UnavailablePython, "wheels.{platform}.pythons", FILE_NAMES),
 }
 
 
@@ -128,7 +124,7 @@ class Condition:
 
     def path(self, spec: ImageSpec) -> str:
         """Return where the matrix states the value of an image."""
-        return self.criterion.path.format(row=spec.row, platform=spec.platform)
+        return f"rows[{spec.row}].{self.criterion.path.format(platform=spec.platform)}"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
