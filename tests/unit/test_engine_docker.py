@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+import re
+from contextlib import nullcontext
 
 import pytest
+from packaging.version import Version
 
 from support.http_server import AnyMethod, serving
-from tfimg.core.errors import EngineError
+from tfimg.core.errors import EngineError, EngineTooOld
 from tfimg.engine.docker.engine import DockerEngine
-from tfimg.engine.docker.info import OLDEST_BUILDX, OLDEST_ENGINE, is_older
+from tfimg.engine.docker.info import OLDEST_BUILDX, OLDEST_ENGINE, require_version
 
 BLOB = f"blob sha256:{'7' * 64}"
 REMOVED = (
@@ -65,5 +68,7 @@ def test_every_other_failure_of_an_inspection_is_an_error() -> None:
         ("5f5ba5f9", OLDEST_BUILDX, False),
     ],
 )
-def test_engines_and_buildx_are_distinguished_by_age(text: str, oldest: tuple[int, ...], expected: bool) -> None:
-    assert is_older(text, oldest) is expected
+def test_engines_and_buildx_are_distinguished_by_age(text: str, oldest: Version, expected: bool) -> None:
+    refused = pytest.raises(EngineTooOld, match=f"^it is {re.escape(text)}, and builds need {oldest} or newer")
+    with refused if expected else nullcontext():
+        require_version("it is", text, oldest)
