@@ -85,6 +85,6 @@ def open_journal(folder: Path) -> Iterator[Journal]:
             yield journal
     except AlreadyLocked as held:
         raise BatchRunning(
-            f"Another build of many images is running: process {held.process} has locked {folder / 'lock'}.",
+            f"Another build of many images is running: process {held} has locked {folder / 'lock'}.",
             next_step="Wait until it ends, or set TFIMG_STATE to another state folder.",
         ) from None

@@ -19,11 +19,7 @@ BUFFER_BYTES = 1 << 20
 
 
 class AlreadyLocked(Exception):
-    """Another process holds the lock; `process` is its id, or `unknown`."""
-
-    def __init__(self, process: str) -> None:
-        self.process = process
-        super().__init__(f"locked by process {process}")
+    """Another process holds the lock; the text is its id, or `unknown`."""
 
 
 def read_limited(name: str | Path, max_bytes: int, *, next_step: str) -> bytes:

@@ -13,18 +13,11 @@ from requests.utils import parse_dict_header
 
 from tfimg.core.documents import Document, InvalidDocument, parse_document
 from tfimg.core.errors import RegistryError
+from tfimg.registry import responses
 from tfimg.registry.address import InvalidAddress, Origin, check_realm, parse_origin
 from tfimg.registry.credentials import Credentials
 from tfimg.registry.reference import Reference
-from tfimg.registry.responses import (
-    TRANSPORT_ERRORS,
-    Response,
-    address_error,
-    credentials_error,
-    map_response,
-    map_transport_error,
-    read_response,
-)
+from tfimg.registry.responses import Response
 
 ACTIONS: Mapping[str, str] = {"GET": "pull", "HEAD": "pull", "DELETE": "delete"}
 """Right that a method needs; all others need pull and push (distribution, `handlers/app.go`)."""
@@ -81,7 +74,7 @@ class Authorization:
         try:
             check_realm(origin, parse_origin(realm))
         except InvalidAddress as error:
-            raise address_error(self.reference.host, "its token server", realm, error) from None
+            raise responses.address_error(self.reference.host, "its token server", realm, error) from None
         query = {"scope": parameters.get("scope") or f"repository:{self.reference.path}:{actions}"}
         if parameters.get("service"):
             query["service"] = parameters["service"]
@@ -107,17 +100,16 @@ class Authorization:
                 headers = {"Authorization": _basic(account)} if account else {}
                 opened = self.session.get(realm, params=query, headers=headers, timeout=self.timeout, stream=True)
             with opened:
-                response = read_response(opened, server, self.response_seconds)
-        except TRANSPORT_ERRORS as error:
-            raise map_transport_error(error, server, self.timeout[1]) from None
+                response = responses.read_response(opened, server, self.response_seconds)
+        except responses.TRANSPORT_ERRORS as error:
+            raise responses.map_transport_error(error, server, self.timeout[1]) from None
         if response.status == requests.codes.ok:
             return response
         is_denied = response.status in (400, 401, 403)
         if is_denied and account:
-            raise credentials_error(self.reference.host, f"{response.status} {response.message}")
-        host = self.reference.host if is_denied else server
-        has_credentials = account is not None
-        raise map_response(response, host, self.reference.repository, is_write=False, has_credentials=has_credentials)
+            raise responses.credentials_error(self.reference.host, f"{response.status} {response.message}")
+        host = self.reference.host if is_denied else server  # only a 401 depends on credentials
+        raise responses.map_response(response, host, self.reference.repository, is_write=False, has_credentials=False)
 
 
 def _actions(method: str) -> str:

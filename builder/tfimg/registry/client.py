@@ -14,29 +14,18 @@ from tfimg.core.documents import InvalidDocument
 from tfimg.core.errors import RegistryError, TagConflict, TamperedError
 from tfimg.core.process import run
 from tfimg.core.text import truncate
-from tfimg.registry import referrers
+from tfimg.registry import protocol, referrers
 from tfimg.registry.connection import Connection, ConnectionSettings
 from tfimg.registry.credentials import HELPER_SECONDS, config_file, find_credentials
 from tfimg.registry.download import MAX_BYTES, download
 from tfimg.registry.listing import list_entries, parse_referrers, parse_tags
-from tfimg.registry.protocol import (
-    DOCKER_INDEX,
-    DOCKER_MANIFEST,
-    EMPTY_CONFIG,
-    EMPTY_JSON,
-    OCI_INDEX,
-    OCI_MANIFEST,
-    Descriptor,
-    Manifest,
-    describe_blob,
-    make_manifest,
-)
+from tfimg.registry.protocol import EMPTY_CONFIG, EMPTY_JSON, Descriptor, Manifest, describe_blob, make_manifest
 from tfimg.registry.reference import DIGEST, TAG, Reference
 from tfimg.registry.responses import Response, limit_error
 from tfimg.registry.retry import RetryPolicy
 from tfimg.registry.upload import upload
 
-ACCEPT = ", ".join((OCI_INDEX, OCI_MANIFEST, DOCKER_INDEX, DOCKER_MANIFEST))
+ACCEPT = ", ".join((protocol.OCI_INDEX, protocol.OCI_MANIFEST, protocol.DOCKER_INDEX, protocol.DOCKER_MANIFEST))
 """All types: a registry may convert a manifest of a type that is not accepted, which changes its digest."""
 
 DELETED = (200, 202, 204, 404)
@@ -190,7 +179,7 @@ class HttpRegistry:
         target = f"referrers/{self._checked(digest, DIGEST)}"
         response = self._connection.request("GET", target, expected=(200, *NO_LIST))
         # Some registries without a list answer every address with an HTML page.
-        if response.status != 200 or OCI_INDEX not in response.headers.get("Content-Type", ""):
+        if response.status != 200 or protocol.OCI_INDEX not in response.headers.get("Content-Type", ""):
             return referrers.read_fallback(self, digest)
         return list_entries(self._connection, response, "referrers", parse_referrers)
 

@@ -12,19 +12,12 @@ from urllib.parse import urljoin
 import requests
 
 from tfimg.index.transport import DirectSession
+from tfimg.registry import responses
 from tfimg.registry.address import InvalidAddress, Origin, check_redirect, is_loopback, parse_origin, resolve_address
 from tfimg.registry.authorization import Authorization
 from tfimg.registry.credentials import Credentials
 from tfimg.registry.reference import DOCKER_HUB, Reference
-from tfimg.registry.responses import (
-    TRANSPORT_ERRORS,
-    Response,
-    address_error,
-    limit_error,
-    map_response,
-    map_transport_error,
-    read_response,
-)
+from tfimg.registry.responses import Response
 from tfimg.registry.retry import RetryPolicy
 
 CONNECT_SECONDS = 10.0
@@ -109,10 +102,10 @@ class Connection:
     def _lacks_tls(self) -> bool:
         try:
             self._session.get(f"https://{self.host}/v2/", timeout=self._timeout, stream=True).close()
-        except TRANSPORT_ERRORS as error:
+        except responses.TRANSPORT_ERRORS as error:
             if isinstance(error, requests.exceptions.SSLError) and "CERTIFICATE_VERIFY_FAILED" not in str(error):
                 return True
-            raise map_transport_error(error, self.host, self._timeout[1]) from None
+            raise responses.map_transport_error(error, self.host, self._timeout[1]) from None
         return False
 
     def request(
@@ -156,17 +149,19 @@ class Connection:
                     return
             with self._send(method, url, headers or {}, content)[0] as response:
                 yield response
-        except TRANSPORT_ERRORS as error:
-            raise map_transport_error(error, self.host, self._timeout[1]) from None
+        except responses.TRANSPORT_ERRORS as error:
+            raise responses.map_transport_error(error, self.host, self._timeout[1]) from None
 
     def read(self, response: requests.Response) -> Response:
         """Read an open response to its end, within limits."""
-        return read_response(response, self.host, self.response_seconds)
+        return responses.read_response(response, self.host, self.response_seconds)
 
     def map_error(self, response: Response, method: str) -> Exception:
         """Return the error for an unexpected response."""
         is_write, has_credentials = method not in ("GET", "HEAD"), self._authorization.credentials is not None
-        return map_response(response, self.host, self.repository, is_write=is_write, has_credentials=has_credentials)
+        return responses.map_response(
+            response, self.host, self.repository, is_write=is_write, has_credentials=has_credentials
+        )
 
     def resolve_link(self, base: str, address: str, name: str, *, same_origin: bool = False) -> str:
         """Return the address in a header as a complete one. Raises `RegistryError` if it may not be followed.
@@ -179,7 +174,7 @@ class Connection:
             if same_origin and parse_origin(complete) != self.origin:
                 raise InvalidAddress("it points to another host")
         except InvalidAddress as error:
-            raise address_error(self.host, name, address, error) from None
+            raise responses.address_error(self.host, name, address, error) from None
         return complete
 
     def _send(
@@ -207,4 +202,4 @@ class Connection:
             with response:
                 self.read(response)  # so that the connection can be reused
             url = self.resolve_link(url, location, "the target of a redirect")
-        raise limit_error(self.host, f"more than {MAX_REDIRECTS} redirects in a row")
+        raise responses.limit_error(self.host, f"more than {MAX_REDIRECTS} redirects in a row")

@@ -12,22 +12,12 @@ from pydantic import Field
 from tfimg.core.documents import Document, InvalidDocument, parse_object, validate
 from tfimg.core.errors import TamperedError
 from tfimg.core.text import parse_time
-from tfimg.registry.protocol import (
-    DOCKER_INDEX,
-    OCI_CONFIG,
-    OCI_INDEX,
-    Descriptor,
-    Manifest,
-    Platform,
-    Registry,
-    digest_of,
-    null_means,
-    require_manifest,
-)
+from tfimg.registry import protocol
+from tfimg.registry.protocol import Descriptor, Manifest, Platform, Registry, digest_of, null_means, require_manifest
 
-INDEXES = frozenset({OCI_INDEX, DOCKER_INDEX})
+INDEXES = frozenset({protocol.OCI_INDEX, protocol.DOCKER_INDEX})
 
-CONFIGS = frozenset({OCI_CONFIG, "application/vnd.docker.container.image.v1+json"})
+CONFIGS = frozenset({protocol.OCI_CONFIG, "application/vnd.docker.container.image.v1+json"})
 """Media types of an image's configuration; other artifacts have another type."""
 
 MAX_DOCUMENT_BYTES = 8 << 20
