@@ -184,6 +184,14 @@ class InvalidWheel(TfimgError, exit_code=ExitCode.BUILD):
     """A wheel is malformed, or its files differ from its RECORD."""
 
 
+class NotTensorFlowWheel(InvalidWheel):
+    """The wheel does not contain a TensorFlow that tfimg can put into an image."""
+
+
+class ContradictoryWheel(InvalidWheel):
+    """What a wheel states and what it contains contradict each other; the message names each contradiction."""
+
+
 class ValidationFailed(TfimgError, exit_code=ExitCode.VALIDATION):
     """A check failed inside the image; no tag was set."""
 

@@ -22,7 +22,7 @@ MAX_METADATA = 4 << 20
 MAX_BUILD_INFO = 64 << 10
 """Bytes of `BUILD_INFO`: 2 kB in TensorFlow 2.21.0."""
 
-_BuildInfo = dict[str, str | bool | int | list[str]]
+BuildInfo = dict[str, str | bool | int | list[str]]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -41,7 +41,7 @@ def read_wheel(archive: zipfile.ZipFile, *, build: bool) -> WheelMetadata:
         raise ValueError("it holds no METADATA")
     text = _read_member(archive, BUILD_INFO, MAX_BUILD_INFO) if build and BUILD_INFO in names else None
     requires = parse_requires(_read_member(archive, metadata, MAX_METADATA))
-    return WheelMetadata(requires=requires, build=_parse_build_info(text.decode()) if text else None)
+    return WheelMetadata(requires=requires, build=parse_build_info(text.decode()) if text else None)
 
 
 def _read_member(archive: zipfile.ZipFile, name: str, limit: int) -> bytes:
@@ -67,14 +67,14 @@ def parse_requires(metadata: bytes) -> tuple[str, ...]:
     return requires
 
 
-def _parse_build_info(text: str) -> Mapping[str, Any]:
+def parse_build_info(text: str) -> Mapping[str, Any]:
     """Return the literal that a build_info module assigns. Raises `ValueError`."""
     try:
         for node in ast.walk(ast.parse(text)):
             if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "build_info":
                 value = node.value
                 literal = value.args[0] if isinstance(value, ast.Call) and value.args else value
-                return validate(_BuildInfo, dict(ast.literal_eval(literal)))
+                return validate(BuildInfo, dict(ast.literal_eval(literal)))
     except (SyntaxError, TypeError, RecursionError, MemoryError):
         pass  # not Python, not a dictionary, or nested too deeply
     raise ValueError(f"{BUILD_INFO} assigns no build_info")

@@ -117,9 +117,16 @@ def list_record_rows(wheel: Path, shared: Sequence[str]) -> list[str]:
 @contextmanager
 def _open(wheel: Path) -> Iterator[CheckedWheel]:
     """Open and check a wheel. Raises `InvalidWheel`, also for errors inside the block."""
+    with open_archive(wheel) as archive:
+        yield _check(wheel.name, archive)
+
+
+@contextmanager
+def open_archive(wheel: Path) -> Iterator[WheelZip]:
+    """Open the archive of a wheel. Raises `InvalidWheel`, also for errors inside the block."""
     try:
         with WheelFile(wheel) as raw:
-            yield _check(wheel.name, WheelZip(raw))
+            yield WheelZip(raw)
     except (
         zipfile.BadZipFile,
         IsalError,
@@ -150,15 +157,15 @@ def _check(filename: str, archive: WheelZip) -> CheckedWheel:
     """Read what a wheel states. Raises `ValueError`, and the errors of parsers."""
     name, version, _, _ = parse_wheel_filename(filename)
     info = _find_info(archive, name, version)
-    metadata = _read_headers(archive, f"{info}/METADATA", MAX_METADATA)
+    metadata = read_headers(archive, f"{info}/METADATA", MAX_METADATA)
     names, versions = metadata.get_all("Name", []), metadata.get_all("Version", [])
     if list(map(canonicalize_name, names)) != [name] or list(map(Version, versions)) != [version]:
         raise ValueError(f"METADATA must be of {name} {version}, but states {names[:2]} {versions[:2]}")
-    headers = _read_headers(archive, f"{info}/WHEEL", MAX_ENTRY_POINTS)
+    headers = read_headers(archive, f"{info}/WHEEL", MAX_ENTRY_POINTS)
     if not re.fullmatch(r"1\.\d+", str(headers["Wheel-Version"])):
         raise ValueError(f"its Wheel-Version is {str(headers['Wheel-Version'])!r}, and only 1.x is known")
     root = Scheme("purelib" if headers["Root-Is-Purelib"] == "true" else "platlib")
-    records = _read_records(archive, info)
+    records = read_records(archive, info)
     data = f"{'-'.join(filename.split('-')[:2])}.data"
     members = tuple(_locate(item, records[path], data=data, root=root) for path, item in archive.files.items())
     scripts = tuple(_read_entry_points(archive, f"{info}/entry_points.txt"))
@@ -180,12 +187,13 @@ def _names_distribution(component: str) -> bool:
     return component.lower().endswith((".dist-info", ".egg-info"))
 
 
-def _read_headers(archive: WheelZip, path: str, limit: int) -> Message:
+def read_headers(archive: WheelZip, path: str, limit: int) -> Message:
+    """Return the headers of a metadata file. Raises `ValueError`."""
     # Headers alone: a parser of whole messages recurses into a body of messages.
     return HeaderParser().parsestr(archive.read(path, limit).decode())
 
 
-def _read_records(archive: WheelZip, info: str) -> dict[str, RecordEntry]:
+def read_records(archive: WheelZip, info: str) -> dict[str, RecordEntry]:
     """Return the row of RECORD for each file; it has to list all, and nothing else."""
     path = f"{info}/RECORD"
     unhashed = {path, f"{path}.jws", f"{path}.p7s"}
