@@ -33,7 +33,8 @@ def test_a_program_builds_an_image(project: Project) -> None:
     engine, events = project.services.engine(), list[Event]()
     spec = project.resolve(Request(tensorflow="2.15", python="3.11")).spec
     result = Builder(project, engine, BuildSettings(compression="fast")).build(spec, on_event=events.append)
-    assert (result.spec, result.level, result.report.passed, result.reused) == (spec, "validated", True, False)
+    report = result.report
+    assert (result.spec, report.level, report.passed, result.reused) == (spec, "validated", True, False)
     assert engine.find_digest(f"tfimg/tensorflow:{spec.identifier}") == result.image.stored.digest
     assert {Message, StepEvent, CheckResult} <= {type(event) for event in events}
     assert events[-1] is result

@@ -20,7 +20,7 @@ from tfimg.build.settings import BuildSettings
 from tfimg.core.cancellation import Cancellation
 from tfimg.core.error_conversion import to_tfimg_error
 from tfimg.core.errors import EngineUnavailable, Interrupted, TfimgError
-from tfimg.core.events import Event, ImageEvent, Message, OnEvent, ignore
+from tfimg.core.events import Event, ImageEvent, Message, OnEvent
 from tfimg.core.journal import Journal
 from tfimg.engine.candidates import candidate_name
 from tfimg.engine.protocol import Engine, LocalImage
@@ -31,11 +31,7 @@ from tfimg.recipe.plan import Plan
 
 
 def build_many(
-    project: Project,
-    engines: Sequence[Engine],
-    settings: BuildSettings,
-    specs: Sequence[ImageSpec],
-    on_event: OnEvent = ignore,
+    project: Project, engines: Sequence[Engine], settings: BuildSettings, specs: Sequence[ImageSpec], on_event: OnEvent
 ) -> BatchResult:
     """Build images, as many at once as the engines have room for; return a result for each, in order.
 
@@ -206,7 +202,7 @@ def _built_result(built: BuildResult, builder: Builder, seconds: float) -> Image
         engine=builder.name,
         digest=stored.digest,
         tags=built.plan.tags,
-        level=built.level,
+        level=built.report.level,
         reused=built.reused,
         checks=sum(result.outcome == "passed" for result in built.report.results),
         unpacked_bytes=stored.unpacked_bytes,

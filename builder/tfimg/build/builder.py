@@ -19,7 +19,6 @@ from tfimg.core.cancellation import raise_if_cancelled, run_ahead
 from tfimg.core.errors import EngineUnavailable, Interrupted, TfimgError
 from tfimg.core.events import Event, Message, OnEvent, StepEvent, ignore
 from tfimg.core.files import write_atomically
-from tfimg.core.levels import Level
 from tfimg.core.process import defer_signals
 from tfimg.engine.base_images.choose import BaseImage, BaseSettings, choose_base
 from tfimg.engine.base_images.debian import find_mirrors, snapshot_mirrors
@@ -55,11 +54,6 @@ class BuildResult(Event):
     def spec(self) -> ImageSpec:
         """The image's row of the matrix."""
         return self.plan.spec
-
-    @property
-    def level(self) -> Level:
-        """The level that is proven of the image."""
-        return self.report.level
 
     def to_json(self) -> dict[str, Any]:
         """Return the result as a JSON object."""

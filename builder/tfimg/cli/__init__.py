@@ -115,15 +115,9 @@ def _report(error: TfimgError, argv: Sequence[str] = ()) -> int:
     if "--json" in _own_words(argv):  # also of a command line that cannot be parsed
         import json
 
-        document = {
-            "event": "error",
-            "error": type(error).__name__,
-            "message": message,
-            "exit_code": error.exit_code,
-            **error.details,
-        }
+        document = {"event": "error", "error": type(error).__name__, "message": message}
         try:
-            print(json.dumps(document), flush=True)
+            print(json.dumps({**document, "exit_code": error.exit_code, **error.details}), flush=True)
         except OSError:  # standard output failed; standard error reports it below
             _leave_stdout()
     text = f"tfimg: {message}"

@@ -12,6 +12,7 @@ from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.serialization import BestAvailableEncryption, Encoding, PrivateFormat, PublicFormat
 
 from tfimg.core.errors import InvalidKey
 from tfimg.core.files import read_limited
@@ -45,12 +46,12 @@ class VerifyingKey:
     @property
     def pem(self) -> bytes:
         """SubjectPublicKeyInfo in PEM, as `cosign verify --key` reads it."""
-        return self.public.public_bytes(serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo)
+        return self.public.public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
 
     @property
     def hint(self) -> str:
         """The SHA-256 of its DER in base64, which names the key in a sigstore bundle."""
-        der = self.public.public_bytes(serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo)
+        der = self.public.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
         return base64.b64encode(hashlib.sha256(der).digest()).decode()
 
     def has_signed(self, signature: bytes, content: bytes) -> bool:
@@ -79,11 +80,7 @@ class SigningKey:
             raise InvalidKey(
                 "A private key is not written without a password.", next_step="Choose one that is not empty."
             )
-        return self.private.private_bytes(
-            serialization.Encoding.PEM,
-            serialization.PrivateFormat.PKCS8,
-            serialization.BestAvailableEncryption(password),
-        )
+        return self.private.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, BestAvailableEncryption(password))
 
 
 def generate_key() -> SigningKey:
@@ -151,7 +148,7 @@ def _require_one_block(pem: bytes, source: str) -> None:
 
 def make_verifying_key(public: ec.EllipticCurvePublicKey) -> VerifyingKey:
     """Return a public key with its identifier."""
-    line = public.public_bytes(serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH)
+    line = public.public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH)
     blob = base64.b64decode(line.split()[1])
     fingerprint = base64.b64encode(hashlib.sha256(blob).digest()).decode().rstrip("=")
     return VerifyingKey(public=public, identifier=f"SHA256:{fingerprint}")

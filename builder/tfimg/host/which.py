@@ -86,11 +86,8 @@ def recommend_image(matrix: Matrix, specs: Sequence[ImageSpec], request: Request
     """
     driver = request.driver or smi.driver
     groups = (_group(matrix, request.gpu, request.gpu),) if request.gpu else _group_gpus(matrix, smi.gpus)
-    requests = _Requests(
-        matrix=matrix,
-        specs=specs,
-        by_group={group: replace(request, driver=driver, gpu=group.asked) for group in groups},
-    )
+    by_group = {group: replace(request, driver=driver, gpu=group.asked) for group in groups}
+    requests = _Requests(matrix=matrix, specs=specs, by_group=by_group)
     minors = compare_minors(matrix, specs, replace(request, driver=driver), groups)
     try:
         found = requests.resolve(groups[0]) if len(groups) == 1 else _resolve_all(requests)

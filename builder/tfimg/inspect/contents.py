@@ -75,15 +75,11 @@ def parse_inventory(inventory: Mapping[str, Any]) -> Contents:
         for path, owner in owners.items()
     }
     debian = {entry["package"]: entry["version"] for entry in inventory.get("debian") or ()}
-    return _make_contents("inventory", packages, debian, libraries)
+    return _make_contents("inventory", packages, debian, libraries, None)
 
 
 def _make_contents(
-    source: Source,
-    packages: Mapping[str, str],
-    debian: Mapping[str, str],
-    files: Mapping[str, str],
-    signer: str | None = None,
+    source: Source, packages: Mapping[str, str], debian: Mapping[str, str], files: Mapping[str, str], signer: str | None
 ) -> Contents:
     python = dict(sorted(packages.items()))
     libraries = {name: python.pop(name) for name in list(python) if name.startswith("nvidia-") or name == "libtpu"}

@@ -104,13 +104,8 @@ class Project:
         """Return what to build of an image. Raises as `lock` does, and `RenderError`."""
         from tfimg.recipe.plan import make_plan
 
-        return make_plan(
-            spec,
-            self.lock(spec),
-            templates=self.templates,
-            repository=self.repository,
-            wheels=self.supplied_wheels(spec),
-        )
+        lock, wheels = self.lock(spec), self.supplied_wheels(spec)
+        return make_plan(spec, lock, templates=self.templates, repository=self.repository, wheels=wheels)
 
     @cached_property
     def templates(self) -> Environment:

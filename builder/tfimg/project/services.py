@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from tfimg.layers.store import LayerStore
     from tfimg.recipe.layout import Compression
     from tfimg.recipe.lockfile import Lock, LockedPackage
-    from tfimg.registry.client import TransferCallback
     from tfimg.registry.protocol import Registry
     from tfimg.registry.reference import Reference
 
@@ -123,18 +122,14 @@ class Services:
         made = make_layers(lock, store, source=source, compression=compression, fresh=fresh, on_event=on_event)
         return write_stages(made, store)
 
-    def registry(
-        self, reference: Reference, *, plain: bool = False, on_transfer: TransferCallback | None = None
-    ) -> Registry:
+    def registry(self, reference: Reference, *, plain: bool = False) -> Registry:
         """Return the repository of a reference; see `tfimg.registry.client`. `plain`: without TLS."""
-        from tfimg.registry.client import ignore_transfer, open_registry
+        from tfimg.registry.client import open_registry
         from tfimg.registry.connection import ConnectionSettings
 
         ca = str(self.network.ca) if self.network.ca else None
         settings = ConnectionSettings(ca_file=ca, proxies=_proxies(self.network), plain_http=plain)
-        return open_registry(
-            reference, self.environ, self.state, settings=settings, on_transfer=on_transfer or ignore_transfer
-        )
+        return open_registry(reference, self.environ, self.state, settings=settings)
 
     def secrets(self) -> tuple[Rule, ...]:
         """Return what this machine knows and an image must not hold; see `tfimg.inspect.secrets.host_secrets`."""

@@ -52,10 +52,6 @@ class Validator:
         """The files of the suite."""
         return suite_files(self.project.workspace.validation)
 
-    @cached_property
-    def _suite_digest(self) -> str:
-        return suite_digest(self.suite)
-
     def target(self, spec: ImageSpec, on_event: OnEvent = ignore) -> TargetLevel:
         """Return the level to prove of an image here; report if that is not the highest. See `choose_target_level`."""
         target = choose_target_level(spec, self.target_host, self.level)
@@ -68,7 +64,7 @@ class Validator:
         return ReportSubject(
             identifier=spec.identifier,
             content=content,
-            suite=self._suite_digest,
+            suite=suite_digest(self.suite),
             level=target.level,
             profile=self.checks.profile,
             accelerator=describe_accelerator(target, self.target_host.host),

@@ -23,7 +23,7 @@ from tfimg.publish.tags import Move, move_tags, require_tags
 from tfimg.registry.protocol import Manifest, Registry
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class TagDecider:
     """Decides about tags with what a registry contains. Each image that tags point to is read once.
 
@@ -113,12 +113,7 @@ def promote(images: Sequence[SentImage], session: PublishSession) -> list[Publis
     """
     repository = session.repository
     with repository.lock_tags(tag for image in images for _, tag in image.job.tags(image.digest)):
-        decider = TagDecider(
-            registry=session.registry,
-            trusted=repository.trusted,
-            policy=repository.policy,
-            reinstate=repository.reinstate,
-        )
+        decider = TagDecider(session.registry, repository.trusted, repository.policy, repository.reinstate)
         results: list[PublishResult] = []
         decided: list[tuple[SentImage, Decision]] = []
         for image in images:

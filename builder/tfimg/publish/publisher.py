@@ -71,12 +71,8 @@ class Publisher:
         `TagConflict`, `PublicationIncomplete`, and what the engine and the registry raise.
         """
         images = self._find_images(specs, on_event)
-        steps = EngineSteps(
-            validator=self._validator,
-            repository=repository,
-            specs={spec.identifier: spec for spec in specs},
-            images=images,
-        )
+        by_identifier = {spec.identifier: spec for spec in specs}
+        steps = EngineSteps(validator=self._validator, repository=repository, specs=by_identifier, images=images)
         with open_run(repository.folder, repository.now) as (run, killed):
             session = PublishSession(
                 repository=repository, run=run, steps=steps, on_event=on_event, revalidate=self.revalidate

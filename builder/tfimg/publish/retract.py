@@ -76,12 +76,7 @@ class RetractionStarted(Record):
 
 
 def roll_back(
-    repository: SignedRepository,
-    tag: str,
-    *,
-    to: str | None = None,
-    reason: str | None = None,
-    on_event: OnEvent = ignore,
+    repository: SignedRepository, tag: str, *, to: str | None = None, reason: str = "", on_event: OnEvent = ignore
 ) -> Retraction:
     """Point a tag to the image before the present one, or to `to`, and withdraw the present one for this tag.
 

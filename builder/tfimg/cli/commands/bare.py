@@ -56,14 +56,11 @@ class Bare(Command, RequestOptions):
             done = "is there" if is_kept else "fetched"
             context.say(f"[{number}/{count}] {done}: {wheel.file} ({format_size(wheel.size)}{pieces})")
 
+        suite, scripts = suite_files(workspace.validation), suite_files(workspace.bare_scripts)
         wheels = write_folder(
             Path(self.folder),
             releases,
-            Program(
-                suite=suite_files(workspace.validation),
-                scripts=suite_files(workspace.bare_scripts),
-                version=__version__,
-            ),
+            Program(suite=suite, scripts=scripts, version=__version__),
             fetch=lambda package, into: context.services.fetch_wheel(package, into),
             piece_bytes=self.pieces << 20 if self.pieces else None,
             on_wheel=report_wheel,

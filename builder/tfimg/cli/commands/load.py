@@ -36,7 +36,7 @@ class Load(Command, RequirementOptions):
         "FILE",
     )
     name: str | None = option(
-        "name in the engine (default: the file's, if its repository is the one that the key signed)",
+        "name in the engine (default: the file's, if the key signed its repository)",
         "NAME:TAG",
         name="--as",
     )

@@ -36,7 +36,7 @@ class Plan(Command, RequestOptions, BuilderOptions, RepositoryOptions):
         "print a CI's jobs: a value of strategy.matrix, a child pipeline, or plain JSON"
     )
     shards: int | None = option(
-        "N jobs at most; images that share big layers stay together (default: a job for each image)",
+        "N jobs at most; images that share big layers stay together (default: one each)",
         "N",
         parse=positive_number,
     )

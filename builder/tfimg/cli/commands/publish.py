@@ -71,12 +71,8 @@ class Publish(Command, RepositoryOptions, SigningOptions, LevelOptions, Reinstat
             context.note(
                 "No key is named with --key, --public-key or TFIMG_PUBLIC_KEY: the plan uses the labels of images."
             )
-        decider = TagDecider(
-            registry=context.registry(parse_repository(self.target)),
-            trusted=trusted,
-            policy=self.read_policy(),
-            reinstate=self.reinstate,
-        )
+        registry = context.registry(parse_repository(self.target))
+        decider = TagDecider(registry, trusted, self.read_policy(), self.reinstate)
         publisher = _make_publisher(self, context, report_missing=bool(self.patterns))
         with context.render_events(title="publish") as on_event:
             results = publisher.plan(specs, decider, on_event)
@@ -120,13 +116,13 @@ def _print_results(context: Context, images: Sequence[PublishResult], *, event: 
     """Print every tag and its decision."""
     from rich.text import Text
 
-    from tfimg.cli.output.tables import print_rows
+    from tfimg.cli.output.tables import Cell, print_rows
 
     if context.command.json:
         for image in images:
             context.emit({"event": event, **image.to_json()})
         return
-    rows: list[tuple[str | Text, ...]] = []
+    rows: list[tuple[Cell, ...]] = []
     for image in images:
         if image.failure:
             why = image.failure.what.splitlines()[0]

@@ -43,7 +43,7 @@ class Rollback(Command, SigningOptions, ReinstateOptions):
             raise UsageError("--reinstate needs --to.", next_step="Name the withdrawn image with --to DIGEST.")
         repository = self.signed_repository(context, target, self.signing_key(environ), reinstate=self.reinstate)
         with context.render_events(title="rollback") as on_event:
-            done = roll_back(repository, tag, to=self.to, reason=self.reason, on_event=on_event)
+            done = roll_back(repository, tag, to=self.to, reason=self.reason or "", on_event=on_event)
         (move,) = done.moves
         context.print_result(
             {"event": "rollback", "repository": repository.name, **done.to_json()},

@@ -25,6 +25,8 @@ COLOURS = {
     "declared": "dim",
 }
 
+Cell = str | Text
+
 UNCUT = 1000
 """Columns that every table fits into."""
 
@@ -76,11 +78,7 @@ def plain_table(*columns: str, folding: Sequence[str] = (), right: Sequence[str]
 
 
 def print_rows(
-    columns: Sequence[str],
-    rows: Iterable[Sequence[str | Text]],
-    *,
-    folding: Sequence[str] = (),
-    right: Sequence[str] = (),
+    columns: Sequence[str], rows: Iterable[Sequence[Cell]], *, folding: Sequence[str] = (), right: Sequence[str] = ()
 ) -> None:
     """Print a table of styled `Text` and of plain text, each cell on one line."""
     table = plain_table(*columns, folding=folding, right=right)

@@ -80,17 +80,13 @@ def scan_image(
 
 
 def scan_export(
-    pieces: Iterator[bytes],
-    secrets: Sequence[Rule],
-    *,
-    on_progress: OnProgress = lambda _: None,
-    limits: Limits = DEFAULT_LIMITS,
+    pieces: Iterator[bytes], secrets: Sequence[Rule], *, on_progress: OnProgress = lambda _: None
 ) -> tuple[SecretFinding, ...]:
     """Search an image that an engine exports (`Engine.export`), before it is published.
 
     Each file of the export is a document or a layer.
     """
-    scan = _Scan(secrets, None, on_progress, limits)
+    scan = _Scan(secrets, None, on_progress, DEFAULT_LIMITS)
     reader = TarReader(open_chunks(pieces))
     try:
         for member in reader:
