@@ -14,7 +14,7 @@ from tfimg.evidence.cosign_tags import ATTESTATION_SUFFIX, cosign_tag, read_laye
 from tfimg.evidence.dsse import BUNDLE_MEDIA_TYPE, ENVELOPE_MEDIA_TYPE, Bundle, Envelope
 from tfimg.evidence.keys import VerifyingKey
 from tfimg.registry.images import read_blob
-from tfimg.registry.protocol import Descriptor, Registry
+from tfimg.registry.protocol import Descriptor, Reader
 
 MAX_TOTAL_BYTES = 128 << 20
 """Bytes of one image's evidence after which no document is read, or 300 validations: each attaches 0.2 MB twice. The
@@ -40,7 +40,7 @@ class CollectedEnvelope:
         return tuple(key for key in keys if key.identifier in self.envelope.signers or key.hint == self.hint)
 
 
-def collect_envelopes(registry: Registry, digest: str) -> tuple[CollectedEnvelope, ...]:
+def collect_envelopes(registry: Reader, digest: str) -> tuple[CollectedEnvelope, ...]:
     """Return each envelope of an image once: of the bundles that refer to it, then of cosign's tag.
 
     Raises as the registry, and `TamperedError` for malformed or too much evidence.
@@ -52,12 +52,12 @@ def collect_envelopes(registry: Registry, digest: str) -> tuple[CollectedEnvelop
     return tuple(envelopes.values())
 
 
-def collect_bundles(registry: Registry, digest: str, kinds: Sequence[str]) -> Iterator[CollectedEnvelope]:
+def collect_bundles(registry: Reader, digest: str, kinds: Sequence[str]) -> Iterator[CollectedEnvelope]:
     """Yield the bundles that are annotated with one of the predicate types, or with none; skip unreadable ones."""
     return _Reader(registry=registry, digest=digest, kinds=kinds).bundles()
 
 
-def collect_attestations(registry: Registry, digest: str, kinds: Sequence[str]) -> Iterator[CollectedEnvelope]:
+def collect_attestations(registry: Reader, digest: str, kinds: Sequence[str]) -> Iterator[CollectedEnvelope]:
     """Yield the envelopes of some predicate types under cosign's tag, as `collect_bundles`."""
     return _Reader(registry=registry, digest=digest, kinds=kinds).attestations()
 
@@ -66,7 +66,7 @@ def collect_attestations(registry: Registry, digest: str, kinds: Sequence[str]) 
 class _Reader:
     """Reads the evidence of one image, within limits: all, or that of some `kinds` without what is unreadable."""
 
-    registry: Registry
+    registry: Reader
     digest: str
     kinds: Sequence[str] = ()
     documents: int = 0

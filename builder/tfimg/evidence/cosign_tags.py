@@ -17,7 +17,7 @@ from tfimg.core.errors import TagConflict, TamperedError
 from tfimg.core.text import canonical_json
 from tfimg.evidence.dsse import ENVELOPE_MEDIA_TYPE
 from tfimg.evidence.keys import SigningKey
-from tfimg.registry.protocol import MAX_LAYERS, OCI_CONFIG, Descriptor, Registry, describe_blob, make_manifest
+from tfimg.registry.protocol import MAX_LAYERS, OCI_CONFIG, Descriptor, Reader, Registry, describe_blob, make_manifest
 
 ATTESTATION_SUFFIX, SIGNATURE_SUFFIX = "att", "sig"
 
@@ -87,7 +87,7 @@ def add_layers(registry: Registry, digest: str, suffix: str, layers: Sequence[Co
     )
 
 
-def read_layers(registry: Registry, tag: str) -> list[dict[str, Any]]:
+def read_layers(registry: Reader, tag: str) -> list[dict[str, Any]]:
     """Return the layers under such a tag as they are written, each a valid `Descriptor`; empty without the tag.
 
     Raises `TamperedError` for anything but a manifest of such layers.

@@ -35,7 +35,7 @@ from tfimg.evidence.statement import (
     format_time,
     make_statement,
 )
-from tfimg.registry.protocol import Registry
+from tfimg.registry.protocol import Reader
 
 MAX_TAGS = 100
 """Tags in one statement. An image has at most six: its build, its identifier and four aliases."""
@@ -155,7 +155,7 @@ def read_statements(genuine: Iterable[VerifiedStatement], *, image: str) -> Imag
 
 
 def read_image_statements(
-    registry: Registry, digest: str, keys: Sequence[VerifyingKey], *, is_thorough: bool = True
+    registry: Reader, digest: str, keys: Sequence[VerifyingKey], *, is_thorough: bool = True
 ) -> ImageStatements:
     """Read the statements of trusted keys about the tags and tests of a digest, and skip everything else.
 
@@ -171,7 +171,7 @@ def read_image_statements(
     return read_statements({one.statement: one for one in found}.values(), image=image)
 
 
-def export_withdrawals(registry: Registry, digest: str, keys: Sequence[VerifyingKey]) -> tuple[bytes, ...]:
+def export_withdrawals(registry: Reader, digest: str, keys: Sequence[VerifyingKey]) -> tuple[bytes, ...]:
     """Return the signed withdrawals of a digest, and the promotions that cancel them, as DSSE envelopes."""
     kinds = (PROMOTION, WITHDRAWAL)
     genuine = {

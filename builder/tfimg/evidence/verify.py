@@ -21,7 +21,7 @@ from tfimg.evidence.results import SignedResult, read_result
 from tfimg.evidence.signatures import VerifiedStatement, filter_verified, verify_signatures
 from tfimg.evidence.statement import TEST_RESULT
 from tfimg.recipe.tags import find_contradiction
-from tfimg.registry.protocol import Registry, require_manifest
+from tfimg.registry.protocol import Reader, require_manifest
 
 MAX_CLOCK_SKEW = timedelta(minutes=10)
 """Difference of two machines' clocks beyond which a test result is from the future."""
@@ -67,7 +67,7 @@ class VerifiedImage(ImageEvidence):
 
 
 def verify(
-    registry: Registry,
+    registry: Reader,
     reference: str,
     keys: Sequence[VerifyingKey],
     policy: Policy,
@@ -100,7 +100,7 @@ def verify(
     return VerifiedImage(image=image, digest=digest, outcome=outcome, signer=signer, statements=evidence.statements)
 
 
-def read_evidence(registry: Registry, reference: str, keys: Sequence[VerifyingKey], policy: Policy) -> ImageEvidence:
+def read_evidence(registry: Reader, reference: str, keys: Sequence[VerifyingKey], policy: Policy) -> ImageEvidence:
     """Resolve a tag or digest and return what trusted keys signed about the image. Raises as `verify`."""
     accepted = policy.accepted_keys(keys)
     image = f"{registry.repository}{'@' if _is_digest(reference) else ':'}{reference}"

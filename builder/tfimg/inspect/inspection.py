@@ -22,7 +22,7 @@ from tfimg.matrix.schema import DEVICES
 from tfimg.recipe.labels import IDENTIFIER_LABEL, LABEL_PREFIX
 from tfimg.recipe.layout import LAYER_CONTENTS, list_layer_names
 from tfimg.registry.images import RegistryImage, open_image
-from tfimg.registry.protocol import Descriptor, Registry
+from tfimg.registry.protocol import Descriptor, Reader
 
 MAX_TAGS = 200
 """Tags that are resolved, each with a request. A release has fewer than 50 beside its builds' own."""
@@ -113,7 +113,7 @@ class Inspection:
         }
 
 
-def inspect_image(registry: Registry, reference: str, keys: Sequence[VerifyingKey]) -> Inspection:
+def inspect_image(registry: Reader, reference: str, keys: Sequence[VerifyingKey]) -> Inspection:
     """Read an image's documents and evidence, without its layers and without verification.
 
     Raises the errors of a `Registry`.
@@ -186,7 +186,7 @@ def _list_start_settings(settings: Mapping[str, Any]) -> dict[str, str]:
     return {name: value if isinstance(value, str) else json.dumps(value) for name, value in found if value}
 
 
-def _read_evidence(registry: Registry, digest: str, keys: Sequence[VerifyingKey]) -> Iterator[Evidence]:
+def _read_evidence(registry: Reader, digest: str, keys: Sequence[VerifyingKey]) -> Iterator[Evidence]:
     for attached in collect_envelopes(registry, digest):
         try:
             document = read_statement(attached.envelope.payload)
@@ -213,7 +213,7 @@ def _find_contents(evidence: Sequence[Evidence]) -> Contents:
     return Contents(source="unknown")
 
 
-def _find_aliases(registry: Registry, image: RegistryImage) -> tuple[str, ...]:
+def _find_aliases(registry: Reader, image: RegistryImage) -> tuple[str, ...]:
     """Return the other tags that point to the image, of up to `MAX_TAGS` of its release and `latest`."""
     release = image.labels.get(f"{LABEL_PREFIX}tensorflow", "")
     minor = ".".join(release.split(".")[:2])

@@ -13,7 +13,7 @@ from tfimg.core.documents import Document, InvalidDocument, parse_object, valida
 from tfimg.core.errors import TamperedError
 from tfimg.core.text import parse_time
 from tfimg.registry import protocol
-from tfimg.registry.protocol import Descriptor, Manifest, Platform, Registry, digest_of, null_means, require_manifest
+from tfimg.registry.protocol import Descriptor, Manifest, Platform, Reader, digest_of, null_means, require_manifest
 
 INDEXES = frozenset({protocol.OCI_INDEX, protocol.DOCKER_INDEX})
 
@@ -111,7 +111,7 @@ class RegistryImage:
         return next((image.labels for image in self.platforms), {})
 
 
-def open_image(registry: Registry, reference: str) -> RegistryImage:
+def open_image(registry: Reader, reference: str) -> RegistryImage:
     """Read an image's documents, without its layers.
 
     Raises `NotInRegistry` for a missing manifest, `TamperedError` for malformed or too many documents.
@@ -145,7 +145,7 @@ def open_image(registry: Registry, reference: str) -> RegistryImage:
     return RegistryImage(reference=reference, root=root, indexes=tuple(indexes), images=tuple(images))
 
 
-def _read_image(registry: Registry, manifest: Manifest, platform: Platform) -> tuple[PlatformImage, int]:
+def _read_image(registry: Reader, manifest: Manifest, platform: Platform) -> tuple[PlatformImage, int]:
     """Return the image of a manifest, and the size of its configuration. Raises `InvalidDocument`."""
     parsed = manifest.image
     blob, content, config, settings = parsed.config, b"", dict[str, Any](), ImageConfig()
@@ -170,7 +170,7 @@ def _read_image(registry: Registry, manifest: Manifest, platform: Platform) -> t
     return image, len(content)
 
 
-def read_blob(registry: Registry, blob: Descriptor, largest: int = MAX_DOCUMENT_BYTES) -> bytes:
+def read_blob(registry: Reader, blob: Descriptor, largest: int = MAX_DOCUMENT_BYTES) -> bytes:
     """Read a small blob. Raises `TamperedError` for too many bytes or another digest."""
     content = bytearray()
     for chunk in registry.get_blob(blob.digest):
@@ -182,7 +182,7 @@ def read_blob(registry: Registry, blob: Descriptor, largest: int = MAX_DOCUMENT_
     return bytes(content)
 
 
-def _malformed(registry: Registry, digest: str, reason: object) -> TamperedError:
+def _malformed(registry: Reader, digest: str, reason: object) -> TamperedError:
     return TamperedError(
         f"{registry.repository}@{digest} is malformed: {reason}.",
         next_step="Do not use the image; if you have published it, push it again.",

@@ -138,11 +138,12 @@ def make_manifest(config: Descriptor, layers: Sequence[Mapping[str, Any]], **fie
     return Manifest(media_type=OCI_MANIFEST, content=content)
 
 
-class Registry(Protocol):
-    """One repository of a registry. `reference` is a tag or a digest; anything else is refused.
+class Reader(Protocol):
+    """What can be read of one repository of a registry, or of an archive of images.
 
-    Calls retry transient failures. They raise `NetworkError` if the registry does not answer, `RegistryError` if it
-    refuses, and `TamperedError` for content with another digest.
+    `reference` is a tag or a digest; anything else is refused. Calls retry transient failures. They raise
+    `NetworkError` if the registry does not answer, `RegistryError` if it refuses, and `TamperedError` for content with
+    another digest.
     """
 
     @property
@@ -152,17 +153,24 @@ class Registry(Protocol):
     def find(self, reference: str) -> Manifest | None:
         """Return the manifest under a tag or digest; None without one."""
 
-    def put(self, reference: str, manifest: Manifest) -> None:
-        """Put a manifest under a tag or its digest, and read it back. Raises `TagConflict` if it differs."""
-
     def list_tags(self) -> Sequence[str]:
         """Return every tag, of all pages, in the registry's order."""
 
-    def delete_tag(self, tag: str) -> bool:
-        """Delete a tag and keep its manifest. False if the registry cannot do that: then the tag stays."""
-
     def get_blob(self, digest: str) -> Iterator[bytes]:
         """Yield a blob's bytes, verified after the last; no more than a manifest states that was found before."""
+
+    def list_referrers(self, digest: str) -> Sequence[Descriptor]:
+        """Return the referrers of a manifest: the registry's own list, or the one under the fallback tag."""
+
+
+class Registry(Reader, Protocol):
+    """One repository of a registry."""
+
+    def put(self, reference: str, manifest: Manifest) -> None:
+        """Put a manifest under a tag or its digest, and read it back. Raises `TagConflict` if it differs."""
+
+    def delete_tag(self, tag: str) -> bool:
+        """Delete a tag and keep its manifest. False if the registry cannot do that: then the tag stays."""
 
     def put_blob(self, content: bytes) -> Descriptor:
         """Send a small blob, unless the registry has it; return its descriptor as `application/octet-stream`."""
@@ -173,14 +181,11 @@ class Registry(Protocol):
         If the registry loses the upload, `pieces` are iterated again, which an iterator does not allow.
         """
 
-    def list_referrers(self, digest: str) -> Sequence[Descriptor]:
-        """Return the referrers of a manifest: the registry's own list, or the one under the fallback tag."""
-
     def put_referrer(self, manifest: Manifest, *, subject: str, artifact_type: str) -> Descriptor:
         """Put a manifest that refers to `subject`, and list it under the fallback tag if the registry has no list."""
 
 
-def require_manifest(registry: Registry, reference: str, *, next_step: str = "Check the name and the tag.") -> Manifest:
+def require_manifest(registry: Reader, reference: str, *, next_step: str = "Check the name and the tag.") -> Manifest:
     """Return the manifest under a tag or digest. Raises `NotInRegistry` without one."""
     manifest = registry.find(reference)
     if manifest is None and reference == DEFAULT_TAG:

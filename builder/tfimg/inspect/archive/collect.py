@@ -13,7 +13,7 @@ from tfimg.evidence.cosign_tags import ATTESTATION_SUFFIX, SIGNATURE_SUFFIX, cos
 from tfimg.evidence.keys import VerifyingKey
 from tfimg.inspect.archive.layout import FULL_NAME, INDEX, KEYS, MARKER, REF_NAME, blob_path
 from tfimg.registry.images import MAX_MANIFESTS, MAX_TOTAL_BYTES, RegistryImage, open_image
-from tfimg.registry.protocol import Descriptor, Manifest, Registry, digest_of
+from tfimg.registry.protocol import Descriptor, Manifest, Reader, digest_of
 
 LAYOUT = b'{"imageLayoutVersion":"1.0.0"}'
 """Content of the marker file (image specification, image-layout.md)."""
@@ -44,7 +44,7 @@ class ImageArchive:
 
 
 def collect_image(
-    registry: Registry,
+    registry: Reader,
     reference: str,
     *,
     tag: str | None,
@@ -100,7 +100,7 @@ def _make_index_files(image: RegistryImage, listed: Sequence[Descriptor], name: 
     yield _make_file("manifest.json", json.dumps(saved, sort_keys=True).encode())
 
 
-def _collect_evidence(registry: Registry, image: RegistryImage) -> Iterator[tuple[Descriptor, Manifest]]:
+def _collect_evidence(registry: Reader, image: RegistryImage) -> Iterator[tuple[Descriptor, Manifest]]:
     """Yield the manifests that refer to the image or its platforms, and those of cosign's tags."""
     digests = dict.fromkeys([image.digest, *(platform.manifest.digest for platform in image.images)])
     seen: set[str] = set()
@@ -119,7 +119,7 @@ def _collect_evidence(registry: Registry, image: RegistryImage) -> Iterator[tupl
         yield replace(descriptor, size=len(manifest.content)), manifest
 
 
-def _list_referrers(registry: Registry, digest: str) -> Iterator[Descriptor]:
+def _list_referrers(registry: Reader, digest: str) -> Iterator[Descriptor]:
     yield from registry.list_referrers(digest)
     for tag in (cosign_tag(digest, ATTESTATION_SUFFIX), cosign_tag(digest, SIGNATURE_SUFFIX)):
         if manifest := registry.find(tag):

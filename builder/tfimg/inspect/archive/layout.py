@@ -6,7 +6,7 @@ Content is compared with its digest; everything else in the file is an unverifie
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -43,7 +43,7 @@ def blob_path(digest: str) -> str:
 
 
 class ArchiveRegistry:
-    """A read-only `Registry` in an archive. Raises `FileError` for a file that is not an image layout."""
+    """A `Reader` of an archive. Raises `FileError` for a file that is not an image layout."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -88,7 +88,7 @@ class ArchiveRegistry:
         return {name.removeprefix(KEYS): self._read(name, MAX_KEY_BYTES) for name in names}
 
     def find(self, reference: str) -> Manifest | None:
-        """See `Registry`."""
+        """See `Reader`."""
         tagged = (entry.digest for entry in self._index if entry.annotations.get(REF_NAME) == reference)
         digest = reference if reference.startswith("sha256:") else next(tagged, None)
         if digest is None or blob_path(digest) not in self._members:
@@ -101,11 +101,11 @@ class ArchiveRegistry:
         return Manifest(media_type=self._parse(manifest).media_type or media_type, content=content)
 
     def list_tags(self) -> Sequence[str]:
-        """See `Registry`."""
+        """See `Reader`."""
         return tuple(tag for entry in self._index if (tag := entry.annotations.get(REF_NAME)))
 
     def get_blob(self, digest: str) -> Iterator[bytes]:
-        """See `Registry`. Raises `NotInRegistry` if the archive lacks it."""
+        """See `Reader`. Raises `NotInRegistry` if the archive lacks it."""
         member = self._members.get(blob_path(digest))
         if member is None:
             raise NotInRegistry(f"{self.path} lacks {digest}.", next_step="Get the file again; it is incomplete.")
@@ -117,28 +117,8 @@ class ArchiveRegistry:
             raise self._tampered(f"the content of {digest} does not match its digest")
 
     def list_referrers(self, digest: str) -> Sequence[Descriptor]:
-        """See `Registry`: those that the index lists."""
+        """See `Reader`: those that the index lists."""
         return tuple(descriptor for subject, descriptor in self._subjects if subject == digest)
-
-    def put(self, reference: str, manifest: Manifest) -> None:
-        """Raise `UsageError`."""
-        raise self._read_only(f"{manifest.digest} as {reference}")
-
-    def delete_tag(self, tag: str) -> bool:
-        """Do nothing, and return whether the tag is empty."""
-        return not tag
-
-    def put_blob(self, content: bytes) -> Descriptor:
-        """Raise `UsageError`."""
-        raise self._read_only(digest_of(content))
-
-    def put_stream(self, digest: str, size: int, pieces: Iterable[bytes]) -> None:  # noqa: ARG002
-        """Raise `UsageError`."""
-        raise self._read_only(f"{digest} of {size} bytes")
-
-    def put_referrer(self, manifest: Manifest, *, subject: str, artifact_type: str) -> Descriptor:
-        """Raise `UsageError`."""
-        raise self._read_only(f"{artifact_type} about {subject} ({manifest.digest})")
 
     @cached_property
     def _index(self) -> tuple[Descriptor, ...]:
@@ -190,9 +170,6 @@ class ArchiveRegistry:
             f"{self.path} is damaged, or was changed: {reason}.",
             next_step="Do not use it; get it again from its source.",
         )
-
-    def _read_only(self, what: str) -> UsageError:
-        return UsageError(f"{what} cannot be put into {self.path}: the file is read-only.", next_step="")
 
 
 def _read_members(path: Path) -> dict[str, TarInfo]:
