@@ -31,7 +31,7 @@ from tfimg.layers.pack import LAYER_FORMAT, LayerState
 from tfimg.matrix.spec import ImageSpec
 from tfimg.project.project import Project
 from tfimg.project.validator import Validator
-from tfimg.recipe.labels import make_build_labels
+from tfimg.recipe.labels import make_build_labels, make_own_labels
 from tfimg.recipe.plan import Plan, hash_recipe
 from tfimg.recipe.render import render_base
 from tfimg.validation.explain import explain_errors
@@ -220,9 +220,10 @@ class Builder:
             ingredients=self.project.build_files_digest,
             output=f"{output} layers={LAYER_FORMAT if self.capabilities.accepts_layers else None}",
         )
-        return make_build_labels(
+        labels = make_build_labels(
             base=base.name, base_digest=base.digest, recipe=recipe, revision=self.project.revision, version=__version__
         )
+        return labels | (make_own_labels(plan.spec.own) if plan.spec.own else {})
 
     def prepare_base(self, spec: ImageSpec, on_event: OnEvent = ignore) -> BaseImage:
         """Return the base of an image, bootstrapped if necessary; each base once, while other threads wait for it."""
@@ -269,6 +270,7 @@ class Builder:
             plan.lock,
             self.layers or self.project.services.state / "layers",
             supplied=plan.wheels,
+            removed=plan.spec.removed,
             compression=self.settings.compression,
             fresh=self.settings.no_cache,
             on_event=report,

@@ -6,6 +6,8 @@ import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from tfimg.matrix.flavor import RUNTIME
+
 if TYPE_CHECKING:
     from tfimg.project.project import Project
 
@@ -25,6 +27,11 @@ def complete_gpus(_context: object) -> Sequence[str]:
     """Return the architectures and models of the matrix."""
     gpus = _project().matrix.gpus
     return [*gpus, *(name for names in gpus.values() for name in names)]
+
+
+def complete_flavors(_context: object) -> Sequence[str]:
+    """Return the flavours of the matrix."""
+    return [RUNTIME, *_project().matrix.flavors]
 
 
 def complete_platforms(_context: object) -> Sequence[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
-from tfimg.cli.completions import complete_gpus, complete_platforms, complete_releases
+from tfimg.cli.completions import complete_flavors, complete_gpus, complete_platforms, complete_releases
 from tfimg.cli.options import option
 from tfimg.cli.values import lower_device
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 REQUEST = {
     "--tf": "tensorflow",
-    **{f"--{name}": name for name in ("cuda", "cudnn", "python", "platform", "driver", "gpu")},
+    **{f"--{name}": name for name in ("cuda", "cudnn", "python", "platform", "driver", "gpu", "flavor")},
 }
 """Options of a request beside --device → fields of `tfimg.matrix.resolve.request.Request`."""
 
@@ -41,6 +41,12 @@ class VersionOptions:
     )
     gpu: str | None = option(
         "GPU of the machine: T4, 'RTX 4090', sm_90", "NAME", completer=complete_gpus, group="request"
+    )
+    flavor: str | None = option(
+        "runtime (default), jupyter, dev, slim, or another of the matrix",
+        "NAME",
+        completer=complete_flavors,
+        group="request",
     )
 
     def request(self) -> Request:

@@ -149,6 +149,10 @@ class LockError(TfimgError, exit_code=ExitCode.BUILD):
     """A lock is missing or cannot be resolved."""
 
 
+class RequirementConflict(LockError, exit_code=ExitCode.REQUEST):
+    """A requirement on top of an image would move a package that the image is locked with."""
+
+
 class RenderError(TfimgError, exit_code=ExitCode.BUILD):
     """A template cannot be rendered."""
 

@@ -15,7 +15,7 @@ from tfimg.core.documents import InvalidDocument, validate
 from tfimg.core.errors import InvalidKey, UsageError
 from tfimg.core.text import quote_value
 from tfimg.evidence.keys import VerifyingKey, fingerprints
-from tfimg.matrix.schema import RangeText
+from tfimg.matrix.fields import RangeText
 
 EvidenceLevel = Literal["built", "linked", "validated"]
 """Levels that evidence can prove; `declared` is only a line of the matrix."""

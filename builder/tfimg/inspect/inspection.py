@@ -19,8 +19,8 @@ from tfimg.evidence.signatures import verify_signatures
 from tfimg.evidence.statement import CYCLONEDX, IN_TOTO, REPORT, TEST_RESULT, read_statement
 from tfimg.inspect.contents import Contents, parse_bill_of_materials
 from tfimg.matrix.schema import DEVICES
-from tfimg.recipe.labels import IDENTIFIER_LABEL, LABEL_PREFIX
-from tfimg.recipe.layout import LAYER_CONTENTS, list_layer_names
+from tfimg.recipe.labels import IDENTIFIER_LABEL, LABEL_PREFIX, read_own_labels
+from tfimg.recipe.layout import ADDED_PARTS, LAYER_CONTENTS, list_layer_names
 from tfimg.registry.images import RegistryImage, open_image
 from tfimg.registry.protocol import Descriptor, Reader
 
@@ -165,7 +165,14 @@ def _describe_layers(
 ) -> tuple[Layer, ...]:
     """Describe layers, lowest first: those of tfimg by their part, others by the history's steps."""
     device = labels.get(f"{LABEL_PREFIX}device")
-    names = next((list_layer_names(known) for known in DEVICES if known == device), ())
+    possible = (
+        list_layer_names(known, added, debian=debian)
+        for known in DEVICES
+        if known == device
+        for added in (_added_parts(labels), ())
+        for debian in (False, True)
+    )
+    names = next((names for names in possible if len(layers) in (len(names), len(names) - 1)), ())
     # The work directory is not a layer of its own in every engine.
     is_ours = IDENTIFIER_LABEL in labels and len(layers) in (len(names), len(names) - 1)
     parts: Sequence[str | None] = names if is_ours else [None] * len(layers)
@@ -174,6 +181,13 @@ def _describe_layers(
         Layer(digest=layer.digest, size=layer.size, part=part, holds=LAYER_CONTENTS[part] if part else step)
         for layer, part, step in zip(layers, parts, steps, strict=False)
     )
+
+
+def _added_parts(labels: Mapping[str, str]) -> Sequence[str]:
+    """Return the parts of the lock that lie above the runtime's."""
+    own = read_own_labels(labels)
+    has = {"flavor": f"{LABEL_PREFIX}flavor" in labels, "own": own is not None and bool(own.lock)}
+    return [part for part in ADDED_PARTS if has[part]]
 
 
 def _parse_environment(variables: Sequence[str]) -> dict[str, str]:

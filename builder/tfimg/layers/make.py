@@ -14,12 +14,12 @@ from tfimg.core.errors import Interrupted
 from tfimg.layers.fetch import WheelSource
 from tfimg.layers.pack import LayerResult, LayerState, OnLayerEvent, PartMaker
 from tfimg.layers.store import LayerStore
-from tfimg.recipe.layout import Compression, list_wheel_layers, split_lock
+from tfimg.recipe.layout import ADDED_PARTS, Compression, list_wheel_layers, split_lock
 from tfimg.recipe.lockfile import Lock
 
 DOWNLOADS = 8  # wheels fetched at once
 
-LARGEST_FIRST = ("tensorflow", "cudnn", "libtpu", "cublas", "solvers", "cuda", "packages")
+LARGEST_FIRST = ("tensorflow", "cudnn", "libtpu", "cublas", "solvers", "cuda", "packages", "flavor", "own")
 """Parts by size: what takes longest must not begin last."""
 
 
@@ -30,12 +30,13 @@ def make_layers(
     source: WheelSource,
     compression: Compression,
     on_event: OnLayerEvent,
+    removed: tuple[str, ...] = (),
     fresh: bool = False,
 ) -> tuple[LayerResult, ...]:
     """Return the layers of a lock, lowest first.
 
-    Raises as `fetch_wheel`, and `InvalidWheel`. `fresh` ignores the layers in the store. `on_event` is called from
-    several threads, one at a time.
+    Raises as `fetch_wheel`, and `InvalidWheel`. `removed` are patterns of files to leave out. `fresh` ignores
+    the layers in the store. `on_event` is called from several threads, one at a time.
     """
     store.prepare()
     event_lock, cancellation = threading.Lock(), Cancellation()
@@ -45,7 +46,7 @@ def make_layers(
             on_event(layer, state, seconds)
 
     folder = store.folder / "wheels" / token_hex(8)
-    parts = sorted(split_lock(lock), key=lambda part: LARGEST_FIRST.index(part.name))
+    parts = sorted(split_lock(lock, removed), key=lambda part: LARGEST_FIRST.index(part.name))
     try:
         with (
             on_cancel(cancellation.cancel),
@@ -75,13 +76,17 @@ def make_layers(
     results = {result.layer: result for job in jobs for result in job.result()}
     if any(result.seconds is not None for result in results.values()):
         store.prune()
-    return tuple(results[layer] for layer in list_wheel_layers(lock))
+    return tuple(results[layer] for layer in list_wheel_layers(lock, removed))
 
 
 def write_stages(results: Sequence[LayerResult], store: LayerStore) -> dict[str, str]:
     """Return stages of the Dockerfile and the addresses of their layers for BuildKit."""
     filled = [result for result in results if result.blob.files]
-    return {
-        "wheels": store.write_stage([result.blob for result in filled]),
-        "code": store.write_stage([result.blob for result in filled if not result.layer.is_shared]),
+    basic = [result for result in filled if result.layer.part.name not in ADDED_PARTS]
+    added = {f"added-{result.layer.name}": [result.blob] for result in filled if result not in basic}
+    stages = {
+        "wheels": [result.blob for result in basic],
+        "code": [result.blob for result in basic if not result.layer.is_shared],
+        **added,
     }
+    return {name: store.write_stage(blobs) for name, blobs in stages.items()}

@@ -36,12 +36,13 @@ LAYER_FORMAT = "2"
 
 def list_part_layers(part: LockPart) -> tuple[WheelLayer, ...]:
     """Return the one or two layers of a part of a lock."""
-    return tuple(list_wheel_layers({part.name: part.requirements}))
+    return tuple(list_wheel_layers({part.name: part.requirements}, part.removed))
 
 
 def compute_key(layer: WheelLayer, compression: Compression) -> str:
     """Return the key of a layer in the store, from all that its bytes depend on."""
     words = [LAYER_FORMAT, compression, str(layer.is_shared), *layer.part.shared_files]
+    words += [f"without {pattern}" for pattern in layer.part.removed]
     words += [package.sha256 for package in read_packages({layer.part.name: layer.part.requirements})]
     return hashlib.sha256("\n".join(words).encode()).hexdigest()
 
@@ -134,7 +135,13 @@ class PartMaker:
             missing = [layer for layer in keys if layer not in blobs]
             writers = {layer.is_shared: stack.enter_context(self._new_layer(layer, blobs)) for layer in missing}
             for wheel in wheels:
-                unpack_wheel(wheel, shared=part.shared_files, into=writers.get(True), rest=writers.get(False))
+                unpack_wheel(
+                    wheel,
+                    shared=part.shared_files,
+                    removed=part.removed,
+                    into=writers.get(True),
+                    rest=writers.get(False),
+                )
         for layer, key in keys.items():
             self.store.set_key(key, blobs[layer])
         if content_key:
@@ -146,7 +153,7 @@ class PartMaker:
     def _content_key(self, part: LockPart, wheels: Sequence[Path]) -> str:
         """Return the key of shared files: RECORD has the same hashes for every Python."""
         rows = [row for wheel in wheels for row in list_record_rows(wheel, part.shared_files)]
-        return hashlib.sha256("\n".join([LAYER_FORMAT, self.compression, *rows]).encode()).hexdigest()
+        return hashlib.sha256("\n".join([LAYER_FORMAT, self.compression, *part.removed, *rows]).encode()).hexdigest()
 
     @contextmanager
     def _new_layer(self, layer: WheelLayer, blobs: dict[WheelLayer, Blob]) -> Iterator[BlobWriter]:

@@ -82,11 +82,19 @@ class CheckedWheel:
     scripts: tuple[Script, ...]
 
 
-def unpack_wheel(wheel: Path, *, shared: Sequence[str], into: BlobWriter | None, rest: BlobWriter | None) -> None:
+def unpack_wheel(
+    wheel: Path,
+    *,
+    shared: Sequence[str],
+    removed: Sequence[str] = (),
+    into: BlobWriter | None,
+    rest: BlobWriter | None,
+) -> None:
     """Write the files of a wheel that match `shared` to `into`, the others to `rest`.
 
-    `shared` are patterns of paths below site-packages. A layer that is None exists already: its files are not even
-    read. Raises `InvalidWheel` for a wheel that is malformed or damaged; what was written until then is unusable.
+    `shared` and `removed` are patterns of paths below site-packages; what matches `removed` is in RECORD only.
+    A layer that is None exists already: its files are not even read. Raises `InvalidWheel` for a wheel that is
+    malformed or damaged; what was written until then is unusable.
     """
     own = into if tuple(shared) == (".",) else rest
     with _open(wheel) as checked:
@@ -100,7 +108,9 @@ def unpack_wheel(wheel: Path, *, shared: Sequence[str], into: BlobWriter | None,
             # Byte code in a wheel is by mistake, and is compiled anew in the image.
             if path not in (f"{info}/RECORD", f"{info}/INSTALLER") and "__pycache__" not in path.split("/")[:-1]:
                 is_shared = member.scheme in ("purelib", "platlib") and _matches(member.path, shared)
-                records.append(_write_member(into if is_shared else own, member, checked.archive))
+                is_removed = member.scheme in ("purelib", "platlib") and _matches(member.path, removed)
+                target = None if is_removed else into if is_shared else own
+                records.append(_write_member(target, member, checked.archive))
         records.append(_write(own, root, f"{info}/INSTALLER", b"tfimg\n"))
         records.append((root, RecordEntry(f"{info}/RECORD", None, None)))
         with construct_record_file(records, lambda scheme: _record_prefix(scheme, root)) as record:

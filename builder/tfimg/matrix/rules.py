@@ -10,6 +10,7 @@ from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
 from packaging.version import Version
 
+from tfimg.matrix.flavor import RUNTIME
 from tfimg.matrix.schema import Gpu, Matrix, Release
 
 Rule = Callable[[Matrix, date], Iterator[str]]
@@ -148,6 +149,20 @@ def gpus_stand_once(matrix: Matrix, _: date) -> Iterator[str]:
             seen.setdefault(name, capability)
 
 
+def flavors_extend_known_ones(matrix: Matrix, _: date) -> Iterator[str]:
+    """A flavour extends another of the matrix, and in the end none; the runtime is not one."""
+    if RUNTIME in matrix.flavors:
+        yield f"flavors.{RUNTIME}: this name means the image without a flavour"
+    for name, flavor in matrix.flavors.items():
+        seen, base = [name], flavor.extends
+        while base in matrix.flavors and base not in seen:
+            seen.append(base)
+            base = matrix.flavors[base].extends
+        if base is not None:
+            reason = "extends itself" if base in seen else f"{base} is not under flavors"
+            yield f"flavors.{name}.extends: {reason}"
+
+
 RULES: tuple[Rule, ...] = (
     releases_stand_once,
     releases_are_in_order,
@@ -159,4 +174,5 @@ RULES: tuple[Rule, ...] = (
     libraries_fit,
     reports_are_of_newer_gpus,
     gpus_stand_once,
+    flavors_extend_known_ones,
 )

@@ -2,12 +2,31 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import date
 
 from packaging.version import Version
 
+from tfimg.core.errors import ResolutionError
+from tfimg.matrix.flavor import RUNTIME, Flavor
 from tfimg.matrix.schema import DEVICES, PLATFORMS, Base, Constraint, Device, Gpu, Matrix, Platform, Release, Row
+
+OWN_SUFFIX = "-own"
+"""End of the identifier and the tags of an image with packages of a user."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class OwnPackages:
+    """Packages of a user on top of an image.
+
+    `requirements` and `system_packages` are as asked; `lock` is the requirement file that they resolve to, without the
+    packages that the image has anyway.
+    """
+
+    requirements: tuple[str, ...] = ()
+    system_packages: tuple[str, ...] = ()
+    lock: str = ""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -19,6 +38,7 @@ class ImageSpec:
     `is_newest_patch`: its minor has no newer release for the device and platform; `is_newest`: no minor has one;
     `libraries` are NVIDIA's wheels with their exact versions; `driver` is the lowest Linux driver; `newer` are the
     packages that may be newer than the cut-off; `waived` are checks that the image need not pass, with reasons.
+    `flavors` are the flavour and those that it extends, the most general first; `own` are packages of a user.
     """
 
     identifier: str
@@ -43,6 +63,30 @@ class ImageSpec:
     constraints: tuple[Constraint, ...]
     newer: tuple[str, ...]
     waived: tuple[tuple[str, str], ...]
+    flavor: str = RUNTIME
+    flavors: tuple[Flavor, ...] = ()
+    own: OwnPackages | None = None
+
+    @property
+    def variant(self) -> str:
+        """What the identifier and the tags of the runtime do not end in: `-jupyter`, `-own`, `-jupyter-own`."""
+        return ("" if self.flavor == RUNTIME else f"-{self.flavor}") + (OWN_SUFFIX if self.own else "")
+
+    @property
+    def runtime(self) -> str:
+        """The identifier of the image without flavour and packages of a user."""
+        return self.identifier.removesuffix(self.variant)
+
+    @property
+    def system_packages(self) -> tuple[str, ...]:
+        """The Debian packages of the flavour and of the user, as asked."""
+        own = self.own.system_packages if self.own else ()
+        return tuple(dict.fromkeys([*(name for flavor in self.flavors for name in flavor.system_packages), *own]))
+
+    @property
+    def removed(self) -> tuple[str, ...]:
+        """Patterns of the packages' files that the flavour does without."""
+        return tuple(pattern for flavor in self.flavors for pattern in flavor.removed)
 
     @property
     def minor(self) -> str:
@@ -173,3 +217,23 @@ def list_libraries(matrix: Matrix, gpu: Gpu) -> tuple[tuple[str, str], ...]:
     if chosen.nccl:
         wheels[f"nvidia-nccl-cu{major}"] = chosen.nccl
     return tuple(sorted(wheels.items()))
+
+
+def with_flavor(spec: ImageSpec, name: str, flavors: Mapping[str, Flavor]) -> ImageSpec:
+    """Return the image of a flavour. Raises `ResolutionError` for one that the matrix does not have."""
+    if name == RUNTIME:
+        return spec
+    if name not in flavors:
+        raise ResolutionError(
+            f"The matrix has no flavour {name!r}.",
+            next_step=f"Choose one of {', '.join([RUNTIME, *flavors])} with --flavor.",
+        )
+    chain = [flavors[name]]
+    while (base := chain[0].extends) is not None:
+        chain.insert(0, flavors[base])
+    return replace(spec, identifier=f"{spec.identifier}-{name}", flavor=name, flavors=tuple(chain))
+
+
+def with_own_packages(spec: ImageSpec, own: OwnPackages) -> ImageSpec:
+    """Return the image with packages of a user on top."""
+    return replace(spec, identifier=f"{spec.identifier}{OWN_SUFFIX}", own=own)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -11,15 +12,17 @@ from typing import TYPE_CHECKING, Any
 from tfimg.core.errors import MatrixError, ResolutionError, UnlabelledImage, UsageError
 from tfimg.core.files import write_atomically
 from tfimg.core.paths import Workspace, find_workspace
+from tfimg.matrix.flavor import RUNTIME
 from tfimg.matrix.load import parse_matrix
 from tfimg.matrix.resolve.request import Request
 from tfimg.matrix.resolve.resolution import Resolution, resolve
 from tfimg.matrix.resolve.selection import find_spec
 from tfimg.matrix.schema import Matrix, check_repository_name
-from tfimg.matrix.spec import ImageSpec, expand_matrix
+from tfimg.matrix.spec import OWN_SUFFIX, ImageSpec, OwnPackages, expand_matrix, with_flavor, with_own_packages
+from tfimg.project.locks import Locks
 from tfimg.project.services import Services
 from tfimg.recipe.describe import DECLARED, Status, describe_image, read_status
-from tfimg.recipe.labels import IDENTIFIER_LABEL
+from tfimg.recipe.labels import IDENTIFIER_LABEL, read_own_labels
 from tfimg.recipe.lockfile import Lock, hash_lock
 
 if TYPE_CHECKING:
@@ -66,45 +69,58 @@ class Project:
         return expand_matrix(self.matrix, supplied=self.find_links is not None)
 
     def spec(self, identifier: str) -> ImageSpec:
-        """Return the image of an identifier, which may be abbreviated. Raises `ResolutionError` if there is none."""
-        found = find_spec(self.specs, identifier)
+        """Return the image of an identifier, which may be abbreviated. Raises `ResolutionError` if there is none.
+
+        Only labels know the packages of an identifier that ends in `-own`; see `spec_of_labels`.
+        """
+        name = identifier.removesuffix(OWN_SUFFIX)
+        flavor = next((one for one in self.matrix.flavors if name.endswith(f"-{one}")), RUNTIME)
+        found = find_spec(self.specs, name.removesuffix(f"-{flavor}"))
         if found is None:
             raise ResolutionError(
                 f"The matrix has no image {identifier!r}.", next_step="`tfimg list` shows all identifiers."
             )
-        return found
+        spec = with_flavor(found, flavor, self.matrix.flavors)
+        return with_own_packages(spec, OwnPackages()) if name != identifier else spec
+
+    def spec_of_labels(self, labels: Mapping[str, str], identifier: str | None = None) -> ImageSpec | None:
+        """Return the image of `identifier`, else of its label; None without. Raises `ResolutionError`."""
+        name = identifier or labels.get(IDENTIFIER_LABEL)
+        spec = self.spec(name) if name else None
+        own = read_own_labels(labels) if spec and spec.own else None
+        return replace(spec, own=own) if spec and own else spec
+
+    def list_variants(self, engine: Engine) -> tuple[ImageSpec, ...]:
+        """Return the images of flavours, and with packages of users, that an engine has under the repository."""
+        found = {}
+        for image in engine.list_images():
+            if any(name.startswith(f"{self.repository}:") for name in image.names):
+                with suppress(ResolutionError):  # of another matrix
+                    spec = self.spec_of_labels(image.labels)
+                    if spec and spec.variant:
+                        found[spec.identifier] = spec
+        return tuple(found.values())
 
     def resolve(self, request: Request) -> Resolution:
         """Return the image that meets a request. Raises `ResolutionError`."""
         return resolve(self.matrix, self.specs, request)
 
-    def supplied_wheels(self, spec: ImageSpec) -> tuple[Path, ...]:
-        """Return the wheels in `find_links` for an image; none if its committed lock needs the package index alone."""
-        from tfimg.recipe.lock import find_supplied_wheels
-
-        if self.find_links is None or self.workspace.locks(spec.identifier).exists():
-            return ()
-        return find_supplied_wheels(spec, self.find_links)
+    @cached_property
+    def locks(self) -> Locks:
+        """The locks of the images, committed and resolved now."""
+        return Locks(
+            workspace=self.workspace, services=self.services, newer=self.matrix.newer, find_links=self.find_links
+        )
 
     def lock(self, spec: ImageSpec) -> Lock:
-        """Return the lock of an image to build: the committed one, or one resolved now with supplied wheels.
-
-        Raises `UnsupportedPlatform`, or `LockError` when there is none.
-        """
-        from tfimg.recipe.describe import require_buildable
-        from tfimg.recipe.lock import resolve_lock
-
-        require_buildable(spec)
-        if self.supplied_wheels(spec):
-            env = self.services.network.environment(self.services.environ)
-            return resolve_lock(spec, self.matrix.newer, uv=self.services.uv(), env=env, find_links=self.find_links)
-        return self.workspace.read_lock(spec.identifier)
+        """Return the lock of an image to build; see `Locks.find`."""
+        return self.locks.find(spec)
 
     def plan(self, spec: ImageSpec) -> Plan:
         """Return what to build of an image. Raises as `lock` does, and `RenderError`."""
         from tfimg.recipe.plan import make_plan
 
-        lock, wheels = self.lock(spec), self.supplied_wheels(spec)
+        lock, wheels = self.lock(spec), self.locks.supplied_wheels(spec)
         return make_plan(spec, lock, templates=self.templates, repository=self.repository, wheels=wheels)
 
     @cached_property
@@ -161,7 +177,7 @@ class Project:
         records = sorted(self.workspace.bare_evidence(spec.identifier).glob("*.json"))
         if not evidence.exists() and not records:
             return DECLARED
-        lock_digest = hash_lock(self.workspace.read_lock(spec.identifier))
+        lock_digest = hash_lock(self.lock(spec))
         found = DECLARED
         if evidence.exists():
             found = read_status(evidence.read_text(), lock_digest=lock_digest, source=str(evidence))
@@ -203,13 +219,13 @@ class Project:
         Raises `UsageError` if there is no image, `UnlabelledImage` if it has no label.
         """
         self.require_image(engine, image)
-        name = identifier or (engine.find_labels(image) or {}).get(IDENTIFIER_LABEL)
-        if not name:
+        spec = self.spec_of_labels(engine.find_labels(image) or {}, identifier)
+        if spec is None:
             raise UnlabelledImage(
                 f"{image} has no label {IDENTIFIER_LABEL}, which names its identifier.",
                 next_step="Name it with --as IDENTIFIER; `tfimg list` shows all identifiers.",
             )
-        return self.spec(name)
+        return spec
 
     def target_host(self, engine: Engine) -> TargetHost:
         """Return where images run: this machine, and an engine."""

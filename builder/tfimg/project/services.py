@@ -109,6 +109,7 @@ class Services:
         folder: Path,
         *,
         supplied: Sequence[Path],
+        removed: tuple[str, ...] = (),
         compression: Compression,
         fresh: bool,
         on_event: OnLayerEvent,
@@ -119,7 +120,9 @@ class Services:
 
         store = _layer_store(folder)
         source = WheelSource(indexes=self._indexes(), supplied=supplied)
-        made = make_layers(lock, store, source=source, compression=compression, fresh=fresh, on_event=on_event)
+        made = make_layers(
+            lock, store, source=source, removed=removed, compression=compression, fresh=fresh, on_event=on_event
+        )
         return write_stages(made, store)
 
     def registry(self, reference: Reference, *, plain: bool = False) -> Registry:

@@ -94,13 +94,13 @@ class Renewer:
         project, engine = self.validator.project, self.validator.engine
         spec = project.spec(newest.identifier)
         self.validator.target(spec, on_event)  # raises before anything is pulled
-        plan = project.plan(spec)
         reference, name = f"{repository.name}@{evidence.digest}", candidate_name(newest.identifier)
         is_known = engine.find_digest(reference) is not None
         try:
             with stage(on_event, f"pull {reference}") as on_progress:
                 pull_verified(engine, reference, on_progress)
             engine.tag(reference, [name])
+            plan = project.plan(project.spec_of_image(engine, name, newest.identifier))
             if (engine.find_labels(name) or {}).get(LOCK_LABEL) != hash_lock(plan.lock):
                 raise LockError(
                     f"{evidence.image} was built from another lock than {spec.identifier} has now, so the suite would "

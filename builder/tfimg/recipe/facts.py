@@ -27,12 +27,6 @@ IMAGE_CHECKS = (
 )
 """Checks of promises that only an image can keep."""
 
-REMOVED: tuple[str, ...] = ()
-"""Patterns of the packages' files that the recipe removes, as RECORD writes their paths: none.
-
-`environment.integrity` compares every other file with its hash, and fails for a pattern without a missing file.
-"""
-
 
 def collect_facts(spec: ImageSpec, lock: Lock, *, level: str = "validated", from_lock: bool = True) -> dict[str, Any]:
     """Return an image's facts; `from_lock` says that it was built from the lock."""
@@ -49,7 +43,7 @@ def collect_facts(spec: ImageSpec, lock: Lock, *, level: str = "validated", from
         "packages": {package.name: package.version for package in read_packages(lock)} if from_lock else None,
         "user": "non-root" if from_lock else None,
         "waived": dict(spec.waived) | ({} if from_lock else dict.fromkeys(LOCK_CHECKS, FOREIGN_IMAGE)),
-        "removed": list(REMOVED) if from_lock else [],
+        "removed": list(spec.removed) if from_lock else [],
     }
 
 

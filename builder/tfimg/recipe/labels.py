@@ -4,20 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from tfimg.matrix.flavor import RUNTIME
 from tfimg.matrix.schema import Device
-from tfimg.matrix.spec import ImageSpec
+from tfimg.matrix.spec import ImageSpec, OwnPackages
 
 LABEL_PREFIX = "tfimg."  # of labels that the OCI annotations have no name for
 IDENTIFIER_LABEL = f"{LABEL_PREFIX}identifier"
 LOCK_LABEL = f"{LABEL_PREFIX}lock"  # the digest of the lock
 RECIPE_LABEL = f"{LABEL_PREFIX}recipe"  # see `tfimg.recipe.plan.hash_recipe`
 
+OWN_LABELS = {name: f"{LABEL_PREFIX}own.{name}" for name in ("requirements", "system_packages", "lock")}
+"""Labels of an image with packages of a user: with them any machine knows how it was made."""
+
 DEVICE_NAMES: Mapping[Device, str] = {"cpu": "CPU", "gpu": "NVIDIA GPU", "tpu": "Google TPU"}
 
 
 def format_title(spec: ImageSpec) -> str:
     """Return a title such as `TensorFlow 2.15.1 for CPU on Python 3.11`."""
-    return f"TensorFlow {spec.tensorflow} for {DEVICE_NAMES[spec.device]} on Python {spec.python}"
+    flavor = "" if spec.flavor == RUNTIME else f", flavour {spec.flavor}"
+    own = ", with packages of a user" if spec.own else ""
+    return f"TensorFlow {spec.tensorflow} for {DEVICE_NAMES[spec.device]} on Python {spec.python}{flavor}{own}"
 
 
 def make_recipe_labels(spec: ImageSpec, *, lock_digest: str) -> dict[str, str]:
@@ -31,7 +37,29 @@ def make_recipe_labels(spec: ImageSpec, *, lock_digest: str) -> dict[str, str]:
         f"{LABEL_PREFIX}python": spec.python,
         f"{LABEL_PREFIX}device": spec.device,
         LOCK_LABEL: lock_digest,
+        **({f"{LABEL_PREFIX}flavor": spec.flavor} if spec.flavor != RUNTIME else {}),
     }
+
+
+def make_own_labels(own: OwnPackages) -> dict[str, str]:
+    """Return the labels that tell the packages of a user; `read_own_labels` reads them."""
+    return {
+        OWN_LABELS["requirements"]: "\n".join(own.requirements),
+        OWN_LABELS["system_packages"]: " ".join(own.system_packages),
+        OWN_LABELS["lock"]: own.lock,
+    }
+
+
+def read_own_labels(labels: Mapping[str, str]) -> OwnPackages | None:
+    """Return the packages of a user that labels tell; None for an image without."""
+    if OWN_LABELS["lock"] not in labels:
+        return None
+    found = {name: labels.get(label, "") for name, label in OWN_LABELS.items()}
+    return OwnPackages(
+        requirements=tuple(found["requirements"].splitlines()),
+        system_packages=tuple(found["system_packages"].split()),
+        lock=found["lock"],
+    )
 
 
 def make_build_labels(

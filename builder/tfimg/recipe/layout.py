@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -29,6 +29,8 @@ SHARED_FILES: Mapping[str, tuple[str, ...]] = {
     "libtpu": (".",),
     "tensorflow": ("tensorflow/libtensorflow_cc.so.*",),
     "packages": (),
+    "flavor": (),
+    "own": (),
 }
 """Part of a lock → its files, below `SITE_PACKAGES`, that are the same for every Python; `.` is all of them.
 
@@ -44,8 +46,12 @@ DEVICE_PARTS: Mapping[Device, tuple[str, ...]] = {
 }
 """Device → the parts of its images' locks."""
 
-SYSTEM_LAYERS = ("system", "bytecode", "selftest", "home")
-"""The layers above those of wheels, in the order of the Dockerfile's last stage; the last is the working folder."""
+ADDED_PARTS = ("flavor", "own")
+"""Parts of a lock that lie above byte code and system: images with them share all layers below with the runtime."""
+
+BASIC_LAYERS = ("system", "bytecode")
+LAST_LAYERS = ("selftest", "home")
+"""The layers above those of wheels, in the order of the Dockerfile's last stage; what is added lies between the two."""
 
 LAYER_CONTENTS: Mapping[str, str] = {
     "cudnn": "cuDNN",
@@ -56,6 +62,10 @@ LAYER_CONTENTS: Mapping[str, str] = {
     "tensorflow": "TensorFlow's library, for every Python",
     "tensorflow-python": "TensorFlow for this Python",
     "packages": "Python packages that TensorFlow needs",
+    "flavor": "Python packages of the flavour",
+    "own": "Python packages of the user",
+    "added-bytecode": "byte code of the packages of flavour and user",
+    "debian": "Debian packages of flavour and user",
     "system": "Debian, Python, the environment and its user",
     "bytecode": "byte code of all packages",
     "selftest": "the suite, and what the image claims to be",
@@ -66,11 +76,12 @@ LAYER_CONTENTS: Mapping[str, str] = {
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LockPart:
-    """A part of a lock; `shared_files` are the same for every Python."""
+    """A part of a lock; `shared_files` are the same for every Python, `removed` are patterns of files to leave out."""
 
     name: str
     requirements: str
     shared_files: tuple[str, ...]
+    removed: tuple[str, ...] = ()
 
     @property
     def is_shared(self) -> bool:
@@ -91,23 +102,27 @@ class WheelLayer:
         return self.part.name if self.is_shared or not self.part.shared_files else f"{self.part.name}-python"
 
 
-def split_lock(lock: Lock) -> tuple[LockPart, ...]:
-    """Return the parts of a lock, lowest layer first."""
+def split_lock(lock: Lock, removed: tuple[str, ...] = ()) -> tuple[LockPart, ...]:
+    """Return the parts of a lock, lowest layer first; `removed` are patterns of files that its image does without."""
     return tuple(
-        LockPart(name=name, requirements=lock[name], shared_files=files)
+        LockPart(name=name, requirements=lock[name], shared_files=files, removed=removed)
         for name, files in SHARED_FILES.items()
         if name in lock
     )
 
 
-def list_wheel_layers(lock: Lock) -> Iterator[WheelLayer]:
+def list_wheel_layers(lock: Lock, removed: tuple[str, ...] = ()) -> Iterator[WheelLayer]:
     """Yield the layers of an image that contain files of wheels, lowest first."""
-    parts = split_lock(lock)
+    parts = split_lock(lock, removed)
     yield from (WheelLayer(part=part, is_shared=True) for part in parts if part.shared_files)
     yield from (WheelLayer(part=part, is_shared=False) for part in parts if not part.is_shared)
 
 
-def list_layer_names(device: Device) -> tuple[str, ...]:
-    """Return the names of all layers of an image for a device, lowest first."""
+def list_layer_names(device: Device, added: Sequence[str] = (), *, debian: bool = False) -> tuple[str, ...]:
+    """Return the names of all layers of an image for a device, lowest first.
+
+    `added` are the parts of its lock that are among `ADDED_PARTS`; `debian`: it has Debian packages of its own.
+    """
     wheels = (layer.name for layer in list_wheel_layers(dict.fromkeys(DEVICE_PARTS[device], "")))
-    return (*wheels, *SYSTEM_LAYERS)
+    above = (*(part for part in ADDED_PARTS if part in added), *(["added-bytecode"] if added else []))
+    return (*wheels, *BASIC_LAYERS, *above, *(["debian"] if debian else []), *LAST_LAYERS)

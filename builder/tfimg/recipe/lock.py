@@ -54,7 +54,7 @@ class LockQuery:
     """Requirements that uv resolves.
 
     `cutoff` and the days in `newer` are the first instants that uv does not see; `find_links` is a folder of wheels
-    that the package index lacks.
+    that the package index lacks. `constraints` bound packages without requiring them.
     """
 
     requirements: tuple[str, ...]
@@ -63,6 +63,7 @@ class LockQuery:
     cutoff: str
     newer: tuple[tuple[str, str], ...] = ()
     find_links: Path | None = None
+    constraints: tuple[str, ...] = ()
 
 
 def make_query(spec: ImageSpec, newer: Newer, find_links: Path | None = None) -> LockQuery:
@@ -82,8 +83,8 @@ def make_query(spec: ImageSpec, newer: Newer, find_links: Path | None = None) ->
         ),
         python=spec.python,
         platform=spec.platform,
-        cutoff=_end_of(spec.cutoff),
-        newer=tuple((name, _end_of(newer.as_of)) for name in sorted({*spec.newer, *pins})),
+        cutoff=end_of(spec.cutoff),
+        newer=tuple((name, end_of(newer.as_of)) for name in sorted({*spec.newer, *pins})),
         find_links=find_links,
     )
 
@@ -91,7 +92,7 @@ def make_query(spec: ImageSpec, newer: Newer, find_links: Path | None = None) ->
 def make_installer_query(matrix: Matrix) -> LockQuery:
     """Return the query for the installer, whose wheel is the same for every Python."""
     newest = max(matrix.bases, key=Version)
-    cutoff = _end_of(matrix.newer.as_of)
+    cutoff = end_of(matrix.newer.as_of)
     return LockQuery(requirements=(f"uv=={matrix.installer}",), python=newest, platform="linux/amd64", cutoff=cutoff)
 
 
@@ -119,7 +120,7 @@ def resolve_lock(
     parts: dict[str, list[str]] = {name: [] for name, _ in PART_RULES}
     for package in resolve_packages(query, uv=uv, env=env):
         part = next(name for name, takes in PART_RULES if takes(spec, package.name))
-        parts[part].append(_format_line(package, query))
+        parts[part].append(format_line(package, query))
     return {name: HEADER + "".join(lines) for name, lines in parts.items() if lines}
 
 
@@ -141,7 +142,7 @@ def resolve_locks(
 def resolve_installer_lock(matrix: Matrix, *, uv: str, env: Mapping[str, str]) -> str:
     """Resolve the installer's lock. Raises as `resolve_lock`."""
     query = make_installer_query(matrix)
-    return HEADER + "".join(_format_line(package, query) for package in resolve_packages(query, uv=uv, env=env))
+    return HEADER + "".join(format_line(package, query) for package in resolve_packages(query, uv=uv, env=env))
 
 
 def resolve_packages(query: LockQuery, *, uv: str, env: Mapping[str, str]) -> Sequence[Package]:
@@ -149,6 +150,8 @@ def resolve_packages(query: LockQuery, *, uv: str, env: Mapping[str, str]) -> Se
     with tempfile.TemporaryDirectory(prefix="tfimg-lock-") as folder:
         source, answer = Path(folder, "requirements.in"), Path(folder, "pylock.toml")
         source.write_text("\n".join(query.requirements) + "\n")
+        constraints = Path(folder, "constraints.txt")
+        constraints.write_text("\n".join(query.constraints))
         argv = [
             *(uv, "pip", "compile", "--quiet", "--no-config", "--format=pylock.toml"),
             f"--output-file={answer}",
@@ -157,6 +160,7 @@ def resolve_packages(query: LockQuery, *, uv: str, env: Mapping[str, str]) -> Se
             "--only-binary=:all:",  # nothing is compiled while an image is built
             f"--exclude-newer={query.cutoff}",
             *(f"--exclude-newer-package={name}={day}" for name, day in query.newer),
+            f"--constraints={constraints}",
             str(source),
             *([f"--find-links={query.find_links}"] if query.find_links else []),
         ]
@@ -182,7 +186,8 @@ def _list_tags(python: str, processor: str) -> tuple[Tag, ...]:
     return *cpython_tags((major, minor), platforms=platforms), *compatible
 
 
-def _format_line(package: Package, query: LockQuery) -> str:
+def format_line(package: Package, query: LockQuery) -> str:
+    """Return a package's line of a lock. Raises `LockError` if it has no wheel for the image."""
     wheel = best_wheel(package.wheels or (), query.python, query.platform)
     if wheel is None or package.version is None:
         raise LockError(
@@ -211,5 +216,6 @@ def _map_error(query: LockQuery, stderr: str) -> Exception:
     )
 
 
-def _end_of(day: date) -> str:
+def end_of(day: date) -> str:
+    """Return the first instant after a day, as uv takes it."""
     return f"{day + timedelta(days=1)}T00:00:00Z"

@@ -12,8 +12,12 @@ from tfimg.matrix.schema import PLATFORMS
 from tfimg.matrix.spec import ImageSpec
 from tfimg.recipe.facts import collect_facts
 from tfimg.recipe.labels import format_title, make_recipe_labels
-from tfimg.recipe.layout import EPOCH, SITE_PACKAGES, split_lock
+from tfimg.recipe.layout import ADDED_PARTS, EPOCH, SITE_PACKAGES, split_lock
 from tfimg.recipe.lockfile import Lock, hash_lock
+
+ALIAS = "tensorflow"
+"""The distribution that others require. Images whose TensorFlow is in another one (tensorflow-cpu) also have metadata
+of this name, without files: else installing tensorflow-text would install TensorFlow a second time."""
 
 SYSTEM_PATH = ("/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin")
 
@@ -40,13 +44,17 @@ def render_dockerfile(spec: ImageSpec, lock: Lock, environment: Environment, *, 
         "Dockerfile.j2",
         spec=spec,
         title=format_title(spec),
-        layers=split_lock(lock),
+        layers=[part for part in split_lock(lock) if part.name not in ADDED_PARTS],
+        added=[part for part in split_lock(lock) if part.name in ADDED_PARTS],
         site=SITE_PACKAGES,
+        alias=None if spec.package == ALIAS else ALIAS,
         wheels=wheels,
         epoch=EPOCH,
         facts=json.dumps(collect_facts(spec, lock), indent=1),
         variables=_container_variables(spec),
         labels=make_recipe_labels(spec, lock_digest=hash_lock(lock)),
+        command=json.dumps(next((list(flavor.command) for flavor in spec.flavors[::-1] if flavor.command), ["python"])),
+        ports=[flavor.port for flavor in spec.flavors if flavor.port],
     )
 
 

@@ -5,6 +5,7 @@ aliases    2.15.1                default Python of the release (CPU images; `-gp
            2.15                  … and the newest release of its minor for that device
            2.15-py3.11           the newest release of its minor for that device, on that Python
            latest                default Python of the newest release for that device
+           2.15-jupyter          each of these for a flavour, and with `-own` for packages of a user
 build      2.15.1-cpu-py3.11-0123456789ab    in a registry: one build, by the beginning of its digest; never moved
 """
 
@@ -13,6 +14,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 
+from tfimg.matrix.flavor import RUNTIME
 from tfimg.matrix.schema import PLATFORMS, has_version_prefix
 from tfimg.matrix.spec import ImageSpec
 
@@ -20,10 +22,14 @@ DIGEST_DIGITS = 12
 """Hexadecimal digits of a digest in a tag, as many as `docker images` prints: 48 bits, which no two builds of an image
 share by chance."""
 
+KNOWN_FLAVORS = ("jupyter", "dev", "slim")
+"""Flavours of the project's own matrix: a tag that ends in one states it."""
+
 _TAG = re.compile(
     r"(?:latest|(?P<release>[0-9]+\.[0-9]+[0-9a-z.]*))"
     r"(?:-(?P<device>cpu|gpu|tpu|cuda(?P<cuda>[0-9.]+)?))?"
-    r"(?:-py(?P<python>[0-9.]+))?(?:-(?P<processor>arm64))?(?:-(?P<build>[0-9a-f]{12}))?"
+    r"(?:-py(?P<python>[0-9.]+))?(?:-(?P<processor>arm64))?"
+    rf"(?:-(?P<flavor>{'|'.join(KNOWN_FLAVORS)}))?(?:-(?P<own>own))?(?:-(?P<build>[0-9a-f]{12}))?"
 )
 
 
@@ -43,7 +49,7 @@ def list_aliases(spec: ImageSpec) -> tuple[str, ...]:
         f"{spec.minor}{device}-py{spec.python}{processor}": spec.is_newest_patch,
         f"latest{device}{processor}": spec.is_default_python and spec.is_newest,
     }
-    return tuple(alias for alias, applies in aliases.items() if applies)
+    return tuple(f"{alias}{spec.variant}" for alias, applies in aliases.items() if applies)
 
 
 def make_build_tag(identifier: str, digest: str) -> str:
@@ -66,7 +72,7 @@ def find_contradiction(tag: str, *, identifier: str, digest: str) -> str | None:
 
 def _statements(tag: re.Match[str], image: Mapping[str, str | None], digest: str) -> Iterator[tuple[str, bool]]:
     """Yield each part that a tag states, in words, and whether the image has it."""
-    release, device, cuda, python, processor, build = tag.groups()
+    release, device, cuda, python, processor, flavor, own, build = tag.groups()
     is_minor = release and re.fullmatch(r"[0-9]+\.[0-9]+", release)
     if release:
         fits = has_version_prefix(image.get("release") or "", release) if is_minor else image.get("release") == release
@@ -82,6 +88,10 @@ def _statements(tag: re.Match[str], image: Mapping[str, str | None], digest: str
     if processor or is_exact:
         found = image.get("processor") or "amd64"
         yield processor or "amd64", found == (processor or "amd64")
+    if flavor or is_exact:
+        yield f"flavour {flavor or RUNTIME}", image.get("flavor") == flavor
+    if own or is_exact:
+        yield "packages of a user" if own else "no packages of a user", image.get("own") == own
     if build:
         yield f"build {build}", digest.removeprefix("sha256:").startswith(build)
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from contract import CheckFailed, claimed
 from framework import attempt, tensorflow
 
-from .packages import TENSORFLOW, installed_versions
+from .packages import TENSORFLOW, installed, installed_versions
 
 if TYPE_CHECKING:
     from contract import Evidence, Facts
@@ -30,7 +30,7 @@ def tensorflow_version(facts: Facts) -> Evidence:
     expected = claimed(facts.tensorflow, "the TensorFlow version")
     device = claimed(facts.device, "the device")
     versions = installed_versions()
-    present = {name: versions[name] for name in TENSORFLOW if name in versions}
+    present = {name: versions[name] for name in TENSORFLOW if name in versions and _brings_module(name)}
     # Wheels for Arm have other names, which the lock knows.
     package = next((name for name in TENSORFLOW if name in (facts.packages or {})), DISTRIBUTION[device])
     # 2.15.0.post1 calls itself 2.15.0: only the distribution knows about post-releases.
@@ -86,3 +86,9 @@ def _differences(found: Evidence, facts: Facts) -> list[str]:
 def _numbers(version: str, count: int) -> list[str]:
     """The first numbers of a version or of a range: `>=9.3,<10` starts with 9."""
     return re.findall(r"\d+", version)[:count]
+
+
+def _brings_module(distribution: str) -> bool:
+    """Whether it has files of the module; `tensorflow` may also be no more than another name of tensorflow-cpu."""
+    entries = installed()[distribution].entries()
+    return not entries or any(entry.path.startswith("tensorflow/") for entry in entries)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass, replace
 from pathlib import Path
@@ -33,6 +34,10 @@ if TYPE_CHECKING:
     from tfimg.matrix.spec import ImageSpec
 
 
+MAX_PACKAGE_FILE = 1 << 20
+"""Characters of a requirement file; one with 300 packages and their hashes has 100,000."""
+
+
 @dataclass(frozen=True)
 class Build(Command, RequestOptions, SigningOptions, FreshBase, BuilderOptions, RepositoryOptions, ValidationOptions):
     """Build images, validate them from the inside, and tag them.
@@ -59,6 +64,12 @@ class Build(Command, RequestOptions, SigningOptions, FreshBase, BuilderOptions, 
         default="fast",
     )
     no_cache: bool = flag("run every build step again")
+    requirements: tuple[str, ...] = values("Python packages on top: a requirement file", "FILE")
+    with_packages: tuple[str, ...] = values(
+        "Python packages on top, as requirements separated by commas: tensorflow-text,keras-hub", "NAMES", name="--with"
+    )
+    apt: tuple[str, ...] = values("Debian packages on top: a file with a name in each line", "FILE")
+    newest: bool = flag("resolve packages on top as of today, not as of the release's time")
     profile: Literal["standard", "full"] = option(
         "how much of the suite to run (default: standard)", default="standard"
     )
@@ -129,7 +140,8 @@ class Build(Command, RequestOptions, SigningOptions, FreshBase, BuilderOptions, 
         from tfimg.build.builder import Builder, BuildResult, Validated
         from tfimg.cli.report_files import write_reports
 
-        plan = context.project.plan(context.project.resolve(self.request()).spec)
+        spec = context.project.resolve(self.request()).spec
+        plan = context.project.plan(self._add_packages(context, spec))
         with context.render_events() as render:
 
             def on_event(event: Event) -> None:
@@ -142,6 +154,24 @@ class Build(Command, RequestOptions, SigningOptions, FreshBase, BuilderOptions, 
 
             Builder(context.project, context.engine, settings).build(plan, on_event)
         return plan.spec
+
+    def _add_packages(self, context: Context, spec: ImageSpec) -> ImageSpec:
+        """Return the image with the packages that the options put on top."""
+        from tfimg.cli.output.streams import read_text
+        from tfimg.recipe.added_packages import parse_requirements, parse_system_packages
+
+        def read(name: str) -> str:
+            return read_text(name, MAX_PACKAGE_FILE, next_step="Name a file with the names of packages.")
+
+        texts = [(name, read(name)) for name in self.requirements]
+        texts += [("--with", re.sub(r",(?=\s*[A-Za-z])", "\n", names)) for names in self.with_packages]
+        requirements = [one for source, text in texts for one in parse_requirements(text, source=source)]
+        system = [one for name in self.apt for one in parse_system_packages(read(name), source=name)]
+        if not (requirements or system):
+            return spec
+        context.say("Resolving the packages on top")
+        as_of = context.services.today if self.newest else None
+        return context.project.locks.add_packages(spec, requirements, system, as_of)
 
     def _build_many(self, context: Context, settings: BuildSettings, specs: Sequence[ImageSpec]) -> BatchResult:
         from tfimg.build.batch import build_many

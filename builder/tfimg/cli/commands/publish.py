@@ -53,7 +53,8 @@ class Publish(Command, RepositoryOptions, SigningOptions, LevelOptions, Reinstat
         from tfimg.matrix.resolve.selection import select_specs
         from tfimg.recipe.describe import select_buildable
 
-        specs = select_buildable(select_specs(context.project.specs, self.patterns))
+        known = (*context.project.specs, *context.project.list_variants(context.engine))
+        specs = select_buildable(select_specs(known, self.patterns))
         if self.dry_run:
             self._print_plan(context, specs)
         else:

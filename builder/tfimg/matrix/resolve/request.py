@@ -44,6 +44,7 @@ class Request:
     platform: str | None = None
     driver: str | None = None
     gpu: str | None = None
+    flavor: str | None = None
 
     @property
     def gpu_options(self) -> tuple[str, ...]:

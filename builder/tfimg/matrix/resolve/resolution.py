@@ -10,13 +10,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from tfimg.matrix.flavor import RUNTIME
 from tfimg.matrix.gpus import describe_ptx, find_driver_floor, find_execution_mode, find_gpu
 from tfimg.matrix.resolve.conditions import Condition, list_conditions
 from tfimg.matrix.resolve.refusal import format_values, make_refusal
 from tfimg.matrix.resolve.request import Request
 from tfimg.matrix.resolve.selection import preference_key
 from tfimg.matrix.schema import Matrix
-from tfimg.matrix.spec import ImageSpec
+from tfimg.matrix.spec import ImageSpec, with_flavor
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -40,7 +41,7 @@ def resolve(matrix: Matrix, specs: Sequence[ImageSpec], request: Request) -> Res
         raise make_refusal(matrix, specs, conditions)
     spec = max(candidates, key=preference_key)
     return Resolution(
-        spec=spec,
+        spec=with_flavor(spec, request.flavor or RUNTIME, matrix.flavors),
         explanation=(*_explain_conditions(specs, conditions, spec), *_explain_choice(candidates, spec)),
         notes=tuple(_notes(matrix, request, spec)),
     )
@@ -57,7 +58,8 @@ def find_matching(matrix: Matrix, specs: Sequence[ImageSpec], request: Request) 
     if not found:
         raise make_refusal(matrix, specs, conditions)
     newest = max(found, key=preference_key).tensorflow
-    return tuple(spec for spec in found if request.tensorflow != "latest" or spec.tensorflow == newest)
+    chosen = (spec for spec in found if request.tensorflow != "latest" or spec.tensorflow == newest)
+    return tuple(with_flavor(spec, request.flavor or RUNTIME, matrix.flavors) for spec in chosen)
 
 
 def _explain_conditions(specs: Sequence[ImageSpec], conditions: Sequence[Condition], spec: ImageSpec) -> Iterator[str]:

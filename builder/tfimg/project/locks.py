@@ -1,0 +1,102 @@
+"""The locks of images: committed ones, and those that are resolved for a flavour or for packages of a user."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import date
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tfimg.core.files import write_atomically
+from tfimg.core.paths import Workspace
+from tfimg.matrix.schema import Newer
+from tfimg.matrix.spec import OWN_SUFFIX, ImageSpec, OwnPackages, with_own_packages
+from tfimg.project.services import Services
+from tfimg.recipe.lockfile import Lock, hash_lock
+
+if TYPE_CHECKING:
+    from tfimg.recipe.added_packages import Resolver
+
+
+@dataclass(frozen=True, kw_only=True)
+class Locks:
+    """Finds or resolves the lock of an image; `find_links` is a folder of wheels that no package index has."""
+
+    workspace: Workspace
+    services: Services
+    newer: Newer
+    find_links: Path | None = None
+
+    def supplied_wheels(self, spec: ImageSpec) -> tuple[Path, ...]:
+        """Return the wheels in `find_links` for an image; none if its committed lock needs the package index alone."""
+        from tfimg.recipe.added_packages import find_locked_wheels
+        from tfimg.recipe.lock import find_supplied_wheels
+
+        if self.find_links is None:
+            return ()
+        needed = () if self.workspace.locks(spec.runtime).exists() else find_supplied_wheels(spec, self.find_links)
+        return *needed, *(find_locked_wheels(self.find_links, spec.own.lock) if spec.own else ())
+
+    def find(self, spec: ImageSpec) -> Lock:
+        """Return the lock of an image to build: the committed one, or one resolved now with supplied wheels.
+
+        That of a flavour is resolved when it is not committed. Raises `UnsupportedPlatform`, or `LockError` when there
+        is none.
+        """
+        from tfimg.recipe.describe import require_buildable
+        from tfimg.recipe.lock import resolve_lock
+
+        require_buildable(spec)
+        if self.find_links and not self.workspace.locks(spec.runtime).exists():
+            env = self.services.network.environment(self.services.environ)
+            lock = resolve_lock(spec, self.newer, uv=self.services.uv(), env=env, find_links=self.find_links)
+        else:
+            lock = self.workspace.read_lock(spec.runtime)
+        if any(flavor.requirements for flavor in spec.flavors):
+            lock["flavor"] = self._flavor_lock(spec, lock)
+        if spec.own and spec.own.lock:
+            lock["own"] = spec.own.lock
+        return lock
+
+    def _flavor_lock(self, spec: ImageSpec, lock: Lock) -> str:
+        """Return the requirement file of a flavour: the committed one, that of an earlier run, or one resolved now."""
+        identifier = spec.identifier.removesuffix(OWN_SUFFIX) if spec.own else spec.identifier
+        committed = self.workspace.lock(identifier, "flavor")
+        if committed.exists():
+            return committed.read_text()
+        requirements = [one for flavor in spec.flavors for one in flavor.requirements]
+        asked = hashlib.sha256("\n".join([hash_lock(lock), *requirements]).encode()).hexdigest()
+        kept = self.services.state / "locks" / f"{identifier}-{asked[:16]}.txt"
+        if not kept.exists():
+            write_atomically(kept, self._resolver(spec, lock).resolve(requirements))
+        return kept.read_text()
+
+    def add_packages(
+        self,
+        spec: ImageSpec,
+        requirements: Sequence[str],
+        system_packages: Sequence[str] = (),
+        as_of: date | None = None,
+    ) -> ImageSpec:
+        """Return an image with packages on top, resolved as of its release's time or of a day.
+
+        Raises `RequirementConflict` if they would move a package of the image, `LockError`.
+        """
+        lock = self._resolver(spec, self.find(spec), as_of).resolve(requirements) if requirements else ""
+        own = OwnPackages(requirements=tuple(requirements), system_packages=tuple(system_packages), lock=lock)
+        return with_own_packages(spec, own)
+
+    def _resolver(self, spec: ImageSpec, lock: Lock, as_of: date | None = None) -> Resolver:
+        from tfimg.recipe.added_packages import Resolver
+
+        return Resolver(
+            spec=spec,
+            lock=lock,
+            newer=self.newer,
+            uv=self.services.uv(),
+            env=self.services.network.environment(self.services.environ),
+            as_of=as_of,
+            find_links=self.find_links,
+        )

@@ -1,0 +1,157 @@
+"""Lock packages above an image's own lock, which they leave as it is; explain those that cannot be."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import date
+from pathlib import Path
+
+from packaging.requirements import InvalidRequirement, Requirement
+from packaging.utils import canonicalize_name
+
+from tfimg.core.errors import LockError, RequirementConflict, UsageError
+from tfimg.core.text import escape_unprintable
+from tfimg.matrix.schema import Newer
+from tfimg.matrix.spec import ImageSpec
+from tfimg.recipe.lock import LockQuery, end_of, format_line, make_query, resolve_packages
+from tfimg.recipe.lockfile import HEADER, Lock, read_packages
+from tfimg.recipe.render import ALIAS
+
+MAX_REQUIREMENTS = 500
+"""Requirements of one image. What people freeze from a large environment has 300."""
+
+_SYSTEM_PACKAGE = re.compile(r"[a-z0-9][a-z0-9+.-]{1,80}(=[0-9A-Za-z.+:~-]{1,100})?")
+"""Name of a Debian package and a version (Debian policy, 5.6.7 and 5.6.12)."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Resolver:
+    """Resolves packages above one image's lock with the program `uv`, as of a day."""
+
+    spec: ImageSpec
+    lock: Lock
+    newer: Newer
+    uv: str
+    env: Mapping[str, str]
+    as_of: date | None = None
+    find_links: Path | None = None
+
+    def resolve(self, requirements: Sequence[str]) -> str:
+        """Return the requirement file of what the image lacks for these requirements.
+
+        Raises `RequirementConflict` if they would move a package of the image, `LockError` if they have no solution.
+        """
+        query = self._query(requirements)
+        try:
+            found = resolve_packages(query, uv=self.uv, env=self.env)
+        except LockError as error:
+            raise self._explain(requirements, error) from None
+        lines = [format_line(package, query) for package in found if package.name not in self._versions]
+        return HEADER + "".join(lines) if lines else ""
+
+    @property
+    def _versions(self) -> dict[str, str]:
+        """The packages that do not move: those of the lock, and the other name of TensorFlow's."""
+        return {package.name: package.version for package in read_packages(self.lock)} | {ALIAS: self.spec.tensorflow}
+
+    def _query(self, requirements: Sequence[str], *, fixed: bool = True) -> LockQuery:
+        """Return the query for requirements; `fixed`: no package of the image may have another version."""
+        base = make_query(self.spec, self.newer, self.find_links)
+        # Packages of the image may be newer than the cut-off: they are visible as of the day when they appeared.
+        days = {package.name: end_of(package.appeared) for package in read_packages(self.lock) if package.appeared}
+        return replace(
+            base,
+            requirements=tuple(requirements),
+            cutoff=end_of(self.as_of) if self.as_of else base.cutoff,
+            newer=tuple(sorted((dict(base.newer) | days).items())) if fixed else base.newer,
+            constraints=tuple(
+                f"{name}=={version}" for name, version in self._versions.items() if fixed or name.startswith(ALIAS)
+            ),
+        )
+
+    def _explain(self, requirements: Sequence[str], error: LockError) -> LockError:
+        """Return the refusal that names the requirements which do not fit, and what would."""
+        culprits = [one for one in requirements if self._try(self._query([one])) is None] or list(requirements)
+        problems = [problem for one in culprits if (problem := self._explain_one(one))]
+        if not problems:
+            return error
+        return RequirementConflict(
+            f"{' '.join(problems)} Packages that TensorFlow {self.spec.tensorflow} was locked with do not move.",
+            next_step="Loosen the requirement, choose a release of TensorFlow whose image fits (`tfimg resolve`), or "
+            "allow later releases with --newest.",
+        )
+
+    def _explain_one(self, requirement: str) -> str | None:
+        """Return why a requirement does not fit, in sentences; None if it has no solution in any case."""
+        wanted = Requirement(requirement)
+        name = canonicalize_name(wanted.name)
+        if name in self._versions:
+            return f"{requirement} conflicts with {name} {self._versions[name]} of the image."
+        free = self._try(self._query([requirement], fixed=False))
+        if free is None:
+            return None
+        moved = [
+            f"{found} instead of {self._versions[other]} ({other})"
+            for other, found in free.items()
+            if other in self._versions and found != self._versions[other]
+        ]
+        fits = self._try(self._query([wanted.name]))
+        works = f" {wanted.name}=={fits[name]} fits." if fits and name in fits else ""
+        return f"{requirement} needs {', '.join(moved[:5]) or 'other versions of packages of the image'}.{works}"
+
+    def _try(self, query: LockQuery) -> dict[str, str] | None:
+        """Return the versions that a query resolves to by name, None without a solution."""
+        try:
+            found = resolve_packages(query, uv=self.uv, env=self.env)
+        except LockError:
+            return None
+        return {package.name: str(package.version) for package in found}
+
+
+def parse_requirements(text: str, *, source: str) -> tuple[str, ...]:
+    """Return the requirements of a requirement file, without comments and hashes. Raises `UsageError`.
+
+    Options and addresses are refused: what an image installs comes from the package index or a folder of wheels.
+    """
+    found = []
+    for number, line in enumerate(text.replace("\\\n", " ").splitlines(), start=1):
+        requirement = re.sub(r"(^|\s)#.*|\s--hash=\S+", "", line).strip()
+        if not requirement:
+            continue
+        try:
+            parsed = Requirement(requirement)
+        except InvalidRequirement:
+            parsed = None
+        if parsed is None or parsed.url:
+            raise UsageError(
+                f"{source}, line {number}: {escape_unprintable(requirement[:100])!r} is not a requirement such as "
+                "pandas<3.",
+                next_step="Write names with versions; wheels of your own are taken from the folder of --find-links.",
+            )
+        found.append(requirement)
+    if len(found) > MAX_REQUIREMENTS:
+        raise UsageError(f"{source} has more than {MAX_REQUIREMENTS} requirements.", next_step="Name fewer.")
+    return tuple(found)
+
+
+def parse_system_packages(text: str, *, source: str) -> tuple[str, ...]:
+    """Return the Debian packages that a file names, one or more in a line. Raises `UsageError`."""
+    found = [name for line in text.splitlines() for name in line.partition("#")[0].split()]
+    for name in found:
+        if not _SYSTEM_PACKAGE.fullmatch(name):
+            raise UsageError(
+                f"{source}: {escape_unprintable(name[:100])!r} is not the name of a Debian package.",
+                next_step="Write names such as ffmpeg or libsndfile1=1.2.0-1, one in a line.",
+            )
+    return tuple(dict.fromkeys(found))
+
+
+def find_locked_wheels(folder: Path, requirements: str) -> tuple[Path, ...]:
+    """Return the wheels of a folder that a requirement file names by their hash."""
+    hashes = {package.sha256 for package in read_packages({"own": requirements})}
+    return tuple(
+        wheel for wheel in sorted(folder.glob("*.whl")) if hashlib.sha256(wheel.read_bytes()).hexdigest() in hashes
+    )
