@@ -23,7 +23,7 @@ from tfimg.evidence.statement import CYCLONEDX, REPORT, TEST_RESULT, Subject, ma
 from tfimg.inspect.contents import parse_bill_of_materials, parse_inventory
 from tfimg.inspect.inspection import inspect_image
 from tfimg.matrix.spec import ImageSpec
-from tfimg.recipe.layout import DEVICE_PARTS, LAYER_CONTENTS, list_layer_names, list_wheel_layers
+from tfimg.recipe.layout import ADDED_PARTS, DEVICE_PARTS, LAYER_CONTENTS, list_layer_names, list_wheel_layers
 from tfimg.registry.protocol import Manifest
 
 LABELS = {
@@ -107,7 +107,8 @@ def test_every_lock_has_the_parts_of_its_device(specs: Sequence[ImageSpec], work
 
 
 def test_every_layer_says_what_it_holds() -> None:
-    assert {name for device in DEVICE_PARTS for name in list_layer_names(device)} == set(LAYER_CONTENTS)
+    names = (list_layer_names(device, ADDED_PARTS, debian=True) for device in DEVICE_PARTS)
+    assert {name for layers in names for name in layers} == set(LAYER_CONTENTS)
 
 
 def said_of(registry: MemoryRegistry, digest: str) -> None:

@@ -164,7 +164,8 @@ def test_a_wheel_with_cuda_is_wrong_in_an_image_for_a_cpu_and_fine_on_a_machine(
 
 def test_the_lock_names_the_distribution_of_another_processor(site: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(build, "tensorflow", lambda: SimpleNamespace(__version__="2.13.1"))
-    install(site, "tensorflow-cpu-aws", "2.13.1")
+    install(site, "tensorflow-cpu-aws", "2.13.1", files={"tensorflow/__init__.py": b""})
+    install(site, "tensorflow", "2.13.1")  # another name, without files of the module
     arm64 = Facts(identifier="x", device="cpu", tensorflow="2.13.1", packages={"tensorflow-cpu-aws": "2.13.1"})
     assert build.tensorflow_version(arm64)["distributions"] == {"tensorflow-cpu-aws": "2.13.1"}
     with pytest.raises(CheckFailed, match="from tensorflow-cpu alone"):

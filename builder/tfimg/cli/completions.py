@@ -6,8 +6,6 @@ import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from tfimg.matrix.flavor import RUNTIME
-
 if TYPE_CHECKING:
     from tfimg.project.project import Project
 
@@ -31,6 +29,8 @@ def complete_gpus(_context: object) -> Sequence[str]:
 
 def complete_flavors(_context: object) -> Sequence[str]:
     """Return the flavours of the matrix."""
+    from tfimg.matrix.flavor import RUNTIME
+
     return [RUNTIME, *_project().matrix.flavors]
 
 

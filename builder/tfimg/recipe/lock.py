@@ -160,7 +160,7 @@ def resolve_packages(query: LockQuery, *, uv: str, env: Mapping[str, str]) -> Se
             "--only-binary=:all:",  # nothing is compiled while an image is built
             f"--exclude-newer={query.cutoff}",
             *(f"--exclude-newer-package={name}={day}" for name, day in query.newer),
-            f"--constraints={constraints}",
+            *([f"--constraints={constraints}"] if query.constraints else []),
             str(source),
             *([f"--find-links={query.find_links}"] if query.find_links else []),
         ]

@@ -29,7 +29,7 @@ _TAG = re.compile(
     r"(?:latest|(?P<release>[0-9]+\.[0-9]+[0-9a-z.]*))"
     r"(?:-(?P<device>cpu|gpu|tpu|cuda(?P<cuda>[0-9.]+)?))?"
     r"(?:-py(?P<python>[0-9.]+))?(?:-(?P<processor>arm64))?"
-    rf"(?:-(?P<flavor>{'|'.join(KNOWN_FLAVORS)}))?(?:-(?P<own>own))?(?:-(?P<build>[0-9a-f]{12}))?"
+    rf"(?:-(?P<flavor>{'|'.join(KNOWN_FLAVORS)}))?(?:-(?P<own>own))?(?:-(?P<build>[0-9a-f]{{12}}))?"
 )
 
 

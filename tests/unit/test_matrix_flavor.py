@@ -1,0 +1,102 @@
+"""Flavours and packages of a user: identifiers, tags, labels, refusals."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+
+from tfimg.core.errors import ResolutionError, UsageError
+from tfimg.matrix.flavor import Flavor
+from tfimg.matrix.spec import ImageSpec, OwnPackages, with_flavor, with_own_packages
+from tfimg.recipe.added_packages import parse_requirements, parse_system_packages
+from tfimg.recipe.labels import make_own_labels, read_own_labels
+from tfimg.recipe.tags import find_contradiction, list_aliases
+
+FLAVORS = {
+    "jupyter": Flavor(description="notebooks", requirements=("jupyterlab",)),
+    "dev": Flavor(description="compilers", extends="jupyter", system_packages=("git",), removed=("tests",)),
+}
+DIGEST = "sha256:" + "0" * 64
+
+
+@pytest.fixture
+def spec(specs: Sequence[ImageSpec]) -> ImageSpec:
+    """The image of TensorFlow 2.15.1 for CPUs."""
+    return next(one for one in specs if one.identifier == "2.15.1-cpu-py3.11")
+
+
+def test_a_flavour_has_its_own_identifier_tags_and_what_it_extends(spec: ImageSpec) -> None:
+    dev = with_flavor(spec, "dev", FLAVORS)
+    assert (dev.identifier, dev.runtime) == ("2.15.1-cpu-py3.11-dev", spec.identifier)
+    assert [flavor.requirements for flavor in dev.flavors] == [("jupyterlab",), ()]
+    assert (dev.system_packages, dev.removed) == (("git",), ("tests",))
+    assert list_aliases(dev) == tuple(f"{alias}-dev" for alias in list_aliases(spec))
+
+
+def test_the_runtime_is_the_image_itself_and_an_unknown_flavour_is_refused(spec: ImageSpec) -> None:
+    assert with_flavor(spec, "runtime", FLAVORS) is spec
+    with pytest.raises(ResolutionError, match="has no flavour 'jupiter'") as refused:
+        with_flavor(spec, "jupiter", FLAVORS)
+    assert "runtime, jupyter, dev" in str(refused.value)
+
+
+def test_packages_of_a_user_end_the_identifier_and_come_back_from_labels(spec: ImageSpec) -> None:
+    own = OwnPackages(requirements=("a<2", "b"), system_packages=("ffmpeg", "git"), lock="# x\n")
+    mine = with_own_packages(with_flavor(spec, "dev", FLAVORS), own)
+    assert (mine.identifier, mine.runtime) == ("2.15.1-cpu-py3.11-dev-own", spec.identifier)
+    assert mine.system_packages == ("git", "ffmpeg")
+    assert read_own_labels(make_own_labels(own)) == own
+    assert read_own_labels({}) is None
+
+
+@pytest.mark.parametrize(
+    ("tag", "identifier", "stated"),
+    [
+        ("2.15-jupyter", "2.15.1-cpu-py3.11", "flavour jupyter"),
+        ("2.15-jupyter", "2.15.1-cpu-py3.11-dev", "flavour jupyter"),
+        ("2.15.1-cpu-py3.11", "2.15.1-cpu-py3.11-jupyter", "flavour runtime"),
+        ("2.15.1-cpu-py3.11", "2.15.1-cpu-py3.11-own", "no packages of a user"),
+        ("2.15-own", "2.15.1-cpu-py3.11", "packages of a user"),
+        ("2.15-jupyter", "2.15.1-cpu-py3.11-jupyter", None),
+        ("2.15", "2.15.1-cpu-py3.11-jupyter", None),
+        ("2.15.1-cpu-py3.11-jupyter-own", "2.15.1-cpu-py3.11-jupyter-own", None),
+        ("2.15-stable", "2.15.1-cpu-py3.11", None),
+    ],
+)
+def test_a_tag_that_states_a_flavour_fits_only_that_one(tag: str, identifier: str, stated: str | None) -> None:
+    assert find_contradiction(tag, identifier=identifier, digest=DIGEST) == stated
+
+
+def test_requirements_are_read_without_comments_and_hashes() -> None:
+    text = "# mine\npandas<3  # why\nkeras-hub==0.1 \\\n    --hash=sha256:00 --hash=sha256:11\n\nrich[jupyter]; python_version > '3'\n"
+    assert parse_requirements(text, source="r.txt") == (
+        "pandas<3",
+        "keras-hub==0.1",
+        "rich[jupyter]; python_version > '3'",
+    )
+
+
+@pytest.mark.parametrize(
+    "line", ["-r other.txt", "--index-url x", "./wheel.whl", "a @ https://h/x.whl", "a b", "\x1b[2J"]
+)
+def test_what_is_not_a_requirement_is_refused_with_its_line(line: str) -> None:
+    with pytest.raises(UsageError, match=r"r.txt, line 2: ") as refused:
+        parse_requirements(f"pandas\n{line}\n", source="r.txt")
+    assert "\x1b" not in str(refused.value)
+
+
+def test_too_many_requirements_are_refused() -> None:
+    with pytest.raises(UsageError, match="more than 500"):
+        parse_requirements("\n".join(f"p{number}" for number in range(501)), source="r.txt")
+
+
+def test_debian_packages_may_have_versions_and_nothing_else() -> None:
+    assert parse_system_packages("ffmpeg # x\nlibsndfile1=1.2.0-1+b1 git\ngit\n", source="a") == (
+        "ffmpeg",
+        "libsndfile1=1.2.0-1+b1",
+        "git",
+    )
+    for name in ("-y", "git;reboot", "$(reboot)", "Git"):
+        with pytest.raises(UsageError, match="is not the name of a Debian package"):
+            parse_system_packages(name, source="a")
