@@ -69,7 +69,8 @@ def test_a_tag_that_states_a_flavour_fits_only_that_one(tag: str, identifier: st
 
 
 def test_requirements_are_read_without_comments_and_hashes() -> None:
-    text = "# mine\npandas<3  # why\nkeras-hub==0.1 \\\n    --hash=sha256:00 --hash=sha256:11\n\nrich[jupyter]; python_version > '3'\n"
+    text = "# mine\npandas<3  # why\nkeras-hub==0.1 \\\n    --hash=sha256:00 --hash=sha256:11\n\n"
+    text += "rich[jupyter]; python_version > '3'\n"
     assert parse_requirements(text, source="r.txt") == (
         "pandas<3",
         "keras-hub==0.1",
