@@ -14,7 +14,7 @@ from support.faulty_proxy import Fault, Faulty, faulty
 from support.loopback_registry import Loopback, loopback
 from support.manifests import ANN, CONTENT, PLAIN, Open, Slept, manifest, send
 from support.messages import exactly
-from tfimg.core.errors import NetworkError, RegistryError
+from tfimg.core.errors import FileError, NetworkError, RegistryError
 from tfimg.registry.client import HttpRegistry
 from tfimg.registry.connection import ConnectionSettings
 from tfimg.registry.credentials import Credentials
@@ -211,6 +211,26 @@ def test_any_other_is_not(secure: str, open_registry: Open, slept: Slept, tmp_pa
             match=rf"The certificate of {secure} is not trusted: .*SSL_CERT_FILE.*certs.d/{secure}",
         ):
             open_registry(secure, settings=settings).list_tags()
+    assert slept == []
+
+
+@pytest.mark.parametrize("content", ["", "no certificate\n", "-----BEGIN CERTIFICATE-----\nMIIC\n"])
+def test_an_authority_that_cannot_be_read_is_named_and_nothing_is_sent_without_tls(
+    content: str, here: Loopback, authority: trustme.CA, open_registry: Open, tmp_path: Path, slept: Slept
+) -> None:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    authority.issue_cert("127.0.0.1").configure_cert(context)
+    (tmp_path / "ca.crt").write_text(content)
+    with faulty(here.address, tls=context) as between:
+        says = (
+            f"{tmp_path}/ca.crt has no certificate that can be read, so the certificate of {between.address} cannot be "
+            "verified. Replace it with the certificate of the registry's authority, in PEM: "
+            "-----BEGIN CERTIFICATE-----."
+        )
+        client = open_registry(between.address, settings=ConnectionSettings(ca_file=str(tmp_path / "ca.crt")))
+        with pytest.raises(FileError, match=exactly(says)):
+            client.list_tags()
+        assert between.asked == []
     assert slept == []
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from support.messages import exactly
-from tfimg.core.errors import RegistryError
+from tfimg.core.errors import FileError, RegistryError
 from tfimg.index.network import HostNetwork
 from tfimg.project.services import Services
 from tfimg.registry.client import HttpRegistry, open_registry
@@ -54,6 +54,14 @@ def test_the_settings_of_this_machine_are_those_of_its_registries(tmp_path: Path
     plain = services.registry(REFERENCE, plain=True)
     assert isinstance(plain, HttpRegistry)
     assert plain._connection.base == "http://registry.example:5000/v2/team/tf/"
+
+
+def test_authorities_that_are_named_and_missing_are_an_error(tmp_path: Path) -> None:
+    services = Services(environ={"HOME": str(tmp_path), "SSL_CERT_FILE": "/missing/ca.crt"})
+    says = "SSL_CERT_FILE names /missing/ca.crt, which is not a file. Correct or unset it."
+    with pytest.raises(FileError, match=exactly(says)):
+        services.registry(REFERENCE)
+    assert services.registry(REFERENCE, plain=True).repository == "registry.example:5000/team/tf"
 
 
 def test_the_hub_answers_elsewhere_than_its_name_says(tmp_path: Path) -> None:

@@ -61,6 +61,18 @@ def test_only_refused_writes_and_failures_can_be_of_a_full_registry() -> None:
             f"/etc/docker/certs.d/{HOST}/ca.crt.",
         ),
         (
+            exceptions.SSLError("certificate verify failed: certificate has expired (_ssl.c:1006)"),
+            f"The certificate of {HOST} is not trusted: certificate has expired. Check this machine's clock; if it is "
+            "right, the registry's owner has to renew the certificate.",
+        ),
+        (
+            exceptions.SSLError(
+                "certificate verify failed: Hostname mismatch, certificate is not valid for 'r.example'. (_ssl.c:1006)"
+            ),
+            f"The certificate of {HOST} is not trusted: Hostname mismatch, certificate is not valid for 'r.example'. "
+            "Use a name that the certificate has, or ask the registry's owner for a certificate with this name.",
+        ),
+        (
             exceptions.SSLError(ssl.SSLError(1, "[SSL: WRONG_VERSION_NUMBER] wrong version number (_ssl.c:1006)")),
             f"The TLS handshake with {HOST} failed: wrong version number. Use --plain-http for a registry without TLS; "
             "otherwise check the name and the port.",

@@ -11,7 +11,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tfimg.core.errors import UsageError
+from tfimg.core.errors import FileError, UsageError
 from tfimg.core.paths import state_folder
 
 if TYPE_CHECKING:
@@ -126,11 +126,16 @@ class Services:
         return write_stages(made, store)
 
     def registry(self, reference: Reference, *, plain: bool = False) -> Registry:
-        """Return the repository of a reference; see `tfimg.registry.client`. `plain`: without TLS."""
+        """Return the repository of a reference; see `tfimg.registry.client`. `plain`: without TLS.
+
+        Raises `FileError` if SSL_CERT_FILE names a missing file.
+        """
         from tfimg.registry.client import open_registry
         from tfimg.registry.connection import ConnectionSettings
 
         ca = str(self.network.ca) if self.network.ca else None
+        if ca is None and (named := self.environ.get("SSL_CERT_FILE")) and not plain:
+            raise FileError(f"SSL_CERT_FILE names {named}, which is not a file.", next_step="Correct or unset it.")
         settings = ConnectionSettings(ca_file=ca, proxies=_proxies(self.network), plain_http=plain)
         return open_registry(reference, self.environ, self.state, settings=settings)
 

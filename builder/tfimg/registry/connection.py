@@ -103,10 +103,16 @@ class Connection:
         try:
             self._session.get(f"https://{self.host}/v2/", timeout=self._timeout, stream=True).close()
         except responses.TRANSPORT_ERRORS as error:
-            if isinstance(error, requests.exceptions.SSLError) and "CERTIFICATE_VERIFY_FAILED" not in str(error):
+            is_other = "CERTIFICATE_VERIFY_FAILED" in str(error) or responses.UNREADABLE_AUTHORITY.search(str(error))
+            if isinstance(error, requests.exceptions.SSLError) and not is_other:
                 return True
-            raise responses.map_transport_error(error, self.host, self._timeout[1]) from None
+            raise self._map_transport_error(error) from None
         return False
+
+    def _map_transport_error(self, error: Exception) -> Exception:
+        if responses.UNREADABLE_AUTHORITY.search(str(error)):
+            return responses.authority_error(str(self._session.verify), self.host)
+        return responses.map_transport_error(error, self.host, self._timeout[1])
 
     def request(
         self,
@@ -150,7 +156,7 @@ class Connection:
             with self._send(method, url, headers or {}, content)[0] as response:
                 yield response
         except responses.TRANSPORT_ERRORS as error:
-            raise responses.map_transport_error(error, self.host, self._timeout[1]) from None
+            raise self._map_transport_error(error) from None
 
     def read(self, response: requests.Response) -> Response:
         """Read an open response to its end, within limits."""

@@ -14,7 +14,7 @@ from pydantic import ConfigDict, Field
 from urllib3.exceptions import HTTPError, IncompleteRead, ProtocolError
 
 from tfimg.core.documents import Document, InvalidDocument, parse_document
-from tfimg.core.errors import NetworkError, NotInRegistry, RegistryError, TfimgError
+from tfimg.core.errors import FileError, NetworkError, NotInRegistry, RegistryError, TfimgError
 from tfimg.core.text import truncate
 from tfimg.index.transport import LimitExceeded, read_chunks
 from tfimg.registry.retry import TransientError, parse_retry_after
@@ -34,7 +34,11 @@ FULL = re.compile(
 )
 """Messages of full registries: distribution prints the number of ENOSPC, Harbor mentions a quota."""
 
-UNTRUSTED = re.compile(r"certificate verify failed: (.*?)(?: \(_ssl|$)")
+EXPECTS_TLS = re.compile(r"HTTP request (?:was sent )?to (?:an )?HTTPS|plain HTTP to an SSL", re.IGNORECASE)
+"""Responses of Go, nginx and Apache to a request without TLS on a port with TLS."""
+
+UNTRUSTED = re.compile(r"certificate verify failed: (.*?)\.?(?: \(_ssl|$)")
+UNREADABLE_AUTHORITY = re.compile(r"\[X509\b")
 CUT = re.compile(r"RemoteDisconnected|Connection aborted|Connection reset|Broken pipe|EOF")
 
 TRANSPORT_ERRORS = (requests.RequestException, HTTPError, OSError)
@@ -123,6 +127,10 @@ def map_response(
             f"The registry {host} failed: {reply}.", next_step="Run it again later; the registry's log has the cause."
         )
         return TransientError(error, after=after)
+    if status == 400 and EXPECTS_TLS.search(response.content.decode(errors="replace")):
+        return RegistryError(
+            f"The registry {host} has TLS, and the request had none: {reply}.", next_step="Leave out --plain-http."
+        )
     if status == 400 and BLOB_UNKNOWN in (code for code, _ in response.errors):
         return TransientError(_refusal(status, host, repository, reply, is_write=is_write))
     if status == 401 and not has_credentials:
@@ -190,11 +198,7 @@ def map_transport_error(error: Exception, host: str, seconds: float) -> Transien
         CUT.search(text) is not None
     )
     if found := UNTRUSTED.search(text):
-        return NetworkError(
-            f"The certificate of {host} is not trusted: {found[1]}.",
-            next_step="For a private certificate authority, name its file with SSL_CERT_FILE, or put it into Docker's "
-            f"folder: /etc/docker/certs.d/{host}/ca.crt.",
-        )
+        return _certificate_error(host, found[1])
     if isinstance(error, requests.exceptions.SSLError) and not is_cut:
         return NetworkError(
             f"The TLS handshake with {host} failed: {reason}.",
@@ -211,6 +215,27 @@ def map_transport_error(error: Exception, host: str, seconds: float) -> Transien
         problem = f"The registry {host} cannot be reached"
         next_step = "Check its name and port, the network and the proxy (HTTPS_PROXY, NO_PROXY)."
     return TransientError(NetworkError(f"{problem}: {reason}.", next_step=next_step))
+
+
+def _certificate_error(host: str, reason: str) -> NetworkError:
+    if "expired" in reason or "not yet valid" in reason:
+        next_step = "Check this machine's clock; if it is right, the registry's owner has to renew the certificate."
+    elif "mismatch" in reason:
+        next_step = "Use a name that the certificate has, or ask the registry's owner for a certificate with this name."
+    else:
+        next_step = (
+            "For a private certificate authority, name its file with SSL_CERT_FILE, or put it into Docker's folder: "
+            f"/etc/docker/certs.d/{host}/ca.crt."
+        )
+    return NetworkError(f"The certificate of {host} is not trusted: {reason}.", next_step=next_step)
+
+
+def authority_error(file: str, host: str) -> FileError:
+    """Return the error for a file of certificate authorities that cannot be used."""
+    return FileError(
+        f"{file} has no certificate that can be read, so the certificate of {host} cannot be verified.",
+        next_step="Replace it with the certificate of the registry's authority, in PEM: -----BEGIN CERTIFICATE-----.",
+    )
 
 
 def address_error(host: str, name: str, address: str, reason: Exception) -> RegistryError:
