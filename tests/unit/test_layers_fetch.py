@@ -12,7 +12,7 @@ from support.wheels import index_of, lock_line, sha256, write_wheel
 from tfimg.core.cancellation import Cancellation
 from tfimg.core.errors import HashMismatchError, Interrupted, LockError
 from tfimg.index.client import Index, IndexedWheel
-from tfimg.layers.fetch import WheelSource, fetch_wheel, remove_download
+from tfimg.layers.fetch import WheelSource, fetch_wheel, remove_downloads
 from tfimg.recipe.lockfile import LockedPackage, read_packages
 
 
@@ -103,7 +103,7 @@ def test_a_second_build_links_what_the_first_downloaded(wheel: Path, tmp_path: P
 def test_a_build_keeps_its_wheel_when_another_removes_the_shared_one(wheel: Path, tmp_path: Path) -> None:
     package, folder = locked_package(wheel), tmp_path / "wheels"
     found = fetch_to(package, folder, supplied=[wheel])
-    remove_download(package, folder)
+    remove_downloads([package], folder)
     assert files(folder) == [f"build/{wheel.name}"]
     assert sha256(found) == sha256(wheel)
 

@@ -66,10 +66,11 @@ def fetch_wheel(
     return wheel
 
 
-def remove_download(package: LockedPackage, downloads: Path) -> None:
-    """Remove a shared wheel. Builds that have fetched it keep their own link."""
-    for shared in _shared(package, downloads):
-        shared.unlink(missing_ok=True)
+def remove_downloads(packages: Sequence[LockedPackage], downloads: Path) -> None:
+    """Remove shared wheels. Builds that have fetched them keep their own links."""
+    for package in packages:
+        for shared in _shared(package, downloads):
+            shared.unlink(missing_ok=True)
 
 
 def _shared(package: LockedPackage, downloads: Path) -> Iterator[Path]:

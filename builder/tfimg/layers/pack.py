@@ -18,7 +18,7 @@ from typing import Literal
 from tfimg.core.cancellation import raise_if_cancelled
 from tfimg.core.errors import InvalidWheel
 from tfimg.layers.blob import Blob, BlobWriter
-from tfimg.layers.fetch import WheelSource, fetch_wheel, remove_download
+from tfimg.layers.fetch import WheelSource, fetch_wheel, remove_downloads
 from tfimg.layers.store import LayerStore
 from tfimg.layers.wheel import list_record_rows, unpack_wheel
 from tfimg.recipe.layout import Compression, LockPart, WheelLayer, list_wheel_layers
@@ -98,10 +98,10 @@ class PartMaker:
                 try:
                     blobs = self._pack(part, keys, wheels)
                 except InvalidWheel:  # it may be damaged: the next build fetches it again
-                    self._remove_downloads(packages)
+                    remove_downloads(packages, self.folder.parent)
                     raise
             # Other builds take the finished layers from the store.
-            self._remove_downloads(packages)
+            remove_downloads(packages, self.folder.parent)
             return self._report_results(blobs, "done", time.monotonic() - begin)
 
     def _find(self, key: str, layer: WheelLayer) -> Blob | None:
@@ -121,10 +121,6 @@ class PartMaker:
                 source=self.source,
                 on_damaged=lambda: self.report(layer.name, "damaged", 0.0),
             )
-
-    def _remove_downloads(self, packages: Sequence[LockedPackage]) -> None:
-        for package in packages:
-            remove_download(package, self.folder.parent)
 
     def _pack(self, part: LockPart, keys: Mapping[WheelLayer, str], wheels: Sequence[Path]) -> dict[WheelLayer, Blob]:
         """Make the layers of a part, except those that another Python's wheels gave."""

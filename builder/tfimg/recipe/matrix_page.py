@@ -63,15 +63,10 @@ def render_matrix(
         "capability": format_capability,
         "range": table.format_range,
     }
-    environment.globals |= {
-        "bounds": table.format_bounds,
-        "pythons": table.format_pythons,
-        "proven": table.format_proven_levels,
-        "span": table.format_span,
-    }
     images = [describe_matrix_image(spec, repository=repository, status=statuses[spec.identifier]) for spec in specs]
     return environment.get_template("matrix_body.html.j2" if is_part else "matrix.html.j2").render(
         matrix=matrix,
+        table=table,
         rows=summarize_support(matrix, specs, statuses),
         images=images,
         requests={spec.identifier: format_request(spec) for spec in specs},

@@ -59,7 +59,7 @@ CRITERIA = {
 }
 
 
-@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False)
 class Condition:
     """A condition on images: `accepts` is the test of the image's value.
 
@@ -180,46 +180,29 @@ def list_conditions(matrix: Matrix, request: Request) -> Iterator[Condition]:
 
 
 def _version_condition(option: str, text: str, *, exact_parts: int = 3) -> Condition:
-    return Condition(
-        option=option,
-        text=text,
-        description=f"{CRITERIA[option].name} {text}",
-        accepts=make_version_matcher(text, option=option, exact_parts=exact_parts),
-    )
+    accepts = make_version_matcher(text, option=option, exact_parts=exact_parts)
+    return Condition(option, text, f"{CRITERIA[option].name} {text}", accepts)
 
 
 def _device(request: Request) -> Condition:
     options = request.gpu_options
     device = request.device or ("gpu" if options else "cpu")
-    implied = "nothing asks for an accelerator"
-    if options:
+    implied = None if request.device else "nothing asks for an accelerator"
+    if implied and options:
         *others, last = options
         implied = f"as {', '.join(others)} and {last} imply" if others else f"as {last} implies"
-    return Condition(
-        option="--device",
-        text=device,
-        description=f"device {device}",
-        accepts=device.__eq__,
-        implied=None if request.device else implied,
-        implied_by=options,
-    )
+    return Condition("--device", device, f"device {device}", device.__eq__, implied, options)
 
 
 def _platform(matrix: Matrix, request: Request) -> Condition:
-    platform, implied = PLATFORMS[0], "the default"
     is_arm64 = request.gpu is not None and is_arm64_gpu(matrix, request.gpu)
-    if request.platform is not None:
-        platform = parse_platform(request.platform)
-    elif is_arm64:
-        platform, implied = PLATFORMS[1], f"as --gpu {quote_argument(request.gpu or '')} implies"
-    return Condition(
-        option="--platform",
-        text=request.platform or platform,
-        description=platform,
-        accepts=platform.__eq__,
-        implied=implied if request.platform is None else None,
-        implied_by=("--gpu",) if is_arm64 and platform == PLATFORMS[1] else (),
-    )
+    default = PLATFORMS[1] if is_arm64 else PLATFORMS[0]
+    platform = default if request.platform is None else parse_platform(request.platform)
+    implied = None
+    if request.platform is None:
+        implied = f"as --gpu {quote_argument(request.gpu or '')} implies" if is_arm64 else "the default"
+    implied_by = ("--gpu",) if is_arm64 and platform == PLATFORMS[1] else ()
+    return Condition("--platform", request.platform or platform, platform, platform.__eq__, implied, implied_by)
 
 
 def _gpu(matrix: Matrix, name: str, capability: str) -> Condition:
@@ -229,24 +212,15 @@ def _gpu(matrix: Matrix, name: str, capability: str) -> Condition:
         remark = f"{matrix.ptx.reason} ({matrix.ptx.issue}; matrix.yaml: ptx)"
     elif is_arm64_gpu(matrix, name):
         remark = f"a {name} has an Arm processor (matrix.yaml: arm64_gpus)"
-    return Condition(
-        option="--gpu",
-        text=name,
-        description=f"GPU {capability if name == capability else f'{name} ({capability})'}",
-        accepts=cache(lambda row: find_execution_mode(matrix, gpus[row], capability) is not None),
-        remark=remark,
-    )
+    description = f"GPU {capability if name == capability else f'{name} ({capability})'}"
+    accepts = cache(lambda row: find_execution_mode(matrix, gpus[row], capability) is not None)
+    return Condition("--gpu", name, description, accepts, remark=remark)
 
 
 def _driver(matrix: Matrix, text: str, capability: str | None) -> Condition:
     check_driver(matrix, text)
     version, description = parse_version(text), f"driver {text}"
-    condition = Condition(
-        option="--driver",
-        text=text,
-        description=description,
-        accepts=lambda lowest: version >= parse_version(lowest),
-    )
+    condition = Condition("--driver", text, description, lambda lowest: version >= parse_version(lowest))
     if capability is None:
         return condition
     support = matrix.gpu_drivers.get(capability, GpuDriver())
