@@ -1,5 +1,7 @@
 """Build an image of tfimg itself, for machines that have Docker and no Python 3.11: `builder/self_image.py WHEEL NAME`.
 
+With `--archive FOLDER`, it also writes image.tar, as `docker save` does, and the image's digest to `FOLDER`.
+
 `Builder.candidate` builds it as it builds TensorFlow's images; only the Dockerfile and the lock are its own. The wheels
 are those that builder/requirements.txt locks.
 """
@@ -17,10 +19,10 @@ from packaging.utils import parse_wheel_filename
 
 from tfimg.build.builder import Builder
 from tfimg.build.settings import BuildSettings
-from tfimg.core.errors import EngineError, LockError, TfimgError
+from tfimg.core.errors import BuildError, EngineError, LockError, TfimgError
 from tfimg.core.events import Event, Message, StepEvent
 from tfimg.engine.candidates import candidate_name
-from tfimg.engine.protocol import StoredImage
+from tfimg.engine.protocol import ContainerRunner, Engine, Line, RunRequest, StoredImage
 from tfimg.matrix.spec import ImageSpec
 from tfimg.project.project import Project
 from tfimg.project.services import Services
@@ -88,8 +90,29 @@ def build_image(wheel: Path, name: str, project: Project, settings: BuildSetting
         )
     plan = make_plan(wheel, name, project)
     with builder.candidate(plan, candidate_name("self"), report) as image:
+        require_version(image.name, plan, builder.engine)
         builder.engine.tag(image.name, plan.tags)
         return image.stored
+
+
+def require_version(image: str, plan: Plan, engine: ContainerRunner) -> None:
+    """Raise `BuildError` unless the image starts and has the version of the plan's wheel."""
+    expected = [f"tfimg {parse_wheel_filename(wheel.name)[1]}" for wheel in plan.wheels]
+    request = RunRequest(image=image, command=["--version"], files={})
+    printed = [line.text for line in engine.run(request, timeout=120) if isinstance(line, Line)]
+    if printed != expected:
+        raise BuildError(
+            f"`tfimg --version` in the image prints {printed} and should print {expected}.",
+            next_step="Make the wheel and the image from the same commit.",
+        )
+
+
+def write_archive(name: str, digest: str, engine: Engine, folder: Path) -> None:
+    """Write image.tar, as `docker save` does, and the digest of the image into a folder."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / "image.tar").open("wb") as file:
+        file.writelines(engine.export(name))
+    (folder / "digest").write_text(f"{digest}\n", encoding="utf-8")
 
 
 def report(event: Event) -> None:
@@ -106,12 +129,15 @@ def main(arguments: list[str], environ: Mapping[str, str]) -> int:
     parser.add_argument("wheel", type=Path, help="tfimg's own wheel; builder/release makes it")
     parser.add_argument("name", help="name of the image: tfimg/tfimg:0.1.0")
     parser.add_argument("--base", choices=("auto", "registry", "bootstrap"), default="auto")
+    parser.add_argument("--archive", type=Path, metavar="FOLDER", help="write image.tar and digest there")
     options = parser.parse_args(arguments)
     services = Services(environ=environ)
     try:
         stored = build_image(
             options.wheel.resolve(), options.name, Project(services=services), BuildSettings(base=options.base)
         )
+        if options.archive:
+            write_archive(options.name, stored.digest, services.engine(), options.archive)
     except TfimgError as error:
         print(error, file=sys.stderr)
         return int(error.exit_code)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
+import shutil
 import subprocess
-import sys
+import tarfile
+from pathlib import Path
 
 import pytest
 
@@ -13,7 +16,7 @@ import tfimg
 from conftest import Installed
 from support.containers import Ended, container
 from support.paths import ROOT
-from support.session import run_once
+from support.session import run_once, session_folder
 from tfimg.core.paths import state_folder
 from tfimg.engine.docker.engine import DockerEngine
 
@@ -26,19 +29,27 @@ INNER = "tfimg-test/self"
 
 
 @pytest.fixture(scope="session")
-def image(engine: DockerEngine, installed: Installed) -> str:
-    """The image, built once for all workers."""
-    return str(run_once("self-image", lambda: _build(engine, installed)))
+def release(engine: DockerEngine, installed: Installed) -> Path:
+    """The folder of a release with the image, which the release's own command builds once for all workers."""
+    return Path(run_once("self-image", lambda: _build(engine, installed)))
 
 
 def _build(engine: DockerEngine, installed: Installed) -> str:
+    folder = session_folder() / "release"
+    (folder / "dist").mkdir(parents=True)
+    shutil.copy(installed.wheel, folder / "dist")
     done = subprocess.run(
-        [sys.executable, ROOT / "builder/self_image.py", installed.wheel, NAME, "--base", "bootstrap"],
+        [ROOT / "builder/release", "image", folder, NAME],
         env={**os.environ, "DOCKER_HOST": engine.host}, capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
-    assert done.stdout.splitlines()[-1].startswith(f"{NAME} sha256:")
-    return NAME
+    assert done.stdout.splitlines()[-1].startswith(f"{NAME} {engine.find_digest(NAME)} ")
+    return str(folder)
+
+
+@pytest.fixture(scope="session")
+def image(release: Path) -> str:
+    return NAME if release else ""
 
 
 @pytest.fixture
@@ -62,6 +73,27 @@ class Run:
             status = wrapped.wait(timeout=900)["StatusCode"]
             stdout, stderr = (wrapped.logs(stdout=out, stderr=not out).decode() for out in (True, False))
         return Ended(status=status, stdout=stdout, stderr=stderr)
+
+
+def test_the_archive_has_the_image_by_its_digest_alone(engine: DockerEngine, release: Path) -> None:
+    """So that it can be copied to a registry without a change."""
+    with tarfile.open(release / "image/image.tar") as archive:
+        index = json.loads(read_member(archive, "index.json"))
+        (digest,) = (manifest["digest"] for manifest in index["manifests"])
+        manifest = read_member(archive, f"blobs/{digest.replace(':', '/')}")
+    assert f"sha256:{hashlib.sha256(manifest).hexdigest()}" == digest == engine.find_digest(NAME)
+    assert (release / "image/digest").read_text() == f"{digest}\n"
+    labels = engine.find_labels(NAME)
+    assert labels is not None
+    assert (labels["org.opencontainers.image.title"], labels["org.opencontainers.image.version"]) == (
+        "tfimg", tfimg.__version__,
+    )  # fmt: skip
+
+
+def read_member(archive: tarfile.TarFile, name: str) -> bytes:
+    file = archive.extractfile(name)
+    assert file is not None
+    return file.read()
 
 
 def test_it_has_tfimg_and_the_clients_of_the_engine(engine: DockerEngine, run: Run) -> None:

@@ -8,8 +8,10 @@ import shutil
 import subprocess
 import tarfile
 import zipfile
+from collections.abc import Mapping
 from email import message_from_bytes
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import pytest
@@ -37,14 +39,20 @@ def checkout(folder: Path) -> Path:
     return folder
 
 
-def run_steps(job: str, folder: Path, environ: dict[str, str]) -> CliResult:
-    """Run the commands of a job until one fails; actions are left out."""
+def run_steps(
+    job: str, folder: Path, environ: dict[str, str], values: Mapping[str, str] = MappingProxyType({})
+) -> CliResult:
+    """Run the commands of a job until one fails; actions are left out.
+
+    A step gets those of `values` that its own variables name.
+    """
     temporary = folder.parent / "runner"
     temporary.mkdir(exist_ok=True)
     ended = CliResult(0, "", "")
     for step in jobs()[job]["steps"]:
         if "run" in step:
-            variables = {"RUNNER_TEMP": str(temporary), "GITHUB_REF_NAME": TAG, **environ}
+            own = {name: values[name] for name in step.get("env", {}) if name in values}
+            variables = {"RUNNER_TEMP": str(temporary), "GITHUB_REF_NAME": TAG, **environ, **own}
             ended = bash(step["run"], folder, variables, file=temporary / "step.sh")
             if ended.code:
                 break
@@ -105,11 +113,12 @@ def test_a_version_without_a_section_in_the_changelog_is_refused(tmp_path: Path)
 
 
 def test_other_arguments_are_answered_with_the_usage() -> None:
-    for arguments in ((), ("build", TAG), ("check",), ("publish", TAG, "folder")):
+    for arguments in ((), ("build", TAG), ("check",), ("image", "folder"), ("publish", TAG, "folder")):
         done = release(*arguments)
         assert (done.returncode, done.stdout) == (2, "")
         assert [line.split()[:3] for line in done.stderr.splitlines()] == [
             ["usage:", "builder/release", "build"], ["usage:", "builder/release", "check"],
+            ["usage:", "builder/release", "image"],
         ]  # fmt: skip
 
 
@@ -138,6 +147,7 @@ def test_the_job_with_the_identity_runs_nothing_but_the_upload_of_what_was_check
     found = jobs()
     assert {name: job.get("needs") for name, job in found.items()} == {
         "build": None, "check": "build", "package": "check", "notes": "package", "images": "package",
+        "tool-image": "check", "publish-tool-image": ["package", "tool-image"],
     }  # fmt: skip
     download, upload = found["package"]["steps"]
     assert download["uses"].startswith("actions/download-artifact@")
@@ -147,7 +157,47 @@ def test_the_job_with_the_identity_runs_nothing_but_the_upload_of_what_was_check
     artifacts = {
         step["with"]["name"] for job in found.values() for step in job["steps"] if "name" in step.get("with", {})
     }
-    assert artifacts == {"release"}
+    assert artifacts == {"release", "tool-image"}
+
+
+def test_the_image_of_tfimg_is_built_in_the_container_of_the_tests_by_a_job_that_may_only_read() -> None:
+    job = jobs()["tool-image"]
+    assert "permissions" not in job
+    assert "environment" not in job
+    assert job["container"] == read(WORKFLOW.with_name("check.yml"))["jobs"]["check"]["container"]
+    commands = [step["run"] for step in job["steps"] if "run" in step]
+    assert commands[-1] == 'builder/release image release "tfimg/cli:${GITHUB_REF_NAME#v}"'
+
+
+def test_the_image_of_tfimg_is_pushed_by_digest_and_tagged_once_it_is_attested(tmp_path: Path) -> None:
+    job, folder, log = jobs()["publish-tool-image"], tmp_path / "work", tmp_path / "arguments"
+    assert job["environment"] == "publish"
+    (folder / "image").mkdir(parents=True)
+    (folder / "image/digest").write_text("sha256:ab\n")
+    program(tmp_path / "bin", "docker", f'echo "docker $* $(cat)" >>{log}')
+    environ = program(tmp_path / "bin", "skopeo", f'echo "skopeo $* ${{TOKEN-}}" >>{log}')
+    outputs = tmp_path / "outputs"
+    environ |= {"GITHUB_REPOSITORY": "Owner/tfimg", "GITHUB_OUTPUT": str(outputs)}
+    values = {"ACTOR": "ann", "TOKEN": "secret", "REPOSITORY": "ghcr.io/owner/tfimg/cli", "DIGEST": "sha256:ab"}
+    ended = run_steps("publish-tool-image", folder, environ, values)
+    assert ended.code == 0, ended.stderr
+    assert "secret" not in ended.stdout + ended.stderr
+    assert outputs.read_text() == "repository=ghcr.io/owner/tfimg/cli\ndigest=sha256:ab\n"
+    assert [line.rstrip() for line in log.read_text().splitlines()] == [
+        "docker login ghcr.io --username ann --password-stdin secret",
+        "skopeo copy --preserve-digests oci-archive:image/image.tar docker://ghcr.io/owner/tfimg/cli@sha256:ab",
+        "skopeo copy --preserve-digests docker://ghcr.io/owner/tfimg/cli@sha256:ab"
+        f" docker://ghcr.io/owner/tfimg/cli:{TAG[1:]}",
+        "docker logout ghcr.io",
+    ]
+    download, push, attest, tag, log_out = job["steps"]
+    assert download["with"] == {"name": "tool-image", "path": "image"}
+    assert attest["uses"].startswith("actions/attest-build-provenance@")
+    assert attest["with"] == {
+        "subject-name": "${{ steps.push.outputs.repository }}", "subject-digest": "${{ steps.push.outputs.digest }}",
+        "push-to-registry": True, "create-storage-record": False,
+    }  # fmt: skip
+    assert (push["id"], tag["name"], log_out["if"]) == ("push", "Tag", "always()")
 
 
 def release(*arguments: str) -> subprocess.CompletedProcess[str]:

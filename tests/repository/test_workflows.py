@@ -129,7 +129,7 @@ def test_actions_and_images_are_pinned_by_digest() -> None:
             elif name in {"image", "container"} and isinstance(value, str) and "${{" not in value:
                 images.append(value)
     assert len(actions) >= 6
-    assert len(images) == 2
+    assert len(images) == 3
     assert [value for value in actions if not PINNED_ACTION.fullmatch(value)] == []
     assert [value for value in images if not PINNED_IMAGE.fullmatch(value)] == []
 
@@ -151,6 +151,23 @@ def test_secrets_are_read_in_one_step_which_removes_the_key() -> None:
     assert job["steps"][-1]["run"] == "docker logout ghcr.io"
 
 
+def test_the_token_of_a_run_is_a_variable_of_the_steps_that_need_it() -> None:
+    tokens = {}
+    for file in WORKFLOWS:
+        for name, job in read(file)["jobs"].items():
+            holders = [step for step in job["steps"] if "github.token" in str(step)]
+            assert "github.token" not in str({**job, "steps": []})
+            if holders:
+                tokens[file.stem, name] = holders
+    assert set(tokens) == {
+        ("facts", "propose"), ("release", "notes"), ("release", "images"), ("release", "publish-tool-image"),
+    }  # fmt: skip
+    for (step,) in tokens.values():
+        assert "github.token" not in str({name: value for name, value in step.items() if name != "env"})
+    (push,) = tokens["release", "publish-tool-image"]
+    assert "unset TOKEN\n" in push["run"], "skopeo does not get it"
+
+
 def test_publishing_is_done_by_one_run_at_a_time_with_locked_dependencies() -> None:
     workflow = read(ROOT / ".github/workflows/publish.yml")
     assert workflow["concurrency"] == {"group": "publish"}
@@ -165,6 +182,7 @@ PERMISSIONS = {
         "contents": "read", "packages": "write", "id-token": "write", "attestations": "write",
     },
     ("release", "package"): {"id-token": "write"},
+    ("release", "publish-tool-image"): {"packages": "write", "id-token": "write", "attestations": "write"},
     ("release", "notes"): {"contents": "write"},
     ("release", "images"): {"actions": "write"},
 }  # fmt: skip
