@@ -9,7 +9,7 @@ from html.parser import HTMLParser
 from typing import Annotated
 from urllib.parse import urljoin
 
-from pydantic import Field
+from pydantic import AliasPath, Field
 
 from tfimg.core.documents import Document, parse_document, validate
 
@@ -35,19 +35,15 @@ class File(Document):
     core_metadata: bool | dict[str, str] | None = Field(default=None, alias="core-metadata")
 
 
-class _Meta(Document):
-    api_version: str = Field(alias="api-version")
-
-
 class _Page(Document):
-    meta: _Meta
+    api_version: str = Field(validation_alias=AliasPath("meta", "api-version"))
     files: list[File]
 
 
 def read_json(content: bytes) -> Sequence[File]:
     """Return the files of a page in JSON (PEP 691). Raises `ValueError`."""
     page = parse_document(_Page, content, max_bytes=MAX_PAGE)
-    _check_version(page.meta.api_version)
+    _check_version(page.api_version)
     return page.files
 
 

@@ -24,7 +24,6 @@ MAX_RANGE = 16 << 20
 """Bytes of one range of a wheel. The directory of TensorFlow 2.21.0 has 2.9 MB."""
 
 UNREADABLE = (
-    requests.RequestException,
     HTTPError,
     RemoteZipError,
     zipfile.BadZipFile,

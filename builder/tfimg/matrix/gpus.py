@@ -9,7 +9,7 @@ from typing import Literal
 from packaging.version import Version
 
 from tfimg.core.errors import UsageError
-from tfimg.matrix.schema import Gpu, Matrix
+from tfimg.matrix.schema import Gpu, GpuDriver, Matrix
 from tfimg.matrix.spec import ImageSpec
 
 ExecutionMode = Literal["code", "ptx", "unproven"]
@@ -67,11 +67,9 @@ def find_driver_floor(matrix: Matrix, spec: ImageSpec, capability: str | None) -
     if spec.gpu is None or capability is None:
         return spec.driver
     has_code = find_execution_mode(matrix, spec.gpu, capability) == "code"
-    floors = [spec.driver if has_code else spec.gpu.ptx_driver]
-    known = matrix.gpu_drivers.get(capability)
-    if known:
-        floors.append(known.since)
-    return max((floor for floor in floors if floor), key=Version)
+    known = matrix.gpu_drivers.get(capability, GpuDriver())
+    floors = (spec.driver if has_code else spec.gpu.ptx_driver, known.since)
+    return max(filter(None, floors), key=Version)
 
 
 def find_execution_mode(matrix: Matrix, gpu: Gpu, capability: str) -> ExecutionMode | None:

@@ -28,7 +28,8 @@ FILE_NAMES = "file names of the wheels"
 class Criterion:
     """A property of images that an option selects.
 
-    `path` is where a row of the matrix states it, `source` its origin, `cost` how much it hurts to give the option up.
+    `name`, in lower case, is the field of a `Request` and of an `ImageSpec`. `path` is where a row of the matrix states
+    it, `source` its origin, `cost` how much it hurts to give the option up.
     """
 
     name: str
@@ -36,11 +37,6 @@ class Criterion:
     error: type[errors.ResolutionError]
     path: str
     source: str
-
-    @property
-    def field(self) -> str:
-        """The field of a `Request`."""
-        return self.name.lower()
 
 
 CRITERIA = {
@@ -95,7 +91,7 @@ class Condition:
     def value(self, spec: ImageSpec) -> str | None:
         """Return the value of an image; None: it has none."""
         if self.option in ("--tf", "--device", "--platform", "--python", "--driver"):
-            value: str | None = getattr(spec, self.criterion.field)
+            value: str | None = getattr(spec, self.criterion.name.lower())
             return value
         if spec.gpu is None:
             return None

@@ -83,7 +83,7 @@ def _alternative(spec: ImageSpec, conditions: Sequence[Condition]) -> _Alternati
 
 def _is_reached(alternative: _Alternative, matrix: Matrix, specs: Sequence[ImageSpec]) -> bool:
     """Return whether the request of an alternative resolves to its image; 8.9 is also met by 8.9.7."""
-    fields = {CRITERIA[option].field: value for option, value in alternative.values.items()}
+    fields = {CRITERIA[option].name.lower(): value for option, value in alternative.values.items()}
     conditions = tuple(list_conditions(matrix, Request(**fields)))  # type: ignore[arg-type]  # a literal
     matches = (spec for spec in specs if all(condition.is_met_by(spec) for condition in conditions))
     return max(matches, key=preference_key, default=None) is alternative.spec
