@@ -34,7 +34,10 @@ class Screen:
         if kind == "suite":
             self._suite = event
             name, level = event["identifier"] or "an unknown image", event["level"] or "linked"
-            self._say(f"{name}: {len(event['checks'])} checks, profile {event['profile']}, to show level {level}")
+            count = len(event["checks"])
+            self._say(
+                f"{name}: {count} check{'' if count == 1 else 's'}, profile {event['profile']}, to show level {level}"
+            )
         elif kind == "end":
             self._ends.append(event)
             self._say(f"{self._painted(event['outcome'])} {event['seconds']:6.1f} s  {event['check']}")
@@ -98,10 +101,10 @@ class Screen:
         elif self._suite["identifier"] is not None:
             self._say(f"{word}{besides}: the image is {self._suite['level'] or 'linked'} on this machine.")
         elif skipped:
-            counts = f"{skipped} of {total} checks were skipped, {total - skipped} passed"
+            counts = f"{skipped} skipped, {total - skipped} passed"
             self._say(f"{self._coloured('33', 'INCOMPLETE')}: {counts}; there are no facts about the image.")
         else:
-            self._say(f"{word}: all checks that need no facts; there are no facts about the image.")
+            self._say(f"{word}: every check that ran; there are no facts about the image.")
 
     def _painted(self, outcome: str) -> str:
         return self._coloured(COLOURS[outcome], f"{outcome:9}")

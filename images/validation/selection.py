@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from dataclasses import dataclass, replace
+from difflib import get_close_matches
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
@@ -52,7 +53,9 @@ def select(
     useless = [one for one in (*only, *skip) if not _fitting(checks, [one])]
     useless += [one for one in only if one not in useless and not _fitting(possible, [one])]
     if useless:
-        raise ValueError(f"no check of this image is named {', '.join(useless)}; the checks are {', '.join(possible)}")
+        near = [name for one in useless for name in get_close_matches(one, possible, n=1)]
+        hint = f"did you mean {', '.join(near)}?" if near else "tfimg-selftest --list prints all names"
+        raise ValueError(f"no check of this image is named {', '.join(useless)}; {hint}")
     waived = _waived(possible, facts)
     chosen = _fitting(possible, only) if only else [name for name in _within(possible, profile) if name not in waived]
     left_out = _fitting(possible, skip)

@@ -696,7 +696,7 @@ NOT_IN_THE_MATRIX = "The matrix has no image '2.9.0-cpu-py3.11'. `tfimg list` sh
 @pytest.mark.parametrize(
     ("argv", "code", "sentence"),
     [
-        (["tf:y"], 2, "The engine has no image tf:y. Build or pull it first."),
+        (["tf:y"], 3, "The engine has no image tf:y. Build or pull it first."),
         (["tf:x"], 3, NO_LABEL),
         (["tf:x", "--as", "2.9.0-cpu-py3.11"], 4, NOT_IN_THE_MATRIX),
     ],

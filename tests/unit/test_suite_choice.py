@@ -105,7 +105,8 @@ def test_what_a_row_waives_is_neither_asked_nor_required() -> None:
 @pytest.mark.parametrize(
     ("only", "skip", "told"),
     [
-        (["numeric.*"], [], r"no check of this image is named numeric\.\*; the checks are a\.smoke"),
+        (["numeric.*"], [], r"no check of this image is named numeric\.\*; tfimg-selftest --list prints all names"),
+        (["a.smoek"], [], r"no check of this image is named a\.smoek; did you mean a\.smoke\?"),
         (["b.gpu"], [], r"no check of this image is named b\.gpu"),
         ([], ["nothing"], "no check of this image is named nothing"),
         ([], ["*"], "no check is selected"),
@@ -229,7 +230,7 @@ def last_line(*outcomes: str, identifier: str | None, **done: Any) -> str:
 
 def test_the_last_line_counts_skipped_checks_and_is_not_green() -> None:
     some = ("passed", "skipped", "skipped")
-    unknown = "INCOMPLETE: 2 of 3 checks were skipped, 1 passed; there are no facts about the image."
+    unknown = "INCOMPLETE: 2 skipped, 1 passed; there are no facts about the image."
     assert last_line(*some, identifier=None) == unknown
     assert (
         last_line(*some, identifier="x")
@@ -240,7 +241,7 @@ def test_the_last_line_counts_skipped_checks_and_is_not_green() -> None:
 
 
 def test_the_last_line_of_a_run_without_skipped_checks_says_passed() -> None:
-    unknown = "PASSED: all checks that need no facts; there are no facts about the image."
+    unknown = "PASSED: every check that ran; there are no facts about the image."
     assert last_line("passed", identifier=None) == unknown
     assert last_line("passed", identifier="x") == "PASSED: the image is linked on this machine."
 
@@ -248,7 +249,7 @@ def test_the_last_line_of_a_run_without_skipped_checks_says_passed() -> None:
 def test_a_run_without_facts_whose_checks_were_skipped_does_not_say_passed() -> None:
     done = run_suite("--only", "environment.packages")
     assert done.returncode == 0
-    expected = "INCOMPLETE: 1 of 1 checks were skipped, 0 passed; there are no facts about the image."
+    expected = "INCOMPLETE: 1 skipped, 0 passed; there are no facts about the image."
     assert done.stdout.splitlines()[-1] == expected
 
 

@@ -46,7 +46,13 @@ def test_a_green_report_raises_nothing() -> None:
 
 @pytest.mark.parametrize(
     ("reason", "shown"),
-    [("x" * 299, "x" * 299), ("x" * 300, "x" * 300), ("x" * 301, "x" * 299 + "…"), (None, "")],
+    [
+        ("x" * 299, "x" * 299),
+        ("x" * 300, "x" * 300),
+        ("x" * 301, "x" * 299 + "…"),
+        (None, ""),
+        ("two\n\n  lines\n", "two lines"),
+    ],
 )
 def test_a_reason_of_up_to_300_characters_is_reported_whole(reason: str | None, shown: str) -> None:
     told = refusal(reported(result("a.b", "failed", reason)))

@@ -13,7 +13,7 @@ import pytest
 
 from support import suite_events as stories
 from support.memory_engine import FakeEngine
-from tfimg.core.errors import EngineError, EngineUnavailable, ValidationAborted
+from tfimg.core.errors import EngineError, EngineUnavailable, UsageError, ValidationAborted
 from tfimg.engine.protocol import Exit, Line
 from tfimg.matrix.spec import ImageSpec
 from tfimg.recipe.facts import collect_facts
@@ -226,6 +226,17 @@ def test_a_suite_that_says_nothing_is_not_green(story: list[Said], words: str, s
     report = judge(spec, *story)
     problem = f"the suite did not start: {words}"
     assert (report.results, report.passed, report.level, report.problem) == ((), False, "built", problem)
+
+
+def test_a_check_that_the_suite_does_not_have_is_an_error_of_the_request(spec: ImageSpec) -> None:
+    said = "validation: no check of this image is named a.smoek; did you mean a.smoke?"
+    with pytest.raises(UsageError) as caught:
+        judge(spec, err(said), SECOND, selection=CheckSelection(only=("a.smoek",)))
+    assert str(caught.value) == (
+        "No check was run: no check of this image is named a.smoek; did you mean a.smoke? "
+        "The suite takes names of checks, and patterns such as 'numerics.*'."
+    )
+    assert judge(spec, err(said), SECOND).problem, "nothing was selected, so the suite is at fault"
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tfimg.core.errors import MatrixError, ResolutionError, UnlabelledImage, UsageError
+from tfimg.core.errors import ImageMissing, MatrixError, ResolutionError, UnlabelledImage, UsageError
 from tfimg.core.files import write_atomically
 from tfimg.core.paths import Workspace, find_workspace
 from tfimg.matrix.flavor import RUNTIME
@@ -207,16 +207,16 @@ class Project:
             write_atomically(self.workspace.evidence(report.identifier), format_json(report))
 
     def require_image(self, engine: Engine, image: str) -> str:
-        """Return the digest of an image in an engine. Raises `UsageError` if there is none."""
+        """Return the digest of an image in an engine. Raises `ImageMissing` if there is none."""
         digest = engine.find_digest(image)
         if digest is None:
-            raise UsageError(f"The engine has no image {image}.", next_step="Build or pull it first.")
+            raise ImageMissing(f"The engine has no image {image}.", next_step="Build or pull it first.")
         return digest
 
     def spec_of_image(self, engine: Engine, image: str, identifier: str | None = None) -> ImageSpec:
         """Return the row of an image in an engine: that of `identifier`, else that of its label.
 
-        Raises `UsageError` if there is no image, `UnlabelledImage` if it has no label.
+        Raises `ImageMissing` if there is no image, `UnlabelledImage` if it has no label.
         """
         self.require_image(engine, image)
         spec = self.spec_of_labels(engine.find_labels(image) or {}, identifier)

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from tfimg.core.errors import EngineError, ValidationAborted
+from tfimg.core.errors import EngineError, UsageError, ValidationAborted
 from tfimg.engine.protocol import ContainerRunner, DeviceAccess, Exit, Line, RunRequest
 from tfimg.matrix.spec import ImageSpec
 from tfimg.recipe.facts import collect_facts
@@ -96,7 +96,10 @@ def validate(
     on_event: Callable[[SuiteEvent], None] = lambda _: None,
     now: Callable[[], datetime] = lambda: datetime.now(UTC),
 ) -> Report:
-    """Run the suite in a container without network, as the image's own user."""
+    """Run the suite in a container without network, as the image's own user.
+
+    Raises `UsageError` if the selection names a check that the suite does not have, or leaves none.
+    """
     start, stream = time.monotonic(), EventStream(nonce=secrets.token_hex(8))
     with closing(_run(engine, _container(request, stream.nonce))) as output:
         try:
@@ -105,6 +108,8 @@ def validate(
                     on_event(event)
         except TimeoutError:
             stream.timed_out = True
+    if request.selection != ALL_CHECKS:
+        _require_selected(stream)
     for result in stream.finish():
         on_event(result)
     return Report(
@@ -124,6 +129,14 @@ def validate(
         unproven=stream.plan.unproven,
         environment=stream.plan.environment,
     )
+
+
+def _require_selected(stream: EventStream) -> None:
+    """Raise `UsageError` if the suite did not start because no check is selected."""
+    said = re.search(r"no check (of this image is named|is selected).*", " ".join(stream.errors))
+    if said and not stream.plan.checks:
+        next_step = "The suite takes names of checks, and patterns such as 'numerics.*'."
+        raise UsageError(f"No check was run: {said[0].rstrip()}", next_step=next_step)
 
 
 def _container(request: ValidationRequest, nonce: str) -> RunRequest:

@@ -47,7 +47,7 @@ def raise_for_verdict(
 def _list_checks(report: Report) -> str:
     words = []
     for result in report.unsuccessful[:MAX_LISTED]:
-        reason = result.reason or ""
+        reason = " ".join((result.reason or "").split())  # a traceback has lines
         reason = reason if len(reason) <= MAX_REASON else f"{reason[: MAX_REASON - 1]}…"
         words.append(f"{result.check} {result.outcome}: {reason}")
     more = len(report.unsuccessful) - MAX_LISTED
