@@ -107,7 +107,7 @@ def test_every_lock_has_the_parts_of_its_device(specs: Sequence[ImageSpec], work
 
 
 def test_every_layer_says_what_it_holds() -> None:
-    names = (list_layer_names(device, ADDED_PARTS, debian=True) for device in DEVICE_PARTS)
+    names = (list_layer_names(device, ADDED_PARTS, debian=True, programs=True) for device in DEVICE_PARTS)
     assert {name for layers in names for name in layers} == set(LAYER_CONTENTS)
 
 

@@ -29,7 +29,7 @@ def spec(specs: Sequence[ImageSpec]) -> ImageSpec:
 def test_a_flavour_has_its_own_identifier_tags_and_what_it_extends(spec: ImageSpec) -> None:
     dev = with_flavor(spec, "dev", FLAVORS)
     assert (dev.identifier, dev.runtime) == ("2.15.1-cpu-py3.11-dev", spec.identifier)
-    assert [flavor.requirements for flavor in dev.flavors] == [("jupyterlab",), ()]
+    assert [(name, flavor.requirements) for name, flavor in dev.flavors] == [("jupyter", ("jupyterlab",)), ("dev", ())]
     assert (dev.system_packages, dev.removed) == (("git",), ("tests",))
     assert list_aliases(dev) == tuple(f"{alias}-dev" for alias in list_aliases(spec))
 

@@ -166,11 +166,12 @@ def _describe_layers(
     """Describe layers, lowest first: those of tfimg by their part, others by the history's steps."""
     device = labels.get(f"{LABEL_PREFIX}device")
     possible = (
-        list_layer_names(known, added, debian=debian)
+        list_layer_names(known, added, debian=debian, programs=programs)
         for known in DEVICES
         if known == device
         for added in (_added_parts(labels), ())
         for debian in (False, True)
+        for programs in (False, True)
     )
     names = next((names for names in possible if len(layers) in (len(names), len(names) - 1)), ())
     # The work directory is not a layer of its own in every engine.

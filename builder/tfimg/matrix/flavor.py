@@ -31,4 +31,5 @@ class Flavor(MatrixModel):
         default=(), description="Patterns of the packages' files that the image does without"
     )
     port: int | None = Field(default=None, ge=1, le=65535, description="Port that its program listens to")
+    health: Sentence | None = Field(default=None, description="Program that tells whether the one of the port answers")
     command: tuple[Sentence, ...] = Field(default=(), description="Program that a container starts; none: python")

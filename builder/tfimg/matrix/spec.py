@@ -64,7 +64,7 @@ class ImageSpec:
     newer: tuple[str, ...]
     waived: tuple[tuple[str, str], ...]
     flavor: str = RUNTIME
-    flavors: tuple[Flavor, ...] = ()
+    flavors: tuple[tuple[str, Flavor], ...] = ()
     own: OwnPackages | None = None
 
     @property
@@ -81,12 +81,12 @@ class ImageSpec:
     def system_packages(self) -> tuple[str, ...]:
         """The Debian packages of the flavour and of the user, as asked."""
         own = self.own.system_packages if self.own else ()
-        return tuple(dict.fromkeys([*(name for flavor in self.flavors for name in flavor.system_packages), *own]))
+        return tuple(dict.fromkeys([*(name for _, flavor in self.flavors for name in flavor.system_packages), *own]))
 
     @property
     def removed(self) -> tuple[str, ...]:
         """Patterns of the packages' files that the flavour does without."""
-        return tuple(pattern for flavor in self.flavors for pattern in flavor.removed)
+        return tuple(pattern for _, flavor in self.flavors for pattern in flavor.removed)
 
     @property
     def minor(self) -> str:
@@ -228,9 +228,9 @@ def with_flavor(spec: ImageSpec, name: str, flavors: Mapping[str, Flavor]) -> Im
             f"The matrix has no flavour {name!r}.",
             next_step=f"Choose one of {', '.join([RUNTIME, *flavors])} with --flavor.",
         )
-    chain = [flavors[name]]
-    while (base := chain[0].extends) is not None:
-        chain.insert(0, flavors[base])
+    chain = [(name, flavors[name])]
+    while (base := chain[0][1].extends) is not None:
+        chain.insert(0, (base, flavors[base]))
     return replace(spec, identifier=f"{spec.identifier}-{name}", flavor=name, flavors=tuple(chain))
 
 

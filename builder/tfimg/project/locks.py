@@ -54,7 +54,7 @@ class Locks:
             lock = resolve_lock(spec, self.newer, uv=self.services.uv(), env=env, find_links=self.find_links)
         else:
             lock = self.workspace.read_lock(spec.runtime)
-        if any(flavor.requirements for flavor in spec.flavors):
+        if any(flavor.requirements for _, flavor in spec.flavors):
             lock["flavor"] = self._flavor_lock(spec, lock)
         if spec.own and spec.own.lock:
             lock["own"] = spec.own.lock
@@ -66,7 +66,7 @@ class Locks:
         committed = self.workspace.lock(identifier, "flavor")
         if committed.exists():
             return committed.read_text()
-        requirements = [one for flavor in spec.flavors for one in flavor.requirements]
+        requirements = [one for _, flavor in spec.flavors for one in flavor.requirements]
         asked = hashlib.sha256("\n".join([hash_lock(lock), *requirements]).encode()).hexdigest()
         kept = self.services.state / "locks" / f"{identifier}-{asked[:16]}.txt"
         if not kept.exists():

@@ -65,6 +65,7 @@ LAYER_CONTENTS: Mapping[str, str] = {
     "flavor": "Python packages of the flavour",
     "own": "Python packages of the user",
     "added-bytecode": "byte code of the packages of flavour and user",
+    "programs": "programs of the flavour",
     "debian": "Debian packages of flavour and user",
     "system": "Debian, Python, the environment and its user",
     "bytecode": "byte code of all packages",
@@ -118,11 +119,21 @@ def list_wheel_layers(lock: Lock, removed: tuple[str, ...] = ()) -> Iterator[Whe
     yield from (WheelLayer(part=part, is_shared=False) for part in parts if not part.is_shared)
 
 
-def list_layer_names(device: Device, added: Sequence[str] = (), *, debian: bool = False) -> tuple[str, ...]:
+def list_layer_names(
+    device: Device, added: Sequence[str] = (), *, debian: bool = False, programs: bool = False
+) -> tuple[str, ...]:
     """Return the names of all layers of an image for a device, lowest first.
 
-    `added` are the parts of its lock that are among `ADDED_PARTS`; `debian`: it has Debian packages of its own.
+    `added` are the parts of its lock that are among `ADDED_PARTS`; `debian`: it has Debian packages of its own,
+    `programs`: those of a flavour.
     """
     wheels = (layer.name for layer in list_wheel_layers(dict.fromkeys(DEVICE_PARTS[device], "")))
     above = (*(part for part in ADDED_PARTS if part in added), *(["added-bytecode"] if added else []))
-    return (*wheels, *BASIC_LAYERS, *above, *(["debian"] if debian else []), *LAST_LAYERS)
+    return (
+        *wheels,
+        *BASIC_LAYERS,
+        *above,
+        *(["debian"] if debian else []),
+        *(["programs"] if programs else []),
+        *LAST_LAYERS,
+    )

@@ -53,8 +53,10 @@ def render_dockerfile(spec: ImageSpec, lock: Lock, environment: Environment, *, 
         facts=json.dumps(collect_facts(spec, lock), indent=1),
         variables=_container_variables(spec),
         labels=make_recipe_labels(spec, lock_digest=hash_lock(lock)),
-        command=json.dumps(next((list(flavor.command) for flavor in spec.flavors[::-1] if flavor.command), ["python"])),
-        ports=[flavor.port for flavor in spec.flavors if flavor.port],
+        programs=[name for name, flavor in spec.flavors if flavor.port],
+        command=json.dumps(next((flavor.command for _, flavor in spec.flavors[::-1] if flavor.command), ("python",))),
+        health=next((flavor.health for _, flavor in spec.flavors[::-1] if flavor.health), None),
+        ports=[flavor.port for _, flavor in spec.flavors if flavor.port],
     )
 
 

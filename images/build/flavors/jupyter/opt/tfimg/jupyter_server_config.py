@@ -1,0 +1,30 @@
+"""Settings of JupyterLab in images; options of the command line come last and win."""
+
+c = get_config()  # noqa: F821 - Jupyter defines it
+
+# Inside a container, loopback cannot be published. `tfimg jupyter` publishes the port on the machine's loopback alone.
+c.ServerApp.ip = "0.0.0.0"  # noqa: S104
+c.ServerApp.port = 8888
+c.ServerApp.port_retries = 0
+c.ServerApp.open_browser = False
+# Deleted files are gone: a trash in the container would only hide them.
+c.FileContentsManager.delete_to_trash = False
+# TensorBoard, at /tensorboard/ behind the server's token, shows the runs below the work directory.
+c.ServerProxy.servers = {
+    "tensorboard": {
+        "command": [
+            "tensorboard",
+            "--logdir",
+            ".",
+            "--host",
+            "127.0.0.1",
+            "--port",
+            "{port}",
+            "--path_prefix",
+            "{base_url}tensorboard",
+        ],
+        "absolute_url": True,
+        "timeout": 60,
+        "launcher_entry": {"title": "TensorBoard"},
+    },
+}
