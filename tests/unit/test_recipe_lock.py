@@ -321,3 +321,17 @@ def test_the_error_for_a_missing_lock_names_the_command(workspace: Workspace) ->
         f"2.15.9-cpu-py3.11 has no lock under {workspace.images / 'locks'}. "
         "Write it with `tfimg lock 2.15.9-cpu-py3.11`."
     )
+
+
+def test_the_error_for_missing_locks_of_several_images_names_one_command(workspace: Workspace) -> None:
+    """An image that has a lock is not named."""
+    names = [f"{release}-cpu-py3.{minor}" for release in ("2.15.9", "2.22.0") for minor in (10, 11, 12)]
+    with pytest.raises(LockError) as caught:
+        workspace.require_locks(["2.15.1-cpu-py3.11", *names])
+    assert str(caught.value) == (
+        f"6 images have no lock under {workspace.images / 'locks'}: 2.15.9-cpu-py3.10, 2.15.9-cpu-py3.11, "
+        "2.15.9-cpu-py3.12 and 3 more. Write them with `tfimg lock 2.15.9 2.22.0`."
+    )
+    with pytest.raises(LockError, match=r"tfimg lock 2\.15\.9-cpu-py3\.10"):
+        workspace.require_locks(["2.15.1-cpu-py3.11", names[0]])
+    workspace.require_locks(["2.15.1-cpu-py3.11"])

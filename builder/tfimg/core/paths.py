@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,6 +11,9 @@ from tfimg.core.errors import LockError, TfimgError, UsageError
 from tfimg.core.process import CommandFailed, run
 
 _PACKAGE = Path(__file__).parents[1]
+
+MAX_LISTED = 3
+"""Images without a lock that a message names."""
 
 
 class _Below:
@@ -76,6 +79,20 @@ class Workspace:
                 next_step=f"Write it with `tfimg lock {identifier}`.",
             )
         return {file.stem: file.read_text() for file in files}
+
+    def require_locks(self, identifiers: Iterable[str]) -> None:
+        """Raise `LockError` if some of the images have no lock."""
+        missing = [name for name in identifiers if not any(self.locks(name).glob("*.txt"))]
+        if len(missing) > 1:
+            more = f" and {len(missing) - MAX_LISTED} more" if len(missing) > MAX_LISTED else ""
+            releases = dict.fromkeys(name.partition("-")[0] for name in missing)
+            raise LockError(
+                f"{len(missing)} images have no lock under {self.images / 'locks'}: "
+                f"{', '.join(missing[:MAX_LISTED])}{more}.",
+                next_step=f"Write them with `tfimg lock {' '.join(releases)}`.",
+            )
+        for name in missing:
+            self.read_lock(name)
 
     def read_build_files(self) -> dict[str, bytes]:
         """Return the files of `images/` that every build uses: scripts of steps, suite, installer's lock."""

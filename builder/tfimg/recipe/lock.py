@@ -209,9 +209,17 @@ def _map_error(query: LockQuery, stderr: str) -> Exception:
         )
     if "No solution found" not in stderr:
         return LockError(f"uv could not resolve {root}: {last}", next_step="Correct that and try again.")
+    # uv's hints name options that are not for the users of tfimg.
+    reason = " ".join(stderr.split("hint:")[0].split())
+    day = date.fromisoformat(query.cutoff[:10]) - timedelta(days=1)
+    if f"there is no version of {root}" in reason:
+        return LockError(
+            f"The package index has no {root} that was uploaded by {day}.",
+            next_step="Check the version and cut-off in matrix.yaml, and the index settings of pip or uv; "
+            "the index has to state upload times (PEP 700).",
+        )
     return LockError(
-        f"{root} has no solution on Python {query.python}, {query.platform}, as of {query.cutoff[:10]}: "
-        f"{stderr.strip()}",
+        f"{root} has no solution on Python {query.python}, {query.platform}, as of {day}: {reason}",
         next_step="Correct the row's constraints or its cut-off in matrix.yaml.",
     )
 

@@ -34,6 +34,7 @@ class Audit(Command):
         from tfimg.recipe.lockfile import read_packages
 
         specs = select_specs(context.project.specs, self.patterns)
+        context.project.workspace.require_locks(spec.identifier for spec in specs)
         locks = {spec.identifier: context.project.workspace.read_lock(spec.identifier) for spec in specs}
         pins = collect_pins({identifier: read_packages(lock) for identifier, lock in locks.items()})
         context.say(f"asking about {len(pins)} packages of {len(specs)} lock{'' if len(specs) == 1 else 's'}")

@@ -48,6 +48,7 @@ class Bare(Command, RequestOptions):
                 f"{tpu[0]} is for TPUs, whose machines `tfimg bare` does not support.",
                 next_step="Name CPU and GPU images; `tfimg validate` proves a TPU image on a TPU VM.",
             )
+        workspace.require_locks(spec.identifier for spec in specs)
         releases = [Release(spec=spec, lock=workspace.read_lock(spec.identifier)) for spec in specs]
         context.use_network()
 

@@ -42,7 +42,8 @@ class Lock(Command):
             else:
                 files.add({workspace.lock(spec.identifier, name): text for name, text in found.items()})
                 files.remove_others(workspace.locks(spec.identifier))
-        advice = "Correct the row of each in matrix.yaml: its constraints or its cut-off. The others were resolved."
+        advice = "Correct the row of each in matrix.yaml: its version, constraints or cut-off."
+        advice += "" if len(failures) == len(specs) else " The others were resolved."
         raise_for_failures(failures, total=len(specs), action="resolved", error=LockError, next_step=advice)
         if not self.patterns:
             files.remove_others(workspace.images / "locks")

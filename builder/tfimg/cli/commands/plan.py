@@ -49,6 +49,7 @@ class Plan(Command, RequestOptions, BuilderOptions, RepositoryOptions):
         from tfimg.recipe.shards import divide_into_shards, make_ci_jobs, make_shard_image, make_single_shards
 
         specs = context.buildable(self.patterns, self.request() if self.given_options() else None)
+        context.project.workspace.require_locks(spec.identifier for spec in specs)
         if self.layers:
             return _show_layers(context, specs)
         images = [make_shard_image(spec, context.project.workspace.read_lock(spec.identifier)) for spec in specs]

@@ -45,7 +45,9 @@ class Render(Command):
             return 0
         files = GeneratedFiles(workspace.root, check=self.check)
         files.add({workspace.schema: matrix_schema_text(), workspace.report_schema: schema_text()})
-        for spec in select_defaults(project.specs):
+        defaults = tuple(select_defaults(project.specs))
+        workspace.require_locks(spec.identifier for spec in defaults)
+        for spec in defaults:
             files.add({workspace.rendered(spec.identifier): dockerfile(spec)})
         files.remove_others(workspace.images / "rendered")
         # An installed package has no README, and a workspace may have its own.
