@@ -35,7 +35,7 @@ def predict_disk_bytes(spec: ImageSpec, images: Iterable[LocalImage], *, packed:
     sizes = [
         image.unpacked_bytes + (image.compressed_bytes or 0)
         for image in images
-        if expected.items() <= dict(image.labels).items()
+        if expected.items() <= image.labels.items()
     ]
     growth = (PACKED_GROWTH if packed else GROWTH)[spec.device]
     # 0 where engines report no sizes

@@ -7,17 +7,10 @@ from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import suppress
 from dataclasses import dataclass, field
 
+from tfimg.build import results
 from tfimg.build.builder import Builder
 from tfimg.build.capacity import Action, choose_action
-from tfimg.build.results import (
-    CONTINUE,
-    EngineResources,
-    EngineSpaceFreed,
-    ImageRequeued,
-    ImageResult,
-    ImageStarted,
-    failed_result,
-)
+from tfimg.build.results import CONTINUE, ImageResult, failed_result
 from tfimg.core.cancellation import Cancellation
 from tfimg.core.errors import DiskSpaceError, EngineUnavailable, Interrupted
 from tfimg.core.events import OnEvent
@@ -89,7 +82,7 @@ class Schedule:
                 continue
             self._queue.remove(item)
             self._tried.setdefault(item.identifier, []).append(builder)
-            self.on_event(ImageStarted(identifier=item.identifier, engine=builder.name))
+            self.on_event(results.ImageStarted(identifier=item.identifier, engine=builder.name))
             self._running[pool.submit(self.attempt, item, builder)] = item, builder
 
     def _query_resources(self) -> dict[Builder, Resources]:
@@ -100,7 +93,7 @@ class Schedule:
             except EngineUnavailable as error:
                 self._lose(builder, error)
             else:
-                self.on_event(EngineResources(engine=builder.name, resources=resources[builder]))
+                self.on_event(results.EngineResources(engine=builder.name, resources=resources[builder]))
         return resources
 
     def _place(self, item: Item, resources: dict[Builder, Resources]) -> Builder | None:
@@ -132,7 +125,7 @@ class Schedule:
             self._lose(builder, error)
             del resources[builder]
             return False
-        self.on_event(EngineSpaceFreed(engine=builder.name))
+        self.on_event(results.EngineSpaceFreed(engine=builder.name))
         return True
 
     def _choose_action(self, item: Item, builder: Builder, free: Resources, *, pruned: bool = False) -> Action:
@@ -151,7 +144,7 @@ class Schedule:
                 self._end(future.result())
             except EngineUnavailable as error:
                 self._lose(builder, error)
-                self.on_event(ImageRequeued(identifier=item.identifier, reason=str(error)))
+                self.on_event(results.ImageRequeued(identifier=item.identifier, reason=str(error)))
                 self._queue.insert(0, item)
 
     def _lose(self, builder: Builder, error: EngineUnavailable) -> None:

@@ -146,15 +146,13 @@ class SigningOptions(PasswordOptions, PolicyOptions):
         It is read from FILE.pub beside FILE.key, as `tfimg keygen` writes them, so that no password is asked for. Only
         without such a file is the private key opened. Raises what `signing_key` does.
         """
-        from tfimg.evidence.keys import read_key_file, read_verifying_key
-
         named = self.key or environ.get("TFIMG_KEY")
         if not named:
             return None
         beside = Path(named).with_suffix(".pub")
         if not beside.is_file():
             return self.signing_key(environ).verifying_key
-        key = read_verifying_key(read_key_file(str(beside)), source=str(beside))
+        (key,) = _read_public_keys([str(beside)])
         self.read_policy().accepted_keys([key])
         return key
 

@@ -8,29 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from tfimg.evidence import cosign_tags
 from tfimg.evidence.collect import PREDICATE_TYPE, collect_envelopes
-from tfimg.evidence.cosign_tags import (
-    ATTESTATION_SUFFIX,
-    SIGNATURE_SUFFIX,
-    add_layers,
-    make_attestation_layer,
-    make_signature_layer,
-)
 from tfimg.evidence.dsse import BUNDLE_MEDIA_TYPE, make_bundle, sign_statement
 from tfimg.evidence.keys import SigningKey
 from tfimg.evidence.signatures import verify_signatures
 from tfimg.evidence.statement import Statement
-from tfimg.registry.protocol import (
-    EMPTY_CONFIG,
-    EMPTY_JSON,
-    Descriptor,
-    Manifest,
-    Registry,
-    describe_blob,
-    digest_of,
-    make_manifest,
-    require_manifest,
-)
+from tfimg.registry import protocol
+from tfimg.registry.protocol import Descriptor, Manifest, Registry, describe_blob, digest_of, require_manifest
 
 
 def attach(
@@ -45,12 +30,14 @@ def attach(
     subject = require_manifest(registry, digest, next_step="Push the image first.").descriptor
     known = {referrer.digest: referrer for referrer in registry.list_referrers(digest)}
     envelopes = [(statement, sign_statement(statement, key)) for statement in statements]
-    attestations = [make_attestation_layer(envelope, statement.predicate_type) for statement, envelope in envelopes]
-    signature = make_signature_layer(registry.repository, digest, key)
+    attestations = [
+        cosign_tags.make_attestation_layer(envelope, statement.predicate_type) for statement, envelope in envelopes
+    ]
+    signature = cosign_tags.make_signature_layer(registry.repository, digest, key)
 
     def write_tags() -> None:
-        add_layers(registry, digest, ATTESTATION_SUFFIX, attestations)
-        add_layers(registry, digest, SIGNATURE_SUFFIX, [signature])
+        cosign_tags.add_layers(registry, digest, cosign_tags.ATTESTATION_SUFFIX, attestations)
+        cosign_tags.add_layers(registry, digest, cosign_tags.SIGNATURE_SUFFIX, [signature])
 
     write_tags()
     referrers = []
@@ -58,7 +45,7 @@ def attach(
         bundle = make_bundle(envelope, key.verifying_key)
         manifest = make_referrer(statement, bundle, subject=subject)
         if manifest.digest not in known:
-            registry.put_blob(EMPTY_JSON)
+            registry.put_blob(protocol.EMPTY_JSON)
             registry.put_blob(bundle)
             referrer = registry.put_referrer(manifest, subject=digest, artifact_type=BUNDLE_MEDIA_TYPE)
             known[manifest.digest] = referrer
@@ -83,8 +70,8 @@ def make_referrer(statement: Statement, content: bytes, *, subject: Descriptor) 
     title = {"org.opencontainers.image.title": f"{digest_of(content).replace(':', '-')}.sigstore.json"}
     layer = describe_blob(content, BUNDLE_MEDIA_TYPE, title)
     annotations = {"dev.sigstore.bundle.content": "dsse-envelope", PREDICATE_TYPE: statement.predicate_type}
-    return make_manifest(
-        EMPTY_CONFIG,
+    return protocol.make_manifest(
+        protocol.EMPTY_CONFIG,
         [layer.to_document()],
         artifactType=BUNDLE_MEDIA_TYPE,
         subject=subject.to_document(),

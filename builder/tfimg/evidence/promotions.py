@@ -19,22 +19,13 @@ from pydantic import Field, StringConstraints
 from tfimg.core.documents import Digest, Document, InvalidDocument, validate
 from tfimg.core.errors import PolicyViolation, TamperedError, UnsignedError, WithdrawnError
 from tfimg.core.text import to_plain_text
+from tfimg.evidence import statement as in_toto
 from tfimg.evidence.collect import CollectedEnvelope, collect_attestations, collect_bundles
 from tfimg.evidence.dsse import parse_envelope
 from tfimg.evidence.keys import VerifyingKey
 from tfimg.evidence.results import SignedResult, read_result
 from tfimg.evidence.signatures import VerifiedStatement, filter_verified
-from tfimg.evidence.statement import (
-    LATEST,
-    PROMOTION,
-    TEST_RESULT,
-    WITHDRAWAL,
-    Statement,
-    Subject,
-    Time,
-    format_time,
-    make_statement,
-)
+from tfimg.evidence.statement import Statement, Subject, Time, format_time, make_statement
 from tfimg.registry.protocol import Reader
 
 MAX_TAGS = 100
@@ -139,17 +130,17 @@ def next_time(now: datetime, earlier: Iterable[ImageStatements]) -> datetime:
 
 def make_predicate_statement(subject: Subject, predicate: Promotion | Withdrawal) -> Statement:
     """Return the statement of a predicate: the same input gives the same bytes."""
-    kind = PROMOTION if isinstance(predicate, Promotion) else WITHDRAWAL
+    kind = in_toto.PROMOTION if isinstance(predicate, Promotion) else in_toto.WITHDRAWAL
     return make_statement(subject, kind, predicate.model_dump(mode="json"))
 
 
 def read_statements(genuine: Iterable[VerifiedStatement], *, image: str) -> ImageStatements:
     """Sort the statements that trusted keys signed. Raises `TamperedError` for an invalid predicate."""
     found = tuple(genuine)
-    outcomes = (read_result(one.predicate, image=image) for one in found if one.predicate_type == TEST_RESULT)
+    outcomes = (read_result(one.predicate, image=image) for one in found if one.predicate_type == in_toto.TEST_RESULT)
     return ImageStatements(
-        promotions=_signed(Promotion, PROMOTION, found, image),
-        withdrawals=_signed(Withdrawal, WITHDRAWAL, found, image),
+        promotions=_signed(Promotion, in_toto.PROMOTION, found, image),
+        withdrawals=_signed(Withdrawal, in_toto.WITHDRAWAL, found, image),
         outcomes=tuple(sorted(outcomes, key=lambda one: one.ended, reverse=True)),
     )
 
@@ -163,22 +154,26 @@ def read_image_statements(
     registry block a rollback. Unless thorough, cosign's tag is read only where no referrer is a promotion: this makes
     three requests for a digest with one promotion.
     """
-    kinds = (PROMOTION, WITHDRAWAL, TEST_RESULT) if is_thorough else (PROMOTION, WITHDRAWAL)
+    kinds = (
+        (in_toto.PROMOTION, in_toto.WITHDRAWAL, in_toto.TEST_RESULT)
+        if is_thorough
+        else (in_toto.PROMOTION, in_toto.WITHDRAWAL)
+    )
     image = f"{registry.repository}@{digest}"
     found = tuple(filter_verified(collect_bundles(registry, digest, kinds), keys, digest=digest))
-    if is_thorough or not any(one.predicate_type == PROMOTION for one in found):
+    if is_thorough or not any(one.predicate_type == in_toto.PROMOTION for one in found):
         found += tuple(filter_verified(collect_attestations(registry, digest, kinds), keys, digest=digest))
     return read_statements({one.statement: one for one in found}.values(), image=image)
 
 
 def export_withdrawals(registry: Reader, digest: str, keys: Sequence[VerifyingKey]) -> tuple[bytes, ...]:
     """Return the signed withdrawals of a digest, and the promotions that cancel them, as DSSE envelopes."""
-    kinds = (PROMOTION, WITHDRAWAL)
+    kinds = (in_toto.PROMOTION, in_toto.WITHDRAWAL)
     genuine = {
         statement.statement: found.envelope
         for found in chain(collect_bundles(registry, digest, kinds), collect_attestations(registry, digest, kinds))
         for statement in filter_verified([found], keys, digest=digest)
-        if statement.predicate_type == WITHDRAWAL or statement.predicate.get("cancels")
+        if statement.predicate_type == in_toto.WITHDRAWAL or statement.predicate.get("cancels")
     }
     return tuple(envelope.to_json() for envelope in genuine.values())
 
@@ -268,7 +263,7 @@ def walk_history(
     later ones were never completed. The history ends with the tag's first promotion, or with a gap.
     """
     digest: str | None = present
-    before = LATEST
+    before = in_toto.LATEST
     while digest and limit > 0:
         statements = read(digest)
         promotions = statements.promotions_of(repository, tag)

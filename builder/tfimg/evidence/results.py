@@ -11,17 +11,9 @@ from pydantic import Field, StrictBool, StringConstraints
 
 from tfimg.core.documents import Document, InvalidDocument, validate
 from tfimg.core.errors import TamperedError
+from tfimg.evidence import statement as in_toto
 from tfimg.evidence.policy import EvidenceLevel
-from tfimg.evidence.statement import (
-    REPORT,
-    TEST_RESULT,
-    Statement,
-    Subject,
-    Time,
-    digest_set,
-    format_time,
-    make_statement,
-)
+from tfimg.evidence.statement import Statement, Subject, Time, digest_set, format_time, make_statement
 from tfimg.matrix.schema import Device
 from tfimg.validation.report import GPU_CHECK, Report
 
@@ -169,9 +161,9 @@ def make_test_result(report: Report, *, subject: Subject, ran: RunContext) -> St
         "startedOn": format_time(ended - timedelta(seconds=report.seconds)),
         "finishedOn": format_time(ended),
     }
-    return make_statement(subject, TEST_RESULT, predicate)
+    return make_statement(subject, in_toto.TEST_RESULT, predicate)
 
 
 def make_report_statement(report: Report, *, subject: Subject) -> Statement:
     """Return the whole report as a statement."""
-    return make_statement(subject, REPORT, report.to_json())
+    return make_statement(subject, in_toto.REPORT, report.to_json())

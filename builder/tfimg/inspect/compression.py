@@ -35,7 +35,7 @@ LZMA_MEMORY = 256 << 20
 """Bytes that decompressing an xz stream may take: `xz -9` asks for 65 MiB."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class Compression:
     """A compression: the first bytes of its frames, and a function that returns a decompressor for one frame.
 
@@ -48,22 +48,14 @@ class Compression:
 
 
 COMPRESSIONS: tuple[Compression, ...] = (
+    Compression("gzip", re.compile(rb"\x1f\x8b"), lambda: igzip_lib.IgzipDecompressor(flag=igzip_lib.DECOMP_GZIP)),
     Compression(
-        name="gzip",
-        magic=re.compile(rb"\x1f\x8b"),
-        start=lambda: igzip_lib.IgzipDecompressor(flag=igzip_lib.DECOMP_GZIP),
+        "zstd",
+        re.compile(rb"\x28\xb5\x2f\xfd|[\x50-\x5f]\x2a\x4d\x18", re.DOTALL),  # or skippable (RFC 8878, 3.1)
+        lambda: zstd.ZstdDecompressor(options={int(zstd.DecompressionParameter.window_log_max): WINDOW_LOG}),
     ),
-    Compression(
-        name="zstd",
-        magic=re.compile(rb"\x28\xb5\x2f\xfd|[\x50-\x5f]\x2a\x4d\x18", re.DOTALL),  # or skippable (RFC 8878, 3.1)
-        start=lambda: zstd.ZstdDecompressor(options={int(zstd.DecompressionParameter.window_log_max): WINDOW_LOG}),
-    ),
-    Compression(
-        name="xz",
-        magic=re.compile(rb"\xfd7zXZ\x00"),
-        start=lambda: lzma.LZMADecompressor(format=lzma.FORMAT_XZ, memlimit=LZMA_MEMORY),
-    ),
-    Compression(name="bzip2", magic=re.compile(rb"BZh[1-9]"), start=bz2.BZ2Decompressor),
+    Compression("xz", re.compile(rb"\xfd7zXZ\x00"), lambda: lzma.LZMADecompressor(lzma.FORMAT_XZ, LZMA_MEMORY)),
+    Compression("bzip2", re.compile(rb"BZh[1-9]"), bz2.BZ2Decompressor),
 )
 
 DAMAGED: tuple[Any, ...] = (igzip_lib.IsalError, zstd.ZstdError, lzma.LZMAError, OSError, EOFError, ValueError)

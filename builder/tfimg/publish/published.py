@@ -178,11 +178,8 @@ def _describe(
 ) -> PublishedImage:
     outcome = verified.outcome
     gpus = ", ".join(dict.fromkeys(to_plain_text(gpu.name) for gpu in outcome.environment.gpus))
-    withdrawals = [
-        withdrawal
-        for tag in (build, outcome.identifier)
-        for withdrawal in statements.in_force(registry.repository, tag)
-    ]
+    name = registry.repository
+    withdrawals = (*statements.in_force(name, build), *statements.in_force(name, outcome.identifier))
     layers = [layer for image in open_image(registry, verified.digest).platforms for layer in image.layers]
     fields = {
         "identifier": outcome.identifier,

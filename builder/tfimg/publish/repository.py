@@ -17,19 +17,11 @@ from tfimg.core.errors import PolicyViolation, PublicationIncomplete, StaleEvide
 from tfimg.core.files import wait_for_lock
 from tfimg.core.journal import Journal
 from tfimg.core.levels import Level
+from tfimg.evidence import promotions
 from tfimg.evidence.attach import attach
 from tfimg.evidence.keys import SigningKey, VerifyingKey
 from tfimg.evidence.policy import EVIDENCE_LEVELS, EvidenceLevel, Policy
-from tfimg.evidence.promotions import (
-    ImageStatements,
-    Promotion,
-    Reason,
-    TagMove,
-    Withdrawal,
-    make_predicate_statement,
-    next_time,
-    read_image_statements,
-)
+from tfimg.evidence.promotions import ImageStatements, Promotion, Reason, TagMove, Withdrawal
 from tfimg.evidence.statement import Subject
 from tfimg.evidence.verify import verify
 from tfimg.registry.protocol import Registry, digest_of
@@ -84,7 +76,7 @@ class SignedRepository:
 
     def statements(self, digest: str) -> ImageStatements:
         """Read what trusted keys signed about a digest."""
-        return read_image_statements(self.registry, digest, self.trusted)
+        return promotions.read_image_statements(self.registry, digest, self.trusted)
 
     def require_level(self, digest: str, level: Level) -> Level:
         """Return the level that the evidence of a digest proves. Raises as `verify` does if that is below `level`.
@@ -110,7 +102,7 @@ class SignedRepository:
             tags=tuple(tags),
             publisher=self.publisher,
             reason=reason,
-            time=next_time(self.now(), earlier),
+            time=promotions.next_time(self.now(), earlier),
             run=run.path.stem,
             tfimg=__version__,
             cancels=tuple(sorted(set(cancels))),
@@ -121,7 +113,7 @@ class SignedRepository:
 
         Raises `PublicationIncomplete` if the registry does not return it afterwards.
         """
-        statement = make_predicate_statement(Subject(name=self.name, digest=digest), predicate)
+        statement = promotions.make_predicate_statement(Subject(name=self.name, digest=digest), predicate)
         attach(self.registry, digest, [statement], key=self.key)
         found = self.statements(digest)
         known = {one.statement for one in found.promotions} | {one.statement for one in found.withdrawals}

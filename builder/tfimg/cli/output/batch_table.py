@@ -8,13 +8,14 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Literal, get_args
 
-from rich.console import Group, RenderableType
+from rich.console import Group
 from rich.spinner import Spinner
 from rich.table import Table
 from rich.text import Text
 
 from tfimg.build import results
 from tfimg.cli.output.checks import count_words
+from tfimg.cli.output.console import PrintRow
 from tfimg.core import events
 from tfimg.core.text import format_duration, to_plain_text
 from tfimg.engine.docker.steps import short_step
@@ -24,13 +25,7 @@ from tfimg.validation.report import CheckResult, Outcome
 STATUS_WIDTH = max(map(len, get_args(results.Status)))
 """Width of the column of states."""
 
-COLOURS: dict[str, str] = {
-    "built": "green",
-    "unchanged": "cyan",
-    "failed": "red",
-    "unbuildable": "red",
-    "interrupted": "yellow",
-}
+COLOURS = {"built": "green", "unchanged": "cyan", "failed": "red", "unbuildable": "red", "interrupted": "yellow"}
 
 MARGIN_LINES = 3
 """Lines of a terminal that are left to what is below and above the table."""
@@ -82,11 +77,7 @@ class LiveBatch:
     """
 
     def __init__(
-        self,
-        print_row: Callable[[RenderableType], None],
-        *,
-        height: Callable[[], int],
-        clock: Callable[[], float] = time.monotonic,
+        self, print_row: PrintRow, *, height: Callable[[], int], clock: Callable[[], float] = time.monotonic
     ) -> None:
         self._print_row, self._height, self._clock = print_row, height, clock
         self._lock = threading.RLock()

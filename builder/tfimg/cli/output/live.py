@@ -12,6 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from tfimg.cli.output.checks import count_words, result_table, row_grid
+from tfimg.cli.output.console import PrintRow
 from tfimg.core.events import ChecksPlanned, CheckStarted, Event, LogEvent, ProgressEvent, StepEvent
 from tfimg.core.text import to_plain_text
 from tfimg.engine.docker.steps import is_housekeeping, short_step
@@ -22,9 +23,7 @@ from tfimg.validation.report_text import OUTCOME_WIDTH
 class LiveImage:
     """Show steps and checks that run, each with a clock; print a row for each that has ended."""
 
-    def __init__(
-        self, print_row: Callable[[RenderableType], None], clock: Callable[[], float] = time.monotonic
-    ) -> None:
+    def __init__(self, print_row: PrintRow, clock: Callable[[], float] = time.monotonic) -> None:
         self._print_row = print_row
         self._clock = clock
         self._running: dict[str, tuple[float, str]] = {}
