@@ -111,6 +111,13 @@ class Command:
         raise NotImplementedError
 
 
+@dataclass(frozen=True)
+class Patterns:
+    """Arguments that select images."""
+
+    patterns: tuple[str, ...] = pattern_arguments()
+
+
 @dataclass(frozen=True, kw_only=True)
 class RepositoryOptions:
     """The repository of images' tags, if it is not the matrix's."""

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
 from tfimg.cli.completions import complete_flavors, complete_gpus, complete_platforms, complete_releases
-from tfimg.cli.options import option
+from tfimg.cli.options import BuilderOptions, Patterns, RepositoryOptions, option
 from tfimg.cli.values import lower_device
 
 if TYPE_CHECKING:
@@ -72,3 +72,8 @@ class RequestOptions(VersionOptions):
         """Return the names of the options that are given."""
         options = REQUEST | {"--device": "device"}
         return [flag for flag, name in options.items() if getattr(self, name) is not None]
+
+
+@dataclass(frozen=True, kw_only=True)
+class SelectionOptions(Patterns, RequestOptions, BuilderOptions, RepositoryOptions):
+    """Options that select images to build by patterns or by a request, and say where they are built."""

@@ -30,9 +30,7 @@ def attach(
     subject = require_manifest(registry, digest, next_step="Push the image first.").descriptor
     known = {referrer.digest: referrer for referrer in registry.list_referrers(digest)}
     envelopes = [(statement, sign_statement(statement, key)) for statement in statements]
-    attestations = [
-        cosign_tags.make_attestation_layer(envelope, statement.predicate_type) for statement, envelope in envelopes
-    ]
+    attestations = [cosign_tags.make_attestation_layer(signed, one.predicate_type) for one, signed in envelopes]
     signature = cosign_tags.make_signature_layer(registry.repository, digest, key)
 
     def write_tags() -> None:

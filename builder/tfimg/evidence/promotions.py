@@ -154,11 +154,7 @@ def read_image_statements(
     registry block a rollback. Unless thorough, cosign's tag is read only where no referrer is a promotion: this makes
     three requests for a digest with one promotion.
     """
-    kinds = (
-        (in_toto.PROMOTION, in_toto.WITHDRAWAL, in_toto.TEST_RESULT)
-        if is_thorough
-        else (in_toto.PROMOTION, in_toto.WITHDRAWAL)
-    )
+    kinds = [in_toto.PROMOTION, in_toto.WITHDRAWAL, *([in_toto.TEST_RESULT] if is_thorough else [])]
     image = f"{registry.repository}@{digest}"
     found = tuple(filter_verified(collect_bundles(registry, digest, kinds), keys, digest=digest))
     if is_thorough or not any(one.predicate_type == in_toto.PROMOTION for one in found):

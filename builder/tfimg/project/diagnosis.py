@@ -25,11 +25,6 @@ class Diagnosis:
     spec: ImageSpec | None
     findings: tuple[HostFinding, ...]
 
-    @property
-    def problems(self) -> tuple[str, ...]:
-        """The names of the findings that are problems."""
-        return tuple(finding.name for finding in self.findings if finding.state == "problem")
-
     def to_json(self) -> dict[str, Any]:
         """Return the diagnosis as a JSON object."""
         image = self.spec.identifier if self.spec else None
@@ -37,10 +32,10 @@ class Diagnosis:
 
     def raise_for_problems(self) -> None:
         """Raise `UnsuitableHost` if there are problems."""
-        if self.problems:
+        if problems := [finding.name for finding in self.findings if finding.state == "problem"]:
             purpose = f"run {self.spec.identifier}" if self.spec else "build and run images"
             error = UnsuitableHost(
-                f"This machine cannot {purpose}; problems: {', '.join(self.problems)}.",
+                f"This machine cannot {purpose}; problems: {', '.join(problems)}.",
                 next_step="Each finding has its next step; begin with the first.",
             )
             error.details = self.to_json()

@@ -3,24 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import KW_ONLY, asdict, dataclass
+from dataclasses import asdict, dataclass
 from typing import ClassVar, Literal
 
 from tfimg.cli.context import Context
-from tfimg.cli.options import Command, option, pattern_arguments
+from tfimg.cli.options import Command, Patterns, option
 from tfimg.core.errors import VulnerablePackage
 
 
-@dataclass(frozen=True)
-class Audit(Command):
+@dataclass(frozen=True, kw_only=True)
+class Audit(Command, Patterns):
     """Ask an advisory service about everything that the locks install.
 
     Examples:
       tfimg audit '2.21*' --service osv
     """
 
-    patterns: tuple[str, ...] = pattern_arguments()
-    _: KW_ONLY
     service: Literal["pypi", "osv"] | None = option("advisory service (default: pypi)")
     osv_url: str | None = option("a service that speaks OSV's API, such as a mirror", "URL")
 

@@ -3,24 +3,22 @@
 from __future__ import annotations
 
 import json
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 
 from tfimg.cli.context import Context
-from tfimg.cli.options import BaseOptions, Command, RepositoryOptions, flag, output_option, pattern_arguments
+from tfimg.cli.options import BaseOptions, Command, Patterns, RepositoryOptions, flag, output_option
 from tfimg.core.events import Event, Message
 
 
-@dataclass(frozen=True)
-class Bake(Command, BaseOptions, RepositoryOptions):
+@dataclass(frozen=True, kw_only=True)
+class Bake(Command, Patterns, BaseOptions, RepositoryOptions):
     """Print a file from which `docker buildx bake` builds images.
 
     Examples:
       tfimg bake 2.15.1 --output docker-bake.json && docker buildx bake -f docker-bake.json gpu
     """
 
-    patterns: tuple[str, ...] = pattern_arguments()
-    _: KW_ONLY
     secrets: bool = flag(
         "name this machine's certificate authorities, index settings and netrc in it; never their contents"
     )

@@ -4,25 +4,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import KW_ONLY, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from tfimg.build.results import SUMMARY_SUFFIXES, BatchResult, format_summary, raise_for_results
 from tfimg.cli.commands.publish import publish_images, require_publishable
 from tfimg.cli.context import Context
-from tfimg.cli.options import (
-    BuilderOptions,
-    Command,
-    FreshBase,
-    RepositoryOptions,
-    ValidationOptions,
-    flag,
-    option,
-    pattern_arguments,
-    values,
-)
-from tfimg.cli.request_options import RequestOptions
+from tfimg.cli.options import Command, FreshBase, ValidationOptions, flag, option, values
+from tfimg.cli.request_options import SelectionOptions
 from tfimg.cli.trust_options import SigningOptions
 from tfimg.cli.values import positive_number
 from tfimg.core.errors import UsageError
@@ -38,8 +28,8 @@ MAX_PACKAGE_FILE = 1 << 20
 """Characters of a requirement file; one with 300 packages and their hashes has 100,000."""
 
 
-@dataclass(frozen=True)
-class Build(Command, RequestOptions, SigningOptions, FreshBase, BuilderOptions, RepositoryOptions, ValidationOptions):
+@dataclass(frozen=True, kw_only=True)
+class Build(Command, SelectionOptions, SigningOptions, FreshBase, ValidationOptions):
     """Build images, validate them from the inside, and tag them.
 
     Examples:
@@ -47,8 +37,6 @@ class Build(Command, RequestOptions, SigningOptions, FreshBase, BuilderOptions, 
       tfimg build '2.1[5-8]*-cpu-*' --report summary.xml
     """
 
-    patterns: tuple[str, ...] = pattern_arguments()
-    _: KW_ONLY
     all: bool = flag("every image of the matrix")
     jobs: int | None = option(
         "images at once (default: what processors, memory and disk have room for)", "N", parse=positive_number

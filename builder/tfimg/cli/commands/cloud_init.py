@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Mapping
-from dataclasses import KW_ONLY, MISSING, dataclass
+from dataclasses import MISSING, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Literal
 
@@ -34,7 +34,7 @@ def parse_seconds(text: str) -> int:
     return seconds
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class CloudInit(Command):
     """Print user data for a cloud's virtual machine that verifies an image, pulls it by digest and runs it.
 
@@ -45,7 +45,6 @@ class CloudInit(Command):
           --command 'python train.py' --tfimg https://HOST/tfimg-1.2-py3-none-any.whl#sha256=HASH
     """
 
-    _: KW_ONLY
     cloud: Literal["gcp", "aws", "azure", "aliyun", "generic"] = option(
         "whose machine; generic: a NoCloud seed", default=MISSING
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from dataclasses import KW_ONLY, asdict, dataclass
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
 from tfimg.cli.context import Context
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from tfimg.engine.protocol import Engine
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class EngineUp(Command):
     """Use the engine that runs, else start a private one.
 
@@ -21,7 +21,6 @@ class EngineUp(Command):
       tfimg engine up --install
     """
 
-    _: KW_ONLY
     install: bool = flag("install what is missing from the distribution's packages")
 
     def run(self, context: Context) -> int:

@@ -5,18 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tfimg.cli.context import Context
-from tfimg.cli.options import Command, RepositoryOptions, pattern_arguments
+from tfimg.cli.options import Command, Patterns, RepositoryOptions
 
 
 @dataclass(frozen=True)
-class ListImages(Command, RepositoryOptions):
+class ListImages(Command, Patterns, RepositoryOptions):
     """List the images of the matrix.
 
     Examples:
       tfimg list '2.1[56]*-cpu-*'
     """
-
-    patterns: tuple[str, ...] = pattern_arguments()
 
     def run(self, context: Context) -> int:
         """Print a row for each image."""

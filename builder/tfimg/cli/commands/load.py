@@ -36,9 +36,7 @@ class Load(Command, RequirementOptions):
         "FILE",
     )
     name: str | None = option(
-        "name in the engine (default: the file's, if the key signed its repository)",
-        "NAME:TAG",
-        name="--as",
+        "name in the engine (default: the file's, if the key signed its repository)", "NAME:TAG", name="--as"
     )
 
     def run(self, context: Context) -> int:

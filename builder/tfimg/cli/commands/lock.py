@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import dataclass
 
 from tfimg.cli.context import Context
-from tfimg.cli.options import Command, flag, pattern_arguments
+from tfimg.cli.options import Command, Patterns, flag
 from tfimg.core.errors import LockError
 
 
-@dataclass(frozen=True)
-class Lock(Command):
+@dataclass(frozen=True, kw_only=True)
+class Lock(Command, Patterns):
     """Resolve locks as of each release's time and write them.
 
     Examples:
       tfimg lock 2.15.1 --check
     """
 
-    patterns: tuple[str, ...] = pattern_arguments()
-    _: KW_ONLY
     check: bool = flag("write nothing; fail if a lock is out of date")
 
     def run(self, context: Context) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
@@ -16,7 +16,7 @@ FORMS = {".json": "json", ".html": "html", ".md": "markdown"}
 """Ends of file names → the option whose form they ask for; any other end asks for the table."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class ShowMatrix(Command, RepositoryOptions):
     """Show which versions are compatible with each release, and what is proven.
 
@@ -24,7 +24,6 @@ class ShowMatrix(Command, RepositoryOptions):
       tfimg matrix --html --output matrix.html
     """
 
-    _: KW_ONLY
     markdown: bool = flag("print the support table as Markdown")
     html: bool = flag("print a searchable page that needs no network")
     output: str | None = output_option("write to a file; .html, .md and .json choose the form, as the options do")

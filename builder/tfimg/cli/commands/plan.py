@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import KW_ONLY, asdict, dataclass
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Literal
 
 from tfimg.cli.context import Context
-from tfimg.cli.options import BuilderOptions, Command, RepositoryOptions, flag, option, pattern_arguments
-from tfimg.cli.request_options import RequestOptions
+from tfimg.cli.options import Command, flag, option
+from tfimg.cli.request_options import SelectionOptions
 from tfimg.cli.values import positive_number
 
 if TYPE_CHECKING:
@@ -19,8 +19,8 @@ MAX_LISTED = 3
 """Images that a row of layers lists."""
 
 
-@dataclass(frozen=True)
-class Plan(Command, RequestOptions, BuilderOptions, RepositoryOptions):
+@dataclass(frozen=True, kw_only=True)
+class Plan(Command, SelectionOptions):
     """List the images that a build would make, say how it makes a single one, or share them out over machines.
 
     Examples:
@@ -30,15 +30,11 @@ class Plan(Command, RequestOptions, BuilderOptions, RepositoryOptions):
       tfimg plan '2.20*-cuda*' --layers
     """
 
-    patterns: tuple[str, ...] = pattern_arguments()
-    _: KW_ONLY
     format: Literal["github", "gitlab", "json"] | None = option(
         "print a CI's jobs: a value of strategy.matrix, a child pipeline, or plain JSON"
     )
     shards: int | None = option(
-        "N jobs at most; images that share big layers stay together (default: one each)",
-        "N",
-        parse=positive_number,
+        "N jobs at most; images that share big layers stay together (default: one each)", "N", parse=positive_number
     )
     layers: bool = flag("show which layers the images share, and their bytes")
 

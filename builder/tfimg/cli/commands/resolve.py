@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import dataclass
 
 from tfimg.cli.context import Context
 from tfimg.cli.options import Command, RepositoryOptions, flag
 from tfimg.cli.request_options import RequestOptions
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Resolve(Command, RequestOptions, RepositoryOptions):
     """Say which image a request means, or why none does.
 
@@ -17,7 +17,6 @@ class Resolve(Command, RequestOptions, RepositoryOptions):
       tfimg resolve --tf 2.15 --cuda 12 --json
     """
 
-    _: KW_ONLY
     explain: bool = flag("explain the choice")
 
     def run(self, context: Context) -> int:

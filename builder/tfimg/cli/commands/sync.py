@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import difflib
-from dataclasses import KW_ONLY, dataclass, replace
+from dataclasses import dataclass, replace
 
 from tfimg.cli.context import Context
 from tfimg.cli.options import Command, flag
 from tfimg.core.errors import StaleFiles
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Sync(Command):
     """Add releases that the package index has and the matrix lacks.
 
@@ -18,7 +18,6 @@ class Sync(Command):
       tfimg sync --check
     """
 
-    _: KW_ONLY
     check: bool = flag("write nothing; fail if a release is missing")
 
     def run(self, context: Context) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import KW_ONLY, asdict, dataclass
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
 from tfimg.cli.context import Context
@@ -17,7 +17,7 @@ MAX_BYTES = 1 << 20
 """Bytes that are read of a file: a table of eight GPUs has 4,300, and /dev/zero has no end."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Which(Command, VersionOptions, RepositoryOptions):
     """Say which image fits this machine's GPU and driver, and which do not.
 
@@ -26,7 +26,6 @@ class Which(Command, VersionOptions, RepositoryOptions):
       ssh NAME nvidia-smi | tfimg which --nvidia-smi -
     """
 
-    _: KW_ONLY
     nvidia_smi: str | None = option(
         "output of nvidia-smi on the machine in question: its table, or a CSV query; -: standard input", "FILE"
     )

@@ -19,7 +19,7 @@ LAYOUT = b'{"imageLayoutVersion":"1.0.0"}'
 """Content of the marker file (image specification, image-layout.md)."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class ArchiveFile:
     """A file of the archive, and a function that reads its content."""
 
@@ -69,12 +69,7 @@ def collect_image(
         *(_make_file(f"{KEYS}{key.identifier.replace(':', '-').replace('/', '_')}.pub", key.pem) for key in keys),
         *(_make_file(blob_path(manifest.digest), manifest.content) for manifest in (*image.indexes, *manifests)),
         *(
-            ArchiveFile(
-                name=blob_path(blob.digest),
-                size=blob.size,
-                digest=blob.digest,
-                pieces=partial(registry.get_blob, blob.digest),
-            )
+            ArchiveFile(blob_path(blob.digest), blob.size, blob.digest, partial(registry.get_blob, blob.digest))
             for blob in sorted(_list_blobs(manifests), key=lambda blob: (blob.size, blob.digest))
         ),
     ]
