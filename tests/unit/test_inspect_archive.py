@@ -32,7 +32,6 @@ from tfimg.core.errors import (
     PolicyViolation,
     TamperedError,
     UnsignedError,
-    UsageError,
 )
 from tfimg.evidence.attach import attach
 from tfimg.evidence.cosign_tags import cosign_tag
@@ -43,7 +42,7 @@ from tfimg.inspect.archive.layout import ArchiveRegistry
 from tfimg.inspect.archive.load import find_signed_name, load_archive, verify_archive
 from tfimg.inspect.archive.save import archive_size, read_file, save_archive, stream_archive
 from tfimg.registry.images import open_image
-from tfimg.registry.protocol import Descriptor, Registry
+from tfimg.registry.protocol import Descriptor, Reader, Registry
 from tfimg.registry.reference import parse_reference
 
 TAG = "2.15-gpu"
@@ -132,18 +131,10 @@ def test_an_image_and_its_evidence_are_read_from_it_as_from_the_registry(registr
             assert b"".join(layout.get_blob(digest)) == content
 
 
-def test_nothing_can_be_put_into_it(registry: MemoryRegistry, file: Path) -> None:
-    layout = ArchiveRegistry(file)
-    manifest = registry.manifests[layout.digest]
-    before = file.read_bytes()
-    for put in (
-        lambda: layout.put("x", manifest), lambda: layout.put_blob(b""), lambda: layout.put_stream("sha256:x", 0, []),
-        lambda: layout.put_referrer(manifest, subject=layout.digest, artifact_type="x"),
-    ):  # fmt: skip
-        with pytest.raises(UsageError, match="read-only"):
-            put()
-    assert not layout.delete_tag(TAG)
-    assert file.read_bytes() == before
+def test_nothing_can_be_put_into_it() -> None:
+    writing = {name for name in vars(Registry) if not name.startswith("_")} - vars(Reader).keys()
+    assert {"put", "put_blob", "put_stream", "put_referrer", "delete_tag"} <= writing
+    assert not [name for name in writing if hasattr(ArchiveRegistry, name)]
 
 
 def test_the_same_image_gives_the_same_bytes(registry: MemoryRegistry, file: Path) -> None:

@@ -189,8 +189,8 @@ def _bind(name: str, words: Sequence[str]) -> Command:
     except CycloptsError as error:
         raise _usage_error(error, name, words) from None
     command = load_command(name)(**bound.arguments)
-    given = [option for option in command.alternatives.values() if getattr(command, option)]
-    options = " and ".join(command.alternatives)
+    given = [option for _, option in command.alternatives if getattr(command, option)]
+    options = " and ".join(name for name, _ in command.alternatives)
     if len(given) > 1:
         raise UsageError(f"`tfimg {name}`: {options} cannot be combined.", next_step="Leave out all but one.")
     if not given and command.needs_alternative:

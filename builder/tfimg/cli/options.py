@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import MISSING, dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
@@ -71,11 +71,6 @@ def pattern_arguments(text: str = "identifiers or globs: 2.15, '*-cpu-py3.11'") 
     return argument(text, "PATTERN", default=(), completer=complete_identifiers)
 
 
-def image_argument() -> Any:
-    """Declare an image in the engine."""
-    return argument("name or digest of an image in the engine", "IMAGE")
-
-
 def remote_image_argument() -> Any:
     """Declare an image in a registry."""
     return argument("REGISTRY/REPOSITORY:TAG or @sha256:…", "IMAGE")
@@ -102,8 +97,8 @@ class Command:
     json: bool = flag("print JSON on standard output")
     quiet: bool = flag("print results and errors only", name=("--quiet", "-q"))
 
-    alternatives: ClassVar[Mapping[str, str]] = {}
-    """Options of which only one may be given → their fields."""
+    alternatives: ClassVar[tuple[tuple[str, str], ...]] = ()
+    """Options of which only one may be given, each with its field."""
     needs_alternative: ClassVar[bool] = False
 
     def run(self, context: Context) -> int:
@@ -116,6 +111,20 @@ class Patterns:
     """Arguments that select images."""
 
     patterns: tuple[str, ...] = pattern_arguments()
+
+
+@dataclass(frozen=True)
+class LocalImage:
+    """An image in the engine."""
+
+    image: str = argument("name or digest of an image in the engine", "IMAGE")
+
+
+@dataclass(frozen=True)
+class RemoteImage:
+    """An image in a registry."""
+
+    image: str = remote_image_argument()
 
 
 @dataclass(frozen=True, kw_only=True)

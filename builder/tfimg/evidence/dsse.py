@@ -7,7 +7,7 @@ import json
 from collections.abc import Sequence
 from typing import Annotated
 
-from pydantic import AliasPath, BeforeValidator, Field, PlainSerializer
+from pydantic import BeforeValidator, Field, PlainSerializer
 
 from tfimg.core.documents import Document, InvalidDocument, parse_document
 from tfimg.core.errors import TamperedError
@@ -72,15 +72,25 @@ class Envelope(Document):
         return next((key for key in keys for one in self.signatures if key.has_signed(one.sig, content)), None)
 
 
-HINT = AliasPath("verificationMaterial", "publicKey", "hint")
+class _PublicKey(Document):
+    hint: str = Field(default="", max_length=1024)
+
+
+class _Material(Document):
+    public_key: _PublicKey | None = Field(default=None, alias="publicKey")
 
 
 class Bundle(Document):
     """A sigstore bundle. Without an envelope it is a signature of bytes, which is not evidence."""
 
     envelope: Envelope | None = Field(default=None, alias="dsseEnvelope")
-    hint: str = Field(default="", validation_alias=HINT, max_length=1024)
-    """The bundle's name of its key; empty without one."""
+    material: _Material | None = Field(default=None, alias="verificationMaterial")
+
+    @property
+    def hint(self) -> str:
+        """The bundle's name of its key; empty without one."""
+        key = self.material.public_key if self.material else None
+        return key.hint if key else ""
 
 
 def encode_for_signing(payload: bytes, payload_type: str) -> bytes:

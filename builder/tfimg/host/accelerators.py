@@ -37,9 +37,7 @@ CDI_HELP = (
 def find_sibling(specs: Sequence[ImageSpec], spec: ImageSpec, device: Device) -> str | None:
     """Return the image of the same release for another device, preferably with the same Python."""
     same = [
-        other
-        for other in specs
-        if (other.tensorflow, other.platform, other.device) == (spec.tensorflow, spec.platform, device)
+        one for one in specs if (one.tensorflow, one.platform, one.device) == (spec.tensorflow, spec.platform, device)
     ]
     same.sort(key=lambda other: (other.python != spec.python, not other.is_default_python))
     return same[0].identifier if same else None

@@ -34,10 +34,8 @@ def move_tags(registry: Registry, moves: Sequence[Move], *, write_record: Callab
     """
     moved: list[Move] = []
     try:
-        manifests = {
-            digest: require_manifest(registry, digest, next_step=DELETED)
-            for digest in sorted({move.after for move in moves})
-        }
+        digests = sorted({move.after for move in moves})
+        manifests = {digest: require_manifest(registry, digest, next_step=DELETED) for digest in digests}
         # New tags last: a registry that does not delete tags could not undo them.
         for move in sorted(moves, key=lambda move: move.before is None):
             current = registry.find(move.tag)

@@ -34,7 +34,11 @@ ANY_PYTHON = ["sh", "-c", 'exec "$(command -v python || command -v python3)" -I 
 
 def suite_files(folder: Path) -> dict[str, bytes]:
     """Return the suite's source files by relative path."""
-    return {str(file.relative_to(folder)): file.read_bytes() for file in sorted(folder.rglob("*.py"))}
+    return {
+        str(file.relative_to(folder)): file.read_bytes()
+        for file in sorted(folder.rglob("*.py"))
+        if "__pycache__" not in file.parts
+    }
 
 
 def suite_digest(files: Mapping[str, bytes]) -> str:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import ClassVar, Literal
+from typing import Literal
 
 from tfimg.cli.context import Context
 from tfimg.cli.options import Command, Patterns, option
@@ -22,7 +21,7 @@ class Audit(Command, Patterns):
     service: Literal["pypi", "osv"] | None = option("advisory service (default: pypi)")
     osv_url: str | None = option("a service that speaks OSV's API, such as a mirror", "URL")
 
-    alternatives: ClassVar[Mapping[str, str]] = {"--service": "service", "--osv-url": "osv_url"}
+    alternatives = (("--service", "service"), ("--osv-url", "osv_url"))
 
     def run(self, context: Context) -> int:
         """Print the advisories. Raises `VulnerablePackage` if there are any."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from tfimg import __version__
 from tfimg.cli.context import Context
@@ -13,9 +12,6 @@ from tfimg.cli.request_options import RequestOptions
 from tfimg.cli.values import positive_number
 from tfimg.core.errors import UnavailableDevice
 from tfimg.core.text import format_size
-
-if TYPE_CHECKING:
-    from tfimg.validation.bare_folder import Wheel
 
 
 @dataclass(frozen=True)
@@ -37,7 +33,7 @@ class Bare(Command, RequestOptions):
     def run(self, context: Context) -> int:
         """Choose the releases, then write suite, script and wheels."""
         from tfimg.matrix.resolve.selection import select_specs
-        from tfimg.validation.bare_folder import Program, Release, write_folder
+        from tfimg.validation.bare_folder import Program, Release, Wheel, write_folder
         from tfimg.validation.run import suite_files
 
         workspace = context.project.workspace

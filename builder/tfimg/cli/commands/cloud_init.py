@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Mapping
 from dataclasses import MISSING, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import TYPE_CHECKING, Literal
 
 from tfimg.cli.completions import complete_identifiers
 from tfimg.cli.context import Context
@@ -86,8 +85,8 @@ class CloudInit(Command):
     )
     output: str | None = output_option()
 
-    alternatives: ClassVar[Mapping[str, str]] = {"--jupyter": "jupyter", "--command": "program_line"}
-    needs_alternative: ClassVar[bool] = True
+    alternatives = (("--jupyter", "jupyter"), ("--command", "program_line"))
+    needs_alternative = True
 
     def run(self, context: Context) -> int:
         """Print or write the user data of a machine that verifies the image and runs it."""

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tfimg.cli.context import Context
-from tfimg.cli.options import Command, flag, remote_image_argument
+from tfimg.cli.options import Command, RemoteImage, flag
 from tfimg.cli.trust_options import TrustedKeyOptions
 
 if TYPE_CHECKING:
@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from tfimg.inspect.inspection import Inspection
 
 
-@dataclass(frozen=True)
-class Inspect(Command, TrustedKeyOptions):
+@dataclass(frozen=True, kw_only=True)
+class Inspect(Command, RemoteImage, TrustedKeyOptions):
     """Show an image's row, contents and evidence, and who signed it.
 
     Examples:
@@ -24,8 +24,6 @@ class Inspect(Command, TrustedKeyOptions):
       tfimg inspect --local tfimg/tensorflow:2.15
     """
 
-    image: str = remote_image_argument()
-    _: KW_ONLY
     local: bool = flag("read an image of the engine")
 
     def run(self, context: Context) -> int:

@@ -4,15 +4,11 @@ from __future__ import annotations
 
 from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from tfimg.cli.context import Context
 from tfimg.cli.options import Command, argument, option, values
 from tfimg.cli.trust_options import RequirementOptions
 from tfimg.core.errors import UsageError
-
-if TYPE_CHECKING:
-    from tfimg.evidence.collect import CollectedEnvelope
 
 
 @dataclass(frozen=True)
@@ -44,6 +40,7 @@ class Load(Command, RequirementOptions):
         from tfimg.cli.output.transfers import render_file
         from tfimg.core.documents import MAX_BYTES
         from tfimg.core.files import read_limited
+        from tfimg.evidence.collect import CollectedEnvelope
         from tfimg.evidence.promotions import read_withdrawals
         from tfimg.evidence.statement import format_time
         from tfimg.inspect.archive.layout import ArchiveRegistry

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar
 
 from tfimg.cli.context import Context
 from tfimg.cli.options import Command, RepositoryOptions, flag, output_option
@@ -28,7 +26,7 @@ class ShowMatrix(Command, RepositoryOptions):
     html: bool = flag("print a searchable page that needs no network")
     output: str | None = output_option("write to a file; .html, .md and .json choose the form, as the options do")
 
-    alternatives: ClassVar[Mapping[str, str]] = {"--markdown": "markdown", "--html": "html"}
+    alternatives = (("--markdown", "markdown"), ("--html", "html"))
 
     def run(self, context: Context) -> int:
         """Print the matrix, or write it to a file."""

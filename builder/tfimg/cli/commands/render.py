@@ -3,13 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import KW_ONLY, dataclass
-from typing import TYPE_CHECKING
 
 from tfimg.cli.context import Context
 from tfimg.cli.options import Command, flag, pattern_arguments
-
-if TYPE_CHECKING:
-    from tfimg.matrix.spec import ImageSpec
 
 
 @dataclass(frozen=True)
@@ -28,6 +24,7 @@ class Render(Command):
     def run(self, context: Context) -> int:
         """Write the generated files, or print the Dockerfiles of some images."""
         from tfimg.matrix.schema import matrix_schema_text
+        from tfimg.matrix.spec import ImageSpec
         from tfimg.recipe.generated_files import GeneratedFiles
         from tfimg.recipe.render import render_dockerfile, select_defaults
         from tfimg.recipe.support_table import insert_table

@@ -4,29 +4,25 @@ from __future__ import annotations
 
 import shlex
 import sys
-from collections.abc import Mapping
-from dataclasses import KW_ONLY, dataclass, field
-from typing import ClassVar
+from dataclasses import dataclass, field
 
 from cyclopts import Parameter
 
 from tfimg.cli.context import Context
-from tfimg.cli.options import Command, IdentifierOptions, flag, image_argument, option, values
+from tfimg.cli.options import Command, IdentifierOptions, LocalImage, flag, option, values
 
 PASSED_ON = ("volume", "publish", "env", "user", "workdir", "name")
 """Fields that become options of `docker run` of the same name."""
 
 
-@dataclass(frozen=True)
-class Run(Command, IdentifierOptions):
+@dataclass(frozen=True, kw_only=True)
+class Run(Command, LocalImage, IdentifierOptions):
     """Start a container with the flags that the image's device needs.
 
     Examples:
       tfimg run tfimg/tensorflow:2.15 -v $PWD:/work -w /work -- python train.py
     """
 
-    image: str = image_argument()
-    _: KW_ONLY
     gpus: str | None = option("all (default of a GPU image), numbers: 0,1, or MIG devices: 0:0", "WHICH")
     no_gpu: bool = flag("run a GPU image on the processor")
     shm_size: str | None = option("shared memory (default: 1g for GPUs, 16g for TPUs)", "SIZE")
@@ -43,7 +39,7 @@ class Run(Command, IdentifierOptions):
     dry_run: bool = flag("print the docker command and what is missing; start nothing")
     program: tuple[str, ...] = field(default=(), metadata={"parameter": Parameter(parse=False)})
 
-    alternatives: ClassVar[Mapping[str, str]] = {"--gpus": "gpus", "--no-gpu": "no_gpu"}
+    alternatives = (("--gpus", "gpus"), ("--no-gpu", "no_gpu"))
 
     def run(self, context: Context) -> int:
         """Find out what the image is, what it needs and whether that is here; then become `docker run`."""

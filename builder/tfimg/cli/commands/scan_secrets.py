@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import KW_ONLY, dataclass
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
 
 from tfimg.cli.context import Context
-from tfimg.cli.options import Command, RegistryOptions, flag, remote_image_argument
-
-if TYPE_CHECKING:
-    from tfimg.inspect.secrets.scan import ScanProgress
+from tfimg.cli.options import Command, RegistryOptions, RemoteImage, flag
 
 
-@dataclass(frozen=True)
-class ScanSecrets(Command, RegistryOptions):
+@dataclass(frozen=True, kw_only=True)
+class ScanSecrets(Command, RemoteImage, RegistryOptions):
     """Search an image for secrets of this machine, and for keys, tokens and passwords.
 
     Examples:
@@ -21,8 +17,6 @@ class ScanSecrets(Command, RegistryOptions):
       tfimg scan-secrets --local tfimg/tensorflow:2.15
     """
 
-    image: str = remote_image_argument()
-    _: KW_ONLY
     local: bool = flag("scan an image of the engine, before it is pushed")
 
     def run(self, context: Context) -> int:
@@ -30,7 +24,7 @@ class ScanSecrets(Command, RegistryOptions):
         from tfimg.cli.output.transfers import render_transfer
         from tfimg.core.events import ProgressEvent
         from tfimg.inspect.secrets.findings import require_clean
-        from tfimg.inspect.secrets.scan import scan_export, scan_image
+        from tfimg.inspect.secrets.scan import ScanProgress, scan_export, scan_image
         from tfimg.registry.reference import parse_reference
 
         secrets = context.services.secrets()

@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import dataclass
 from typing import Literal
 
 from tfimg.cli.context import Context
-from tfimg.cli.options import Command, IdentifierOptions, ValidationOptions, image_argument, option, values
+from tfimg.cli.options import Command, IdentifierOptions, LocalImage, ValidationOptions, option, values
 
 
-@dataclass(frozen=True)
-class Validate(Command, IdentifierOptions, ValidationOptions):
+@dataclass(frozen=True, kw_only=True)
+class Validate(Command, LocalImage, IdentifierOptions, ValidationOptions):
     """Run the suite in an image that is in the engine.
 
     Examples:
       tfimg validate tfimg/tensorflow:2.15 --as 2.15.1-cpu-py3.11
     """
 
-    image: str = image_argument()
-    _: KW_ONLY
     profile: Literal["smoke", "standard", "full"] = option(
         "how much of the suite to run (default: standard)", default="standard"
     )

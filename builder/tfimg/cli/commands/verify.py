@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tfimg.cli.context import Context
-from tfimg.cli.options import Command, remote_image_argument
+from tfimg.cli.options import Command, RemoteImage
 from tfimg.cli.trust_options import RequirementOptions, require_keys
 from tfimg.registry.reference import Reference, parse_reference
 
@@ -20,15 +20,13 @@ MAX_LISTED = 20
 
 
 @dataclass(frozen=True)
-class Verify(Command, RequirementOptions):
+class Verify(Command, RemoteImage, RequirementOptions):
     """Say what is proven of an image in a registry, or what is not.
 
     Examples:
       tfimg verify registry.example/team/tensorflow:2.15-gpu --public-key tfimg.pub
       tfimg verify registry.example/team/tensorflow:2.15-gpu --require 'validated,gpu=sm_90,driver>=535,max-age=30d'
     """
-
-    image: str = remote_image_argument()
 
     def run(self, context: Context) -> int:
         """Verify the evidence of the image, and print what it proves."""
