@@ -120,7 +120,7 @@ class Project:
         """Return what to build of an image. Raises as `lock` does, and `RenderError`."""
         from tfimg.recipe.plan import make_plan
 
-        lock, wheels = self.lock(spec), self.locks.supplied_wheels(spec)
+        wheels, lock = self.locks.supplied_wheels(spec), self.lock(spec)
         return make_plan(spec, lock, templates=self.templates, repository=self.repository, wheels=wheels)
 
     @cached_property
