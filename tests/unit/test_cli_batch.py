@@ -222,7 +222,10 @@ REFUSED = {
     "2.15 --tf 2.15 --device cpu": "--tf, --device and patterns cannot be combined: a request means one image. Write "
     "it as a pattern: '2.15*-cpu-*', '*-cuda12*-py3.11'.",
     "--all 2.15": "--all and patterns cannot be combined. Leave --all out, or the patterns.",
-    "--jobs 2": "--jobs and --revalidate need patterns or --all. Add them, or leave the options out.",
+    "--jobs 2": "--jobs needs patterns or --all; a request is one image, which is always validated. Write the request "
+    "as a pattern, such as 2.15.1-cpu-py3.11, or leave the option out.",
+    "--tf 2.15 --revalidate": "--revalidate needs patterns or --all; a request is one image, which is always "
+    "validated. Write the request as a pattern, such as 2.15.1-cpu-py3.11, or leave the option out.",
     "2.15 --report a.HTML": "--report a.HTML does not end in .json or .xml, which chooses the form of the file. Write "
     "for example --report a.json.",
     "--all --report a.txt": "--report a.txt does not end in .json or .xml, which chooses the form of the file. Write "

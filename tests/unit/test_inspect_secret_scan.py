@@ -6,7 +6,7 @@ import hashlib
 import json
 import tracemalloc
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
@@ -296,6 +296,12 @@ def test_what_an_engine_exports_is_searched_alike(registry: MemoryRegistry, pack
 def test_findings_end_a_publication(registry: MemoryRegistry) -> None:
     put_image(registry, "1", [{"srv/key": TOKEN.encode()}], config={"Env": [f"A={HOST}"]})
     require_clean("image", ())
+    ordinary = SecretFinding(place="layer", path="usr/bin/openssl", kind="credential", what="a secret", shown="key…")
+    with pytest.raises(SecretFound, match=r"A password of ordinary words occurs in public files too: choose a random"):
+        require_clean("image", [ordinary])
+    with pytest.raises(SecretFound) as other:
+        require_clean("image", [replace(ordinary, kind="certificate")])
+    assert "ordinary words" not in str(other.value)
     with pytest.raises(SecretFound, match=r"2 secrets:\n  environment .*A: .*\n") as caught:
         require_clean("image", scan(registry))
     assert len(caught.value.details["findings"]) == 2  # type: ignore[arg-type]

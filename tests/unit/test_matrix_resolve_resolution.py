@@ -8,6 +8,7 @@ import pytest
 
 from support.cases import cases
 from support.cli_options import parse_request
+from support.messages import exactly
 from support.paths import DATA
 from tfimg.core.errors import ResolutionError
 from tfimg.matrix.resolve.request import EXAMPLES, make_version_matcher, parse_platform, quote_argument
@@ -109,3 +110,12 @@ def test_a_pattern_that_matches_nothing_is_an_error(patterns: list[str], specs: 
     assert str(caught.value) == (
         "No image matches '2.9': identifiers look like 2.21.0-cpu-py3.13-arm64. `tfimg list` shows all of them."
     )
+
+
+def test_a_name_of_an_image_is_not_a_pattern(specs: Sequence[ImageSpec]) -> None:
+    message = (
+        "No image matches 'team/my-training': identifiers look like 2.21.0-cpu-py3.13-arm64. Patterns are not names of "
+        "images. `tfimg list` shows all of them."
+    )
+    with pytest.raises(ResolutionError, match=exactly(message)):
+        select_specs(specs, ["team/my-training"])

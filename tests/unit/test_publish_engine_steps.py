@@ -150,6 +150,14 @@ def test_an_engine_without_the_images_is_an_error(workspace: Workspace, tmp_path
     )
     with pytest.raises(ResolutionError, match=exactly(message)):
         Publisher(project=project, engine=engine).publish([project.spec(CPU)], repository)
+    engine.has(CPU)
+    engine.names[f"team/tf:{CPU}"] = engine.names.pop(NAME)
+    message = (
+        "The engine has none of these images under tfimg/tensorflow. It has some under team/tf: name one of these with "
+        "--from."
+    )
+    with pytest.raises(ResolutionError, match=exactly(message)):
+        Publisher(project=project, engine=engine).publish([project.spec(CPU)], repository)
 
 
 @pytest.mark.parametrize(("count", "more"), [(1, ""), (10, ""), (12, " and 2 more")])

@@ -27,7 +27,7 @@ from tfimg.core.errors import (
     TamperedError,
     ValidationFailed,
 )
-from tfimg.core.events import OnEvent
+from tfimg.core.events import Event, OnEvent, StepEvent
 from tfimg.core.levels import LEVELS
 from tfimg.evidence.cosign_tags import ATTESTATION_SUFFIX, SIGNATURE_SUFFIX, cosign_tag, read_layers
 from tfimg.evidence.dsse import BUNDLE_MEDIA_TYPE
@@ -196,8 +196,12 @@ def test_a_program_reads_what_became_of_each_image(machine: Machine) -> None:
 def test_what_holds_a_secret_is_never_pushed(machine: Machine) -> None:
     registry = MemoryRegistry()
     machine.leaks.add(CPU)
-    (image,) = machine.publish(registry).images
+    events: list[Event] = []
+    with machine.session(registry) as session:
+        (image,) = publish_jobs([machine.job(CPU)], replace(session, on_event=events.append)).images
     assert isinstance(image.failure, SecretFound)
+    steps = [event.step for event in events if isinstance(event, StepEvent)]
+    assert [step for step in steps if "tags" in step or "aliases" in step] == []
     assert registry.manifests == {}
     assert registry.blobs == {}
 

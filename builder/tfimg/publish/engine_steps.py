@@ -122,7 +122,8 @@ class EngineSteps:
             details=f"`tfimg validate {job.name} --report FILE` writes the whole report.",
         )
         if reused:
-            on_event(Message(text=f"{job.identifier}: reusing the validation report of {report.date} for this digest"))
+            date = report.date.replace("+00:00", "Z")
+            on_event(Message(text=f"{job.identifier}: reusing the validation report of {date} for this digest"))
         return report, reused
 
     def scan_published(self, job: PublishJob, digest: str, on_event: OnEvent) -> None:

@@ -163,10 +163,10 @@ def _verify_build(
 
 
 def _promoted_tags(statements: ImageStatements, repository: str) -> list[str]:
-    """Return the tags that promotions give to an image and no withdrawal in force takes away."""
+    """Return the tags that promotions give to an image and no withdrawal in force takes away, first promoted first."""
     named = (
         move.tag
-        for promotion in statements.promotions
+        for promotion in reversed(statements.promotions)
         if promotion.predicate.repository == repository
         for move in promotion.predicate.tags
     )

@@ -102,9 +102,14 @@ class Publisher:
             and image.labels.get(IDENTIFIER_LABEL) == spec.identifier
         }
         if not images:
+            identifiers = {spec.identifier for spec in specs}
+            found = (name.rpartition(":") for name in named)
+            others = sorted({repository for repository, _, tag in found if tag in identifiers})[:MAX_LISTED]
             raise errors.ResolutionError(
                 f"The engine has none of these images under {self.project.repository}.",
-                next_step="Build them with `tfimg build`, or name the repository of their tags with --from.",
+                next_step=f"It has some under {', '.join(others)}: name one of these with --from."
+                if others
+                else "Build them with `tfimg build`, or name the repository of their tags with --from.",
             )
         missing = [spec.identifier for spec in specs if spec.identifier not in images]
         if missing and self.report_missing:
@@ -140,7 +145,8 @@ def publish_jobs(jobs: Sequence[PublishJob], session: PublishSession) -> Publica
             sent.append(send(job, session))
         except IMAGE_ERRORS as error:
             results[job.identifier] = PublishResult(identifier=job.identifier, status="failed", failure=error)
-    results |= {result.identifier: result for result in promote(sent, session)}
+    if sent:
+        results |= {result.identifier: result for result in promote(sent, session)}
     candidates = remove_candidates(session)
     session.run.write(RunFinished())
     return Publication(images=tuple(results[job.identifier] for job in jobs), candidates=candidates)

@@ -92,9 +92,10 @@ class Build(Command, SelectionOptions, SigningOptions, FreshBase, ValidationOpti
                 next_step="Name where to with --push REGISTRY/NAME, or leave them out.",
             )
         if not (self.patterns or self.all):
-            if self.jobs or self.revalidate:
+            if name := "--jobs" if self.jobs else "--revalidate" if self.revalidate else None:
                 raise UsageError(
-                    "--jobs and --revalidate need patterns or --all.", next_step="Add them, or leave the options out."
+                    f"{name} needs patterns or --all; a request is one image, which is always validated.",
+                    next_step="Write the request as a pattern, such as 2.15.1-cpu-py3.11, or leave the option out.",
                 )
             check_report_files(self.report)
             return

@@ -35,6 +35,9 @@ class SecretFinding:
         return to_plain_text(f"{where}: {self.what} {self.shown}")
 
 
+ORDINARY_WORDS = "A password of ordinary words occurs in public files too: choose a random one. "
+
+
 def unreadable_finding(reason: str) -> SecretFinding:
     """Return the finding that a document or an export cannot be read."""
     return SecretFinding(place="document", path="", kind="unread", what=reason, shown="")
@@ -51,8 +54,10 @@ def require_clean(image: str, findings: Sequence[SecretFinding]) -> None:
     error = SecretFound(
         f"{image} contains {contents}:\n{listed}\n",
         next_step="Remove it from its source and build again: a file that a later layer deletes is still in the image. "
-        "Replace a secret that was already published. A part that cannot be read may contain secrets: build its layer "
-        "as a tar archive, compressed with gzip or zstd.",
+        "Replace a secret that was already published. "
+        f"{ORDINARY_WORDS if any(finding.kind == 'credential' for finding in findings) else ''}"
+        "A part that cannot be read may contain secrets: build its layer as a tar archive, compressed with gzip or "
+        "zstd.",
     )
     error.details = {"findings": [asdict(finding) for finding in findings]}
     raise error

@@ -36,9 +36,10 @@ def select_specs(specs: Sequence[ImageSpec], patterns: Sequence[str]) -> tuple[I
         glob = pattern if is_whole else f"{pattern}*"
         matches = {identifier for identifier in identifiers if fnmatchcase(identifier, glob)}
         if not matches:
+            hint = "Patterns are not names of images. " if "/" in pattern else ""
             raise ResolutionError(
                 f"No image matches {pattern!r}: identifiers look like {specs[-1].identifier}.",
-                next_step="`tfimg list` shows all of them.",
+                next_step=f"{hint}`tfimg list` shows all of them.",
             )
         selected |= matches
     return tuple(spec for spec in specs if not patterns or spec.identifier in selected)
