@@ -535,6 +535,16 @@ def test_a_build_for_machines_is_a_line_of_json_per_event(tfimg: CliRunner, engi
     assert built["compression"] == {"asked": "zstd", "found": "zstd"}
 
 
+def test_one_image_is_reported_as_one_of_many_is(tfimg: CliRunner, engine: FakeEngine) -> None:
+    """The last document has every field of an image of a batch, with the same meaning."""
+    many = tfimg("build", CPU, "--json").succeeded().documents[-1]["images"][0]
+    one = tfimg(*BUILD, "--no-cache", "--json").succeeded().documents[-1]
+    assert set(many) < set(one)
+    times = {"seconds", "reused", "checks"}
+    assert {name: one[name] for name in many.keys() - times} == {name: many[name] for name in many.keys() - times}
+    assert (one["status"], one["level"], one["error"], one["exit_code"]) == ("built", "validated", None, 0)
+
+
 def test_no_cache_is_passed_on(tfimg: CliRunner, engine: FakeEngine) -> None:
     tfimg(*BUILD, "--no-cache")
     tfimg(*BUILD)

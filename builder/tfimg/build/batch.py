@@ -10,8 +10,9 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
 
-from tfimg.build.builder import Builder, BuildResult, Validated
+from tfimg.build.builder import Builder
 from tfimg.build.capacity import predict_disk_bytes
+from tfimg.build.events import BuildResult, Validated
 from tfimg.build.inventory import Inventories, clean_up, free_space, take_inventories
 from tfimg.build.journal import BuildEnded, BuildStarted, RunFinished, RunInterrupted, RunStarted, open_journal
 from tfimg.build.results import CONTINUE, BatchResult, ImageResult, ImagesQueued, failed_result
@@ -173,8 +174,7 @@ def _build_item(
     journal.write(BuildStarted(identifier=identifier, candidate=name, engine=builder.host))
     try:
         with cancellation.activate():
-            built = builder.build_plan(item.plan, name, partial(_forward, identifier, on_event))
-        result = _built_result(built, builder, time.monotonic() - began)
+            result = builder.build_plan(item.plan, name, partial(_forward, identifier, on_event)).summary
     except Exception as error:
         if isinstance(error, EngineUnavailable | BrokenPipeError) and not cancellation.is_cancelled:
             journal.write(BuildEnded(identifier=identifier, status="lost"))
@@ -191,23 +191,6 @@ def _forward(identifier: str, on_event: OnEvent, event: Event) -> None:
         on_event(event)
     elif not isinstance(event, BuildResult | Validated):  # the image's result says the same
         on_event(ImageEvent(identifier=identifier, event=event))
-
-
-def _built_result(built: BuildResult, builder: Builder, seconds: float) -> ImageResult:
-    stored = built.image.stored
-    return ImageResult(
-        identifier=built.spec.identifier,
-        status="built",
-        seconds=seconds,
-        engine=builder.name,
-        digest=stored.digest,
-        tags=built.plan.tags,
-        level=built.report.level,
-        reused=built.reused,
-        checks=sum(result.outcome == "passed" for result in built.report.results),
-        unpacked_bytes=stored.unpacked_bytes,
-        compressed_bytes=stored.compressed_bytes,
-    )
 
 
 @dataclass(frozen=True, slots=True)

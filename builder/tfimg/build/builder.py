@@ -7,17 +7,17 @@ import threading
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any
 
 from tfimg import __version__
+from tfimg.build.events import BuildResult, Validated
 from tfimg.build.image import BuiltImage, choose_output, run_build, write_context
 from tfimg.build.settings import BuildSettings
 from tfimg.core.cancellation import raise_if_cancelled, run_ahead
 from tfimg.core.errors import EngineUnavailable, Interrupted, TfimgError
-from tfimg.core.events import Event, Message, OnEvent, StepEvent, ignore
+from tfimg.core.events import Message, OnEvent, StepEvent, ignore
 from tfimg.core.files import write_atomically
 from tfimg.core.process import defer_signals
 from tfimg.engine.base_images.choose import BaseImage, BaseSettings, choose_base
@@ -38,52 +38,6 @@ from tfimg.validation.explain import explain_errors
 from tfimg.validation.formats import format_json
 from tfimg.validation.report import Report
 from tfimg.validation.verdict import raise_for_verdict
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class BuildResult(Event):
-    """An image that was built, validated and tagged. `reused` says that its report is of an earlier run."""
-
-    kind = "built"
-    plan: Plan
-    image: BuiltImage
-    report: Report
-    reused: bool
-
-    @property
-    def spec(self) -> ImageSpec:
-        """The image's row of the matrix."""
-        return self.plan.spec
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the result as a JSON object."""
-        stored = self.image.stored
-        return {
-            "event": self.kind,
-            "identifier": self.spec.identifier,
-            "digest": stored.digest,
-            "tags": list(self.plan.tags),
-            "base": asdict(self.image.base),
-            "compression": {"asked": self.image.output.compression, "found": stored.compression},
-            "unpacked_bytes": stored.unpacked_bytes,
-            "compressed_bytes": stored.compressed_bytes,
-            "layers": [asdict(layer) for layer in stored.layers],
-            "labels": dict(stored.labels),
-            "build_seconds": round(self.image.seconds, 1),
-            "report": self.report.to_json(),
-        }
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Validated(Event):
-    """The suite has ended in an image; the report may be that of a failure."""
-
-    kind = "report"
-    report: Report
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the report as a JSON object."""
-        return {"event": self.kind, **self.report.to_json()}
 
 
 @dataclass(frozen=True, eq=False)
@@ -145,6 +99,7 @@ class Builder:
 
     def build_plan(self, plan: Plan, name: str, on_event: OnEvent = ignore) -> BuildResult:
         """Build, validate and tag a plan's image; until then it has the candidate's `name`."""
+        began = time.monotonic()
         with explain_errors(self.project.workspace.validation):
             for setting in self.project.services.network.left_out:
                 on_event(Message(text=f"Not used: {setting}"))
@@ -159,9 +114,12 @@ class Builder:
                 self._require_green(report, on_event)
                 self.project.inventories.take(name, stored.content, self.engine)
                 raise_if_cancelled()
-                result = BuildResult(plan=plan, image=image, report=report, reused=reused)
                 with defer_signals():
                     self.engine.tag(name, plan.tags)
+                    seconds = time.monotonic() - began
+                    result = BuildResult(
+                        plan=plan, image=image, report=report, reused=reused, engine=self.name, seconds=seconds
+                    )
                     on_event(result)
                 return result
 

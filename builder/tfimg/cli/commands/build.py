@@ -18,7 +18,7 @@ from tfimg.cli.values import positive_number
 from tfimg.core.errors import UsageError
 
 if TYPE_CHECKING:
-    from tfimg.build.builder import BuildResult
+    from tfimg.build.events import BuildResult
     from tfimg.build.settings import BuildSettings
     from tfimg.core.events import Event
     from tfimg.matrix.spec import ImageSpec
@@ -126,7 +126,8 @@ class Build(Command, SelectionOptions, SigningOptions, FreshBase, ValidationOpti
         )
 
     def _build_one(self, context: Context, settings: BuildSettings) -> ImageSpec:
-        from tfimg.build.builder import Builder, BuildResult, Validated
+        from tfimg.build.builder import Builder
+        from tfimg.build.events import BuildResult, Validated
         from tfimg.cli.report_files import write_reports
 
         spec = context.project.resolve(self.request()).spec
