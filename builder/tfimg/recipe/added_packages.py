@@ -16,9 +16,9 @@ from tfimg.core.errors import LockError, RequirementConflict, UsageError
 from tfimg.core.text import escape_unprintable
 from tfimg.matrix.schema import Newer
 from tfimg.matrix.spec import ImageSpec
+from tfimg.recipe.facts import ALIAS
 from tfimg.recipe.lock import LockQuery, end_of, format_line, make_query, resolve_packages
 from tfimg.recipe.lockfile import HEADER, Lock, read_packages
-from tfimg.recipe.render import ALIAS
 
 MAX_REQUIREMENTS = 500
 """Requirements of one image. What people freeze from a large environment has 300."""

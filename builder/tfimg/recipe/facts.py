@@ -7,6 +7,10 @@ from typing import Any
 from tfimg.matrix.spec import ImageSpec
 from tfimg.recipe.lockfile import Lock, read_packages
 
+ALIAS = "tensorflow"
+"""The distribution that others require. Images whose TensorFlow is in another one (tensorflow-cpu) also have metadata
+of this name, without files: else installing tensorflow-text would install TensorFlow a second time."""
+
 FOREIGN_IMAGE = "the image was not built from a lock of tfimg"
 LOCK_CHECKS = (
     "environment.packages",
@@ -14,11 +18,13 @@ LOCK_CHECKS = (
     "environment.imports",
     "environment.user",
     "environment.setuid",
+    "environment.constraints",
 )
 """Checks of promises that only images built from a lock keep."""
 
 BARE_MACHINE = "the check is about an image, and this is a bare machine"
 IMAGE_CHECKS = (
+    "environment.constraints",
     "environment.user",
     "environment.setuid",
     "environment.listening",
@@ -26,6 +32,21 @@ IMAGE_CHECKS = (
     "libraries.driver_stub",
 )
 """Checks of promises that only an image can keep."""
+
+
+PROTECTED = ("h5py", "keras", "libtpu", "ml-dtypes", "numpy", "protobuf", "tf-keras")
+"""Packages that TensorFlow's compiled code or its saved models depend on: another version breaks them."""
+
+PROTECTED_PREFIXES = ("tensorflow", "nvidia-")
+CONSTRAINTS = "/opt/tfimg/constraints.txt"
+"""Where an image has its constraints; PIP_CONSTRAINT and UV_CONSTRAINT name this file."""
+
+
+def format_constraints(spec: ImageSpec, lock: Lock) -> str:
+    """Return the constraints of later installations: what must not move, because TensorFlow was built against it."""
+    versions = {package.name: package.version for package in read_packages(lock)} | {ALIAS: spec.tensorflow}
+    kept = [name for name in versions if name in PROTECTED or name.startswith(PROTECTED_PREFIXES)]
+    return "\n".join(f"{name}=={versions[name]}" for name in sorted(kept))
 
 
 def collect_facts(spec: ImageSpec, lock: Lock, *, level: str = "validated", from_lock: bool = True) -> dict[str, Any]:

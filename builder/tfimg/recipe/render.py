@@ -10,14 +10,10 @@ from jinja2 import DictLoader, Environment, StrictUndefined, TemplateNotFound, T
 from tfimg.core.errors import RenderError
 from tfimg.matrix.schema import PLATFORMS
 from tfimg.matrix.spec import ImageSpec
-from tfimg.recipe.facts import collect_facts
+from tfimg.recipe.facts import ALIAS, CONSTRAINTS, collect_facts, format_constraints
 from tfimg.recipe.labels import format_title, make_recipe_labels
 from tfimg.recipe.layout import ADDED_PARTS, EPOCH, SITE_PACKAGES, split_lock
 from tfimg.recipe.lockfile import Lock, hash_lock
-
-ALIAS = "tensorflow"
-"""The distribution that others require. Images whose TensorFlow is in another one (tensorflow-cpu) also have metadata
-of this name, without files: else installing tensorflow-text would install TensorFlow a second time."""
 
 SYSTEM_PATH = ("/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin")
 
@@ -51,6 +47,7 @@ def render_dockerfile(spec: ImageSpec, lock: Lock, environment: Environment, *, 
         wheels=wheels,
         epoch=EPOCH,
         facts=json.dumps(collect_facts(spec, lock), indent=1),
+        constraints=format_constraints(spec, lock),
         variables=_container_variables(spec),
         labels=make_recipe_labels(spec, lock_digest=hash_lock(lock)),
         programs=[name for name, flavor in spec.flavors if flavor.port],
@@ -73,7 +70,12 @@ def _container_variables(spec: ImageSpec) -> dict[str, str]:
     libraries (CUDA compatibility guide, minor-version compatibility).
     """
     path = ["/opt/tensorflow/bin", "/home/tensorflow/.local/bin", *SYSTEM_PATH]
-    environment = {"VIRTUAL_ENV": "/opt/tensorflow", "LANG": "C.UTF-8"}
+    environment = {
+        "VIRTUAL_ENV": "/opt/tensorflow",
+        "LANG": "C.UTF-8",
+        "PIP_CONSTRAINT": CONSTRAINTS,
+        "UV_CONSTRAINT": CONSTRAINTS,
+    }
     if spec.gpu is None:
         return {"PATH": ":".join(path), **environment}
     major = spec.gpu.libraries.toolkit.partition(".")[0]

@@ -66,6 +66,7 @@ CHECKS: dict[str, Check] = {
     "environment.user": Check(environment.user, profile="smoke"),
     "environment.packages": Check(packages.locked, profile="smoke"),
     "environment.pip_check": Check(packages.pip_check, seconds=150),
+    "environment.constraints": Check(packages.constraints),
     "environment.home": Check(system.home, profile="smoke"),
     "environment.temporary": Check(system.temporary, profile="smoke"),
     "environment.shm": Check(system.shared_memory, profile="smoke", bound=f"at least {system.SHARED_MIB} MiB"),

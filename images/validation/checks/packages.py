@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import os
 import re
 import subprocess
 import sys
@@ -11,7 +12,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from contract import CheckFailed, claimed
+from contract import CheckFailed, CheckSkipped, claimed
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -105,6 +106,41 @@ def pip_check(_facts: Facts) -> Evidence:
             output=output,
         )
     return {"output": output}
+
+
+def constraints(facts: Facts) -> Evidence:
+    """Later installations are bound to the installed TensorFlow and NumPy, and pip refuses to move them."""
+    claimed(facts.packages, "locked packages")
+    name = os.environ.get("PIP_CONSTRAINT")
+    if name is None:
+        raise CheckFailed(
+            "expected PIP_CONSTRAINT to name the image's constraints, found none: `pip install` of another package may "
+            "replace NumPy under TensorFlow; build the image again, or set the variable"
+        )
+    if not name:
+        raise CheckSkipped("PIP_CONSTRAINT is empty: someone has switched the constraints off")
+    lines = [line for line in Path(name).read_text(encoding="utf-8").split("\n") if line and not line.startswith("#")]
+    bound, versions = dict(line.split("==") for line in lines), installed_versions()
+    wrong = [
+        f"{one} {versions.get(one, 'absent')}, not {version}"
+        for one, version in bound.items()
+        if versions.get(one) != version
+    ]
+    if wrong or not {"numpy", "tensorflow"} <= bound.keys():
+        raise CheckFailed(
+            f"expected constraints on TensorFlow, NumPy and others as installed, found {'; '.join(wrong) or lines}: "
+            "the file belongs to another image, or something was installed over the lock",
+            constraints=bound,
+        )
+    command = [sys.executable, "-m", "pip", "install", "--no-index", "--dry-run", "numpy==0.0.1"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=PIP_CHECK_SECONDS)
+    if done.returncode == 0 or f"(constraint) numpy=={bound['numpy']}" not in done.stdout + done.stderr:
+        raise CheckFailed(
+            "expected pip to refuse another NumPy because of the constraint, found "
+            f"{(done.stdout + done.stderr).strip()[-300:]!r}: pip does not read PIP_CONSTRAINT",
+            status=done.returncode,
+        )
+    return {"constraints": len(bound)}
 
 
 def installed_versions() -> dict[str, str]:
