@@ -30,9 +30,10 @@ def test_a_release_that_the_index_does_not_have_cannot_be_locked(capsys, tmp_pat
     (tmp_path / "images").mkdir()
     matrix = (ROOT / "matrix.yaml").read_text().replace('version: "2.15.1"', 'version: "2.15.9"')
     (tmp_path / "matrix.yaml").write_text(matrix)
-    code = main(["lock", "2.15.9-cpu-py3.11"], {**os.environ, "TFIMG_WORKSPACE": str(tmp_path)})
+    code = main(["lock", "2.15.9-cpu-py3.11", "2.15.9-cpu-py3.10"], {**os.environ, "TFIMG_WORKSPACE": str(tmp_path)})
     told = capsys.readouterr().err
     assert (code, "The package index has no tensorflow-cpu==2.15.9 that was uploaded by" in told) == (12, True), told
+    assert "The others" not in told, told
     written = [file.name for file in (tmp_path / "images").rglob("*") if file.is_file()]
     assert written == ["installer.txt"], "what was resolved before is kept"
 

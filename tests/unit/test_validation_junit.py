@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import get_args
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from junitparser import Error, Failure, JUnitXml, Skipped, TestCase, TestSuite
 
@@ -109,6 +109,7 @@ REPORTS = st.builds(
 )
 
 
+@settings(deadline=None)
 @given(REPORTS)
 def test_it_is_red_exactly_when_the_report_is_not_green(report: Report) -> None:
     assert is_red(report) is not (report.passed and report.level == report.aim)
