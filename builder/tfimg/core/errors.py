@@ -125,6 +125,10 @@ class EngineTooOld(TfimgError, exit_code=ExitCode.ENGINE):
     """The container engine or buildx is too old."""
 
 
+class EngineCannotBuild(EngineTooOld):
+    """The engine runs images and cannot build them: Podman has no BuildKit."""
+
+
 class EngineSetupError(TfimgError, exit_code=ExitCode.ENGINE):
     """The private engine could not be installed, started or stopped."""
 

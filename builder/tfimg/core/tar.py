@@ -53,7 +53,10 @@ def make_archive(files: Mapping[str, tuple[bytes, int]]) -> bytes:
             member = tarfile.TarInfo(path.lstrip("/"))
             member.size, member.mode = len(content), mode
             tar.addfile(member, io.BytesIO(content))
-    return sink.getvalue()
+        end = sink.tell()
+    # Two empty blocks end an archive. tarfile adds up to 9 kB more, which Podman 4.3 does not read: it then fails with
+    # a broken pipe if the archive is larger than a pipe's buffer.
+    return sink.getvalue()[: end + 2 * tarfile.BLOCKSIZE]
 
 
 class InvalidArchive(ValueError):

@@ -1,7 +1,11 @@
-"""Find an engine: the one that is named, else one that can build, else the private one."""
+"""Find an engine: the one that is named, else the private one, Docker's or Podman's.
+
+Podman runs images and cannot build them: `connect` returns it where `ask` is not about builds.
+"""
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
@@ -10,6 +14,13 @@ from tfimg.core.process import CommandFailed, run
 from tfimg.engine.docker.builders import context_environment, find_builder
 from tfimg.engine.docker.engine import DockerEngine
 from tfimg.engine.private_engine import PrivateEngine
+
+DOCKER_SOCKET = Path("/var/run/docker.sock")
+
+PODMAN_STEP = (
+    "Start Podman's service (`systemctl --user enable --now podman.socket`; without systemd, "
+    "`podman system service --time=0 &`), or Docker"
+)
 
 
 def connect(
@@ -33,7 +44,8 @@ def connect(
             return engine
     raise too_old or EngineUnavailable(
         "No container engine answers on this machine.",
-        next_step="Start Docker, or let `tfimg engine up --install` set up an engine of tfimg's own.",
+        next_step=f"{PODMAN_STEP if shutil.which('podman', path=environ.get('PATH')) else 'Start Docker'}, or let "
+        "`tfimg engine up --install` set up an engine of tfimg's own.",
     )
 
 
@@ -68,8 +80,21 @@ def _hosts(environ: Mapping[str, str], state: Path) -> Iterator[str]:
     try:
         # Where the `docker` command itself would go: its current context.
         command = ["docker", "context", "inspect", "--format", "{{.Endpoints.docker.Host}}"]
-        if host := run(command, env=environ).strip():
-            yield host
+        host = run(command, env=environ).strip()
     except (CommandFailed, FileNotFoundError):
-        if Path("/var/run/docker.sock").exists():
-            yield "unix:///var/run/docker.sock"
+        host = ""
+    # Podman's stand-in for the `docker` command succeeds and prints nothing.
+    if host or DOCKER_SOCKET.exists():
+        yield host or f"unix://{DOCKER_SOCKET}"
+    yield from _podman_hosts(environ)
+
+
+def _podman_hosts(environ: Mapping[str, str]) -> Iterator[str]:
+    """Yield the hosts of Podman's service: the one that is named, the user's own, the system's."""
+    named = environ.get("CONTAINER_HOST", "")
+    if named.startswith(("unix://", "tcp://")):
+        yield named
+    folders = [Path(folder) for folder in (environ.get("XDG_RUNTIME_DIR"), "/run") if folder]
+    for socket in (folder / "podman/podman.sock" for folder in folders):
+        if socket.exists():
+            yield f"unix://{socket}"

@@ -12,6 +12,12 @@ from tfimg.core.events import BuildEvent, ProgressEvent
 
 StoreKind = Literal["containerd", "classic"]
 
+EngineName = Literal["Docker", "Podman"]
+
+
+DEFAULT_CDI_FOLDERS = ("/etc/cdi", "/var/run/cdi")
+"""Default folders of CDI specifications."""
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Capabilities:
@@ -50,15 +56,19 @@ class Resources:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DeviceSupport:
-    """Ways in which an engine can give devices to a container.
+    """An engine that runs containers, and the ways in which it can give devices to them.
 
-    `cdi_folders` is empty where CDI is switched off, `cdi_devices` also before Docker 28, which does not report them.
+    `cdi_folders` is empty where CDI is switched off, `cdi_devices` also before Docker 28 and with Podman, which do not
+    report them. `rootless`: the engine runs as an ordinary user.
     """
 
     host: str
     runtimes: tuple[str, ...]
     cdi_folders: tuple[str, ...]
     cdi_devices: tuple[str, ...]
+    engine: EngineName = "Docker"
+    version: str = ""
+    rootless: bool = False
 
     @property
     def local(self) -> bool:

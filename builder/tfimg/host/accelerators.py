@@ -28,6 +28,10 @@ TOOLKIT_HELP = (
     "Install NVIDIA's nvidia-container-toolkit, run `nvidia-ctk runtime configure --runtime=docker` as root and "
     "restart the engine (tfimg's own engine: `tfimg engine down`, then `tfimg engine up`)."
 )
+PODMAN_HELP = (
+    "Install NVIDIA's nvidia-container-toolkit, and as root run "
+    "`nvidia-ctk cdi generate --output=/etc/cdi/nvidia.yaml`."
+)
 CDI_HELP = (
     'Write "features": {"cdi": true} into /etc/docker/daemon.json and restart the engine (tfimg\'s own engine: '
     "`tfimg engine down`, then `tfimg engine up`)."
@@ -138,8 +142,17 @@ def choose_gpu_access(toolkit: DeviceSupport, host: Host) -> DeviceAccess:
     """Return how the engine gives GPUs to containers. Raises `NoContainerToolkit` if it cannot.
 
     `--gpus` needs NVIDIA's hook on the engine's host, which comes with the runtime `nvidia`; CDI needs a specification
-    of NVIDIA's in a folder that the engine reads.
+    of NVIDIA's in a folder that the engine reads. Podman has CDI alone.
     """
+    if toolkit.engine == "Podman":
+        if toolkit.local and not set(toolkit.cdi_folders) & set(host.cdi):
+            folders = " and ".join(toolkit.cdi_folders)
+            raise NoContainerToolkit(
+                f"Podman at {toolkit.host} cannot give a GPU to a container: there is no NVIDIA CDI specification in "
+                f"{folders}.",
+                next_step=PODMAN_HELP,
+            )
+        return "cdi"
     if "nvidia" in toolkit.runtimes or (toolkit.local and host.hook):
         return "nvidia"
     listed = any(device.startswith(f"{CDI_NAME}=") for device in toolkit.cdi_devices)

@@ -122,7 +122,8 @@ def _check_engine(request: DoctorRequest) -> Result:
     if not request.toolkit.local:
         step = "The findings on processor, memory and devices are those of this machine; run tfimg on the engine's."
         return "warning", f"responds at {request.toolkit.host}, on another machine", step
-    return "ok", f"responds at {request.toolkit.host}", None
+    name = "Podman, which runs images and does not build them, " if request.toolkit.engine == "Podman" else ""
+    return "ok", f"{name}responds at {request.toolkit.host}", None
 
 
 def _check_socket(request: DoctorRequest) -> Result:

@@ -1,4 +1,4 @@
-"""Plan the `docker run` of an image for its device."""
+"""Plan the `docker run` or `podman run` of an image for its device."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tfimg.core.errors import NoContainerToolkit, TfimgError, UsageError, WrongDevice
-from tfimg.engine.protocol import DeviceAccess
+from tfimg.engine.protocol import DeviceAccess, DeviceSupport
 from tfimg.host.accelerators import ALL_GPUS, check_gpu, check_tpu, choose_gpu_access, find_sibling, gpu_options
 from tfimg.host.survey import TargetHost
 from tfimg.matrix.schema import Device
@@ -15,6 +15,9 @@ from tfimg.matrix.spec import ImageSpec
 from tfimg.recipe.labels import DEVICE_NAMES
 
 GPU_LIMITS = ("--ulimit", "memlock=-1")
+NO_SELINUX = ("--security-opt", "label=disable")
+"""SELinux denies containers of Podman a GPU's device nodes (NVIDIA Container Toolkit, Support for CDI)."""
+
 GPU_SHM = "1g"
 """Limits for NCCL, which uses shared and pinned memory; a container has 64 MB of the first by default (NCCL user guide,
 Troubleshooting, Shared memory)."""
@@ -32,7 +35,7 @@ TPU_SHM = "16g"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RunOptions:
-    """Options of a run. `options` are passed on to `docker run`."""
+    """Options of a run. `options` are passed on to `docker run` or `podman run`."""
 
     gpus: str | None = None
     no_gpu: bool = False
@@ -45,7 +48,7 @@ class RunOptions:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RunPlan:
-    """A `docker run`; `missing` are the errors that prevent it on this host, most important first."""
+    """A `docker run` or `podman run`; `missing` are the errors that prevent it on this host, most important first."""
 
     argv: tuple[str, ...]
     device: Device
@@ -62,7 +65,10 @@ class _DeviceOptions:
 
 
 def plan_run(image: str, spec: ImageSpec, options: RunOptions, target_host: TargetHost) -> RunPlan:
-    """Return the `docker run` of an image. Raises `WrongDevice` if GPUs are requested for an image without GPU code."""
+    """Return the `docker run`, or `podman run`, of an image.
+
+    Raises `WrongDevice` if GPUs are requested for an image without GPU code.
+    """
     gpus = _parse_gpus(options.gpus)
     if options.gpus is not None and spec.device != "gpu":
         raise _wrong_device(spec, target_host.specs)
@@ -75,7 +81,8 @@ def plan_run(image: str, spec: ImageSpec, options: RunOptions, target_host: Targ
         settings = _without_gpu(spec, target_host.specs) if options.no_gpu else _DeviceOptions()
     shm = options.shm_size or settings.shm
     argv = [
-        *("docker", "run", "--rm"),
+        *_engine_command(target_host.toolkit),
+        *("run", "--rm"),
         *(["--interactive"] if options.interactive else []),
         *(["--tty"] if options.terminal else []),
         *settings.flags,
@@ -89,6 +96,11 @@ def plan_run(image: str, spec: ImageSpec, options: RunOptions, target_host: Targ
     note = f"{image} is for {spec.platform} and this machine is {platform}: it needs an emulator, and is slow."
     notes = (*([note] if emulated else []), *settings.notes)
     return RunPlan(argv=tuple(argv), device=device, notes=notes, missing=settings.missing)
+
+
+def _engine_command(toolkit: DeviceSupport) -> tuple[str, ...]:
+    # The `docker` command cannot request a GPU of older Podman services, and is often not installed beside Podman.
+    return ("podman", "--url", toolkit.host) if toolkit.engine == "Podman" else ("docker",)
 
 
 def _parse_gpus(gpus: str | None) -> tuple[str, ...]:
@@ -136,7 +148,12 @@ def _gpu_settings(spec: ImageSpec, gpus: tuple[str, ...], target_host: TargetHos
         access = choose_gpu_access(target_host.toolkit, target_host.host)
     except NoContainerToolkit as error:
         missing.append(error)
-    flags = (*gpu_options(access, gpus), *GPU_LIMITS)
+    flags = (
+        *gpu_options(access, gpus),
+        *(NO_SELINUX if target_host.toolkit.engine == "Podman" else ()),
+        # An ordinary user may not raise the limit.
+        *(() if target_host.toolkit.rootless else GPU_LIMITS),
+    )
     return _DeviceOptions(flags=flags, shm=GPU_SHM, notes=notes, missing=tuple(missing))
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Literal
 
 from tfimg.core.errors import NoAccelerator
-from tfimg.engine.protocol import DeviceSupport
+from tfimg.engine.protocol import DEFAULT_CDI_FOLDERS, DeviceSupport
 from tfimg.host.nvidia_smi import NvidiaSmi
 from tfimg.matrix.schema import PROCESSORS, Matrix
 from tfimg.matrix.spec import ImageSpec
@@ -23,9 +23,6 @@ DISPLAY = "0x03"
 
 HOOK = "usr/bin/nvidia-container-runtime-hook"
 """The program that an engine needs for `--gpus` (moby, daemon/nvidia_linux.go)."""
-
-CDI_FOLDERS = ("/etc/cdi", "/var/run/cdi")
-"""Default folders of CDI specifications."""
 
 AVX = re.compile(r"^flags\s*:.*\bavx\b", re.MULTILINE)
 MEMORY = re.compile(r"^MemTotal:\s*(\d+) kB", re.MULTILINE)
@@ -90,7 +87,7 @@ def survey_host(
         tpus=tuple(f"/{node.relative_to(root)}" for node in tpus),
         closed_tpus=tuple(f"/{node.relative_to(root)}" for node in tpus if node.stat().st_mode & 0o006 != 0o006),
         hook=(root / HOOK).exists(),
-        cdi=tuple(folder for folder in CDI_FOLDERS if _has_nvidia_cdi(root / folder.lstrip("/"))),
+        cdi=tuple(folder for folder in DEFAULT_CDI_FOLDERS if _has_nvidia_cdi(root / folder.lstrip("/"))),
         socket=_socket(root, docker_host, may_use),
     )
 

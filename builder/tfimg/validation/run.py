@@ -158,7 +158,7 @@ def _run(engine: ContainerRunner, request: RunRequest) -> Generator[Line | Exit,
     try:
         yield from engine.run(request, timeout=SUITE_SECONDS)
     except EngineError as error:
-        if re.search(r"executable file not found|no such file or directory", error.what):
+        if re.search(r"executable file .*not found|no such file or directory", error.what, re.IGNORECASE):
             program = (request.entrypoint or request.command)[0]
             raise ValidationAborted(
                 f"{request.image} cannot be validated: it has no {program} to start the suite with.",

@@ -10,6 +10,7 @@ from tfimg.cli.context import Context
 from tfimg.cli.options import Command, flag
 
 if TYPE_CHECKING:
+    from tfimg.core.errors import TfimgError
     from tfimg.engine.protocol import Engine
 
 
@@ -73,8 +74,13 @@ class EngineStatus(Command):
     """
 
     def run(self, context: Context) -> int:
-        """Describe the engine."""
-        return _print_engine(context, context.engine, started=False)
+        """Describe the engine, also one that runs images and cannot build them."""
+        from tfimg.core.errors import EngineCannotBuild
+
+        try:
+            return _print_engine(context, context.engine, started=False)
+        except EngineCannotBuild as error:
+            return _print_runner(context, error)
 
 
 @dataclass(frozen=True)
@@ -90,6 +96,17 @@ class EngineEnv(Command):
         host = context.engine.get_capabilities().host
         context.print_result({"DOCKER_HOST": host}, f"export DOCKER_HOST={shlex.quote(host)}")
         return 0
+
+
+def _print_runner(context: Context, reason: TfimgError) -> int:
+    found = context.services.runner().get_device_support()
+    fields = {
+        "host": f"{found.host} (not started by tfimg)",
+        "engine": f"{found.engine} {found.version}{', rootless' if found.rootless else ''}",
+        "builds": f"no. {reason.next_step}",
+    }
+    context.print_result({**asdict(found), "builds": False, "private": False, "started": False}, fields)
+    return 0
 
 
 def _print_engine(context: Context, engine: Engine, *, started: bool) -> int:

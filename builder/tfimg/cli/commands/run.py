@@ -14,6 +14,9 @@ from tfimg.cli.options import Command, IdentifierOptions, LocalImage, flag, opti
 PASSED_ON = ("volume", "publish", "env", "user", "workdir", "name")
 """Fields that become options of `docker run` of the same name."""
 
+PACKAGES = {"docker": "docker-cli or docker.io", "podman": "podman"}
+"""Packages of the commands that start containers."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Run(Command, LocalImage, IdentifierOptions):
@@ -36,13 +39,13 @@ class Run(Command, LocalImage, IdentifierOptions):
     )
     workdir: tuple[str, ...] = values("start in another folder", "PATH", name=("--workdir", "-w"))
     name: tuple[str, ...] = values("name the container", "NAME")
-    dry_run: bool = flag("print the docker command and what is missing; start nothing")
+    dry_run: bool = flag("print the docker or podman command and what is missing; start nothing")
     program: tuple[str, ...] = field(default=(), metadata={"parameter": Parameter(parse=False)})
 
     alternatives = (("--gpus", "gpus"), ("--no-gpu", "no_gpu"))
 
     def run(self, context: Context) -> int:
-        """Find out what the image is, what it needs and whether that is here; then become `docker run`."""
+        """Find out what the image is, what it needs and whether that is here; become `docker run` or `podman run`."""
         from tfimg.core.errors import EngineUnavailable
         from tfimg.host.run import RunOptions, plan_run
 
@@ -77,6 +80,6 @@ class Run(Command, LocalImage, IdentifierOptions):
             return context.services.hand_over(planned.argv, {**environ, "DOCKER_HOST": host.toolkit.host})
         except FileNotFoundError:
             raise EngineUnavailable(
-                "An engine responds, but the `docker` command is not installed.",
-                next_step="Install your distribution's docker-cli or docker.io package.",
+                f"An engine responds, but the `{planned.argv[0]}` command is not installed.",
+                next_step=f"Install your distribution's {PACKAGES[planned.argv[0]]} package.",
             ) from None

@@ -32,6 +32,10 @@ PING_SECONDS = 20
 """Limit for a busy engine's answer. It took under 1 s when tried."""
 
 
+PODMAN = "Podman Engine"
+"""What Podman's service calls itself in its answer to /version."""
+
+
 def find_error(line: Mapping[str, Any]) -> str | None:
     """Return the error in a line of an engine's stream: the engine answers 200 before it begins."""
     return line.get("error") or (line.get("errorDetail") or {}).get("message")
@@ -78,6 +82,13 @@ class DockerConnection:
     def client(self) -> docker.DockerClient:
         """The API client. It reads DOCKER_HOST, DOCKER_TLS_VERIFY and DOCKER_CERT_PATH, as buildx does."""
         return self._connect(REQUEST_SECONDS)
+
+    @cached_property
+    def podman(self) -> str | None:
+        """Podman's version; None if the engine is Docker."""
+        with self.errors():
+            components = self.client.version().get("Components") or ()
+        return next((str(part["Version"]) for part in components if part.get("Name") == PODMAN), None)
 
     def ping(self) -> None:
         """Raises `EngineUnavailable` unless the engine answers soon."""

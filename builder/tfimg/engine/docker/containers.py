@@ -13,6 +13,7 @@ from docker.types import DeviceRequest
 from docker.utils.socket import frames_iter
 
 from tfimg.core.cancellation import on_cancel
+from tfimg.core.errors import EngineTooOld
 from tfimg.core.tar import make_archive
 from tfimg.engine.docker.connection import DockerConnection
 from tfimg.engine.protocol import DeviceAccess, Exit, Line, RunRequest
@@ -29,6 +30,9 @@ DEVICE_OPTIONS: Mapping[DeviceAccess, Mapping[str, Any]] = {
 """API arguments for all accelerators, as of `docker run --gpus all`, of `--device nvidia.com/gpu=all`, and of Google's
 page on containers of TPU VMs."""
 
+OLDEST_CDI_PODMAN = 5
+"""Podman 5.4 gives devices of CDI to containers of its Docker-compatible API; 4.3 ignores the request."""
+
 MAX_LINE = 8 << 20
 """Bytes of a line; a longer one is split."""
 
@@ -37,7 +41,12 @@ class DockerContainers(DockerConnection):
     """Implements `ContainerRunner`."""
 
     def run(self, request: RunRequest, *, timeout: float) -> Generator[Line | Exit, None, None]:
-        """See `ContainerRunner`."""
+        """See `ContainerRunner`. Raises `EngineTooOld` where a Podman would ignore the request for a GPU."""
+        if request.access == "cdi" and self.podman and int(self.podman.partition(".")[0]) < OLDEST_CDI_PODMAN:
+            raise EngineTooOld(
+                f"Podman {self.podman} at {self.host} gives no GPU to containers that are started through its socket.",
+                next_step=f"Run the suite with its command: `tfimg run {request.image} tfimg-selftest`; or upgrade it.",
+            )
         with self.errors():
             container = self.client.containers.create(
                 request.image,

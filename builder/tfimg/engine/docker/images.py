@@ -72,7 +72,7 @@ class DockerImages(DockerConnection):
             image = self.client.images.get(name)
             steps: list[dict[str, Any]] = self.client.api.history(name)  # type: ignore[no-untyped-call]
             return StoredImage(
-                digest=str(image.id),
+                digest=self._digest(image),
                 layers=self._layers_on_disk(image) or exported_layers(self.client.api.get_image(name)),
                 unpacked_bytes=sum(int(step["Size"]) for step in steps),
                 labels=dict(image.labels),
@@ -94,7 +94,14 @@ class DockerImages(DockerConnection):
     def find_digest(self, name: str) -> str | None:
         """See `Engine`."""
         image = self._find(name)
-        return str(image.id) if image else None
+        return self._digest(image) if image else None
+
+    def _digest(self, image: Image) -> str:
+        """Return the digest by which the engine identifies an image; of Podman's, that of the manifest."""
+        digests = {name.partition("@")[2] for name in image.attrs.get("RepoDigests") or ()}
+        # Podman keeps the manifest of each image, and identifies it by its configuration. Pulled with two
+        # compressions, an image has two manifests.
+        return digests.pop() if len(digests) == 1 and self.podman else str(image.id)
 
     def find_labels(self, name: str) -> Mapping[str, str] | None:
         """See `Engine`."""

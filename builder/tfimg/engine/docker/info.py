@@ -13,11 +13,11 @@ from typing import Any
 from docker.errors import NotFound
 from packaging.version import InvalidVersion, Version
 
-from tfimg.core.errors import EngineTooOld
+from tfimg.core.errors import EngineCannotBuild, EngineTooOld
 from tfimg.core.process import CommandFailed, run
 from tfimg.engine.docker.bridge import daemon_pid, list_interfaces, missing_bridge
 from tfimg.engine.docker.connection import DockerConnection
-from tfimg.engine.protocol import Capabilities, DeviceSupport, Resources
+from tfimg.engine.protocol import DEFAULT_CDI_FOLDERS, Capabilities, DeviceSupport, Resources
 
 OLDEST_ENGINE = Version("23.0")
 """First release whose default builder is BuildKit and that can hold zstd layers (moby 23.0 release notes)."""
@@ -36,6 +36,12 @@ class DockerInfo(DockerConnection):
         with self.errors():
             info = self.info()
             engine = str(info["ServerVersion"])
+            if self.podman:
+                raise EngineCannotBuild(
+                    f"The engine at {self.host} is Podman {engine}, which has no BuildKit to build with.",
+                    next_step="`tfimg run`, `validate`, `pull` and `load` use it; for builds, start Docker, or "
+                    f"{INSTALL} sets up an engine of tfimg's own beside it.",
+                )
             require_version(f"The engine at {self.host} is Docker", engine, OLDEST_ENGINE)
             drivers = dict(info.get("DriverStatus") or ())
             containerd = str(drivers.get("driver-type", "")).startswith("io.containerd.snapshotter")
@@ -57,8 +63,12 @@ class DockerInfo(DockerConnection):
         return DeviceSupport(
             host=self.host,
             runtimes=tuple(sorted(info.get("Runtimes") or ())),
-            cdi_folders=tuple(info.get("CDISpecDirs") or ()),
+            # Podman always reads the default folders, and does not report them.
+            cdi_folders=tuple(info.get("CDISpecDirs") or (DEFAULT_CDI_FOLDERS if self.podman else ())),
             cdi_devices=tuple(device["ID"] for device in devices if device.get("Source") == "cdi"),
+            engine="Podman" if self.podman else "Docker",
+            version=str(info.get("ServerVersion") or ""),
+            rootless=bool(info.get("Rootless")) or "name=rootless" in (info.get("SecurityOptions") or ()),
         )
 
     def get_resources(self) -> Resources:

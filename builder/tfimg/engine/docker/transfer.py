@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import closing
 from pathlib import Path
 from typing import Any, Literal
 
 from docker.credentials import StoreError
-from docker.errors import APIError
+from docker.errors import APIError, NotFound
 
 from tfimg.core import errors
 from tfimg.core.cancellation import raise_if_cancelled
@@ -93,7 +93,7 @@ class DockerTransfer(DockerConnection):
             api.reload_config(dockercfg_path=str(Path(folder, "config.json")))
             try:
                 with closing(getattr(api, action)(**arguments, stream=True, decode=True)) as lines:
-                    return follow_transfer(action, name, lines, on_event)
+                    return follow_transfer(action, name, lines, on_event, find_digest=self._find_pulled)
             except APIError as error:
                 raise transfer_error(action, name, str(error.explanation or error)) from None
             except StoreError as error:
@@ -102,14 +102,34 @@ class DockerTransfer(DockerConnection):
                     next_step="Repair it, or remove it from docker's config.json and log in with `docker login`.",
                 ) from None
 
+    def _find_pulled(self, name: str, image_id: str) -> str | None:
+        """Return the digest that a pulled name has; None unless it names the image of the stream's last line."""
+        try:
+            image = self.client.images.get(name)
+        except NotFound:
+            return None
+        if not image_id or not str(image.id).removeprefix("sha256:").startswith(image_id):
+            return None
+        digests = [one.partition("@")[2] for one in image.attrs.get("RepoDigests") or ()]
+        expected = name.partition("@")[2]
+        return expected if expected in digests else next(iter(digests), None)
 
-def follow_transfer(action: Action, name: str, lines: Iterable[Mapping[str, Any]], on_event: OnProgress) -> str:
+
+def follow_transfer(
+    action: Action,
+    name: str,
+    lines: Iterable[Mapping[str, Any]],
+    on_event: OnProgress,
+    *,
+    find_digest: Callable[[str, str], str | None] = lambda *_: None,
+) -> str:
     """Read an engine's stream about a push or pull to its end, and return the digest.
 
     A failure is a line of the stream, and the docker package raises nothing (docker/docker-py issue 3161). A stream
-    without a digest was interrupted.
+    without a digest was interrupted, or is Podman's, whose last line has the image's id: `find_digest` returns the
+    digest of a name with that id.
     """
-    digest = None
+    digest, last = None, ""
     totals: dict[str, int] = {}
     for line in lines:
         raise_if_cancelled()
@@ -119,6 +139,9 @@ def follow_transfer(action: Action, name: str, lines: Iterable[Mapping[str, Any]
             on_event(progress)
         in_status = DIGEST.search(str(line.get("status", "")))
         digest = (line.get("aux") or {}).get("Digest") or (in_status and in_status[1]) or digest
+        last = str(line.get("id") or "") if line.get("status") == "Download complete" else ""
+    if digest is None and last:
+        digest = find_digest(name, last)
     if digest is None:
         raise errors.NetworkError(
             f"The engine's answer ended before it reported the digest of the {action} of {name}.", next_step=RETRY
