@@ -19,6 +19,7 @@ from tfimg.engine.protocol import (
     BuildRequest,
     Capabilities,
     DeviceSupport,
+    EngineName,
     Exit,
     Line,
     LocalImage,
@@ -42,10 +43,19 @@ def capabilities(
     )  # fmt: skip
 
 
-def toolkit(*, host: str = HOST, runtimes: Sequence[str] = ("runc",), **cdi: Sequence[str]) -> DeviceSupport:
+def toolkit(
+    *,
+    host: str = HOST,
+    runtimes: Sequence[str] = ("runc",),
+    engine: EngineName = "Docker",
+    version: str = "",
+    rootless: bool = False,
+    **cdi: Sequence[str],
+) -> DeviceSupport:
     """Return what an engine on this machine can hand to containers; `cdi_folders` and `cdi_devices` are empty."""
     found = {"cdi_folders": (), "cdi_devices": (), "runtimes": runtimes, **cdi}
-    return DeviceSupport(host=host, **{name: tuple(values) for name, values in found.items()})
+    lists = {name: tuple(values) for name, values in found.items()}
+    return DeviceSupport(host=host, engine=engine, version=version, rootless=rootless, **lists)
 
 
 def stored_image(digest: str = "sha256:1", *, identifier: str | None = None, **fields: Any) -> StoredImage:

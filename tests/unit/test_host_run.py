@@ -288,6 +288,13 @@ def test_run_without_the_docker_command(run: CliRunner, environment: TestEnviron
     assert_refused(ended, code=10, says="the `docker` command is not installed")
 
 
+def test_run_without_the_podman_command(run: CliRunner, environment: TestEnvironment) -> None:
+    assert isinstance(environment.docker, FakeEngine)
+    environment.docker.hands, environment.docker_status = podman(), None
+    says = "the `podman` command is not installed. Install your distribution's podman package."
+    assert_refused(run("cpu"), code=10, says=says)
+
+
 def test_a_dry_run_prints_the_command_and_what_is_missing(run: CliRunner, environment: TestEnvironment) -> None:
     ended = run("gpu", "--gpus", "0", "--dry-run", "--", "echo", "a b")
     assert (ended.code, environment.handed_over) == (0, [])
@@ -299,3 +306,40 @@ def test_a_dry_run_as_json(run: CliRunner) -> None:
     document = run("cpu", "--dry-run", "--json").succeeded().json
     assert (document["image"], document["device"], document["missing"]) == (CPU, "cpu", [])
     assert document["argv"][0] == "docker"
+
+
+def podman(**changes: Any) -> DeviceSupport:
+    return toolkit(host="unix:///podman.sock", engine="Podman", cdi_folders=("/etc/cdi", "/var/run/cdi"), **changes)
+
+
+def test_podman_is_run_by_its_own_command(plan: Plan) -> None:
+    assert line(plan(CPU, hands=podman())) == "podman --url unix:///podman.sock run --rm --interactive image"
+
+
+def test_podman_gives_gpus_by_cdi(plan: Plan) -> None:
+    """Even where NVIDIA's runtime and hook are installed, which Podman does not use."""
+    host = with_gpus(T4, T4, cdi=("/etc/cdi",), hook=True)
+    gpus = "--device nvidia.com/gpu=all --security-opt label=disable"
+    start = "podman --url unix:///podman.sock run --rm --interactive"
+    planned = plan(GPU, host, podman(runtimes=("nvidia",)))
+    assert line(planned) == f"{start} {gpus} --ulimit memlock=-1 --shm-size 1g image"
+    assert planned.missing == ()
+    assert line(plan(GPU, host, podman(rootless=True))) == f"{start} {gpus} --shm-size 1g image"
+    assert "--device nvidia.com/gpu=0 --device nvidia.com/gpu=1 " in line(plan(GPU, host, podman(), gpus="0,1"))
+
+
+def test_rootless_docker_does_not_raise_a_limit_either(plan: Plan) -> None:
+    hands = toolkit(runtimes=("nvidia",), rootless=True)
+    assert line(plan(GPU, with_gpus(), hands)) == "docker run --rm --interactive --gpus all --shm-size 1g image"
+
+
+def test_podman_needs_a_cdi_specification(plan: Plan) -> None:
+    (lack,) = plan(GPU, with_gpus(hook=True), podman()).missing
+    assert isinstance(lack, NoContainerToolkit)
+    assert str(lack) == (
+        "Podman at unix:///podman.sock cannot give a GPU to a container: there is no NVIDIA CDI specification in "
+        "/etc/cdi and /var/run/cdi. Install NVIDIA's nvidia-container-toolkit, and as root run `nvidia-ctk cdi "
+        "generate --output=/etc/cdi/nvidia.yaml`."
+    )
+    far = toolkit(host="tcp://far:1", engine="Podman")
+    assert plan(GPU, with_gpus(), far).missing == ()

@@ -16,6 +16,7 @@ from tfimg.engine.docker.engine import DockerEngine
 from tfimg.engine.private_engine import PrivateEngine
 
 DOCKER_SOCKET = Path("/var/run/docker.sock")
+SYSTEM_RUNTIME = Path("/run")
 
 PODMAN_STEP = (
     "Start Podman's service (`systemctl --user enable --now podman.socket`; without systemd, "
@@ -94,7 +95,8 @@ def _podman_hosts(environ: Mapping[str, str]) -> Iterator[str]:
     named = environ.get("CONTAINER_HOST", "")
     if named.startswith(("unix://", "tcp://")):
         yield named
-    folders = [Path(folder) for folder in (environ.get("XDG_RUNTIME_DIR"), "/run") if folder]
+    user = environ.get("XDG_RUNTIME_DIR")
+    folders = [*([Path(user)] if user else []), SYSTEM_RUNTIME]
     for socket in (folder / "podman/podman.sock" for folder in folders):
         if socket.exists():
             yield f"unix://{socket}"

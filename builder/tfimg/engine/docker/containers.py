@@ -45,7 +45,8 @@ class DockerContainers(DockerConnection):
         if request.access == "cdi" and self.podman and int(self.podman.partition(".")[0]) < OLDEST_CDI_PODMAN:
             raise EngineTooOld(
                 f"Podman {self.podman} at {self.host} gives no GPU to containers that are started through its socket.",
-                next_step=f"Run the suite with its command: `tfimg run {request.image} tfimg-selftest`; or upgrade it.",
+                next_step="Run the suite with its command, or upgrade it: "
+                f"`tfimg run {request.image} -- tfimg-selftest`.",
             )
         with self.errors():
             container = self.client.containers.create(
