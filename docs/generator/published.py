@@ -24,7 +24,7 @@ from tfimg.evidence.policy import DEFAULT_MAX_AGE
 from tfimg.evidence.statement import format_time
 from tfimg.matrix.schema import DEVICES, Device, minor_version
 from tfimg.publish.published import PublishedImage, PublishedRepository, parse_published
-from tfimg.recipe.describe import format_request, is_buildable
+from tfimg.recipe.describe import format_request
 
 FOLDER = Path(__file__).parent
 
@@ -137,7 +137,7 @@ def _committed_rows() -> Iterable[Row]:
             level=status.level,
             time=status.date,
             report=links.get(spec.identifier),
-            copied={"build": f"tfimg build {format_request(spec)}"} if is_buildable(spec) else {},
+            copied={"build": f"tfimg build {format_request(spec)}"},
             more={"tested on": tested_on} if tested_on else {},
         )
 

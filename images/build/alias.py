@@ -1,18 +1,19 @@
 """Let installers see that a distribution is here which another one brought: alias.py NAME VERSION PACKAGE.
 
 Companions such as tensorflow-text require `tensorflow`; without this, `pip install` of one would install a second
-TensorFlow beside tensorflow-cpu.
+TensorFlow beside tensorflow-cpu. ROOT is as in `runtime`.
 """
 
 from __future__ import annotations
 
 import base64
 import hashlib
+import os
 import sys
 from pathlib import Path
 
 NAME, VERSION, PACKAGE = sys.argv[1:]
-SITE = Path("/opt/tensorflow/lib/python3/site-packages")
+SITE = Path(f"{os.environ.get('ROOT', '')}/opt/tensorflow/lib/python3/site-packages")
 FILES = {
     "METADATA": f"Metadata-Version: 2.1\nName: {NAME}\nVersion: {VERSION}\n"
     f"Summary: Another name of {PACKAGE} {VERSION}, which is installed\n",

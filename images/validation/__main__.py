@@ -77,6 +77,8 @@ def main() -> int:
 def _run(facts: Facts, selection: Selection, arguments: argparse.Namespace, driver: Driver | None, emit: Emit) -> int:
     began, tally = time.monotonic(), Tally(selection.required)
     environment = {**machine(), **({"nvidia": asdict(driver)} if driver else {})}
+    if arguments.emulated:
+        environment["emulated"] = True
 
     def relay(event: dict[str, Any]) -> None:
         if event["event"] == "end":
@@ -93,7 +95,7 @@ def _run(facts: Facts, selection: Selection, arguments: argparse.Namespace, driv
         }
     )  # fmt: skip
     gpus = driver.capabilities if driver else ()
-    problem = supervise(Order(CHECKS, "checks", selection.asked, facts, gpus), relay)
+    problem = supervise(Order(CHECKS, "checks", selection.asked, facts, gpus, arguments.emulated), relay)
     code = tally.code or (3 if problem else 0)
     emit(
         {
@@ -120,6 +122,7 @@ def _parse_arguments() -> argparse.Namespace:
         parser.add_argument(option, nargs="+", default=[], metavar="PATTERN", help=f"{text}: names, with * and ?")
     parser.add_argument("--list", action="store_true", help="print the names of the checks, and run none")
     parser.add_argument("--facts", type=Path, metavar="FILE", help="JSON file of what the image claims")
+    parser.add_argument("--emulated", action="store_true", help="give each check the time that an emulator takes")
     parser.add_argument("--nonce", default="", help="repeated in the first event, so that no other run is taken for it")
     return parser.parse_args()
 

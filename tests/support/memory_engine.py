@@ -29,6 +29,7 @@ from tfimg.engine.protocol import (
     StoredLayer,
     StoreKind,
 )
+from tfimg.matrix.schema import Platform
 from tfimg.recipe.labels import IDENTIFIER_LABEL
 
 HOST = "unix:///run/fake.sock"
@@ -71,7 +72,8 @@ class FakeEngine:
     `script` is what builds tell, an exception in it is raised there; `late` is raised by the engine after a build
     has named its image. `story` is what containers say, an exception in it is raised there. `remote` is what
     registries have by reference; `pushed` is what this engine sent there, and `line` is raised by whatever is to go
-    over the network. `holds` is the inventory of its images; without one, `story` answers for it.
+    over the network. `emulates`: it runs programs of every platform; `tried` are those that it was asked for.
+    `holds` is the inventory of its images; without one, `story` answers for it.
     """
 
     host: str = HOST
@@ -94,6 +96,8 @@ class FakeEngine:
     known: Mapping[str, LocalImage] = field(default_factory=dict)
     exports: list[bytes] = field(default_factory=list)
     holds: Mapping[str, Any] | None = field(default_factory=lambda: INVENTORY)
+    emulates: bool = False
+    tried: list[str] = field(default_factory=list)
 
     def get_capabilities(self) -> Capabilities:
         return self.found
@@ -103,6 +107,10 @@ class FakeEngine:
 
     def get_resources(self) -> Resources:
         return self.left
+
+    def can_run(self, platform: Platform) -> bool:
+        self.tried.append(platform)
+        return self.emulates or platform == self.found.platform
 
     def list_images(self, known: Mapping[str, LocalImage] = NO_IMAGES) -> Sequence[LocalImage]:
         self.asked.append("inventory")

@@ -22,7 +22,7 @@ from tfimg.build.results import (
     junit,
     raise_for_results,
 )
-from tfimg.core.errors import BatchFailed, BuildError, Interrupted, UnsupportedPlatform, ValidationFailed
+from tfimg.core.errors import BatchFailed, BuildError, Interrupted, LockError, ValidationFailed
 
 BUILT = ImageResult(
     identifier="2.15.1-cpu-py3.11", status="built", seconds=12.345, engine="unix:///e", digest="sha256:1",
@@ -35,7 +35,7 @@ FAILED = ImageResult(
 )  # fmt: skip
 UNBUILDABLE = ImageResult(
     identifier="2.14.1-cpu-py3.11-arm64", status="unbuildable", seconds=0.0,
-    failure=UnsupportedPlatform("It is for arm64.", next_step="Ask for amd64."),
+    failure=LockError("It is for arm64.", next_step="Ask for amd64."),
 )  # fmt: skip
 INTERRUPTED = ImageResult(
     identifier="2.13.1-cpu-py3.11", status="interrupted", seconds=1.0,

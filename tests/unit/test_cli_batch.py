@@ -269,18 +269,62 @@ def test_evidence_is_recorded_for_each_image_also_for_an_unchanged_one(
 def test_images_for_another_platform_are_left_out_and_each_turn_has_a_line(
     tfimg: CliRunner, engine: FakeEngine
 ) -> None:
-    ended = tfimg("build", THREE[2], "2.15.1-cpu-*-arm64").succeeded()
+    ended = tfimg("build", f"{THREE[2]}*").succeeded()
     note, first, base, last = ended.stderr.splitlines()
-    assert note == "Left out: 3 images that this version cannot build."
+    assert note == "Left out: 1 image for arm64, which a pattern such as '*-arm64' names."
     assert first == f"{'':8}  started      {THREE[2]}"
     assert base.startswith("Base: registry docker.io/library/python:3.11-slim-bookworm")
     assert last.split()[1:] == ["s", "built", THREE[2], "validated,", "2", "checks", "passed"]
     assert len(engine.built) == 1
-    assert tfimg("build", "2.15.1-cpu-py3.11-arm64").code == 4, "its own code where it is alone"
     assert [tfimg("build", *line, "--quiet").stderr for line in (["--tf", "2.15"], [THREE[2], "--no-cache"])] == [
         "",
         "",
     ]
+
+
+def test_an_image_that_the_engine_cannot_run_is_built_from_two_bases_and_not_validated(
+    tfimg: CliRunner, engine: FakeEngine
+) -> None:
+    identifier = "2.15.1-cpu-py3.11-arm64"
+    reason = (
+        f"Level built is the highest that can be proven here. {identifier} is for linux/arm64, and the engine runs on "
+        "linux/amd64, where programs of linux/arm64 do not run. No check was run. `tfimg engine up --emulate` installs "
+        "an emulator."
+    )
+    ended = tfimg("build", identifier).succeeded()
+    assert reason in ended.stderr
+    assert ended.stderr.splitlines()[-1].split()[1:4] == ["s", "built", identifier]
+    (request,) = engine.built
+    assert request.platform == "linux/arm64"
+    assert request.build_args["TOOLS"] == request.build_args["BASE"], "an index has both"
+    assert engine.ran == [], "neither the suite nor the inventory"
+    assert f"tfimg/tensorflow:{identifier}" in engine.names
+    again = tfimg("build", identifier).succeeded()
+    assert "unchanged" in again.stderr
+    refused = tfimg("build", identifier, "--level", "linked")
+    assert refused.code == 14
+    assert refused.stderr.endswith(
+        "`tfimg engine up --emulate` installs an emulator; or validate it on a machine of linux/arm64.\n"
+    )
+
+
+def test_an_image_that_the_engine_emulates_is_linked_at_most(tfimg: CliRunner, engine: FakeEngine) -> None:
+    engine.emulates = True
+    ended = tfimg("build", "2.15.1-cpu-py3.11-arm64").succeeded()
+    assert "which emulates linux/arm64." in ended.stderr
+    assert ended.stderr.splitlines()[-1].split()[4] == "linked,"
+    assert "--emulated" in engine.ran[0].command
+    assert engine.tried == ["linux/arm64"], "tried once"
+
+
+def test_an_image_whose_steps_would_be_emulated_is_refused(tfimg: CliRunner, engine: FakeEngine) -> None:
+    engine.found = replace(engine.found, platform="linux/arm64")
+    engine.hands = replace(engine.hands, platform="linux/arm64")
+    engine.emulates = True
+    assert tfimg("build", "2.15.1-cpu-py3.11", "--json").code == 4
+    assert "Build it on a machine of linux/amd64 (--builder names one), or use --platform linux/arm64." in (
+        tfimg("build", "--tf", "2.15.1", "--python", "3.11").refusal(4)
+    )
 
 
 # What a run leaves behind, and what another finds

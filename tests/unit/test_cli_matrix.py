@@ -141,7 +141,7 @@ def test_the_page_has_every_image(tfimg: CliRunner) -> None:
     assert {"2.15.1-cpu-py3.11", "2.15", "latest"} <= set(found.text), "tags, without their repository"
     assert "tfimg build --tf 2.15.1 --python 3.11" in found.text
     assert "tfimg build --tf 2.15.0 --python 3.9 --device gpu" in found.text
-    assert "tfimg resolve --tf 2.15.0 --python 3.9 --platform linux/arm64" in found.text
+    assert "tfimg build --tf 2.15.0 --python 3.9 --platform linux/arm64" in found.text
 
 
 def test_the_project_s_page_has_every_image(specs: list[ImageSpec], workspace: Workspace, tfimg: CliRunner) -> None:

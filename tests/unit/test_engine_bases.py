@@ -12,7 +12,7 @@ import pytest
 from support.cases import cases
 from support.memory_engine import FakeEngine
 from support.programs import program
-from tfimg.core.errors import BaseImageError, BuildError, NetworkError
+from tfimg.core.errors import BaseImageError, BuildError, NetworkError, NoEmulation
 from tfimg.core.events import Event, Message, OnEvent, ignore
 from tfimg.engine.base_images.choose import (
     RECIPE_LABEL,
@@ -186,6 +186,35 @@ def test_a_machine_without_mirrors_is_reported(spec: ImageSpec, surroundings: Ba
         "This machine's APT sources name no mirror of Debian to bootstrap from. Add one under "
         "/etc/apt/sources.list.d, or give access to a registry (--mirror)."
     )
+
+
+def test_a_base_for_another_platform_has_its_own_name_and_needs_its_programs_to_run(
+    named: Callable[[str], ImageSpec], surroundings: BaseSettings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spec, engine, said = named("2.15.1-cpu-py3.11-arm64"), FakeEngine(), list[Event]()
+    monkeypatch.setattr("tfimg.engine.emulation.runs_here", lambda _platform: False)
+    with pytest.raises(NoEmulation) as caught:
+        choose(spec, "bootstrap", engine, surroundings)
+    assert str(caught.value) == (
+        "Bootstrapping a base for linux/arm64 runs programs of linux/arm64, and this machine does not. `tfimg engine "
+        "up --emulate` installs an emulator; or give access to a registry that has the base (--mirror), which needs "
+        "none of them"
+    )
+    monkeypatch.setattr("tfimg.engine.emulation.runs_here", lambda _platform: True)
+    base = choose(spec, "bootstrap", engine, surroundings, said.append)
+    assert base.reference == f"{NAME}-arm64"
+    assert said == [Message(text="Bootstrapping Debian bookworm with Python 3.11 from signed packages for linux/arm64")]
+    (order,) = engine.built
+    assert order.platform == "linux/arm64"
+    argv = (tmp_path / "bin" / "argv").read_text().splitlines()
+    assert {"--architectures=arm64", "--skip=check/qemu"} <= {*argv}
+
+
+def test_a_registry_s_base_for_another_platform_needs_no_emulator(
+    named: Callable[[str], ImageSpec], surroundings: BaseSettings
+) -> None:
+    engine = FakeEngine(remote={OFFICIAL: "sha256:r"})
+    assert choose(named("2.15.1-cpu-py3.11-arm64"), "auto", engine, surroundings).reference == f"{OFFICIAL}@sha256:r"
 
 
 @cases("engine_bases", "a_failed_bootstrap_prints_the_last_lines_of_mmdebstrap_and_leaves_no_file")

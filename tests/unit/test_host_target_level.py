@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import pytest
 
 from support.hosts import T4, make_host, with_gpus
 from support.memory_engine import toolkit
-from tfimg.core.errors import NoAccelerator, NoContainerToolkit, TfimgError, UnavailableDriver
+from tfimg.core.errors import NoAccelerator, NoContainerToolkit, NoEmulation, TfimgError, UnavailableDriver
 from tfimg.engine.protocol import DeviceSupport
 from tfimg.host.survey import Host, TargetHost
-from tfimg.host.target_level import TargetLevel, choose_target_level
+from tfimg.host.target_level import Execution, TargetLevel, choose_target_level
 from tfimg.matrix.schema import Matrix
 from tfimg.matrix.spec import ImageSpec
 from tfimg.validation.report import ProvableLevel
 
-CPU, GPU, TPU = "2.15.1-cpu-py3.11", "2.15.1-cuda12.2-py3.11", "2.20.0-tpu-py3.11"
+ARM, CPU, GPU, TPU = "2.15.1-cpu-py3.11-arm64", "2.15.1-cpu-py3.11", "2.15.1-cuda12.2-py3.11", "2.20.0-tpu-py3.11"
 NVIDIA = toolkit(runtimes=("nvidia", "runc"))
 CDI = toolkit(cdi_devices=("nvidia.com/gpu=all",))
 TPUS = make_host(tpus=("/dev/accel0",))
@@ -29,11 +30,14 @@ def choose(matrix: Matrix, specs: Sequence[ImageSpec], named: Callable[[str], Im
     """Return the function that chooses a level for an identifier."""
 
     def choose_level(
-        identifier: str, host: Host, toolkit_: DeviceSupport, requested: ProvableLevel | None = None
+        identifier: str,
+        host: Host,
+        toolkit_: DeviceSupport,
+        requested: ProvableLevel | None = None,
+        execution: Execution = "native",
     ) -> TargetLevel:
-        return choose_target_level(
-            named(identifier), TargetHost(matrix=matrix, specs=specs, host=host, toolkit=toolkit_), requested
-        )
+        target_host = TargetHost(matrix=matrix, specs=specs, host=host, toolkit=toolkit_)
+        return choose_target_level(named(identifier), target_host, requested, execution)
 
     return choose_level
 
@@ -78,3 +82,30 @@ def test_without_the_device_the_level_is_linked_unless_validated_is_requested(
         choose(identifier, host, toolkit_, "validated")
     assert raised.value.next_step.startswith("Omit --level")
     assert raised.value.next_step.endswith(f"`tfimg doctor {identifier}` shows the next step for this machine.")
+
+
+def test_an_emulator_proves_linked_at_most(choose: Choose) -> None:
+    reason = f"{ARM} is for linux/arm64, and the engine runs on linux/amd64, which emulates linux/arm64."
+    expected = TargetLevel(level="linked", reason=reason, emulated=True)
+    assert choose(ARM, make_host(), toolkit(), None, "emulated") == expected
+    assert choose(ARM, make_host(), toolkit(), "linked", "emulated") == expected
+    with pytest.raises(NoEmulation) as raised:
+        choose(ARM, make_host(), toolkit(), "validated", "emulated")
+    assert str(raised.value) == (
+        f"{reason} Validate it on a machine of linux/arm64, or omit --level to prove level linked."
+    )
+
+
+@pytest.mark.parametrize("requested", ["linked", "validated"])
+def test_where_an_image_cannot_run_it_is_only_built(requested: ProvableLevel, choose: Choose) -> None:
+    found = choose(ARM, make_host(), toolkit(), None, "none")
+    what = f"{ARM} is for linux/arm64, and the engine runs on linux/amd64, where programs of linux/arm64 do not run."
+    step = "`tfimg engine up --emulate` installs an emulator"
+    assert found == TargetLevel(level="built", reason=f"{what} No check was run. {step}.")
+    with pytest.raises(NoEmulation) as raised:
+        choose(ARM, make_host(), toolkit(), requested, "none")
+    assert str(raised.value) == f"{what} {step}; or validate it on a machine of linux/arm64."
+
+
+def test_a_machine_of_the_image_s_kind_proves_everything(choose: Choose) -> None:
+    assert choose(ARM, make_host(), replace(toolkit(), platform="linux/arm64")) == TargetLevel(level="validated")

@@ -10,8 +10,9 @@ import pytest
 from support.paths import DATA
 from tfimg.core.errors import FileError
 from tfimg.core.levels import Level
+from tfimg.matrix.resolve.selection import select_specs
 from tfimg.matrix.spec import ImageSpec
-from tfimg.recipe.describe import DECLARED, Status, describe_image, read_status
+from tfimg.recipe.describe import DECLARED, Status, describe_image, read_status, select_platforms
 
 Named = Callable[[str], ImageSpec]
 
@@ -86,3 +87,19 @@ def test_a_text_that_is_not_a_report_is_an_error(evidence: str) -> None:
     with pytest.raises(FileError) as caught:
         read_proven_status(evidence)
     assert str(caught.value) == ("report.json is not a validation report. Write it with `tfimg build --record`.")
+
+
+@pytest.mark.parametrize(
+    ("patterns", "platforms"),
+    [
+        ((), {"linux/amd64"}),
+        (("2.15.1-cpu-*",), {"linux/amd64"}),
+        (("2.15.1-cpu-py3.11-arm64",), {"linux/arm64"}),
+        (("2.15.1-*", "*-arm64"), {"linux/amd64", "linux/arm64"}),
+    ],
+)
+def test_images_for_other_platforms_are_meant_where_a_pattern_names_them(
+    patterns: tuple[str, ...], platforms: set[str], specs: tuple[ImageSpec, ...]
+) -> None:
+    matching = select_specs(specs, patterns)
+    assert {spec.platform for spec in select_platforms(matching, patterns)} == platforms

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tfimg.core.errors import UsageError
 from tfimg.core.paths import Workspace
 from tfimg.matrix.spec import ImageSpec
-from tfimg.recipe.describe import select_buildable
+from tfimg.recipe.describe import select_platforms
 from tfimg.recipe.shards import (
     Shard,
     ShardImage,
@@ -118,7 +118,7 @@ def test_the_same_images_are_divided_alike(images: list[ShardImage], count: int)
 def test_images_of_the_matrix_share_what_their_locks_share(specs: Sequence[ImageSpec], workspace: Workspace) -> None:
     parts = {
         spec.identifier: make_shard_image(spec, workspace.read_lock(spec.identifier))
-        for spec in select_buildable(specs)
+        for spec in select_platforms(specs)
     }
     one, other = parts["2.18.0-cuda12.5-py3.9"], parts["2.18.1-cuda12.5-py3.12"]
     assert one.libraries == other.libraries != parts["2.15.1-cuda12.2-py3.11"].libraries

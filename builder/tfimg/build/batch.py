@@ -140,9 +140,9 @@ def _find_unchanged(
             continue
         tagged = all(name in by_name and by_name[name].digest == image.digest for name in plan.tags)
         subject = builder.validator.subject(plan.spec, target, image.content)
-        if not tagged or not builder.validator.reports.has(subject):
+        if not tagged or (target.level != "built" and not builder.validator.reports.has(subject)):
             continue
-        if builder.settings.record:
+        if builder.settings.record and target.level != "built":
             report = builder.validator.reports.read(subject)
             if report is None:
                 continue

@@ -7,13 +7,13 @@ import threading
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from pathlib import Path
 
 from tfimg import __version__
 from tfimg.build.events import BuildResult, Validated
-from tfimg.build.image import BuiltImage, choose_output, run_build, write_context
+from tfimg.build.image import BuiltImage, choose_output, require_platform, run_build, write_context
 from tfimg.build.settings import BuildSettings
 from tfimg.core.cancellation import raise_if_cancelled, run_ahead
 from tfimg.core.errors import EngineUnavailable, Interrupted, TfimgError
@@ -103,16 +103,19 @@ class Builder:
         with explain_errors(self.project.workspace.validation):
             for setting in self.project.services.network.left_out:
                 on_event(Message(text=f"Not used: {setting}"))
-            self.validator.target(plan.spec, on_event)  # raises before anything is built
+            require_platform(plan.spec, self.capabilities)
+            target = self.validator.target(plan.spec, on_event)  # raises before anything is built
             with self.candidate(plan, name, on_event) as image:
                 raise_if_cancelled()
                 stored = image.stored
-                report, reused = self.validator.validate(
-                    plan, name, digest=stored.digest, content=stored.content, on_event=on_event
-                )
-                raise_if_cancelled()
-                self._require_green(report, on_event)
-                self.project.inventories.take(name, stored.content, self.engine)
+                report, reused = None, False
+                if target.level != "built":
+                    report, reused = self.validator.validate(
+                        plan, name, digest=stored.digest, content=stored.content, on_event=on_event
+                    )
+                    raise_if_cancelled()
+                    self._require_green(report, on_event)
+                    self.project.inventories.take(name, stored.content, self.engine)
                 raise_if_cancelled()
                 with defer_signals():
                     self.engine.tag(name, plan.tags)
@@ -142,6 +145,7 @@ class Builder:
         """Build an image under a candidate's name, which is removed at the end of the block or of a failed build."""
         with run_ahead(partial(self._make_layers, plan, on_event)) as wait_for_layers:
             base = self.prepare_base(plan.spec, on_event)
+            tools = self._prepare_tools(plan.spec, on_event)
             layers = wait_for_layers()
         start = time.monotonic()
         output = choose_output(self.capabilities, name, self.settings.compression)
@@ -152,7 +156,7 @@ class Builder:
                     dockerfile=Path(scratch, "Dockerfile"),
                     context=Path(scratch, "context"),
                     name=name,
-                    build_args={"BASE": base.reference},
+                    build_args={"BASE": base.reference, **({"TOOLS": tools.reference} if tools else {})},
                     labels=self.labels(plan, base),
                     secrets=secrets,
                     secret_env=secret_env,
@@ -161,6 +165,7 @@ class Builder:
                     contexts=layers,
                     cache_from=self.settings.cache.sources,
                     cache_to=self.settings.cache.targets,
+                    platform=plan.spec.platform if tools else None,
                 )
                 request.dockerfile.write_text(plan.dockerfile)
                 write_context(plan, self.project.workspace.images, request.context)
@@ -185,7 +190,7 @@ class Builder:
 
     def prepare_base(self, spec: ImageSpec, on_event: OnEvent = ignore) -> BaseImage:
         """Return the base of an image, bootstrapped if necessary; each base once, while other threads wait for it."""
-        name = spec.base.image
+        name = f"{spec.base.image} {spec.platform}"
         with self._lock:
             lock = self._base_locks.setdefault(name, threading.Lock())
         with lock:
@@ -200,6 +205,11 @@ class Builder:
         if isinstance(base, TfimgError):
             raise base
         return base
+
+    def _prepare_tools(self, spec: ImageSpec, on_event: OnEvent) -> BaseImage | None:
+        """Return the same base for the engine's own platform, in which the steps of a foreign build run; else None."""
+        native = self.capabilities.platform
+        return None if spec.platform == native else self.prepare_base(replace(spec, platform=native), on_event)
 
     def _choose_base(self, spec: ImageSpec, on_event: OnEvent) -> BaseImage:
         services, settings = self.project.services, self.settings

@@ -17,13 +17,14 @@ from tfimg.validation.report import Report
 class BuildResult(Event):
     """An image that was built, validated and tagged. `reused` says that its report is of an earlier run.
 
-    `engine` is the name of the builder, `seconds` the duration from base to tags.
+    `engine` is the name of the builder, `seconds` the duration from base to tags. `report` is None for an image that
+    the engine cannot run, as it is for another platform.
     """
 
     kind = "built"
     plan: Plan
     image: BuiltImage
-    report: Report
+    report: Report | None
     reused: bool
     engine: str
     seconds: float
@@ -44,9 +45,9 @@ class BuildResult(Event):
             engine=self.engine,
             digest=stored.digest,
             tags=self.plan.tags,
-            level=self.report.level,
+            level=self.report.level if self.report else "built",
             reused=self.reused,
-            checks=sum(result.outcome == "passed" for result in self.report.results),
+            checks=sum(result.outcome == "passed" for result in self.report.results) if self.report else 0,
             unpacked_bytes=stored.unpacked_bytes,
             compressed_bytes=stored.compressed_bytes,
         )
@@ -62,7 +63,7 @@ class BuildResult(Event):
             "layers": [asdict(layer) for layer in stored.layers],
             "labels": dict(stored.labels),
             "build_seconds": round(self.image.seconds, 1),
-            "report": self.report.to_json(),
+            "report": self.report.to_json() if self.report else None,
         }
 
 

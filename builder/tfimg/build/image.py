@@ -9,9 +9,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tfimg.core.errors import UnsupportedPlatform
 from tfimg.core.events import OnEvent, StepEvent
 from tfimg.engine.base_images.choose import BaseImage
 from tfimg.engine.protocol import BuildRequest, Capabilities, Engine, StoredImage
+from tfimg.matrix.schema import PLATFORMS
+from tfimg.matrix.spec import ImageSpec
 from tfimg.recipe.layout import ZSTD_LEVELS, Compression
 from tfimg.recipe.plan import Plan
 
@@ -72,6 +75,16 @@ def describe_build(plan: Plan, capabilities: Capabilities) -> dict[str, Any]:
         "why": output.why,
         "tags": list(plan.tags),
     }
+
+
+def require_platform(spec: ImageSpec, capabilities: Capabilities) -> None:
+    """Raise `UnsupportedPlatform` for an image for the first platform, whose steps run on it alone, elsewhere."""
+    native = capabilities.platform
+    if spec.platform == PLATFORMS[0] != native:
+        raise UnsupportedPlatform(
+            f"{spec.identifier} is for {spec.platform}, and the engine at {capabilities.host} runs on {native}.",
+            next_step=f"Build it on a machine of {spec.platform} (--builder names one), or use --platform {native}.",
+        )
 
 
 def run_build(request: BuildRequest, engine: Engine, on_event: OnEvent) -> StoredImage:

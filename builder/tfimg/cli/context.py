@@ -53,21 +53,22 @@ class Context:
         )
 
     def buildable(self, patterns: Sequence[str], request: Request | None = None) -> tuple[ImageSpec, ...]:
-        """Return the images of patterns that meet a request and can be built; say how many others there are.
+        """Return the images of patterns that meet a request; say how many for other platforms are left out.
 
-        Raises `ResolutionError` for a pattern or request that no image meets, `UnsupportedPlatform` where none of them
-        can be built.
+        Raises `ResolutionError` for a pattern or request that no image meets. See `select_platforms`.
         """
         from tfimg.matrix.resolve.resolution import find_matching
         from tfimg.matrix.resolve.selection import select_specs
-        from tfimg.recipe.describe import select_buildable
+        from tfimg.recipe.describe import select_platforms
 
         specs = select_specs(self.project.specs, patterns)
         if request:
             specs = find_matching(self.project.matrix, specs, request)
-        found = select_buildable(specs)
+        found = select_platforms(specs, patterns)
         if left := len(specs) - len(found):
-            self.say(f"Left out: {left} image{'' if left == 1 else 's'} that this version cannot build.")
+            self.say(
+                f"Left out: {left} image{'' if left == 1 else 's'} for arm64, which a pattern such as '*-arm64' names."
+            )
         return found
 
     @cached_property

@@ -114,7 +114,7 @@ class UnavailableGpu(ResolutionError):
 
 
 class UnsupportedPlatform(TfimgError, exit_code=ExitCode.REQUEST):
-    """The matrix has the image, but tfimg cannot build for its platform."""
+    """The engine runs on a platform on which tfimg cannot build the image."""
 
 
 class EngineUnavailable(TfimgError, exit_code=ExitCode.ENGINE):
@@ -230,6 +230,10 @@ class NoAccelerator(TfimgError, exit_code=ExitCode.HOST):
 
 class NoContainerToolkit(TfimgError, exit_code=ExitCode.HOST):
     """The engine cannot give a container access to a GPU."""
+
+
+class NoEmulation(TfimgError, exit_code=ExitCode.HOST):
+    """The image is for another platform, whose programs this machine or engine does not run."""
 
 
 class WrongDevice(TfimgError, exit_code=ExitCode.HOST):

@@ -14,8 +14,10 @@ from pathlib import Path
 
 from tfimg.core.errors import EngineSetupError, EngineTooOld, EngineUnavailable
 from tfimg.core.process import start_daemon
-from tfimg.engine.base_images.debian import install_packages
+from tfimg.engine.base_images.debian import install_emulator, install_packages
 from tfimg.engine.docker.engine import DockerEngine
+from tfimg.engine.emulation import find_platform, register, runs_here
+from tfimg.matrix.schema import PLATFORMS, Platform
 
 START_SECONDS = 60.0
 """Limit for the daemon's first answer: 1 s when tried, more while it recovers from a kill."""
@@ -67,6 +69,24 @@ def install_missing(environ: Mapping[str, str], *, engine: bool, say: Callable[[
     if engine or not shutil.which("mmdebstrap", path=path):
         say("Installing from the distribution's packages")
         say(f"Done: installed {install_packages(environ, engine=engine)}.")
+
+
+def set_up_emulation(environ: Mapping[str, str], *, say: Callable[[str], None]) -> tuple[Platform, ...]:
+    """Let this machine run programs of all platforms, and return the emulated ones. Raises `EngineSetupError`."""
+    native = find_platform(os.uname().machine)
+    foreign = tuple(platform for platform in PLATFORMS if platform != native)
+    if missing := [platform for platform in foreign if not runs_here(platform)]:
+        say(f"Installing an emulator for {', '.join(missing)} from the distribution's packages")
+        say(f"Done: installed {install_emulator(environ)}.")
+    for platform in missing:
+        if not runs_here(platform):  # a service of the system registers it, where there is one
+            register(platform, environ)
+    if lacking := [platform for platform in missing if not runs_here(platform)]:
+        raise EngineSetupError(
+            f"QEMU is installed and registered, and this machine still does not run programs of {', '.join(lacking)}.",
+            next_step="The kernel's log may say why; or use a machine of that platform.",
+        )
+    return foreign
 
 
 def start(engine: PrivateEngine, environ: Mapping[str, str]) -> DockerEngine:

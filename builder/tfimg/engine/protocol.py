@@ -6,9 +6,12 @@ from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from tfimg.core.events import BuildEvent, ProgressEvent
+
+if TYPE_CHECKING:
+    from tfimg.matrix.schema import Platform
 
 StoreKind = Literal["containerd", "classic"]
 
@@ -25,6 +28,7 @@ class Capabilities:
 
     `free_bytes` is None for an engine on another machine. `builder` is the buildx builder that builds for it.
     `missing_bridge` is the network interface that the engine has lost, without which no build or container starts.
+    `platform` is that of its machine.
     """
 
     host: str
@@ -35,6 +39,7 @@ class Capabilities:
     free_bytes: int | None
     builder: str | None = None
     missing_bridge: str | None = None
+    platform: Platform = "linux/amd64"
 
     @property
     def accepts_layers(self) -> bool:
@@ -69,6 +74,7 @@ class DeviceSupport:
     engine: EngineName = "Docker"
     version: str = ""
     rootless: bool = False
+    platform: Platform = "linux/amd64"
 
     @property
     def local(self) -> bool:
@@ -80,7 +86,8 @@ class DeviceSupport:
 class BuildRequest:
     """Arguments of one build. The fields take the values of the `docker buildx build` options of the same names.
 
-    `contexts` replace stages, or images that `FROM` would take from a registry.
+    `contexts` replace stages, or images that `FROM` would take from a registry. Without `platform`, the image is for
+    that of the engine's machine.
     """
 
     dockerfile: Path
@@ -95,6 +102,7 @@ class BuildRequest:
     cache_from: Sequence[str] = ()
     cache_to: Sequence[str] = ()
     contexts: Mapping[str, str] = field(default_factory=dict)
+    platform: Platform | None = None
 
 
 OnProgress = Callable[[ProgressEvent], None]
@@ -213,6 +221,9 @@ class Engine(ContainerRunner, Protocol):
 
     def get_resources(self) -> Resources:
         """Return what the engine's machine has free."""
+
+    def can_run(self, platform: Platform) -> bool:
+        """Return whether containers can run programs of a platform, natively or emulated."""
 
     def build(self, request: BuildRequest) -> Generator[BuildEvent, None, None]:
         """Yield progress. Raises `BuildError` or a more precise error after the last event."""

@@ -42,13 +42,10 @@ class Locks:
     def find(self, spec: ImageSpec) -> Lock:
         """Return the lock of an image to build: the committed one, or one resolved now with supplied wheels.
 
-        That of a flavour is resolved when it is not committed. Raises `UnsupportedPlatform`, or `LockError` when there
-        is none.
+        That of a flavour is resolved when it is not committed. Raises `LockError` when there is none.
         """
-        from tfimg.recipe.describe import require_buildable
         from tfimg.recipe.lock import resolve_lock
 
-        require_buildable(spec)
         if self.find_links and not self.workspace.locks(spec.runtime).exists():
             env = self.services.network.environment(self.services.environ)
             lock = resolve_lock(spec, self.newer, uv=self.services.uv(), env=env, find_links=self.find_links)

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from tfimg.core.cancellation import raise_if_cancelled
-from tfimg.core.errors import UsageError
+from tfimg.core.errors import NoEmulation, UsageError
 from tfimg.core.events import Message, OnEvent, ignore
 from tfimg.engine.protocol import Engine
 from tfimg.host.survey import Host, TargetHost
-from tfimg.host.target_level import TargetLevel, choose_target_level
+from tfimg.host.target_level import Execution, TargetLevel, choose_target_level
+from tfimg.matrix.schema import Platform
 from tfimg.matrix.spec import ImageSpec
 from tfimg.project.project import Project
 from tfimg.recipe.labels import IDENTIFIER_LABEL, LOCK_LABEL
@@ -36,6 +37,7 @@ class Validator:
     level: ProvableLevel | None = None
     checks: CheckSelection = ALL_CHECKS
     reuse_reports: bool = False
+    _emulated: dict[Platform, bool] = field(default_factory=dict, init=False)
 
     @cached_property
     def target_host(self) -> TargetHost:
@@ -54,10 +56,18 @@ class Validator:
 
     def target(self, spec: ImageSpec, on_event: OnEvent = ignore) -> TargetLevel:
         """Return the level to prove of an image here; report if that is not the highest. See `choose_target_level`."""
-        target = choose_target_level(spec, self.target_host, self.level)
+        target = choose_target_level(spec, self.target_host, self.level, self._execution(spec.platform))
         if target.reason:
             on_event(Message(text=f"Level {target.level} is the highest that can be proven here. {target.reason}"))
         return target
+
+    def _execution(self, platform: Platform) -> Execution:
+        """Return how the engine runs a platform's programs; it is tried once."""
+        if platform == self.target_host.toolkit.platform:
+            return "native"
+        if platform not in self._emulated:
+            self._emulated[platform] = self.engine.can_run(platform)
+        return "emulated" if self._emulated[platform] else "none"
 
     def subject(self, spec: ImageSpec, target: TargetLevel, content: str) -> ReportSubject:
         """Return what a report on an image's content would be about."""
@@ -87,6 +97,11 @@ class Validator:
         on these digests. `from_lock`: it was built from the plan's lock. Raises `Interrupted` if it was cancelled.
         """
         target = self.target(plan.spec)
+        if target.level == "built":
+            raise NoEmulation(
+                target.reason or f"{plan.spec.identifier} cannot run in this engine.",
+                next_step=f"Or validate it on a machine of {plan.spec.platform}.",
+            )
         subject = self.subject(plan.spec, target, content) if content else None
         if subject and self.reuse_reports:
             earlier = self.reports.read(subject)
@@ -100,6 +115,7 @@ class Validator:
             suite=self.suite,
             target_level=target.level,
             access=target.access,
+            emulated=target.emulated,
             from_lock=from_lock,
             selection=self.checks,
         )

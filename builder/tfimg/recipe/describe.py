@@ -1,4 +1,4 @@
-"""Describe images: as JSON, by the status that evidence proves, as buildable or not."""
+"""Describe images: as JSON, by the status that evidence proves; select them by platform."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from tfimg.core.errors import FileError, UnsupportedPlatform
+from tfimg.core.errors import FileError
 from tfimg.core.levels import LEVELS, Level
 from tfimg.matrix.schema import DEVICES, PLATFORMS
 from tfimg.matrix.spec import ImageSpec
@@ -93,8 +93,7 @@ def describe_image(spec: ImageSpec, *, repository: str, status: Status) -> dict[
 def describe_matrix_image(spec: ImageSpec, *, repository: str, status: Status) -> dict[str, Any]:
     """Return an image as `matrix` and `which` print it: with row and build command."""
     described = describe_image(spec, repository=repository, status=status)
-    build = f"tfimg build {format_request(spec)}" if is_buildable(spec) else None
-    return {"row": spec.row, **described, "build": build}
+    return {"row": spec.row, **described, "build": f"tfimg build {format_request(spec)}"}
 
 
 def format_request(spec: ImageSpec) -> str:
@@ -104,24 +103,11 @@ def format_request(spec: ImageSpec) -> str:
     return f"--tf {spec.tensorflow} --python {spec.python}{device}{platform}"
 
 
-def is_buildable(spec: ImageSpec) -> bool:
-    """Return whether this version can build an image."""
-    return spec.platform == PLATFORMS[0]
-
-
-def require_buildable(spec: ImageSpec) -> None:
-    """Raise `UnsupportedPlatform` for an image that this version cannot build."""
-    if not is_buildable(spec):
-        raise UnsupportedPlatform(
-            f"{spec.identifier} is for {spec.platform}, and this version of tfimg builds for {PLATFORMS[0]} only.",
-            next_step=f"`tfimg resolve` has its facts, images/locks/{spec.identifier} its lock; for an image, ask for "
-            f"--platform {PLATFORMS[0]}.",
-        )
-
-
-def select_buildable(specs: Sequence[ImageSpec]) -> tuple[ImageSpec, ...]:
-    """Return the buildable images. Raises `UnsupportedPlatform` if there are none."""
-    buildable = tuple(filter(is_buildable, specs))
-    if specs and not buildable:
-        require_buildable(specs[0])
-    return buildable
+def select_platforms(specs: Sequence[ImageSpec], patterns: Sequence[str] = ()) -> tuple[ImageSpec, ...]:
+    """Return the images for the first platform, and those for others where a pattern names a platform, or matches only
+    them: few want to build every image twice."""
+    others = [platform.partition("/")[2] for platform in PLATFORMS[1:]]
+    first = tuple(spec for spec in specs if spec.platform == PLATFORMS[0])
+    if not first or any(other in pattern for pattern in patterns for other in others):
+        return tuple(specs)
+    return first

@@ -25,10 +25,8 @@ from tfimg.core.process import CommandFailed, last_line, run
 from tfimg.index.network import NETWORK_FAILURE
 from tfimg.matrix.schema import PROCESSORS, Matrix, Newer, Platform
 from tfimg.matrix.spec import ImageSpec
+from tfimg.recipe.layout import GLIBC_MINOR
 from tfimg.recipe.lockfile import HEADER, Lock
-
-GLIBC_MINOR = 31
-"""glibc 2.31 of Debian 11, the oldest base: wheels that need a newer one are not taken."""
 
 MAX_RESOLUTIONS = 4
 """Resolutions at once: each waits for the index most of its time."""

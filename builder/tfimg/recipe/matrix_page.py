@@ -16,7 +16,7 @@ from tfimg.matrix.gpus import find_execution_mode
 from tfimg.matrix.schema import Gpu, Matrix, minor_version
 from tfimg.matrix.spec import ImageSpec
 from tfimg.recipe import support_table as table
-from tfimg.recipe.describe import Status, describe_matrix_image, format_request
+from tfimg.recipe.describe import Status, describe_matrix_image
 from tfimg.recipe.support import format_capability, summarize_support
 
 CAPABILITIES = [f"sm_{major}{minor}" for major in range(1, 20) for minor in range(10)]
@@ -69,7 +69,6 @@ def render_matrix(
         table=table,
         rows=summarize_support(matrix, specs, statuses),
         images=images,
-        requests={spec.identifier: format_request(spec) for spec in specs},
         reports=reports or {},
         repository=repository,
         made=made,

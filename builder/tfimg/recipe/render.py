@@ -8,11 +8,11 @@ from collections.abc import Iterable, Iterator, Mapping
 from jinja2 import DictLoader, Environment, StrictUndefined, TemplateNotFound, TemplateSyntaxError
 
 from tfimg.core.errors import RenderError
-from tfimg.matrix.schema import PLATFORMS
+from tfimg.matrix.schema import PLATFORMS, PROCESSORS
 from tfimg.matrix.spec import ImageSpec
 from tfimg.recipe.facts import ALIAS, CONSTRAINTS, collect_facts, format_constraints
 from tfimg.recipe.labels import format_title, make_recipe_labels
-from tfimg.recipe.layout import ADDED_PARTS, EPOCH, SITE_PACKAGES, split_lock
+from tfimg.recipe.layout import ADDED_PARTS, EPOCH, GLIBC_MINOR, SITE_PACKAGES, split_lock
 from tfimg.recipe.lockfile import Lock, hash_lock
 
 SYSTEM_PATH = ("/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin")
@@ -49,6 +49,8 @@ def render_dockerfile(spec: ImageSpec, lock: Lock, environment: Environment, *, 
         facts=json.dumps(collect_facts(spec, lock), indent=1),
         constraints=format_constraints(spec, lock),
         variables=_container_variables(spec),
+        cross=spec.platform != PLATFORMS[0],
+        wheel_platform=f"{PROCESSORS[spec.platform]}-manylinux_2_{GLIBC_MINOR}",
         labels=make_recipe_labels(spec, lock_digest=hash_lock(lock)),
         programs=[name for name, flavor in spec.flavors if flavor.port],
         command=json.dumps(next((flavor.command for _, flavor in spec.flavors[::-1] if flavor.command), ("python",))),

@@ -129,10 +129,14 @@ class Report:
 
     @property
     def level(self) -> Level:
-        """The proven level. A required check that did not run is not green; `validated` on a GPU takes a GPU."""
+        """The proven level. A required check that did not run is not green.
+
+        `validated` takes the image's own processor, not an emulated one, and its GPU.
+        """
         if not self.passed or self.missing:
             return "built"
-        return "linked" if self.device == "gpu" and not self.gpus else self.aim
+        is_foreign = bool(self.environment.get("emulated")) or (self.device == "gpu" and not self.gpus)
+        return "linked" if is_foreign else self.aim
 
     @property
     def fault(self) -> Fault | None:

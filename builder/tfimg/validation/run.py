@@ -75,7 +75,7 @@ class ValidationRequest:
     """An image to validate, its claims, and the level to prove.
 
     `access` is how the container gets the accelerator that level `validated` needs. `from_lock` is false for an image
-    that was not built from `lock`, which is then not compared with it.
+    that was not built from `lock`, which is then not compared with it. `emulated` gives each check more time.
     """
 
     spec: ImageSpec
@@ -87,6 +87,7 @@ class ValidationRequest:
     access: DeviceAccess = "none"
     from_lock: bool = True
     selection: CheckSelection = ALL_CHECKS
+    emulated: bool = False
 
 
 def validate(
@@ -144,9 +145,10 @@ def _container(request: ValidationRequest, nonce: str) -> RunRequest:
     files = {f"{FOLDER}/suite/{name}": (content, 0o444) for name, content in request.suite.items()}
     files[f"{FOLDER}/facts.json"] = (json.dumps(claims).encode(), 0o444)
     suite = [f"{FOLDER}/suite", "--json", "--facts", f"{FOLDER}/facts.json"]
+    emulated = ["--emulated"] if request.emulated else []
     return RunRequest(
         image=request.image,
-        command=[*suite, *request.selection.arguments, "--nonce", nonce],
+        command=[*suite, *request.selection.arguments, *emulated, "--nonce", nonce],
         files=files,
         access=request.access,
         entrypoint=TFIMG_PYTHON if request.from_lock else ANY_PYTHON,

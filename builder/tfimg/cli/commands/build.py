@@ -181,7 +181,7 @@ def _print_result(result: BuildResult) -> None:
     from tfimg.core.text import format_size
     from tfimg.validation.report_text import level_words
 
-    stored, asked = result.image.stored, result.image.output.compression
+    report, stored, asked = result.report, result.image.stored, result.image.output.compression
     compression = stored.compression if stored.compression == asked else f"{stored.compression}, not {asked} as asked"
     unpacked, compressed = format_size(stored.unpacked_bytes), format_size(stored.compressed_bytes)
     print_fields(
@@ -190,7 +190,7 @@ def _print_result(result: BuildResult) -> None:
             "tags": list(result.plan.tags),
             "base": f"{result.image.base.kind} {result.image.base.name}",
             "size": f"{unpacked} unpacked, {compressed} compressed ({compression})",
-            "checks": f"{len(result.report.results)} passed in {result.report.seconds:.0f} s",
-            "level": level_words(result.report),
+            "checks": f"{len(report.results)} passed in {report.seconds:.0f} s" if report else "none could run here",
+            "level": level_words(report) if report else result.summary.level,
         }
     )

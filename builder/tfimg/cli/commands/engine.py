@@ -20,14 +20,16 @@ class EngineUp(Command):
 
     Examples:
       tfimg engine up --install
+      tfimg engine up --emulate
     """
 
     install: bool = flag("install what is missing from the distribution's packages")
+    emulate: bool = flag("install QEMU, and register it with the kernel, for images of other platforms")
 
     def run(self, context: Context) -> int:
         """Find or start an engine, and describe it."""
         from tfimg.core.errors import EngineTooOld, EngineUnavailable
-        from tfimg.engine.private_engine import PrivateEngine, install_missing, start
+        from tfimg.engine.private_engine import PrivateEngine, install_missing, set_up_emulation, start
 
         environ = context.services.environ
         engine: Engine | None = None
@@ -39,6 +41,9 @@ class EngineUp(Command):
         started = engine is None
         if self.install:
             install_missing(environ, engine=started, say=context.say)
+        if self.emulate:
+            for platform in set_up_emulation(environ, say=context.say):
+                context.say(f"Containers of this machine run programs of {platform}.")
         if engine is None:
             own = PrivateEngine(context.services.state)
             context.say(f"Starting a private engine below {own.folder}")

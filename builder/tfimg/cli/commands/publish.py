@@ -51,10 +51,9 @@ class Publish(Command, RepositoryOptions, SigningOptions, LevelOptions, Reinstat
     def run(self, context: Context) -> int:
         """Publish the images that the patterns select, or print the plan."""
         from tfimg.matrix.resolve.selection import select_specs
-        from tfimg.recipe.describe import select_buildable
 
         known = (*context.project.specs, *context.project.list_variants(context.engine))
-        specs = select_buildable(select_specs(known, self.patterns))
+        specs = select_specs(known, self.patterns)
         if self.dry_run:
             self._print_plan(context, specs)
         else:

@@ -21,15 +21,8 @@ class Resolve(Command, RequestOptions, RepositoryOptions):
 
     def run(self, context: Context) -> int:
         """Print the image, notes on its use, and on demand the explanation of the choice."""
-        from tfimg.core.errors import UnsupportedPlatform
-        from tfimg.recipe.describe import require_buildable
-
         found = context.project.resolve(self.request())
         notes = list(found.notes)
-        try:
-            require_buildable(found.spec)
-        except UnsupportedPlatform as error:
-            notes.append(f"It cannot be built: {error.what}")
         row = context.project.describe(found.spec)
         reasons = {"explanation": list(found.explanation)} if self.explain else {}
         context.print_result({**row, "notes": notes, **reasons}, {**row, "notes": notes or None, **reasons})

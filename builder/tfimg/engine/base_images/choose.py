@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import shutil
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
@@ -15,7 +16,9 @@ from tfimg.core.errors import BaseImageError, NetworkError, UsageError
 from tfimg.core.events import Message, OnEvent, ignore
 from tfimg.core.process import CommandFailed, run
 from tfimg.engine.base_images.debian import KEYRING, Mirrors
+from tfimg.engine.emulation import find_platform, require_runs_here
 from tfimg.engine.protocol import BuildRequest, Engine
+from tfimg.matrix.schema import PLATFORMS
 from tfimg.matrix.spec import ImageSpec
 
 BaseSource = Literal["auto", "registry", "bootstrap"]
@@ -118,18 +121,27 @@ def _find_bootstrapped(
             next_step=f"Name a mirror of the registry with --mirror docker.io=HOST:PORT, or choose a Python that "
             f"Debian has: 3.9, 3.11 or 3.13. (The official image is {spec.base.image}.)",
         )
-    name = f"tfimg/base:{suite}-py{spec.python}"
+    suffix = "" if spec.platform == PLATFORMS[0] else f"-{spec.platform.partition('/')[2]}"
+    name = f"tfimg/base:{suite}-py{spec.python}{suffix}"
     # A digest of everything that decides the base's content.
     moment = [str(settings.mirrors.moment)] if settings.mirrors and settings.mirrors.moment else []
     recipe = hashlib.sha256(" ".join([*OPTIONS, *_packages(suite), *moment]).encode()).hexdigest()[:16]
     if settings.fresh or (engine.find_labels(name) or {}).get(RECIPE_LABEL) != recipe:
-        on_event(Message(text=f"Bootstrapping Debian {suite} with Python {spec.python} from signed packages"))
+        foreign = [f"for {spec.platform}"] if spec.platform != engine.get_capabilities().platform else []
+        text = f"Bootstrapping Debian {suite} with Python {spec.python} from signed packages"
+        on_event(Message(text=" ".join([text, *foreign])))
         settings.scratch.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(prefix="base-", dir=settings.scratch) as scratch:
             context, dockerfile = Path(scratch), Path(scratch, "Dockerfile")
-            _run_mmdebstrap(suite, context / "base.tar", settings)
+            _run_mmdebstrap(spec, suite, context / "base.tar", settings)
             dockerfile.write_text(settings.template(suite, "base.tar"))
-            request = BuildRequest(dockerfile=dockerfile, context=context, name=name, labels={RECIPE_LABEL: recipe})
+            request = BuildRequest(
+                dockerfile=dockerfile,
+                context=context,
+                name=name,
+                labels={RECIPE_LABEL: recipe},
+                platform=spec.platform if foreign else None,
+            )
             with closing(engine.build(request)) as events:
                 for _ in events:
                     pass
@@ -143,7 +155,7 @@ def _packages(suite: str) -> tuple[str, ...]:
     return (*PACKAGES, *SUITE_PACKAGES.get(suite, ()))
 
 
-def _run_mmdebstrap(suite: str, archive: Path, settings: BaseSettings) -> None:
+def _run_mmdebstrap(spec: ImageSpec, suite: str, archive: Path, settings: BaseSettings) -> None:
     program = shutil.which("mmdebstrap", path=settings.environ.get("PATH"))
     if program is None:
         raise BaseImageError(
@@ -157,6 +169,15 @@ def _run_mmdebstrap(suite: str, archive: Path, settings: BaseSettings) -> None:
         )
     argv = [program, "--quiet", *OPTIONS, f"--include={','.join(_packages(suite))}"]
     env = dict(settings.environ)
+    if spec.platform != find_platform(os.uname().machine):
+        require_runs_here(
+            spec.platform,
+            what=f"Bootstrapping a base for {spec.platform}",
+            alternative="or give access to a registry that has the base (--mirror), which needs none of them",
+        )
+        argv.append(f"--architectures={spec.platform.partition('/')[2]}")
+        if not shutil.which("arch-test", path=env.get("PATH")):
+            argv.append("--skip=check/qemu")  # asks that program what was just found out
     if moment := settings.mirrors.moment:
         # A snapshot's signatures have expired. With the moment as the latest mtime, packages give the same bytes again.
         argv.append('--aptopt=Acquire::Check-Valid-Until "false"')

@@ -22,6 +22,11 @@ TOOLS = ("mmdebstrap", "git")
 COMPANION_PACKAGES = ("iptables", "runc", *TOOLS)
 """Packages beside an engine, from the distribution's own suite."""
 
+EMULATOR = ("qemu-user-static",)
+"""A program that needs no file of an image, so that containers of any image can use it."""
+
+NONINTERACTIVE = {"DEBIAN_FRONTEND": "noninteractive"}
+
 INSTALL = ("install", "--yes", "--no-install-recommends", "--no-remove")
 
 ENGINE_SUITE = "trixie"
@@ -92,18 +97,9 @@ def install_packages(environ: Mapping[str, str], *, engine: bool) -> str:
 
     APT removes nothing: it fails where another Docker is installed. Raises `EngineSetupError`.
     """
-    if os.geteuid() != 0:
-        raise EngineSetupError(
-            "Installing packages needs root.", next_step="Run `tfimg engine up --install` as root once."
-        )
-    release = platform.freedesktop_os_release()
+    release = _require_root_on_debian("--install", "Docker Engine 23 or newer with buildx, and mmdebstrap,")
     name = release["PRETTY_NAME"]
-    if release["ID"] not in {"debian", "ubuntu"}:
-        raise EngineSetupError(
-            f"tfimg knows the packages of Debian and Ubuntu, not of {name}.",
-            next_step="Install Docker Engine 23 or newer with buildx, and mmdebstrap, by their own instructions.",
-        )
-    env = {**environ, "DEBIAN_FRONTEND": "noninteractive"}
+    env = {**environ, **NONINTERACTIVE}
     _apt(["update"], env)
     if not engine:
         _apt([*INSTALL, *TOOLS], env)
@@ -115,6 +111,30 @@ def install_packages(environ: Mapping[str, str], *, engine: bool) -> str:
     packages = [package for package in ENGINE_PACKAGES if package != "docker-cli" or release["ID"] == "debian"]
     _apt([*INSTALL, *packages, *COMPANION_PACKAGES], env)
     return f"{', '.join(packages)} of {name}"
+
+
+def install_emulator(environ: Mapping[str, str]) -> str:
+    """Install QEMU for programs of other platforms; return what was installed. Raises `EngineSetupError`."""
+    release = _require_root_on_debian("--emulate", "QEMU's user mode emulation, and its registration with binfmt_misc,")
+    env = {**environ, **NONINTERACTIVE}
+    _apt(["update"], env)
+    _apt([*INSTALL, *EMULATOR], env)
+    return f"{', '.join(EMULATOR)} of {release['PRETTY_NAME']}"
+
+
+def _require_root_on_debian(option: str, what: str) -> Mapping[str, str]:
+    """Return what the system says of itself. Raises `EngineSetupError` where packages cannot be installed."""
+    if os.geteuid() != 0:
+        raise EngineSetupError(
+            "Installing packages needs root.", next_step=f"Run `tfimg engine up {option}` as root once."
+        )
+    release = platform.freedesktop_os_release()
+    if release["ID"] not in {"debian", "ubuntu"}:
+        raise EngineSetupError(
+            f"tfimg knows the packages of Debian and Ubuntu, not of {release['PRETTY_NAME']}.",
+            next_step=f"Install {what} by their own instructions.",
+        )
+    return release
 
 
 def _install_from_suite(suite: str, env: Mapping[str, str]) -> None:

@@ -57,13 +57,16 @@ class DockerBuilder(DockerImages):
                 yield from events
 
     def _local_base(self, request: BuildRequest, folder: Path) -> dict[str, str]:
-        """Export a base that is in no registry, so that it is sent to the builder."""
-        base = request.build_args.get("BASE")
-        if base is None or "@" in base or self.find_digest(base) is None:
-            return {}
-        with self.errors():
-            digest = extract_layout(self.export(base), folder)
-        return {base: f"oci-layout://{folder}@{digest}"}
+        """Export bases that are in no registry, so that they are sent to the builder."""
+        contexts = {}
+        for name in ("BASE", "TOOLS"):
+            base = request.build_args.get(name)
+            if base is None or "@" in base or base in contexts or self.find_digest(base) is None:
+                continue
+            with self.errors():
+                digest = extract_layout(self.export(base), folder / name)
+            contexts[base] = f"oci-layout://{folder / name}@{digest}"
+        return contexts
 
     def prune_cache(self) -> None:
         """See `Engine`."""
@@ -106,6 +109,7 @@ def build_command(request: BuildRequest) -> list[str]:
         *(f"--build-context={name}={place}" for name, place in request.contexts.items()),
         *(f"--cache-from={source}" for source in request.cache_from),
         *(f"--cache-to={target}" for target in request.cache_to),
+        *([f"--platform={request.platform}"] if request.platform else []),
         *(["--no-cache"] if request.no_cache else []),
         str(request.context),
     ]

@@ -28,6 +28,9 @@ BEING_REMOVED = re.compile(r"\bblob sha256:[0-9a-f]{64} expected at .*not found"
 """Answer of the containerd store (Docker 26.1), with status 500, about an image that is being removed: the name is
 still there, and its manifest or configuration is gone."""
 
+NOT_UNPACKED = re.compile(r"\bsnapshot sha256:[0-9a-f]{64} does not exist")
+"""Answer of the containerd store (Docker 26.1) about an image that it has packed only."""
+
 RUNTIME_FIELDS = (
     *("User", "Env", "Entrypoint", "Cmd", "WorkingDir", "Shell"),
     *("ExposedPorts", "Volumes", "StopSignal", "Healthcheck"),
@@ -70,7 +73,7 @@ class DockerImages(DockerConnection):
         """See `Engine`."""
         with self.errors():
             image = self.client.images.get(name)
-            steps: list[dict[str, Any]] = self.client.api.history(name)  # type: ignore[no-untyped-call]
+            steps = self._history(name)
             return StoredImage(
                 digest=self._digest(image),
                 layers=self._layers_on_disk(image) or exported_layers(self.client.api.get_image(name)),
@@ -79,6 +82,20 @@ class DockerImages(DockerConnection):
                 content=content_digest(image.attrs),
                 config=image.attrs.get("Config") or {},
             )
+
+    def _history(self, name: str) -> list[dict[str, Any]]:
+        """Return the steps of an image with the sizes of their files.
+
+        The containerd store unpacks an image for another platform only for a container, and knows no sizes before.
+        """
+        try:
+            steps: list[dict[str, Any]] = self.client.api.history(name)  # type: ignore[no-untyped-call]
+        except APIError as error:
+            if not NOT_UNPACKED.search(str(error.explanation)):
+                raise
+            self.client.containers.create(name, ["true"]).remove(v=True)
+            steps = self.client.api.history(name)  # type: ignore[no-untyped-call]
+        return steps
 
     def _layers_on_disk(self, image: Image) -> tuple[StoredLayer, ...] | None:
         """Return the layers from the files of an engine on this machine, where they are readable."""

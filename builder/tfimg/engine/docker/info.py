@@ -17,7 +17,9 @@ from tfimg.core.errors import EngineCannotBuild, EngineTooOld
 from tfimg.core.process import CommandFailed, run
 from tfimg.engine.docker.bridge import daemon_pid, list_interfaces, missing_bridge
 from tfimg.engine.docker.connection import DockerConnection
+from tfimg.engine.emulation import find_platform
 from tfimg.engine.protocol import DEFAULT_CDI_FOLDERS, Capabilities, DeviceSupport, Resources
+from tfimg.matrix.schema import PLATFORMS, Platform
 
 OLDEST_ENGINE = Version("23.0")
 """First release whose default builder is BuildKit and that can hold zstd layers (moby 23.0 release notes)."""
@@ -54,6 +56,7 @@ class DockerInfo(DockerConnection):
                 free_bytes=self._free_bytes(info),
                 builder=self.builder,
                 missing_bridge=self._missing_bridge(),
+                platform=_platform(info),
             )
 
     def get_device_support(self) -> DeviceSupport:
@@ -69,6 +72,7 @@ class DockerInfo(DockerConnection):
             engine="Podman" if self.podman else "Docker",
             version=str(info.get("ServerVersion") or ""),
             rootless=bool(info.get("Rootless")) or "name=rootless" in (info.get("SecurityOptions") or ()),
+            platform=_platform(info),
         )
 
     def get_resources(self) -> Resources:
@@ -114,6 +118,11 @@ class DockerInfo(DockerConnection):
             return None
         name = (network.get("Options") or {}).get("com.docker.network.bridge.name")
         return missing_bridge(name, list_interfaces(pid))
+
+
+def _platform(info: Mapping[str, Any]) -> Platform:
+    """Return the platform of the engine's machine; of an unknown one, the first of the matrix."""
+    return find_platform(str(info.get("Architecture"))) or PLATFORMS[0]
 
 
 def _available_memory() -> int | None:
