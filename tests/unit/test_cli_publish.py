@@ -364,11 +364,11 @@ def test_rollback_moves_a_tag_back_and_publishing_does_not_undo_that(
     assert ended.documents[0]["moves"] == [{"tag": "2.15", "before": old, "after": new}]
     told = history(REPOSITORY, "2.15", "--json")
     assert history_of(told) == [
-        ("withdrawal", new), ("promotion", new), ("withdrawal", old), ("promotion", old), ("promotion", new),
+        ("promotion", new), ("withdrawal", old), ("withdrawal", new), ("promotion", old), ("promotion", new),
         ("promotion", old),
     ]  # fmt: skip
-    assert [one["in_force"] for one in told.documents if one["event"] == "withdrawal"] == [False, True]
-    assert history(REPOSITORY, "2.15").lines[1].split()[2] == "cancelled"
+    assert [one["in_force"] for one in told.documents if one["event"] == "withdrawal"] == [True, False]
+    assert history(REPOSITORY, "2.15").lines[3].split()[2] == "cancelled"
 
 
 @pytest.fixture

@@ -35,5 +35,12 @@ def test_a_program_publishes_rolls_back_and_reads_the_history(workspace: Workspa
     assert [(entry.kind, entry.digest) for entry in history] == [
         ("promotion", old), ("withdrawal", new), ("promotion", new), ("promotion", old),
     ]  # fmt: skip
+    again = SignedRepository(registry=engine.registry, key=OURS, state=tmp_path, reinstate=True)
+    publisher.publish([project.spec(CPU)], again).raise_for_failures()
+    history = tag_history(engine.registry, "2.15", repository.trusted, limit=9)
+    assert [(entry.kind, entry.digest, entry.in_force) for entry in history] == [
+        ("promotion", new, None), ("withdrawal", new, False), ("promotion", old, None), ("promotion", new, None),
+        ("promotion", old, None),
+    ]  # fmt: skip
     done = [event.step for event in events if isinstance(event, StepEvent) and event.state == "done"]
     assert f"{CPU}: validate by digest" in done

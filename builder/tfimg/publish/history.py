@@ -62,16 +62,26 @@ def tag_history(registry: Registry, tag: str, keys: Sequence[VerifyingKey], *, l
     present = require_manifest(registry, tag).digest
     read = cache(lambda digest: read_image_statements(registry, digest, keys, is_thorough=False))
     listed: set[str] = set()
+    cancelled: list[tuple[datetime, HistoryEntry]] = []
     for step in walk_history(registry.repository, tag, present, read, limit=limit):
         for signed in step.withdrawals:
-            if signed.statement not in listed:
-                listed.add(signed.statement)
-                is_in_force = signed in step.in_force
-                yield HistoryEntry(kind="withdrawal", digest=step.digest, signed=signed, in_force=is_in_force)
+            if signed.statement in listed:
+                continue
+            listed.add(signed.statement)
+            is_in_force = signed in step.in_force
+            entry = HistoryEntry(kind="withdrawal", digest=step.digest, signed=signed, in_force=is_in_force)
+            if is_in_force:
+                yield entry
+            else:  # older than the promotion that cancels it
+                cancelled.append((signed.predicate.time, entry))
+        cancelled.sort(key=itemgetter(0), reverse=True)
+        while cancelled and not (step.promotion and cancelled[0][0] < step.promotion.predicate.time):
+            yield cancelled.pop(0)[1]
         if step.promotion:
             yield HistoryEntry(kind="promotion", digest=step.digest, signed=step.promotion)
         else:
             yield HistoryEntry(kind="gap", digest=step.digest, tag=tag)
+    yield from (entry for _, entry in cancelled)
 
 
 def repository_history(
