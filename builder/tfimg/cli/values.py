@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import shlex
+from datetime import date
 from pathlib import Path
 
 from tfimg.core.errors import FileError
@@ -51,6 +52,14 @@ def require_publisher(text: str) -> None:
     """Raise `ValueError` for a publisher's name that other machines could not show."""
     if not 0 < len(text) <= MAX_TEXT:
         raise ValueError(f"must have 1 to {MAX_TEXT} characters")
+
+
+def require_day(text: str) -> None:
+    """Raise `ValueError` for what is not a day such as 2026-03-20."""
+    try:
+        date.fromisoformat(text if len(text) == 10 else "")
+    except ValueError:
+        raise ValueError(f"{text!r} is not a day such as 2026-03-20") from None
 
 
 def require_tag(text: str) -> None:

@@ -170,12 +170,13 @@ class BuildError(TfimgError, exit_code=ExitCode.BUILD):
 
 
 class HashMismatchError(TfimgError, exit_code=ExitCode.BUILD):
-    """The hash of a downloaded wheel differs from the lock."""
+    """The hash of a wheel differs from the lock, or from the one that was named with it."""
 
-    def __init__(self, what: str) -> None:
+    def __init__(self, what: str, *, next_step: str | None = None) -> None:
         super().__init__(
             what,
-            next_step="If the index is a mirror, check that mirror; do not build until you know who changed the file. "
+            next_step=next_step
+            or "If the index is a mirror, check that mirror; do not build until you know who changed the file. "
             "Only then update the lock with `tfimg lock`.",
         )
 

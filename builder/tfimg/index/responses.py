@@ -67,8 +67,8 @@ def parse_range_size(requested: str, content_range: str) -> int:
     return last - first + 1
 
 
-def make_network_error(what: str, error: Exception) -> NetworkError:
-    """Return the error for something that could not be read from an index."""
+def make_network_error(what: str, error: Exception, *, source: str = "the package index") -> NetworkError:
+    """Return the error for something that could not be read from an index, or from another server."""
     # A failed connection wraps the message of the operating system.
     reason = getattr(error.args[0], "reason", None) if error.args else None
     text = str(reason).rpartition(": ")[2] if reason else str(error)
@@ -76,6 +76,6 @@ def make_network_error(what: str, error: Exception) -> NetworkError:
     line = escape_unprintable(truncate(" ".join(text.split())))
     why = re.sub(r"//[^/@\s]*@", "//", line) or type(error).__name__
     return NetworkError(
-        f"Cannot read {what} from the package index: {why}",
+        f"Cannot read {what} from {source}: {why}",
         next_step="Check the proxy, the CA bundle (SSL_CERT_FILE) and the index settings of pip or uv.",
     )

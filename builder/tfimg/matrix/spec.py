@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import date
+from pathlib import Path
 
 from packaging.version import Version
 
@@ -14,6 +15,9 @@ from tfimg.matrix.schema import DEVICES, PLATFORMS, Base, Constraint, Device, Gp
 
 OWN_SUFFIX = "-own"
 """End of the identifier and the tags of an image with packages of a user."""
+
+CUSTOM_PREFIX = "custom-"
+"""Start of the identifier and of the only tag of an image of a supplied wheel."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -30,6 +34,14 @@ class OwnPackages:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class SuppliedWheel:
+    """The TensorFlow of a custom image: a wheel that a user supplies, and its SHA-256 in hexadecimal."""
+
+    file: Path
+    sha256: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class ImageSpec:
     """The facts of one image, known before anything is downloaded.
 
@@ -39,6 +51,7 @@ class ImageSpec:
     `libraries` are NVIDIA's wheels with their exact versions; `driver` is the lowest Linux driver; `newer` are the
     packages that may be newer than the cut-off; `waived` are checks that the image need not pass, with reasons.
     `flavors` are the flavour and those that it extends, the most general first; `own` are packages of a user.
+    `wheel` is the TensorFlow of a custom image, whose facts are the wheel's and whose row is the nearest one.
     """
 
     identifier: str
@@ -66,6 +79,7 @@ class ImageSpec:
     flavor: str = RUNTIME
     flavors: tuple[tuple[str, Flavor], ...] = ()
     own: OwnPackages | None = None
+    wheel: SuppliedWheel | None = None
 
     @property
     def variant(self) -> str:

@@ -34,6 +34,9 @@ class Locks:
         from tfimg.recipe.added_packages import find_locked_wheels
         from tfimg.recipe.lock import find_supplied_wheels
 
+        if spec.wheel:
+            own = find_locked_wheels(self.find_links, spec.own.lock) if self.find_links and spec.own else ()
+            return spec.wheel.file, *own
         if self.find_links is None:
             return ()
         needed = () if self.workspace.locks(spec.runtime).exists() else find_supplied_wheels(spec, self.find_links)
@@ -46,7 +49,11 @@ class Locks:
         """
         from tfimg.recipe.lock import resolve_lock
 
-        if self.find_links and not self.workspace.locks(spec.runtime).exists():
+        if spec.wheel:
+            from tfimg.project.custom import resolve_custom_lock
+
+            lock = resolve_custom_lock(spec, self.newer, self.services, self.find_links)
+        elif self.find_links and not self.workspace.locks(spec.runtime).exists():
             env = self.services.network.environment(self.services.environ)
             lock = resolve_lock(spec, self.newer, uv=self.services.uv(), env=env, find_links=self.find_links)
         else:

@@ -18,7 +18,15 @@ from tfimg.matrix.resolve.request import Request
 from tfimg.matrix.resolve.resolution import Resolution, resolve
 from tfimg.matrix.resolve.selection import find_spec
 from tfimg.matrix.schema import Matrix, check_repository_name
-from tfimg.matrix.spec import OWN_SUFFIX, ImageSpec, OwnPackages, expand_matrix, with_flavor, with_own_packages
+from tfimg.matrix.spec import (
+    CUSTOM_PREFIX,
+    OWN_SUFFIX,
+    ImageSpec,
+    OwnPackages,
+    expand_matrix,
+    with_flavor,
+    with_own_packages,
+)
 from tfimg.project.locks import Locks
 from tfimg.project.services import Services
 from tfimg.recipe.describe import DECLARED, Status, describe_image, read_status
@@ -76,6 +84,11 @@ class Project:
         name = identifier.removesuffix(OWN_SUFFIX)
         flavor = next((one for one in self.matrix.flavors if name.endswith(f"-{one}")), RUNTIME)
         found = find_spec(self.specs, name.removesuffix(f"-{flavor}"))
+        if found is None and identifier.startswith(CUSTOM_PREFIX):
+            raise ResolutionError(
+                f"{identifier} is the image of a supplied wheel, which the matrix does not have.",
+                next_step="`tfimg build --wheel WHEEL` builds it and validates it.",
+            )
         if found is None:
             raise ResolutionError(
                 f"The matrix has no image {identifier!r}.", next_step="`tfimg list` shows all identifiers."

@@ -173,14 +173,17 @@ class Services:
     def _indexes(self) -> tuple[Index, ...]:
         from pypi_simple import PYPI_SIMPLE_ENDPOINT
 
-        from tfimg.index.client import Index
-
         first = self.network.variables.get("UV_DEFAULT_INDEX", PYPI_SIMPLE_ENDPOINT)
         # As pip has them, without the names that uv lets an index have.
         others = self.network.variables.get("PIP_EXTRA_INDEX_URL", "").split()
-        proxies = _proxies(self.network)
+        return tuple(map(self.open_index, (first, *others)))
+
+    def open_index(self, url: str) -> Index:
+        """Return the client of a package index, or of another server of wheels."""
+        from tfimg.index.client import Index
+
         ca = str(self.network.ca) if self.network.ca else None
-        return tuple(Index(url, ca=ca, proxies=proxies) for url in (first, *others))
+        return Index(url, ca=ca, proxies=_proxies(self.network))
 
     def pip_audit(self) -> Sequence[str]:
         """Return the command that asks an advisory service. Raises `UsageError` if it is not installed."""

@@ -11,6 +11,7 @@ from tfimg.matrix.spec import ImageSpec, OwnPackages
 LABEL_PREFIX = "tfimg."  # of labels that the OCI annotations have no name for
 IDENTIFIER_LABEL = f"{LABEL_PREFIX}identifier"
 LOCK_LABEL = f"{LABEL_PREFIX}lock"  # the digest of the lock
+WHEEL_LABEL = f"{LABEL_PREFIX}wheel"  # the digest of the TensorFlow that a user supplied
 RECIPE_LABEL = f"{LABEL_PREFIX}recipe"  # see `tfimg.recipe.plan.hash_recipe`
 
 OWN_LABELS = {name: f"{LABEL_PREFIX}own.{name}" for name in ("requirements", "system_packages", "lock")}
@@ -23,7 +24,8 @@ def format_title(spec: ImageSpec) -> str:
     """Return a title such as `TensorFlow 2.15.1 for CPU on Python 3.11`."""
     flavor = "" if spec.flavor == RUNTIME else f", flavour {spec.flavor}"
     own = ", with packages of a user" if spec.own else ""
-    return f"TensorFlow {spec.tensorflow} for {DEVICE_NAMES[spec.device]} on Python {spec.python}{flavor}{own}"
+    title = f"TensorFlow {spec.tensorflow} for {DEVICE_NAMES[spec.device]} on Python {spec.python}{flavor}{own}"
+    return f"{title}, of a supplied wheel" if spec.wheel else title
 
 
 def make_recipe_labels(spec: ImageSpec, *, lock_digest: str) -> dict[str, str]:
@@ -38,6 +40,7 @@ def make_recipe_labels(spec: ImageSpec, *, lock_digest: str) -> dict[str, str]:
         f"{LABEL_PREFIX}device": spec.device,
         LOCK_LABEL: lock_digest,
         **({f"{LABEL_PREFIX}flavor": spec.flavor} if spec.flavor != RUNTIME else {}),
+        **({WHEEL_LABEL: f"sha256:{spec.wheel.sha256}"} if spec.wheel else {}),
     }
 
 

@@ -73,7 +73,7 @@ def make_query(spec: ImageSpec, newer: Newer, find_links: Path | None = None) ->
     pins = dict(spec.libraries) | ({"libtpu": spec.libtpu} if spec.libtpu else {})
     return LockQuery(
         requirements=(
-            f"{spec.package}=={spec.tensorflow}",
+            f"{spec.package} @ {spec.wheel.file.as_uri()}" if spec.wheel else f"{spec.package}=={spec.tensorflow}",
             *(f"{name}=={version}" for name, version in pins.items()),
             "tensorboard",
             "pip",
@@ -118,7 +118,10 @@ def resolve_lock(
     parts: dict[str, list[str]] = {name: [] for name, _ in PART_RULES}
     for package in resolve_packages(query, uv=uv, env=env):
         part = next(name for name, takes in PART_RULES if takes(spec, package.name))
-        parts[part].append(format_line(package, query))
+        if spec.wheel and part == "tensorflow":
+            parts[part].append(f"{spec.package}=={spec.tensorflow} --hash=sha256:{spec.wheel.sha256}\n")
+        else:
+            parts[part].append(format_line(package, query))
     return {name: HEADER + "".join(lines) for name, lines in parts.items() if lines}
 
 

@@ -14,6 +14,8 @@ from tfimg.recipe.lockfile import Lock
 from tfimg.recipe.render import render_dockerfile
 from tfimg.recipe.tags import list_tags
 
+PIECE = 1 << 20  # bytes read at a time
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Plan:
@@ -34,11 +36,18 @@ def make_plan(
     return Plan(spec=spec, lock=lock, dockerfile=dockerfile, tags=list_tags(spec, repository=repository), wheels=wheels)
 
 
-def hash_files(files: Mapping[str, bytes]) -> str:
-    """Return `sha256:…` of files by name."""
+def hash_files(files: Mapping[str, bytes | Path]) -> str:
+    """Return `sha256:…` of files by name; a path is read in pieces."""
     whole = hashlib.sha256()
     for name, content in sorted(files.items()):
-        whole.update(f"{name}\n{len(content)}\n".encode() + content)
+        size = content.stat().st_size if isinstance(content, Path) else len(content)
+        whole.update(f"{name}\n{size}\n".encode())
+        if isinstance(content, bytes):
+            whole.update(content)
+            continue
+        with content.open("rb") as file:
+            while piece := file.read(PIECE):
+                whole.update(piece)
     return f"sha256:{whole.hexdigest()}"
 
 
@@ -56,6 +65,6 @@ def hash_recipe(plan: Plan, *, base_digest: str, ingredients: str, output: str) 
             "ingredients": ingredients.encode(),
             "output": output.encode(),
             **{f"lock/{part}": text.encode() for part, text in plan.lock.items()},
-            **{f"wheels/{wheel.name}": wheel.read_bytes() for wheel in plan.wheels},
+            **{f"wheels/{wheel.name}": wheel for wheel in plan.wheels},
         }
     )

@@ -12,9 +12,9 @@ from tfimg.build.results import SUMMARY_SUFFIXES, BatchResult, format_summary, r
 from tfimg.cli.commands.publish import publish_images, require_publishable
 from tfimg.cli.context import Context
 from tfimg.cli.options import Command, FreshBase, ValidationOptions, flag, option, values
-from tfimg.cli.request_options import SelectionOptions
 from tfimg.cli.trust_options import SigningOptions
 from tfimg.cli.values import positive_number
+from tfimg.cli.wheel_options import SuppliedWheelOptions
 from tfimg.core.errors import UsageError
 
 if TYPE_CHECKING:
@@ -29,12 +29,13 @@ MAX_PACKAGE_FILE = 1 << 20
 
 
 @dataclass(frozen=True, kw_only=True)
-class Build(Command, SelectionOptions, SigningOptions, FreshBase, ValidationOptions):
+class Build(Command, SuppliedWheelOptions, SigningOptions, FreshBase, ValidationOptions):
     """Build images, validate them from the inside, and tag them.
 
     Examples:
       tfimg build --tf 2.15 --python 3.11
       tfimg build '2.1[5-8]*-cpu-*' --report summary.xml
+      tfimg build --wheel dist/tensorflow-2.19.0-cp311-cp311-linux_x86_64.whl
     """
 
     all: bool = flag("every image of the matrix")
@@ -83,6 +84,7 @@ class Build(Command, SelectionOptions, SigningOptions, FreshBase, ValidationOpti
         """Raise `UsageError` for options that do not go together, before anything is asked or built."""
         from tfimg.cli.report_files import check_report_files
 
+        self.check_wheel_options({"--all": self.all, "--jobs": self.jobs, "--record": self.record})
         signing = {"--key": self.key, "--policy": self.policy, "--publisher": self.publisher}
         if self.target:
             require_publishable(self, context)
@@ -130,7 +132,7 @@ class Build(Command, SelectionOptions, SigningOptions, FreshBase, ValidationOpti
         from tfimg.build.events import BuildResult, Validated
         from tfimg.cli.report_files import write_reports
 
-        spec = context.project.resolve(self.request()).spec
+        spec = self.find_custom_spec(context) if self.wheel else context.project.resolve(self.request()).spec
         plan = context.project.plan(self._add_packages(context, spec))
         with context.render_events() as render:
 

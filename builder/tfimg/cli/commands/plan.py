@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Literal
 
 from tfimg.cli.context import Context
 from tfimg.cli.options import Command, flag, option
-from tfimg.cli.request_options import SelectionOptions
 from tfimg.cli.values import positive_number
+from tfimg.cli.wheel_options import SuppliedWheelOptions
 
 if TYPE_CHECKING:
     from tfimg.matrix.spec import ImageSpec
@@ -20,7 +20,7 @@ MAX_LISTED = 3
 
 
 @dataclass(frozen=True, kw_only=True)
-class Plan(Command, SelectionOptions):
+class Plan(Command, SuppliedWheelOptions):
     """List the images that a build would make, say how it makes a single one, or share them out over machines.
 
     Examples:
@@ -28,6 +28,7 @@ class Plan(Command, SelectionOptions):
       tfimg plan 2.15.1-cpu-py3.11
       tfimg plan '2.1*' --format github --shards 8
       tfimg plan '2.20*-cuda*' --layers
+      tfimg plan --wheel dist/tensorflow-2.19.0-cp311-cp311-linux_x86_64.whl
     """
 
     format: Literal["github", "gitlab", "json"] | None = option(
@@ -44,6 +45,9 @@ class Plan(Command, SelectionOptions):
         from tfimg.cli.output.tables import print_rows
         from tfimg.recipe.shards import divide_into_shards, make_ci_jobs, make_shard_image, make_single_shards
 
+        self.check_wheel_options({"--format": self.format, "--shards": self.shards, "--layers": self.layers})
+        if self.wheel:
+            return self._show_custom(context)
         specs = context.buildable(self.patterns, self.request() if self.given_options() else None)
         context.project.workspace.require_locks(spec.identifier for spec in specs)
         if self.layers:
@@ -65,6 +69,26 @@ class Plan(Command, SelectionOptions):
                 print_rows(("SHARD", "GB", "IMAGE"), [row[::-1] for row in rows])
             else:
                 print_rows(("IMAGE", "GB"), [row[:2] for row in rows])
+        return 0
+
+    def _show_custom(self, context: Context) -> int:
+        """Print the facts of a supplied wheel's image, and how it is built."""
+        from tfimg.build.image import describe_build
+
+        spec = self.find_custom_spec(context)
+        built = describe_build(context.project.plan(spec), context.engine.get_capabilities())
+        facts = context.project.describe(spec)
+        wheel = {"file": str(spec.wheel.file), "sha256": spec.wheel.sha256} if spec.wheel else None
+        gpu = {"CUDA": facts["cuda"], "cuDNN": facts["cudnn"], "GPUs": " ".join(facts["architectures"] or [])}
+        shown = {
+            **built,
+            "TensorFlow": f"{spec.tensorflow} of {spec.package}",
+            "Python": spec.python,
+            **({name: value for name, value in gpu.items() if value}),
+            "NumPy": spec.numpy,
+            "lock as of": str(spec.cutoff),
+        }
+        context.print_result({**facts, **built, "wheel": wheel}, shown)
         return 0
 
 
