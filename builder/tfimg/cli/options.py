@@ -15,6 +15,8 @@ from tfimg.cli.values import require_text, require_writable
 if TYPE_CHECKING:
     from tfimg.build.settings import BuildSettings
     from tfimg.cli.context import Context
+    from tfimg.registry.protocol import Reader
+    from tfimg.registry.reference import Reference
 
 Check = Callable[[str], object]
 
@@ -125,6 +127,31 @@ class RemoteImage:
     """An image in a registry."""
 
     image: str = remote_image_argument()
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlatformOptions:
+    """The platform of an image in an index of several."""
+
+    platform: str | None = option("linux/amd64 or linux/arm64, of an index with both (default: this machine's)", "NAME")
+
+    def choose_platform(self, registry: Reader, reference: Reference) -> Reference:
+        """Return the reference of the platform's image, with the tag whose promise counts. Raises `NotInRegistry`."""
+        import os
+
+        from tfimg.engine.emulation import find_platform
+        from tfimg.matrix.resolve.request import parse_platform
+        from tfimg.recipe.tags import find_platform_tag
+        from tfimg.registry.platforms import find_platform_image
+
+        platform = parse_platform(self.platform) if self.platform else None
+        default = find_platform(os.uname().machine)
+        found = find_platform_image(registry, reference.target, platform, default=default)
+        if found is None:
+            return reference
+        digest, chosen = found
+        tag = find_platform_tag(reference.tag, chosen) if reference.tag else None
+        return replace(reference, digest=digest, tag=tag)
 
 
 @dataclass(frozen=True, kw_only=True)

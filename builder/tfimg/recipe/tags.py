@@ -6,6 +6,7 @@ aliases    2.15.1                default Python of the release (CPU images; `-gp
            2.15-py3.11           the newest release of its minor for that device, on that Python
            latest                default Python of the newest release for that device
            2.15-jupyter          each of these for a flavour, and with `-own` for packages of a user
+index      2.15.1-multi          in a registry: of what the same tags without it and with `-arm64` point to
 build      2.15.1-cpu-py3.11-0123456789ab    in a registry: one build, by the beginning of its digest; never moved
 """
 
@@ -15,12 +16,17 @@ import re
 from collections.abc import Iterator, Mapping
 
 from tfimg.matrix.flavor import RUNTIME
-from tfimg.matrix.schema import PLATFORMS, has_version_prefix
+from tfimg.matrix.schema import PLATFORMS, Platform, has_version_prefix
 from tfimg.matrix.spec import ImageSpec
 
 DIGEST_DIGITS = 12
 """Hexadecimal digits of a digest in a tag, as many as `docker images` prints: 48 bits, which no two builds of an image
 share by chance."""
+
+MULTI = "-multi"
+"""Part of the tags of indexes, in place of the processor."""
+
+OTHER_PROCESSOR = PLATFORMS[1].partition("/")[2]
 
 KNOWN_FLAVORS = ("jupyter", "dev", "slim")
 """Flavours of the project's own matrix: a tag that ends in one states it."""
@@ -50,6 +56,17 @@ def list_aliases(spec: ImageSpec) -> tuple[str, ...]:
         f"latest{device}{processor}": spec.is_default_python and spec.is_newest,
     }
     return tuple(f"{alias}{spec.variant}" for alias, applies in aliases.items() if applies)
+
+
+def make_index_tag(tag: str) -> str:
+    """Return the tag of the index of all platforms: `2.15.1-multi` of `2.15.1-arm64`."""
+    return tag.replace(f"-{OTHER_PROCESSOR}", MULTI, 1)
+
+
+def find_platform_tag(tag: str, platform: Platform) -> str:
+    """Return the tag of one platform's image, of the tag of an index; any other tag as it is."""
+    processor = "" if platform == PLATFORMS[0] else f"-{platform.partition('/')[2]}"
+    return re.sub(rf"{MULTI}(?=-|$)", processor, tag, count=1)
 
 
 def make_build_tag(identifier: str, digest: str) -> str:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tfimg.cli.context import Context
-from tfimg.cli.options import Command, RemoteImage, flag
+from tfimg.cli.options import Command, PlatformOptions, RemoteImage, flag
 from tfimg.cli.trust_options import TrustedKeyOptions
 
 if TYPE_CHECKING:
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Inspect(Command, RemoteImage, TrustedKeyOptions):
+class Inspect(Command, RemoteImage, TrustedKeyOptions, PlatformOptions):
     """Show an image's row, contents and evidence, and who signed it.
 
     Examples:
@@ -31,7 +31,7 @@ class Inspect(Command, RemoteImage, TrustedKeyOptions):
         from tfimg.cli.output.inspection import print_inspection
 
         keys = self.public_keys(context.services.environ)
-        image = read_image(context, self.image, local=self.local, keys=keys)
+        image = read_image(context, self.image, local=self.local, keys=keys, options=self)
         spec = next((spec for spec in context.project.specs if spec.identifier == image.identifier), None)
         row = {"path": f"rows[{spec.row}]", **context.project.describe(spec)} if spec else None
         context.print_result(
@@ -41,8 +41,10 @@ class Inspect(Command, RemoteImage, TrustedKeyOptions):
         return 0
 
 
-def read_image(context: Context, image: str, *, local: bool, keys: Sequence[VerifyingKey]) -> Inspection:
-    """Read an image in a registry, or a `local` one in the engine."""
+def read_image(
+    context: Context, image: str, *, local: bool, keys: Sequence[VerifyingKey], options: PlatformOptions | None = None
+) -> Inspection:
+    """Read an image in a registry, of the platform that `options` name, or a `local` one in the engine."""
     from tfimg.core.errors import EngineError, ValidationAborted
     from tfimg.inspect.contents import Contents, parse_inventory
     from tfimg.inspect.inspection import inspect_image, inspect_local
@@ -51,7 +53,10 @@ def read_image(context: Context, image: str, *, local: bool, keys: Sequence[Veri
     if not local:
         reference = parse_reference(image)
         context.say(f"Reading {image}")
-        return inspect_image(context.registry(reference), reference.target, keys)
+        registry = context.registry(reference)
+        if options and options.platform:
+            reference = options.choose_platform(registry, reference)
+        return inspect_image(registry, reference.target, keys)
     engine = context.services.runner()
     context.project.require_image(engine, image)
     context.say(f"Reading {image}")

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tfimg.cli.context import Context
-from tfimg.cli.options import Command, RemoteImage
+from tfimg.cli.options import Command, PlatformOptions, RemoteImage
 from tfimg.cli.trust_options import RequirementOptions, require_keys
 from tfimg.registry.reference import Reference, parse_reference
 
@@ -20,12 +20,13 @@ MAX_LISTED = 20
 
 
 @dataclass(frozen=True)
-class Verify(Command, RemoteImage, RequirementOptions):
+class Verify(Command, RemoteImage, RequirementOptions, PlatformOptions):
     """Say what is proven of an image in a registry, or what is not.
 
     Examples:
       tfimg verify registry.example/team/tensorflow:2.15-gpu --public-key tfimg.pub
       tfimg verify registry.example/team/tensorflow:2.15-gpu --require 'validated,gpu=sm_90,driver>=535,max-age=30d'
+      tfimg verify registry.example/team/tensorflow:2.15-multi --platform linux/arm64 --public-key tfimg.pub
     """
 
     def run(self, context: Context) -> int:
@@ -38,8 +39,10 @@ class Verify(Command, RemoteImage, RequirementOptions):
         from tfimg.evidence.verify import verify
 
         policy = self.read_policy()
+        registry = context.registry(reference)
+        reference = self.choose_platform(registry, reference)
         return verify(
-            context.registry(reference),
+            registry,
             reference.target,
             require_keys((*self.public_keys(context.services.environ), *policy.trusted_keys)),
             policy,
