@@ -16,8 +16,8 @@ from tfimg.core.errors import (
     UnavailableCuda,
     UnavailableCudnn,
     UnavailableDevice,
+    UnavailablePlatform,
     UnavailablePython,
-    UnsupportedPlatform,
     UsageError,
 )
 from tfimg.custom.cuda_checks import and_cuda
@@ -44,7 +44,7 @@ def make_custom_spec(matrix: Matrix, facts: WheelFacts, given: GivenFacts, as_of
     """Return the image of a wheel, with a lock as of a day.
 
     Raises `UsageError` for a fact that neither wheel nor options state, or that they state differently;
-    `ResolutionError`, `UnsupportedPlatform` and `NotTensorFlowWheel` for a wheel that no image can have.
+    `ResolutionError` and `NotTensorFlowWheel` for a wheel that no image can have.
     """
     if facts.name not in PACKAGES:
         raise NotTensorFlowWheel(
@@ -59,13 +59,20 @@ def make_custom_spec(matrix: Matrix, facts: WheelFacts, given: GivenFacts, as_of
             next_step="Build the wheel for one of these, or add a base to a matrix of your own.",
         )
     device = _find_device(facts, given)
+    if device == "gpu" and platform != PLATFORMS[0]:
+        raise UnavailablePlatform(
+            f"{facts.file.name} is for CUDA on {platform}, and images for GPUs are for {PLATFORMS[0]}.",
+            next_step=f"Name a wheel for CPUs, or one for {PLATFORMS[0]}.",
+        )
     number = _find_row(matrix, facts.version)
     row = matrix.rows[number]
     gpu = _make_gpu(matrix, facts, given, row) if device == "gpu" else None
     toolkit = matrix.toolkits[gpu.libraries.toolkit] if gpu else None
     release = str(facts.version).replace("+", "_").replace("!", "_")
+    variant = f"cuda{gpu.cuda}" if gpu else device
+    suffix = "" if platform == PLATFORMS[0] else f"-{platform.partition('/')[2]}"
     return ImageSpec(
-        identifier=f"{CUSTOM_PREFIX}{release}-{f'cuda{gpu.cuda}' if gpu else device}-py{python}",
+        identifier=f"{CUSTOM_PREFIX}{release}-{variant}-py{python}{suffix}",
         row=number,
         tensorflow=str(facts.version),
         python=python,
@@ -94,12 +101,13 @@ def make_custom_spec(matrix: Matrix, facts: WheelFacts, given: GivenFacts, as_of
 def _find_platform(facts: WheelFacts, given: GivenFacts) -> Platform:
     stated = facts.platforms or tuple(sorted({PLATFORM_OF.get(name, name) for name in facts.processors.values()}))
     platform = _choose("platform", given.platform, stated, facts)
-    if platform != PLATFORMS[0]:
-        raise UnsupportedPlatform(
-            f"{facts.file.name} is for {platform}, and this version of tfimg builds for {PLATFORMS[0]} only.",
-            next_step=f"Name a wheel for {PLATFORMS[0]}.",
+    known = next((name for name in PLATFORMS if name == platform), None)
+    if known is None:
+        raise UnavailablePlatform(
+            f"{facts.file.name} is for {platform}, and images are for {' and '.join(PLATFORMS)}.",
+            next_step="Name a wheel for one of these.",
         )
-    return PLATFORMS[0]
+    return known
 
 
 def _find_python(facts: WheelFacts, given: GivenFacts) -> str:

@@ -19,6 +19,7 @@ from tfimg.evidence.promotions import MAX_TAGS, ImageStatements, Repository, Tag
 from tfimg.evidence.statement import Time
 from tfimg.evidence.verify import VerifiedImage, verify
 from tfimg.matrix.schema import Device
+from tfimg.matrix.spec import CUSTOM_PREFIX
 from tfimg.publish.repository import INSUFFICIENT
 from tfimg.recipe.tags import DIGEST_DIGITS, make_build_tag
 from tfimg.registry.images import open_image
@@ -30,7 +31,8 @@ MAX_BUILDS = 1000
 Identifier = Annotated[
     str,
     StringConstraints(
-        max_length=100, pattern=r"^[0-9]+(\.[0-9a-z]+)+-(cpu|tpu|cuda[0-9]+(\.[0-9]+)*)-py[0-9]+\.[0-9]+(-arm64)?$"
+        max_length=100,
+        pattern=r"^(custom-)?[0-9]+(\.[0-9a-z]+)+(_[0-9a-z.]+)?-(cpu|tpu|cuda[0-9]+(\.[0-9]+)*)-py[0-9]+\.[0-9]+(-arm64)?$",
     ),
 ]
 Size = Annotated[int, Field(ge=0, le=MAX_BLOB_BYTES * MAX_LAYERS)]
@@ -59,7 +61,7 @@ class PublishedImage(Document):
     @property
     def tensorflow(self) -> str:
         """The TensorFlow release."""
-        return self.identifier.partition("-")[0]
+        return self.identifier.removeprefix(CUSTOM_PREFIX).partition("-")[0].replace("_", "+")
 
     @property
     def python(self) -> str:
