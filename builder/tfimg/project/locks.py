@@ -6,27 +6,32 @@ import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import date
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from packaging.specifiers import SpecifierSet
+
+from tfimg.core.errors import LockError
 from tfimg.core.files import write_atomically
 from tfimg.core.paths import Workspace
 from tfimg.matrix.schema import Newer
 from tfimg.matrix.spec import OWN_SUFFIX, ImageSpec, OwnPackages, with_own_packages
 from tfimg.project.services import Services
-from tfimg.recipe.lockfile import Lock, hash_lock
-
-if TYPE_CHECKING:
-    from tfimg.recipe.added_packages import Resolver
+from tfimg.recipe.facts import ALIAS
+from tfimg.recipe.lockfile import Lock, hash_lock, read_packages
 
 
 @dataclass(frozen=True, kw_only=True)
 class Locks:
-    """Finds or resolves the lock of an image; `find_links` is a folder of wheels that no package index has."""
+    """Finds or resolves the lock of an image.
+
+    `specs` are all images, `find_links` is a folder of wheels that no package index has.
+    """
 
     workspace: Workspace
     services: Services
     newer: Newer
+    specs: Sequence[ImageSpec]
     find_links: Path | None = None
 
     def supplied_wheels(self, spec: ImageSpec) -> tuple[Path, ...]:
@@ -74,7 +79,7 @@ class Locks:
         asked = hashlib.sha256("\n".join([hash_lock(lock), *requirements]).encode()).hexdigest()
         kept = self.services.state / "locks" / f"{identifier}-{asked[:16]}.txt"
         if not kept.exists():
-            write_atomically(kept, self._resolver(spec, lock).resolve(requirements))
+            write_atomically(kept, self._resolve(spec, lock, requirements))
         return kept.read_text()
 
     def add_packages(
@@ -88,14 +93,16 @@ class Locks:
 
         Raises `RequirementConflict` if they would move a package of the image, `LockError`.
         """
-        lock = self._resolver(spec, self.find(spec), as_of).resolve(requirements) if requirements else ""
+        lock = self._resolve(spec, self.find(spec), requirements, as_of) if requirements else ""
         own = OwnPackages(requirements=tuple(requirements), system_packages=tuple(system_packages), lock=lock)
         return with_own_packages(spec, own)
 
-    def _resolver(self, spec: ImageSpec, lock: Lock, as_of: date | None = None) -> Resolver:
+    def _resolve(self, spec: ImageSpec, lock: Lock, requirements: Sequence[str], as_of: date | None = None) -> str:
+        """Return the requirement file of packages above a lock. Raises `RequirementConflict` with an explanation."""
         from tfimg.recipe.added_packages import Resolver
+        from tfimg.recipe.conflicts import explain_conflict
 
-        return Resolver(
+        resolver = Resolver(
             spec=spec,
             lock=lock,
             newer=self.newer,
@@ -104,3 +111,28 @@ class Locks:
             as_of=as_of,
             find_links=self.find_links,
         )
+        try:
+            return resolver.resolve(requirements)
+        except LockError as error:
+            find_image = partial(self._find_image, spec)
+            raise explain_conflict(
+                resolver, requirements, error, today=self.services.today, find_image=find_image
+            ) from None
+
+    def _find_image(self, spec: ImageSpec, name: str, specifier: str) -> str | None:
+        """Return the request for the image closest to `spec` that is locked with a version of a package."""
+        place = next((number for number, one in enumerate(self.specs) if one.identifier == spec.runtime), 0)
+        near = sorted(
+            (one for one in self.specs if (one.device, one.platform) == (spec.device, spec.platform)),
+            key=lambda one: (one.python != spec.python, abs(self.specs.index(one) - place)),
+        )
+        for one in near:
+            if not (one.is_newest_patch and self.workspace.locks(one.identifier).exists()):
+                continue
+            versions = {
+                package.name: package.version for package in read_packages(self.workspace.read_lock(one.identifier))
+            }
+            versions.setdefault(ALIAS, one.tensorflow)
+            if name in versions and SpecifierSet(specifier).contains(versions[name], prereleases=True):
+                return f"{one.identifier}, which has {name} {versions[name]}"
+        return None

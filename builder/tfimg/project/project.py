@@ -122,7 +122,11 @@ class Project:
     def locks(self) -> Locks:
         """The locks of the images, committed and resolved now."""
         return Locks(
-            workspace=self.workspace, services=self.services, newer=self.matrix.newer, find_links=self.find_links
+            workspace=self.workspace,
+            services=self.services,
+            newer=self.matrix.newer,
+            specs=self.specs,
+            find_links=self.find_links,
         )
 
     def lock(self, spec: ImageSpec) -> Lock:

@@ -1,18 +1,17 @@
-"""Lock packages above an image's own lock, which they leave as it is; explain those that cannot be."""
+"""Lock packages above an image's own lock, which they leave as it is."""
 
 from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import date
 from pathlib import Path
 
 from packaging.requirements import InvalidRequirement, Requirement
-from packaging.utils import canonicalize_name
 
-from tfimg.core.errors import LockError, RequirementConflict, UsageError
+from tfimg.core.errors import UsageError
 from tfimg.core.text import escape_unprintable
 from tfimg.matrix.schema import Newer
 from tfimg.matrix.spec import ImageSpec
@@ -39,76 +38,46 @@ class Resolver:
     as_of: date | None = None
     find_links: Path | None = None
 
-    def resolve(self, requirements: Sequence[str]) -> str:
-        """Return the requirement file of what the image lacks for these requirements.
-
-        Raises `RequirementConflict` if they would move a package of the image, `LockError` if they have no solution.
-        """
-        query = self._query(requirements)
-        try:
-            found = resolve_packages(query, uv=self.uv, env=self.env)
-        except LockError as error:
-            raise self._explain(requirements, error) from None
-        lines = [format_line(package, query) for package in found if package.name not in self._versions]
-        return HEADER + "".join(lines) if lines else ""
-
     @property
-    def _versions(self) -> dict[str, str]:
+    def versions(self) -> dict[str, str]:
         """The packages that do not move: those of the lock, and the other name of TensorFlow's."""
         return {package.name: package.version for package in read_packages(self.lock)} | {ALIAS: self.spec.tensorflow}
 
-    def _query(self, requirements: Sequence[str], *, fixed: bool = True) -> LockQuery:
-        """Return the query for requirements; `fixed`: no package of the image may have another version."""
+    @property
+    def day(self) -> date:
+        """The day as of which packages are resolved."""
+        return self.as_of or self.spec.cutoff
+
+    def resolve(self, requirements: Sequence[str]) -> str:
+        """Return the requirement file of what the image lacks for these requirements.
+
+        Raises `LockError` if they have no solution; `tfimg.recipe.conflicts` explains it.
+        """
+        query = self.query(requirements)
+        found = resolve_packages(query, uv=self.uv, env=self.env)
+        lines = [format_line(package, query) for package in found if package.name not in self.versions]
+        return HEADER + "".join(lines) if lines else ""
+
+    def find_versions(self, requirements: Iterable[str], fixed: Iterable[str] | None = None) -> dict[str, str]:
+        """Return the versions by name that a query resolves to. Raises `LockError` without a solution."""
+        found = resolve_packages(self.query(requirements, fixed), uv=self.uv, env=self.env)
+        return {package.name: str(package.version) for package in found}
+
+    def query(self, requirements: Iterable[str], fixed: Iterable[str] | None = None) -> LockQuery:
+        """Return the query for requirements; `fixed` are the packages of the image that do not move, if not all."""
         base = make_query(self.spec, self.newer, self.find_links)
         # Packages of the image may be newer than the cut-off: they are visible as of the day when they appeared.
         days = {package.name: end_of(package.appeared) for package in read_packages(self.lock) if package.appeared}
+        cutoff = end_of(self.day)
         return replace(
             base,
             requirements=tuple(requirements),
-            cutoff=end_of(self.as_of) if self.as_of else base.cutoff,
-            newer=tuple(sorted((dict(base.newer) | days).items())) if fixed else base.newer,
+            cutoff=cutoff,
+            newer=tuple(sorted((dict(base.newer) | days).items())) if fixed is None else base.newer,
             constraints=tuple(
-                f"{name}=={version}" for name, version in self._versions.items() if fixed or name.startswith(ALIAS)
+                f"{name}=={version}" for name, version in self.versions.items() if fixed is None or name in fixed
             ),
         )
-
-    def _explain(self, requirements: Sequence[str], error: LockError) -> LockError:
-        """Return the refusal that names the requirements which do not fit, and what would."""
-        culprits = [one for one in requirements if self._try(self._query([one])) is None] or list(requirements)
-        problems = [problem for one in culprits if (problem := self._explain_one(one))]
-        if not problems:
-            return error
-        return RequirementConflict(
-            f"{' '.join(problems)} Packages that TensorFlow {self.spec.tensorflow} was locked with do not move.",
-            next_step="Loosen the requirement, choose a release of TensorFlow whose image fits (`tfimg resolve`), or "
-            "allow later releases with --newest.",
-        )
-
-    def _explain_one(self, requirement: str) -> str | None:
-        """Return why a requirement does not fit, in sentences; None if it has no solution in any case."""
-        wanted = Requirement(requirement)
-        name = canonicalize_name(wanted.name)
-        if name in self._versions:
-            return f"{requirement} conflicts with {name} {self._versions[name]} of the image."
-        free = self._try(self._query([requirement], fixed=False))
-        if free is None:
-            return None
-        moved = [
-            f"{found} instead of {self._versions[other]} ({other})"
-            for other, found in free.items()
-            if other in self._versions and found != self._versions[other]
-        ]
-        fits = self._try(self._query([wanted.name]))
-        works = f" {wanted.name}=={fits[name]} fits." if fits and name in fits else ""
-        return f"{requirement} needs {', '.join(moved[:5]) or 'other versions of packages of the image'}.{works}"
-
-    def _try(self, query: LockQuery) -> dict[str, str] | None:
-        """Return the versions that a query resolves to by name, None without a solution."""
-        try:
-            found = resolve_packages(query, uv=self.uv, env=self.env)
-        except LockError:
-            return None
-        return {package.name: str(package.version) for package in found}
 
 
 def parse_requirements(text: str, *, source: str) -> tuple[str, ...]:

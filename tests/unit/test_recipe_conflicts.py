@@ -1,0 +1,125 @@
+"""Packages on top of an image: what they resolve to, and the whole message where they do not fit. With the real uv."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import date
+from pathlib import Path
+
+import pytest
+
+from support.cases import cases
+from support.own_packages import IMAGE, own_packages_project
+from support.wheels import sha256, write_wheel
+from tfimg.core.errors import LockError, NetworkError, RequirementConflict
+from tfimg.core.paths import Workspace
+from tfimg.project.project import Project
+from tfimg.recipe import conflicts
+from tfimg.recipe.conflicts import _first_without
+from tfimg.recipe.lockfile import read_packages
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory: pytest.TempPathFactory, workspace: Workspace) -> Iterator[Project]:
+    with own_packages_project(tmp_path_factory.mktemp("own"), workspace) as project:
+        yield project
+
+
+def resolve(project: Project, *requirements: str, as_of: date | None = None) -> list[str]:
+    """Return what the lock on top of the image has."""
+    spec = project.locks.add_packages(project.spec(IMAGE), requirements, as_of=as_of)
+    assert spec.own
+    return [f"{package.name}=={package.version}" for package in read_packages({"own": spec.own.lock})]
+
+
+# What fits
+
+
+def test_packages_are_resolved_as_of_the_release_and_with_its_versions(project: Project) -> None:
+    """The newest pandas of that time; a companion of this TensorFlow; NumPy, which the image has, is not repeated."""
+    assert resolve(project, "pandas", "companion") == ["companion==2.15.0", "pandas==2.2.1"]
+    assert resolve(project, "arrays") == ["arrays==1.0"]
+
+
+def test_a_later_day_allows_later_releases_and_still_moves_nothing(project: Project) -> None:
+    assert resolve(project, "pandas", "arrays", as_of=date(2026, 11, 1)) == ["arrays==1.0", "pandas==3.0.0"]
+    assert resolve(project, "pandas", as_of=date(2024, 2, 1)) == ["pandas==2.2.0"]
+
+
+def test_what_the_image_has_anyway_needs_no_lock(project: Project) -> None:
+    spec = project.locks.add_packages(project.spec(IMAGE), ["numpy<2", "tensorflow>=2.15"])
+    assert spec.own
+    assert spec.own.lock == ""
+    assert spec.identifier == f"{IMAGE}-own"
+
+
+def test_wheels_of_a_folder_are_resolved_and_found_by_their_hash(tmp_path: Path, workspace: Workspace) -> None:
+    folder = tmp_path / "wheels"
+    folder.mkdir()
+    ours, other = write_wheel(folder, "ours", {"ours.py": b""}), write_wheel(folder, "other", {"other.py": b""})
+    with own_packages_project(tmp_path, workspace, find_links=folder) as project:
+        spec = project.locks.add_packages(project.spec(IMAGE), ["ours", "pandas"])
+        assert spec.own
+        assert f"ours==1.0 --hash=sha256:{sha256(ours)}\n" in spec.own.lock
+        assert project.locks.supplied_wheels(spec) == (ours,)
+        assert project.locks.supplied_wheels(project.spec(IMAGE)) == ()
+    assert other.exists()
+
+
+# What does not fit
+
+
+@cases("recipe_conflicts", "a_refusal_names_the_requirement_the_package_and_what_works")
+def test_a_refusal_names_the_requirement_the_package_and_what_works(
+    requirements: list[str], message: str, project: Project
+) -> None:
+    with pytest.raises(RequirementConflict) as refused:
+        resolve(project, *requirements)
+    assert str(refused.value) == message
+
+
+def test_one_requirement_among_many_is_found_with_few_resolutions(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = []
+    original = conflicts.Resolver.find_versions
+
+    def counted(self: conflicts.Resolver, *arguments: object) -> dict[str, str]:
+        asked.append(arguments)
+        return original(self, *arguments)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(conflicts.Resolver, "find_versions", counted)
+    many = [f"shared>=0.{number}" for number in range(400)]
+    with pytest.raises(RequirementConflict, match=r"^pandas>=3 has no release of 2024-03-22 or before"):
+        resolve(project, *many[:200], "pandas>=3", *many[200:])
+    assert len(asked) < 20
+
+
+def test_an_explanation_that_takes_too_long_quotes_uv(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(conflicts, "MAX_SECONDS", -1)
+    with pytest.raises(RequirementConflict) as refused:
+        resolve(project, "pandas>=3")
+    assert str(refused.value) == (
+        "pandas>=3 cannot be resolved: Because only pandas<=2.2.1 is available and you require pandas>=3, we can "
+        "conclude that your requirements are unsatisfiable. Loosen or leave out the requirement."
+    )
+
+
+def test_an_index_that_does_not_answer_is_no_conflict(project: Project, tmp_path: Path) -> None:
+    environ = {**project.services.environ, "UV_DEFAULT_INDEX": "http://127.0.0.1:1/simple", "UV_HTTP_RETRIES": "0"}
+    environ["UV_CACHE_DIR"] = str(tmp_path)
+    with pytest.raises(NetworkError, match="The package index did not answer while pandas was resolved"):
+        resolve(Project(services=type(project.services)(environ=environ)), "pandas")
+
+
+def test_no_image_is_named_that_no_lock_is_of(project: Project) -> None:
+    locks = replace(project.locks, specs=())
+    with pytest.raises(LockError) as refused:
+        locks.add_packages(project.spec(IMAGE), ["numpy>=2"])
+    assert refused.value.next_step == "Write numpy without a version."
+
+
+@pytest.mark.parametrize("first", range(7))
+def test_halving_finds_the_first_that_does_not_fit(first: int) -> None:
+    assert _first_without(range(7), lambda place: place < first) == first
