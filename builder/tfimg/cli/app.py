@@ -38,6 +38,8 @@ GROUPS = {
     },
     "Run": {
         "run": ("run:Run", "start a container with the flags of its device"),
+        "jupyter": ("jupyter:Jupyter", "start JupyterLab of an image, and print its address"),
+        "shell": ("shell:Shell", "start a shell in an image"),
         "doctor": ("doctor:Doctor", "say whether this machine can build and run images"),
         "cloud-init": ("cloud_init:CloudInit", "print user data for a cloud's virtual machine"),
         "engine up": ("engine:EngineUp", "use the engine that runs, else start a private one"),

@@ -145,6 +145,10 @@ class ImageMissing(EngineError, exit_code=ExitCode.NOT_FOUND):
     """The engine does not have this image."""
 
 
+class MissingFlavor(TfimgError, exit_code=ExitCode.NOT_FOUND):
+    """The image, or every image of the engine, is of another flavour than the command needs."""
+
+
 class NetworkError(TfimgError, exit_code=ExitCode.NETWORK):
     """A package index, mirror or registry cannot be reached."""
 
@@ -239,6 +243,22 @@ class NoEmulation(TfimgError, exit_code=ExitCode.HOST):
 
 class WrongDevice(TfimgError, exit_code=ExitCode.HOST):
     """The image is for a different device."""
+
+
+class PortInUse(TfimgError, exit_code=ExitCode.HOST):
+    """Another program of this machine listens on the port."""
+
+
+class RemoteEngine(TfimgError, exit_code=ExitCode.HOST):
+    """The engine is on another machine, whose ports are not those of this one."""
+
+
+class NotebookFailed(TfimgError, exit_code=ExitCode.HOST):
+    """JupyterLab ended with an error; the message has its last lines."""
+
+
+class ServerSilent(TfimgError, exit_code=ExitCode.HOST):
+    """JupyterLab did not answer in time."""
 
 
 class UnsuitableHost(TfimgError, exit_code=ExitCode.HOST):

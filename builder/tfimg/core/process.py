@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import FrameType
@@ -78,7 +78,7 @@ def stream_stderr(
     env: Mapping[str, str],
     on_silence: Callable[[], object] = lambda: None,
     silence: float | None = None,
-) -> Iterator[str]:
+) -> Generator[str, None, None]:
     """Run a program and yield its stderr in chunks as they arrive.
 
     `on_silence` is called after every `silence` seconds without output and may raise to end the program. Raises

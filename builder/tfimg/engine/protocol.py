@@ -154,7 +154,7 @@ class LocalImage:
     """One image in the list of an engine's images; a dangling one has no `names`.
 
     `content` is a digest of the layers and the runtime configuration, without labels and times. Sizes include shared
-    layers; `compressed_bytes` is None where the store keeps layers uncompressed.
+    layers; `compressed_bytes` is None where the store keeps layers uncompressed. `created` is in seconds since 1970.
     """
 
     digest: str
@@ -163,6 +163,7 @@ class LocalImage:
     content: str
     unpacked_bytes: int
     compressed_bytes: int | None
+    created: int = 0
 
 
 NO_IMAGES: Mapping[str, LocalImage] = MappingProxyType({})

@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tfimg.core.errors import NoContainerToolkit, TfimgError, UsageError, WrongDevice
+from tfimg.core.errors import EngineUnavailable, NoContainerToolkit, TfimgError, UsageError, WrongDevice
 from tfimg.engine.protocol import DeviceAccess, DeviceSupport
 from tfimg.host.accelerators import ALL_GPUS, check_gpu, check_tpu, choose_gpu_access, find_sibling, gpu_options
 from tfimg.host.survey import TargetHost
@@ -31,6 +31,10 @@ TPU_ACCESS = ("--privileged", "--network", "host")
 
 TPU_SHM = "16g"
 """Upper bound, from PyTorch/XLA's README for TPU VMs; Google's page has no figure."""
+
+
+PACKAGES = {"docker": "docker-cli or docker.io", "podman": "podman"}
+"""Packages of the commands that start containers."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -101,6 +105,14 @@ def plan_run(image: str, spec: ImageSpec, options: RunOptions, target_host: Targ
 def _engine_command(toolkit: DeviceSupport) -> tuple[str, ...]:
     # The `docker` command cannot request a GPU of older Podman services, and is often not installed beside Podman.
     return ("podman", "--url", toolkit.host) if toolkit.engine == "Podman" else ("docker",)
+
+
+def missing_client(argv: Sequence[str]) -> EngineUnavailable:
+    """Return the error for a command of an engine that is not installed."""
+    return EngineUnavailable(
+        f"An engine responds, but the `{argv[0]}` command is not installed.",
+        next_step=f"Install your distribution's {PACKAGES[argv[0]]} package.",
+    )
 
 
 def _parse_gpus(gpus: str | None) -> tuple[str, ...]:

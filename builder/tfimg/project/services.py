@@ -90,6 +90,12 @@ class Services:
 
         replace_process(argv, env=environ)
 
+    def open_browser(self, url: str) -> bool:
+        """Open an address in the user's browser; return whether there is one."""
+        import webbrowser
+
+        return webbrowser.open(url)
+
     def pip_settings(self) -> Mapping[str, str]:
         """Return pip's own configuration; see `tfimg.index.network`."""
         from tfimg.index.network import read_pip_settings

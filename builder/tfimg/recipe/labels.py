@@ -12,6 +12,7 @@ LABEL_PREFIX = "tfimg."  # of labels that the OCI annotations have no name for
 IDENTIFIER_LABEL = f"{LABEL_PREFIX}identifier"
 LOCK_LABEL = f"{LABEL_PREFIX}lock"  # the digest of the lock
 WHEEL_LABEL = f"{LABEL_PREFIX}wheel"  # the digest of the TensorFlow that a user supplied
+FLAVOR_LABEL = f"{LABEL_PREFIX}flavor"  # of every image but the runtime
 RECIPE_LABEL = f"{LABEL_PREFIX}recipe"  # see `tfimg.recipe.plan.hash_recipe`
 
 OWN_LABELS = {name: f"{LABEL_PREFIX}own.{name}" for name in ("requirements", "system_packages", "lock")}
@@ -39,7 +40,7 @@ def make_recipe_labels(spec: ImageSpec, *, lock_digest: str) -> dict[str, str]:
         f"{LABEL_PREFIX}python": spec.python,
         f"{LABEL_PREFIX}device": spec.device,
         LOCK_LABEL: lock_digest,
-        **({f"{LABEL_PREFIX}flavor": spec.flavor} if spec.flavor != RUNTIME else {}),
+        **({FLAVOR_LABEL: spec.flavor} if spec.flavor != RUNTIME else {}),
         **({WHEEL_LABEL: f"sha256:{spec.wheel.sha256}"} if spec.wheel else {}),
     }
 

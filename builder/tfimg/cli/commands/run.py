@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import shlex
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 from cyclopts import Parameter
 
@@ -14,21 +16,22 @@ from tfimg.cli.options import Command, IdentifierOptions, LocalImage, flag, opti
 PASSED_ON = ("volume", "publish", "env", "user", "workdir", "name")
 """Fields that become options of `docker run` of the same name."""
 
-PACKAGES = {"docker": "docker-cli or docker.io", "podman": "podman"}
-"""Packages of the commands that start containers."""
-
 
 @dataclass(frozen=True, kw_only=True)
-class Run(Command, LocalImage, IdentifierOptions):
-    """Start a container with the flags that the image's device needs.
-
-    Examples:
-      tfimg run tfimg/tensorflow:2.15 -v $PWD:/work -w /work -- python train.py
-    """
+class GpuOptions:
+    """The accelerators of a container."""
 
     gpus: str | None = option("all (default of a GPU image), numbers: 0,1, or MIG devices: 0:0", "WHICH")
     no_gpu: bool = flag("run a GPU image on the processor")
     shm_size: str | None = option("shared memory (default: 1g for GPUs, 16g for TPUs)", "SIZE")
+
+    alternatives: ClassVar[tuple[tuple[str, str], ...]] = (("--gpus", "gpus"), ("--no-gpu", "no_gpu"))
+
+
+@dataclass(frozen=True, kw_only=True)
+class ContainerOptions(GpuOptions, IdentifierOptions):
+    """Options of a container in the foreground."""
+
     volume: tuple[str, ...] = values(
         "show a folder of the machine in the container", "HOST:PATH[:ro]", name=("--volume", "-v")
     )
@@ -40,17 +43,13 @@ class Run(Command, LocalImage, IdentifierOptions):
     workdir: tuple[str, ...] = values("start in another folder", "PATH", name=("--workdir", "-w"))
     name: tuple[str, ...] = values("name the container", "NAME")
     dry_run: bool = flag("print the docker or podman command and what is missing; start nothing")
-    program: tuple[str, ...] = field(default=(), metadata={"parameter": Parameter(parse=False)})
 
-    alternatives = (("--gpus", "gpus"), ("--no-gpu", "no_gpu"))
-
-    def run(self, context: Context) -> int:
-        """Find out what the image is, what it needs and whether that is here; become `docker run` or `podman run`."""
-        from tfimg.core.errors import EngineUnavailable
-        from tfimg.host.run import RunOptions, plan_run
+    def start(self, context: Context, image: str, program: Sequence[str]) -> int:
+        """Find out what an image is, what it needs and whether that is here; become `docker run` or `podman run`."""
+        from tfimg.host.run import RunOptions, missing_client, plan_run
 
         engine = context.services.runner()
-        spec = context.project.spec_of_image(engine, self.image, self.identifier)
+        spec = context.project.spec_of_image(engine, image, self.identifier)
         host = context.project.target_host(engine)
         options = RunOptions(
             gpus=self.gpus,
@@ -59,9 +58,9 @@ class Run(Command, LocalImage, IdentifierOptions):
             options=tuple(word for name in PASSED_ON for value in getattr(self, name) for word in (f"--{name}", value)),
             interactive=sys.stdin is not None and not sys.stdin.closed,
             terminal=all(stream is not None and stream.isatty() for stream in (sys.stdin, sys.stdout)),
-            program=self.program,
+            program=tuple(program),
         )
-        planned = plan_run(self.image, spec, options, host)
+        planned = plan_run(image, spec, options, host)
         if self.dry_run:
             facts = {"argv": planned.argv, "image": spec.identifier, "device": planned.device, "notes": planned.notes}
             missing = [str(lack) for lack in planned.missing]
@@ -74,12 +73,28 @@ class Run(Command, LocalImage, IdentifierOptions):
             return 0
         if planned.missing:
             raise planned.missing[0]
-        # A context would win over DOCKER_HOST.
-        environ = {name: value for name, value in context.services.environ.items() if name != "DOCKER_CONTEXT"}
         try:
-            return context.services.hand_over(planned.argv, {**environ, "DOCKER_HOST": host.toolkit.host})
+            return context.services.hand_over(planned.argv, docker_environ(context, host.toolkit.host))
         except FileNotFoundError:
-            raise EngineUnavailable(
-                f"An engine responds, but the `{planned.argv[0]}` command is not installed.",
-                next_step=f"Install your distribution's {PACKAGES[planned.argv[0]]} package.",
-            ) from None
+            raise missing_client(planned.argv) from None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Run(Command, LocalImage, ContainerOptions):
+    """Start a container with the flags that the image's device needs.
+
+    Examples:
+      tfimg run tfimg/tensorflow:2.15 -v $PWD:/work -w /work -- python train.py
+    """
+
+    program: tuple[str, ...] = field(default=(), metadata={"parameter": Parameter(parse=False)})
+
+    def run(self, context: Context) -> int:
+        """Become `docker run` of the image and the program."""
+        return self.start(context, self.image, self.program)
+
+
+def docker_environ(context: Context, host: str) -> dict[str, str]:
+    """Return the environment of a `docker` command for an engine. A context would win over DOCKER_HOST."""
+    environ = {name: value for name, value in context.services.environ.items() if name != "DOCKER_CONTEXT"}
+    return {**environ, "DOCKER_HOST": host}

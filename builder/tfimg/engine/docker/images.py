@@ -67,6 +67,7 @@ class DockerImages(DockerConnection):
             content=content_digest(image.attrs),
             unpacked_bytes=total - inspected if compressed else total,
             compressed_bytes=inspected if compressed else None,
+            created=int(listed.get("Created") or 0),
         )
 
     def read_image(self, name: str) -> StoredImage:

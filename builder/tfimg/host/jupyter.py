@@ -1,0 +1,221 @@
+"""Start the JupyterLab of an image on this machine: which image, docker's arguments, and whether the server answers."""
+
+from __future__ import annotations
+
+import errno
+import http.client
+import socket
+import stat
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing, suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from tfimg.core.errors import (
+    MissingFlavor,
+    NotebookFailed,
+    PortInUse,
+    RemoteEngine,
+    ServerSilent,
+    UsageError,
+)
+from tfimg.core.process import CommandFailed, defer_signals, run, stream_stderr
+from tfimg.engine.protocol import LocalImage
+from tfimg.host.run import RunOptions, RunPlan, missing_client, plan_run
+from tfimg.host.survey import TargetHost
+from tfimg.matrix.spec import ImageSpec
+from tfimg.recipe.labels import FLAVOR_LABEL
+
+NOTEBOOKS = ("jupyter", "dev")
+"""Flavours with JupyterLab."""
+
+LOOPBACK = "127.0.0.1"
+SERVER_PORT = 8888
+WORK_FOLDER = "/home/tensorflow/work"
+IMAGE_USER = 1000
+TOKEN_VARIABLE = "JUPYTER_TOKEN"  # noqa: S105 - the name of a variable
+
+START_SECONDS = 120
+"""The server answers after 2 s on two idle cores; the rest is for a cold disk or a busy machine."""
+
+POLL_SECONDS = 0.2
+ANSWER_SECONDS = 5
+KEPT_LINES = 10
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Notebook:
+    """A JupyterLab to start: where it answers, and the options of its container."""
+
+    image: str
+    container: str
+    port: int
+    token: str
+    folder: Path | None = None
+
+    @property
+    def url(self) -> str:
+        """The address that a browser opens."""
+        return f"http://{LOOPBACK}:{self.port}/lab?token={self.token}"
+
+
+def find_newest(images: Sequence[LocalImage], flavors: Sequence[str]) -> str:
+    """Return the newest image of one of these flavours. Raises `MissingFlavor` if there is none."""
+    found = [image for image in images if image.names and image.labels.get(FLAVOR_LABEL) in flavors]
+    if not found:
+        raise MissingFlavor(
+            f"The engine has no image of flavour {' or '.join(flavors)}.",
+            next_step=f"Build one: `tfimg build --tf 2.15 --flavor {flavors[0]}`; or name an image.",
+        )
+    newest = max(found, key=lambda image: image.created)
+    return min(newest.names, key=lambda name: (len(name), name))
+
+
+def require_notebooks(image: str, spec: ImageSpec) -> None:
+    """Raise `MissingFlavor` for an image without JupyterLab."""
+    if not {name for name, _ in spec.flavors} & set(NOTEBOOKS):
+        raise MissingFlavor(
+            f"{image} is an image of flavour {spec.flavor}, and has no JupyterLab.",
+            next_step=f"Build the one that has it: `tfimg build --tf {spec.tensorflow} --python {spec.python} --device "
+            f"{spec.device} --flavor {NOTEBOOKS[0]}`.",
+        )
+
+
+def choose_port(port: int | None) -> int:
+    """Return a port of loopback that is free: this one, or any. Raises `PortInUse`."""
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((LOOPBACK, port or 0))
+        except OSError as error:
+            if error.errno != errno.EADDRINUSE:
+                return port or 0  # the engine may do what this user may not
+            raise PortInUse(
+                f"Port {port} of {LOOPBACK} is in use.",
+                next_step="Name another with --port, or leave it out: a free one is found.",
+            ) from None
+        chosen: int = probe.getsockname()[1]
+        return chosen
+
+
+def choose_user(folder: Path) -> str | None:
+    """Return the user whom a folder lets write, as `docker run --user`; None for the image's own.
+
+    Raises `UsageError` if there is no such folder, or if only root may write to it.
+    """
+    try:
+        status = folder.stat()
+    except OSError as error:
+        raise _unusable(folder, error.strerror or str(error)) from None
+    if not stat.S_ISDIR(status.st_mode):
+        raise _unusable(folder, "it is not a folder")
+    writer = find_writer(status.st_uid, status.st_gid, status.st_mode)
+    if writer == 0:
+        raise UsageError(
+            f"-v {folder}: the folder belongs to root, and JupyterLab does not run as root.",
+            next_step=f"Let the image's user write to it: `chown {IMAGE_USER} {folder}`; or name another folder.",
+        )
+    return None if writer == IMAGE_USER else f"{writer}:0"
+
+
+def find_writer(owner: int, group: int, mode: int) -> int:
+    """Return who may write to a folder: the image's user if it may, else the owner."""
+    as_owner = owner == IMAGE_USER and mode & stat.S_IWUSR
+    as_member = group == IMAGE_USER and mode & stat.S_IWGRP
+    return IMAGE_USER if as_owner or as_member or mode & stat.S_IWOTH else owner
+
+
+def _unusable(folder: Path, reason: str) -> UsageError:
+    return UsageError(f"-v {folder} is not a usable folder: {reason}.", next_step="Name a folder of this machine.")
+
+
+def plan_notebook(notebook: Notebook, spec: ImageSpec, options: RunOptions, target_host: TargetHost) -> RunPlan:
+    """Return the `docker run` or `podman run` of a notebook; the token is in its environment, not among its arguments.
+
+    Raises `RemoteEngine` if the port would be on another machine, `UsageError`, and as `plan_run` does.
+    """
+    if not target_host.toolkit.local:
+        raise RemoteEngine(
+            f"The engine at {target_host.toolkit.host} is on another machine: the server's port would be there, on its "
+            "loopback alone.",
+            next_step="Run `tfimg jupyter` on that machine, and reach its port with `ssh -L`.",
+        )
+    flags = ["--name", notebook.container, "--env", TOKEN_VARIABLE]
+    program: tuple[str, ...] = ()
+    if spec.device == "tpu":  # in the machine's own network, where nothing is published
+        flags.append("--no-healthcheck")  # which asks the port of the image
+        program = ("tfimg-jupyter", f"--ServerApp.ip={LOOPBACK}", f"--ServerApp.port={notebook.port}")
+    else:
+        flags += ["--publish", f"{LOOPBACK}:{notebook.port}:{SERVER_PORT}"]
+    if notebook.folder is not None:
+        flags += ["--volume", f"{notebook.folder}:{WORK_FOLDER}"]
+        if user := choose_user(notebook.folder):
+            flags += ["--user", user]
+    asked = replace(options, options=tuple(flags), interactive=False, terminal=False, program=program)
+    return plan_run(notebook.image, spec, asked, target_host)
+
+
+def serve(
+    notebook: Notebook,
+    argv: Sequence[str],
+    environ: Mapping[str, str],
+    *,
+    on_ready: Callable[[], object],
+    clock: Callable[[], float],
+    seconds: float = START_SECONDS,
+) -> None:
+    """Run a notebook's container until it ends; call `on_ready` once when the server answers. Leave no container.
+
+    Raises `NotebookFailed` if it ends with an error, `ServerSilent` if it does not answer within `seconds`, and
+    `EngineUnavailable` without the engine's command.
+    """
+    deadline = clock() + seconds
+    lines: deque[str] = deque(maxlen=KEPT_LINES)
+    waiting = True
+
+    def watch() -> None:
+        nonlocal waiting
+        if not waiting:
+            return
+        if answers(notebook):
+            waiting = False
+            on_ready()
+        elif clock() > deadline:
+            raise ServerSilent(
+                f"JupyterLab in {notebook.image} did not answer within {seconds:g} seconds.{_quote(lines)}",
+                next_step="See whether the machine is busy, then run it again.",
+            )
+
+    environ = {**environ, TOKEN_VARIABLE: notebook.token}
+    try:
+        with closing(stream_stderr(argv, env=environ, on_silence=watch, silence=POLL_SECONDS)) as output:
+            for chunk in output:
+                lines.extend(line.strip() for line in chunk.splitlines() if line.strip())
+                watch()
+    except CommandFailed as failure:
+        when = "before it answered" if waiting else "while it ran"
+        raise NotebookFailed(
+            f"JupyterLab in {notebook.image} ended with status {failure.returncode} {when}.{_quote(lines)}",
+            next_step="Correct what the last lines name; `tfimg validate` says whether the image is sound.",
+        ) from None
+    except FileNotFoundError:
+        raise missing_client(argv) from None
+    finally:
+        # `docker run` removes it, unless it was stopped before it had started the container.
+        with defer_signals(), suppress(CommandFailed, FileNotFoundError, TimeoutError):
+            run([*argv[: argv.index("run")], "rm", "--force", notebook.container], env=environ, timeout=60)
+
+
+def answers(notebook: Notebook) -> bool:
+    """Whether the server answers a request that needs the token."""
+    with closing(http.client.HTTPConnection(LOOPBACK, notebook.port, timeout=ANSWER_SECONDS)) as connection:
+        try:
+            connection.request("GET", "/api/status", headers={"Authorization": f"token {notebook.token}"})
+            return connection.getresponse().status == http.client.OK
+        except (OSError, http.client.HTTPException):
+            return False
+
+
+def _quote(lines: Sequence[str]) -> str:
+    return f" Its last lines:\n{chr(10).join(f'  {line}' for line in lines)}\n" if lines else ""

@@ -1,0 +1,307 @@
+"""`tfimg jupyter` and `tfimg shell`: which image, which port and user, docker's arguments, and every way to end."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import sys
+import urllib.request
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from support.cli import CliRunner, assert_refused
+from support.environment import TestEnvironment
+from support.hosts import make_host, with_gpus
+from support.memory_engine import FakeEngine, stored_image, toolkit
+from support.programs import program
+from tfimg.core.errors import (
+    EngineUnavailable,
+    MissingFlavor,
+    NotebookFailed,
+    PortInUse,
+    RemoteEngine,
+    ServerSilent,
+    UsageError,
+)
+from tfimg.engine.protocol import LocalImage
+from tfimg.host.jupyter import Notebook, choose_port, choose_user, find_newest, find_writer, plan_notebook, serve
+from tfimg.host.run import RunOptions
+from tfimg.host.survey import TargetHost
+from tfimg.matrix.schema import Matrix
+from tfimg.matrix.spec import ImageSpec, with_flavor
+from tfimg.recipe.labels import FLAVOR_LABEL, IDENTIFIER_LABEL
+
+CPU, TPU = "2.15.1-cpu-py3.11", "2.20.0-tpu-py3.11"
+
+SERVER = """\
+import http.server, os, sys
+
+class Answer(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        told = self.headers.get("Authorization") == "token " + os.environ["JUPYTER_TOKEN"]
+        self.send_response(200 if told else 403)
+        self.end_headers()
+
+    def log_message(self, *words):
+        pass
+
+port = sys.argv[sys.argv.index("--publish") + 1].split(":")[1]
+print("[I] serving", file=sys.stderr, flush=True)
+http.server.HTTPServer(("127.0.0.1", int(port)), Answer).serve_forever()
+"""
+
+
+@dataclass(frozen=True)
+class Docker:
+    """A `docker` that serves what a container would; `calls` are its command lines."""
+
+    folder: Path
+
+    @property
+    def calls(self) -> list[str]:
+        return (self.folder / "calls").read_text().splitlines()
+
+    def become(self, script: str) -> dict[str, str]:
+        """Let `docker run` be another script; return an environment that finds it."""
+        lines = f'echo "$@" >> {self.folder}/calls\ncase $1 in\n(run) {script} ;;\nesac'
+        return program(self.folder, "docker", lines)
+
+
+@pytest.fixture
+def docker(tmp_path: Path) -> Docker:
+    found = Docker(tmp_path / "bin")
+    found.folder.mkdir()
+    (found.folder / "server.py").write_text(SERVER)
+    found.become(f'exec {sys.executable} {found.folder}/server.py "$@"')
+    return found
+
+
+def image(name: str, created: int, flavor: str | None) -> LocalImage:
+    labels = {FLAVOR_LABEL: flavor} if flavor else {}
+    return LocalImage(
+        digest=f"sha256:{created}", names=(f"{name}-long", name), labels=labels, content="", unpacked_bytes=1,
+        compressed_bytes=1, created=created,
+    )  # fmt: skip
+
+
+def test_the_newest_image_of_a_flavour_is_found_by_its_shortest_name() -> None:
+    images = [image("old", 1, "dev"), image("new", 3, "jupyter"), image("runtime", 5, None), image("slim", 6, "slim")]
+    assert find_newest(images, ("jupyter", "dev")) == "new"
+    assert find_newest(images, ("dev",)) == "old"
+    with pytest.raises(MissingFlavor, match="no image of flavour jupyter or dev") as refused:
+        find_newest([image("runtime", 5, None), replace(image("x", 1, "dev"), names=())], ("jupyter", "dev"))
+    assert "`tfimg build --tf 2.15 --flavor jupyter`" in refused.value.next_step
+
+
+def test_a_free_port_is_found_and_one_in_use_is_refused() -> None:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen()
+        port = listener.getsockname()[1]
+        with pytest.raises(PortInUse, match=rf"Port {port} of 127\.0\.0\.1 is in use.*--port"):
+            choose_port(port)
+    assert choose_port(port) == port
+    assert 1024 <= choose_port(None) < 65536
+
+
+@pytest.mark.parametrize(
+    ("owner", "group", "mode", "writer"),
+    [
+        (1000, 1000, 0o700, 1000),
+        (1234, 1000, 0o770, 1000),
+        (0, 0, 0o777, 1000),
+        (1234, 1234, 0o755, 1234),
+        (1234, 1000, 0o755, 1234),
+        (0, 0, 0o755, 0),
+    ],
+)
+def test_the_container_runs_as_who_may_write_to_the_folder(owner: int, group: int, mode: int, writer: int) -> None:
+    assert find_writer(owner, group, mode) == writer
+
+
+def test_a_folder_of_root_is_refused() -> None:
+    with pytest.raises(UsageError, match=r"-v /: the folder belongs to root.*`chown 1000 /`"):
+        choose_user(Path("/"))
+
+
+def test_what_is_no_folder_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="No such file or directory"):
+        choose_user(tmp_path / "missing")
+    (tmp_path / "file").touch()
+    with pytest.raises(UsageError, match="it is not a folder"):
+        choose_user(tmp_path / "file")
+
+
+Plan = Callable[..., str]
+
+
+@pytest.fixture
+def plan(matrix: Matrix, named: Callable[[str], ImageSpec]) -> Plan:
+    """The arguments of `docker run`, as a line, for an identifier's notebook on port 5."""
+
+    def planned(identifier: str, folder: Path | None = None, **engine: Any) -> str:
+        spec = with_flavor(named(identifier), "jupyter", matrix.flavors)
+        here = TargetHost(matrix=matrix, specs=(spec,), host=with_gpus(), toolkit=toolkit(**engine))
+        notebook = Notebook(image="mine", container="c", port=5, token="secret", folder=folder)
+        return " ".join(plan_notebook(notebook, spec, RunOptions(), here).argv)
+
+    return planned
+
+
+def test_the_port_is_of_loopback_and_the_token_is_no_argument(plan: Plan) -> None:
+    expected = "docker run --rm --name c --env JUPYTER_TOKEN --publish 127.0.0.1:5:8888 mine"
+    assert plan(CPU) == expected
+
+
+def test_a_gpu_image_gets_its_gpus(plan: Plan) -> None:
+    assert "--gpus all --ulimit memlock=-1 --shm-size 1g --name c " in plan(
+        "2.15.1-cuda12.2-py3.11", runtimes=("nvidia",)
+    )
+
+
+def test_a_folder_is_the_work_folder(plan: Plan, tmp_path: Path) -> None:
+    tmp_path.chmod(0o777)
+    assert f" --volume {tmp_path}:/home/tensorflow/work mine" in plan(CPU, tmp_path)
+
+
+def test_on_a_tpu_machine_the_server_listens_on_loopback_itself(plan: Plan) -> None:
+    line = plan(TPU)
+    assert "--network host" in line
+    assert "--publish" not in line
+    assert line.endswith("--no-healthcheck mine tfimg-jupyter --ServerApp.ip=127.0.0.1 --ServerApp.port=5")
+
+
+def test_an_engine_on_another_machine_is_refused(plan: Plan) -> None:
+    with pytest.raises(RemoteEngine, match=r"tcp://far:2376 is on another machine.*`ssh -L`"):
+        plan(CPU, host="tcp://far:2376")
+
+
+@pytest.fixture
+def notebook() -> Notebook:
+    return Notebook(image="mine", container="c", port=choose_port(None), token="secret")
+
+
+def ran(
+    notebook: Notebook, environ: dict[str, str], *, seconds: float = 60, clock: Iterator[float] | None = None
+) -> None:
+    argv = ["docker", "run", "--publish", f"127.0.0.1:{notebook.port}:8888", "mine"]
+    ticks = clock or count()
+
+    def interrupt() -> None:
+        raise KeyboardInterrupt
+
+    serve(notebook, argv, environ, on_ready=interrupt, clock=lambda: next(ticks), seconds=seconds)
+
+
+def test_an_interrupt_stops_the_server_and_removes_the_container(notebook: Notebook, docker: Docker) -> None:
+    environ = {"PATH": f"{docker.folder}:{os.defpath}"}
+    with pytest.raises(KeyboardInterrupt):
+        ran(notebook, environ)
+    assert docker.calls[-1] == "rm --force c"
+    assert choose_port(notebook.port) == notebook.port, "nothing listens any more"
+
+
+def test_a_server_that_ends_before_it_answers_is_quoted(notebook: Notebook, docker: Docker) -> None:
+    with pytest.raises(NotebookFailed) as failed:
+        ran(notebook, docker.become('echo "port is already allocated" >&2; exit 125'))
+    assert failed.value.what == (
+        "JupyterLab in mine ended with status 125 before it answered. Its last lines:\n  port is already allocated\n"
+    )
+    assert docker.calls[-1] == "rm --force c"
+
+
+def test_a_server_that_does_not_answer_is_given_up(notebook: Notebook, docker: Docker) -> None:
+    with pytest.raises(ServerSilent, match=r"did not answer within 3 seconds\. Its last lines:\n  waiting\n"):
+        ran(notebook, docker.become("echo waiting >&2; exec sleep 60"), seconds=3)
+    assert docker.calls[-1] == "rm --force c"
+
+
+def test_without_the_docker_command(notebook: Notebook, tmp_path: Path) -> None:
+    with pytest.raises(EngineUnavailable, match="`docker` command is not installed"):
+        ran(notebook, {"PATH": str(tmp_path)})
+
+
+class Interrupted(TestEnvironment):
+    """A user who looks at the page, and then presses Ctrl-C."""
+
+    status = 0
+
+    def open_browser(self, url: str) -> bool:
+        address, token = url.split("/lab?token=")
+        asked = urllib.request.Request(f"{address}/api/status", headers={"Authorization": f"token {token}"})  # noqa: S310
+        self.status = urllib.request.urlopen(asked).status  # noqa: S310
+        signal.raise_signal(signal.SIGINT)
+        return True
+
+
+@pytest.fixture
+def environment() -> TestEnvironment:
+    """An engine with a runtime image and one with notebooks."""
+    labels = {IDENTIFIER_LABEL: f"{CPU}-jupyter", FLAVOR_LABEL: "jupyter"}
+    names = {"cpu": stored_image("sha256:1", identifier=CPU), "lab": stored_image("sha256:2", labels=labels)}
+    return Interrupted(docker=FakeEngine(names=names), host=make_host())
+
+
+@pytest.fixture
+def in_path(tfimg: CliRunner, docker: Docker) -> CliRunner:
+    return replace(tfimg, environ={"PATH": f"{docker.folder}:{os.defpath}"})
+
+
+def test_jupyter_prints_its_address_and_ends_well_with_an_interrupt(
+    in_path: CliRunner, environment: Interrupted, docker: Docker
+) -> None:
+    ended = in_path("jupyter", "--open").succeeded()
+    assert ended.stdout.startswith("http://127.0.0.1:")
+    assert environment.status == 200
+    assert "Starting JupyterLab of lab" in ended.stderr
+    assert ended.stderr.endswith("Stopped; the container is removed.\n")
+    token = ended.stdout.strip().partition("token=")[2]
+    assert len(token) == 48
+    assert not any(token in call for call in docker.calls)
+
+
+def test_jupyter_as_json_is_one_document(in_path: CliRunner) -> None:
+    document = in_path("jupyter", "lab", "--open", "--json").succeeded().json
+    assert set(document) == {"url", "token", "image", "container", "port"}
+    assert document["url"] == f"http://127.0.0.1:{document['port']}/lab?token={document['token']}"
+
+
+def test_an_interrupt_before_the_server_answers_is_one(in_path: CliRunner, docker: Docker) -> None:
+    docker.become("kill -INT $PPID; exec sleep 60")
+    assert in_path("jupyter").code == 130
+    assert docker.calls[-1].startswith("rm --force tfimg-jupyter-")
+
+
+def test_jupyter_of_an_image_without_it_names_the_build(in_path: CliRunner) -> None:
+    ended = in_path("jupyter", "cpu")
+    assert_refused(ended, code=3, says="flavour runtime, and has no JupyterLab")
+    assert "`tfimg build --tf 2.15.1 --python 3.11 --device cpu --flavor jupyter`" in ended.stderr
+
+
+def test_jupyter_in_a_port_that_is_in_use(in_path: CliRunner) -> None:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen()
+        ended = in_path("jupyter", "--port", str(listener.getsockname()[1]))
+    assert_refused(ended, code=14, says="is in use")
+    assert_refused(
+        in_path("jupyter", "--port", "70000"), code=2, says="'70000' is not a positive number of at most 65535"
+    )
+
+
+def test_shell_becomes_bash_in_the_image(tfimg: CliRunner, environment: Interrupted) -> None:
+    assert tfimg("shell", "cpu", "-w", "/b").code == environment.docker_status
+    ((argv, _),) = environment.handed_over
+    assert " ".join(argv[3:]) == "--interactive --workdir /b cpu bash"
+
+
+def test_shell_without_an_image_needs_one_of_flavour_dev(tfimg: CliRunner) -> None:
+    ended = tfimg("shell")
+    assert_refused(ended, code=3, says="no image of flavour dev")
+    assert "`tfimg build --tf 2.15 --flavor dev`" in ended.stderr
