@@ -277,7 +277,7 @@ def test_run_says_what_is_missing_before_docker_is_asked(run: CliRunner, environ
 
 def test_run_of_an_unlabelled_image_requires_as(run: CliRunner, environment: TestEnvironment) -> None:
     assert_refused(run("foreign"), code=3, says="no label tfimg.identifier")
-    assert (run("nothing").code, environment.handed_over) == (2, [])
+    assert (run("nothing").code, environment.handed_over) == (3, [])
     assert run("foreign", "--as", CPU).code == environment.docker_status
 
 
