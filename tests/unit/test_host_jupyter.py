@@ -25,8 +25,7 @@ from tfimg.core.errors import (
     MissingFlavor,
     NotebookFailed,
     PortInUse,
-    RemoteEngine,
-    ServerSilent,
+    UnsuitableHost,
     UsageError,
 )
 from tfimg.engine.protocol import LocalImage
@@ -178,7 +177,7 @@ def test_on_a_tpu_machine_the_server_listens_on_loopback_itself(plan: Plan) -> N
 
 
 def test_an_engine_on_another_machine_is_refused(plan: Plan) -> None:
-    with pytest.raises(RemoteEngine, match=r"tcp://far:2376 is on another machine.*`ssh -L`"):
+    with pytest.raises(UnsuitableHost, match=r"tcp://far:2376 is on another machine.*`ssh -L`"):
         plan(CPU, host="tcp://far:2376")
 
 
@@ -217,7 +216,7 @@ def test_a_server_that_ends_before_it_answers_is_quoted(notebook: Notebook, dock
 
 
 def test_a_server_that_does_not_answer_is_given_up(notebook: Notebook, docker: Docker) -> None:
-    with pytest.raises(ServerSilent, match=r"did not answer within 3 seconds\. Its last lines:\n  waiting\n"):
+    with pytest.raises(NotebookFailed, match=r"did not answer within 3 seconds\. Its last lines:\n  waiting\n"):
         ran(notebook, docker.become("echo waiting >&2; exec sleep 60"), seconds=3)
     assert docker.calls[-1] == "rm --force c"
 

@@ -249,16 +249,8 @@ class PortInUse(TfimgError, exit_code=ExitCode.HOST):
     """Another program of this machine listens on the port."""
 
 
-class RemoteEngine(TfimgError, exit_code=ExitCode.HOST):
-    """The engine is on another machine, whose ports are not those of this one."""
-
-
 class NotebookFailed(TfimgError, exit_code=ExitCode.HOST):
-    """JupyterLab ended with an error; the message has its last lines."""
-
-
-class ServerSilent(TfimgError, exit_code=ExitCode.HOST):
-    """JupyterLab did not answer in time."""
+    """JupyterLab ended with an error or did not answer in time; the message has its last lines."""
 
 
 class UnsuitableHost(TfimgError, exit_code=ExitCode.HOST):

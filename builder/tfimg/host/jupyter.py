@@ -16,8 +16,7 @@ from tfimg.core.errors import (
     MissingFlavor,
     NotebookFailed,
     PortInUse,
-    RemoteEngine,
-    ServerSilent,
+    UnsuitableHost,
     UsageError,
 )
 from tfimg.core.process import CommandFailed, defer_signals, run, stream_stderr
@@ -133,10 +132,10 @@ def _unusable(folder: Path, reason: str) -> UsageError:
 def plan_notebook(notebook: Notebook, spec: ImageSpec, options: RunOptions, target_host: TargetHost) -> RunPlan:
     """Return the `docker run` or `podman run` of a notebook; the token is in its environment, not among its arguments.
 
-    Raises `RemoteEngine` if the port would be on another machine, `UsageError`, and as `plan_run` does.
+    Raises `UnsuitableHost` if the port would be on another machine, `UsageError`, and as `plan_run` does.
     """
     if not target_host.toolkit.local:
-        raise RemoteEngine(
+        raise UnsuitableHost(
             f"The engine at {target_host.toolkit.host} is on another machine: the server's port would be there, on its "
             "loopback alone.",
             next_step="Run `tfimg jupyter` on that machine, and reach its port with `ssh -L`.",
@@ -167,7 +166,7 @@ def serve(
 ) -> None:
     """Run a notebook's container until it ends; call `on_ready` once when the server answers. Leave no container.
 
-    Raises `NotebookFailed` if it ends with an error, `ServerSilent` if it does not answer within `seconds`, and
+    Raises `NotebookFailed` if it ends with an error or does not answer within `seconds`, and
     `EngineUnavailable` without the engine's command.
     """
     deadline = clock() + seconds
@@ -182,7 +181,7 @@ def serve(
             waiting = False
             on_ready()
         elif clock() > deadline:
-            raise ServerSilent(
+            raise NotebookFailed(
                 f"JupyterLab in {notebook.image} did not answer within {seconds:g} seconds.{_quote(lines)}",
                 next_step="See whether the machine is busy, then run it again.",
             )
