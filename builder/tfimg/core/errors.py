@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tfimg.core.base_error import TfimgError
+from tfimg.core.base_error import TfimgError as TfimgError
 from tfimg.core.exit_codes import ExitCode
 
 
