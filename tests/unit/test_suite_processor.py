@@ -36,3 +36,15 @@ def test_one_processor_without_is_enough_to_fail() -> None:
 def test_an_unknown_processor_is_skipped(machine: str, text: str) -> None:
     with pytest.raises(CheckSkipped):
         judge(machine, text)
+
+
+def test_an_emulated_arm_processor_is_judged_by_what_its_kernel_would_say_and_not_by_its_host_s_cpuinfo() -> None:
+    host = "model name\t: AMD EPYC\nflags\t\t: fpu sse2 avx\n"
+    evidence = judge("aarch64", host, 0b11)
+    assert (evidence["model"], evidence["needed"], evidence["faster"]) == ("an emulated processor", ["fp", "asimd"], [])
+    assert judge("aarch64", host, 0b11 | 1 << 22)["faster"] == ["sve"]
+    with pytest.raises(CheckFailed, match="expected a processor with asimd"):
+        judge("aarch64", host, 0b01)
+    with pytest.raises(CheckSkipped):
+        judge("aarch64", host, 0)
+    assert judge("aarch64", "Features\t: fp asimd\n", 0)["model"] == "a processor without a name"

@@ -177,6 +177,7 @@ class RunRequest:
     """Arguments of one run of a program in a new container.
 
     `files` are written before the start: path → (content, mode). `entrypoint` replaces that of the image.
+    `environment` is added to its variables.
     """
 
     image: str
@@ -186,6 +187,7 @@ class RunRequest:
     user: str | None = None
     access: DeviceAccess = "none"
     entrypoint: Sequence[str] | None = None
+    environment: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -32,6 +32,11 @@ ANY_PYTHON = ["sh", "-c", 'exec "$(command -v python || command -v python3)" -I 
 """Starts the suite in an image of another publisher."""
 
 
+EMULATED_PROCESSOR = {"QEMU_CPU": "cortex-a72"}
+"""The processor that QEMU emulates: one of ARMv8.0, which wheels are compiled for. On QEMU's own choice, which has SVE,
+TensorFlow 2.15's Cholesky factor is wrong (QEMU 7.2); without SVE it is right."""
+
+
 def suite_files(folder: Path) -> dict[str, bytes]:
     """Return the suite's source files by relative path."""
     return {
@@ -151,6 +156,7 @@ def _container(request: ValidationRequest, nonce: str) -> RunRequest:
         command=[*suite, *request.selection.arguments, *emulated, "--nonce", nonce],
         files=files,
         access=request.access,
+        environment=EMULATED_PROCESSOR if request.emulated else {},
         entrypoint=TFIMG_PYTHON if request.from_lock else ANY_PYTHON,
     )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import platform
 import re
 from pathlib import Path
@@ -26,18 +27,24 @@ NEEDED = {
 FASTER = ("avx2", "fma", "avx512f", "avx512_vnni", "avx512_bf16", "amx_bf16", "asimddp", "bf16", "sve")
 
 
+# The kernel's names of the bits of AT_HWCAP on ARM (arch/arm64/include/uapi/asm/hwcap.h).
+AT_HWCAP = 16
+CAPABILITIES = {0: "fp", 1: "asimd", 20: "asimddp", 22: "sve"}
+
+
 def cpu(_facts: Facts) -> Evidence:
     """The processor has the instructions that the wheel uses without asking."""
     try:
         text = CPUINFO.read_text(errors="replace")
     except OSError as error:
         raise CheckSkipped(f"the processor's instructions are unknown ({error}); mount /proc") from None
-    return judge(platform.machine(), text)
+    return judge(platform.machine(), text, ctypes.CDLL(None).getauxval(AT_HWCAP))
 
 
-def judge(machine: str, cpuinfo: str) -> Evidence:
-    """The verdict on a machine and its /proc/cpuinfo."""
-    has = instructions(cpuinfo)
+def judge(machine: str, cpuinfo: str, capabilities: int = 0) -> Evidence:
+    """The verdict on a machine, its /proc/cpuinfo, and its AT_HWCAP: an emulator may show the cpuinfo of its host."""
+    is_foreign = machine == "aarch64" and not re.search(r"^Features\s*:", cpuinfo, re.MULTILINE)
+    has = decode(capabilities) if is_foreign else instructions(cpuinfo)
     if machine not in NEEDED or not has:
         raise CheckSkipped(
             f"what TensorFlow needs of {machine} is not known, or an emulator hides what it offers; "
@@ -45,7 +52,7 @@ def judge(machine: str, cpuinfo: str) -> Evidence:
         )
     evidence = {
         "machine": machine,
-        "model": processor_name(cpuinfo) or "a processor without a name",
+        "model": "an emulated processor" if is_foreign else processor_name(cpuinfo) or "a processor without a name",
         "needed": list(NEEDED[machine]),
         "faster": [name for name in FASTER if name in has],
     }
@@ -59,6 +66,11 @@ def judge(machine: str, cpuinfo: str) -> Evidence:
             **evidence,
         )
     return evidence
+
+
+def decode(capabilities: int) -> frozenset[str]:
+    """The instruction sets of ARM in an AT_HWCAP, by Linux' names."""
+    return frozenset(name for bit, name in CAPABILITIES.items() if capabilities >> bit & 1)
 
 
 def instructions(cpuinfo: str) -> frozenset[str]:

@@ -53,6 +53,7 @@ class DockerContainers(DockerConnection):
                 request.image,
                 list(request.command),
                 entrypoint=list(request.entrypoint) if request.entrypoint else None,
+                environment=dict(request.environment),
                 **{"network_mode": request.network, "user": request.user, **DEVICE_OPTIONS[request.access]},
             )
             expired = threading.Event()
