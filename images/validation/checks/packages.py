@@ -118,7 +118,7 @@ def constraints(facts: Facts) -> Evidence:
             "replace NumPy under TensorFlow; build the image again, or set the variable"
         )
     if not name:
-        raise CheckSkipped("PIP_CONSTRAINT is empty: someone has switched the constraints off")
+        raise CheckSkipped("PIP_CONSTRAINT is empty, which switches the constraints off")
     lines = [line for line in Path(name).read_text(encoding="utf-8").split("\n") if line and not line.startswith("#")]
     bound, versions = dict(line.split("==") for line in lines), installed_versions()
     wrong = [
