@@ -92,7 +92,11 @@ def test_the_engine_is_ordered_exactly_what_was_planned(planned: Plan) -> None:
     assert engine.dockerfiles == [planned.dockerfile]
     assert (order.name, order.no_cache) == (built.name, True)
     locks = [f"locks/2.15.1-cpu-py3.11/{layer}.txt" for layer in ("packages", "tensorflow")]
-    scripts = [f"build/{file.name}" for file in (ROOT / "images/build").iterdir()]
+    scripts = [
+        str(file.relative_to(ROOT / "images"))
+        for file in (ROOT / "images/build").rglob("*")
+        if file.is_file() and "__pycache__" not in file.parts
+    ]
     suite = [
         str(file.relative_to(ROOT / "images"))
         for file in (ROOT / "images/validation").rglob("*")

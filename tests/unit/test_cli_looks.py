@@ -222,7 +222,7 @@ def test_diff_compares_images_in_the_engine(tfimg: CliRunner, engine: FakeEngine
 
 @pytest.mark.parametrize("command", ["inspect", "scan-secrets"])
 def test_an_image_that_the_engine_lacks_is_reported(tfimg: CliRunner, command: str) -> None:
-    assert "The engine has no image none:1" in tfimg(command, "--local", "none:1").refusal(2)
+    assert "The engine has no image none:1" in tfimg(command, "--local", "none:1").refusal(3)
 
 
 def test_compare_shows_differences(tfimg: CliRunner) -> None:

@@ -28,7 +28,7 @@ from support.oci_images import put_image
 from support.suite_events import done_event, end, make_output, start, suite
 from tfimg.build.results import ImageResult
 from tfimg.cli.output.batch_table import result_row
-from tfimg.cli.output.console import live, make_console
+from tfimg.cli.output.console import EscapingConsole, live, make_console
 from tfimg.cli.output.image_tables import print_images
 from tfimg.cli.output.live import step_row
 from tfimg.cli.output.streams import escaped_streams, print_styled
@@ -204,7 +204,7 @@ def test_rich_s_markup_in_a_build_step_or_a_reason_is_text() -> None:
     ended = result_row(ImageResult(identifier=f"a{MARKUP}", status="failed", seconds=1.0, failure=reason))
     for row in (step, ended):
         output = io.StringIO()
-        make_console(file=output, width=1000).print(row)
+        EscapingConsole(file=output, width=1000).print(row)
         assert MARKUP.split()[-1] in output.getvalue()
 
 
