@@ -35,6 +35,7 @@ from tfimg.layers.wheel import unpack_wheel
 from tfimg.layers.wheel_zip import PIECE
 from tfimg.recipe.layout import SITE_PACKAGES, ZSTD_LEVELS, Compression, list_wheel_layers, split_lock
 
+ROOT = Path(__file__).parents[2]
 Wheel = Callable[..., Path]
 PYTHONS = ("cp39", "cp311")
 Images = dict[str, dict[str, Any]]
@@ -76,6 +77,32 @@ def pack_both(wheel: Path, *shared: str) -> tuple[tarfile.TarFile, tarfile.TarFi
     unpack_wheel(wheel, shared=shared, into=into, rest=rest)
     into.close(), rest.close()
     return open_layer(sinks[0].getvalue()), open_layer(sinks[1].getvalue())
+
+
+def test_removed_files_are_in_record_alone_and_the_script_removes_the_same(wheel: Wheel, tmp_path: Path) -> None:
+    files = {
+        "a/__init__.py": b"", "a/include/b/c.h": b"h", "a/include/d.inc": b"i", "a/lib.a": b"a", "a/libs": b"s",
+        "a/tests/test_a.py": b"t", "a/testing/b.py": b"b",
+    }  # fmt: skip
+    patterns = ("a/include/*", "*.a", "*/tests/*", "nvidia/*/include/*", "a/testing")
+    made = wheel("thing", files)
+    sink = io.BytesIO()
+    layer = BlobWriter(sink, "fast")
+    unpack_wheel(made, shared=(), removed=patterns, into=None, rest=layer)
+    layer.close()
+    archive = open_layer(sink.getvalue())
+    found = {name.removeprefix(f"{SITE_PACKAGES}/"): data for name, data in content(archive).items()}
+    assert sorted(name for name in found if name.startswith("a/")) == ["a/__init__.py", "a/libs", "a/testing/b.py"]
+    record = found["thing-1.0.dist-info/RECORD"].decode()
+    assert all(f"{name},sha256=" in record for name in files)
+    with zipfile.ZipFile(made) as whole:
+        whole.extractall(tmp_path / "site")  # noqa: S202  (of our own making)
+    run = ["sh", str(ROOT / "images/build/remove"), str(tmp_path / "site")]
+    subprocess.run(run, check=True, env={"PATH": os.environ["PATH"], "REMOVED": " ".join(patterns)})
+    left = {str(path.relative_to(tmp_path / "site")) for path in (tmp_path / "site").rglob("*")}
+    folders = {member.name for member in archive if member.isdir()}
+    below = {name.removeprefix(f"{SITE_PACKAGES[1:]}/") for name in folders if name.startswith(f"{SITE_PACKAGES[1:]}/")}
+    assert left == found.keys() - {"thing-1.0.dist-info/INSTALLER"} | below
 
 
 def format_report(*files: tuple[str, list[bytes]], compression: Compression = "fast") -> tuple[Blob, bytes]:

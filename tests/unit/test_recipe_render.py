@@ -11,7 +11,8 @@ import pytest
 from support.cases import cases
 from tfimg.core.errors import RenderError
 from tfimg.core.paths import Workspace, find_workspace
-from tfimg.matrix.spec import ImageSpec
+from tfimg.matrix.schema import Matrix
+from tfimg.matrix.spec import ImageSpec, with_flavor
 from tfimg.recipe.render import make_template_environment, render_dockerfile
 
 Named = Callable[[str], ImageSpec]
@@ -63,6 +64,17 @@ def test_every_image_can_be_rendered(specs: tuple[ImageSpec, ...], workspace: Wo
     for spec in specs:
         text = render_dockerfile(spec, workspace.read_lock(spec.identifier), jinja)
         assert f'LABEL tfimg.identifier="{spec.identifier}"\n' in text
+
+
+def test_the_dockerfile_of_slim_removes_the_patterns_of_the_matrix(
+    spec: ImageSpec, matrix: Matrix, workspace: Workspace
+) -> None:
+    slim = with_flavor(spec, "slim", matrix.flavors)
+    text = render_dockerfile(slim, LOCK, make_template_environment(templates(workspace)))
+    patterns = " ".join(matrix.flavors["slim"].removed)
+    assert "tensorflow/include/*" in patterns
+    assert text.count(f'    REMOVED="{patterns}" sh /build/install /lock.txt') == len(LOCK)
+    assert "REMOVED" not in render_dockerfile(spec, LOCK, make_template_environment(templates(workspace)))
 
 
 def test_dockerfiles_pull_no_frontend_and_take_nothing_private(workspace: Workspace) -> None:

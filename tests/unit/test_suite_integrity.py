@@ -155,13 +155,22 @@ def test_an_exemption_does_not_cover_a_file_that_was_changed(site: Path) -> None
     (site / LIBRARY).write_bytes(b"cut")
     assert problems(removing(LIBRARY)) == [
         f"{LIBRARY} has 3 bytes, not {SIZE}",
-        f"no missing file fits {LIBRARY}, which the facts state as removed",
+        f"{LIBRARY} is there, which the facts state as removed ({LIBRARY})",
     ]
 
 
-@pytest.mark.parametrize("pattern", ["tensorflow/include/*", "numpy/*"])
-def test_an_exemption_that_applies_to_nothing_is_a_failure(site: Path, pattern: str) -> None:
-    assert problems(removing(pattern)) == [f"no missing file fits {pattern}, which the facts state as removed"]
+def test_a_file_that_is_there_and_stated_as_removed_is_a_failure(site: Path) -> None:
+    assert problems(removing("tensorflow/*.py", "numpy/*")) == [
+        f"{name}/__init__.py is there, which the facts state as removed ({pattern})"
+        for name, pattern in (("numpy", "numpy/*"), ("tensorflow", "tensorflow/*.py"))
+    ]
+
+
+def test_patterns_are_for_locked_packages_of_any_release(site: Path) -> None:
+    (site / LIBRARY).unlink()
+    install(site, "mine", files={"mine/tests/test_mine.py": b""})
+    found = integrity.intact(removing(LIBRARY, "*/tests/*", "tensorflow/include/*"))
+    assert (found["removed"], found["distributions"]) == (1, 4)
 
 
 # RECORD

@@ -170,3 +170,32 @@ def test_the_lock_names_the_distribution_of_another_processor(site: Path, monkey
     assert build.tensorflow_version(arm64)["distributions"] == {"tensorflow-cpu-aws": "2.13.1"}
     with pytest.raises(CheckFailed, match="from tensorflow-cpu alone"):
         build.tensorflow_version(replace(arm64, packages={"tensorflow-cpu": "2.13.1"}))
+
+
+# Headers
+
+
+@pytest.fixture
+def include(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder of TensorFlow's headers, with one."""
+    folder = tmp_path / "tensorflow" / "include"
+    (folder / "tensorflow/core/public").mkdir(parents=True)
+    (folder / "tensorflow/core/public/version.h").touch()
+    sysconfig = SimpleNamespace(get_include=lambda: str(folder))
+    monkeypatch.setattr(build, "tensorflow", lambda: SimpleNamespace(sysconfig=sysconfig))
+    return folder
+
+
+SLIM = Facts(device="cpu", removed=("*.a", "tensorflow/include/*"))
+
+
+def test_headers_are_there_unless_the_facts_state_them_as_removed(include: Path) -> None:
+    assert build.headers(MACHINE) == {"folder": str(include), "headers": 1, "removed": False}
+    with pytest.raises(CheckFailed, match="expected no headers"):
+        build.headers(SLIM)
+    (include / "tensorflow/core/public/version.h").unlink()
+    assert build.headers(SLIM)["headers"] == 0
+    (include / "other.h").touch()
+    for facts in (MACHINE, Facts(device="cpu", removed=("*.a",))):
+        with pytest.raises(CheckFailed, match=r"found 1 without tensorflow/include/tensorflow/core/public/version\.h"):
+            build.headers(facts)

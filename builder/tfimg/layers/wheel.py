@@ -92,7 +92,8 @@ def unpack_wheel(
 ) -> None:
     """Write the files of a wheel that match `shared` to `into`, the others to `rest`.
 
-    `shared` and `removed` are patterns of paths below site-packages; what matches `removed` is in RECORD only.
+    `shared` are patterns of files and folders below site-packages, `removed` of files; what matches `removed` is in
+    RECORD only.
     A layer that is None exists already: its files are not even read. Raises `InvalidWheel` for a wheel that is
     malformed or damaged; what was written until then is unusable.
     """
@@ -108,7 +109,7 @@ def unpack_wheel(
             # Byte code in a wheel is by mistake, and is compiled anew in the image.
             if path not in (f"{info}/RECORD", f"{info}/INSTALLER") and "__pycache__" not in path.split("/")[:-1]:
                 is_shared = member.scheme in ("purelib", "platlib") and _matches(member.path, shared)
-                is_removed = member.scheme in ("purelib", "platlib") and _matches(member.path, removed)
+                is_removed = member.scheme in ("purelib", "platlib") and _is_removed(member.path, removed)
                 target = None if is_removed else into if is_shared else own
                 records.append(_write_member(target, member, checked.archive))
         records.append(_write(own, root, f"{info}/INSTALLER", b"tfimg\n"))
@@ -156,6 +157,11 @@ def open_archive(wheel: Path) -> Iterator[WheelZip]:
 
 def _matches(path: str, shared: Sequence[str]) -> bool:
     return any(pattern == "." or path.startswith(f"{pattern}/") or fnmatch.fnmatch(path, pattern) for pattern in shared)
+
+
+def _is_removed(path: str, patterns: Sequence[str]) -> bool:
+    """Whether a pattern fits a whole path, as environment.integrity and images/build/install understand patterns."""
+    return any(fnmatch.fnmatchcase(path, pattern) for pattern in patterns)
 
 
 def _place(scheme: Scheme | str, path: str) -> str:

@@ -35,13 +35,14 @@ def render_dockerfile(spec: ImageSpec, lock: Lock, environment: Environment, *, 
 
     Raises `RenderError` when the template is wrong.
     """
+    parts = split_lock(lock, spec.removed)
     return _render(
         environment,
         "Dockerfile.j2",
         spec=spec,
         title=format_title(spec),
-        layers=[part for part in split_lock(lock) if part.name not in ADDED_PARTS],
-        added=[part for part in split_lock(lock) if part.name in ADDED_PARTS],
+        layers=[part for part in parts if part.name not in ADDED_PARTS],
+        added=[part for part in parts if part.name in ADDED_PARTS],
         site=SITE_PACKAGES,
         alias=None if spec.package == ALIAS else ALIAS,
         wheels=wheels,

@@ -82,6 +82,7 @@ CHECKS: dict[str, Check] = {
     "environment.import_tensorflow": Check(build.import_tensorflow, profile="smoke", seconds=300),
     "environment.tensorflow_version": Check(build.tensorflow_version, profile="smoke"),
     "environment.build_info": Check(build.build_info, profile="smoke"),
+    "environment.headers": Check(build.headers),
     "environment.versions": Check(modules.versions, profile="smoke", isolated=True),
     "environment.imports": Check(imports.all_of_them, isolated=True, seconds=300),
     "environment.read_only": Check(byte_code.present, isolated=True),

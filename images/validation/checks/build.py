@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from fnmatch import fnmatchcase
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from contract import CheckFailed, claimed
@@ -13,6 +15,7 @@ from .packages import TENSORFLOW, installed, installed_versions
 if TYPE_CHECKING:
     from contract import Evidence, Facts
 
+HEADER = "tensorflow/include/tensorflow/core/public/version.h"
 DISTRIBUTION = {"cpu": "tensorflow-cpu", "gpu": "tensorflow", "tpu": "tensorflow-tpu"}
 
 
@@ -70,6 +73,27 @@ def build_info(facts: Facts) -> Evidence:
             **found,
         )
     return found
+
+
+def headers(facts: Facts) -> Evidence:
+    """TensorFlow's headers, with which custom operations are compiled, are there; where they are removed, none is."""
+    folder = Path(tensorflow().sysconfig.get_include())
+    is_removed = any(fnmatchcase(HEADER, pattern) for pattern in facts.removed or ())
+    found = sum(1 for _ in folder.rglob("*.h"))
+    evidence = {"folder": str(folder), "headers": found, "removed": is_removed}
+    if is_removed and found:
+        raise CheckFailed(
+            f"expected no headers below {folder}, which the facts state as removed, found {found}: another package or "
+            "a later step brought them; build the image again",
+            **evidence,
+        )
+    if not (is_removed or (folder.parent.parent / HEADER).is_file()):
+        raise CheckFailed(
+            f"expected TensorFlow's headers below {folder}, found {found} without {HEADER}: they were removed, and "
+            "custom operations do not compile; install TensorFlow again, or build with --flavor runtime",
+            **evidence,
+        )
+    return evidence
 
 
 def _differences(found: Evidence, facts: Facts) -> list[str]:

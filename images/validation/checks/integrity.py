@@ -6,11 +6,13 @@ The specification of RECORD: packaging.python.org, "Recording installed projects
 from __future__ import annotations
 
 import base64
+import contextlib
+import fnmatch
 import hashlib
 import os
+import re
 import time
 from concurrent.futures import ThreadPoolExecutor
-from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -41,16 +43,21 @@ def intact(facts: Facts) -> Evidence:
     """Every file of every installed distribution has the hash of its RECORD, which lists all of them.
 
     In an image that claims a lock, each locked distribution needs a RECORD; elsewhere only TensorFlow and what it
-    requires are compared. Files that the facts state as removed may be missing, but not differ.
+    requires are compared. Files that the facts state as removed are missing.
     """
     began = time.monotonic()
     compared, unrecorded = _split(facts)
     expected, problems = _expected(compared)
     problems += [f"{name} has no RECORD" for name in unrecorded if name in (facts.packages or {})]
-    removed, useless = _removed(expected, facts.removed or ())
-    problems += [f"no missing file fits {pattern}, which the facts state as removed" for pattern in useless]
+    removed = _removed(compared, facts) if facts.removed else {}
+    problems += [
+        f"{path} is there, which the facts state as removed ({pattern})"
+        for path, pattern in removed.items()
+        if os.path.lexists(path)
+    ]
+    removed = {path: pattern for path, pattern in removed.items() if not os.path.lexists(path)}
     # The largest first, so that no thread begins with one when the others are done.
-    order = sorted(expected.keys() - removed, key=_size, reverse=True)
+    order = sorted(expected.keys() - removed.keys(), key=_size, reverse=True)
     with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as threads:
         found = threads.map(lambda path: difference(path, expected[path]), order)
         problems += [f"{path} {problem}" for path, problem in zip(order, found) if problem]
@@ -100,8 +107,7 @@ def _expected(compared: dict[str, Distribution]) -> tuple[Files, list[str]]:
             if entry.hash.partition("=")[0] not in HASHES:
                 problems.append(f"the RECORD of {name} has no SHA-256 of {entry.path}")
                 continue
-            path = os.path.normpath(f"{os.path.realpath(distribution.folder)}/{entry.path}")
-            expected.setdefault(path, set()).add(entry)
+            expected.setdefault(_place(distribution, entry), set()).add(entry)
     return expected, problems
 
 
@@ -110,22 +116,26 @@ def _is_byte_code(entry: Entry) -> bool:
     return entry.path.endswith(".pyc") and ("__pycache__/" in entry.path or not entry.hash)
 
 
-def _removed(expected: Files, patterns: Iterable[str]) -> tuple[set[str], list[str]]:
-    """Return the missing files that the patterns allow, and the patterns that allow none.
+def _removed(compared: dict[str, Distribution], facts: Facts) -> dict[str, str]:
+    """Return the files of locked packages that the facts state as removed, each with the pattern that it fits.
 
-    A pattern is one of whole paths as RECORD has them, such as tensorflow/include/*.
+    A pattern is one of whole paths as RECORD has them, such as tensorflow/include/*. The facts of a flavour have those
+    of all releases, so one may fit no file of this one.
     """
-    missing = {path: entries for path, entries in expected.items() if not os.path.lexists(path)}
-    allowed: set[str] = set()
-    useless = []
-    for pattern in patterns:
-        fitting = {
-            path for path, entries in missing.items() if any(fnmatchcase(entry.path, pattern) for entry in entries)
-        }
-        allowed |= fitting
-        if not fitting:
-            useless.append(pattern)
-    return allowed, useless
+    found = {}
+    patterns = [(pattern, re.compile(fnmatch.translate(pattern)).match) for pattern in facts.removed or ()]
+    for name in compared.keys() & (facts.packages or {}).keys():
+        distribution = compared[name]
+        with contextlib.suppress(OSError, ValueError):  # reported where the files are compared
+            for entry in distribution.entries():
+                pattern = next((pattern for pattern, fits in patterns if fits(entry.path)), None)
+                if pattern:
+                    found[_place(distribution, entry)] = pattern
+    return found
+
+
+def _place(distribution: Distribution, entry: Entry) -> str:
+    return os.path.normpath(f"{os.path.realpath(distribution.folder)}/{entry.path}")
 
 
 def _size(path: str) -> int:
