@@ -173,6 +173,12 @@ def test_patterns_are_for_locked_packages_of_any_release(site: Path) -> None:
     assert (found["removed"], found["distributions"]) == (1, 4)
 
 
+def test_a_pattern_fits_a_path_that_record_begins_with_the_folder_itself(site: Path) -> None:
+    edit_record(site, "numpy/__init__.py", "./numpy/__init__.py")
+    (site / "numpy/__init__.py").unlink()
+    assert integrity.intact(removing("numpy/*"))["removed"] == 1
+
+
 # RECORD
 
 

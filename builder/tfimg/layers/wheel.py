@@ -108,8 +108,9 @@ def unpack_wheel(
             path = member.item.filename
             # Byte code in a wheel is by mistake, and is compiled anew in the image.
             if path not in (f"{info}/RECORD", f"{info}/INSTALLER") and "__pycache__" not in path.split("/")[:-1]:
-                is_shared = member.scheme in ("purelib", "platlib") and _matches(member.path, shared)
-                is_removed = member.scheme in ("purelib", "platlib") and _is_removed(member.path, removed)
+                is_package = member.scheme in ("purelib", "platlib")
+                is_shared = is_package and _matches(member.path, shared)
+                is_removed = is_package and any(fnmatch.fnmatchcase(member.path, pattern) for pattern in removed)
                 target = None if is_removed else into if is_shared else own
                 records.append(_write_member(target, member, checked.archive))
         records.append(_write(own, root, f"{info}/INSTALLER", b"tfimg\n"))
@@ -157,11 +158,6 @@ def open_archive(wheel: Path) -> Iterator[WheelZip]:
 
 def _matches(path: str, shared: Sequence[str]) -> bool:
     return any(pattern == "." or path.startswith(f"{pattern}/") or fnmatch.fnmatch(path, pattern) for pattern in shared)
-
-
-def _is_removed(path: str, patterns: Sequence[str]) -> bool:
-    """Whether a pattern fits a whole path, as environment.integrity and images/build/install understand patterns."""
-    return any(fnmatch.fnmatchcase(path, pattern) for pattern in patterns)
 
 
 def _place(scheme: Scheme | str, path: str) -> str:

@@ -128,7 +128,8 @@ def _removed(compared: dict[str, Distribution], facts: Facts) -> dict[str, str]:
         distribution = compared[name]
         with contextlib.suppress(OSError, ValueError):  # reported where the files are compared
             for entry in distribution.entries():
-                pattern = next((pattern for pattern, fits in patterns if fits(entry.path)), None)
+                path = os.path.normpath(entry.path)  # pip writes ./clang for what a wheel has in NAME.data/platlib
+                pattern = next((pattern for pattern, fits in patterns if fits(path)), None)
                 if pattern:
                     found[_place(distribution, entry)] = pattern
     return found
