@@ -71,13 +71,19 @@ def fill_index(index: PackageIndex) -> None:
 
 
 @contextmanager
-def own_packages_project(folder: Path, workspace: Workspace, find_links: Path | None = None) -> Iterator[Project]:
-    """Yield a project of the committed locks whose package index has the releases above."""
+def own_packages_index(folder: Path) -> Iterator[dict[str, str]]:
+    """Serve the releases; yield the variables that point uv at them."""
     with package_index() as index:
         fill_index(index)
+        yield {"UV_DEFAULT_INDEX": f"{index.url}/simple", "UV_CACHE_DIR": str(folder / "uv")}
+
+
+@contextmanager
+def own_packages_project(folder: Path, workspace: Workspace, find_links: Path | None = None) -> Iterator[Project]:
+    """Yield a project of the committed locks whose package index has the releases above."""
+    with own_packages_index(folder) as variables:
         environ = {
-            "UV_DEFAULT_INDEX": f"{index.url}/simple",
-            "UV_CACHE_DIR": str(folder / "uv"),
+            **variables,
             "XDG_STATE_HOME": str(folder / "state"),
             "HOME": str(folder),
             "PATH": os.defpath,

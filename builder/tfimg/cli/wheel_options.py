@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import date
 from typing import TYPE_CHECKING
 
 from tfimg.cli.options import option
+from tfimg.cli.package_options import parse_day
 from tfimg.cli.request_options import SelectionOptions
 from tfimg.cli.values import require_day
 from tfimg.core.errors import UsageError
@@ -25,16 +25,19 @@ class SuppliedWheelOptions(SelectionOptions):
         "TensorFlow of your own: FILE.whl, or an address with #sha256=…; its facts decide", "WHEEL", group="request"
     )
     as_of: str | None = option(
-        "day of the package index that the lock of --wheel sees (default: today)",
+        "day of the package index that packages on top see (default: the release's time), or --wheel (default: today)",
         "YYYY-MM-DD",
         check=require_day,
         group="request",
     )
 
-    def check_wheel_options(self, others: Mapping[str, object]) -> None:
-        """Raise `UsageError` for options that mean nothing together; `others` are more that --wheel excludes."""
+    def check_wheel_options(self, others: Mapping[str, object], *, adds_packages: bool = False) -> None:
+        """Raise `UsageError` for options that mean nothing together; `others` are more that --wheel excludes.
+
+        `adds_packages`: the command has options of packages on top, which --as-of may be about.
+        """
         if self.wheel is None:
-            if self.as_of:
+            if self.as_of and not adds_packages:
                 raise UsageError(
                     "--as-of needs --wheel: images of the matrix have locks as of their release's time.",
                     next_step="Leave --as-of out.",
@@ -62,12 +65,7 @@ class SuppliedWheelOptions(SelectionOptions):
             cuda=self.cuda,
             cudnn=self.cudnn,
         )
-        as_of = date.fromisoformat(self.as_of) if self.as_of else None
-        if as_of and as_of > context.services.today:
-            raise UsageError(
-                f"--as-of {as_of} is in the future: what a lock resolves to could change until then.",
-                next_step="Name a day up to today, or leave it out.",
-            )
+        as_of = parse_day(self.as_of, context.services.today)
         matrix = context.project.matrix
         spec = find_custom_spec(matrix, context.services, str(self.wheel), given, as_of, on_step=context.say)
         return with_flavor(spec, self.flavor, matrix.flavors) if self.flavor else spec

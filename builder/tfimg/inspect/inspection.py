@@ -11,7 +11,7 @@ from itertools import islice
 from typing import Any
 
 from tfimg.core.documents import InvalidDocument
-from tfimg.core.errors import TamperedError
+from tfimg.core.errors import TamperedError, UnlabelledImage
 from tfimg.engine.protocol import Engine, StoredImage, StoredLayer
 from tfimg.evidence.collect import collect_envelopes
 from tfimg.evidence.keys import VerifyingKey
@@ -19,7 +19,8 @@ from tfimg.evidence.signatures import verify_signatures
 from tfimg.evidence.statement import CYCLONEDX, IN_TOTO, REPORT, TEST_RESULT, read_statement
 from tfimg.inspect.contents import Contents, parse_bill_of_materials
 from tfimg.matrix.schema import DEVICES
-from tfimg.recipe.labels import IDENTIFIER_LABEL, LABEL_PREFIX, read_own_labels
+from tfimg.matrix.spec import OwnPackages
+from tfimg.recipe.labels import IDENTIFIER_LABEL, LABEL_PREFIX, OWN_LABELS, read_own_labels
 from tfimg.recipe.layout import ADDED_PARTS, LAYER_CONTENTS, list_layer_names
 from tfimg.registry.images import RegistryImage, open_image
 from tfimg.registry.protocol import Descriptor, Reader
@@ -78,6 +79,14 @@ class Inspection:
         return self.labels.get(IDENTIFIER_LABEL)
 
     @property
+    def own_packages(self) -> OwnPackages | None:
+        """The packages of a user, as the labels tell them; None also for labels that cannot be read."""
+        try:
+            return read_own_labels(self.labels)
+        except UnlabelledImage:
+            return None
+
+    @property
     def compressed_bytes(self) -> int:
         """Sum of the layers' sizes in the registry."""
         return sum(layer.size for layer in self.layers)
@@ -107,6 +116,7 @@ class Inspection:
         return document | {
             "image": document.pop("name"),
             "identifier": self.identifier,
+            "own_packages": asdict(own) if (own := self.own_packages) else None,
             "created": self.created.isoformat() if self.created else None,
             "compressed_bytes": self.compressed_bytes,
             "tested": self.tested,
@@ -186,8 +196,7 @@ def _describe_layers(
 
 def _added_parts(labels: Mapping[str, str]) -> Sequence[str]:
     """Return the parts of the lock that lie above the runtime's."""
-    own = read_own_labels(labels)
-    has = {"flavor": f"{LABEL_PREFIX}flavor" in labels, "own": own is not None and bool(own.lock)}
+    has = {"flavor": f"{LABEL_PREFIX}flavor" in labels, "own": bool(labels.get(OWN_LABELS["lock"]))}
     return [part for part in ADDED_PARTS if has[part]]
 
 

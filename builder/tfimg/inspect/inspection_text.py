@@ -10,6 +10,7 @@ from tfimg.core.text import format_size, parse_time
 from tfimg.evidence.statement import TEST_RESULT
 from tfimg.inspect.inspection import Inspection
 from tfimg.recipe.labels import LABEL_PREFIX
+from tfimg.recipe.lockfile import read_packages
 
 SOURCES = {
     "unknown": "not known: it has no bill of materials",
@@ -43,9 +44,24 @@ def summarize(image: Inspection, row: Mapping[str, Any] | None, now: datetime) -
         "base": labels.get("org.opencontainers.image.base.name"),
         "revision": labels.get("org.opencontainers.image.revision"),
         "aliases": ", ".join(image.aliases) or None,
+        "added by a user": _describe_own(image),
         "contents": SOURCES.get(contents.source, f"as its bill of materials says, {verified}"),
         "evidence": f"cannot be read: {image.evidence_problem}" if image.evidence_problem else None,
     }
+
+
+def _describe_own(image: Inspection) -> str | None:
+    """Return the packages of a user: the requirements, the versions that they resolved to, Debian packages."""
+    own = image.own_packages
+    if own is None:
+        return None
+    locked = [f"{package.name} {package.version}" for package in read_packages({"own": own.lock})]
+    debian = [
+        f"{name} {image.contents.debian.get(name) or ''}".strip()
+        for name in (one.partition("=")[0] for one in own.system_packages)
+    ]
+    lists = {"asked": own.requirements, "Python": locked, "Debian": debian}
+    return "; ".join(f"{title}: {', '.join(names)}" for title, names in lists.items() if names) or "nothing"
 
 
 def _describe_age(moment: datetime | None, now: datetime) -> str | None:

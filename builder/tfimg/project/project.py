@@ -108,7 +108,7 @@ class Project:
         found = {}
         for image in engine.list_images():
             if any(name.startswith(f"{self.repository}:") for name in image.names):
-                with suppress(ResolutionError):  # of another matrix
+                with suppress(ResolutionError, UnlabelledImage):  # of another matrix, or with labels of others
                     spec = self.spec_of_labels(image.labels)
                     if spec and spec.variant:
                         found[spec.identifier] = spec

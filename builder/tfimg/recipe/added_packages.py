@@ -115,6 +115,8 @@ def parse_system_packages(text: str, *, source: str) -> tuple[str, ...]:
                 f"{source}: {escape_unprintable(name[:100])!r} is not the name of a Debian package.",
                 next_step="Write names such as ffmpeg or libsndfile1=1.2.0-1, one in a line.",
             )
+    if len(found) > MAX_REQUIREMENTS:
+        raise UsageError(f"{source} has more than {MAX_REQUIREMENTS} packages.", next_step="Name fewer.")
     return tuple(dict.fromkeys(found))
 
 

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from tfimg.core.errors import LockError, UnlabelledImage, UsageError
 from tfimg.matrix.flavor import RUNTIME
 from tfimg.matrix.schema import Device
 from tfimg.matrix.spec import ImageSpec, OwnPackages
+from tfimg.recipe.added_packages import parse_requirements, parse_system_packages
+from tfimg.recipe.lockfile import read_packages
 
 LABEL_PREFIX = "tfimg."  # of labels that the OCI annotations have no name for
 IDENTIFIER_LABEL = f"{LABEL_PREFIX}identifier"
@@ -17,6 +20,9 @@ RECIPE_LABEL = f"{LABEL_PREFIX}recipe"  # see `tfimg.recipe.plan.hash_recipe`
 
 OWN_LABELS = {name: f"{LABEL_PREFIX}own.{name}" for name in ("requirements", "system_packages", "lock")}
 """Labels of an image with packages of a user: with them any machine knows how it was made."""
+
+MAX_LABEL = 1 << 17
+"""Characters of a label of packages. The lock of 300 packages has 36,000."""
 
 DEVICE_NAMES: Mapping[Device, str] = {"cpu": "CPU", "gpu": "NVIDIA GPU", "tpu": "Google TPU"}
 
@@ -55,15 +61,28 @@ def make_own_labels(own: OwnPackages) -> dict[str, str]:
 
 
 def read_own_labels(labels: Mapping[str, str]) -> OwnPackages | None:
-    """Return the packages of a user that labels tell; None for an image without."""
+    """Return the packages of a user that labels tell; None for an image without.
+
+    Raises `UnlabelledImage` for what tfimg never writes there: an image may come from anywhere, and the packages
+    become lines of a Dockerfile.
+    """
     if OWN_LABELS["lock"] not in labels:
         return None
     found = {name: labels.get(label, "") for name, label in OWN_LABELS.items()}
-    return OwnPackages(
-        requirements=tuple(found["requirements"].splitlines()),
-        system_packages=tuple(found["system_packages"].split()),
-        lock=found["lock"],
-    )
+    try:
+        if longest := next((name for name, text in found.items() if len(text) > MAX_LABEL), None):
+            raise LockError(f"{OWN_LABELS[longest]} has more than {MAX_LABEL} characters.", next_step="")
+        read_packages({"own": found["lock"]})
+        return OwnPackages(
+            requirements=parse_requirements(found["requirements"], source=OWN_LABELS["requirements"]),
+            system_packages=parse_system_packages(found["system_packages"], source=OWN_LABELS["system_packages"]),
+            lock=found["lock"],
+        )
+    except (LockError, UsageError) as error:
+        raise UnlabelledImage(
+            f"The labels of the image do not say which packages a user added: {error.what}",
+            next_step="Build the image again with `tfimg build`.",
+        ) from None
 
 
 def make_build_labels(

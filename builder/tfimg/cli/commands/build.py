@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -12,6 +11,7 @@ from tfimg.build.results import SUMMARY_SUFFIXES, BatchResult, format_summary, r
 from tfimg.cli.commands.publish import publish_images, require_publishable
 from tfimg.cli.context import Context
 from tfimg.cli.options import Command, FreshBase, ValidationOptions, flag, option, values
+from tfimg.cli.package_options import AddedPackageOptions
 from tfimg.cli.trust_options import SigningOptions
 from tfimg.cli.values import positive_number
 from tfimg.cli.wheel_options import SuppliedWheelOptions
@@ -24,17 +24,14 @@ if TYPE_CHECKING:
     from tfimg.matrix.spec import ImageSpec
 
 
-MAX_PACKAGE_FILE = 1 << 20
-"""Characters of a requirement file; one with 300 packages and their hashes has 100,000."""
-
-
 @dataclass(frozen=True, kw_only=True)
-class Build(Command, SuppliedWheelOptions, SigningOptions, FreshBase, ValidationOptions):
+class Build(Command, SuppliedWheelOptions, AddedPackageOptions, SigningOptions, FreshBase, ValidationOptions):
     """Build images, validate them from the inside, and tag them.
 
     Examples:
       tfimg build --tf 2.15 --python 3.11
       tfimg build '2.1[5-8]*-cpu-*' --report summary.xml
+      tfimg build --tf 2.15 --with tensorflow-text,pandas
       tfimg build --wheel dist/tensorflow-2.19.0-cp311-cp311-linux_x86_64.whl
     """
 
@@ -53,12 +50,6 @@ class Build(Command, SuppliedWheelOptions, SigningOptions, FreshBase, Validation
         default="fast",
     )
     no_cache: bool = flag("run every build step again")
-    requirements: tuple[str, ...] = values("Python packages on top: a requirement file", "FILE")
-    with_packages: tuple[str, ...] = values(
-        "Python packages on top, as requirements separated by commas: tensorflow-text,keras-hub", "NAMES", name="--with"
-    )
-    apt: tuple[str, ...] = values("Debian packages on top: a file with a name in each line", "FILE")
-    newest: bool = flag("resolve packages on top as of today, not as of the release's time")
     profile: Literal["standard", "full"] = option(
         "how much of the suite to run (default: standard)", default="standard"
     )
@@ -72,7 +63,7 @@ class Build(Command, SuppliedWheelOptions, SigningOptions, FreshBase, Validation
             if self.target:
                 publish_images(self, context, [spec], named=True)
             return 0
-        specs = context.buildable(self.patterns)
+        specs = [self.add_packages(context, spec, self.as_of) for spec in context.buildable(self.patterns)]
         batch = self._build_many(context, settings, specs)
         green = {result.identifier for result in batch.results if result.is_green}
         if self.target and green:
@@ -84,7 +75,8 @@ class Build(Command, SuppliedWheelOptions, SigningOptions, FreshBase, Validation
         """Raise `UsageError` for options that do not go together, before anything is asked or built."""
         from tfimg.cli.report_files import check_report_files
 
-        self.check_wheel_options({"--all": self.all, "--jobs": self.jobs, "--record": self.record})
+        self.check_wheel_options({"--all": self.all, "--jobs": self.jobs, "--record": self.record}, adds_packages=True)
+        self.check_package_options(None if self.wheel else self.as_of)
         signing = {"--key": self.key, "--policy": self.policy, "--publisher": self.publisher}
         if self.target:
             require_publishable(self, context)
@@ -133,7 +125,7 @@ class Build(Command, SuppliedWheelOptions, SigningOptions, FreshBase, Validation
         from tfimg.cli.report_files import write_reports
 
         spec = self.find_custom_spec(context) if self.wheel else context.project.resolve(self.request()).spec
-        plan = context.project.plan(self._add_packages(context, spec))
+        plan = context.project.plan(self.add_packages(context, spec, None if self.wheel else self.as_of))
         with context.render_events() as render:
 
             def on_event(event: Event) -> None:
@@ -146,24 +138,6 @@ class Build(Command, SuppliedWheelOptions, SigningOptions, FreshBase, Validation
 
             Builder(context.project, context.engine, settings).build(plan, on_event)
         return plan.spec
-
-    def _add_packages(self, context: Context, spec: ImageSpec) -> ImageSpec:
-        """Return the image with the packages that the options put on top."""
-        from tfimg.cli.output.streams import read_text
-        from tfimg.recipe.added_packages import parse_requirements, parse_system_packages
-
-        def read(name: str) -> str:
-            return read_text(name, MAX_PACKAGE_FILE, next_step="Name a file with the names of packages.")
-
-        texts = [(name, read(name)) for name in self.requirements]
-        texts += [("--with", re.sub(r",(?=\s*[A-Za-z])", "\n", names)) for names in self.with_packages]
-        requirements = [one for source, text in texts for one in parse_requirements(text, source=source)]
-        system = [one for name in self.apt for one in parse_system_packages(read(name), source=name)]
-        if not (requirements or system):
-            return spec
-        context.say("Resolving the packages on top")
-        as_of = context.services.today if self.newest else None
-        return context.project.locks.add_packages(spec, requirements, system, as_of)
 
     def _build_many(self, context: Context, settings: BuildSettings, specs: Sequence[ImageSpec]) -> BatchResult:
         from tfimg.build.batch import build_many

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tfimg.cli.context import Context
 from tfimg.cli.options import Command, PlatformOptions, RemoteImage, flag
 from tfimg.cli.trust_options import TrustedKeyOptions
+from tfimg.core.errors import ResolutionError
 
 if TYPE_CHECKING:
     from tfimg.evidence.keys import VerifyingKey
@@ -32,7 +34,9 @@ class Inspect(Command, RemoteImage, TrustedKeyOptions, PlatformOptions):
 
         keys = self.public_keys(context.services.environ)
         image = read_image(context, self.image, local=self.local, keys=keys, options=self)
-        spec = next((spec for spec in context.project.specs if spec.identifier == image.identifier), None)
+        spec = None
+        with suppress(ResolutionError):  # of another matrix
+            spec = context.project.spec(image.identifier) if image.identifier else None
         row = {"path": f"rows[{spec.row}]", **context.project.describe(spec)} if spec else None
         context.print_result(
             {"event": "inspected", "row": row, **image.to_json()},

@@ -11,7 +11,7 @@ from packaging.version import Version
 from tfimg.core.errors import ResolutionError
 from tfimg.matrix.resolve.request import parse_version
 from tfimg.matrix.schema import PLATFORMS, has_version_prefix
-from tfimg.matrix.spec import ImageSpec
+from tfimg.matrix.spec import OWN_SUFFIX, ImageSpec
 
 _ABBREVIATION = re.compile(
     r"(?P<release>\d[\w.]*)(?:-(?P<device>cpu|gpu|tpu|cuda)(?P<cuda>[\d.]*))?(?:-py(?P<python>[\d.]+))?"
@@ -37,6 +37,8 @@ def select_specs(specs: Sequence[ImageSpec], patterns: Sequence[str]) -> tuple[I
         matches = {identifier for identifier in identifiers if fnmatchcase(identifier, glob)}
         if not matches:
             hint = "Patterns are not names of images. " if "/" in pattern else ""
+            if pattern.endswith(OWN_SUFFIX):
+                hint = f"Leave {OWN_SUFFIX} out and name the packages with `tfimg build --with`. "
             raise ResolutionError(
                 f"No image matches {pattern!r}: identifiers look like {specs[-1].identifier}.",
                 next_step=f"{hint}`tfimg list` shows all of them.",
