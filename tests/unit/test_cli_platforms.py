@@ -140,10 +140,11 @@ def test_an_index_with_evidence_of_its_own_is_an_image_by_itself(pair: Pair) -> 
     [
         ("2.15.1-cpu-py3.11", "2.15.1-cpu-py3.11-arm64", "2.15.1-cpu-py3.11-multi"),
         ("2.15", "2.15-arm64", "2.15-multi"),
+        ("2.15-py3.11", "2.15-py3.11-arm64", "2.15-py3.11-multi"),
         ("latest-jupyter", "latest-arm64-jupyter", "latest-multi-jupyter"),
     ],
 )
 def test_the_tag_of_an_index_stands_for_those_of_its_images(amd64: str, arm64: str, index: str) -> None:
-    assert make_index_tag(arm64) == index
+    assert make_index_tag(arm64) == make_index_tag(amd64) == index
     assert (find_platform_tag(index, "linux/amd64"), find_platform_tag(index, "linux/arm64")) == (amd64, arm64)
     assert find_platform_tag(amd64, "linux/arm64") == amd64, "any other tag is as it is"

@@ -19,6 +19,7 @@ from tfimg.evidence.dsse import sign_statement
 from tfimg.evidence.promotions import Promotion, TagMove, Withdrawal, make_predicate_statement
 from tfimg.evidence.statement import EARLIEST, Subject
 from tfimg.publish.earlier_image import find_named, find_previous
+from tfimg.publish.indexes import put_indexes
 from tfimg.publish.repository import SignedRepository
 from tfimg.publish.runs import RunFinished, open_run
 from tfimg.publish.tags import Move, move_tags, require_tags
@@ -208,6 +209,7 @@ def _perform(repository: SignedRepository, run: Journal, retraction: Retraction)
     except TagConflict:
         run.write(RunFinished())  # the next command decides anew
         raise
+    put_indexes(repository, [move.tag for move in retraction.moves])
     run.write(RunFinished())
     return retraction
 

@@ -26,8 +26,6 @@ share by chance."""
 MULTI = "-multi"
 """Part of the tags of indexes, in place of the processor."""
 
-OTHER_PROCESSOR = PLATFORMS[1].partition("/")[2]
-
 KNOWN_FLAVORS = ("jupyter", "dev", "slim")
 """Flavours of the project's own matrix: a tag that ends in one states it."""
 
@@ -58,9 +56,18 @@ def list_aliases(spec: ImageSpec) -> tuple[str, ...]:
     return tuple(f"{alias}{spec.variant}" for alias, applies in aliases.items() if applies)
 
 
-def make_index_tag(tag: str) -> str:
-    """Return the tag of the index of all platforms: `2.15.1-multi` of `2.15.1-arm64`."""
-    return tag.replace(f"-{OTHER_PROCESSOR}", MULTI, 1)
+def make_index_tag(tag: str) -> str | None:
+    """Return the tag of the index of all platforms: `2.15.1-multi` of `2.15.1` and `2.15.1-arm64`.
+
+    None for the tag of a build, and for one that is not an image's.
+    """
+    found = _TAG.fullmatch(tag)
+    if found is None or found["build"]:
+        return None
+    place = max(
+        len("latest") if found["release"] is None else 0, *(found.end(n) for n in ("release", "device", "python"))
+    )
+    return tag[:place] + MULTI + tag[place:].removeprefix(f"-{PLATFORMS[1].partition('/')[2]}")
 
 
 def find_platform_tag(tag: str, platform: Platform) -> str:
