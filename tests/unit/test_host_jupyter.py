@@ -173,7 +173,7 @@ def test_on_a_tpu_machine_the_server_listens_on_loopback_itself(plan: Plan) -> N
     line = plan(TPU)
     assert "--network host" in line
     assert "--publish" not in line
-    assert line.endswith("--no-healthcheck mine tfimg-jupyter --ServerApp.ip=127.0.0.1 --ServerApp.port=5")
+    assert line.endswith("--env JUPYTER_PORT=5 mine tfimg-jupyter --ServerApp.ip=127.0.0.1")
 
 
 def test_an_engine_on_another_machine_is_refused(plan: Plan) -> None:

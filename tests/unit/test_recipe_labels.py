@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 
 from support.cases import cases
-from tfimg.matrix.spec import ImageSpec
+from tfimg.matrix.schema import Matrix
+from tfimg.matrix.spec import ImageSpec, with_flavor
 from tfimg.recipe.labels import format_title, make_build_labels, make_recipe_labels
 
 
@@ -25,6 +27,15 @@ def test_labels_of_the_recipe(named: Callable[[str], ImageSpec]) -> None:
         "tfimg.device": "cpu",
         "tfimg.lock": "sha256:abc",
     }
+
+
+def test_an_image_with_programs_is_a_development_container(named: Callable[[str], ImageSpec], matrix: Matrix) -> None:
+    labels = make_recipe_labels(with_flavor(named("2.15.1-cpu-py3.11"), "dev", matrix.flavors), lock_digest="sha256:a")
+    assert labels["tfimg.flavor"] == "dev"
+    (metadata,) = json.loads(labels["devcontainer.metadata"])
+    assert (metadata["remoteUser"], metadata["forwardPorts"]) == ("tensorflow", [8888, 2222])
+    slim = with_flavor(named("2.15.1-cpu-py3.11"), "slim", matrix.flavors)
+    assert "devcontainer.metadata" not in make_recipe_labels(slim, lock_digest="sha256:a")
 
 
 def test_labels_of_a_build_have_a_revision_in_a_checkout_only() -> None:

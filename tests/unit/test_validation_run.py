@@ -357,6 +357,7 @@ def test_facts_are_what_the_image_claims(named: Callable[[str], ImageSpec]) -> N
         "user": "non-root",
         "waived": {},
         "removed": [],
+        "flavor": "runtime",
     }
 
 

@@ -143,8 +143,8 @@ def plan_notebook(notebook: Notebook, spec: ImageSpec, options: RunOptions, targ
     flags = ["--name", notebook.container, "--env", TOKEN_VARIABLE]
     program: tuple[str, ...] = ()
     if spec.device == "tpu":  # in the machine's own network, where nothing is published
-        flags.append("--no-healthcheck")  # which asks the port of the image
-        program = ("tfimg-jupyter", f"--ServerApp.ip={LOOPBACK}", f"--ServerApp.port={notebook.port}")
+        flags += ["--env", f"JUPYTER_PORT={notebook.port}"]
+        program = ("tfimg-jupyter", f"--ServerApp.ip={LOOPBACK}")
     else:
         flags += ["--publish", f"{LOOPBACK}:{notebook.port}:{SERVER_PORT}"]
     if notebook.folder is not None:

@@ -98,6 +98,11 @@ class ImageSpec:
         return tuple(dict.fromkeys([*(name for _, flavor in self.flavors for name in flavor.system_packages), *own]))
 
     @property
+    def ports(self) -> tuple[int, ...]:
+        """The ports of the flavour's programs."""
+        return tuple(flavor.port for _, flavor in self.flavors if flavor.port)
+
+    @property
     def removed(self) -> tuple[str, ...]:
         """Patterns of the packages' files that the flavour does without."""
         return tuple(pattern for _, flavor in self.flavors for pattern in flavor.removed)

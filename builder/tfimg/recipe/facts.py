@@ -65,6 +65,7 @@ def collect_facts(spec: ImageSpec, lock: Lock, *, level: str = "validated", from
         "user": "non-root" if from_lock else None,
         "waived": dict(spec.waived) | ({} if from_lock else dict.fromkeys(LOCK_CHECKS, FOREIGN_IMAGE)),
         "removed": list(spec.removed) if from_lock else [],
+        "flavor": spec.flavor if from_lock else None,
     }
 
 
@@ -72,4 +73,4 @@ def collect_bare_facts(spec: ImageSpec, lock: Lock) -> dict[str, Any]:
     """Return the facts of locked wheels in a virtual environment, without an image."""
     facts = collect_facts(spec, lock)
     waived = facts["waived"] | dict.fromkeys(IMAGE_CHECKS, BARE_MACHINE)
-    return facts | {"identifier": None, "user": None, "waived": waived}
+    return facts | {"identifier": None, "user": None, "waived": waived, "flavor": None}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 
 from tfimg.core.errors import LockError, UnlabelledImage, UsageError
@@ -23,6 +24,9 @@ OWN_LABELS = {name: f"{LABEL_PREFIX}own.{name}" for name in ("requirements", "sy
 
 MAX_LABEL = 1 << 17
 """Characters of a label of packages. The lock of 300 packages has 36,000."""
+
+DEVCONTAINER_LABEL = "devcontainer.metadata"
+"""Settings of a development container, as VS Code reads them (Dev Container Specification, "Image metadata")."""
 
 DEVICE_NAMES: Mapping[Device, str] = {"cpu": "CPU", "gpu": "NVIDIA GPU", "tpu": "Google TPU"}
 
@@ -47,8 +51,15 @@ def make_recipe_labels(spec: ImageSpec, *, lock_digest: str) -> dict[str, str]:
         f"{LABEL_PREFIX}device": spec.device,
         LOCK_LABEL: lock_digest,
         **({FLAVOR_LABEL: spec.flavor} if spec.flavor != RUNTIME else {}),
+        **({DEVCONTAINER_LABEL: format_devcontainer(spec)} if spec.ports else {}),
         **({WHEEL_LABEL: f"sha256:{spec.wheel.sha256}"} if spec.wheel else {}),
     }
+
+
+def format_devcontainer(spec: ImageSpec) -> str:
+    """Return the settings of a development container: its user, and the ports of its programs."""
+    settings: dict[str, object] = {"remoteUser": "tensorflow", "forwardPorts": list(spec.ports)}
+    return json.dumps([{**settings, "customizations": {"vscode": {"extensions": []}}}])
 
 
 def make_own_labels(own: OwnPackages) -> dict[str, str]:

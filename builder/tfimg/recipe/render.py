@@ -56,7 +56,7 @@ def render_dockerfile(spec: ImageSpec, lock: Lock, environment: Environment, *, 
         programs=[name for name, flavor in spec.flavors if flavor.port],
         command=json.dumps(next((flavor.command for _, flavor in spec.flavors[::-1] if flavor.command), ("python",))),
         health=next((flavor.health for _, flavor in spec.flavors[::-1] if flavor.health), None),
-        ports=[flavor.port for _, flavor in spec.flavors if flavor.port],
+        ports=spec.ports,
     )
 
 

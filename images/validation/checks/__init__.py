@@ -19,6 +19,7 @@ from . import (
     compilation,
     compiler,
     determinism,
+    development,
     devices,
     distribution,
     environment,
@@ -36,6 +37,7 @@ from . import (
     lite,
     locality,
     modules,
+    notebook,
     numerics,
     packages,
     pipeline,
@@ -60,6 +62,7 @@ TPU = ("tpu",)
 # The wheel for TPUs has no XLA for the CPU.
 XLA = ("cpu", "gpu")
 EXACT = "exact"
+NOTEBOOKS = ("jupyter", "dev")
 
 CHECKS: dict[str, Check] = {
     "environment.python": Check(environment.python, profile="smoke"),
@@ -131,6 +134,11 @@ CHECKS: dict[str, Check] = {
     "saving.keras": Check(saving.keras, isolated=True, seconds=150, bound=EXACT),
     "tools.tensorboard": Check(tools.tensorboard, packages=("tensorboard",), isolated=True, seconds=90),
     "tools.saved_model_cli": Check(tools.saved_model_cli, isolated=True, seconds=150),
+    "notebook.server": Check(notebook.server, flavors=NOTEBOOKS, isolated=True, seconds=150),
+    "notebook.kernel": Check(notebook.kernel, flavors=NOTEBOOKS, isolated=True, seconds=240),
+    "dev.tools": Check(development.tools, flavors=("dev",), isolated=True),
+    "dev.custom_op": Check(development.custom_op, flavors=("dev",), isolated=True, seconds=300, bound=EXACT),
+    "dev.sshd": Check(development.sshd, flavors=("dev",), isolated=True, seconds=150),
     "numerics.determinism": Check(determinism.determinism, isolated=True, bound=EXACT),
     "tpu.cores": Check(tpu.cores, devices=TPU, level="validated", profile="smoke", seconds=300),
     "tpu.matmul": Check(tpu.matmul, devices=TPU, level="validated", seconds=300, bound="2**-8 of the largest element"),

@@ -1,10 +1,12 @@
 """Settings of JupyterLab in images; options of the command line come last and win."""
 
+import os
+
 c = get_config()  # noqa: F821 - Jupyter defines it
 
 # Inside a container, loopback cannot be published. `tfimg jupyter` publishes the port on the machine's loopback alone.
 c.ServerApp.ip = "0.0.0.0"  # noqa: S104
-c.ServerApp.port = 8888
+c.ServerApp.port = int(os.environ.get("JUPYTER_PORT", "8888"))
 c.ServerApp.port_retries = 0
 c.ServerApp.open_browser = False
 # Deleted files are gone: a trash in the container would only hide them.
