@@ -75,7 +75,7 @@ def write_tiny_wheel(
 ) -> Path:
     """Write a tiny TensorFlow with other files, or without those that are None."""
     members = {**make_members(cuda=cuda), **(changes or {})}
-    info = next(path.partition("/")[0] for path in members if path.endswith(".dist-info/WHEEL"))
+    info = next(path.partition("/")[0] for path, content in members.items() if content and path.endswith("/WHEEL"))
     file = folder / (filename or f"{info.removesuffix('.dist-info')}-{TAGS}.whl")
     kept = {path: content for path, content in members.items() if content is not None}
     rows = [f"{path},sha256={record_hash(content)},{len(content)}" for path, content in kept.items()]

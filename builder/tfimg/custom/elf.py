@@ -8,17 +8,19 @@ from __future__ import annotations
 
 import io
 import re
+import time
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tfimg.core.cancellation import raise_if_cancelled
 from tfimg.custom.device_code import DeviceCode, read_device_code
 
 MAX_READ = 1 << 20  # bytes at once; names and headers have less than 1 kB
-MAX_READS = 2_000_000  # libtensorflow_cc of TensorFlow 2.18.1 takes 140,000, in 0.4 s
+MAX_READS = 1_000_000  # libtensorflow_cc of TensorFlow 2.18.1 takes 140,000, in 0.4 s
+MAX_SECONDS = 20.0  # of one library
+MAX_VERSIONS = 2000  # of symbols that one library needs: 2.18.1 has 30
 MAX_SECTIONS = 1000  # 2.18.1 has 50
 MAX_NEEDED = 256  # libraries that one library needs
 MAX_TEXT = 16 << 10  # characters of a search path: 2.18.1 has 700
@@ -26,6 +28,9 @@ MAX_TEXT = 16 << 10  # characters of a search path: 2.18.1 has 700
 _SECTION_TYPES = ("SHT_PROGBITS", "SHT_GNU_verneed")
 
 PROCESSORS = {"EM_X86_64": "x86_64", "EM_AARCH64": "aarch64"}
+
+UNEXPECTED = (ArithmeticError, AssertionError, AttributeError, LookupError, MemoryError, RuntimeError, TypeError)
+"""What pyelftools raises for tables that point to the wrong place."""
 
 _GLIBC = re.compile(r"GLIBC_2\.(\d{1,3})(?:\.\d+)?")
 
@@ -55,9 +60,8 @@ def read_elf(path: Path) -> ElfFacts:
         try:
             return _read(ELFFile(file), file)
         except (ELFError, ConstructError, UnicodeDecodeError) as error:
-            reason = str(error) or type(error).__name__
-        except (AttributeError, KeyError, TypeError, IndexError, OverflowError, MemoryError, RecursionError) as error:
-            # pyelftools does not expect tables that point to the wrong place.
+            reason = str(error)[:MAX_TEXT] or type(error).__name__
+        except UNEXPECTED as error:
             reason = f"its tables are inconsistent ({type(error).__name__})"
     raise ValueError(f"{path.name} is not a valid ELF file: {reason}")
 
@@ -112,8 +116,12 @@ def _list_sections(elf: Any) -> Iterator[Any]:
 
 
 def _list_glibc(section: Any) -> Iterator[int]:
+    count = 0
     for _, versions in section.iter_versions():
         for version in versions:
+            count += 1
+            if count > MAX_VERSIONS:
+                raise ValueError(f"it needs more than {MAX_VERSIONS} versions of symbols")
             if match := _GLIBC.fullmatch(str(version.name)):
                 yield int(match[1])
 
@@ -124,17 +132,22 @@ class _LimitedFile(io.FileIO):
     def __init__(self, path: Path) -> None:
         super().__init__(path)
         self._reads = 0
+        self._deadline = time.monotonic() + MAX_SECONDS
 
     def read(self, size: int | None = -1, /) -> bytes:
-        raise_if_cancelled()
         self._reads += 1
         if size is None or not 0 <= size <= MAX_READ:
             raise ValueError(f"it has a part of {size} bytes, and at most {MAX_READ} are read at once")
-        if self._reads > MAX_READS:
-            raise ValueError(f"its tables have more than {MAX_READS} entries")
+        if self._reads > MAX_READS or time.monotonic() > self._deadline:
+            raise ValueError(
+                f"its tables have more than {MAX_READS} entries, or take more than {MAX_SECONDS:g} seconds"
+            )
         return super().read(size)
 
     def seek(self, offset: int, whence: int = io.SEEK_SET, /) -> int:
         if whence == io.SEEK_SET and not 0 <= offset < 1 << 62:
             raise ValueError("it refers to a place outside of the file")
-        return super().seek(offset, whence)
+        try:
+            return super().seek(offset, whence)
+        except (OSError, OverflowError):
+            raise ValueError("it refers to a place outside of the file") from None
