@@ -1,0 +1,269 @@
+"""One image, by digest, in Podman of Debian 12 and 13, in containerd, and as Apptainer starts it.
+
+docs/how-to/other-engines.md has a table of what these tests prove; a test without its package is skipped.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from support.attached_evidence import Published, publish
+from support.cli import CliResult, run_tfimg
+from support.containers import run_container
+from support.docker_daemon import wait_until
+from support.hosts import with_gpus
+from support.podman import Podman, podman, run_podman
+from support.registry_container import docker, registry
+from tfimg.core.errors import EngineTooOld
+from tfimg.core.process import start_daemon
+from tfimg.engine.connect import connect
+from tfimg.engine.docker.engine import DockerEngine
+from tfimg.engine.protocol import Exit, Line, RunRequest
+from tfimg.host.run import RunOptions, plan_run
+from tfimg.host.survey import TargetHost
+from tfimg.project.project import Project
+from tfimg.project.services import Services
+from tfimg.validation.schema import read_report
+
+from .conftest import IDENTIFIER, Built, prepare_bootstrap
+
+pytestmark = [
+    pytest.mark.full,
+    pytest.mark.skipif(os.geteuid() != 0, reason="root's containers own the sockets: unproven as an ordinary user"),
+]
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Case:
+    """A Podman; `python` is that of the base with its Debian release."""
+
+    python: str
+    rootless: bool
+    version: str
+
+    def __str__(self) -> str:
+        return f"{self.version}-{'rootless' if self.rootless else 'root'}"
+
+
+CASES = [
+    _Case(python="3.13", rootless=False, version="5"),
+    _Case(python="3.13", rootless=True, version="5"),
+    _Case(python="3.11", rootless=False, version="4"),
+]
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Setting:
+    """A Podman with the published image; `name` is the image's name there, `pulled` how its pull ended."""
+
+    case: _Case
+    podman: Podman
+    engine: DockerEngine
+    name: str
+    digest: str
+    pulled: CliResult
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Source:
+    """A published image, and the name by which containers reach its registry."""
+
+    published: Published
+    inside: str
+
+
+@pytest.fixture(scope="module")
+def source(engine: DockerEngine, built: Built, tmp_path_factory: pytest.TempPathFactory) -> Iterator[_Source]:
+    folder = tmp_path_factory.mktemp("published")
+    with registry(engine, folder) as address:
+        report = read_report(json.dumps(built.report), source="report.json")
+        published = publish(engine, built.name, f"{address}/team/tensorflow:2.15", report, folder)
+        port = int(address.rpartition(":")[2])
+        (running,) = (
+            one
+            for one in engine.client.containers.list()
+            if any(str(port) == binding["HostPort"] for binding in one.ports.get("5000/tcp") or ())
+        )
+        running.reload()
+        inside = f"{running.attrs['NetworkSettings']['Networks']['bridge']['IPAddress']}:5000"
+        yield _Source(published=published, inside=inside)
+
+
+@pytest.fixture(scope="module", params=CASES, ids=str)
+def setting(request: pytest.FixtureRequest, engine: DockerEngine, source: _Source) -> Iterator[_Setting]:
+    """Start Podman, and let `tfimg pull` pull the image: its name and evidence are those of the publisher."""
+    case: _Case = request.param
+    base = prepare_bootstrap(case.python)
+    try:
+        running = podman(engine, base, os.environ["PATH"], rootless=case.rootless, registry=source.inside)
+        with running as service:
+            name = f"{source.inside}/team/tensorflow:2.15"
+            pulled = run_tfimg(
+                "pull", name, "--public-key", str(source.published.public), "--plain-http",
+                "--origin", source.published.name.rpartition(":")[0], env=service.environ,
+            )  # fmt: skip
+            yield _Setting(
+                case=case, podman=service, engine=connect(service.environ, Path("/nonexistent"), ask=DockerEngine.ping),
+                name=name, digest=source.published.digest, pulled=pulled,
+            )  # fmt: skip
+    except AssertionError as error:
+        if "Unable to locate package" not in str(error):
+            raise
+        pytest.skip("Debian's podman cannot be had here: unproven")
+
+
+def test_podman_pulls_the_digest_that_was_verified(setting: _Setting) -> None:
+    assert setting.pulled.code == 0, setting.pulled.stderr
+    assert setting.engine.find_digest(setting.name) == setting.digest
+    listed = run_podman(setting.podman, "images", "--format={{.Repository}}:{{.Tag}} {{.Digest}}", "--no-trunc")
+    assert f"{setting.name} {setting.digest}" in listed.splitlines()
+    assert (setting.engine.podman or "").startswith(f"{setting.case.version}.")
+    assert setting.engine.get_device_support().rootless is setting.case.rootless
+
+
+def test_podman_pulls_no_image_that_does_not_exist(setting: _Setting, source: _Source) -> None:
+    absent = f"{setting.name.rpartition(':')[0]}@sha256:{'0' * 64}"
+    with pytest.raises(Exception, match="does not have") as caught:
+        setting.engine.pull(absent, lambda _: None)
+    assert type(caught.value).__name__ == "NotInRegistry"
+
+
+def test_the_suite_passes_in_podman(setting: _Setting) -> None:
+    done = run_tfimg("validate", setting.name, "--json", env=setting.podman.environ)
+    assert done.code == 0, done.stderr
+    report = done.documents[-1]
+    assert (report["digest"], report["level"], report["passed"]) == (setting.digest, "validated", True)
+    assert len([result for result in report["results"] if result["outcome"] == "passed"]) >= 60
+    assert run_podman(setting.podman, "ps", "--all", "--quiet") == ""
+
+
+def test_tfimg_run_becomes_podman_run(setting: _Setting) -> None:
+    program = "print(input()[::-1]); raise SystemExit(42)"
+    done = subprocess.run(
+        [sys.executable, "-m", "tfimg", "run", setting.name, "-e", "A=1", "-w", "/opt", "--", "python", "-c", program],
+        input="abc\n", capture_output=True, text=True, check=False, env={**os.environ, **setting.podman.environ},
+    )  # fmt: skip
+    assert (done.returncode, done.stdout) == (42, "cba\n"), done.stderr
+    planned = run_tfimg("run", setting.name, "--dry-run", env=setting.podman.environ)
+    assert planned.stdout.startswith(f"podman --url {setting.podman.host} run --rm "), planned.stderr
+
+
+def test_podman_gives_gpus_by_cdi(setting: _Setting) -> None:
+    """Of a specification that the tests planted: no NVIDIA GPU is here."""
+    project = Project(services=Services(environ={}))
+    spec = project.spec("2.15.1-cuda12.2-py3.11")
+    toolkit = setting.engine.get_device_support()
+    target = TargetHost(matrix=project.matrix, specs=project.specs, host=with_gpus(cdi=("/etc/cdi",)), toolkit=toolkit)
+    show = ("sh", "-c", "echo $PLANTED_GPU; test -c /dev/fuse && df --output=size -m /dev/shm | tail -n 1")
+    planned = plan_run(setting.name, spec, RunOptions(program=show, interactive=False), target)
+    assert planned.missing == ()
+    # The machine's own limit: without CAP_SYS_RESOURCE, root may not raise it either.
+    argv = [word for word in planned.argv if word not in ("--ulimit", "memlock=-1")]
+    assert (argv[0], run_podman(setting.podman, *argv[1:]).split()) == ("podman", ["all", "1024"])
+
+
+def test_podmans_socket_gives_gpus_since_5(setting: _Setting) -> None:
+    request = RunRequest(image=setting.name, command=["sh", "-c", "echo $PLANTED_GPU"], files={}, access="cdi")
+    if setting.case.version == "4":
+        with pytest.raises(EngineTooOld, match="gives no GPU to containers that are started through its socket"):
+            list(setting.engine.run(request, timeout=60))
+        return
+    items = list(setting.engine.run(request, timeout=60))
+    assert items == [Line(stream="stdout", text="all"), Exit(status=0, out_of_memory=False)]
+
+
+def test_podman_ends_a_container_that_takes_too_long(setting: _Setting) -> None:
+    request = RunRequest(image=setting.name, command=["sleep", "600"], files={})
+    with pytest.raises(TimeoutError):
+        list(setting.engine.run(request, timeout=2))
+    assert run_podman(setting.podman, "ps", "--all", "--quiet") == ""
+
+
+def test_an_image_without_an_interpreter_in_podman(setting: _Setting) -> None:
+    run_podman(setting.podman, "import", "-", "localhost/empty:latest", content=bytes(10240))
+    refused = run_tfimg("validate", "localhost/empty:latest", "--as", IDENTIFIER, env=setting.podman.environ)
+    assert "localhost/empty:latest cannot be validated: it has no sh to start the suite with." in refused.stderr
+
+
+def test_podman_does_not_build(setting: _Setting) -> None:
+    refused = run_tfimg("build", "--tf", "2.15", "--json", env=setting.podman.environ)
+    assert (refused.code, refused.json["error"]) == (10, "EngineCannotBuild"), refused.stderr
+    status = run_tfimg("engine", "status", "--json", env=setting.podman.environ)
+    assert (status.code, status.json["engine"], status.json["builds"]) == (0, "Podman", False)
+
+
+@pytest.fixture
+def containerd(tmp_path: Path) -> Iterator[list[str]]:
+    """A containerd of its own; yields the beginning of a `ctr` command."""
+    path = f"{os.environ['PATH']}:/usr/sbin:/sbin"
+    daemon, ctr = (shutil.which(name, path=path) for name in ("containerd", "ctr"))
+    if not daemon or not ctr:
+        pytest.skip("containerd is not installed: unproven")
+    settings = tmp_path / "config.toml"
+    settings.write_text('version = 2\ndisabled_plugins = ["io.containerd.grpc.v1.cri"]\n')
+    with tempfile.TemporaryDirectory(prefix="tfimg-", ignore_cleanup_errors=True) as folder:
+        socket = Path(folder, "containerd.sock")
+        # Its mounts are its own, so that none is left behind.
+        pid = start_daemon(
+            [
+                "unshare", "--mount", daemon, "--config", str(settings), "--address", str(socket),
+                "--root", f"{folder}/root", "--state", f"{folder}/state",
+            ],
+            log=tmp_path / "log",
+        )  # fmt: skip
+        try:
+            wait_until(socket.exists, tmp_path / "log")
+            yield [ctr, "--address", str(socket), "--namespace", "tfimg"]
+        finally:
+            os.kill(pid, signal.SIGTERM)
+            wait_until(lambda: not Path(f"/proc/{pid}").exists(), tmp_path / "log")
+
+
+def test_the_suite_passes_in_containerd(
+    containerd: list[str], engine: DockerEngine, built: Built, tmp_path: Path
+) -> None:
+    """Under `--net-host`, which gives the container an /etc/hosts: without one, `localhost` is unknown."""
+
+    def ctr(*arguments: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run([*containerd, *arguments], capture_output=True, text=True, check=False)
+
+    archive = tmp_path / "image.tar"
+    docker("save", f"--output={archive}", built.name, host=engine.host)
+    imported = ctr("image", "import", str(archive))
+    assert imported.returncode == 0, imported.stderr
+    (listed,) = ctr("image", "list").stdout.splitlines()[1:]
+    name, _, digest, *_ = listed.split()
+    assert digest == built.document["digest"]
+    done = ctr("run", "--rm", "--net-host", name, "suite", "tini", "--", "tfimg-selftest")
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr
+
+
+def test_the_suite_passes_as_apptainer_starts_an_image(engine: DockerEngine, built: Built) -> None:
+    """Neither Debian 12 nor 13 has Apptainer, so this is what it does, in Docker (its user guide, Security).
+
+    The user of the machine without any capability, a read-only root, the machine's network, /tmp and home.
+    """
+    ended = run_container(
+        engine,
+        built.name,
+        *("env", "HOME=/home/ann", "tfimg-selftest"),
+        tmpfs=["/home/ann", "/tmp"],  # noqa: S108
+        user="12345:12345",
+        read_only=True,
+        network_mode="host",
+        cap_drop=["ALL"],
+        security_opt=["no-new-privileges"],
+        working_dir="/home/ann",
+    )
+    assert ended.status == 0, ended.stdout[-3000:] + ended.stderr
