@@ -210,3 +210,16 @@ def test_the_recorded_session_has_the_commands_of_its_script_and_the_answer_of_t
     refusal = tfimg("resolve", "--tf", "2.15", "--python", "3.12", TFIMG_WORKSPACE=str(ROOT)).stderr
     assert "".join(refusal.split()) in dark
     assert "levelvalidated" in dark
+
+
+def test_each_engine_is_proven_by_a_test_or_unproven() -> None:
+    page = (ROOT / "docs/how-to/other-engines.md").read_text()
+    rows = [line.strip("| ").split(" | ") for line in page.splitlines() if line.startswith("| ")]
+    assert rows[0][0] == "engine"
+    tests = "".join(file.read_text() for file in (ROOT / "tests/engine").glob("test_*.py"))
+    for engine, *cells in rows[1:]:
+        assert len(cells) == 4, engine
+        for cell in cells:
+            names = re.findall(r"`(test_\w+)`", cell)
+            assert names or cell == "unproven", (engine, cell)
+            assert all(f"def {name}(" in tests for name in names), (engine, cell)
