@@ -23,11 +23,11 @@ RUNTIME = "/run/user/1000"
 DOCKERFILE = f"""\
 FROM {{base}}
 RUN apt-get -q update && apt-get -q install -y --no-install-recommends \\
-        podman crun uidmap slirp4netns netavark aardvark-dns catatonit iptables \\
+        podman crun uidmap slirp4netns passt netavark aardvark-dns catatonit iptables nftables \\
     && useradd {USER} && echo {USER}:100000:65536 | tee /etc/subuid >/etc/subgid \\
     && install -d -o {USER} /home/{USER} {RUNTIME}
-# Podman's own limit is above what a machine without CAP_SYS_RESOURCE may set.
-RUN printf '[containers]\\ndefault_ulimits = ["nofile=1024:1024"]\\n' >/etc/containers/containers.conf
+# Podman's own limits are above what a machine without CAP_SYS_RESOURCE may set.
+RUN printf '[containers]\\ndefault_ulimits = ["nofile=4096:4096", "nproc=4096:4096"]\\n' >/etc/containers/containers.conf
 RUN mkdir /etc/cdi && printf '%s\\n' 'cdiVersion: "0.3.0"' 'kind: "nvidia.com/gpu"' 'devices: [{{{{name: "all", \\
 containerEdits: {{{{env: ["PLANTED_GPU=all"], deviceNodes: [{{{{path: "/dev/fuse"}}}}]}}}}}}}}]' >/etc/cdi/nvidia.yaml
 VOLUME ["/var/lib/containers", "/home"]
@@ -63,7 +63,9 @@ def podman(engine: DockerEngine, base: str, path: str, *, rootless: bool, regist
         with container(engine, image, privileged=True) as prepared:
             prepared.with_volume_mapping(folder, folder, "rw")
             prepared.with_volume_mapping(str(insecure), "/etc/containers/registries.conf.d/tests.conf", "ro")
-            prepared.with_command([*command, "system", "service", "--time=0", host])
+            service = " ".join([*command, "system", "service", "--time=0", host])
+            # Networks of ordinary users need the device; this is the container's own node of it.
+            prepared.with_command(["sh", "-c", f"chmod 666 /dev/net/tun && exec {service}"])
             prepared.start()
             name = str(prepared.get_wrapped_container().id)
             socket = Path(folder, "podman.sock")
