@@ -27,7 +27,8 @@ RUN apt-get -q update && apt-get -q install -y --no-install-recommends \\
     && useradd {USER} && echo {USER}:100000:65536 | tee /etc/subuid >/etc/subgid \\
     && install -d -o {USER} /home/{USER} {RUNTIME}
 # Podman's own limits are above what a machine without CAP_SYS_RESOURCE may set.
-RUN printf '[containers]\\ndefault_ulimits = ["nofile=4096:4096", "nproc=4096:4096"]\\n' >/etc/containers/containers.conf
+RUN printf '%s\\n' '[containers]' 'default_ulimits = ["nofile=4096:4096", "nproc=4096:4096"]' \\
+        >/etc/containers/containers.conf
 RUN mkdir /etc/cdi && printf '%s\\n' 'cdiVersion: "0.3.0"' 'kind: "nvidia.com/gpu"' 'devices: [{{{{name: "all", \\
 containerEdits: {{{{env: ["PLANTED_GPU=all"], deviceNodes: [{{{{path: "/dev/fuse"}}}}]}}}}}}}}]' >/etc/cdi/nvidia.yaml
 VOLUME ["/var/lib/containers", "/home"]
