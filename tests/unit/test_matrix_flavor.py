@@ -8,6 +8,7 @@ import pytest
 
 from tfimg.core.errors import ResolutionError, UsageError
 from tfimg.matrix.flavor import Flavor
+from tfimg.matrix.resolve.selection import select_flavors
 from tfimg.matrix.spec import ImageSpec, OwnPackages, with_flavor, with_own_packages
 from tfimg.recipe.added_packages import parse_requirements, parse_system_packages
 from tfimg.recipe.labels import make_own_labels, read_own_labels
@@ -39,6 +40,27 @@ def test_the_runtime_is_the_image_itself_and_an_unknown_flavour_is_refused(spec:
     with pytest.raises(ResolutionError, match="has no flavour 'jupiter'") as refused:
         with_flavor(spec, "jupiter", FLAVORS)
     assert "runtime, jupyter, dev" in str(refused.value)
+
+
+def select(specs: Sequence[ImageSpec], *patterns: str, flavor: str = "runtime") -> list[str]:
+    return [spec.identifier for spec in select_flavors(specs, patterns, FLAVORS, flavor)]
+
+
+def test_a_pattern_may_end_in_a_flavour(specs: Sequence[ImageSpec]) -> None:
+    one = "2.15.1-cpu-py3.11"
+    assert select(specs, f"{one}-jupyter") == [f"{one}-jupyter"]
+    assert select(specs, "2.15.1-cpu-py3.1?-dev", one) == ["2.15.1-cpu-py3.10-dev", one, f"{one}-dev"]
+    assert select(specs, one, f"{one}-runtime", flavor="dev") == [one, f"{one}-dev"]
+    whole = select(specs, "*-jupyter")
+    assert (len(whole), whole) == (len(specs), select(specs, flavor="jupyter"))
+    assert select(specs) == [spec.identifier for spec in specs]
+
+
+def test_a_pattern_that_ends_in_no_flavour_is_one_of_images(specs: Sequence[ImageSpec]) -> None:
+    with pytest.raises(ResolutionError, match=r"No image matches '2\.15\.1-slim'"):
+        select(specs, "2.15.1-slim")
+    with pytest.raises(ResolutionError, match="has no flavour 'slim'"):
+        select(specs, "2.15", flavor="slim")
 
 
 def test_packages_of_a_user_end_the_identifier_and_come_back_from_labels(spec: ImageSpec) -> None:

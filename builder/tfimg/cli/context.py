@@ -52,16 +52,18 @@ class Context:
             find_links=Path(named).resolve() if named else None,
         )
 
-    def buildable(self, patterns: Sequence[str], request: Request | None = None) -> tuple[ImageSpec, ...]:
+    def buildable(
+        self, patterns: Sequence[str], request: Request | None = None, *, flavor: str | None = None
+    ) -> tuple[ImageSpec, ...]:
         """Return the images of patterns that meet a request; say how many for other platforms are left out.
 
-        Raises `ResolutionError` for a pattern or request that no image meets. See `select_platforms`.
+        They have the flavour that their pattern names, else that of the request, else `flavor`. Raises
+        `ResolutionError` for a pattern or request that no image meets. See `select_platforms`.
         """
         from tfimg.matrix.resolve.resolution import find_matching
-        from tfimg.matrix.resolve.selection import select_specs
         from tfimg.recipe.describe import select_platforms
 
-        specs = select_specs(self.project.specs, patterns)
+        specs = self.project.select(patterns, flavor or (request.flavor if request else None))
         if request:
             specs = find_matching(self.project.matrix, specs, request)
         found = select_platforms(specs, patterns)

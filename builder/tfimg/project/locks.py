@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import date
 from functools import partial
@@ -63,7 +64,7 @@ class Locks:
             lock = resolve_lock(spec, self.newer, uv=self.services.uv(), env=env, find_links=self.find_links)
         else:
             lock = self.workspace.read_lock(spec.runtime)
-        if any(flavor.requirements for _, flavor in spec.flavors):
+        if self.has_flavor_packages(spec):
             lock["flavor"] = self._flavor_lock(spec, lock)
         if spec.own and spec.own.lock:
             lock["own"] = spec.own.lock
@@ -75,12 +76,31 @@ class Locks:
         committed = self.workspace.lock(identifier, "flavor")
         if committed.exists():
             return committed.read_text()
-        requirements = [one for _, flavor in spec.flavors for one in flavor.requirements]
+        requirements = _list_flavor_packages(spec)
         asked = hashlib.sha256("\n".join([hash_lock(lock), *requirements]).encode()).hexdigest()
         kept = self.services.state / "locks" / f"{identifier}-{asked[:16]}.txt"
         if not kept.exists():
             write_atomically(kept, self._resolve(spec, lock, requirements))
         return kept.read_text()
+
+    def has_flavor_packages(self, spec: ImageSpec) -> bool:
+        """Whether an image has packages of its flavour, and so a lock of its own."""
+        return bool(_list_flavor_packages(spec))
+
+    def resolve_flavors(self, specs: Sequence[ImageSpec]) -> Iterator[tuple[ImageSpec, Lock | LockError]]:
+        """Resolve the requirement files of flavours above committed locks; yield each, or why there is none."""
+
+        def resolve(spec: ImageSpec) -> Lock | LockError:
+            try:
+                lock = self.workspace.read_lock(spec.runtime)
+                return {"flavor": self._resolve(spec, lock, _list_flavor_packages(spec))}
+            except LockError as error:
+                return error
+
+        from tfimg.recipe.lock import MAX_RESOLUTIONS
+
+        with ThreadPoolExecutor(MAX_RESOLUTIONS) as pool:
+            yield from zip(specs, pool.map(resolve, specs), strict=True)
 
     def add_packages(
         self,
@@ -136,3 +156,7 @@ class Locks:
             if name in versions and SpecifierSet(specifier).contains(versions[name], prereleases=True):
                 return f"{one.identifier}, which has {name} {versions[name]}"
         return None
+
+
+def _list_flavor_packages(spec: ImageSpec) -> tuple[str, ...]:
+    return tuple(requirement for _, flavor in spec.flavors for requirement in flavor.requirements)

@@ -16,7 +16,7 @@ from tfimg.matrix.flavor import RUNTIME
 from tfimg.matrix.load import parse_matrix
 from tfimg.matrix.resolve.request import Request
 from tfimg.matrix.resolve.resolution import Resolution, resolve
-from tfimg.matrix.resolve.selection import find_spec
+from tfimg.matrix.resolve.selection import find_spec, select_flavors
 from tfimg.matrix.schema import Matrix, check_repository_name
 from tfimg.matrix.spec import (
     CUSTOM_PREFIX,
@@ -117,6 +117,10 @@ class Project:
     def resolve(self, request: Request) -> Resolution:
         """Return the image that meets a request. Raises `ResolutionError`."""
         return resolve(self.matrix, self.specs, request)
+
+    def select(self, patterns: Sequence[str], flavor: str | None = None) -> tuple[ImageSpec, ...]:
+        """Return the images that patterns select; see `select_flavors`. Raises `ResolutionError`."""
+        return select_flavors(self.specs, patterns, self.matrix.flavors, flavor or RUNTIME)
 
     @cached_property
     def locks(self) -> Locks:

@@ -9,6 +9,7 @@ from typing import Any
 
 from tfimg.core.errors import FileError
 from tfimg.core.levels import LEVELS, Level
+from tfimg.matrix.flavor import RUNTIME
 from tfimg.matrix.schema import DEVICES, PLATFORMS
 from tfimg.matrix.spec import ImageSpec
 from tfimg.recipe.tags import list_tags
@@ -67,6 +68,7 @@ def describe_image(spec: ImageSpec, *, repository: str, status: Status) -> dict[
     """Return an image as the JSON object that `resolve` and `list` print."""
     return {
         "identifier": spec.identifier,
+        "flavor": spec.flavor,
         "tensorflow": spec.tensorflow,
         "python": spec.python,
         "device": spec.device,
@@ -100,7 +102,8 @@ def format_request(spec: ImageSpec) -> str:
     """Return the options that request exactly this image."""
     device = "" if spec.device == DEVICES[0] else f" --device {spec.device}"
     platform = "" if spec.platform == PLATFORMS[0] else f" --platform {spec.platform}"
-    return f"--tf {spec.tensorflow} --python {spec.python}{device}{platform}"
+    flavor = "" if spec.flavor == RUNTIME else f" --flavor {spec.flavor}"
+    return f"--tf {spec.tensorflow} --python {spec.python}{device}{platform}{flavor}"
 
 
 def select_platforms(specs: Sequence[ImageSpec], patterns: Sequence[str] = ()) -> tuple[ImageSpec, ...]:

@@ -32,6 +32,7 @@ class Build(Command, SuppliedWheelOptions, AddedPackageOptions, SigningOptions, 
       tfimg build --tf 2.15 --python 3.11
       tfimg build '2.1[5-8]*-cpu-*' --report summary.xml
       tfimg build --tf 2.15 --with tensorflow-text,pandas
+      tfimg build '2.18*-slim'
       tfimg build --wheel dist/tensorflow-2.19.0-cp311-cp311-linux_x86_64.whl
     """
 
@@ -63,7 +64,10 @@ class Build(Command, SuppliedWheelOptions, AddedPackageOptions, SigningOptions, 
             if self.target:
                 publish_images(self, context, [spec], named=True)
             return 0
-        specs = [self.add_packages(context, spec, self.as_of) for spec in context.buildable(self.patterns)]
+        specs = [
+            self.add_packages(context, spec, self.as_of)
+            for spec in context.buildable(self.patterns, flavor=self.flavor)
+        ]
         batch = self._build_many(context, settings, specs)
         green = {result.identifier for result in batch.results if result.is_green}
         if self.target and green:
@@ -95,7 +99,7 @@ class Build(Command, SuppliedWheelOptions, AddedPackageOptions, SigningOptions, 
             return
         if self.all and self.patterns:
             raise UsageError("--all and patterns cannot be combined.", next_step="Leave --all out, or the patterns.")
-        if given := self.given_options():
+        if given := [name for name in self.given_options() if name != "--flavor"]:
             raise UsageError(
                 f"{', '.join(given)} and {'--all' if self.all else 'patterns'} cannot be combined: a request means "
                 "one image.",

@@ -49,10 +49,10 @@ class Plan(Command, SuppliedWheelOptions):
         if self.wheel:
             return self._show_custom(context)
         specs = context.buildable(self.patterns, self.request() if self.given_options() else None)
-        context.project.workspace.require_locks(spec.identifier for spec in specs)
+        context.project.workspace.require_locks(dict.fromkeys(spec.runtime for spec in specs))
         if self.layers:
             return _show_layers(context, specs)
-        images = [make_shard_image(spec, context.project.workspace.read_lock(spec.identifier)) for spec in specs]
+        images = [make_shard_image(spec, context.project.workspace.read_lock(spec.runtime)) for spec in specs]
         shards = divide_into_shards(images, self.shards) if self.shards else make_single_shards(images)
         options = [f"--builder={name}" for name in self.builder]
         options += [f"--repository={context.project.repository}"] if self.repository else []
@@ -106,7 +106,7 @@ def _show_layers(context: Context, specs: Sequence[ImageSpec]) -> int:
         blob = store.find(compute_key(layer, "fast"))
         return (blob.size, blob.unpacked) if blob else None
 
-    shared = find_shared_layers([(spec, context.project.workspace.read_lock(spec.identifier)) for spec in specs], known)
+    shared = find_shared_layers([(spec, context.project.workspace.read_lock(spec.runtime)) for spec in specs], known)
     if context.command.json:
         context.emit({**asdict(shared), "together_bytes": shared.together, "apart_bytes": shared.apart})
         return 0

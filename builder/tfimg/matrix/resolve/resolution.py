@@ -48,7 +48,7 @@ def resolve(matrix: Matrix, specs: Sequence[ImageSpec], request: Request) -> Res
 
 
 def find_matching(matrix: Matrix, specs: Sequence[ImageSpec], request: Request) -> tuple[ImageSpec, ...]:
-    """Return all of `specs` that meet what a request states or implies; its defaults exclude none.
+    """Return all of `specs`, of any flavour, that meet what a request states or implies; its defaults exclude none.
 
     `latest` means the newest release of them. Raises as `resolve` does.
     """
@@ -58,8 +58,7 @@ def find_matching(matrix: Matrix, specs: Sequence[ImageSpec], request: Request) 
     if not found:
         raise make_refusal(matrix, specs, conditions)
     newest = max(found, key=preference_key).tensorflow
-    chosen = (spec for spec in found if request.tensorflow != "latest" or spec.tensorflow == newest)
-    return tuple(with_flavor(spec, request.flavor or RUNTIME, matrix.flavors) for spec in chosen)
+    return tuple(spec for spec in found if request.tensorflow != "latest" or spec.tensorflow == newest)
 
 
 def _explain_conditions(specs: Sequence[ImageSpec], conditions: Sequence[Condition], spec: ImageSpec) -> Iterator[str]:

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
 
 from packaging.version import Version
 
 from tfimg.core.errors import ResolutionError
+from tfimg.matrix.flavor import RUNTIME, Flavor
 from tfimg.matrix.resolve.request import parse_version
 from tfimg.matrix.schema import PLATFORMS, has_version_prefix
-from tfimg.matrix.spec import OWN_SUFFIX, ImageSpec
+from tfimg.matrix.spec import OWN_SUFFIX, ImageSpec, with_flavor
 
 _ABBREVIATION = re.compile(
     r"(?P<release>\d[\w.]*)(?:-(?P<device>cpu|gpu|tpu|cuda)(?P<cuda>[\d.]*))?(?:-py(?P<python>[\d.]+))?"
@@ -45,6 +46,23 @@ def select_specs(specs: Sequence[ImageSpec], patterns: Sequence[str]) -> tuple[I
             )
         selected |= matches
     return tuple(spec for spec in specs if not patterns or spec.identifier in selected)
+
+
+def select_flavors(
+    specs: Sequence[ImageSpec], patterns: Sequence[str], flavors: Mapping[str, Flavor], flavor: str = RUNTIME
+) -> tuple[ImageSpec, ...]:
+    """Return the images that patterns select, each in the flavour that its pattern ends in, else in `flavor`.
+
+    `2.18*-slim` selects the slim images of `2.18*`. Raises as `select_specs` and `with_flavor` do.
+    """
+    names = (RUNTIME, *flavors)
+    chosen: dict[str, list[str]] = {} if patterns else {flavor: []}
+    for pattern in patterns:
+        ending = next((name for name in names if pattern.endswith(f"-{name}")), None)
+        chosen.setdefault(ending or flavor, []).append(pattern.removesuffix(f"-{ending}"))
+    found = [with_flavor(spec, name, flavors) for name, group in chosen.items() for spec in select_specs(specs, group)]
+    order = {spec.identifier: number for number, spec in enumerate(specs)}
+    return tuple(sorted(found, key=lambda spec: (order[spec.runtime], names.index(spec.flavor))))
 
 
 def find_spec(specs: Sequence[ImageSpec], name: str) -> ImageSpec | None:
