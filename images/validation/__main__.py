@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 from checks import CHECKS
 from contract import PROFILES, Facts, FactsError, parse_facts
 from driver import Driver, ask_driver
+from emulation import VARIABLE
 from explain import add_explanations
 from limits import may_compile_ptx
 from machine import machine
@@ -79,6 +80,7 @@ def _run(facts: Facts, selection: Selection, arguments: argparse.Namespace, driv
     environment = {**machine(), **({"nvidia": asdict(driver)} if driver else {})}
     if arguments.emulated:
         environment["emulated"] = True
+        os.environ[VARIABLE] = "1"
 
     def relay(event: dict[str, Any]) -> None:
         if event["event"] == "end":
@@ -95,7 +97,7 @@ def _run(facts: Facts, selection: Selection, arguments: argparse.Namespace, driv
         }
     )  # fmt: skip
     gpus = driver.capabilities if driver else ()
-    problem = supervise(Order(CHECKS, "checks", selection.asked, facts, gpus, arguments.emulated), relay)
+    problem = supervise(Order(CHECKS, "checks", selection.asked, facts, gpus), relay)
     code = tally.code or (3 if problem else 0)
     emit(
         {

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from contract import CheckFailed
+from emulation import extend
 from forks import end_with_parent, open_memory_file
 
 if TYPE_CHECKING:
@@ -66,7 +67,7 @@ def call_in_forks(
             raise CheckFailed(str(end.failure), **end.evidence)
     if failed:
         raise CheckFailed(
-            f"expected {', '.join(calls)} to do their parts within {seconds:g} s, found "
+            f"expected {', '.join(calls)} to do their parts within {extend(seconds):g} s, found "
             f"{'; '.join(f'{name}: {end.failure}' for name, end in failed.items())}: {cause}",
             output={name: end.output for name, end in ends.items()},
         )
@@ -84,6 +85,7 @@ def collect_results(calls: Mapping[str, Call], seconds: float, serving: Collecti
     Calls named in `serving` need not answer. The process of a call that has answered stays until the end, because
     other processes may still communicate with it.
     """
+    seconds = extend(seconds)
     deadline = time.monotonic() + seconds
     members: dict[str, _Member] = {}
     late = False

@@ -9,6 +9,8 @@ import signal
 import traceback
 from typing import TYPE_CHECKING
 
+from emulation import extend
+
 if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any, NoReturn
@@ -38,7 +40,7 @@ def open_memory_file() -> int:
 
 def call_in_fork(act: Callable[[], object], seconds: float | None = None) -> Any:
     """Call `act` in a fork and return its result, or its error as text if it raised, died or hung for `seconds`."""
-    limit = FORK_SECONDS if seconds is None else seconds
+    limit = extend(FORK_SECONDS if seconds is None else seconds)
     with os.fdopen(open_memory_file(), "w+b") as words:
         text, status = run_fork(act, words.fileno(), limit)
         words.seek(0)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from driver import START_SECONDS, has_code
+from emulation import extend
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -16,20 +17,16 @@ if TYPE_CHECKING:
 VALIDATED_FACTOR = 3
 # Compiling TensorFlow's PTX took up to half an hour on an H100 (tensorflow/tensorflow#60739, #62320).
 PTX_SECONDS = 3600.0
-# TensorFlow 2.15 for Arm took 50 s to import on an emulator, and 3 s on the same machine without one.
-EMULATED_FACTOR = 20
 
 
-def time_limit(check: Check, facts: Facts, gpus: Sequence[str], *, emulated: bool = False) -> float:
+def time_limit(check: Check, facts: Facts, gpus: Sequence[str]) -> float:
     """Seconds after which a check is ended, on a machine with GPUs of these compute capabilities.
 
     The driver may load a kernel when it is first used (lazy loading, the default since CUDA 12.2), so every check
     may be one that compiles PTX.
     """
-    if emulated:
-        return check.seconds * EMULATED_FACTOR
     if facts.level != "validated" or facts.device == "cpu":
-        return check.seconds
+        return extend(check.seconds)
     limit = check.seconds * VALIDATED_FACTOR + START_SECONDS * len(gpus)
     return limit + (PTX_SECONDS if may_compile_ptx(facts.architectures, gpus) else 0)
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from check_runner import describe_exit
 from contract import CheckFailed
+from emulation import extend
 
 if TYPE_CHECKING:
     from typing import Any
@@ -32,7 +33,7 @@ def ask(question: str, *arguments: str, seconds: float | None = None) -> Any:
     # At this level TensorFlow logs which libraries it cannot open.
     env = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "0", "TF_CPP_MAX_VLOG_LEVEL": "0"}
     command = [sys.executable, str(SCRIPT), question, *arguments]
-    limit = SECONDS if seconds is None else seconds
+    limit = extend(SECONDS if seconds is None else seconds)
     try:
         done = subprocess.run(command, capture_output=True, timeout=limit, env=env)
     except subprocess.TimeoutExpired:

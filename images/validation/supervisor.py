@@ -52,7 +52,7 @@ LOST = ("crashed", "timed-out")
 class Order:
     """What to run: a table of checks, the module that holds it, names in it, and what the image claims.
 
-    `gpus` are the compute capabilities of the GPUs that the checks run on; `emulated`: without their own processor.
+    `gpus` are the compute capabilities of the GPUs that the checks run on.
     """
 
     table: Mapping[str, Check]
@@ -60,7 +60,6 @@ class Order:
     names: Sequence[str]
     facts: Facts
     gpus: Sequence[str] = ()
-    emulated: bool = False
 
 
 def supervise(order: Order, emit: Emit) -> str | None:
@@ -116,8 +115,7 @@ class Worker:
 
     def run(self, name: str) -> dict[str, Any]:
         """Run a check and return the event of its end, also if the process died or hung."""
-        order = self._order
-        limit = time_limit(order.table[name], order.facts, order.gpus, emulated=order.emulated)
+        limit = time_limit(self._order.table[name], self._order.facts, self._order.gpus)
         began = time.monotonic()
         self._send(name)
         end = self._event(limit)

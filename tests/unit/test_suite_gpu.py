@@ -12,6 +12,7 @@ import pytest
 from checks import CHECKS, devices, gpu, gpu_start, profiler
 from contract import Check, CheckFailed, CheckSkipped, Facts
 from driver import START_SECONDS, Driver, Gpu
+from emulation import FACTOR, VARIABLE
 from explain import explain
 from limits import PTX_SECONDS, VALIDATED_FACTOR, time_limit
 
@@ -289,3 +290,11 @@ def test_a_trace_names_the_step_and_its_operation() -> None:
     assert profiler.require_named(named) == named
     with pytest.raises(CheckFailed, match="the profiler records nothing"):
         profiler.require_named({**named, "named": [profiler.STEP]})
+
+
+def test_an_emulated_processor_has_more_time_for_every_check(monkeypatch: pytest.MonkeyPatch) -> None:
+    facts = replace(VALIDATED, device="cpu")
+    assert time_limit(CHECK, facts, []) == CHECK.seconds
+    monkeypatch.setenv(VARIABLE, "1")
+    assert time_limit(CHECK, facts, []) == FACTOR * CHECK.seconds
+    assert time_limit(CHECKS["environment.imports"], replace(facts, level="linked"), []) >= 60 * 60

@@ -7,6 +7,7 @@ import time
 from typing import TYPE_CHECKING
 
 from contract import CheckFailed
+from emulation import extend
 
 from .scripts import script
 
@@ -31,7 +32,7 @@ def _seconds(name: str, option: str) -> float:
     path = script(name, "it was removed")
     began = time.monotonic()
     try:
-        done = subprocess.run([path, option], capture_output=True, text=True, timeout=SECONDS)
+        done = subprocess.run([path, option], capture_output=True, text=True, timeout=extend(SECONDS))
     except (OSError, subprocess.TimeoutExpired) as error:
         raise CheckFailed(f"expected `{name} {option}` to run, found {error}: reinstall it", path=path) from None
     if done.returncode or not done.stdout.strip():

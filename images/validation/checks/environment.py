@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from contract import CheckFailed, claimed
+from emulation import extend
 
 if TYPE_CHECKING:
     from contract import Evidence, Facts
@@ -84,7 +85,7 @@ def _on_path(name: str) -> str:
 
 
 def _output(*command: str) -> str:
-    done = subprocess.run(command, capture_output=True, text=True, timeout=CHILD_SECONDS)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=extend(CHILD_SECONDS))
     if done.returncode:
         raise CheckFailed(
             f"expected `{' '.join(command[:2])}` to run, found exit code {done.returncode}: it is broken; reinstall it",

@@ -11,6 +11,7 @@ from importlib.machinery import EXTENSION_SUFFIXES
 from typing import TYPE_CHECKING
 
 from contract import CheckFailed, claimed
+from emulation import extend
 from framework import tensorflow
 
 from .packages import installed
@@ -109,7 +110,7 @@ def _imported(modules: Sequence[str]) -> tuple[list[tuple[str, str]], str]:
     if not os.WIFSIGNALED(status):
         return told, f"it ends the process with exit code {os.WEXITSTATUS(status)}"
     number = os.WTERMSIG(status)
-    after = f" after {SECONDS} s" if number == signal.SIGALRM else ""
+    after = f" after {extend(SECONDS):g} s" if number == signal.SIGALRM else ""
     return told, f"it ends the process with {signal.Signals(number).name}{after}"
 
 
@@ -118,7 +119,7 @@ def _import(modules: Sequence[str], writer: int) -> NoReturn:
     try:
         signal.signal(signal.SIGALRM, signal.SIG_DFL)
         for module in modules:
-            signal.alarm(SECONDS)
+            signal.alarm(int(extend(SECONDS)))
             os.write(writer, json.dumps([module, _problem(module)]).encode() + b"\n")
     finally:
         os._exit(0)

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from contract import CheckFailed, CheckSkipped, claimed
+from emulation import extend
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -97,7 +98,7 @@ def locked(facts: Facts) -> Evidence:
 def pip_check(_facts: Facts) -> Evidence:
     """`pip check` finds no broken requirement."""
     command = [sys.executable, "-m", "pip", "check"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=PIP_CHECK_SECONDS)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=extend(PIP_CHECK_SECONDS))
     output = (done.stdout + done.stderr).strip().splitlines()
     if done.returncode:
         raise CheckFailed(
@@ -133,7 +134,7 @@ def constraints(facts: Facts) -> Evidence:
             constraints=bound,
         )
     command = [sys.executable, "-m", "pip", "install", "--no-index", "--dry-run", "numpy==0.0.1"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=PIP_CHECK_SECONDS)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=extend(PIP_CHECK_SECONDS))
     if done.returncode == 0 or f"(constraint) numpy=={bound['numpy']}" not in done.stdout + done.stderr:
         raise CheckFailed(
             "expected pip to refuse another NumPy because of the constraint, found "

@@ -14,6 +14,7 @@ import sys
 from pathlib import Path
 
 from contract import CheckFailed
+from emulation import extend
 
 # It takes 20 ms; the rest is for a cold disk.
 PREFIX_SECONDS = 60
@@ -43,7 +44,7 @@ def _prefix(interpreter: str) -> str:
     """Where the interpreter of a script is at home, or why that is not known."""
     try:
         command = [*interpreter.split(), "-c", "import sys; print(sys.prefix)"]
-        return subprocess.run(command, capture_output=True, text=True, timeout=PREFIX_SECONDS).stdout.strip()
+        return subprocess.run(command, capture_output=True, text=True, timeout=extend(PREFIX_SECONDS)).stdout.strip()
     except OSError as error:
         return str(error)
 

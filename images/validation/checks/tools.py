@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from contract import CheckFailed
+from emulation import extend
 from fork_group import call_in_forks, hide_gpus
 from framework import tensorflow
 
@@ -109,7 +110,7 @@ def _visit(tf: Any, folder: Path, address: str) -> Evidence:
     """Write a run; then ask the server for the losses in it until it has them all, for its page and its version."""
     losses = _fit(tf, folder)
     (folder / WRITTEN).touch()
-    deadline = time.monotonic() + SECONDS / 2
+    deadline = time.monotonic() + extend(SECONDS) / 2
     points: list[Any] = []
     while len(points) < len(losses):
         if time.monotonic() > deadline:
@@ -145,5 +146,5 @@ def _fit(tf: Any, folder: Path) -> list[float]:
 def _get(address: str) -> tuple[int, bytes]:
     """HTTP status and content. No proxy: one from the environment would be asked for the loopback address."""
     direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-    with direct.open(address, timeout=SECONDS) as answer:
+    with direct.open(address, timeout=extend(SECONDS)) as answer:
         return answer.status, answer.read()
