@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import date
 from pathlib import Path
@@ -14,6 +14,7 @@ from packaging.version import Version
 
 from support.tensorflow_wheels import BUILD_INFO, make_members, write_tiny_wheel
 from tfimg.core.errors import (
+    LockError,
     NotTensorFlowWheel,
     TfimgError,
     UnavailableCuda,
@@ -23,10 +24,14 @@ from tfimg.core.errors import (
     UnavailablePython,
     UsageError,
 )
+from tfimg.core.paths import Workspace
 from tfimg.custom.facts import WheelFacts, read_facts
+from tfimg.custom.identifier import parse_custom_identifier
 from tfimg.custom.image import GivenFacts, make_custom_spec
 from tfimg.matrix.schema import Matrix
 from tfimg.matrix.spec import ImageSpec
+from tfimg.project.project import Project
+from tfimg.project.services import Services
 from tfimg.recipe.labels import make_recipe_labels
 from tfimg.recipe.lock import make_query
 from tfimg.recipe.tags import list_tags
@@ -200,3 +205,33 @@ def test_a_wheel_that_no_image_can_have_is_refused_by_name(
 def test_an_arm64_wheel_for_cpus_has_its_platform_in_its_name(matrix: Matrix, cpu: WheelFacts) -> None:
     facts = replace(cpu, tags=parse_tag("cp311-cp311-manylinux2014_aarch64"))
     assert make(matrix, facts).identifier == "custom-2.18.1-cpu-py3.11-arm64"
+
+
+@pytest.mark.parametrize(
+    ("identifier", "facts"),
+    [
+        ("custom-2.18.1-cpu-py3.11", ("2.18.1", "3.11", "cpu", "linux/amd64", None)),
+        ("custom-2.19.0_nv25.3-cuda12.5-py3.12", ("2.19.0+nv25.3", "3.12", "gpu", "linux/amd64", "12.5")),
+        ("custom-2.40.0-cuda12.9-py3.13", ("2.40.0", "3.13", "gpu", "linux/amd64", "12.9")),
+        ("custom-2.18.1-cpu-py3.11-arm64", ("2.18.1", "3.11", "cpu", "linux/arm64", None)),
+    ],
+)
+def test_an_identifier_tells_enough_to_run_its_image(
+    identifier: str, facts: tuple[str | None, ...], specs: Sequence[ImageSpec]
+) -> None:
+    spec = parse_custom_identifier(identifier, specs)
+    assert spec is not None
+    assert (spec.identifier, spec.wheel is not None) == (identifier, True)
+    assert (spec.tensorflow, spec.python, spec.device, spec.platform, spec.gpu.cuda if spec.gpu else None) == facts
+    assert list_tags(spec, repository="a/b") == (f"a/b:{identifier}",)
+
+
+@pytest.mark.parametrize("identifier", ["custom-", "custom-x-cpu-py3.11", "custom-2.18.1-tpu-py3.11"])
+def test_an_identifier_that_no_wheel_has_is_none(identifier: str, specs: Sequence[ImageSpec]) -> None:
+    assert parse_custom_identifier(identifier, specs) is None
+
+
+def test_an_image_whose_wheel_is_not_at_hand_has_no_lock(workspace: Workspace) -> None:
+    project = Project(services=Services(environ={"TFIMG_WORKSPACE": str(workspace.root)}))
+    with pytest.raises(LockError, match="is the image of a supplied wheel, which is not at hand"):
+        project.plan(project.spec("custom-2.18.1-cpu-py3.11"))

@@ -58,6 +58,11 @@ class Locks:
         if spec.wheel:
             from tfimg.project.custom import resolve_custom_lock
 
+            if not spec.wheel.file.is_file():
+                raise LockError(
+                    f"{spec.identifier} is the image of a supplied wheel, which is not at hand.",
+                    next_step="`tfimg build --wheel WHEEL` builds the image and validates it.",
+                )
             lock = resolve_custom_lock(spec, self.newer, self.services, self.find_links)
         elif self.find_links and not self.workspace.locks(spec.runtime).exists():
             env = self.services.network.environment(self.services.environ)

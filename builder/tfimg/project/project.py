@@ -85,10 +85,9 @@ class Project:
         flavor = next((one for one in self.matrix.flavors if name.endswith(f"-{one}")), RUNTIME)
         found = find_spec(self.specs, name.removesuffix(f"-{flavor}"))
         if found is None and identifier.startswith(CUSTOM_PREFIX):
-            raise ResolutionError(
-                f"{identifier} is the image of a supplied wheel, which the matrix does not have.",
-                next_step="`tfimg build --wheel WHEEL` builds it and validates it.",
-            )
+            from tfimg.custom.identifier import parse_custom_identifier
+
+            found = parse_custom_identifier(name.removesuffix(f"-{flavor}"), self.specs)
         if found is None:
             raise ResolutionError(
                 f"The matrix has no image {identifier!r}.", next_step="`tfimg list` shows all identifiers."
