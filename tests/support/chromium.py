@@ -23,7 +23,7 @@ PACKAGE = "chromium"
 FLAGS = (
     "--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--disable-extensions", "--no-first-run",
     "--force-color-profile=srgb", "--font-render-hinting=none", "--hide-scrollbars", "--remote-debugging-pipe",
-    "--host-resolver-rules=MAP * ~NOTFOUND",
+    "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1",
 )  # fmt: skip
 
 START = """\
@@ -96,6 +96,10 @@ class Browser:
 
     def show(self, file: Path, *, width: int, height: int, dark: bool = False, phone: bool = False) -> None:
         """Open a page and wait until it has loaded."""
+        self.open(file.as_uri(), width=width, height=height, dark=dark, phone=phone)
+
+    def open(self, url: str, *, width: int, height: int, dark: bool = False, phone: bool = False) -> None:
+        """Open an address of a file or of this machine's loopback and wait until it has loaded."""
         self.send(
             "Emulation.setDeviceMetricsOverride",
             width=width,
@@ -106,7 +110,7 @@ class Browser:
         scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
         self.send("Emulation.setEmulatedMedia", features=[scheme])
         self._seen.clear()
-        self.send("Page.navigate", url=file.as_uri())
+        self.send("Page.navigate", url=url)
         while "Page.loadEventFired" not in self._seen:
             self._next()
 
