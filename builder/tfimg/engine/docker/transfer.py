@@ -28,8 +28,9 @@ DIGEST = re.compile(r"\bdigest: (sha256:[0-9a-f]{64})\b", re.IGNORECASE)
 LOG_IN = "Log in with `docker login {host}`, and run it again."
 RETRY = "Run it again: layers that are there are not sent twice."
 TRUST = (
-    "Put its authority where Docker looks: /etc/docker/certs.d/{host}/ca.crt; or name a registry without TLS in the "
-    "engine's insecure-registries."
+    "Put its authority where the engine looks: /etc/docker/certs.d/{host}/ca.crt, of Podman "
+    "/etc/containers/certs.d/{host}/ca.crt; or name a registry without TLS in Docker's insecure-registries, or with "
+    "`insecure = true` in Podman's registries.conf."
 )
 
 ERRORS: tuple[tuple[str, type[errors.TfimgError], str, str], ...] = (
