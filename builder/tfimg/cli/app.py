@@ -30,6 +30,7 @@ GROUPS = {
         "which": ("which:Which", "say which image fits this machine's GPU and driver"),
     },
     "Build": {
+        "init": ("init:Init", "write tfimg.toml: the image of a project"),
         "plan": ("plan:Plan", "show what builds would do, or share them out over machines"),
         "build": ("build:Build", "build images, validate and tag them"),
         "validate": ("validate:Validate", "run the suite in an image"),

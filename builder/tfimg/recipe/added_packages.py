@@ -67,7 +67,8 @@ class Resolver:
         """Return the query for requirements; `fixed` are the packages of the image that do not move, if not all."""
         base = make_query(self.spec, self.newer, self.find_links)
         # Packages of the image may be newer than the cut-off: they are visible as of the day when they appeared.
-        days = {package.name: end_of(package.appeared) for package in read_packages(self.lock) if package.appeared}
+        days = {ALIAS: end_of(self.spec.cutoff)}
+        days |= {package.name: end_of(package.appeared) for package in read_packages(self.lock) if package.appeared}
         cutoff = end_of(self.day)
         return replace(
             base,

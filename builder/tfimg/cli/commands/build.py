@@ -12,6 +12,7 @@ from tfimg.cli.commands.publish import publish_images, require_publishable
 from tfimg.cli.context import Context
 from tfimg.cli.options import Command, FreshBase, ValidationOptions, flag, option, values
 from tfimg.cli.package_options import AddedPackageOptions
+from tfimg.cli.project_options import with_project_file
 from tfimg.cli.trust_options import SigningOptions
 from tfimg.cli.values import positive_number
 from tfimg.cli.wheel_options import SuppliedWheelOptions
@@ -56,7 +57,13 @@ class Build(Command, SuppliedWheelOptions, AddedPackageOptions, SigningOptions, 
     )
 
     def run(self, context: Context) -> int:
-        """Build one image or many; with --push, publish those that are green."""
+        """Build one image or many, without any named that of tfimg.toml; with --push, publish those that are green."""
+        if self.patterns or self.all or self.wheel or self.given_options():
+            return self._build(context)
+        command = with_project_file(self, context, signs=self.target is not None)
+        return command._build(replace(context, command=command))
+
+    def _build(self, context: Context) -> int:
         self._check_options(context)
         settings = self.settings()
         if not (self.patterns or self.all):

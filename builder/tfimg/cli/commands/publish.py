@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, replace
 from typing import TYPE_CHECKING
 
 from tfimg.cli.context import Context
@@ -17,7 +17,10 @@ from tfimg.cli.options import (
     option,
     pattern_arguments,
 )
+from tfimg.cli.project_options import publish_project
 from tfimg.cli.trust_options import SigningOptions
+from tfimg.core.errors import ImageMissing
+from tfimg.matrix.spec import OWN_SUFFIX
 from tfimg.registry.reference import parse_repository
 
 if TYPE_CHECKING:
@@ -39,7 +42,9 @@ class Publish(Command, RepositoryOptions, SigningOptions, LevelOptions, Reinstat
       tfimg publish registry.example/team/tensorflow '2.15*' --key tfimg.key
     """
 
-    target: str = argument("REGISTRY/NAME, without a tag", "REPOSITORY")
+    target: str | None = argument(
+        "REGISTRY/NAME, without a tag (default: that of tfimg.toml)", "REPOSITORY", default=None
+    )
     patterns: tuple[str, ...] = pattern_arguments()
     _: KW_ONLY
     repository: str | None = option(
@@ -52,7 +57,15 @@ class Publish(Command, RepositoryOptions, SigningOptions, LevelOptions, Reinstat
         """Publish the images that the patterns select, or print the plan."""
         from tfimg.matrix.resolve.selection import select_specs
 
+        if self.target is None:
+            command = publish_project(self, context)
+            return command.run(replace(context, command=command))
         known = (*context.project.specs, *context.project.list_variants(context.engine))
+        if missing := _find_missing_own(self.patterns, known):
+            raise ImageMissing(
+                f"The engine has no image {missing} under {context.project.repository}.",
+                next_step="Build it first with `tfimg build`; --from names another repository.",
+            )
         specs = select_specs(known, self.patterns)
         if self.dry_run:
             self._print_plan(context, specs)
@@ -71,12 +84,18 @@ class Publish(Command, RepositoryOptions, SigningOptions, LevelOptions, Reinstat
             context.note(
                 "No key is named with --key, --public-key or TFIMG_PUBLIC_KEY: the plan uses the labels of images."
             )
-        registry = context.registry(parse_repository(self.target))
+        registry = context.registry(parse_repository(str(self.target)))
         decider = TagDecider(registry, trusted, self.read_policy(), self.reinstate)
         publisher = _make_publisher(self, context, report_missing=bool(self.patterns))
         with context.render_events(title="publish") as on_event:
             results = publisher.plan(specs, decider, on_event)
         _print_results(context, results, event="planned")
+
+
+def _find_missing_own(patterns: Sequence[str], known: Sequence[ImageSpec]) -> str | None:
+    """Return an identifier with packages of a user that no image in the engine has."""
+    identifiers = {spec.identifier for spec in known}
+    return next((one for one in patterns if one.endswith(OWN_SUFFIX) and one not in identifiers), None)
 
 
 def require_publishable(command: Publish | Build, context: Context) -> None:

@@ -1,0 +1,90 @@
+"""`tfimg init`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tfimg.cli.context import Context
+from tfimg.cli.options import Command, RepositoryOptions, WheelOptions, flag, option, values
+from tfimg.cli.package_options import AddedPackageOptions, parse_day, split_requirements
+from tfimg.cli.request_options import RequestOptions
+from tfimg.cli.values import require_day
+from tfimg.core.errors import FileError
+
+if TYPE_CHECKING:
+    from tfimg.matrix.spec import ImageSpec
+
+
+@dataclass(frozen=True, kw_only=True)
+class Init(Command, RequestOptions, AddedPackageOptions, RepositoryOptions, WheelOptions):
+    """Write tfimg.toml, with which `tfimg build` and `tfimg publish` need no options.
+
+    Examples:
+      tfimg init --tf 2.15 --with tensorflow-text,pandas
+      tfimg init --tf 2.18 --device gpu --registry registry.example/team/tensorflow --key ~/tfimg-keys/tfimg.key
+    """
+
+    as_of: str | None = option(
+        "day of the package index that packages on top see (default: the release's time)",
+        "YYYY-MM-DD",
+        check=require_day,
+    )
+    registry: str | None = option("REGISTRY/NAME that `tfimg publish` publishes to", "REPOSITORY")
+    key: str | None = option("private key that signs; `tfimg keygen` makes a pair", "FILE.key")
+    mirror: tuple[str, ...] = values(
+        "take a registry's images from a mirror: docker.io=mirror.example:5000", "REGISTRY=HOST"
+    )
+    force: bool = flag("replace a tfimg.toml that exists")
+
+    def run(self, context: Context) -> int:
+        """Resolve the request, read the packages, and write the file."""
+        from tfimg.core.files import write_atomically
+        from tfimg.engine.base_images.choose import parse_mirrors
+        from tfimg.project.project_file import PROJECT_FILE, format_project_file, parse_project_file
+        from tfimg.registry.reference import parse_repository
+
+        file = Path(PROJECT_FILE)
+        if file.exists() and not self.force:
+            raise FileError(f"{file} exists already.", next_step="Edit it, or replace it with --force.")
+        self.check_package_options(self.as_of)
+        self.read_packages()
+        parse_mirrors(self.mirror)
+        if self.registry:
+            parse_repository(self.registry)
+        spec = context.project.resolve(self.request()).spec
+        text = format_project_file(self._values(spec, context))
+        parse_project_file(text.encode())
+        write_atomically(file, text)
+        fields = {"file": str(file), "image": spec.identifier}
+        context.print_result({"event": "initialized", **fields}, fields)
+        context.say("`tfimg build` in this folder builds it.")
+        return 0
+
+    def _values(self, spec: ImageSpec, context: Context) -> dict[str, str | list[str]]:
+        """Return the keys of the file: what the request means today, so that the file means the same later."""
+        from tfimg.matrix.flavor import RUNTIME
+        from tfimg.matrix.schema import PLATFORMS
+
+        today = context.services.today
+        day = today if self.newest else parse_day(self.as_of, today)
+        found = {
+            "tf": spec.tensorflow,
+            "python": spec.python,
+            "device": spec.device,
+            "cuda": spec.gpu.cuda if spec.gpu else None,
+            "cudnn": self.cudnn,
+            "platform": spec.platform if spec.platform != PLATFORMS[0] else None,
+            "flavor": spec.flavor if spec.flavor != RUNTIME else None,
+            "with": [one.strip() for names in self.with_packages for one in split_requirements(names).split("\n")],
+            "requirements": [*self.requirements],
+            "apt": [*self.apt],
+            "as-of": day.isoformat() if day else None,
+            "find-links": self.find_links,
+            "repository": self.repository,
+            "registry": self.registry,
+            "key": self.key,
+            "mirror": [*self.mirror],
+        }
+        return {name: value for name, value in found.items() if value}

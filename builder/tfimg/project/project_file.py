@@ -1,0 +1,163 @@
+"""`tfimg.toml`: the image of a team and where it is published, with every problem of the file by its path."""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from collections.abc import Mapping, Sequence
+from datetime import date
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, BeforeValidator, Field, StringConstraints, ValidationError
+
+from tfimg.core.errors import FileError, UsageError
+from tfimg.core.files import read_limited
+from tfimg.matrix.fields import MatrixModel
+from tfimg.matrix.load import describe_schema_errors
+from tfimg.matrix.resolve.request import Request
+from tfimg.matrix.schema import Device
+from tfimg.recipe.added_packages import parse_requirements
+
+PROJECT_FILE = "tfimg.toml"
+
+MAX_BYTES = 1 << 16
+"""Size of a project file: 500 requirements have 15,000 bytes."""
+
+MAX_LISTED = 20
+"""Problems in one message."""
+
+
+def _to_list(value: object) -> object:
+    return [value] if isinstance(value, str) else value
+
+
+def _require_quotes(value: object) -> object:
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        # TOML reads 3.10 as the number 3.1.
+        raise ValueError("a number here; write the version in quotes")
+    return value
+
+
+def _to_day(value: object) -> object:
+    """Return a day of TOML as the text that an option takes."""
+    return value.isoformat() if type(value) is date else value
+
+
+def _check_day(text: str) -> str:
+    date.fromisoformat(text)
+    return text
+
+
+def _check_requirement(text: str) -> str:
+    try:
+        (requirement,) = parse_requirements(text, source="it")
+    except (UsageError, ValueError):
+        raise ValueError(f"{text!r} is not a requirement such as pandas<3") from None
+    return requirement
+
+
+MANY = Field(max_length=500)
+Text = Annotated[str, StringConstraints(min_length=1, max_length=500), BeforeValidator(_require_quotes)]
+PathText = Annotated[str, Field(min_length=1, max_length=500, pattern="^[^-]")]
+"""A file or folder, relative to the project file; `-`, standard input, is not one."""
+Paths = Annotated[tuple[PathText, ...], BeforeValidator(_to_list), MANY]
+Texts = Annotated[tuple[Text, ...], BeforeValidator(_to_list), MANY]
+Requirements = Annotated[
+    tuple[Annotated[Text, AfterValidator(_check_requirement)], ...], BeforeValidator(_to_list), MANY
+]
+Day = Annotated[str, BeforeValidator(_to_day), AfterValidator(_check_day)]
+
+
+class ProjectFile(MatrixModel):
+    """What an image is, its packages, and where it is published; keys are named like the options of `tfimg build`."""
+
+    tf: Text | None = Field(default=None, description="TensorFlow: 2.15, 2.15.1, '>=2.15,<2.17' or latest")
+    python: Text | None = Field(default=None, description="Python, such as 3.11")
+    device: Device | None = Field(default=None, description="cpu, gpu or tpu")
+    cuda: Text | None = Field(default=None, description="CUDA of a GPU image")
+    cudnn: Text | None = Field(default=None, description="cuDNN of a GPU image")
+    platform: Text | None = Field(default=None, description="linux/amd64 or linux/arm64")
+    flavor: Text | None = Field(default=None, description="flavour: runtime, jupyter, …")
+    with_packages: Requirements = Field(default=(), alias="with", description="Python packages on top, as requirements")
+    requirements: Paths = Field(default=(), description="Python packages on top: requirement files")
+    apt: Paths = Field(default=(), description="Debian packages on top: files with a name in each line")
+    as_of: Day | None = Field(default=None, alias="as-of", description="Day as of which packages on top are resolved")
+    find_links: PathText | None = Field(
+        default=None, alias="find-links", description="folder of wheels that no package index has"
+    )
+    repository: Text | None = Field(default=None, description="repository of the tags")
+    registry: Text | None = Field(default=None, description="REGISTRY/NAME that `tfimg publish` publishes to")
+    key: PathText | None = Field(default=None, description="private key that signs")
+    public_key: Paths = Field(default=(), alias="public-key", description="public keys of other publishers")
+    publisher: Text | None = Field(default=None, description="name of the publisher in evidence")
+    mirror: Texts = Field(default=(), description="mirrors of registries: docker.io=mirror.example:5000")
+    base: Literal["auto", "registry", "bootstrap"] | None = Field(default=None, description="where the base comes from")
+    snapshot: Text | None = Field(default=None, description="dated mirror of Debian's archive")
+    level: Literal["linked", "validated"] | None = Field(default=None, description="level that a build has to prove")
+
+    def request(self) -> Request:
+        """Return the request that the file makes."""
+        return Request(tensorflow=self.tf, **{name: getattr(self, name) for name in REQUEST_FIELDS})
+
+    @property
+    def adds_packages(self) -> bool:
+        """Whether packages are put on top of the image."""
+        return bool(self.with_packages or self.requirements or self.apt)
+
+    def options(self, folder: Path) -> dict[str, Any]:
+        """Return the values that the file states, by field; paths are relative to the folder of the file."""
+        stated = {name: getattr(self, name) for name in type(self).model_fields if name in self.model_fields_set}
+        for name in PATH_FIELDS & stated.keys():
+            value = stated[name]
+            is_one = isinstance(value, str)
+            found = tuple(str(folder / Path(one).expanduser()) for one in ([value] if is_one else value or ()))
+            stated[name] = found[0] if is_one else found
+        return {name: value for name, value in stated.items() if value is not None}
+
+
+REQUEST_FIELDS = ("python", "device", "cuda", "cudnn", "platform", "flavor")
+PATH_FIELDS = frozenset({"requirements", "apt", "find_links", "key", "public_key"})
+
+
+def read_project_file(path: Path) -> ProjectFile:
+    """Read a project file. Raises `FileError`."""
+    content = read_limited(path, MAX_BYTES, next_step="Write one with `tfimg init`.")
+    return parse_project_file(content, source=path.name)
+
+
+def parse_project_file(content: bytes, *, source: str = PROJECT_FILE) -> ProjectFile:
+    """Parse a project file. Raises `FileError` with all problems at once."""
+    try:
+        return ProjectFile.model_validate(tomllib.loads(content.decode()))
+    except ValidationError as error:
+        problems: Sequence[str] = [*describe_schema_errors(error)]
+    except (ValueError, RecursionError) as error:  # not TOML, not UTF-8, a number of thousands of digits
+        problems = [f"the text: {error}"]
+    listed = "".join(f"  {problem}\n" for problem in problems[:MAX_LISTED])
+    raise FileError(f"{source} is not valid:\n{listed}", next_step="Correct each path named above.")
+
+
+_GROUPS: tuple[tuple[str, tuple[str, ...]], ...] = (
+    ("What the image is", ("tf", "python", "device", "cuda", "cudnn", "platform", "flavor")),
+    ("What is on top of it", ("with", "requirements", "apt", "as-of", "find-links")),
+    ("How it is built", ("base", "mirror", "snapshot", "level")),
+    ("Where it goes", ("repository", "registry", "key", "public-key", "publisher")),
+)
+
+
+def format_project_file(values: Mapping[str, str | Sequence[str]]) -> str:
+    """Return a project file with every key: those of `values`, the others commented out with what they mean."""
+    fields = {field.alias or name: field for name, field in ProjectFile.model_fields.items()}
+    lines = [
+        "# The image of this project: `tfimg build` without options builds it, `tfimg publish` publishes it.",
+        "# Options of the command line win. Paths are relative to this file.",
+    ]
+    for title, keys in _GROUPS:
+        lines += ["", f"# {title}"]
+        for key in keys:
+            if value := values.get(key):
+                lines.append(f"{key} = {json.dumps(value, ensure_ascii=False)}")
+            else:
+                lines.append(f"# {key}: {fields[key].description}")
+    return "\n".join([*lines, ""])
