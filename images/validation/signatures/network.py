@@ -110,4 +110,15 @@ NETWORK = (
         "matrix` lists all.",
         source="tensorflow/tensorflow#78774",
     ),
+    Signature(
+        name="image-constraint",
+        fault="request",
+        patterns=(r"The user requested \(constraint\) \S+==\S+",),
+        cause="The image does not let an installation move packages that TensorFlow was built against: "
+        "PIP_CONSTRAINT names /opt/tfimg/constraints.txt, which lists them.",
+        remedy="Request a version that fits: `tfimg build --with REQUIREMENT` says which does, and which image has the "
+        "other one. To install it all the same, set PIP_CONSTRAINT= (uv: UV_CONSTRAINT=): TensorFlow may not work "
+        "any more.",
+        leads_to=("no-wheel", "no-versions"),
+    ),
 )

@@ -1,0 +1,93 @@
+"""Packages of a user on a real image: the suite, imports, labels, the bill of materials, and later installations."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from support.cli import run_tfimg
+from support.registry_container import docker
+from support.wheels import write_wheel
+from tfimg.engine.docker.engine import DockerEngine
+
+pytestmark = pytest.mark.full
+
+NAME = "tfimg-test/own:2.15.1-cpu-py3.11-own"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Own:
+    """The image, the report of its validation, and a folder with a wheel that calls itself NumPy 1.0."""
+
+    engine: DockerEngine
+    report: dict[str, Any]
+    wheels: Path
+
+    def run(self, *command: str, options: tuple[str, ...] = ()) -> str:
+        """Return the output of a command in the image, whatever its status."""
+        words = ("sh", "-c", '"$@" 2>&1 || true', "sh", *command)
+        return docker("run", "--rm", "--network=none", *options, NAME, *words, host=self.engine.host)
+
+
+@pytest.fixture(scope="module")
+def own(engine: DockerEngine, tmp_path_factory: pytest.TempPathFactory) -> Own:
+    """TensorFlow 2.15.1 with a wheel of a folder, a package of the index, and one of Debian."""
+    folder = tmp_path_factory.mktemp("own")
+    folder.chmod(0o755)
+    wheels = folder / "wheels"
+    wheels.mkdir()
+    write_wheel(wheels, "ours", {"ours.py": b"VALUE = 7\n"})
+    other = folder / "other"
+    other.mkdir()
+    write_wheel(other, "numpy", {"numpy/__init__.py": b""})
+    (folder / "mine.txt").write_text("ours\ntoolz<2\n")
+    (folder / "apt.txt").write_text("tree\n")
+    packages = ("--requirements", str(folder / "mine.txt"), "--apt", str(folder / "apt.txt"))
+    request = ("--tf", "2.15", "--python", "3.11", "--device", "cpu", "--repository", "tfimg-test/own")
+    report = folder / "report.json"
+    run_tfimg("build", *request, *packages, "--find-links", str(wheels), "--report", str(report)).succeeded()
+    return Own(engine=engine, report=json.loads(report.read_text()), wheels=other)
+
+
+def test_the_suite_is_green_and_imports_what_was_added(own: Own) -> None:
+    assert (own.report["verdict"], own.report["identifier"]) == ("validated", "2.15.1-cpu-py3.11-own")
+    (imports,) = (one for one in own.report["results"] if one["check"] == "environment.imports")
+    assert imports["outcome"] == "passed"
+    assert "7 numpy 1.26.4" in own.run(
+        "python", "-c", "import ours, toolz, numpy as n; print(ours.VALUE, n.__name__, n.__version__)"
+    )
+    assert "tree v" in own.run("tree", "--version")
+
+
+def test_labels_and_inspect_tell_what_was_added(own: Own) -> None:
+    labels = json.loads(docker("inspect", "--format", "{{json .Config.Labels}}", NAME, host=own.engine.host))
+    assert labels["tfimg.own.requirements"].split("\n") == ["ours", "toolz<2"]
+    assert labels["tfimg.own.system_packages"] == "tree"
+    assert "ours==1.0 --hash=sha256:" in labels["tfimg.own.lock"]
+    document = run_tfimg("inspect", "--local", NAME, "--json").succeeded().documents[-1]
+    assert document["contents"]["python"]["ours"] == "1.0"
+    assert document["contents"]["debian"]["tree"]
+    assert [layer["part"] for layer in document["layers"]].count("own") == 1
+    shown = " ".join(run_tfimg("inspect", "--local", NAME).succeeded().stdout.split())
+    assert f"Debian: tree {document['contents']['debian']['tree']}" in shown
+
+
+def test_a_later_installation_does_not_move_numpy_unless_it_is_told_to(own: Own) -> None:
+    options = ("--volume", f"{own.wheels}:/wheels:ro", "--user=0")
+    install = ("pip", "install", "--dry-run", "--no-index", "--find-links=/wheels", "numpy==1.0")
+    refused = own.run(*install, options=options)
+    assert "The user requested (constraint) numpy==1.26.4" in refused
+    log = own.wheels / "pip.log"
+    log.write_text(refused)
+    assert "PIP_CONSTRAINT=" in run_tfimg("explain", str(log)).stdout
+    assert "Would install numpy-1.0" in own.run(*install, options=(*options, "--env=PIP_CONSTRAINT="))
+    assert "numpy==1.26.4" in own.run("cat", "/opt/tfimg/constraints.txt")
+
+
+def test_the_image_is_validated_again_by_its_labels(own: Own) -> None:
+    ended = run_tfimg("validate", NAME, "--only", "environment.*", "--json").succeeded()
+    assert ended.documents[-1]["identifier"] == "2.15.1-cpu-py3.11-own"
