@@ -20,7 +20,6 @@ from tfimg.cli.options import (
 from tfimg.cli.project_options import publish_project
 from tfimg.cli.trust_options import SigningOptions
 from tfimg.core.errors import ImageMissing
-from tfimg.matrix.spec import OWN_SUFFIX
 from tfimg.registry.reference import parse_repository
 
 if TYPE_CHECKING:
@@ -94,6 +93,8 @@ class Publish(Command, RepositoryOptions, SigningOptions, LevelOptions, Reinstat
 
 def _find_missing_own(patterns: Sequence[str], known: Sequence[ImageSpec]) -> str | None:
     """Return an identifier with packages of a user that no image in the engine has."""
+    from tfimg.matrix.spec import OWN_SUFFIX
+
     identifiers = {spec.identifier for spec in known}
     return next((one for one in patterns if one.endswith(OWN_SUFFIX) and one not in identifiers), None)
 
