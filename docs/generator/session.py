@@ -37,7 +37,6 @@ class Step:
 
 
 STEPS = (
-    Step("tfimg resolve --tf 2.15 --python 3.12"),
     Step("tfimg build --tf 2.15 --python 3.11", last=14),
     Step(
         "tfimg run tfimg/tensorflow:2.15 -- python -c \\\n"
