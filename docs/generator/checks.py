@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from itertools import groupby
 from typing import Any
 
-from generator.markdown import escape
+from generator.markdown import escape, links
 from generator.program import suite
 from tfimg.recipe.labels import DEVICE_NAMES
 
@@ -17,9 +17,12 @@ def checks() -> str:
     found: Mapping[str, Any] = suite("checks").CHECKS
     order = list(dict.fromkeys(map(_group, found)))
     by_group = groupby(sorted(found, key=lambda name: order.index(_group(name))), _group)
-    return "\n".join(
-        f"## {group}\n\n" + "\n".join(_check(name, found[name]) for name in names) for group, names in by_group
-    )
+    return "\n".join(_section(group, {name: found[name] for name in names}) for group, names in by_group)
+
+
+def _section(group: str, found: Mapping[str, Any]) -> str:
+    targets = {name.partition(".")[2]: name for name in found}
+    return f"## {group}\n\n{links(targets)}" + "\n".join(_check(name, check) for name, check in found.items())
 
 
 def _group(name: str) -> str:
@@ -28,14 +31,15 @@ def _group(name: str) -> str:
 
 def _check(name: str, check: Any) -> str:
     paragraphs = (inspect.getdoc(check.run) or "").split("\n\n")
-    facts = " · ".join(f"{title}: {escape(value)}" for title, value in _facts(check) if value)
+    facts = "\u00a0· ".join(f"{title}: {escape(value)}" for title, value in _facts(check) if value)
     text = "\n\n".join(map(escape, paragraphs))
     return f"({name})=\n\n### {name}\n\n{text}\n\n{{.facts}}\n{facts}\n"
 
 
 def _facts(check: Any) -> Iterator[tuple[str, str]]:
     yield "bound", check.bound
-    yield "images for", ", ".join(DEVICE_NAMES[device] for device in check.devices)
+    if len(check.devices) < len(DEVICE_NAMES):
+        yield "only images for", ", ".join(DEVICE_NAMES[device] for device in check.devices)
     yield "only images with", ", ".join(check.packages)
     yield "needs", "" if check.level == "linked" else f"the device{'' if check.accelerators == 1 else ', two of them'}"
     yield "profile", check.profile

@@ -17,6 +17,7 @@ def command_list() -> str:
                 (f"[`tfimg {name}`]({title.lower()}.md#{anchor(name)})", escape(line))
                 for name, (_, line) in commands.items()
             ),
+            ".stack .even",
         )
         for title, commands in GROUPS.items()
     )
@@ -35,7 +36,7 @@ def anchor(name: str) -> str:
 def _command(name: str) -> str:
     command = describe_command(name)
     sections = "\n".join(
-        table((title.lower(), ""), ((code(names), escape(text)) for names, text in rows))
+        table((title.lower(), ""), ((code(names), escape(text)) for names, text in rows), ".stack .even .titled")
         for title, rows in command.sections.items()
     )
     return (

@@ -56,6 +56,7 @@ def label_examples() -> str:
     return table(
         ("label", "meaning", "for example"),
         ((code(name), escape(MEANINGS[name]), code(value)) for name, value in short.items()),
+        ".stack .labels",
     )
 
 

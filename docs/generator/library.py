@@ -22,7 +22,9 @@ def _entry(name: str, value: Any) -> str:
     text = "\n\n".join(map(escape, (inspect.getdoc(value) or "").split("\n\n")))
     use = block([f"from {module} import {short}", "", *_signature(short, value)], "python")
     members = list(_members(value)) if isinstance(value, type) else []
-    return f"### {short}\n\n{use}\n{text}\n\n{table(('member', ''), members) if members else ''}"
+    return (
+        f"### {short}\n\n{use}\n{text}\n\n{table(('member', 'meaning'), members, '.stack .members') if members else ''}"
+    )
 
 
 def _signature(name: str, value: Any) -> list[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 _CODE = re.compile(r"(`[^`]+`)")
 _SPECIAL = re.compile(r"[\\*_\[\]<>|$~&#]")
@@ -24,10 +24,15 @@ def code(text: str) -> str:
     return f"{fence}{text}{fence}".replace("|", r"\|")
 
 
-def table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+def table(heads: Sequence[str], rows: Iterable[Sequence[str]], style: str = ".stack") -> str:
     """Return a table whose cells are Markdown. On a phone each row becomes a paragraph (`site.css`)."""
     lines = (heads, ["---"] * len(heads), *rows)
-    return "{.stack}\n" + "".join(f"| {' | '.join(cells)} |\n" for cells in lines)
+    return f"{{{style}}}\n" + "".join(f"| {' | '.join(cells)} |\n" for cells in lines)
+
+
+def links(targets: Mapping[str, str]) -> str:
+    """Return links to anchors of the same page by their text, as a paragraph."""
+    return "{.links}\n" + "\u00a0· ".join(f"[{escape(text)}](#{anchor})" for text, anchor in targets.items()) + "\n\n"
 
 
 def block(lines: Iterable[str], language: str) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from generator.markdown import block, escape
+from generator.markdown import block, escape, links
 from generator.program import suite
 from tfimg.recipe.support_table import make_issue_url
 
@@ -21,9 +21,10 @@ TITLES = {
 def signatures() -> str:
     """Return the known failures by who can correct them, each with an anchor of its name."""
     known: tuple[Any, ...] = suite("signatures").SIGNATURES
+    by_title = {title: [one for one in known if one.fault == fault] for fault, title in TITLES.items()}
     return "\n".join(
-        f"## {title}\n\n" + "\n".join(_signature(one) for one in known if one.fault == fault)
-        for fault, title in TITLES.items()
+        f"## {title}\n\n{links({one.name: one.name for one in some})}" + "\n".join(map(_signature, some))
+        for title, some in by_title.items()
     )
 
 
@@ -36,5 +37,5 @@ def _signature(signature: Any) -> str:
         f"**Cause:** {escape(signature.cause)}\n\n**Remedy:** {escape(signature.remedy)}\n\n"
         + (f"Its consequences: {consequences}.\n\n" if consequences else "")
         + (f"Reported in {sources}.\n\n" if sources else "")
-        + f"Recognised by:\n\n{block(signature.patterns, 'text')}"
+        + f"Recognised by:\n\n{{.wrap}}\n{block(signature.patterns, 'text')}"
     )

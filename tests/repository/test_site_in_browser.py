@@ -22,6 +22,7 @@ PAGES = (
     "index",
     "matrix",
     "published",
+    "tutorials/first-cpu-image",
     "tutorials/private-registry",
     "how-to/cloud-machine",
     "how-to/troubleshoot",
@@ -29,7 +30,9 @@ PAGES = (
     "concepts/trust",
     "reference/checks",
     "reference/commands/build",
+    "reference/commands/index",
     "reference/matrix-format",
+    "reference/python-api",
     "reference/tags-and-labels",
 )
 READABLE = 4.5
@@ -39,6 +42,16 @@ BEYOND = """[...document.querySelectorAll('article *')].filter((part) => {
   if (part.closest('pre, .table-wrapper') || !part.checkVisibility()) return false;
   return part.getBoundingClientRect().right > innerWidth + 1;
 }).map((part) => part.outerHTML.slice(0, 80))"""
+
+CUT = """[...document.querySelectorAll('.table-wrapper, .highlight-sh pre, .wrap pre')]
+  .filter((part) => part.scrollWidth > part.clientWidth + 1).map((part) => part.innerText.slice(0, 80))"""
+"""Tables, commands and patterns that are wider than their place."""
+
+SPLIT = """[...document.querySelectorAll('article code.literal .pre, article .highlight-sh .na')]
+  .filter((part) => /^--?[\\w-]{1,20}$/.test(part.innerText) &&
+    (part.getClientRects().length > 1 || part.offsetHeight > 30))
+  .map((part) => part.innerText)"""
+"""Options that begin on one line and end on the next."""
 
 # Colours may have an alpha channel and lie above each other: a canvas computes what is seen.
 FAINT = """((wanted) => {
@@ -107,7 +120,7 @@ def show_clean(chromium: Browser, file: Path, screen: str, *, dark: bool) -> Non
     chromium.ask("document.querySelectorAll('.published button.unfold').forEach((part) => part.click())")
     width = SCREENS[screen][0]
     assert chromium.ask("[document.documentElement.scrollWidth, innerWidth]") == [width, width]
-    assert chromium.ask(BEYOND) == []
+    assert [chromium.ask(question) for question in (BEYOND, CUT, SPLIT)] == [[], [], []]
     assert chromium.ask(FAINT % READABLE) == []
     assert [address for address in chromium.requests if not address.startswith(("file://", "data:"))] == []
     assert chromium.complaints == []
