@@ -20,7 +20,7 @@ from support.paths import DATA
 from tfimg.core.errors import LockError, TfimgError
 from tfimg.core.paths import Workspace, find_workspace
 from tfimg.matrix.schema import Matrix, Newer
-from tfimg.matrix.spec import ImageSpec
+from tfimg.matrix.spec import ImageSpec, with_flavor
 from tfimg.recipe.lock import (
     PART_RULES,
     best_wheel,
@@ -34,7 +34,9 @@ from tfimg.recipe.lockfile import HEADER, LockedPackage, hash_lock, read_package
 Named = Callable[[str], ImageSpec]
 HASH = "ab" * 32
 NEWER = Newer(as_of=date(2026, 1, 31), packages={"setuptools": "a reason", "certifi": "a reason"})
-COMMITTED = sorted(path.name for path in (find_workspace({}).images / "locks").iterdir() if path.is_dir())
+FOLDERS = sorted(path for path in (find_workspace({}).images / "locks").iterdir() if path.is_dir())
+FLAVORED = [path.name for path in FOLDERS if [file.name for file in path.iterdir()] == ["flavor.txt"]]
+COMMITTED = [path.name for path in FOLDERS if path.name not in FLAVORED]
 
 
 @pytest.fixture
@@ -305,6 +307,22 @@ def test_packages_that_a_row_lets_be_newer_have_one_version_in_all_locks_of_a_re
 
 def test_every_image_has_a_lock_and_no_other_folder_is_there(specs: Sequence[ImageSpec]) -> None:
     assert sorted(spec.identifier for spec in specs) == COMMITTED
+
+
+def test_each_minor_release_has_a_lock_of_the_jupyter_flavour(
+    specs: Sequence[ImageSpec], matrix: Matrix, workspace: Workspace
+) -> None:
+    """For CPU and GPU on its default Python, above the packages of the runtime and with none of them."""
+    newest = [spec for spec in specs if spec.is_newest_patch and spec.is_default_python and spec.device != "tpu"]
+    chosen = [with_flavor(spec, "jupyter", matrix.flavors) for spec in newest if spec.platform == "linux/amd64"]
+    assert sorted(spec.identifier for spec in chosen) == FLAVORED
+    for spec in chosen:
+        (text,) = workspace.read_lock(spec.identifier).values()
+        names = {package.name for package in read_packages({"flavor": text})}
+        below = {package.name for package in read_packages(workspace.read_lock(spec.runtime))}
+        assert {"jupyterlab", "ipykernel", "jupyter-server-proxy"} < names
+        assert names & below == set(), spec.identifier
+        assert all(LINE.fullmatch(line) for line in text.removeprefix(HEADER).splitlines())
 
 
 def test_the_committed_installer_is_the_one_that_the_matrix_names(matrix: Matrix, workspace: Workspace) -> None:

@@ -172,6 +172,17 @@ def test_the_lock_names_the_distribution_of_another_processor(site: Path, monkey
         build.tensorflow_version(replace(arm64, packages={"tensorflow-cpu": "2.13.1"}))
 
 
+def test_wheels_of_an_image_that_removes_files_are_without_the_missing_ones(site: Path) -> None:
+    names = ("libcusolver.so.11", "libcusolverMg.so.11")
+    files = {f"nvidia/cusolver/lib/{name}": b"" for name in names}
+    install(site, "nvidia-cusolver-cu12", files=files)
+    (site / "nvidia/cusolver/lib/libcusolverMg.so.11").unlink()
+    image = Facts(identifier="x", device="gpu", packages={"nvidia-cusolver-cu12": "1.0"})
+    for facts, count in ((image, 2), (replace(image, removed=("nvidia/cusolver/lib/libcusolverMg.so*",)), 1)):
+        (wheel,) = nvidia_files.wheels(facts)
+        assert [Path(path).name for path in wheel.files if ".so" in path] == list(names[:count])
+
+
 # Headers
 
 

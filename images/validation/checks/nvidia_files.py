@@ -31,9 +31,15 @@ class Wheel(NamedTuple):
 
 
 def wheels(facts: Facts) -> tuple[Wheel, ...]:
-    """Return NVIDIA's distributions that are TensorFlow's: those of the lock; where none is claimed, see `unlocked`."""
+    """Return NVIDIA's distributions that are TensorFlow's: those of the lock; where none is claimed, see `unlocked`.
+
+    In an image that removes files, without those that are missing: environment.integrity judges them.
+    """
     names = unlocked() if facts.packages is None else set(facts.packages)
-    return tuple(wheel for wheel in every_wheel() if wheel.name in names)
+    found = tuple(wheel for wheel in every_wheel() if wheel.name in names)
+    if not facts.removed:
+        return found
+    return tuple(wheel._replace(files=tuple(path for path in wheel.files if Path(path).exists())) for wheel in found)
 
 
 def unlocked() -> set[str]:

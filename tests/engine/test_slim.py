@@ -1,0 +1,36 @@
+"""The slim flavour of the day's CPU image: the same suite passes in it, and it is smaller."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from support.cli import run_tfimg
+from support.containers import run_container
+from tfimg.engine.docker.engine import DockerEngine
+
+from .conftest import REPOSITORY, Built
+
+pytestmark = pytest.mark.full
+
+REMOVED = "find /opt -name '*.h' -o -name '*.a' -o -type d -name tests"
+
+
+def test_slim_has_no_headers_passes_the_suite_and_is_smaller(newer: Built, engine: DockerEngine) -> None:
+    name = f"{newer.identifier}-slim"
+    done = run_tfimg("build", name, "--base", "bootstrap", "--repository", REPOSITORY, "--json")
+    assert done.code == 0, done.stderr
+    slim, whole = f"{REPOSITORY}:{name}", newer.name
+    try:
+        assert run_container(engine, slim, "sh", "-c", REMOVED).stdout == ""
+        assert run_container(engine, whole, "sh", "-c", REMOVED).stdout.count("\n") > 1000
+        suite = run_container(engine, slim, "tfimg-selftest", "--only", "environment.headers", "--json").stdout
+        ended = [event for event in map(json.loads, suite.splitlines()) if event.get("check") == "environment.headers"]
+        assert ended[-1]["evidence"]["headers"] == 0
+        small, large = engine.read_image(slim), engine.read_image(whole)
+        assert small.compressed_bytes < large.compressed_bytes - 30_000_000
+        # The library is the same layer in both, which is stored and pulled once.
+        assert small.layers[0] == large.layers[0]
+    finally:
+        engine.remove(slim)
