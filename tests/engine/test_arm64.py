@@ -60,7 +60,7 @@ def test_it_is_for_arm64_and_has_byte_code_of_its_python(
         "import importlib.util, numpy, platform, sysconfig; "
         "print(platform.machine(), importlib.util.cache_from_source(numpy.__file__), numpy.__spec__.cached)"
     )
-    ended = run_container(engine, NAME, ["python", "-c", program])
+    ended = run_container(engine, NAME, "python", "-c", program)
     machine, expected, cached = ended.stdout.split()
     assert (machine, expected) == ("aarch64", cached)
 
