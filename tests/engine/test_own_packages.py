@@ -54,7 +54,7 @@ def own(engine: DockerEngine, tmp_path_factory: pytest.TempPathFactory) -> Own:
 
 
 def test_the_suite_is_green_and_imports_what_was_added(own: Own) -> None:
-    assert (own.report["verdict"], own.report["identifier"]) == ("validated", "2.15.1-cpu-py3.11-own")
+    assert (own.report["passed"], own.report["level"]) == (True, "validated")
     (imports,) = (one for one in own.report["results"] if one["check"] == "environment.imports")
     assert imports["outcome"] == "passed"
     assert "7 numpy 1.26.4" in own.run(
