@@ -51,6 +51,9 @@ GENERATORS: dict[str, Callable[..., str]] = {
 }
 """Name in a page → function that returns Markdown."""
 
+LONGEST_WORD = 30
+"""Characters of a word of code that need not be split on a phone."""
+
 MARKER = re.compile(
     r"^<!-- generated: (?P<name>[a-z-]+)(?: (?P<argument>.+?))? -->$(?:\n(?:(?!<!--).*\n)*?<!-- /generated -->$)?",
     re.MULTILINE,
@@ -70,6 +73,14 @@ def _generate(found: re.Match[str]) -> str:
 def setup(app: Sphinx) -> dict[str, Any]:
     """Register with Sphinx."""
 
+    from docutils import nodes  # type: ignore[import-untyped]
+
+    def mark_options(_app: Sphinx, document: nodes.document) -> None:
+        for literal in document.findall(nodes.literal):
+            words = literal.astext().split()
+            if any(word.startswith("-") for word in words) and max(map(len, words)) <= LONGEST_WORD:
+                literal["classes"].append("with-option")
+
     def read(_app: Sphinx, _page: str, source: list[str]) -> None:
         source[0] = fill(source[0])
 
@@ -84,6 +95,7 @@ def setup(app: Sphinx) -> dict[str, Any]:
     app.connect("config-inited", lambda _app, config: published.read_from(config.published_images))
     app.add_lexer("sh", ShellLexer)
     app.connect("source-read", read)
+    app.connect("doctree-read", mark_options)
     app.connect("build-finished", finish)
     # What is generated depends on the whole program: read every page at each build.
     app.connect("env-get-outdated", lambda _app, env, *_rest: list(env.found_docs))

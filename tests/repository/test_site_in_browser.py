@@ -48,8 +48,7 @@ CUT = """[...document.querySelectorAll('.table-wrapper, .highlight-sh pre, .wrap
 """Tables, commands and patterns that are wider than their place."""
 
 SPLIT = """[...document.querySelectorAll('article code.literal .pre, article .highlight-sh .na')]
-  .filter((part) => /^--?[\\w-]{1,20}$/.test(part.innerText) &&
-    (part.getClientRects().length > 1 || part.offsetHeight > 30))
+  .filter((part) => /^--?[\\w-]{1,20}$/.test(part.innerText) && part.getClientRects().length > 1)
   .map((part) => part.innerText)"""
 """Options that begin on one line and end on the next."""
 
