@@ -26,7 +26,8 @@ c.ServerProxy.servers = {
             "{base_url}tensorboard",
         ],
         "absolute_url": True,
-        "timeout": 60,
+        # It imports TensorFlow, which takes a minute on a busy machine.
+        "timeout": 180,
         "launcher_entry": {"title": "TensorBoard"},
     },
 }
