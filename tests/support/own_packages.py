@@ -84,7 +84,7 @@ def own_packages_project(folder: Path, workspace: Workspace, find_links: Path | 
     with own_packages_index(folder) as variables:
         environ = {
             **variables,
-            "XDG_STATE_HOME": str(folder / "state"),
+            "TFIMG_STATE": str(folder / "state"),
             "HOME": str(folder),
             "PATH": os.defpath,
             "TFIMG_WORKSPACE": str(workspace.root),

@@ -1,0 +1,76 @@
+"""Locks of flavours and of packages of a user: committed, kept in the state folder, or resolved. With the real uv."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from support.own_packages import IMAGE, own_packages_project
+from tfimg.core.errors import RequirementConflict
+from tfimg.core.paths import Workspace
+from tfimg.matrix.flavor import Flavor
+from tfimg.matrix.spec import ImageSpec
+from tfimg.project.project import Project
+from tfimg.recipe.lockfile import read_packages
+
+
+@pytest.fixture
+def project(tmp_path: Path, workspace_copy: Workspace) -> Iterator[Project]:
+    with own_packages_project(tmp_path, workspace_copy) as project:
+        yield project
+
+
+def flavored(project: Project, *requirements: str) -> ImageSpec:
+    flavor = Flavor(description="ours", requirements=requirements)
+    return replace(project.spec(IMAGE), identifier=f"{IMAGE}-ours", flavor="ours", flavors=(("ours", flavor),))
+
+
+def versions(text: str) -> list[str]:
+    return [f"{package.name}=={package.version}" for package in read_packages({"": text})]
+
+
+def test_the_lock_of_a_flavour_is_resolved_once_and_kept(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert versions(project.lock(flavored(project, "pandas"))["flavor"]) == ["pandas==2.2.1"]
+    assert len([*(project.services.state / "locks").glob(f"{IMAGE}-ours-*.txt")]) == 1
+    monkeypatch.setattr(type(project.services), "uv", lambda _: "false")
+    assert versions(project.lock(flavored(project, "pandas"))["flavor"]) == ["pandas==2.2.1"]
+    with pytest.raises(RequirementConflict):  # others are asked for: `false` resolves nothing
+        project.lock(flavored(project, "arrays"))
+
+
+def test_a_committed_lock_of_a_flavour_is_the_one(project: Project, workspace_copy: Workspace) -> None:
+    file = workspace_copy.lock(f"{IMAGE}-ours", "flavor")
+    file.parent.mkdir(parents=True)
+    file.write_text(f"pandas==2.2.0 --hash=sha256:{'0' * 64}\n")
+    assert versions(project.lock(flavored(project, "pandas"))["flavor"]) == ["pandas==2.2.0"]
+
+
+def test_packages_of_a_user_do_not_move_those_of_the_flavour(project: Project) -> None:
+    spec = flavored(project, "pandas==2.2.0")
+    own = project.locks.add_packages(spec, ["pandas", "arrays"])
+    assert own.identifier == f"{IMAGE}-ours-own"
+    assert own.own
+    assert versions(own.own.lock) == ["arrays==1.0"]
+    assert list(project.lock(own)) == ["packages", "tensorflow", "flavor", "own"]
+    with pytest.raises(RequirementConflict, match=r"^pandas>2.2.0 conflicts with pandas 2.2.0, which"):
+        project.locks.add_packages(spec, ["pandas>2.2.0"])
+
+
+def test_debian_packages_alone_need_no_lock(project: Project) -> None:
+    own = project.locks.add_packages(project.spec(IMAGE), [], ["tree"])
+    assert list(project.lock(own)) == ["packages", "tensorflow"]
+    assert "sh /build/debian tree" in project.plan(own).dockerfile
+    assert all(tag.endswith("-own") for tag in project.plan(own).tags)
+
+
+def test_the_labels_of_an_image_give_its_lock_back(project: Project) -> None:
+    from tfimg.recipe.labels import IDENTIFIER_LABEL, make_own_labels
+
+    spec = project.locks.add_packages(project.spec(IMAGE), ["pandas"], ["tree"])
+    assert spec.own
+    found = project.spec_of_labels({IDENTIFIER_LABEL: spec.identifier, **make_own_labels(spec.own)})
+    assert found == spec
+    assert project.lock(found) == project.lock(spec)
