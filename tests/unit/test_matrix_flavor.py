@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import pytest
 
+from tfimg.build.settings import BuildSettings
 from tfimg.core.errors import ResolutionError, UsageError
 from tfimg.matrix.flavor import Flavor
 from tfimg.matrix.resolve.selection import select_flavors
@@ -61,6 +62,15 @@ def test_a_pattern_that_ends_in_no_flavour_is_one_of_images(specs: Sequence[Imag
         select(specs, "2.15.1-slim")
     with pytest.raises(ResolutionError, match="has no flavour 'slim'"):
         select(specs, "2.15", flavor="slim")
+
+
+def test_a_flavour_that_removes_files_is_compressed_small_unless_asked_otherwise(spec: ImageSpec) -> None:
+    chosen = [
+        BuildSettings(compression=asked).choose_compression(image)
+        for image in (spec, with_flavor(spec, "jupyter", FLAVORS), with_flavor(spec, "dev", FLAVORS))
+        for asked in (None, "gzip")
+    ]
+    assert chosen == ["fast", "gzip", "fast", "gzip", "small", "gzip"]
 
 
 def test_packages_of_a_user_end_the_identifier_and_come_back_from_labels(spec: ImageSpec) -> None:

@@ -148,7 +148,7 @@ class Builder:
             tools = self._prepare_tools(plan.spec, on_event)
             layers = wait_for_layers()
         start = time.monotonic()
-        output = choose_output(self.capabilities, name, self.settings.compression)
+        output = choose_output(self.capabilities, name, self.settings.choose_compression(plan.spec))
         secrets, secret_env = self.project.services.network.secrets()
         try:
             with tempfile.TemporaryDirectory(prefix="tfimg-build-") as scratch:
@@ -176,7 +176,7 @@ class Builder:
 
     def labels(self, plan: Plan, base: BaseImage) -> dict[str, str]:
         """Return the labels that only a build knows."""
-        output = choose_output(self.capabilities, "NAME", self.settings.compression).option
+        output = choose_output(self.capabilities, "NAME", self.settings.choose_compression(plan.spec)).option
         recipe = hash_recipe(
             plan,
             base_digest=base.digest,
@@ -239,7 +239,7 @@ class Builder:
             self.layers or self.project.services.state / "layers",
             supplied=plan.wheels,
             removed=plan.spec.removed,
-            compression=self.settings.compression,
+            compression=self.settings.choose_compression(plan.spec),
             fresh=self.settings.no_cache,
             on_event=report,
         )

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from tfimg.engine.base_images.choose import BaseSource
 from tfimg.engine.build_cache import BuildCache
+from tfimg.matrix.spec import ImageSpec
 from tfimg.recipe.layout import Compression
 from tfimg.validation.report import ProvableLevel
 from tfimg.validation.run import ALL_CHECKS, CheckSelection
@@ -19,14 +20,15 @@ class BuildSettings:
     Base images: `mirrors` maps registries to their mirrors, `snapshot` is a time of Debian's archive, `renew_base`
     bootstraps a base again that the engine has. `no_cache` runs every step again. `level` is the level to prove, None
     for the highest that this machine can prove; `reuse_reports` accepts earlier green reports on equal images.
-    `record` writes reports into the workspace as evidence. `jobs` limits builds at once on each engine.
+    `record` writes reports into the workspace as evidence. `jobs` limits builds at once on each engine. `compression`
+    None is that of the image: see `choose_compression`.
     """
 
     base: BaseSource = "auto"
     mirrors: Mapping[str, str] = field(default_factory=dict)
     snapshot: str | None = None
     renew_base: bool = False
-    compression: Compression = "fast"
+    compression: Compression | None = None
     no_cache: bool = False
     cache: BuildCache = field(default_factory=BuildCache)
     level: ProvableLevel | None = None
@@ -34,3 +36,7 @@ class BuildSettings:
     reuse_reports: bool = False
     record: bool = False
     jobs: int | None = None
+
+    def choose_compression(self, spec: ImageSpec) -> Compression:
+        """Return the compression asked for, else `small` for a flavour that removes files, `fast` for any other."""
+        return self.compression or ("small" if spec.removed else "fast")
