@@ -101,7 +101,7 @@ def test_the_server_answers_to_its_token_for_any_user_with_a_read_only_root(
 ) -> None:
     settings: dict[str, Any] = {"user": "12345", "read_only": True, "tmpfs": {"/tmp": ""}}  # noqa: S108
     with container(engine, jupyter.name, **settings) as prepared:
-        prepared.with_env("JUPYTER_TOKEN", "abc").with_kwargs(
+        prepared.with_env("JUPYTER_TOKEN", "right").with_kwargs(
             ports={"8888/tcp": ("127.0.0.1", None)}, **settings, labels=prepared._kwargs["labels"]
         )
         running = prepared.start().get_wrapped_container()
@@ -110,7 +110,7 @@ def test_the_server_answers_to_its_token_for_any_user_with_a_read_only_root(
         assert published["HostIp"] == "127.0.0.1"
         address = f"http://127.0.0.1:{published['HostPort']}"
         wait_until(lambda: status(f"{address}/api") == 200)
-        answers = [status(f"{address}/api/status", token) for token in ("abc", None, "abd")]
+        answers = [status(f"{address}/api/status", token) for token in ("right", None, "wrong")]
         assert answers == [200, 403, 403]
         assert running.exec_run("tfimg-jupyter-health").exit_code == 0
 
