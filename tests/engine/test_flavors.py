@@ -99,11 +99,9 @@ def test_the_suite_checks_notebooks_and_tools(built: Built, jupyter: Built, dev:
 def test_the_server_answers_to_its_token_for_any_user_with_a_read_only_root(
     jupyter: Built, engine: DockerEngine
 ) -> None:
-    settings: dict[str, Any] = {"user": "12345", "read_only": True, "tmpfs": {"/tmp": ""}}  # noqa: S108
-    with container(engine, jupyter.name, **settings) as prepared:
-        prepared.with_env("JUPYTER_TOKEN", "right").with_kwargs(
-            ports={"8888/tcp": ("127.0.0.1", None)}, **settings, labels=prepared._kwargs["labels"]
-        )
+    with container(engine, jupyter.name, user="12345", read_only=True) as prepared:
+        prepared.with_tmpfs_mount("/tmp")  # noqa: S108
+        prepared.with_env("JUPYTER_TOKEN", "right").ports = {"8888/tcp": ("127.0.0.1", None)}
         running = prepared.start().get_wrapped_container()
         running.reload()
         (published,) = running.attrs["NetworkSettings"]["Ports"]["8888/tcp"]
@@ -173,14 +171,14 @@ def key() -> tuple[str, str]:
 
 def test_ssh_accepts_the_key_and_nothing_else(dev: Built, engine: DockerEngine, key: tuple[str, str]) -> None:
     private, public = key
-    with container(engine, dev.name, environment={"AUTHORIZED_KEYS": public}) as prepared:
-        prepared.with_command(["tfimg-sshd"])
+    with container(engine, dev.name) as prepared:
+        prepared.with_env("AUTHORIZED_KEYS", public).with_command(["tfimg-sshd"])
         server = prepared.start().get_wrapped_container()
 
         def login(*words: str) -> Any:
             return run_container(
                 engine, dev.name, "sh", "-c", SSH, "ssh", *words,
-                environment={"KEY": private}, network_mode=f"container:{server.id}",
+                env={"KEY": private}, network_mode=f"container:{server.id}",
             )  # fmt: skip
 
         program = ("tensorflow@127.0.0.1", "python -c 'import tensorflow as tf; print(tf.__version__)'")
@@ -198,8 +196,8 @@ def test_ssh_accepts_the_key_and_nothing_else(dev: Built, engine: DockerEngine, 
     ("settings", "reason"),
     [
         ({}, "no key may log in. Start the container with -e AUTHORIZED_KEYS="),
-        ({"environment": {"AUTHORIZED_KEYS": "secret"}}, "has no public key. Pass the line of a file"),
-        ({"user": "12345", "environment": {"AUTHORIZED_KEYS": "x"}}, "the user 12345 has no entry in /etc/passwd"),
+        ({"env": {"AUTHORIZED_KEYS": "secret"}}, "has no public key. Pass the line of a file"),
+        ({"user": "12345", "env": {"AUTHORIZED_KEYS": "x"}}, "the user 12345 has no entry in /etc/passwd"),
     ],
 )
 def test_sshd_refuses_to_start_without_a_key(

@@ -51,6 +51,7 @@ def run_container(
     *command: str,
     volumes: Mapping[Path, str] | None = None,
     tmpfs: Sequence[str] = (),
+    env: Mapping[str, str] | None = None,
     **settings: Any,
 ) -> Ended:
     """Run a program in a container to its end, five minutes at most; `volumes` are mounted for reading."""
@@ -58,6 +59,8 @@ def run_container(
         prepared.with_command(list(command))
         for source, target in (volumes or {}).items():
             prepared.with_volume_mapping(str(source), target, "ro")
+        for name, value in (env or {}).items():
+            prepared.with_env(name, value)
         for folder in tmpfs:
             prepared.with_tmpfs_mount(folder)
         running = prepared.start().get_wrapped_container()
