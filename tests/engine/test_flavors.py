@@ -60,7 +60,7 @@ def chromium(tmp_path: Path) -> Iterator[Browser]:
 
 
 def outcomes(built: Built) -> dict[str, str]:
-    return {result["name"]: result["outcome"] for result in built.report["results"]}
+    return {result["check"]: result["outcome"] for result in built.report["results"]}
 
 
 def status(url: str, token: str | None = None) -> int:
@@ -123,18 +123,20 @@ def test_jupyter_serves_a_folder_and_tensorboard_until_an_interrupt(
     with start_tfimg("jupyter", jupyter.name, "-v", str(work), "--json", env={}) as child:
         assert child.stdout is not None
         started = json.loads(child.stdout.readline())
-        address, token = f"http://127.0.0.1:{started['port']}", started["token"]
-        assert started["url"] == f"{address}/lab?token={token}"
-        assert status(f"{address}/api/contents/own.txt", token) == 200
-        assert status(f"{address}/api/contents/own.txt") == 403
-        listed = docker("inspect", "--format={{json .Args}}", started["container"], host=engine.host)
-        assert token not in listed
-        docker("exec", started["container"], "python", "-c", WRITE_RUN, host=engine.host)
-        chromium.open(f"{address}/tensorboard/?token={token}#timeseries", width=1200, height=800)
-        _wait_for(chromium, "document.body.innerText.includes('descent')")
-        chromium.open(f"{started['url']}&reset", width=1200, height=800)
-        _wait_for(chromium, "document.body.innerText.includes('own.txt')")
-        child.send_signal(signal.SIGINT)
+        try:
+            address, token = f"http://127.0.0.1:{started['port']}", started["token"]
+            assert started["url"] == f"{address}/lab?token={token}"
+            assert status(f"{address}/api/contents/own.txt", token) == 200
+            assert status(f"{address}/api/contents/own.txt") == 403
+            listed = docker("inspect", "--format={{json .Args}}", started["container"], host=engine.host)
+            assert token not in listed
+            docker("exec", started["container"], "python", "-c", WRITE_RUN, host=engine.host)
+            chromium.open(f"{address}/tensorboard/?token={token}#timeseries", width=1200, height=800)
+            _wait_for(chromium, "document.body.innerText.includes('descent')")
+            chromium.open(f"{started['url']}&reset", width=1200, height=800)
+            _wait_for(chromium, "document.body.innerText.includes('own.txt')")
+        finally:
+            child.send_signal(signal.SIGINT)  # also of a test that fails: a killed tfimg leaves its container
         assert child.wait(60) == 0
     assert docker("ps", "--all", "--quiet", f"--filter=name={started['container']}", host=engine.host) == ""
 
