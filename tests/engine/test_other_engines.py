@@ -40,6 +40,7 @@ from .conftest import IDENTIFIER, Built, prepare_bootstrap
 
 pytestmark = [
     pytest.mark.full,
+    pytest.mark.group("other engines"),
     pytest.mark.skipif(os.geteuid() != 0, reason="root's containers own the sockets: unproven as an ordinary user"),
 ]
 

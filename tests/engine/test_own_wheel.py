@@ -11,7 +11,7 @@ from tfimg.layers.store import hash_file
 
 from .conftest import REPOSITORY
 
-pytestmark = [pytest.mark.full, pytest.mark.group("rebuild and faults")]
+pytestmark = [pytest.mark.full, pytest.mark.group("flavours and packages")]
 
 
 def test_the_image_of_a_wheel_passes_the_suite(engine: DockerEngine) -> None:

@@ -15,8 +15,8 @@ from tfimg.matrix.spec import ImageSpec
 VARIABLE = "TFIMG_TEST_DAY"
 """Environment variable with the day to repeat a failure of, e.g. 2026-11-22."""
 
-GROUPS = ("gpu", "cloud and tpu", "rebuild and faults")
-"""Groups of tests that take minutes each, one for each day. Together they would double a run's time."""
+GROUPS = ("gpu", "cloud and tpu", "flavours and packages", "rebuild and faults", "other engines")
+"""Groups of tests that take minutes each, one for each day. Together they would triple a run's time."""
 
 
 def today() -> date:
