@@ -124,10 +124,11 @@ def test_a_plan_of_a_wheel_is_one_image(option: list[str], tfimg: CliRunner, whe
     assert "and --wheel cannot be combined" in message
 
 
-def test_a_day_without_a_wheel_is_refused(tfimg: CliRunner) -> None:
+def test_a_day_without_a_wheel_or_packages_is_refused(tfimg: CliRunner) -> None:
     message = tfimg("build", "--tf", "2.15", "--as-of", "2025-03-26").refusal(ExitCode.USAGE)
     assert message == (
-        "--as-of needs --wheel: images of the matrix have locks as of their release's time. Leave --as-of out."
+        "--as-of is the day of packages on top, and none are requested. Name them with --with or --requirements, or "
+        "leave it out: images have locks as of their release's time."
     )
 
 
