@@ -172,7 +172,7 @@ def test_the_self_test_says_that_the_machine_has_no_toolkit(gpu: Built, engine: 
     assert [one["signature"] for one in results["gpu.visible"]["explained"]] == ["no-toolkit"]
 
 
-INSTALL = "pip install --quiet --no-deps --root-user-action=ignore"
+INSTALL = "PIP_CONSTRAINT= pip install --quiet --no-deps --root-user-action=ignore"
 
 
 def test_packages_that_do_not_fit_are_found(gpu: Built, engine: DockerEngine, tmp_path: Path) -> None:

@@ -25,8 +25,8 @@ SITE = "/opt/tensorflow/lib/python3.11/site-packages"
 
 
 def pip(*arguments: str) -> str:
-    """As root, into the image's environment, from the wheels that came along."""
-    return f"python -m pip {' '.join(arguments)} >/dev/null 2>&1"
+    """As root, into the image's environment, from the wheels that came along, in spite of its constraints."""
+    return f"PIP_CONSTRAINT= python -m pip {' '.join(arguments)} >/dev/null 2>&1"
 
 
 def install(name: str) -> str:

@@ -27,7 +27,7 @@ def test_a_tpu_image_is_linked(tpu: Built) -> None:
 
 def test_a_libtpu_that_is_no_pair_is_found(tpu: Built, engine: DockerEngine, tmp_path: Path) -> None:
     """pip accepts it: tensorflow-tpu 2.20.0 asks for any 0.0.x from 0.0.14 on."""
-    script = "pip install --quiet --no-deps --root-user-action=ignore libtpu==0.0.23"
+    script = "PIP_CONSTRAINT= pip install --quiet --no-deps --root-user-action=ignore libtpu==0.0.23"
     checks = ("environment.packages", "environment.pip_check", "tpu.*")
     found = with_packages(engine, tpu.name, tpu.spec, {"libtpu": script}, checks, tmp_path)["libtpu"]
     assert {"tpu.pair", "environment.packages"} <= checks_that_ended(found, "failed")
