@@ -91,7 +91,7 @@ def test_an_image_validates_as_what_its_label_says(built: Built) -> None:
 
 
 def test_an_image_that_is_not_there_cannot_be_validated() -> None:
-    assert_refused(run_tfimg("validate", "tfimg-test/none:1"), code=2, says="The engine has no image tfimg-test/none:1")
+    assert_refused(run_tfimg("validate", "tfimg-test/none:1"), code=3, says="The engine has no image tfimg-test/none:1")
 
 
 def test_an_image_without_python_cannot_be_validated(engine: DockerEngine, tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from support.paths import ROOT
 from tfimg.core.paths import Workspace
 
 # Each downloads and installs a release: 300 MB for CPU, 2.5 GB for GPU.
-pytestmark = [pytest.mark.full, pytest.mark.timeout(1800)]
+pytestmark = [pytest.mark.full, pytest.mark.group("gpu"), pytest.mark.timeout(1800)]
 MINOR = f"{sys.version_info.major}.{sys.version_info.minor}"
 
 
