@@ -6,8 +6,8 @@ import pytest
 
 from support.cli import run_tfimg
 from support.published_wheels import published_wheel
+from tfimg.core.files import hash_file
 from tfimg.engine.docker.engine import DockerEngine
-from tfimg.layers.store import hash_file
 
 from .conftest import REPOSITORY
 

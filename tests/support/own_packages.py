@@ -12,11 +12,15 @@ from pathlib import Path
 from uv import find_uv_bin
 
 from support.environment import TestEnvironment
+from support.memory_engine import FakeEngine
 from support.package_index import File, PackageIndex, package_index
+from support.suite_events import done_event, end, make_output, start, suite
 from tfimg.core.paths import Workspace
 from tfimg.project.project import Project
 
 IMAGE = "2.15.1-cpu-py3.11"
+BASE = {f"docker.io/library/python:{python}-slim-bookworm": "sha256:1" for python in ("3.9", "3.10", "3.11")}
+STORY = make_output(suite("a"), start("a"), end("a"), done_event())
 TODAY = datetime(2026, 11, 22, tzinfo=UTC)
 
 RELEASES = """
@@ -90,3 +94,8 @@ def own_packages_project(folder: Path, workspace: Workspace, find_links: Path | 
             "TFIMG_WORKSPACE": str(workspace.root),
         }
         yield Project(services=RealUv(environ=environ, time=TODAY), find_links=find_links)
+
+
+def own_packages_engine() -> FakeEngine:
+    """Return an engine that can resolve the official bases, and in which a suite of one check passes."""
+    return FakeEngine(story=STORY, remote=BASE)

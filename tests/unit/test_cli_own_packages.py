@@ -11,13 +11,10 @@ import pytest
 
 from support.cli import CliRunner
 from support.memory_engine import FakeEngine, stored_image
-from support.own_packages import IMAGE, RealUv, own_packages_index
-from support.suite_events import done_event, end, make_output, start, suite
+from support.own_packages import IMAGE, RealUv, own_packages_engine, own_packages_index
 from tfimg.recipe.labels import OWN_LABELS
 
 OWN = f"{IMAGE}-own"
-BASE = {f"docker.io/library/python:{python}-slim-bookworm": "sha256:1" for python in ("3.9", "3.10", "3.11")}
-STORY = make_output(suite("a"), start("a"), end("a"), done_event())
 
 
 @pytest.fixture(scope="module")
@@ -28,7 +25,7 @@ def index(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
 
 @pytest.fixture
 def engine() -> FakeEngine:
-    return FakeEngine(story=STORY, remote=BASE)
+    return own_packages_engine()
 
 
 @pytest.fixture

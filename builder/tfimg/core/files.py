@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import hashlib
 import io
 import os
 import threading
@@ -12,14 +13,28 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, TextIO
 
+from tfimg.core.cancellation import raise_if_cancelled
 from tfimg.core.errors import FileError
 
 BUFFER_BYTES = 1 << 20
 """Bytes that `open_chunks` reads ahead."""
 
 
+PIECE = 4 << 20  # bytes that `hash_file` reads at a time
+
+
 class AlreadyLocked(Exception):
     """Another process holds the lock; the text is its id, or `unknown`."""
+
+
+def hash_file(path: Path) -> str:
+    """Return the SHA-256 of a file. Raises `Interrupted` when the work is cancelled."""
+    digest = hashlib.sha256()
+    with path.open("rb", buffering=0) as content:
+        while piece := content.read(PIECE):
+            raise_if_cancelled()
+            digest.update(piece)
+    return digest.hexdigest()
 
 
 def read_limited(name: str | Path, max_bytes: int, *, next_step: str) -> bytes:

@@ -18,9 +18,9 @@ from packaging.version import InvalidVersion, Version
 
 from tfimg.core.cancellation import raise_if_cancelled
 from tfimg.core.errors import NotTensorFlowWheel
+from tfimg.core.files import hash_file
 from tfimg.custom.elf import ElfFacts, read_elf
 from tfimg.custom.statements import Statements, read_build_info, read_statements, read_tags
-from tfimg.layers.store import hash_file
 from tfimg.layers.wheel import MAX_ENTRY_POINTS, MAX_METADATA, open_archive, read_headers, read_records
 from tfimg.layers.wheel_zip import WheelZip
 from tfimg.matrix.schema import PROCESSORS, Platform

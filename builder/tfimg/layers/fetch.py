@@ -13,8 +13,8 @@ from secrets import token_hex
 
 from tfimg.core.cancellation import raise_if_cancelled
 from tfimg.core.errors import HashMismatchError, LockError
+from tfimg.core.files import hash_file
 from tfimg.index.client import Index
-from tfimg.layers.store import hash_file
 from tfimg.recipe.lockfile import LockedPackage
 
 

@@ -14,14 +14,13 @@ from typing import Any
 
 from tfimg.core.cancellation import raise_if_cancelled
 from tfimg.core.documents import Digest, Document, InvalidDocument, parse_document
-from tfimg.core.files import wait_for_lock, write_atomically
+from tfimg.core.files import hash_file, wait_for_lock, write_atomically
 from tfimg.layers.blob import Blob
 
 MAX_STORE_BYTES = 20_000_000_000
 """Bytes that the store may hold: the layers of nine sets of NVIDIA's libraries, 1.4 GB each for CUDA 12.2, and those of
 the TensorFlows on them."""
 
-PIECE = 4 << 20  # bytes read at a time
 STALE_SECONDS = 24 * 60 * 60  # age of a partial file from which on no running build can own it
 
 
@@ -138,16 +137,6 @@ class LayerStore:
 
     def _path(self, digest: str) -> Path:
         return self.blobs / digest.removeprefix("sha256:")
-
-
-def hash_file(path: Path) -> str:
-    """Return the SHA-256 of a file. Raises `Interrupted` when the work is cancelled."""
-    digest = hashlib.sha256()
-    with path.open("rb", buffering=0) as content:
-        while piece := content.read(PIECE):
-            raise_if_cancelled()
-            digest.update(piece)
-    return digest.hexdigest()
 
 
 def _checksum(key: str, blob: Blob) -> str:

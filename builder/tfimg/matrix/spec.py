@@ -83,7 +83,7 @@ class ImageSpec:
 
     @property
     def variant(self) -> str:
-        """What the identifier and the tags of the runtime do not end in: `-jupyter`, `-own`, `-jupyter-own`."""
+        """End of identifier and tags for flavour and own packages: `-jupyter`, `-jupyter-own`; none: runtime."""
         return ("" if self.flavor == RUNTIME else f"-{self.flavor}") + (OWN_SUFFIX if self.own else "")
 
     @property

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -12,6 +11,7 @@ from pathlib import Path
 from packaging.requirements import InvalidRequirement, Requirement
 
 from tfimg.core.errors import UsageError
+from tfimg.core.files import hash_file
 from tfimg.core.text import escape_unprintable
 from tfimg.matrix.schema import Newer
 from tfimg.matrix.spec import ImageSpec
@@ -124,6 +124,4 @@ def parse_system_packages(text: str, *, source: str) -> tuple[str, ...]:
 def find_locked_wheels(folder: Path, requirements: str) -> tuple[Path, ...]:
     """Return the wheels of a folder that a requirement file names by their hash."""
     hashes = {package.sha256 for package in read_packages({"own": requirements})}
-    return tuple(
-        wheel for wheel in sorted(folder.glob("*.whl")) if hashlib.sha256(wheel.read_bytes()).hexdigest() in hashes
-    )
+    return tuple(wheel for wheel in sorted(folder.glob("*.whl")) if hash_file(wheel) in hashes)

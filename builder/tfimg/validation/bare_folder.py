@@ -15,8 +15,7 @@ from pydantic import Field, StringConstraints
 
 from tfimg.core.documents import Document, InvalidDocument, parse_document
 from tfimg.core.errors import UsageError
-from tfimg.core.files import write_atomically
-from tfimg.layers.store import hash_file
+from tfimg.core.files import hash_file, write_atomically
 from tfimg.matrix.spec import ImageSpec
 from tfimg.recipe.facts import collect_bare_facts
 from tfimg.recipe.lockfile import Lock, LockedPackage, hash_lock, read_packages
