@@ -54,6 +54,7 @@ def test_the_committed_dockerfile_builds_with_plain_docker(built: Built, engine:
         engine.remove("tfimg-test/plain:1")
 
 
+@pytest.mark.group("release")
 def test_another_python_is_bootstrapped_too(engine: DockerEngine) -> None:
     """The third, 3.13, is one of `test_leaks`."""
     base = prepare_bootstrap("3.9")

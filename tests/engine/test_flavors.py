@@ -26,7 +26,7 @@ from tfimg.engine.docker.engine import DockerEngine
 
 from .conftest import IDENTIFIER, Built, _built
 
-pytestmark = [pytest.mark.full, pytest.mark.group("flavours and packages")]
+pytestmark = [pytest.mark.full, pytest.mark.group("flavours")]
 
 WRITE_RUN = """\
 import tensorflow as tf

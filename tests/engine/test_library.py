@@ -18,7 +18,7 @@ from tfimg.engine.docker.engine import DockerEngine
 
 from .conftest import IDENTIFIER, Built
 
-pytestmark = pytest.mark.full
+pytestmark = [pytest.mark.full, pytest.mark.group("release")]
 
 REPOSITORY = "tfimg-test/library"
 """A name of its own: other tests compare the digest of the shared image."""

@@ -14,7 +14,7 @@ from support.registry_container import docker
 from support.wheels import write_wheel
 from tfimg.engine.docker.engine import DockerEngine
 
-pytestmark = [pytest.mark.full, pytest.mark.group("flavours and packages")]
+pytestmark = [pytest.mark.full, pytest.mark.group("packages and wheels")]
 
 NAME = "tfimg-test/own:2.15.1-cpu-py3.11-own"
 

@@ -11,7 +11,7 @@ from tfimg.engine.docker.engine import DockerEngine
 
 from .conftest import REPOSITORY
 
-pytestmark = [pytest.mark.full, pytest.mark.group("flavours and packages")]
+pytestmark = [pytest.mark.full, pytest.mark.group("packages and wheels")]
 
 
 def test_the_image_of_a_wheel_passes_the_suite(engine: DockerEngine) -> None:

@@ -22,7 +22,7 @@ from tfimg.engine.docker.engine import DockerEngine
 
 from .conftest import IDENTIFIER, Built
 
-pytestmark = [pytest.mark.full, pytest.mark.group("rebuild and faults")]
+pytestmark = [pytest.mark.full, pytest.mark.group("release")]
 
 NAME = "tfimg-test/tfimg:self"
 INNER = "tfimg-test/self"

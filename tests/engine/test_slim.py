@@ -12,7 +12,7 @@ from tfimg.engine.docker.engine import DockerEngine
 
 from .conftest import REPOSITORY, Built
 
-pytestmark = [pytest.mark.full, pytest.mark.group("flavours and packages")]
+pytestmark = [pytest.mark.full, pytest.mark.group("flavours")]
 
 REMOVED = "find /opt -name '*.h' -o -name '*.a' -o -type d -name tests"
 

@@ -13,7 +13,7 @@ from tfimg.core.errors import InvalidWheel
 from tfimg.custom.contradictions import find_contradictions
 from tfimg.custom.facts import read_facts
 
-pytestmark = [pytest.mark.full, pytest.mark.group("flavours and packages"), pytest.mark.timeout(1800)]
+pytestmark = [pytest.mark.full, pytest.mark.group("packages and wheels"), pytest.mark.timeout(1800)]
 
 
 @pytest.mark.parametrize("cuda", [False, True])

@@ -60,6 +60,7 @@ def run_steps(
 
 
 @pytest.mark.full
+@pytest.mark.group("release")
 def test_a_dry_run_builds_checks_and_installs_what_would_be_published(tmp_path: Path) -> None:
     source = checkout(tmp_path / "source")
     built = run_steps("build", source, {})
