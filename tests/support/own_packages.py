@@ -58,9 +58,9 @@ class RealUv(TestEnvironment):
         return find_uv_bin()
 
 
-def fill_index(index: PackageIndex) -> None:
-    """Give an index the releases, and one package without wheels."""
-    for line in RELEASES.strip().splitlines():
+def fill_index(index: PackageIndex, more: str = "") -> None:
+    """Give an index the releases, `more` of them, and one package without wheels."""
+    for line in f"{RELEASES}{more}".strip().splitlines():
         name, version, day, *requires = line.split()
         text = f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n"
         text += "".join(f"Requires-Dist: {one}\n" for one in requires)
@@ -75,10 +75,10 @@ def fill_index(index: PackageIndex) -> None:
 
 
 @contextmanager
-def own_packages_index(folder: Path) -> Iterator[dict[str, str]]:
-    """Serve the releases; yield the variables that point uv at them."""
+def own_packages_index(folder: Path, more: str = "") -> Iterator[dict[str, str]]:
+    """Serve the releases and `more` of them; yield the variables that point uv at them."""
     with package_index() as index:
-        fill_index(index)
+        fill_index(index, more)
         yield {"UV_DEFAULT_INDEX": f"{index.url}/simple", "UV_CACHE_DIR": str(folder / "uv")}
 
 

@@ -11,6 +11,7 @@ from typing import TypeVar
 
 from support.memory_registry import MemoryRegistry
 from tfimg.core.errors import NetworkError, TagConflict
+from tfimg.matrix.spec import parse_release
 from tfimg.registry.protocol import OCI_CONFIG, OCI_MANIFEST, Descriptor, Manifest, Registry
 
 EPOCH = datetime(2026, 3, 1, tzinfo=UTC)
@@ -153,7 +154,7 @@ def put_image(
     """An image of tfimg in a registry, made `age` hours before a moment; without a layer that anybody would fetch."""
     config = {
         "created": (EPOCH - timedelta(hours=age)).isoformat(),
-        "config": {"Labels": {"tfimg.identifier": identifier, "tfimg.tensorflow": identifier.partition("-")[0]}},
+        "config": {"Labels": {"tfimg.identifier": identifier, "tfimg.tensorflow": parse_release(identifier)}},
         "rootfs": {"type": "layers", "diff_ids": [content]},
     }
     described = replace(registry.put_blob(json.dumps(config).encode()), media_type=OCI_CONFIG)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 
 from support.memory_engine import FakeEngine
 from support.memory_registry import MemoryRegistry
@@ -28,14 +28,18 @@ class PushingEngine(FakeEngine):
         self.content = archive({"layer.tar": archive({"etc/hello": b"hello\n"})})
         self.did: list[str] = []
 
-    def has(self, identifier: str, *, age: int = 0) -> str:
-        """Have an image of an identifier, built so many hours ago, under its own tag; returns its digest there."""
+    def has(self, identifier: str, *, age: int = 0, more: Mapping[str, str] | None = None) -> str:
+        """Have an image of an identifier, built so many hours ago, under its own tag; returns its digest there.
+
+        `more` are its labels, if they are not those of an image of the matrix.
+        """
         manifest = put_image(MemoryRegistry(), identifier, age=age)
         config: str = manifest.document["config"]["digest"]
         labels = {
-            "tfimg.identifier": identifier, "tfimg.lock": hash_lock(self.workspace.read_lock(identifier)),
+            "tfimg.identifier": identifier,
             "org.opencontainers.image.base.name": "docker.io/library/python:3.11-slim-bookworm",
-        }  # fmt: skip
+            **(more or {"tfimg.lock": hash_lock(self.workspace.read_lock(identifier))}),
+        }
         layer = StoredLayer(digest=f"sha256:{'1' * 64}", media_type="tar", size=1)
         self.builds[config] = identifier, age
         self.names[f"tfimg/tensorflow:{identifier}"] = StoredImage(

@@ -6,6 +6,7 @@ import re
 import shutil
 from copy import deepcopy
 from dataclasses import dataclass, replace
+from datetime import date
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -19,8 +20,15 @@ from support.published_images import put_image
 from support.pushing_engine import STORY, PushingEngine
 from support.signing import OURS, PASSWORD, THEIRS
 from support.suite_events import done_event, end, make_output, start, suite
+from support.tensorflow_wheels import write_tiny_wheel
 from tfimg.core.paths import Workspace
+from tfimg.custom.facts import read_facts
+from tfimg.custom.image import GivenFacts, make_custom_spec
+from tfimg.custom.labels import make_custom_labels
 from tfimg.inspect.secrets.rules import Rule
+from tfimg.matrix.schema import Matrix
+from tfimg.recipe.labels import make_recipe_labels
+from tfimg.recipe.lockfile import hash_lock
 from tfimg.recipe.tags import make_build_tag
 from tfimg.registry.protocol import Manifest
 
@@ -118,6 +126,43 @@ def test_an_image_is_published_step_by_step(
     assert told == [[CPU, "validated", name, "move"] for name in names]
     assert {tag for tag in registry.named if not tag.startswith(("sha256-", "tfimg-"))} == set(names)
     assert list(engine.names) == [f"tfimg/tensorflow:{CPU}"], "no name is left behind"
+
+
+def test_an_image_of_a_supplied_wheel_has_exact_tags_alone_and_its_next_build_has_them_too(
+    tfimg: CliRunner, publish: CliRunner, engine: PushingEngine, registry: MemoryRegistry, keys: dict[str, str],
+    tmp_path: Path, matrix: Matrix,
+) -> None:  # fmt: skip
+    spec = make_custom_spec(matrix, read_facts(write_tiny_wheel(tmp_path)), GivenFacts(), date(2025, 3, 26))
+    assert spec.wheel
+    lock = {"tensorflow": f"tensorflow-cpu==2.18.1 --hash=sha256:{spec.wheel.sha256}\n"}
+    labels = {**make_recipe_labels(spec, lock_digest=hash_lock(lock)), **make_custom_labels(spec, lock)}
+    first, second = (engine.has(spec.identifier, age=age, more=labels) for age in (5, 0))
+    del engine.names[f"tfimg/tensorflow:{spec.identifier}"]
+    for age, digest in ((5, first), (0, second)):
+        engine.has(spec.identifier, age=age, more=labels)
+        ended = publish("custom-*", "--json").succeeded()
+        tags = dict.fromkeys([make_build_tag(spec.identifier, digest), spec.identifier], "move")
+        assert verdicts(ended) == tags
+        found = registry.find(spec.identifier)
+        assert (found and found.digest) == digest
+    options = ("--public-key", keys["ours.pub"], "--require", "validated", "--json")
+    (told,) = tfimg("verify", f"{REPOSITORY}:{spec.identifier}", *options).succeeded().documents
+    assert (told["digest"], told["tested"]["identifier"]) == (second, spec.identifier)
+    assert found
+    registry.put("2.18.1", found)
+    refused = tfimg("verify", f"{REPOSITORY}:2.18.1", *options)
+    assert "but its tag 2.18.1 states a release of TensorFlow." in refused.stderr
+
+
+@pytest.mark.parametrize("pattern", ["custom-2.18.1-cpu-py3.11", "custom-*", "2.15.1-cpu-py3.11-own", "*-own"])
+def test_an_image_beside_the_matrix_that_is_not_built_is_named(
+    pattern: str, publish: CliRunner, engine: PushingEngine
+) -> None:
+    engine.has(CPU)
+    assert publish(pattern).refusal(3) == (
+        f"The engine has no image {pattern} under tfimg/tensorflow. Build it first with `tfimg build`; --from names "
+        "another repository."
+    )
 
 
 def test_what_is_published_verifies_and_has_all_evidence(

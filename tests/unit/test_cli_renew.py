@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -16,12 +17,17 @@ from support.reports import GREEN
 from support.signing import OURS, PASSWORD, THEIRS
 from support.statements import IMAGE, SUBJECT, make_statements, published_registry
 from support.suite_events import EXPLAINED, done_event, end, make_output, start, suite
+from support.tensorflow_wheels import write_tiny_wheel
 from tfimg.core.paths import Workspace
+from tfimg.custom.facts import read_facts
+from tfimg.custom.image import GivenFacts, make_custom_spec
+from tfimg.custom.labels import make_custom_labels
 from tfimg.evidence.attach import attach
 from tfimg.evidence.collect import collect_envelopes
 from tfimg.evidence.signatures import verify_signatures
 from tfimg.evidence.statement import CYCLONEDX, TEST_RESULT, make_statement
-from tfimg.recipe.labels import IDENTIFIER_LABEL, LOCK_LABEL
+from tfimg.matrix.schema import Matrix
+from tfimg.recipe.labels import IDENTIFIER_LABEL, LOCK_LABEL, make_recipe_labels
 from tfimg.recipe.lockfile import hash_lock
 
 NAME = "registry.test:5000/team/tensorflow"
@@ -82,6 +88,24 @@ def test_stale_evidence_is_renewed_by_running_the_suite_on_the_pulled_bytes(
     assert proven["level"] == "validated"
     assert proven["tested"]["environment"]["host"] == "me"
     assert proven["signer"] == OURS.verifying_key.identifier
+
+
+def test_an_image_of_a_supplied_wheel_is_renewed_by_its_labels(
+    tfimg: CliRunner, renew: CliRunner, environment: TestEnvironment, engine: FakeEngine, matrix: Matrix, key: str,
+    tmp_path: Path,
+) -> None:  # fmt: skip
+    spec = make_custom_spec(matrix, read_facts(write_tiny_wheel(tmp_path)), GivenFacts(), TODAY.date())
+    assert spec.wheel
+    lock = {"tensorflow": f"tensorflow-cpu==2.18.1 --hash=sha256:{spec.wheel.sha256}\n"}
+    labels = {**make_recipe_labels(spec, lock_digest=hash_lock(lock)), **make_custom_labels(spec, lock)}
+    engine.pushed = {PINNED: replace(stored_image(IMAGE.digest), labels=labels)}
+    old = (TODAY - timedelta(days=200)).isoformat(timespec="seconds")
+    environment.registries = published_registry(replace(GREEN, identifier=spec.identifier, date=old))
+    (told,) = renew(PINNED, "--json").succeeded().events("renewed")
+    assert (told["identifier"], told["passed"]) == (spec.identifier, True)
+    facts = json.loads(engine.ran[0].files["/tfimg-validation/facts.json"][0])
+    assert facts["packages"] == {"tensorflow-cpu": "2.18.1"}
+    tfimg("verify", PINNED, "--public-key", key).succeeded()
 
 
 def test_by_digest_and_in_json(renew: CliRunner, engine: FakeEngine) -> None:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from support.cli import CliRunner
 from support.environment import TestEnvironment
 from support.lying_wheels import LIES, make_liar
 from support.memory_engine import FakeEngine
+from support.own_packages import STORY
 from support.tensorflow_wheels import TAGS, write_tiny_wheel
 from tfimg.core.exit_codes import ExitCode
 
@@ -180,3 +182,52 @@ def test_a_wheel_that_contradicts_itself_is_refused_with_each_contradiction(
     assert result.code == ExitCode.BUILD
     assert "device: build_info.py states a build for CUDA, and no library has CUDA code" in result.stderr
     assert "Build the wheel again, or take it from a source that you trust." in result.stderr
+
+
+# The image without its wheel
+
+
+@pytest.fixture
+def built(tfimg: CliRunner, wheel: Path, environment: WithUv) -> FakeEngine:
+    """An engine with the image, whose wheel is gone."""
+    engine = environment.docker
+    assert isinstance(engine, FakeEngine)
+    engine.story = STORY
+    tfimg("build", "--wheel", str(wheel), "--as-of", "2025-03-26").succeeded()
+    wheel.unlink()
+    engine.ran.clear()
+    return engine
+
+
+IMAGE = "tfimg/tensorflow:custom-2.18.1-cpu-py3.11"
+
+
+def test_a_custom_image_is_validated_again_by_its_labels(tfimg: CliRunner, built: FakeEngine) -> None:
+    (report,) = tfimg("validate", IMAGE, "--json").succeeded().events("report")
+    assert (report["identifier"], report["lock"]) == (
+        "custom-2.18.1-cpu-py3.11", built.names[IMAGE].labels["tfimg.lock"],
+    )  # fmt: skip
+    (run,) = built.ran
+    facts = json.loads(run.files["/tfimg-validation/facts.json"][0])
+    assert (facts["tensorflow"], facts["packages"]) == ("2.18.1", {"numpy": "1.26.4", "tensorflow-cpu": "2.18.1"})
+
+
+def test_an_image_without_these_labels_is_refused_with_what_to_do(tfimg: CliRunner, built: FakeEngine) -> None:
+    image = built.names[IMAGE]
+    kept = {name: text for name, text in image.labels.items() if not name.startswith("tfimg.wheel.")}
+    built.names[IMAGE] = replace(image, labels=kept)
+    assert tfimg("validate", IMAGE).refusal(ExitCode.BUILD) == (
+        "custom-2.18.1-cpu-py3.11 is the image of a supplied wheel, which is not at hand, and no labels of the image "
+        "tell its lock. Build it again with `tfimg build --wheel WHEEL`, which writes the labels."
+    )
+    built.names[IMAGE] = replace(image, labels={**image.labels, "tfimg.wheel.lock": "[]"})
+    assert "do not say which wheel it was made of" in tfimg("validate", IMAGE).refusal(ExitCode.NOT_FOUND)
+
+
+def test_a_custom_image_is_not_recorded_in_the_checkout(tfimg: CliRunner, built: FakeEngine) -> None:
+    message = tfimg("validate", IMAGE, "--record").refusal(ExitCode.USAGE)
+    assert message == (
+        "custom-2.18.1-cpu-py3.11 is the image of a supplied wheel: the matrix has no row for its evidence. "
+        "Leave --record out; --report FILE writes the report, and --push of `tfimg build` publishes it."
+    )
+    assert built.ran == []

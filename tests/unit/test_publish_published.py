@@ -58,6 +58,20 @@ def test_an_image_has_level_date_size_and_the_promoted_tags_that_point_to_it(reg
     assert str(found[new].tested) == "2026-01-05 00:00:00+00:00"
 
 
+@pytest.mark.parametrize(
+    ("identifier", "release"),
+    [
+        ("2.15.1-cpu-py3.11-jupyter", "2.15.1"), ("2.15.1-cpu-py3.11-own", "2.15.1"),
+        ("2.15.1-cpu-py3.11-arm64-dev-own", "2.15.1"), ("custom-2.15.1-cpu-py3.11", "2.15.1"),
+        ("custom-2.19.0_nv25.3-cpu-py3.11-jupyter", "2.19.0+nv25.3"),
+    ],
+)  # fmt: skip
+def test_images_beside_the_matrix_are_listed(identifier: str, release: str, registry: MemoryRegistry) -> None:
+    publish_build(registry, replace(GREEN, identifier=identifier))
+    (image,) = collect(registry).images
+    assert (image.identifier, image.tensorflow, image.python) == (identifier, release, "3.11")
+
+
 def test_a_level_is_what_the_evidence_proves_however_old(registry: MemoryRegistry) -> None:
     publish_build(registry, replace(LINKED, date="2016-01-01T00:00:00+00:00"))
     (image,) = collect(registry).images

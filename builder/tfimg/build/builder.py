@@ -20,6 +20,7 @@ from tfimg.core.errors import EngineUnavailable, Interrupted, TfimgError
 from tfimg.core.events import Message, OnEvent, StepEvent, ignore
 from tfimg.core.files import write_atomically
 from tfimg.core.process import defer_signals
+from tfimg.custom.labels import make_custom_labels
 from tfimg.engine.base_images.choose import BaseImage, BaseSettings, choose_base
 from tfimg.engine.base_images.debian import find_mirrors, snapshot_mirrors
 from tfimg.engine.build_cache import check_cache_export
@@ -186,7 +187,8 @@ class Builder:
         labels = make_build_labels(
             base=base.name, base_digest=base.digest, recipe=recipe, revision=self.project.revision, version=__version__
         )
-        return labels | (make_own_labels(plan.spec.own) if plan.spec.own else {})
+        own = make_own_labels(plan.spec.own) if plan.spec.own else {}
+        return labels | own | (make_custom_labels(plan.spec, plan.lock) if plan.spec.wheel else {})
 
     def prepare_base(self, spec: ImageSpec, on_event: OnEvent = ignore) -> BaseImage:
         """Return the base of an image, bootstrapped if necessary; each base once, while other threads wait for it."""

@@ -11,19 +11,22 @@ from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
 from packaging.version import Version
 
+from tfimg.core.documents import InvalidDocument, validate
 from tfimg.core.errors import (
+    InvalidWheel,
     NotTensorFlowWheel,
     UnavailableCuda,
     UnavailableCudnn,
     UnavailableDevice,
     UnavailablePlatform,
-    UnavailablePython,
     UsageError,
 )
+from tfimg.core.text import escape_unprintable
 from tfimg.custom.cuda_checks import and_cuda
 from tfimg.custom.facts import PLATFORM_OF, WheelFacts
-from tfimg.matrix.schema import PLATFORMS, Device, Gpu, Libraries, Matrix, Platform, Row, has_version_prefix
-from tfimg.matrix.spec import CUSTOM_PREFIX, ImageSpec, SuppliedWheel
+from tfimg.custom.labels import ImageFacts, find_row, make_spec
+from tfimg.matrix.schema import PLATFORMS, Device, Gpu, Matrix, Platform, Row, has_version_prefix
+from tfimg.matrix.spec import ImageSpec, SuppliedWheel
 
 PACKAGES = ("tensorflow", "tensorflow-cpu", "tensorflow-cpu-aws", "tensorflow-gpu", "tf-nightly")
 """Distributions that the suite knows to bring TensorFlow for CPUs or NVIDIA's GPUs."""
@@ -53,49 +56,35 @@ def make_custom_spec(matrix: Matrix, facts: WheelFacts, given: GivenFacts, as_of
         )
     platform = _find_platform(facts, given)
     python = _find_python(facts, given)
-    if python not in matrix.bases:
-        raise UnavailablePython(
-            f"{facts.file.name} is for Python {python}, and images have Python {', '.join(matrix.bases)}.",
-            next_step="Build the wheel for one of these, or add a base to a matrix of your own.",
-        )
     device = _find_device(facts, given)
     if device == "gpu" and platform != PLATFORMS[0]:
         raise UnavailablePlatform(
             f"{facts.file.name} is for CUDA on {platform}, and images for GPUs are for {PLATFORMS[0]}.",
             next_step=f"Name a wheel for CPUs, or one for {PLATFORMS[0]}.",
         )
-    number = _find_row(matrix, facts.version)
-    row = matrix.rows[number]
-    gpu = _make_gpu(matrix, facts, given, row) if device == "gpu" else None
-    toolkit = matrix.toolkits[gpu.libraries.toolkit] if gpu else None
-    release = str(facts.version).replace("+", "_").replace("!", "_")
-    variant = f"cuda{gpu.cuda}" if gpu else device
-    suffix = "" if platform == PLATFORMS[0] else f"-{platform.partition('/')[2]}"
-    return ImageSpec(
-        identifier=f"{CUSTOM_PREFIX}{release}-{variant}-py{python}{suffix}",
-        row=number,
-        tensorflow=str(facts.version),
-        python=python,
-        device=device,
-        platform=platform,
-        package=facts.name,
-        is_default_python=False,  # without aliases
-        is_newest_patch=False,
-        is_newest=False,
-        released=as_of,
-        cutoff=as_of,
-        base=matrix.bases[python],
-        numpy=_requirement(facts, python, platform, "numpy") or row.numpy,
-        keras=_requirement(facts, python, platform, "keras") or row.keras,
-        gpu=gpu,
-        driver=toolkit.driver if toolkit else None,
-        libraries=_list_libraries(matrix, facts, gpu) if gpu else (),
-        libtpu=None,
-        constraints=tuple(matrix.constraints[name] for name in row.constraints),
-        newer=(),
-        waived=tuple(row.waives.items()),
-        wheel=SuppliedWheel(file=facts.file, sha256=facts.sha256),
-    )
+    row = matrix.rows[find_row(matrix, str(facts.version))]
+    try:
+        gpu = _make_gpu(matrix, facts, given, row) if device == "gpu" else None
+        image = validate(
+            ImageFacts,
+            {
+                "tensorflow": str(facts.version),
+                "package": facts.name,
+                "python": python,
+                "platform": platform,
+                "as_of": as_of,
+                "numpy": _requirement(facts, python, platform, "numpy") or row.numpy,
+                "keras": _requirement(facts, python, platform, "keras") or row.keras,
+                "gpu": gpu,
+                "libraries": _list_libraries(matrix, facts, gpu) if gpu else {},
+            },
+        )
+    except InvalidDocument as error:
+        raise InvalidWheel(
+            f"{facts.file.name} states what no image can have: {escape_unprintable(str(error))}.",
+            next_step="Correct its METADATA or build_info.py where TensorFlow is built.",
+        ) from None
+    return make_spec(matrix, image, SuppliedWheel(file=facts.file, sha256=facts.sha256))
 
 
 def _find_platform(facts: WheelFacts, given: GivenFacts) -> Platform:
@@ -130,17 +119,6 @@ OTHER_BUILDS = {"is_rocm_build": "ROCm"}
 """Keys of build_info.py that state a build for what no image has."""
 
 
-def _find_row(matrix: Matrix, version: Version) -> int:
-    """Return the last row with a release of the same minor, else the last before it, else the first."""
-    minor = version.release[:2]
-    numbered = [
-        (number, Version(release.version)) for number, row in enumerate(matrix.rows) for release in row.tensorflow
-    ]
-    same = [number for number, release in numbered if release.release[:2] == minor]
-    before = [number for number, release in numbered if release.release[:2] < minor]
-    return max(same or before or [0])
-
-
 def _make_gpu(matrix: Matrix, facts: WheelFacts, given: GivenFacts, row: Row) -> Gpu:
     """Return what the wheel states of CUDA, and the toolkit that fits."""
     cuda = _choose("cuda", given.cuda, _most_exact(facts, "cuda"), facts)
@@ -168,21 +146,23 @@ def _make_gpu(matrix: Matrix, facts: WheelFacts, given: GivenFacts, row: Row) ->
         )
     collectives = _pin(required.get(f"nvidia-nccl-cu{major}"), set(), "0")
     similar = [candidate for candidate in _gpus(matrix) if candidate.cuda == cuda] or [*_gpus(matrix)][-1:]
-    return Gpu(
-        cuda=cuda,
-        cudnn=f">={cudnn},<{int(cudnn.partition('.')[0]) + 1}",
-        architectures=_list_architectures(facts),
-        ptx_driver=similar[-1].ptx_driver,
-        reports={},
-        libraries=Libraries(
-            toolkit=toolkit,
-            cudnn=library,
-            nccl=collectives or (row.gpu.libraries.nccl if row.gpu else None),
-        ),
+    return validate(
+        Gpu,
+        {
+            "cuda": cuda,
+            "cudnn": f">={cudnn},<{int(cudnn.partition('.')[0]) + 1}",
+            "architectures": _list_architectures(facts),
+            "ptx_driver": similar[-1].ptx_driver,
+            "libraries": {
+                "toolkit": toolkit,
+                "cudnn": library,
+                "nccl": collectives or (row.gpu.libraries.nccl if row.gpu else None),
+            },
+        },
     )
 
 
-def _list_libraries(matrix: Matrix, facts: WheelFacts, gpu: Gpu) -> tuple[tuple[str, str], ...]:
+def _list_libraries(matrix: Matrix, facts: WheelFacts, gpu: Gpu) -> dict[str, str]:
     """Return NVIDIA's wheels: those of the toolkit, where the wheel's own requirements allow them."""
     required = and_cuda(facts)
     wheels: dict[str, str] = dict(matrix.toolkits[gpu.libraries.toolkit].wheels)
@@ -194,7 +174,7 @@ def _list_libraries(matrix: Matrix, facts: WheelFacts, gpu: Gpu) -> tuple[tuple[
         known = wheels.get(name)
         if pinned := _pin(specifier, {known} if known else set(), "0"):
             wheels[name] = pinned
-    return tuple(sorted(wheels.items()))
+    return wheels
 
 
 def _pin(required: SpecifierSet | None, known: Collection[str], floor: str) -> str | None:

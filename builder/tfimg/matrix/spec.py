@@ -35,10 +35,14 @@ class OwnPackages:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SuppliedWheel:
-    """The TensorFlow of a custom image: a wheel that a user supplies, and its SHA-256 in hexadecimal."""
+    """The TensorFlow of a custom image: a wheel that a user supplies, and its SHA-256 in hexadecimal.
+
+    `lock` are the parts of the lock of an image that is there already, whose wheel need not be: its labels tell it.
+    """
 
     file: Path
     sha256: str
+    lock: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -236,6 +240,11 @@ def list_libraries(matrix: Matrix, gpu: Gpu) -> tuple[tuple[str, str], ...]:
     if chosen.nccl:
         wheels[f"nvidia-nccl-cu{major}"] = chosen.nccl
     return tuple(sorted(wheels.items()))
+
+
+def parse_release(identifier: str) -> str:
+    """Return the TensorFlow release of an identifier: `2.19.0+nv25.3` of `custom-2.19.0_nv25.3-cpu-py3.11`."""
+    return identifier.removeprefix(CUSTOM_PREFIX).partition("-")[0].replace("_", "+")
 
 
 def with_flavor(spec: ImageSpec, name: str, flavors: Mapping[str, Flavor]) -> ImageSpec:

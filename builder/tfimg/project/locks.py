@@ -42,7 +42,7 @@ class Locks:
 
         if spec.wheel:
             own = find_locked_wheels(self.find_links, spec.own.lock) if self.find_links and spec.own else ()
-            return spec.wheel.file, *own
+            return *(() if spec.wheel.lock else (spec.wheel.file,)), *own
         if self.find_links is None:
             return ()
         needed = () if self.workspace.locks(spec.runtime).exists() else find_supplied_wheels(spec, self.find_links)
@@ -55,13 +55,16 @@ class Locks:
         """
         from tfimg.recipe.lock import resolve_lock
 
-        if spec.wheel:
+        if spec.wheel and spec.wheel.lock:
+            lock = dict(spec.wheel.lock)
+        elif spec.wheel:
             from tfimg.project.custom import resolve_custom_lock
 
             if not spec.wheel.file.is_file():
                 raise LockError(
-                    f"{spec.identifier} is the image of a supplied wheel, which is not at hand.",
-                    next_step="`tfimg build --wheel WHEEL` builds the image and validates it.",
+                    f"{spec.identifier} is the image of a supplied wheel, which is not at hand, and no labels of the "
+                    "image tell its lock.",
+                    next_step="Build it again with `tfimg build --wheel WHEEL`, which writes the labels.",
                 )
             lock = resolve_custom_lock(spec, self.newer, self.services, self.find_links)
         elif self.find_links and not self.workspace.locks(spec.runtime).exists():
@@ -69,7 +72,7 @@ class Locks:
             lock = resolve_lock(spec, self.newer, uv=self.services.uv(), env=env, find_links=self.find_links)
         else:
             lock = self.workspace.read_lock(spec.runtime)
-        if self.has_flavor_packages(spec):
+        if self.has_flavor_packages(spec) and not (spec.wheel and spec.wheel.lock):
             lock["flavor"] = self._flavor_lock(spec, lock)
         if spec.own and spec.own.lock:
             lock["own"] = spec.own.lock

@@ -7,6 +7,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from tfimg.core.errors import ImageMissing, MatrixError, ResolutionError, UnlabelledImage, UsageError
@@ -43,6 +44,8 @@ if TYPE_CHECKING:
     from tfimg.validation.caches import InventoryCache
     from tfimg.validation.report import Report
 
+NO_LABELS: Mapping[str, str] = MappingProxyType({})
+
 
 @dataclass(frozen=True, kw_only=True)
 class Project:
@@ -76,18 +79,17 @@ class Project:
         """Every image of the matrix; with `find_links` also those whose libtpu has to be supplied."""
         return expand_matrix(self.matrix, supplied=self.find_links is not None)
 
-    def spec(self, identifier: str) -> ImageSpec:
+    def spec(self, identifier: str, labels: Mapping[str, str] = NO_LABELS) -> ImageSpec:
         """Return the image of an identifier, which may be abbreviated. Raises `ResolutionError` if there is none.
 
-        Only labels know the packages of an identifier that ends in `-own`; see `spec_of_labels`.
+        Only `labels` of an image know the wheel of one that begins with `custom-`, and only `spec_of_labels` the
+        packages of one that ends in `-own`.
         """
         name = identifier.removesuffix(OWN_SUFFIX)
         flavor = next((one for one in self.matrix.flavors if name.endswith(f"-{one}")), RUNTIME)
         found = find_spec(self.specs, name.removesuffix(f"-{flavor}"))
         if found is None and identifier.startswith(CUSTOM_PREFIX):
-            from tfimg.custom.identifier import parse_custom_identifier
-
-            found = parse_custom_identifier(name.removesuffix(f"-{flavor}"), self.specs)
+            found = self._custom_spec(name.removesuffix(f"-{flavor}"), labels)
         if found is None:
             raise ResolutionError(
                 f"The matrix has no image {identifier!r}.", next_step="`tfimg list` shows all identifiers."
@@ -95,21 +97,34 @@ class Project:
         spec = with_flavor(found, flavor, self.matrix.flavors)
         return with_own_packages(spec, OwnPackages()) if name != identifier else spec
 
+    def _custom_spec(self, identifier: str, labels: Mapping[str, str]) -> ImageSpec | None:
+        """Return the image of a supplied wheel as labels tell it, else as its identifier does."""
+        from tfimg.custom.identifier import parse_custom_identifier
+        from tfimg.custom.labels import read_custom_labels
+
+        labelled = read_custom_labels(self.matrix, labels)
+        if labelled and labelled.identifier == identifier:
+            return labelled
+        return parse_custom_identifier(identifier, self.specs)
+
     def spec_of_labels(self, labels: Mapping[str, str], identifier: str | None = None) -> ImageSpec | None:
-        """Return the image of `identifier`, else of its label; None without. Raises `ResolutionError`."""
+        """Return the image of `identifier`, else of its label; None without.
+
+        Raises `ResolutionError`, and `UnlabelledImage` for labels that tfimg never writes.
+        """
         name = identifier or labels.get(IDENTIFIER_LABEL)
-        spec = self.spec(name) if name else None
+        spec = self.spec(name, labels) if name else None
         own = read_own_labels(labels) if spec and spec.own else None
         return replace(spec, own=own) if spec and own else spec
 
     def list_variants(self, engine: Engine) -> tuple[ImageSpec, ...]:
-        """Return the images of flavours, and with packages of users, that an engine has under the repository."""
+        """Return the images beside the matrix that an engine has: of flavours, packages of users, supplied wheels."""
         found = {}
         for image in engine.list_images():
             if any(name.startswith(f"{self.repository}:") for name in image.names):
                 with suppress(ResolutionError, UnlabelledImage):  # of another matrix, or with labels of others
                     spec = self.spec_of_labels(image.labels)
-                    if spec and spec.variant:
+                    if spec and (spec.variant or spec.wheel):
                         found[spec.identifier] = spec
         return tuple(found.values())
 

@@ -136,6 +136,12 @@ class Validator:
         digest = project.require_image(engine, image)
         spec = project.spec_of_image(engine, image, identifier)
         plan = project.plan(spec)
+        if needs_lock and spec.wheel:
+            raise UsageError(
+                f"{spec.identifier} is the image of a supplied wheel: the matrix has no row for its evidence.",
+                next_step="Leave --record out; --report FILE writes the report, and --push of `tfimg build` publishes "
+                "it.",
+            )
         labels = engine.find_labels(image) or {}
         label, lock = labels.get(IDENTIFIER_LABEL), labels.get(LOCK_LABEL)
         if label and label != spec.identifier:

@@ -19,7 +19,7 @@ from tfimg.evidence.promotions import MAX_TAGS, ImageStatements, Repository, Tag
 from tfimg.evidence.statement import Time
 from tfimg.evidence.verify import VerifiedImage, verify
 from tfimg.matrix.schema import Device
-from tfimg.matrix.spec import CUSTOM_PREFIX
+from tfimg.matrix.spec import parse_release
 from tfimg.publish.repository import INSUFFICIENT
 from tfimg.recipe.tags import DIGEST_DIGITS, make_build_tag
 from tfimg.registry.images import open_image
@@ -32,7 +32,8 @@ Identifier = Annotated[
     str,
     StringConstraints(
         max_length=100,
-        pattern=r"^(custom-)?[0-9]+(\.[0-9a-z]+)+(_[0-9a-z.]+)?-(cpu|tpu|cuda[0-9]+(\.[0-9]+)*)-py[0-9]+\.[0-9]+(-arm64)?$",
+        pattern=r"^(custom-)?[0-9]+(\.[0-9a-z]+)+(_[0-9a-z.]+)?-(cpu|tpu|cuda[0-9]+(\.[0-9]+)*)-py[0-9]+\.[0-9]+(-arm64)?"
+        r"(-[a-z][a-z0-9]{0,30}){0,2}$",  # flavour, packages of a user
     ),
 ]
 Size = Annotated[int, Field(ge=0, le=MAX_BLOB_BYTES * MAX_LAYERS)]
@@ -61,7 +62,7 @@ class PublishedImage(Document):
     @property
     def tensorflow(self) -> str:
         """The TensorFlow release."""
-        return self.identifier.removeprefix(CUSTOM_PREFIX).partition("-")[0].replace("_", "+")
+        return parse_release(self.identifier)
 
     @property
     def python(self) -> str:

@@ -11,6 +11,7 @@ from tfimg.core.documents import InvalidDocument
 from tfimg.core.errors import NotInRegistry
 from tfimg.core.levels import Level
 from tfimg.evidence.promotions import ImageStatements
+from tfimg.matrix.spec import parse_release
 from tfimg.recipe.labels import IDENTIFIER_LABEL, LABEL_PREFIX
 from tfimg.registry.images import open_image
 from tfimg.registry.protocol import Manifest, Registry
@@ -42,7 +43,7 @@ class TaggedImage:
 def read_signed_image(registry: Registry, manifest: Manifest, statements: ImageStatements) -> TaggedImage:
     """Describe an image by its newest signed test result, and by the time of creation that its digest covers."""
     newest = next(iter(statements.outcomes), None)
-    tensorflow = newest.identifier.partition("-")[0] if newest else ""
+    tensorflow = parse_release(newest.identifier) if newest else ""
     if newest is None or not parse_version(tensorflow):
         return TaggedImage(digest=manifest.digest, release=None)
     labelled = read_release(registry, manifest)

@@ -70,6 +70,7 @@ class Resolver:
         days = {ALIAS: end_of(self.spec.cutoff)}
         days |= {package.name: end_of(package.appeared) for package in read_packages(self.lock) if package.appeared}
         cutoff = end_of(self.day)
+        supplied = {self.spec.package, ALIAS} if self.spec.wheel else ()
         return replace(
             base,
             requirements=tuple(requirements),
@@ -78,6 +79,8 @@ class Resolver:
             constraints=tuple(
                 f"{name}=={version}" for name, version in self.versions.items() if fixed is None or name in fixed
             ),
+            # No index has the version of a wheel that a user built.
+            supplied=tuple((name, self.spec.tensorflow) for name in supplied),
         )
 
 

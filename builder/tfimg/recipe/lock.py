@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import tempfile
 import tomllib
+import zipfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -52,7 +53,8 @@ class LockQuery:
     """Requirements that uv resolves.
 
     `cutoff` and the days in `newer` are the first instants that uv does not see; `find_links` is a folder of wheels
-    that the package index lacks. `constraints` bound packages without requiring them.
+    that the package index lacks. `constraints` bound packages without requiring them. `supplied` are names and versions
+    of packages that the image has from elsewhere, without further requirements.
     """
 
     requirements: tuple[str, ...]
@@ -62,6 +64,7 @@ class LockQuery:
     newer: tuple[tuple[str, str], ...] = ()
     find_links: Path | None = None
     constraints: tuple[str, ...] = ()
+    supplied: tuple[tuple[str, str], ...] = ()
 
 
 def make_query(spec: ImageSpec, newer: Newer, find_links: Path | None = None) -> LockQuery:
@@ -153,6 +156,8 @@ def resolve_packages(query: LockQuery, *, uv: str, env: Mapping[str, str]) -> Se
         source.write_text("\n".join(query.requirements) + "\n")
         constraints = Path(folder, "constraints.txt")
         constraints.write_text("\n".join(query.constraints))
+        for name, version in query.supplied:
+            _write_metadata_wheel(Path(folder), name, version)
         argv = [
             *(uv, "pip", "compile", "--quiet", "--no-config", "--format=pylock.toml"),
             f"--output-file={answer}",
@@ -164,12 +169,23 @@ def resolve_packages(query: LockQuery, *, uv: str, env: Mapping[str, str]) -> Se
             *([f"--constraints={constraints}"] if query.constraints else []),
             str(source),
             *([f"--find-links={query.find_links}"] if query.find_links else []),
+            *([f"--find-links={folder}"] if query.supplied else []),
         ]
         try:
             run(argv, env=env)
         except CommandFailed as failed:
             raise _map_error(query, failed.stderr) from None
         return Pylock.from_dict(tomllib.loads(answer.read_text())).packages
+
+
+def _write_metadata_wheel(folder: Path, name: str, version: str) -> None:
+    """Write a wheel of metadata alone: others may require the package, and nothing of it is installed."""
+    stem = f"{name.replace('-', '_')}-{version}"
+    with zipfile.ZipFile(folder / f"{stem}-py3-none-any.whl", "w") as archive:
+        info = f"{stem}.dist-info"
+        archive.writestr(f"{info}/METADATA", f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")
+        archive.writestr(f"{info}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
+        archive.writestr(f"{info}/RECORD", "")
 
 
 def best_wheel(wheels: Sequence[PackageWheel], python: str, platform: Platform) -> PackageWheel | None:

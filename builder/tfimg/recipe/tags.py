@@ -8,6 +8,7 @@ aliases    2.15.1                default Python of the release (CPU images; `-gp
            2.15-jupyter          each of these for a flavour, and with `-own` for packages of a user
 index      2.15.1-multi          in a registry: of what the same tags without it and with `-arm64` point to
 build      2.15.1-cpu-py3.11-0123456789ab    in a registry: one build, by the beginning of its digest; never moved
+custom     custom-2.15.1-cpu-py3.11          of a supplied wheel: the identifier and build tags alone
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ KNOWN_FLAVORS = ("jupyter", "dev", "slim")
 """Flavours of the project's own matrix: a tag that ends in one states it."""
 
 _TAG = re.compile(
-    r"(?:latest|(?P<release>[0-9]+\.[0-9]+[0-9a-z.]*))"
+    r"(?:latest|(?P<custom>custom-)?(?P<release>[0-9]+\.[0-9]+[0-9a-z.]*(?(custom)(?:_[0-9a-z.]+)?)))"
     r"(?:-(?P<device>cpu|gpu|tpu|cuda(?P<cuda>[0-9.]+)?))?"
     r"(?:-py(?P<python>[0-9.]+))?(?:-(?P<processor>arm64))?"
     rf"(?:-(?P<flavor>{'|'.join(KNOWN_FLAVORS)}))?(?:-(?P<own>own))?(?:-(?P<build>[0-9a-f]{{12}}))?"
@@ -59,10 +60,10 @@ def list_aliases(spec: ImageSpec) -> tuple[str, ...]:
 def make_index_tag(tag: str) -> str | None:
     """Return the tag of the index of all platforms: `2.15.1-multi` of `2.15.1` and `2.15.1-arm64`.
 
-    None for the tag of a build, and for one that is not an image's.
+    None for the tag of a build or of a supplied wheel's image, and for one that is not an image's.
     """
     found = _TAG.fullmatch(tag)
-    if found is None or found["build"]:
+    if found is None or found["build"] or found["custom"]:
         return None
     place = max(
         len("latest") if found["release"] is None else 0, *(found.end(n) for n in ("release", "device", "python"))
@@ -96,7 +97,8 @@ def find_contradiction(tag: str, *, identifier: str, digest: str) -> str | None:
 
 def _statements(tag: re.Match[str], image: Mapping[str, str | None], digest: str) -> Iterator[tuple[str, bool]]:
     """Yield each part that a tag states, in words, and whether the image has it."""
-    release, device, cuda, python, processor, flavor, own, build = tag.groups()
+    custom, release, device, cuda, python, processor, flavor, own, build = tag.groups()
+    yield "TensorFlow of a supplied wheel" if custom else "a release of TensorFlow", image.get("custom") == custom
     is_minor = release and re.fullmatch(r"[0-9]+\.[0-9]+", release)
     if release:
         fits = has_version_prefix(image.get("release") or "", release) if is_minor else image.get("release") == release

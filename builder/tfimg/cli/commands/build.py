@@ -85,7 +85,13 @@ class Build(Command, SuppliedWheelOptions, AddedPackageOptions, SigningOptions, 
         """Raise `UsageError` for options that do not go together, before anything is asked or built."""
         from tfimg.cli.report_files import check_report_files
 
-        self.check_wheel_options({"--all": self.all, "--jobs": self.jobs, "--record": self.record}, adds_packages=True)
+        excluded = {
+            "--all": self.all,
+            "--jobs": self.jobs,
+            "--record": self.record,
+            "--revalidate": self.revalidate,
+        }
+        self.check_wheel_options(excluded, adds_packages=True)
         self.check_package_options(None if self.wheel else self.as_of)
         signing = {"--key": self.key, "--policy": self.policy, "--publisher": self.publisher}
         if self.target:

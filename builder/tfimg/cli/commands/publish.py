@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass, replace
+from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
 from tfimg.cli.context import Context
@@ -92,11 +93,14 @@ class Publish(Command, RepositoryOptions, SigningOptions, LevelOptions, Reinstat
 
 
 def _find_missing_own(patterns: Sequence[str], known: Sequence[ImageSpec]) -> str | None:
-    """Return an identifier with packages of a user that no image in the engine has."""
-    from tfimg.matrix.spec import OWN_SUFFIX
+    """Return an identifier of a supplied wheel or with packages of a user that no image in the engine has."""
+    from tfimg.matrix.spec import CUSTOM_PREFIX, OWN_SUFFIX
 
-    identifiers = {spec.identifier for spec in known}
-    return next((one for one in patterns if one.endswith(OWN_SUFFIX) and one not in identifiers), None)
+    def is_known(pattern: str) -> bool:
+        return any(spec.identifier.startswith(pattern) or fnmatchcase(spec.identifier, pattern) for spec in known)
+
+    named = (one for one in patterns if one.endswith(OWN_SUFFIX) or one.startswith(CUSTOM_PREFIX))
+    return next((one for one in named if not is_known(one)), None)
 
 
 def require_publishable(command: Publish | Build, context: Context) -> None:

@@ -1,0 +1,133 @@
+"""Flavours, packages on top and publishing of a supplied wheel's image. Real uv, an index on loopback."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+
+from support.cli import CliRunner
+from support.memory_engine import FakeEngine
+from support.own_packages import RealUv, own_packages_engine, own_packages_index
+from support.tensorflow_wheels import FRAMEWORK, TAGS, VERSION_HEADER, make_members, write_tiny_wheel
+from support.tiny_elf import make_elf
+from tfimg.core.exit_codes import ExitCode
+from tfimg.matrix.schema import Matrix
+
+VERSION = "2.15.1+team1"
+CUSTOM = "custom-2.15.1_team1-cpu-py3.11"
+OLD, NEW = "tensorflow_cpu-2.18.1.dist-info", f"tensorflow_cpu-{VERSION}.dist-info"
+
+
+@pytest.fixture(scope="module")
+def index(tmp_path_factory: pytest.TempPathFactory, matrix: Matrix) -> Iterator[dict[str, str]]:
+    """Serve what images have beside TensorFlow: TensorBoard, pip, constraints, and what flavours require."""
+    texts = [text for flavor in matrix.flavors.values() for text in flavor.requirements]
+    texts += [constraint.requirement for constraint in matrix.constraints.values()]
+    names = dict.fromkeys(["tensorboard", "pip", *(Requirement(text).name for text in texts)])
+    more = "".join(f"{name} 4.0 2024-01-01\n" for name in names)
+    with own_packages_index(tmp_path_factory.mktemp("uv"), more) as environ:
+        yield environ
+
+
+@pytest.fixture
+def engine() -> FakeEngine:
+    return own_packages_engine()
+
+
+@pytest.fixture
+def tfimg(tmp_path: Path, engine: FakeEngine, index: dict[str, str]) -> CliRunner:
+    return CliRunner(home=tmp_path, edge=RealUv(docker=engine), environ=index)
+
+
+@pytest.fixture
+def wheel(tmp_path: Path) -> str:
+    """A wheel of a version that no index has."""
+    members = make_members(cuda=False)
+    changes: dict[str, bytes | None] = {
+        f"{OLD}/METADATA": None, f"{OLD}/WHEEL": None,
+        f"{NEW}/METADATA": members[f"{OLD}/METADATA"].replace(b"2.18.1", VERSION.encode()),
+        f"{NEW}/WHEEL": members[f"{OLD}/WHEEL"],
+        FRAMEWORK: make_elf(strings=b"a\0002.15.1\0b", glibc=["GLIBC_2.2.5"]),
+        VERSION_HEADER: members[VERSION_HEADER].replace(b"18", b"15"),
+    }  # fmt: skip
+    return str(write_tiny_wheel(tmp_path, changes=changes, filename=f"tensorflow_cpu-{VERSION}-{TAGS}.whl"))
+
+
+def test_packages_on_top_fit_a_version_that_no_index_has(tfimg: CliRunner, engine: FakeEngine, wheel: str) -> None:
+    options = ("--wheel", wheel, "--as-of", "2024-03-20", "--with", "companion,pandas")
+    (built,) = tfimg("build", *options, "--json").succeeded().events("built")
+    assert (built["identifier"], built["tags"]) == (f"{CUSTOM}-own", [f"tfimg/tensorflow:{CUSTOM}-own"])
+    lines = built["labels"]["tfimg.own.lock"].splitlines()
+    assert [line.partition(" ")[0] for line in lines[1:]] == ["companion==2.15.0", "pandas==2.2.1"]
+    (report,) = tfimg("validate", f"tfimg/tensorflow:{CUSTOM}-own", "--json").succeeded().events("report")
+    assert (report["identifier"], report["lock"]) == (f"{CUSTOM}-own", built["labels"]["tfimg.lock"])
+
+
+def test_a_requirement_file_is_resolved_too(tfimg: CliRunner, engine: FakeEngine, wheel: str, tmp_path: Path) -> None:
+    file = tmp_path / "mine.txt"
+    file.write_text("pandas<2.2.1\n")
+    tfimg("build", "--wheel", wheel, "--as-of", "2024-03-20", "--requirements", str(file)).succeeded()
+    labels = engine.names[f"tfimg/tensorflow:{CUSTOM}-own"].labels
+    assert "pandas==2.2.0" in labels["tfimg.own.lock"]
+
+
+@pytest.mark.parametrize(
+    ("packages", "message"),
+    [
+        ("only-new", "tensorflow 2.16.1 instead of tensorflow 2.15.1+team1. Use the image 2.16.2"),
+        ("numpy<2", "numpy<2 conflicts with numpy 2.0.2, which TensorFlow 2.15.1+team1 was locked with."),
+        ("tensorflow==2.15.1+team2", "conflicts with tensorflow 2.15.1+team1 of the image itself."),
+    ],
+)
+def test_what_does_not_fit_the_wheel_is_refused(
+    packages: str, message: str, tfimg: CliRunner, engine: FakeEngine, wheel: str
+) -> None:
+    ended = tfimg("build", "--wheel", wheel, "--as-of", "2024-03-20", "--with", packages, "--quiet")
+    assert message in ended.refusal(ExitCode.REQUEST)
+    assert engine.built == []
+
+
+@pytest.mark.parametrize("flavor", ["jupyter", "dev", "slim"])
+def test_a_flavour_of_the_image_has_its_own_lock_and_tag(
+    flavor: str, tfimg: CliRunner, engine: FakeEngine, wheel: str
+) -> None:
+    options = ("--wheel", wheel, "--as-of", "2024-03-20", "--flavor", flavor)
+    (built,) = tfimg("build", *options, "--json").succeeded().events("built")
+    assert built["tags"] == [f"tfimg/tensorflow:{CUSTOM}-{flavor}"]
+    assert built["labels"]["tfimg.flavor"] == flavor
+    kept = json.loads(built["labels"]["tfimg.wheel.lock"])
+    assert ("flavor" in kept) == (flavor != "slim")
+    Path(wheel).unlink()
+    (report,) = tfimg("validate", built["tags"][0], "--json").succeeded().events("report")
+    assert (report["identifier"], report["lock"]) == (f"{CUSTOM}-{flavor}", built["labels"]["tfimg.lock"])
+
+
+def test_flavour_and_packages_go_together(tfimg: CliRunner, wheel: str) -> None:
+    options = ("--wheel", wheel, "--as-of", "2024-03-20", "--flavor", "jupyter", "--with", "companion")
+    (built,) = tfimg("build", *options, "--json").succeeded().events("built")
+    assert built["identifier"] == f"{CUSTOM}-jupyter-own"
+    (report,) = tfimg("validate", built["tags"][0], "--json").succeeded().events("report")
+    assert report["lock"] == built["labels"]["tfimg.lock"]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--flavor", "full"], "no flavour 'full'. Choose one of runtime,"),
+        (["--newest"], "--newest is the day of packages on top, and none are requested."),
+        (["--revalidate"], "--revalidate and --wheel cannot be combined"),
+        (["--push", "registry.example/team/tf"], "No key is named to sign the evidence. Make a pair with"),
+        (["--key", "tfimg.key"], "--key without --push: nothing would be published."),
+    ],
+)  # fmt: skip
+def test_options_without_what_they_need_are_refused_before_anything_is_built(
+    options: list[str], message: str, tfimg: CliRunner, engine: FakeEngine, wheel: str
+) -> None:
+    ended = tfimg("build", "--wheel", wheel, *options)
+    assert ended.code in (ExitCode.USAGE, ExitCode.REQUEST, ExitCode.UNTRUSTED)
+    assert message in ended.stderr
+    assert engine.built == []
