@@ -113,6 +113,19 @@ def test_the_server_answers_to_its_token_for_any_user_with_a_read_only_root(
         assert running.exec_run("tfimg-jupyter-health").exit_code == 0
 
 
+def test_jupyterlab_neither_asks_for_news_nor_looks_for_updates(jupyter: Built, engine: DockerEngine) -> None:
+    """The question covers a corner of the page at each start, and the image's packages are locked."""
+    with container(engine, jupyter.name) as prepared:
+        prepared.with_env("JUPYTER_TOKEN", "right").with_exposed_ports(8888)
+        prepared.start()
+        address = f"http://127.0.0.1:{prepared.get_exposed_port(8888)}"
+        wait_until(lambda: status(f"{address}/api") == 200)
+        plugin = f"{address}/lab/api/settings/@jupyterlab/apputils-extension:notification?token=right"
+        with urllib.request.urlopen(plugin, timeout=20) as response:  # noqa: S310
+            properties = json.load(response)["schema"]["properties"]
+    assert (properties["fetchNews"]["default"], properties["checkForUpdates"]["default"]) == ("false", False)
+
+
 def test_jupyter_serves_a_folder_and_tensorboard_until_an_interrupt(
     jupyter: Built, engine: DockerEngine, tmp_path: Path, chromium: Browser
 ) -> None:
