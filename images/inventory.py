@@ -73,13 +73,14 @@ def debian(folder="/var/lib/dpkg"):
         if fields.get("Status", "").endswith(" installed"):
             name = fields["Package"]
             # A source of another version is told with it in brackets.
-            source = fields.get("Source", name).partition(" ")[0]
+            source, _, version = fields.get("Source", name).partition(" ")
             found.append(
                 {
                     "package": name,
                     "version": fields["Version"],
                     "architecture": fields["Architecture"],
                     "source": source,
+                    "source_version": version.strip("()") or fields["Version"],
                 }
             )
     return found
@@ -164,12 +165,25 @@ def contents():
     }
 
 
+def imported():
+    """PEP 503 names of the distributions of which a module is loaded."""
+    modules = [getattr(module, "__file__", None) for module in list(sys.modules.values())]
+    files = {os.path.realpath(file) for file in modules if file}
+    found = set()
+    for distribution in distributions():
+        paths = (str(distribution.locate_file(file)) for file in distribution.files or ())
+        if any(path.endswith((".py", ".so")) and os.path.realpath(path) in files for path in paths):
+            found.add(re.sub(r"[-_.]+", "-", distribution.metadata["Name"] or "").lower())
+    return sorted(found)
+
+
 def versions(paths):
-    """What TensorFlow and the libraries at these paths say of themselves."""
+    """What TensorFlow and the libraries at these paths say of themselves, and what `import tensorflow` loads."""
     os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
     import tensorflow
 
     return {
+        "imported": imported(),
         "tensorflow": tensorflow.__version__,
         "build": dict(tensorflow.sysconfig.get_build_info()),
         "cudnn": cudnn(paths),

@@ -91,8 +91,5 @@ class TestEnvironment(Services):
     def index(self) -> Any:
         raise AssertionError("this test has no package index")
 
-    def pip_audit(self) -> Sequence[str]:
-        return ["false"]
-
     def uv(self) -> str:
         return "false"

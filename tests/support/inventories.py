@@ -15,8 +15,14 @@ INVENTORY: dict[str, Any] = {
         "nvidia-cudnn-cu12": {"licence": "NVIDIA Proprietary Software"},
     },
     "debian": [
-        {"package": "libc6", "version": "2.36-9+deb12u4", "architecture": "amd64", "source": "glibc"},
-        {"package": "base-files", "version": "12.4", "architecture": "amd64", "source": "base-files"},
+        {
+            "package": "libc6", "version": "2.36-9+deb12u4", "architecture": "amd64", "source": "glibc",
+            "source_version": "2.36-9",
+        },
+        {
+            "package": "base-files", "version": "12.4", "architecture": "amd64", "source": "base-files",
+            "source_version": "12.4",
+        },
     ],
     "system": {"id": "debian", "version": "12", "name": "Debian GNU/Linux 12 (bookworm)"},
     "libraries": {
@@ -24,4 +30,4 @@ INVENTORY: dict[str, Any] = {
         f"{NVIDIA}/cudnn/lib64/libcudnn.so.8": "nvidia_cudnn_cu12",
         "/usr/lib/x86_64-linux-gnu/libcuda.so.1": None,
     },
-}
+}  # fmt: skip

@@ -178,24 +178,6 @@ def test_what_a_container_and_its_labels_say_is_escaped(tfimg: CliRunner, enviro
 
 
 MARKUP = "[red]x[/] [/usr] [link=https://evil.example.test]y[/link]"
-ADVISORIES = """
-import json, pathlib, sys
-(out,) = [one.removeprefix("--output=") for one in sys.argv if one.startswith("--output=")]
-sheet = pathlib.Path(sys.argv[sys.argv.index("--requirement") + 1]).read_text().splitlines()
-vulnerability = {"id": sys.argv[1], "fix_versions": [sys.argv[1]]}
-packages = [dict(zip(("name", "version"), line.split("=="))) | {"vulns": [vulnerability]} for line in sheet]
-pathlib.Path(out).write_text(json.dumps({"dependencies": packages}))
-"""
-
-
-def test_rich_s_markup_from_an_advisory_service_is_text(
-    tfimg: CliRunner, environment: TestEnvironment, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    program = [sys.executable, "-c", ADVISORIES, MARKUP]
-    monkeypatch.setattr(environment, "pip_audit", lambda: program)
-    ended = tfimg("audit", "2.15.1-cpu-py3.11")
-    assert ended.code == 1
-    assert MARKUP in ended.stdout
 
 
 def test_rich_s_markup_in_a_build_step_or_a_reason_is_text() -> None:

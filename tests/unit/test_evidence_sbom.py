@@ -28,7 +28,7 @@ IMAGE = f"pkg:oci/tensorflow@{DIGEST}?repository_url=registry.test:5000/team/ten
 CUDNN = "pkg:pypi/nvidia-cudnn-cu12@8.9.4.25"
 PURLS = {
     "pkg:pypi/tensorflow@2.15.1", "pkg:pypi/numpy@1.26.4", CUDNN, "pkg:pypi/odd@1.0",
-    "pkg:deb/debian/libc6@2.36-9%2Bdeb12u4?arch=amd64&distro=debian-12&upstream=glibc",
+    "pkg:deb/debian/libc6@2.36-9%2Bdeb12u4?arch=amd64&distro=debian-12&upstream=glibc%402.36-9",
     "pkg:deb/debian/base-files@12.4?arch=amd64&distro=debian-12",
     "pkg:generic/nvidia/libcudnn.so.8@8.9.4.25", "pkg:generic/nvidia/libcuda.so.1",
 }  # fmt: skip

@@ -24,7 +24,15 @@ class MatrixMismatch(TfimgError, exit_code=ExitCode.FAILED):
 
 
 class VulnerablePackage(TfimgError, exit_code=ExitCode.FAILED):
-    """A locked package has a known vulnerability."""
+    """A package of an image has a known vulnerability that is neither fixed nor accepted."""
+
+
+class ExpiredRisk(TfimgError, exit_code=ExitCode.FAILED):
+    """The acceptance of a risk in matrix.yaml is past its day of review."""
+
+
+class NotAudited(TfimgError, exit_code=ExitCode.FAILED):
+    """No advisory could be about some packages, so nothing is known of them."""
 
 
 class NotReproducible(TfimgError, exit_code=ExitCode.FAILED):

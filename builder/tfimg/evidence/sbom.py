@@ -42,6 +42,15 @@ class _DebianPackage(Document):
     version: str
     architecture: str
     source: str
+    source_version: str = ""
+
+    @property
+    def upstream(self) -> str | None:
+        """The source package if its name differs, with its version if that differs too."""
+        other_version = self.source_version not in ("", self.version)
+        if self.source == self.package and not other_version:
+            return None
+        return f"{self.source}@{self.source_version}" if other_version else self.source
 
 
 class _System(Document):
@@ -102,8 +111,8 @@ def list_components(inventory: Mapping[str, Any]) -> Iterator[tuple[Component, s
         yield _component(name, purl, external_references=sites, licenses=licence), None
     for package in sorted(parsed.debian, key=lambda package: (package.package, package.architecture)):
         qualifiers = {"arch": package.architecture, "distro": f"{parsed.system.id}-{parsed.system.version}"}
-        if package.source != package.package:
-            qualifiers["upstream"] = package.source
+        if package.upstream:
+            qualifiers["upstream"] = package.upstream
         purl = PackageURL("deb", parsed.system.id, package.package, package.version, qualifiers)
         yield _component(package.package, purl), None
     # One component for all libraries of one name from one package.

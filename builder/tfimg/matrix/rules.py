@@ -163,6 +163,15 @@ def flavors_extend_known_ones(matrix: Matrix, _: date) -> Iterator[str]:
             yield f"flavors.{name}.extends: {reason}"
 
 
+def risks_are_accepted_once(matrix: Matrix, _: date) -> Iterator[str]:
+    """An advisory about a package is accepted once for the same images."""
+    seen: dict[tuple[str, str, str], int] = {}
+    for i, risk in enumerate(matrix.accepted_risks):
+        first = seen.setdefault((risk.advisory, risk.package, risk.images), i)
+        if first != i:
+            yield f"accepted_risks[{i}]: {risk.advisory} of {risk.package} is already at accepted_risks[{first}]"
+
+
 RULES: tuple[Rule, ...] = (
     releases_stand_once,
     releases_are_in_order,
@@ -175,4 +184,5 @@ RULES: tuple[Rule, ...] = (
     reports_are_of_newer_gpus,
     gpus_stand_once,
     flavors_extend_known_ones,
+    risks_are_accepted_once,
 )

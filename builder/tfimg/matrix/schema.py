@@ -22,6 +22,7 @@ from tfimg.matrix.fields import (
     VersionText,
 )
 from tfimg.matrix.flavor import Flavor, FlavorName
+from tfimg.matrix.risks import AcceptedRisk
 
 
 def minor_version(version: str) -> str:
@@ -203,6 +204,9 @@ class Matrix(MatrixModel):
     newer: Newer
     bases: dict[MinorText, Base]
     constraints: dict[str, Constraint] = Field(default_factory=dict)
+    accepted_risks: tuple[AcceptedRisk, ...] = Field(
+        (), description="Vulnerabilities that images keep for now, and why"
+    )
     left_out: tuple[LeftOut, ...] = ()
     toolkits: dict[MinorText, Toolkit] = Field({}, description="By CUDA minor")
     gpus: dict[Capability, tuple[Sentence, ...]] = Field({}, description="Names of GPUs by compute capability")

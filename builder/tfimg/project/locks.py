@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import date
 from functools import partial
 from pathlib import Path
@@ -15,8 +15,9 @@ from packaging.specifiers import SpecifierSet
 from tfimg.core.errors import LockError
 from tfimg.core.files import write_atomically
 from tfimg.core.paths import Workspace
+from tfimg.matrix.flavor import Flavor
 from tfimg.matrix.schema import Newer
-from tfimg.matrix.spec import OWN_SUFFIX, ImageSpec, OwnPackages, with_own_packages
+from tfimg.matrix.spec import OWN_SUFFIX, ImageSpec, OwnPackages, with_flavor, with_own_packages
 from tfimg.project.services import Services
 from tfimg.recipe.facts import ALIAS
 from tfimg.recipe.lockfile import Lock, hash_lock, read_packages
@@ -33,6 +34,7 @@ class Locks:
     services: Services
     newer: Newer
     specs: Sequence[ImageSpec]
+    flavors: Mapping[str, Flavor] = field(default_factory=dict)
     find_links: Path | None = None
 
     def supplied_wheels(self, spec: ImageSpec) -> tuple[Path, ...]:
@@ -94,6 +96,16 @@ class Locks:
     def has_flavor_packages(self, spec: ImageSpec) -> bool:
         """Whether an image has packages of its flavour, and so a lock of its own."""
         return bool(_list_flavor_packages(spec))
+
+    def read_committed(self, spec: ImageSpec) -> Lock:
+        """Return the committed lock of an image, or of its flavour alone; empty without one."""
+        return {file.stem: file.read_text() for file in sorted(self.workspace.locks(spec.identifier).glob("*.txt"))}
+
+    def list_committed_flavors(self, specs: Iterable[ImageSpec]) -> tuple[ImageSpec, ...]:
+        """Return the flavours of images whose own lock is committed."""
+        plain = [spec for spec in specs if not spec.flavors]
+        variants = (with_flavor(spec, name, self.flavors) for spec in plain for name in self.flavors)
+        return tuple(spec for spec in variants if self.workspace.lock(spec.identifier, "flavor").exists())
 
     def resolve_flavors(self, specs: Sequence[ImageSpec]) -> Iterator[tuple[ImageSpec, Lock | LockError]]:
         """Resolve the requirement files of flavours above committed locks; yield each, or why there is none."""

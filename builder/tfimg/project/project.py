@@ -144,6 +144,7 @@ class Project:
             services=self.services,
             newer=self.matrix.newer,
             specs=self.specs,
+            flavors=self.matrix.flavors,
             find_links=self.find_links,
         )
 

@@ -7,14 +7,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime
 from functools import cache, cached_property, partial
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tfimg.core.errors import FileError, UsageError
+from tfimg.core.errors import FileError
 from tfimg.core.paths import state_folder
 
 if TYPE_CHECKING:
+    from tfimg.advisories.service import OsvService
     from tfimg.engine.protocol import Engine
     from tfimg.host.survey import Host
     from tfimg.index.client import Index
@@ -49,7 +49,7 @@ class Services:
     @property
     def today(self) -> date:
         """The day in UTC, as package indexes count it."""
-        return datetime.now(UTC).date()
+        return self.now().date()
 
     def engine(self) -> Engine:
         """Return the engine to build with; see `tfimg.engine.connect`."""
@@ -191,15 +191,12 @@ class Services:
         ca = str(self.network.ca) if self.network.ca else None
         return Index(url, ca=ca, proxies=_proxies(self.network))
 
-    def pip_audit(self) -> Sequence[str]:
-        """Return the command that asks an advisory service. Raises `UsageError` if it is not installed."""
-        if find_spec("pip_audit") is None:
-            raise UsageError(
-                "pip-audit is not installed.", next_step="Install it beside tfimg: pip install 'tfimg[audit]'."
-            )
-        from tfimg.core.process import python_module_command
+    def advisory_service(self, url: str) -> OsvService:
+        """Return the client of a service that speaks OSV's API. Raises `UsageError` for an invalid address."""
+        from tfimg.advisories.service import OsvService
 
-        return python_module_command("pip_audit")
+        ca = str(self.network.ca) if self.network.ca else None
+        return OsvService(url, ca=ca, proxies=_proxies(self.network))
 
     def uv(self) -> str:
         """Return the path of the uv that was installed with tfimg; it resolves locks."""

@@ -27,7 +27,7 @@ from tfimg.index.network import NETWORK_FAILURE
 from tfimg.matrix.schema import PROCESSORS, Matrix, Newer, Platform
 from tfimg.matrix.spec import ImageSpec
 from tfimg.recipe.layout import GLIBC_MINOR
-from tfimg.recipe.lockfile import HEADER, Lock
+from tfimg.recipe.lockfile import HEADER, Lock, LockedPackage, read_packages
 
 MAX_RESOLUTIONS = 4
 """Resolutions at once: each waits for the index most of its time."""
@@ -54,7 +54,8 @@ class LockQuery:
 
     `cutoff` and the days in `newer` are the first instants that uv does not see; `find_links` is a folder of wheels
     that the package index lacks. `constraints` bound packages without requiring them. `supplied` are names and versions
-    of packages that the image has from elsewhere, without further requirements.
+    of packages that the image has from elsewhere, without further requirements. `lowest`: the lowest versions of the
+    requirements are taken, and the highest of what those need.
     """
 
     requirements: tuple[str, ...]
@@ -65,15 +66,20 @@ class LockQuery:
     find_links: Path | None = None
     constraints: tuple[str, ...] = ()
     supplied: tuple[tuple[str, str], ...] = ()
+    lowest: bool = False
 
 
-def make_query(spec: ImageSpec, newer: Newer, find_links: Path | None = None) -> LockQuery:
-    """Return the root requirements of an image and the days of their resolution.
+def make_query(
+    spec: ImageSpec, newer: Newer, find_links: Path | None = None, fixes: Sequence[LockedPackage] = ()
+) -> LockQuery:
+    """Return the root requirements of an image and the days of their resolution; `fixes` stay as they are.
 
     Every image has TensorBoard (2.21 no longer depends on it) and pip. The libraries of a GPU or TPU are pinned
     exactly and may be newer than the release: CUDA 11.8's wheels are, than TensorFlow 2.10.
     """
     pins = dict(spec.libraries) | ({"libtpu": spec.libtpu} if spec.libtpu else {})
+    days = {name: end_of(newer.as_of) for name in {*spec.newer, *pins}}
+    days |= {fix.name: end_of(fix.appeared) for fix in fixes if fix.appeared and fix.name not in days}
     return LockQuery(
         requirements=(
             f"{spec.package} @ {spec.wheel.file.as_uri()}" if spec.wheel else f"{spec.package}=={spec.tensorflow}",
@@ -85,8 +91,10 @@ def make_query(spec: ImageSpec, newer: Newer, find_links: Path | None = None) ->
         python=spec.python,
         platform=spec.platform,
         cutoff=end_of(spec.cutoff),
-        newer=tuple((name, end_of(newer.as_of)) for name in sorted({*spec.newer, *pins})),
+        newer=tuple(sorted(days.items())),
         find_links=find_links,
+        # What may be newer than the release may be newer than its fix.
+        constraints=tuple(f"{fix.name}{'>=' if fix.name in spec.newer else '=='}{fix.version}" for fix in fixes),
     )
 
 
@@ -110,37 +118,57 @@ def find_supplied_wheels(spec: ImageSpec, folder: Path) -> tuple[Path, ...]:
 
 
 def resolve_lock(
-    spec: ImageSpec, newer: Newer, *, uv: str, env: Mapping[str, str], find_links: Path | None = None
+    spec: ImageSpec,
+    newer: Newer,
+    *,
+    uv: str,
+    env: Mapping[str, str],
+    find_links: Path | None = None,
+    fixes: Sequence[LockedPackage] = (),
 ) -> Lock:
-    """Resolve an image's lock with the program `uv`.
+    """Resolve an image's lock with the program `uv`; `fixes` are the packages that `tfimg lock --fix` has moved.
 
     uv finds the package index through `env`. Raises `LockError` when there is no solution, `NetworkError` when the
     index cannot be reached.
     """
-    query = make_query(spec, newer, find_links)
+    query = make_query(spec, newer, find_links, fixes)
+    reasons = {(fix.name, fix.version): fix.reason for fix in fixes}
     parts: dict[str, list[str]] = {name: [] for name, _ in PART_RULES}
     for package in resolve_packages(query, uv=uv, env=env):
         part = next(name for name, takes in PART_RULES if takes(spec, package.name))
         if spec.wheel and part == "tensorflow":
             parts[part].append(f"{spec.package}=={spec.tensorflow} --hash=sha256:{spec.wheel.sha256}\n")
         else:
-            parts[part].append(format_line(package, query))
+            parts[part].append(format_line(package, query, reasons.get((package.name, str(package.version)))))
     return {name: HEADER + "".join(lines) for name, lines in parts.items() if lines}
 
 
 def resolve_locks(
-    specs: Sequence[ImageSpec], newer: Newer, *, uv: str, env: Mapping[str, str]
+    specs: Sequence[ImageSpec],
+    newer: Newer,
+    *,
+    uv: str,
+    env: Mapping[str, str],
+    committed: Callable[[ImageSpec], Lock] = lambda _: {},
 ) -> Iterator[tuple[ImageSpec, Lock | LockError]]:
-    """Resolve the locks of several images; yield the lock of each, or why it has none. Raises `NetworkError`."""
+    """Resolve the locks of several images; yield the lock of each, or why it has none. Raises `NetworkError`.
+
+    The fixes in the `committed` lock of an image stay.
+    """
 
     def resolve(spec: ImageSpec) -> Lock | LockError:
         try:
-            return resolve_lock(spec, newer, uv=uv, env=env)
+            return resolve_lock(spec, newer, uv=uv, env=env, fixes=find_fixes(committed(spec)))
         except LockError as error:
             return error
 
     with ThreadPoolExecutor(MAX_RESOLUTIONS) as pool:
         yield from zip(specs, pool.map(resolve, specs), strict=True)
+
+
+def find_fixes(lock: Lock) -> tuple[LockedPackage, ...]:
+    """Return the packages of a lock that `tfimg lock --fix` has moved. Raises `LockError`."""
+    return tuple(package for package in read_packages(lock) if package.reason)
 
 
 def resolve_installer_lock(matrix: Matrix, *, uv: str, env: Mapping[str, str]) -> str:
@@ -167,6 +195,7 @@ def resolve_packages(query: LockQuery, *, uv: str, env: Mapping[str, str]) -> Se
             f"--exclude-newer={query.cutoff}",
             *(f"--exclude-newer-package={name}={day}" for name, day in query.newer),
             *([f"--constraints={constraints}"] if query.constraints else []),
+            *(["--resolution=lowest-direct"] if query.lowest else []),
             str(source),
             *([f"--find-links={query.find_links}"] if query.find_links else []),
             *([f"--find-links={folder}"] if query.supplied else []),
@@ -203,7 +232,7 @@ def _list_tags(python: str, processor: str) -> tuple[Tag, ...]:
     return *cpython_tags((major, minor), platforms=platforms), *compatible
 
 
-def format_line(package: Package, query: LockQuery) -> str:
+def format_line(package: Package, query: LockQuery, reason: str | None = None) -> str:
     """Return a package's line of a lock. Raises `LockError` if it has no wheel for the image."""
     wheel = best_wheel(package.wheels or (), query.python, query.platform)
     if wheel is None or package.version is None:
@@ -211,8 +240,9 @@ def format_line(package: Package, query: LockQuery) -> str:
             f"{package.name} {package.version} has no wheel for Python {query.python} on {query.platform}.",
             next_step="Constrain it in matrix.yaml to a version that has one.",
         )
-    day = f"  # {wheel.upload_time:%Y-%m-%d}" if wheel.upload_time else ""
-    return f"{package.name}=={package.version} --hash=sha256:{wheel.hashes['sha256']}{day}\n"
+    notes = [f"{wheel.upload_time:%Y-%m-%d}" if wheel.upload_time else "", reason or ""]
+    comment = f"  # {', '.join(filter(None, notes))}" if any(notes) else ""
+    return f"{package.name}=={package.version} --hash=sha256:{wheel.hashes['sha256']}{comment}\n"
 
 
 def _map_error(query: LockQuery, stderr: str) -> Exception:

@@ -17,7 +17,7 @@ MAX_LINE = 300  # characters; those of images have 150
 # The names become parts of file names and addresses.
 _LINE = re.compile(
     r"(?P<name>[a-z0-9][a-z0-9._-]*)==(?P<version>[0-9][0-9A-Za-z.!+]*) --hash=sha256:(?P<sha256>[0-9a-f]{64})"
-    r"(?:  # (?P<day>\d{4}-\d\d-\d\d))?",
+    r"(?:  # (?P<day>\d{4}-\d\d-\d\d)?(?:, )?(?P<reason>(?:fixes|goes with) [A-Za-z0-9 ,._:-]{1,120})?)?",
     re.ASCII,
 )
 
@@ -27,12 +27,16 @@ Lock = dict[str, str]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LockedPackage:
-    """One line of a lock; `appeared` is None if the index does not state the day."""
+    """One line of a lock; `appeared` is None if the index does not state the day.
+
+    `reason` is why `tfimg lock --fix` moved the package: `fixes CVE-2026-1234`; None for the version of its time.
+    """
 
     name: str
     version: str
     sha256: str
     appeared: date | None
+    reason: str | None = None
 
 
 def read_packages(lock: Lock) -> tuple[LockedPackage, ...]:
@@ -57,7 +61,13 @@ def _read_line(line: str) -> LockedPackage:
         appeared = date.fromisoformat(match["day"]) if match["day"] else None
     except ValueError:
         raise _invalid(f"the line {line!r}") from None
-    return LockedPackage(name=match["name"], version=match["version"], sha256=match["sha256"], appeared=appeared)
+    return LockedPackage(
+        name=match["name"],
+        version=match["version"],
+        sha256=match["sha256"],
+        appeared=appeared,
+        reason=match["reason"],
+    )
 
 
 def _invalid(problem: str) -> LockError:

@@ -46,6 +46,7 @@ class _DebianPackage(Document):
     version: str
     architecture: str = ""
     source: str = ""
+    source_version: str = ""
 
 
 class _Inventory(Document):
@@ -62,6 +63,7 @@ class _Inventory(Document):
     libraries: dict[str, str | None] = Field(default_factory=dict)
     cudnn: str | None = None
     cuda: str | None = None
+    imported: tuple[str, ...] | None = None
 
 
 def parse_inventory(content: bytes) -> dict[str, Any]:

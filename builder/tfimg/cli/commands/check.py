@@ -42,6 +42,7 @@ class Check(Command, IdentifierOptions):
         return self._check_image(context, self.built)
 
     def _check_index(self, context: Context) -> int:
+        from tfimg.advisories.audit import find_expired, raise_for_expired
         from tfimg.cli.output.transfers import render_count
         from tfimg.matrix.sync.releases import check_releases, count_unconfirmed
 
@@ -60,6 +61,7 @@ class Check(Command, IdentifierOptions):
             if unconfirmed:
                 print(f"{unconfirmed} lines of {file.name} are still marked “confirm”: wheels do not contain those.")
         found.raise_for_mismatch()
+        raise_for_expired(find_expired(matrix.accepted_risks, context.services.today))
         return 0
 
     def _check_image(self, context: Context, image: str) -> int:

@@ -25,7 +25,6 @@ class Lock(Command, Patterns):
         from itertools import chain
 
         from tfimg.core.failures import raise_for_failures
-        from tfimg.matrix.spec import with_flavor
         from tfimg.recipe.generated_files import GeneratedFiles
         from tfimg.recipe.lock import resolve_installer_lock, resolve_locks
 
@@ -33,15 +32,17 @@ class Lock(Command, Patterns):
         chosen = context.project.select(self.patterns)
         plain = [spec for spec in chosen if not spec.flavors]
         # A flavour's lock stands on that of its image.
-        variants = [with_flavor(spec, name, matrix.flavors) for spec in plain for name in matrix.flavors]
-        committed = [spec for spec in variants if workspace.lock(spec.identifier, "flavor").exists()]
+        committed = locks.list_committed_flavors(plain)
         flavored = {spec.identifier: spec for spec in (*chosen, *committed) if spec.flavors}
         specs = [*plain, *(spec for spec in flavored.values() if locks.has_flavor_packages(spec))]
         uv, env = context.services.uv(), context.use_network().environment(context.services.environ)
         files = GeneratedFiles(workspace.root, check=self.check)
         files.add({workspace.installer_lock: resolve_installer_lock(matrix, uv=uv, env=env)})
         failures: list[tuple[str, LockError]] = []
-        resolved = chain(resolve_locks(plain, matrix.newer, uv=uv, env=env), locks.resolve_flavors(specs[len(plain) :]))
+        resolved = chain(
+            resolve_locks(plain, matrix.newer, uv=uv, env=env, committed=locks.read_committed),
+            locks.resolve_flavors(specs[len(plain) :]),
+        )
         for number, (spec, found) in enumerate(resolved, start=1):
             outcome = "cannot be resolved" if isinstance(found, LockError) else "resolved"
             context.say(f"[{number}/{len(specs)}] {outcome}: {spec.identifier} as of {spec.cutoff}")

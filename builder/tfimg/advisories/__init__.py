@@ -1,0 +1,1 @@
+"""Advisories about vulnerable packages: read them, match them with the packages of images, fix locks."""

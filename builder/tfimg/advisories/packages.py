@@ -1,0 +1,125 @@
+"""Packages that are audited: those of a lock, or of an image by its bill of materials."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+from packageurl import PackageURL
+from packaging.utils import canonicalize_name
+from packaging.version import InvalidVersion, Version
+from pydantic import BeforeValidator
+
+from tfimg.advisories.versions import DEBIAN, PYPI
+from tfimg.core.documents import Document, InvalidDocument, validate
+from tfimg.recipe.lockfile import LockedPackage
+
+MAX_COMPONENTS = 20_000
+"""Components of one bill of materials. Ours have less than 1,000."""
+
+MAX_NAME = 200
+
+TENSORFLOW = "tensorflow"
+VARIANTS = frozenset(("tensorflow-cpu", "tensorflow-cpu-aws", "tensorflow-gpu", "tensorflow-tpu"))
+"""Distributions of the same TensorFlow: advisories about one name are about all. Their images also have metadata of the
+plain name, without files (`tfimg.recipe.facts.ALIAS`)."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class AuditedPackage:
+    """A package of an image, with the name that advisories use.
+
+    In Debian, `name` and `version` are those of the source package, `installed` that of the binary package. `aliases`
+    are other names of the same code. `problem` says why no advisory can be about it.
+    """
+
+    ecosystem: str
+    name: str
+    version: str
+    installed: str
+    problem: str | None = None
+    aliases: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        return f"{self.installed} {self.version}"
+
+
+def read_lock_packages(packages: Iterable[LockedPackage]) -> tuple[AuditedPackage, ...]:
+    """Return the packages of a lock."""
+    return tuple(_python_package(package.name, package.version, None) for package in packages)
+
+
+class _Component(Document):
+    purl: str | None = None
+
+
+class _Bill(Document):
+    components: Annotated[tuple[_Component, ...], BeforeValidator(lambda value: value or ())] = ()
+
+
+def read_bill(bill: Mapping[str, Any], supplied: str | None = None) -> tuple[AuditedPackage, ...]:
+    """Return the Python and Debian packages of a CycloneDX bill of materials. Raises `InvalidDocument`.
+
+    `supplied` is the version of a TensorFlow whose wheel a user supplied, None for one from the package index.
+
+    A component without a package URL, or of a type that no advisory is read for, is a package with a `problem`; the
+    files of an accelerator's libraries belong to packages that are in the bill themselves.
+    """
+    components = validate(_Bill, bill).components
+    if len(components) > MAX_COMPONENTS:
+        raise InvalidDocument(f"it has more than {MAX_COMPONENTS} components")
+    found = set()
+    for component in components:
+        try:
+            purl = PackageURL.from_string(component.purl or "")
+        except ValueError:
+            raise InvalidDocument(f"a component has no valid package URL: {component.purl!r}"[:MAX_NAME]) from None
+        if purl.type != "generic":
+            found.add(_read_purl(purl, supplied))
+    if not found:
+        raise InvalidDocument("it lists no packages")
+    variants = {package.version for package in found if package.name in VARIANTS}
+    found = {package for package in found if package.name != TENSORFLOW or package.version not in variants}
+    return tuple(sorted(found, key=lambda package: (package.ecosystem, package.installed, package.version)))
+
+
+def _read_purl(purl: PackageURL, supplied: str | None) -> AuditedPackage:
+    name, version = purl.name[:MAX_NAME], (purl.version or "")[:MAX_NAME]
+    qualifiers = purl.qualifiers if isinstance(purl.qualifiers, Mapping) else {}
+    if purl.type == "pypi":
+        return _python_package(canonicalize_name(name), version, supplied)
+    if purl.type == "deb" and purl.namespace == "debian":
+        release = qualifiers.get("distro", "").removeprefix("debian-").partition(".")[0]
+        source, _, source_version = qualifiers.get("upstream", name).partition("@")
+        problem = None if release.isdigit() else "the bill of materials does not say of which Debian release it is"
+        return AuditedPackage(
+            ecosystem=f"{DEBIAN}:{release}" if release.isdigit() else DEBIAN,
+            name=source[:MAX_NAME],
+            version=source_version[:MAX_NAME] or version,
+            installed=name,
+            problem=problem,
+        )
+    kind = "/".join(filter(None, (purl.type, purl.namespace)))
+    return AuditedPackage(
+        ecosystem=kind[:MAX_NAME],
+        name=name,
+        version=version,
+        installed=name,
+        problem=f"no advisories are read for {kind}",
+    )
+
+
+def _python_package(name: str, version: str, supplied: str | None) -> AuditedPackage:
+    problem = None
+    try:
+        local = Version(version).local
+    except InvalidVersion:
+        problem = "its version is not one of PEP 440"
+    else:
+        if version == supplied and (TENSORFLOW in name or name.startswith("tf-nightly")):
+            problem = "its wheel was supplied, and advisories are about that of the package index"
+        elif local:
+            problem = f"its version has the local part +{local}, so it is not from the package index"
+    aliases = (TENSORFLOW,) if name in VARIANTS else ()
+    return AuditedPackage(ecosystem=PYPI, name=name, version=version, installed=name, problem=problem, aliases=aliases)

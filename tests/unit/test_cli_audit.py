@@ -1,0 +1,245 @@
+"""`tfimg audit`: locks, images of the engine and of a registry; findings, accepted risks, exit codes."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from support.advisories import CRITICAL, advisory, affected, below, osv_server, write_advisories
+from support.cli import CliRunner
+from support.environment import TestEnvironment
+from support.inventories import INVENTORY
+from support.memory_engine import FakeEngine, stored_image
+from support.memory_registry import MemoryRegistry
+from support.oci_images import put_image
+from support.signing import OURS, THEIRS
+from tfimg.core.paths import Workspace
+from tfimg.engine.protocol import Exit, Line
+from tfimg.evidence.attach import attach
+from tfimg.evidence.sbom import make_sbom
+from tfimg.evidence.statement import Subject
+
+IMAGE = "2.15.1-cpu-py3.10"
+TODAY = datetime(2026, 11, 22, tzinfo=UTC)
+KERAS = advisory(
+    "GHSA-1",
+    affected("keras", *below("3.12.3")),
+    aliases=["CVE-2026-1"],
+    severity=[{"type": "CVSS_V3", "score": CRITICAL}],
+)
+SSL = advisory("DSA-1-1", affected("glibc", *below("2.36-9+deb12u5"), ecosystem="Debian:12"))
+WERKZEUG = advisory("GHSA-2", affected("werkzeug", *below("2.0")))
+
+
+@pytest.fixture
+def environment() -> TestEnvironment:
+    return TestEnvironment(time=TODAY)
+
+
+@pytest.fixture
+def advisories(tmp_path: Path) -> Path:
+    return write_advisories(tmp_path / "db", KERAS, WERKZEUG, SSL)
+
+
+def test_a_finding_names_package_advisory_severity_fix_and_images(tfimg: CliRunner, advisories: Path) -> None:
+    ended = tfimg("audit", "2.15.1-cpu-py3.9", IMAGE, "--advisories", str(advisories))
+    assert ended.code == 1
+    images = "2.15.1-cpu-py3.9 and 1 more"
+    assert f"keras 2.15.0 CVE-2026-1 GHSA-1 critical 9.8 3.12.3 not known open {images}" in ended.lines
+    assert ended.lines[-1].endswith(f"packages of 2 images: 1 advisory ({advisories})")
+    assert "1 advisory affects keras 2.15.0." in ended.stderr
+
+
+def test_the_result_as_json_is_complete(tfimg: CliRunner, advisories: Path) -> None:
+    ended = tfimg("audit", IMAGE, "--advisories", str(advisories), "--json")
+    result, error = ended.documents
+    assert result["findings"] == [
+        {
+            "advisory": "CVE-2026-1", "aliases": ["GHSA-1"], "ecosystem": "PyPI", "package": "keras",
+            "installed": "keras", "version": "2.15.0", "severity": "critical", "score": 9.8, "vector": CRITICAL,
+            "fixed": ["3.12.3"], "imported_by_tensorflow": None, "images": [IMAGE], "accepted": None,
+        }
+    ]  # fmt: skip
+    assert (result["not_audited"], result["expired"], result["packages"]) == ([], [], 42)
+    assert error["error"] == "VulnerablePackage"
+
+
+def test_packages_that_are_not_affected_are_green(tfimg: CliRunner, tmp_path: Path) -> None:
+    folder = write_advisories(tmp_path / "db", WERKZEUG)
+    ended = tfimg("audit", IMAGE, "--advisories", str(folder)).succeeded()
+    assert ended.lines == [
+        "A lock has no Debian packages: --built IMAGE and --published IMAGE audit those too.",
+        f"42 packages of 1 image: 0 advisories ({folder})",
+    ]
+
+
+def test_a_source_without_advisories_of_an_ecosystem_is_not_green(tfimg: CliRunner, tmp_path: Path) -> None:
+    ended = tfimg("audit", IMAGE, "--advisories", str(write_advisories(tmp_path / "db", SSL)), "--json")
+    assert (ended.code, ended.documents[-1]["error"]) == (1, "NotAudited")
+    assert len(ended.documents[0]["not_audited"]) == 42
+    assert ended.documents[0]["not_audited"][0]["reason"] == f"{tmp_path / 'db'} has no advisories of PyPI"
+
+
+def test_a_service_says_the_same_as_a_folder(tfimg: CliRunner, advisories: Path) -> None:
+    with osv_server(KERAS, WERKZEUG, SSL) as server:
+        asked, read = (
+            tfimg("audit", IMAGE, "--json", "--advisories", source).documents[0]
+            for source in (server.url, str(advisories))
+        )
+    assert asked == {**read, "source": server.url}
+
+
+def test_nothing_read_is_no_good_news(tfimg: CliRunner, tmp_path: Path) -> None:
+    assert "does not exist" in tfimg("audit", IMAGE, "--advisories", "absent").refusal(2)
+    assert "has no JSON files" in tfimg("audit", IMAGE, "-q", "--advisories", str(tmp_path)).refusal(2)
+    assert "cannot be combined" in tfimg("audit", IMAGE, "--built", "x").refusal(2)
+
+
+MARKUP = "[red]x[/] [/usr] [link=https://evil.example.test]y[/link]"
+
+
+def test_rich_s_markup_and_terminal_sequences_of_an_advisory_are_text(tfimg: CliRunner, tmp_path: Path) -> None:
+    evil = advisory("A-1", affected("keras", *below(f"9\x1b[2J{MARKUP}")), affected("keras", versions=["2.15.0"]))
+    ended = tfimg("audit", IMAGE, "--advisories", str(write_advisories(tmp_path / "db", evil)))
+    assert ended.code == 1
+    assert "\x1b" not in ended.stdout + ended.stderr
+    assert MARKUP in ended.stdout
+
+
+# Accepted risks
+
+
+@pytest.fixture
+def here(tfimg: CliRunner, workspace_copy: Workspace) -> CliRunner:
+    tfimg.environ = {"TFIMG_WORKSPACE": str(workspace_copy.root)}
+    return tfimg
+
+
+def accept(
+    workspace: Workspace, *, review_by: str = "2027-01-31", images: str = "2.15*", package: str = "keras"
+) -> None:
+    text = workspace.matrix.read_text()
+    risk = (
+        f"accepted_risks:\n  - {{advisory: GHSA-1, package: {package}, images: '{images}', "
+        f"reason: bounded by TensorFlow, review_by: {review_by}}}\n\n"
+    )
+    assert text.count("\nleft_out:") == 1
+    workspace.matrix.write_text(text.replace("\nleft_out:", f"\n{risk}left_out:"))
+
+
+def test_an_accepted_risk_is_shown_and_green(here: CliRunner, workspace_copy: Workspace, advisories: Path) -> None:
+    accept(workspace_copy)
+    ended = here("audit", IMAGE, "--advisories", str(advisories)).succeeded()
+    assert f"accepted until 2027-01-31: bounded by TensorFlow {IMAGE}" in ended.lines[1]
+    assert ended.lines[-1].endswith("1 advisory, 1 of them accepted (" + str(advisories) + ")")
+
+
+def test_an_acceptance_is_about_the_images_of_its_pattern(
+    here: CliRunner, workspace_copy: Workspace, advisories: Path
+) -> None:
+    accept(workspace_copy, images="*-py3.10")
+    ended = here("audit", "2.15.1-cpu-py3.9", IMAGE, "--advisories", str(advisories), "--json")
+    assert [(bool(one["accepted"]), one["images"]) for one in ended.documents[0]["findings"]] == [
+        (False, ["2.15.1-cpu-py3.9"]), (True, [IMAGE]),
+    ]  # fmt: skip
+    assert ended.code == 1
+
+
+@pytest.mark.parametrize("package", ["keras", "no-such-package"])
+def test_an_expired_acceptance_is_an_error_whatever_it_is_about(
+    package: str, here: CliRunner, workspace_copy: Workspace, tmp_path: Path
+) -> None:
+    accept(workspace_copy, review_by="2026-11-21", package=package)
+    folder = write_advisories(tmp_path / "db", WERKZEUG)
+    message = here("audit", IMAGE, "--advisories", str(folder), "-q")
+    assert message.code == 1
+    assert (
+        f"1 accepted risk of matrix.yaml is past the day of review: GHSA-1 of {package} (2026-11-21)." in message.stderr
+    )
+    assert "Expired on 2026-11-21: GHSA-1" in message.stdout
+
+
+def test_an_acceptance_holds_on_its_last_day_and_is_over_the_day_after(
+    here: CliRunner, workspace_copy: Workspace, advisories: Path
+) -> None:
+    accept(workspace_copy, review_by="2026-11-22")
+    here("audit", IMAGE, "--advisories", str(advisories)).succeeded()
+    workspace_copy.matrix.write_text(workspace_copy.matrix.read_text().replace("2026-11-22}", "2026-11-21}"))
+    ended = here("audit", IMAGE, "--advisories", str(advisories), "--json")
+    assert ended.documents[0]["findings"][0]["accepted"] is None
+
+
+def test_an_acceptance_without_reason_or_twice_is_refused(here: CliRunner, workspace_copy: Workspace) -> None:
+    accept(workspace_copy)
+    text = workspace_copy.matrix.read_text()
+    line = next(line for line in text.splitlines() if "GHSA-1" in line)
+    workspace_copy.matrix.write_text(text.replace(line, f"{line}\n{line}"))
+    assert "accepted_risks[1]: GHSA-1 of keras is already at accepted_risks[0]" in here("list").refusal(2)
+    workspace_copy.matrix.write_text(text.replace("reason: bounded by TensorFlow, ", ""))
+    assert "accepted_risks[0].reason: field required" in here("list").refusal(2)
+
+
+# Images
+
+
+def names(document: dict[str, Any]) -> list[tuple[str, str, bool | None]]:
+    return [(one["advisory"], one["installed"], one["imported_by_tensorflow"]) for one in document["findings"]]
+
+
+GPU = "2.15.1-cuda12.2-py3.11"
+
+
+def engine_with(identifier: str, inventory: dict[str, Any]) -> FakeEngine:
+    answer = Line(stream="stdout", text=json.dumps(inventory))
+    engine = FakeEngine(story=[answer, Exit(status=0, out_of_memory=False)])
+    engine.names["mine:1"] = stored_image(labels={"tfimg.identifier": identifier})
+    return engine
+
+
+def test_an_image_of_the_engine_is_audited_with_debian_s_packages_and_what_tensorflow_imports(
+    tfimg: CliRunner, environment: TestEnvironment, tmp_path: Path
+) -> None:
+    numpy, odd = (advisory(f"A-{name}", affected(name, *below("99"))) for name in ("numpy", "odd"))
+    environment.docker = engine_with(GPU, {**INVENTORY, "imported": ["numpy", "tensorflow"]})
+    folder = write_advisories(tmp_path / "db", SSL, numpy, odd)
+    ended = tfimg("audit", "--built", "mine:1", "--advisories", str(folder), "--json")
+    assert names(ended.documents[0]) == [
+        ("DSA-1-1", "libc6", None),
+        ("A-numpy", "numpy", True),
+        ("A-odd", "odd", False),
+    ]
+    assert ended.documents[0]["images"] == [GPU]
+    assert ended.code == 1
+
+
+def test_an_image_of_a_registry_is_audited_by_the_bill_that_a_trusted_key_signed(
+    tfimg: CliRunner, environment: TestEnvironment, advisories: Path, key: str, tmp_path: Path
+) -> None:
+    registry = MemoryRegistry()
+    image = put_image(registry, "2.15", [{"a": b"b"}], config={"Labels": {"tfimg.identifier": GPU}})
+    environment.registries = registry
+    command = ("audit", "--published", "registry.example/a:2.15", "--advisories", str(advisories), "--json")
+    assert "has no bill of materials." in tfimg(*command).stderr
+    subject = Subject(name=registry.repository, digest=image.digest)
+    bill = make_sbom(INVENTORY, subject=subject, created=datetime(2026, 1, 2, tzinfo=UTC))
+    attach(registry, image.digest, [bill], key=THEIRS)
+    assert "has no bill of materials that a trusted key signed." in tfimg(*command, "--public-key", key).stderr
+    attach(registry, image.digest, [bill], key=OURS)
+    ended = tfimg(*command, "--public-key", key)
+    assert names(ended.documents[0]) == [("DSA-1-1", "libc6", None)]
+
+
+def test_the_tensorflow_of_a_custom_image_is_not_audited(
+    tfimg: CliRunner, environment: TestEnvironment, advisories: Path
+) -> None:
+    packages = {"tensorflow-cpu": "2.15.1", "tensorflow": "2.15.1"}
+    inventory = {**INVENTORY, "packages": packages, "libraries": {}, "debian": []}
+    environment.docker = engine_with("custom-2.15.1-cpu-py3.11", inventory)
+    ended = tfimg("audit", "--built", "mine:1", "--advisories", str(advisories), "--json")
+    assert ended.code == 1
+    assert [one["package"] for one in ended.documents[0]["not_audited"]] == ["tensorflow-cpu"]
+    assert json.loads(ended.stdout.splitlines()[-1])["error"] == "NotAudited"
