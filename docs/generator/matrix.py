@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from contextlib import suppress
 from functools import cache
 from pathlib import Path
 
 from generator.program import project
-from tfimg.core.errors import FileError
 from tfimg.recipe.matrix_page import render_matrix
 from tfimg.validation.page import format_page
 from tfimg.validation.report import Report
-from tfimg.validation.schema import load_report
 
 REPORTS = "reports"
 """Folder of the site."""
@@ -48,10 +45,9 @@ def write_reports(folder: Path) -> None:
 
 @cache
 def _reports() -> Mapping[str, Report]:
-    """Return the reports that count as evidence, by identifier; older formats have no page."""
-    found, reports = project(), {}
-    for identifier, status in found.statuses.items():
-        with suppress(FileError):
-            if status.date:
-                reports[identifier] = load_report(found.workspace.evidence(identifier))
-    return reports
+    """Return the reports that count as evidence, by identifier."""
+    found = project()
+    evidence = {
+        identifier: found.read_evidence(identifier) for identifier, status in found.statuses.items() if status.date
+    }
+    return {identifier: record.to_report() for identifier, record in evidence.items() if record}

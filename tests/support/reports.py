@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from tfimg.validation.image_record import format_image_record, make_image_record
 from tfimg.validation.report import CheckResult, Explanation, Outcome, Report
 
 DIGEST = f"sha256:{'0123456789abcdef' * 4}"
@@ -78,3 +79,8 @@ RED = replace(
 )  # fmt: skip
 BROKEN = replace(GREEN, results=(), problem=f"the suite did not start: {ATTACK} {CONTROLS}")
 PARTIAL = replace(GREEN, results=GREEN.results[:12])
+
+
+def evidence_text(report: Report) -> str:
+    """The committed evidence that a report becomes."""
+    return format_image_record(make_image_record(report, content=DIGEST, recipe=DIGEST))

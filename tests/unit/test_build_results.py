@@ -17,18 +17,30 @@ from tfimg.build.results import (
     Status,
     count_by_status,
     count_words,
+    failed_result,
     format_summary,
     json_text,
     junit,
     raise_for_results,
 )
-from tfimg.core.errors import BatchFailed, BuildError, Interrupted, LockError, ValidationFailed
+from tfimg.core.errors import (
+    BaseImageError,
+    BaseUnavailable,
+    BatchFailed,
+    BuildError,
+    Interrupted,
+    LockError,
+    TfimgError,
+    UnsupportedPlatform,
+    ValidationFailed,
+)
 
 BUILT = ImageResult(
     identifier="2.15.1-cpu-py3.11", status="built", seconds=12.345, engine="unix:///e", digest="sha256:1",
     tags=("tf:1",), level="validated", checks=70, unpacked_bytes=1_400_000_000, compressed_bytes=300_000_000,
 )  # fmt: skip
 UNCHANGED = replace(BUILT, identifier="2.15.1-cpu-py3.9", status="unchanged", seconds=0.0, checks=None, reused=True)
+RECORDED = replace(UNCHANGED, identifier="2.15.1-cpu-py3.10", status="recorded", tags=(), engine=None)
 FAILED = ImageResult(
     identifier="2.14.1-cpu-py3.11", status="failed", seconds=3.0,
     failure=ValidationFailed(f"It was built, and {ATTACK} {CONTROLS}.", next_step="Look."),
@@ -41,7 +53,7 @@ INTERRUPTED = ImageResult(
     identifier="2.13.1-cpu-py3.11", status="interrupted", seconds=1.0,
     failure=Interrupted("Interrupted.", next_step="Again."),
 )  # fmt: skip
-ALL = (BUILT, UNCHANGED, FAILED, UNBUILDABLE, INTERRUPTED)
+ALL = (BUILT, UNCHANGED, RECORDED, FAILED, UNBUILDABLE, INTERRUPTED)
 
 
 def summary(*results: ImageResult) -> BatchResult:
@@ -80,7 +92,7 @@ def suite(*results: ImageResult) -> TestSuite:
 
 def test_junit_has_a_case_for_each_image_with_its_time() -> None:
     found = suite(*ALL)
-    assert (found.tests, found.failures, found.errors, found.skipped) == (5, 1, 2, 0)
+    assert (found.tests, found.failures, found.errors, found.skipped) == (6, 1, 1, 1)
     assert [(case.name, case.time) for case in found][:2] == [
         ("2.15.1-cpu-py3.11", 12.345),
         ("2.15.1-cpu-py3.9", 0.0),
@@ -91,11 +103,11 @@ def test_junit_has_a_case_for_each_image_with_its_time() -> None:
 
 @pytest.mark.parametrize("result", ALL, ids=lambda result: result.status)
 def test_no_form_is_green_where_the_image_is_not_there(result: ImageResult) -> None:
-    green = result in (BUILT, UNCHANGED)
+    green = result in (BUILT, UNCHANGED, RECORDED)
     assert result.is_green is green
     assert json.loads(json_text(summary(result)))["green"] is green
     found = suite(result)
-    assert (found.failures + found.errors == 0) is green
+    assert (found.failures + found.errors + found.skipped == 0) is green
 
 
 def test_what_a_container_said_is_text_in_junit() -> None:
@@ -115,6 +127,43 @@ def test_one_that_is_not_there_ends_the_command_with_its_own_error() -> None:
     with pytest.raises(ValidationFailed) as caught:
         raise_for_results([BUILT, FAILED])
     assert caught.value is FAILED.failure
+
+
+def test_what_cannot_be_built_here_is_no_failure_of_a_run_over_all_that_can() -> None:
+    raise_for_results([BUILT, UNBUILDABLE], needs_all=False)
+    for results in ([UNBUILDABLE], [UNBUILDABLE, UNBUILDABLE]):
+        with pytest.raises((LockError, BatchFailed)):
+            raise_for_results(results, needs_all=False)
+    with pytest.raises(ValidationFailed):
+        raise_for_results([BUILT, UNBUILDABLE, FAILED], needs_all=False)
+    with pytest.raises(LockError):
+        raise_for_results([BUILT, UNBUILDABLE])
+
+
+@pytest.mark.parametrize(
+    "failure",
+    [
+        LockError("No index has it.", next_step=""), BaseUnavailable("Debian has no such Python.", next_step=""),
+        UnsupportedPlatform("The engine is another.", next_step=""),
+    ],
+)  # fmt: skip
+def test_what_no_retry_can_build_here_is_unbuildable(failure: TfimgError) -> None:
+    assert failed_result("2.15.1-cpu-py3.10", failure).status == "unbuildable"
+
+
+def test_a_base_that_failed_is_a_failure() -> None:
+    assert failed_result("x", BaseImageError("The mirror broke off.", next_step="")).status == "failed"
+
+
+def test_the_summary_names_each_reason_once_with_some_of_its_images() -> None:
+    other = replace(UNBUILDABLE, identifier="2.9", failure=BaseUnavailable("Debian \x07 lacks it.", next_step=""))
+    many = [replace(UNBUILDABLE, identifier=f"i{number}") for number in range(7)]
+    assert summary(BUILT, *many, other).summary.splitlines() == [
+        "9 images: 1 built, 8 unbuildable in 20.2 s",
+        "unbuildable: i0, i1, i2, i3, i4 and 2 more: It is for arm64.",
+        "unbuildable: 2.9: Debian \\x07 lacks it.",
+    ]
+    assert summary(BUILT, FAILED).summary == summary(BUILT, FAILED).sentence
 
 
 def test_several_are_listed_up_to_a_bound() -> None:

@@ -109,7 +109,7 @@ def schedule(
     attempts: Attempts,
     *,
     jobs: int | None = None,
-    prune: Callable[[Builder], None] = lambda _: None,
+    prune: Callable[[Builder, Item, Sequence[Item]], None] = lambda *_: None,
 ) -> tuple[Schedule, Events]:
     heard = Events()
     made = Schedule(
@@ -234,7 +234,7 @@ def test_an_image_that_every_engine_dies_of_is_tried_once_on_each(items: list[It
 def test_room_is_made_before_an_image_is_refused(items: list[Item]) -> None:
     full = builder("a", replace(ROOMY, disk_bytes=GB))
 
-    def prune(at: Builder) -> None:
+    def prune(at: Builder, *_: object) -> None:
         at.engine.left = replace(ROOMY, disk_bytes=12 * GB)  # type: ignore[attr-defined]
 
     attempts = Attempts()
@@ -265,7 +265,7 @@ def test_nothing_is_removed_while_something_runs(items: list[Item]) -> None:
     attempts = Attempts()
     large = replace(items[5], disk_bytes=50 * GB)
     schedule(
-        [builder("a", replace(ROOMY, disk_bytes=20 * GB))], attempts, prune=lambda _: running.append(attempts.now)
+        [builder("a", replace(ROOMY, disk_bytes=20 * GB))], attempts, prune=lambda *_: running.append(attempts.now)
     )[0].run([large, *items[:5]])  # fmt: skip
     assert running == [0]
 

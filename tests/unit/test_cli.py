@@ -16,6 +16,7 @@ import pytest
 from support.cli import CliResult, CliRunner
 from support.environment import TestEnvironment
 from support.memory_engine import FakeEngine, capabilities, stored_image
+from support.reports import DIGEST
 from support.suite_events import EXPLAINED, done_event, end, make_output, start, suite
 from tfimg import __version__
 from tfimg.cli.app import COMMANDS, GROUPS
@@ -24,8 +25,9 @@ from tfimg.core.events import StepEvent
 from tfimg.core.paths import Workspace
 from tfimg.engine.protocol import Exit, Line
 from tfimg.matrix.spec import ImageSpec
-from tfimg.recipe.describe import describe_image, read_status
+from tfimg.recipe.describe import describe_image
 from tfimg.recipe.lockfile import hash_lock
+from tfimg.validation.image_record import read_image_record
 
 Named = Callable[[str], ImageSpec]
 
@@ -35,16 +37,11 @@ def test_the_version(tfimg: CliRunner) -> None:
 
 
 def test_resolve_says_everything_about_an_image(tfimg: CliRunner, workspace: Workspace, named: Named) -> None:
-    identifier = "2.15.1-cuda12.2-py3.11"
-    proven = read_status(
-        workspace.evidence(identifier).read_text(),
-        lock_digest=hash_lock(workspace.read_lock(identifier)),
-        source="",
-    )
-    assert proven.level == "linked"
-    assert tfimg("resolve", "--tf", "2.15", "--cuda", "12", "--json").json == {
-        **describe_image(named(identifier), repository="tfimg/tensorflow", status=proven),
-        "notes": ["Driver 525.60.13 or newer is needed."],
+    proven = read_image_record(workspace.evidence(CPU).read_bytes(), source="").status
+    assert proven.level == "validated"
+    assert tfimg("resolve", "--tf", "2.15", "--json").json == {
+        **describe_image(named(CPU), repository="tfimg/tensorflow", status=proven),
+        "notes": [],
     }
 
 
@@ -250,8 +247,8 @@ SPOILT: dict[str, tuple[Callable[[Workspace], object], list[str], int, str]] = {
     ),
     "evidence that is no report": (
         lambda it: it.evidence(CPU).write_text("{"), ["resolve", "--tf", "2.15"], 2,
-        "{root}/images/evidence/2.15.1-cpu-py3.11.json is not a validation report. Write it with `tfimg build "
-        "--record`.",
+        "{root}/images/evidence/2.15.1-cpu-py3.11.json is not the evidence of an image: it is not valid JSON: "
+        "EOF while parsing an object at line 1 column 1. Write it again with `tfimg build --record`.",
     ),
 }  # fmt: skip
 
@@ -721,9 +718,11 @@ def test_a_validation_is_recorded_for_an_image_of_the_lock_alone(
     )
     assert (engine.ran, evidence.exists()) == ([], False)
     lock = hash_lock(workspace_copy.read_lock(CPU))
-    engine.names = {"tf:x": stored_image(labels={**claim, "tfimg.lock": lock})}
+    engine.names = {"tf:x": stored_image(DIGEST, labels={**claim, "tfimg.lock": lock, "tfimg.recipe": DIGEST})}
     assert here("validate", "tf:x", "--record").code == 0
-    assert json.loads(evidence.read_text())["lock"] == lock
+    recorded = json.loads(evidence.read_text())
+    assert (recorded["lock"], recorded["digest"]) == (lock, DIGEST)
+    assert recorded["recipe"] is None, "what an image says of itself is no proof that it was built so"
 
 
 @pytest.mark.parametrize(

@@ -23,7 +23,7 @@ from tfimg.core.cancellation import on_cancel
 from tfimg.core.errors import BuildError, EngineUnavailable
 from tfimg.core.events import BuildEvent
 from tfimg.core.paths import Workspace
-from tfimg.engine.protocol import BuildRequest, Resources, RunRequest
+from tfimg.engine.protocol import NO_IMAGES, BuildRequest, LocalImage, Resources, RunRequest
 from tfimg.matrix.spec import ImageSpec
 
 OFFICIAL = {
@@ -214,7 +214,7 @@ def test_what_cannot_be_built_is_reported_and_stops_nothing(
 def test_an_unavailable_base_is_requested_once(tfimg: CliRunner, engine: FakeEngine) -> None:
     engine.remote = {}
     ended = tfimg("build", "2.1[56].*-cpu-py3.10", "--json")
-    assert (ended.code, {one["error"] for one in ended.events("result")}) == (12, {"BaseImageError"})
+    assert (ended.code, {one["error"] for one in ended.events("result")}) == (12, {"BaseUnavailable"})
     assert len(ended.events("result")) == 5
 
 
@@ -450,3 +450,118 @@ def test_all_are_all(tfimg: CliRunner, engine: FakeEngine, specs: Sequence[Image
     ended = tfimg("build", "--all", "--base", "registry", "--json")
     assert (ended.code, engine.built) == (12, [])
     assert set(ended.statuses) == {spec.identifier for spec in specs if spec.platform == "linux/amd64"}
+
+
+# Evidence alone
+
+
+@pytest.fixture
+def unproven(tfimg: CliRunner, workspace_copy: Workspace) -> CliRunner:
+    """Run commands in a workspace without evidence."""
+    for name in THREE:
+        workspace_copy.evidence(name).unlink(missing_ok=True)
+    return replace(tfimg, environ={**tfimg.environ, "TFIMG_WORKSPACE": str(workspace_copy.root)})
+
+
+RECORD = [*MANY, "--record", "--jobs", "1", "--json"]
+
+
+def test_an_image_with_current_evidence_is_not_built_again(
+    unproven: CliRunner, engine: FakeEngine, workspace_copy: Workspace
+) -> None:
+    assert unproven(*RECORD).statuses == dict.fromkeys(THREE, "built")
+    engine.names.clear()
+    ended = unproven(*RECORD)
+    assert (ended.code, ended.statuses, len(engine.built)) == (0, dict.fromkeys(THREE, "recorded"), 3)
+    first = ended.events("result")[0]
+    evidence = json.loads(workspace_copy.evidence(THREE[0]).read_text())
+    assert (first["level"], first["digest"], first["green"]) == ("validated", evidence["digest"], True)
+    assert unproven(*MANY, "--json").statuses == dict.fromkeys(THREE, "built"), "without --record, images are wanted"
+
+
+@pytest.mark.parametrize(
+    ("change", "rebuilt"),
+    [
+        ("its lock", THREE[:1]), ("the suite", THREE), ("no recipe", THREE[:1]), ("a lower level", THREE[:1]),
+        ("not evidence", THREE[:1]), ("--revalidate", THREE), ("--profile=full", THREE),
+    ],
+)  # fmt: skip
+def test_evidence_of_anything_else_is_renewed(
+    change: str, rebuilt: Sequence[str], unproven: CliRunner, engine: FakeEngine, workspace_copy: Workspace
+) -> None:
+    unproven(*RECORD)
+    engine.names.clear()
+    file = workspace_copy.evidence(THREE[0])
+    evidence = json.loads(file.read_text())
+    if change == "its lock":
+        lock = workspace_copy.lock(THREE[0], "packages")
+        lock.write_text(f"{lock.read_text()}# changed\n")
+    elif change == "the suite":
+        (workspace_copy.validation / "new.py").write_text("")
+    elif change in ("no recipe", "a lower level"):
+        file.write_text(json.dumps(evidence | ({"recipe": None} if change == "no recipe" else {"level": "linked"})))
+    elif change == "not evidence":
+        file.write_text("{")
+    options = [change] if change.startswith("--") else []
+    statuses = unproven(*RECORD, *options).statuses
+    assert statuses == {name: "built" if name in rebuilt else "recorded" for name in THREE}
+    assert json.loads(file.read_text())["recipe"], "and what was renewed is there"
+
+
+def test_a_killed_run_goes_on_after_the_images_that_it_has_recorded(
+    unproven: CliRunner, environment: TestEnvironment, workspace_copy: Workspace
+) -> None:
+    environment.docker = engine = Picky({THREE[1]: BuildError("It was killed.", next_step="")})
+    assert unproven(*RECORD).statuses == dict(zip(THREE, ["built", "failed", "built"], strict=True))
+    workspace_copy.evidence(THREE[2]).unlink()  # as if it had not come so far
+    environment.docker = again = FakeEngine(story=STORY, remote=OFFICIAL)
+    ended = unproven(*RECORD)
+    assert (ended.code, ended.statuses) == (0, dict(zip(THREE, ["recorded", "built", "built"], strict=True)))
+    assert (len(engine.built), len(again.built)) == (2, 2)
+
+
+class Small(FakeEngine):
+    """Has a disk with room for one image beside the build of another; no image is larger than 4 GB."""
+
+    def get_resources(self) -> Resources:
+        images = {image.digest for image in self.names.values()}
+        return replace(self.left, disk_bytes=8_500_000_000 - 4_000_000_000 * len(images))
+
+    def list_images(self, known: Mapping[str, LocalImage] = NO_IMAGES) -> Sequence[LocalImage]:
+        # Without sizes, a build is expected to need 5 GB.
+        return [replace(image, unpacked_bytes=0, compressed_bytes=None) for image in super().list_images(known)]
+
+
+@pytest.mark.parametrize("record", [True, False])
+def test_recorded_images_make_room_on_a_full_disk_and_others_do_not(
+    record: bool, unproven: CliRunner, environment: TestEnvironment, workspace_copy: Workspace
+) -> None:
+    environment.docker = engine = Small(story=STORY, remote=OFFICIAL)
+    line = RECORD if record else [word for word in RECORD if word != "--record"]
+    ended = unproven(*line)
+    if not record:
+        assert ended.statuses == dict(zip(THREE, ["built", "failed", "failed"], strict=True))
+        return
+    assert ended.statuses == dict.fromkeys(THREE, "built")
+    assert all(workspace_copy.evidence(name).exists() for name in THREE)
+    left = {name for name in engine.names if name.endswith(tuple(THREE))}
+    assert left == {f"tfimg/tensorflow:{THREE[2]}"}, "only as much as was needed is removed"
+    assert len(ended.events("pruned")) == 2
+
+
+def test_an_image_with_a_name_of_its_user_is_not_removed(unproven: CliRunner, environment: TestEnvironment) -> None:
+    environment.docker = engine = Small(story=STORY, remote=OFFICIAL)
+    unproven("build", THREE[0], "--record")
+    engine.names["mine:1"] = engine.names[f"tfimg/tensorflow:{THREE[0]}"]
+    ended = unproven(*RECORD)
+    assert list(ended.statuses.values()) == ["unchanged", "failed", "failed"]
+    assert "mine:1" in engine.names
+
+
+def test_evidence_of_a_higher_level_for_the_same_lock_stays(
+    unproven: CliRunner, engine: FakeEngine, workspace_copy: Workspace
+) -> None:
+    unproven(*RECORD)
+    before = workspace_copy.evidence(THREE[0]).read_text()
+    assert unproven(*RECORD, "--revalidate", "--level", "linked").statuses == dict.fromkeys(THREE, "built")
+    assert workspace_copy.evidence(THREE[0]).read_text() == before

@@ -14,6 +14,7 @@ from rich.console import Console
 
 from support.cli import CliResult, CliRunner
 from support.html_page import HtmlPage
+from support.reports import GREEN, evidence_text
 from tfimg import __version__
 from tfimg.cli.app import parse
 from tfimg.cli.output.image_tables import print_support
@@ -49,12 +50,9 @@ def small(tmp_path: Path) -> Workspace:
     identifier = "2.15.1-cpu-py3.11"
     workspace.locks(identifier).mkdir(parents=True)
     workspace.lock(identifier, "packages").write_text(SIX)
-    report = {
-        "lock": hash_lock({"packages": SIX}), "passed": True, "level": "validated", "device": "cpu",
-        "date": "2024-05-02T10:00:00+00:00",
-    }  # fmt: skip
+    report = replace(GREEN, lock=hash_lock({"packages": SIX}), date="2024-05-02T10:00:00+00:00")
     workspace.evidence(identifier).parent.mkdir()
-    workspace.evidence(identifier).write_text(json.dumps(report))
+    workspace.evidence(identifier).write_text(evidence_text(report))
     return workspace
 
 

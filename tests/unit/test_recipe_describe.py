@@ -8,11 +8,9 @@ from collections.abc import Callable, Sequence
 import pytest
 
 from support.paths import DATA
-from tfimg.core.errors import FileError
-from tfimg.core.levels import Level
 from tfimg.matrix.resolve.selection import select_specs
 from tfimg.matrix.spec import ImageSpec
-from tfimg.recipe.describe import DECLARED, Status, describe_image, read_status, select_platforms
+from tfimg.recipe.describe import DECLARED, Status, describe_image, select_platforms
 
 Named = Callable[[str], ImageSpec]
 
@@ -45,48 +43,6 @@ def test_every_description_is_json(specs: Sequence[ImageSpec]) -> None:
     for spec in specs:
         described = describe_image(spec, repository="tf", status=DECLARED)
         assert json.loads(json.dumps(described)) == described
-
-
-def report(**fields: object) -> str:
-    """A report of a CPU image that passed, but for `fields`."""
-    passed = {"lock": "sha256:a", "passed": True, "level": "validated", "device": "cpu"}
-    return json.dumps({**passed, "date": "2026-01-02T03:04:05+00:00", **fields})
-
-
-def read_proven_status(evidence: str) -> Status:
-    return read_status(evidence, lock_digest="sha256:a", source="report.json")
-
-
-@pytest.mark.parametrize("level", ["built", "linked", "validated"])
-def test_evidence_proves_its_level_as_of_its_day(level: Level) -> None:
-    assert read_proven_status(report(level=level)) == Status(level=level, date="2026-01-02")
-
-
-@pytest.mark.parametrize("fields", [{"lock": "sha256:b"}, {"passed": False}])
-def test_evidence_for_another_lock_or_of_a_failure_proves_nothing(fields: dict[str, object]) -> None:
-    assert read_proven_status(report(**fields)) == DECLARED
-
-
-@pytest.mark.parametrize("device", ["gpu", "tpu"])
-def test_an_accelerator_that_is_not_named_did_not_run(device: str) -> None:
-    assert read_proven_status(report(device=device)).level == "linked"
-    assert read_proven_status(report(device=device, level="built")).level == "built"
-
-
-def test_evidence_of_a_gpu_names_it_and_its_driver() -> None:
-    assert read_proven_status(report(device="gpu", gpu="NVIDIA T4", driver="535.54.03")) == Status(
-        level="validated", date="2026-01-02", gpu="NVIDIA T4", driver="535.54.03"
-    )
-
-
-@pytest.mark.parametrize(
-    "evidence",
-    ["", "{", "[]", "null", "1", "{}", report(level="excellent"), report(level=None), '{"lock": "sha256:a"}'],
-)
-def test_a_text_that_is_not_a_report_is_an_error(evidence: str) -> None:
-    with pytest.raises(FileError) as caught:
-        read_proven_status(evidence)
-    assert str(caught.value) == ("report.json is not a validation report. Write it with `tfimg build --record`.")
 
 
 @pytest.mark.parametrize(

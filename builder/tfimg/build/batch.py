@@ -15,6 +15,7 @@ from tfimg.build.capacity import predict_disk_bytes
 from tfimg.build.events import BuildResult, Validated
 from tfimg.build.inventory import Inventories, clean_up, free_space, take_inventories
 from tfimg.build.journal import BuildEnded, BuildStarted, RunFinished, RunInterrupted, RunStarted, open_journal
+from tfimg.build.recorded import find_recorded, predict_build
 from tfimg.build.results import CONTINUE, BatchResult, ImageResult, ImagesQueued, failed_result
 from tfimg.build.schedule import Item, Schedule
 from tfimg.build.settings import BuildSettings
@@ -59,7 +60,7 @@ def build_many(
             results += Schedule(
                 builders=builders,
                 attempt=partial(_build_item, journal=journal, cancellation=cancellation, on_event=once),
-                free_space=partial(free_space, journal=journal),
+                free_space=partial(_free_space, journal=journal),
                 on_event=once,
                 cancellation=cancellation,
                 jobs=settings.jobs,
@@ -114,7 +115,10 @@ def _choose_items(
     packed = all(builder.capabilities.accepts_layers for builder in inventories)
     items, results = [], []
     for plan in plans:
-        if settings.reuse_reports and (result := _find_unchanged(plan, by_name, on_event)):
+        result = _find_unchanged(plan, by_name, on_event) if settings.reuse_reports else None
+        if result is None and settings.reuse_reports and settings.evidence_only:
+            result = find_recorded(plan, inventories, on_event)
+        if result:
             results.append(result)
         else:
             items.append(Item(plan=plan, disk_bytes=predict_disk_bytes(plan.spec, known, packed=packed)))
@@ -129,15 +133,10 @@ def _find_unchanged(
         image = by_name.get(plan.tags[0])
         if image is None:  # do not bootstrap a base only to compare
             continue
-        try:
-            labels = builder.labels(plan, builder.prepare_base(plan.spec, on_event))
-            target = builder.validator.target(plan.spec)
-        except EngineUnavailable:
-            raise
-        except TfimgError:
-            continue  # its build will report the error
-        if image.labels.get(RECIPE_LABEL) != labels[RECIPE_LABEL]:
+        predicted = predict_build(builder, plan, on_event)
+        if predicted is None or image.labels.get(RECIPE_LABEL) != predicted[0]:
             continue
+        recipe, target = predicted
         tagged = all(name in by_name and by_name[name].digest == image.digest for name in plan.tags)
         subject = builder.validator.subject(plan.spec, target, image.content)
         if not tagged or (target.level != "built" and not builder.validator.reports.has(subject)):
@@ -146,7 +145,8 @@ def _find_unchanged(
             report = builder.validator.reports.read(subject)
             if report is None:
                 continue
-            builder.project.record(replace(report, digest=image.digest))
+            recorded = replace(report, digest=image.digest)
+            builder.project.record(recorded, content=image.content, recipe=recipe)
         return ImageResult(
             identifier=plan.spec.identifier,
             status="unchanged",
@@ -182,8 +182,13 @@ def _build_item(
         # After a cancellation, work fails in whatever way.
         failure = Interrupted(next_step=CONTINUE) if cancellation.is_cancelled else to_tfimg_error(error)
         result = failed_result(identifier, failure, seconds=time.monotonic() - began, engine=builder.name)
-    journal.write(BuildEnded(identifier=identifier, status=result.status))
+    digest = result.digest if builder.settings.evidence_only and result.is_green else None
+    journal.write(BuildEnded(identifier=identifier, status=result.status, digest=digest))
     return result
+
+
+def _free_space(builder: Builder, item: Item, waiting: Sequence[Item], *, journal: Journal) -> None:
+    free_space(builder, journal, item.disk_bytes, [other.plan.spec for other in waiting])
 
 
 def _forward(identifier: str, on_event: OnEvent, event: Event) -> None:

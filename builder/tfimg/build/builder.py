@@ -27,12 +27,12 @@ from tfimg.engine.build_cache import check_cache_export
 from tfimg.engine.candidates import candidate_name, remove_name
 from tfimg.engine.disk_space import check_disk_space
 from tfimg.engine.private_engine import PrivateEngine
-from tfimg.engine.protocol import BuildRequest, Capabilities, Engine
+from tfimg.engine.protocol import BuildRequest, Capabilities, Engine, StoredImage
 from tfimg.layers.pack import LAYER_FORMAT, LayerState
 from tfimg.matrix.spec import ImageSpec
 from tfimg.project.project import Project
 from tfimg.project.validator import Validator
-from tfimg.recipe.labels import make_build_labels, make_own_labels
+from tfimg.recipe.labels import RECIPE_LABEL, make_build_labels, make_own_labels
 from tfimg.recipe.plan import Plan, hash_recipe
 from tfimg.recipe.render import render_base
 from tfimg.validation.explain import explain_errors
@@ -115,7 +115,7 @@ class Builder:
                         plan, name, digest=stored.digest, content=stored.content, on_event=on_event
                     )
                     raise_if_cancelled()
-                    self._require_green(report, on_event)
+                    self._require_green(report, stored, on_event)
                     self.project.inventories.take(name, stored.content, self.engine)
                 raise_if_cancelled()
                 with defer_signals():
@@ -127,13 +127,13 @@ class Builder:
                     on_event(result)
                 return result
 
-    def _require_green(self, report: Report, on_event: OnEvent) -> None:
+    def _require_green(self, report: Report, stored: StoredImage, on_event: OnEvent) -> None:
         """Keep a report, and raise the verdict's error if it is not green."""
         file = self.project.services.state / "batch" / "reports" / f"{report.identifier}.json"
         write_atomically(file, format_json(report))
         on_event(Validated(report=report))
         if self.settings.record:
-            self.project.record(report)
+            self.project.record(report, content=stored.content, recipe=stored.labels.get(RECIPE_LABEL))
         raise_for_verdict(
             report,
             subject=f"{report.identifier} was built",

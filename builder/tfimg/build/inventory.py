@@ -10,11 +10,13 @@ from pydantic import TypeAdapter
 
 from tfimg.build.builder import Builder
 from tfimg.build.journal import candidates, unfinished
+from tfimg.build.recorded import remove_recorded
 from tfimg.core.errors import EngineError
 from tfimg.core.events import Message, OnEvent
 from tfimg.core.files import write_atomically
 from tfimg.core.journal import Journal
 from tfimg.engine.protocol import LocalImage
+from tfimg.matrix.spec import ImageSpec
 from tfimg.recipe.labels import IDENTIFIER_LABEL
 
 FILE = "images.json"
@@ -67,8 +69,14 @@ def remove_stale(builder: Builder, journal: Journal, images: Iterable[LocalImage
     return stale
 
 
-def free_space(builder: Builder, journal: Journal) -> None:
-    """Remove stale candidates, tfimg's images without a name, and the cache of tfimg's own engine."""
+def free_space(
+    builder: Builder, journal: Journal, disk_bytes: int | None = None, waiting: Iterable[ImageSpec] = ()
+) -> None:
+    """Remove stale candidates, tfimg's images without a name, and the cache of tfimg's own engine.
+
+    If `disk_bytes` are not free then, also images that were built for their evidence alone, those last that share
+    layers with `waiting` images.
+    """
     images = builder.engine.list_images()
     remove_stale(builder, journal, images)
     for image in images:
@@ -77,3 +85,10 @@ def free_space(builder: Builder, journal: Journal) -> None:
                 builder.engine.remove(image.digest)
     if builder.is_private:
         builder.engine.prune_cache()
+
+    def is_enough() -> bool:
+        free = builder.engine.get_resources().disk_bytes
+        return free is None or disk_bytes is None or free >= disk_bytes
+
+    if builder.settings.evidence_only:
+        remove_recorded(builder, journal, images, waiting, is_enough)

@@ -47,11 +47,15 @@ class BuildStarted(Record):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BuildEnded(Record):
-    """The build of an image has ended; the candidate's name is removed."""
+    """The build of an image has ended; the candidate's name is removed.
+
+    `digest` is that of an image that was built for its evidence alone, and may be removed.
+    """
 
     event = "end"
     identifier: str
     status: str
+    digest: str | None = None
 
 
 RECORDS = (RunStarted, RunFinished, RunInterrupted, BuildStarted, BuildEnded)

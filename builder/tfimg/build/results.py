@@ -9,19 +9,23 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from tfimg.core.errors import BatchFailed, Interrupted, LockError, TfimgError
+from tfimg.core.errors import BaseUnavailable, BatchFailed, Interrupted, LockError, TfimgError, UnsupportedPlatform
 from tfimg.core.events import Event
 from tfimg.core.failures import raise_for_failures
 from tfimg.core.text import clamp_duration, to_plain_text, to_strict_json
 from tfimg.engine.protocol import Resources
 
-Status = Literal["built", "unchanged", "failed", "unbuildable", "interrupted"]
-"""`unchanged`: it exists with all tags, built from the same inputs and validated. `unbuildable`: it has no lock."""
+Status = Literal["built", "unchanged", "recorded", "failed", "unbuildable", "interrupted"]
+"""`unchanged`: it exists with all tags, built from the same inputs and validated. `recorded`: its evidence is current,
+and nothing else was asked for. `unbuildable`: it has no lock, or its base or a wheel is not available."""
 
 SCHEMA = 1
 """Version of the JSON of a batch."""
 
 CONTINUE = "Run the same command again to continue."
+
+MAX_LISTED = 5
+"""Images that a line of the summary names."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -92,8 +96,8 @@ class ImageResult(Event):
 
     @property
     def is_green(self) -> bool:
-        """Whether the image exists with its tags and is validated."""
-        return self.status in ("built", "unchanged")
+        """Whether the image is validated, and exists with its tags unless only its evidence was asked for."""
+        return self.status in ("built", "unchanged", "recorded")
 
     @property
     def reason(self) -> str | None:
@@ -105,7 +109,7 @@ class ImageResult(Event):
         """The result in a few words, or the reason of the failure."""
         if self.failure:
             return self.reason or "" if self.status == "failed" else self.failure.what
-        if self.status == "unchanged":
+        if self.status in ("unchanged", "recorded"):
             return str(self.level)
         passed = f"{self.checks} check{'' if self.checks == 1 else 's'} passed"
         return f"{self.level}, {'validated before' if self.reused else passed}"
@@ -134,7 +138,7 @@ def failed_result(
     status: Status = "failed"
     if isinstance(failure, Interrupted):
         status = "interrupted"
-    elif isinstance(failure, LockError):
+    elif isinstance(failure, LockError | BaseUnavailable | UnsupportedPlatform):
         status = "unbuildable"
     return ImageResult(identifier=identifier, status=status, seconds=seconds, failure=failure, engine=engine)
 
@@ -149,13 +153,26 @@ class BatchResult:
 
     @property
     def is_green(self) -> bool:
-        """Whether every image exists and is validated."""
+        """Whether every image is validated."""
         return all(result.is_green for result in self.results)
 
     @property
     def sentence(self) -> str:
         """For example `90 images: 3 built, 87 unchanged in 12.3 s`."""
         return f"{count_words(self.results)} in {self.seconds:.1f} s"
+
+    @property
+    def summary(self) -> str:
+        """The sentence, and a line for each reason why images cannot be built here."""
+        reasons: dict[str, list[str]] = {}
+        for result in self.results:
+            if result.status == "unbuildable" and result.failure:
+                reasons.setdefault(result.failure.what, []).append(result.identifier)
+        lines = []
+        for reason, names in reasons.items():
+            more = f" and {len(names) - MAX_LISTED} more" if len(names) > MAX_LISTED else ""
+            lines.append(f"unbuildable: {', '.join(names[:MAX_LISTED])}{more}: {to_plain_text(reason)}")
+        return "\n".join([self.sentence, *lines])
 
     def to_json(self) -> dict[str, Any]:
         """Return the results as a JSON object."""
@@ -181,9 +198,14 @@ def count_words(results: Sequence[ImageResult]) -> str:
     return f"{len(results)} image{'' if len(results) == 1 else 's'}: {words}"
 
 
-def raise_for_results(results: Sequence[ImageResult]) -> None:
-    """Raise `Interrupted` after an interruption, the error of the only failed image, or `BatchFailed` for several."""
+def raise_for_results(results: Sequence[ImageResult], *, needs_all: bool = True) -> None:
+    """Raise `Interrupted` after an interruption, the error of the only failed image, or `BatchFailed` for several.
+
+    Without `needs_all`, images that cannot be built here are no failures if others are green.
+    """
     failed = [result for result in results if not result.is_green]
+    if not needs_all and len(failed) < len(results):
+        failed = [result for result in failed if result.status != "unbuildable"]
     if any(result.status == "interrupted" for result in failed):
         raise Interrupted(f"Interrupted. {count_words(results)}.", next_step=CONTINUE)
     raise_for_failures(
@@ -211,7 +233,7 @@ def json_text(batch: BatchResult) -> str:
 
 def junit(batch: BatchResult) -> str:
     """Return the summary as JUnit XML: one suite with a case for each image, red exactly if the image failed."""
-    from junitparser import Error, Failure, TestCase, TestSuite
+    from junitparser import Error, Failure, Skipped, TestCase, TestSuite
 
     from tfimg.validation.junit import format_suite
 
@@ -223,7 +245,7 @@ def junit(batch: BatchResult) -> str:
             case.system_out = f"{result.status}, level {result.level}, {result.digest}"
         else:
             reason = to_plain_text(result.reason or result.status)
-            kind = Failure if result.status == "failed" else Error
+            kind = {"failed": Failure, "unbuildable": Skipped}.get(result.status, Error)
             ending = kind(reason.splitlines()[0], type(result.failure).__name__)
             ending.text = reason
             case.result = [ending]

@@ -40,13 +40,13 @@ class Schedule:
     """A run over many images.
 
     `attempt` builds an image on an engine and returns its result; it raises `EngineUnavailable` if the engine was
-    lost, and any other exception ends the run. `free_space` frees disk space of an engine. `jobs`: see
-    `choose_action`.
+    lost, and any other exception ends the run. `free_space` frees disk space of an engine for an item,
+    one of those that wait. `jobs`: see `choose_action`.
     """
 
     builders: Sequence[Builder]
     attempt: Callable[[Item, Builder], ImageResult]
-    free_space: Callable[[Builder], None]
+    free_space: Callable[[Builder, Item, Sequence[Item]], None]
     on_event: OnEvent
     cancellation: Cancellation
     jobs: int | None = None
@@ -104,7 +104,7 @@ class Schedule:
             actions = {
                 builder: self._choose_action(item, builder, resources[builder], pruned=True)
                 for builder in candidates
-                if self._free_space(builder, resources)
+                if self._free_space(builder, item, resources)
             }
         starting = [builder for builder, action in actions.items() if action == "start"]
         if starting:
@@ -116,10 +116,10 @@ class Schedule:
             self._end(failed_result(item.identifier, failure))
         return None
 
-    def _free_space(self, builder: Builder, resources: dict[Builder, Resources]) -> bool:
-        """Free disk space of an engine; return False if the engine was lost."""
+    def _free_space(self, builder: Builder, item: Item, resources: dict[Builder, Resources]) -> bool:
+        """Free disk space of an engine for an item; return False if the engine was lost."""
         try:
-            self.free_space(builder)
+            self.free_space(builder, item, self._queue)
             resources[builder] = builder.engine.get_resources()
         except EngineUnavailable as error:
             self._lose(builder, error)

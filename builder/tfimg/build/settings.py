@@ -20,8 +20,9 @@ class BuildSettings:
     Base images: `mirrors` maps registries to their mirrors, `snapshot` is a time of Debian's archive, `renew_base`
     bootstraps a base again that the engine has. `no_cache` runs every step again. `level` is the level to prove, None
     for the highest that this machine can prove; `reuse_reports` accepts earlier green reports on equal images.
-    `record` writes reports into the workspace as evidence. `jobs` limits builds at once on each engine. `compression`
-    None is that of the image: see `choose_compression`.
+    `record` writes what is proven into the workspace as evidence; `evidence_only`: of many images nothing else is
+    needed, so those with current evidence are not built, and recorded ones make room on a full disk. `jobs` limits
+    builds at once on each engine. `compression` None is that of the image: see `choose_compression`.
     """
 
     base: BaseSource = "auto"
@@ -35,6 +36,7 @@ class BuildSettings:
     checks: CheckSelection = ALL_CHECKS
     reuse_reports: bool = False
     record: bool = False
+    evidence_only: bool = False
     jobs: int | None = None
 
     def choose_compression(self, spec: ImageSpec) -> Compression:

@@ -42,6 +42,12 @@ class Document(BaseModel):
     model_config = ConfigDict(frozen=True, populate_by_name=True)
 
 
+class StrictDocument(Document):
+    """Base of the models of documents that tfimg alone writes. Unknown fields are errors."""
+
+    model_config = ConfigDict(frozen=True, populate_by_name=True, extra="forbid")
+
+
 def parse_json(content: bytes, *, max_bytes: int = MAX_BYTES) -> Any:
     """Return the value of strict JSON. Raises `InvalidDocument`, also for NaN, infinities and unpaired surrogates."""
     if len(content) > max_bytes:

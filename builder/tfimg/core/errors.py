@@ -157,6 +157,10 @@ class BaseImageError(TfimgError, exit_code=ExitCode.BUILD):
     """No base image is available for this Python version."""
 
 
+class BaseUnavailable(BaseImageError):
+    """No registry with the official base image is reached, and Debian has no package of this Python version."""
+
+
 class BuildError(TfimgError, exit_code=ExitCode.BUILD):
     """The build failed."""
 

@@ -10,8 +10,9 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from tfimg.core.errors import ImageMissing, MatrixError, ResolutionError, UnlabelledImage, UsageError
-from tfimg.core.files import write_atomically
+from tfimg.core.errors import FileError, ImageMissing, MatrixError, ResolutionError, UnlabelledImage, UsageError
+from tfimg.core.files import read_limited, write_atomically
+from tfimg.core.levels import LEVELS
 from tfimg.core.paths import Workspace, find_workspace
 from tfimg.matrix.flavor import RUNTIME
 from tfimg.matrix.load import parse_matrix
@@ -30,7 +31,7 @@ from tfimg.matrix.spec import (
 )
 from tfimg.project.locks import Locks
 from tfimg.project.services import Services
-from tfimg.recipe.describe import DECLARED, Status, describe_image, read_status
+from tfimg.recipe.describe import DECLARED, Status, describe_image
 from tfimg.recipe.labels import IDENTIFIER_LABEL, read_own_labels
 from tfimg.recipe.lockfile import Lock, hash_lock
 
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
     from tfimg.recipe.plan import Plan
     from tfimg.recipe.support import Support
     from tfimg.validation.caches import InventoryCache
+    from tfimg.validation.image_record import ImageRecord
     from tfimg.validation.report import Report
 
 NO_LABELS: Mapping[str, str] = MappingProxyType({})
@@ -209,14 +211,12 @@ class Project:
 
     def status(self, spec: ImageSpec) -> Status:
         """Return what committed evidence proves of an image."""
-        evidence = self.workspace.evidence(spec.identifier)
+        evidence = self.read_evidence(spec.identifier)
         records = sorted(self.workspace.bare_evidence(spec.identifier).glob("*.json"))
-        if not evidence.exists() and not records:
+        if not evidence and not records:
             return DECLARED
         lock_digest = hash_lock(self.lock(spec))
-        found = DECLARED
-        if evidence.exists():
-            found = read_status(evidence.read_text(), lock_digest=lock_digest, source=str(evidence))
+        found = evidence.status if evidence and evidence.lock == lock_digest else DECLARED
         if records:
             from tfimg.validation.bare_evidence import read_record
 
@@ -235,12 +235,32 @@ class Project:
         script = (self.workspace.images / "inventory.py").read_bytes()
         return InventoryCache(folder=self.services.state / "inventories", script=script)
 
-    def record(self, report: Report) -> None:
-        """Write a report into the workspace as evidence, if it proves more than that the image was built."""
-        from tfimg.validation.formats import format_json
+    def read_evidence(self, identifier: str) -> ImageRecord | None:
+        """Return the committed evidence of an image, of whatever lock; None without. Raises `FileError`."""
+        file = self.workspace.evidence(identifier)
+        if not file.exists():
+            return None
+        from tfimg.validation.image_record import MAX_BYTES, read_image_record
 
-        if report.level != "built":
-            write_atomically(self.workspace.evidence(report.identifier), format_json(report))
+        content = read_limited(str(file), MAX_BYTES, next_step="Write it again with `tfimg build --record`.")
+        return read_image_record(content, source=str(file), identifier=identifier)
+
+    def record(self, report: Report, *, content: str | None, recipe: str | None) -> None:
+        """Write evidence into the workspace if a report proves more than that the image was built.
+
+        `content` and `recipe` are those of the image, as in `LocalImage` and its label. Evidence of a higher level for
+        the same lock stays: a machine without a GPU does not replace what one with a GPU has proven.
+        """
+        from tfimg.validation.image_record import format_image_record, make_image_record
+
+        if report.level == "built":
+            return
+        record = make_image_record(report, content=content, recipe=recipe)
+        with suppress(FileError):
+            earlier = self.read_evidence(report.identifier)
+            if earlier and earlier.lock == record.lock and LEVELS.index(earlier.level) > LEVELS.index(record.level):
+                return
+        write_atomically(self.workspace.evidence(report.identifier), format_image_record(record))
 
     def require_image(self, engine: Engine, image: str) -> str:
         """Return the digest of an image in an engine. Raises `ImageMissing` if there is none."""

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from tfimg.core.errors import FileError
-from tfimg.core.levels import LEVELS, Level
+from tfimg.core.levels import Level
 from tfimg.matrix.flavor import RUNTIME
 from tfimg.matrix.schema import DEVICES, PLATFORMS
 from tfimg.matrix.spec import ImageSpec
@@ -40,28 +38,6 @@ class Status:
 
 DECLARED = Status(level="declared")
 """Status of an image without evidence."""
-
-
-def read_status(evidence: str, *, lock_digest: str, source: str) -> Status:
-    """Return the status that a committed validation report proves.
-
-    A report about another lock proves nothing. One about a GPU or TPU image that does not name the accelerator proves
-    no more than `linked`. Raises `FileError`, naming `source`, for a text that is not a report.
-    """
-    try:
-        report = json.loads(evidence)
-        lock, passed, level, device = (report[key] for key in ("lock", "passed", "level", "device"))
-        day = str(report["date"])[:10]
-    except (ValueError, TypeError, KeyError):
-        level = None
-    if level not in LEVELS:
-        raise FileError(f"{source} is not a validation report.", next_step="Write it with `tfimg build --record`.")
-    if not passed or lock != lock_digest:
-        return DECLARED
-    gpu, driver = report.get("gpu"), report.get("driver")
-    if level == "validated" and device != "cpu" and not gpu:
-        level = "linked"
-    return Status(level=level, date=day, gpu=gpu, driver=driver)
 
 
 def describe_image(spec: ImageSpec, *, repository: str, status: Status) -> dict[str, Any]:

@@ -10,9 +10,9 @@ import re
 from datetime import date
 from typing import Annotated, Any, Literal
 
-from pydantic import ConfigDict, Field, StringConstraints
+from pydantic import Field, StringConstraints
 
-from tfimg.core.documents import Digest, Document, InvalidDocument, parse_document
+from tfimg.core.documents import Digest, InvalidDocument, StrictDocument, parse_document
 from tfimg.core.errors import FileError
 from tfimg.core.text import to_plain_text
 from tfimg.matrix.schema import Device
@@ -43,11 +43,7 @@ Time = Annotated[str, StringConstraints(pattern=r"^20\d\d-[01]\d-[0-3]\dT[0-2]\d
 Seconds = Annotated[float, Field(ge=0, lt=1e6)]
 
 
-class _Strict(Document):
-    model_config = ConfigDict(frozen=True, populate_by_name=True, extra="forbid")
-
-
-class _Release(_Strict):
+class _Release(StrictDocument):
     """What a machine states of one release, in its evidence and in the record."""
 
     identifier: Text
@@ -69,7 +65,7 @@ class BareRun(_Release):
     events: Annotated[tuple[dict[str, Any], ...], Field(max_length=2 * MAX_CHECKS)]
 
 
-class BareFile(_Strict):
+class BareFile(StrictDocument):
     """The file that run.py writes; `suite` is the digest of the suite that ran."""
 
     schema_: Literal[1] = Field(alias="schema")
@@ -79,12 +75,12 @@ class BareFile(_Strict):
     runs: Annotated[tuple[BareRun, ...], Field(min_length=1, max_length=MAX_RUNS)]
 
 
-class _Gpu(_Strict):
+class _Gpu(StrictDocument):
     name: Text
     capability: Text
 
 
-class _Result(_Strict):
+class _Result(StrictDocument):
     check: Text
     outcome: Text
     reason: Text | None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from inspect import getdoc
 from pathlib import Path
 from typing import Any, get_type_hints
@@ -13,6 +14,7 @@ from pydantic import TypeAdapter, ValidationError
 from tfimg.core.documents import InvalidDocument, parse_json
 from tfimg.core.errors import FileError
 from tfimg.validation.formats import format_json
+from tfimg.validation.image_record import KIND, read_image_record
 from tfimg.validation.report import DERIVED_FIELDS, SCHEMA, Report
 
 REPORT: TypeAdapter[Report] = TypeAdapter(Report)
@@ -66,11 +68,22 @@ def read_report(text: str, *, source: str) -> Report:
 
 
 def load_report(file: Path) -> Report:
-    """Read a report from a file. Raises `FileError` if it is not a report."""
+    """Read a report, or the committed evidence of an image, from a file. Raises `FileError` if it is neither."""
+    content = file.read_bytes()
     try:
-        return read_report(file.read_text(encoding="utf-8"), source=str(file))
+        text = content.decode()
+        if _is_image_record(content):
+            return read_image_record(content, source=str(file)).to_report()
+        return read_report(text, source=str(file))
     except UnicodeDecodeError as error:
         raise _make_error(str(file), f"it is not UTF-8 at byte {error.start}") from None
+
+
+def _is_image_record(content: bytes) -> bool:
+    with suppress(InvalidDocument):
+        document = parse_json(content)
+        return isinstance(document, dict) and document.get("kind") == KIND
+    return False
 
 
 def _parse(text: str, source: str) -> Mapping[str, Any]:

@@ -78,7 +78,7 @@ class Build(Command, SuppliedWheelOptions, AddedPackageOptions, SigningOptions, 
         green = {result.identifier for result in batch.results if result.is_green}
         if self.target and green:
             publish_images(self, context, [spec for spec in specs if spec.identifier in green], named=True)
-        raise_for_results(batch.results)
+        raise_for_results(batch.results, needs_all=not self.all)
         return 0
 
     def _check_options(self, context: Context) -> None:
@@ -132,6 +132,7 @@ class Build(Command, SuppliedWheelOptions, AddedPackageOptions, SigningOptions, 
             level=self.level,
             checks=CheckSelection(profile=self.profile),
             record=self.record,
+            evidence_only=self.record and not self.target,
             jobs=self.jobs,
         )
 
@@ -164,7 +165,7 @@ class Build(Command, SuppliedWheelOptions, AddedPackageOptions, SigningOptions, 
             batch = build_many(context.project, context.engines, settings, specs, on_event)
         for name in self.report:
             write_atomically(Path(name), format_summary(batch, name))
-        context.print_result({"event": "summary", "identifier": None, **batch.to_json()}, batch.sentence)
+        context.print_result({"event": "summary", "identifier": None, **batch.to_json()}, batch.summary)
         return batch
 
 

@@ -17,7 +17,7 @@ class ShowReport(Command):
       tfimg report report.json --report report.html --report junit.xml
     """
 
-    file: str = argument("report that `build` or `validate` wrote as JSON", "FILE.json")
+    file: str = argument("report that `build` or `validate` wrote as JSON, or evidence in images/evidence", "FILE.json")
     _: KW_ONLY
     report: tuple[str, ...] = report_option()
 

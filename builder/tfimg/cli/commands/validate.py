@@ -40,7 +40,7 @@ class Validate(Command, LocalImage, IdentifierOptions, ValidationOptions):
             report = validator.validate_image(self.image, self.identifier, needs_lock=self.record, on_event=on_event)
         write_reports(self.report, report)
         if self.record:
-            context.project.record(report)
+            context.project.record(report, content=None, recipe=None)  # nothing here was built
         if self.json:
             context.emit({"event": "report", **report.to_json()})
         raise_for_verdict(report, subject=f"{self.image} was validated", consequence="Its tags are as they were.")

@@ -25,7 +25,14 @@ from tfimg.validation.report import CheckResult, Outcome
 STATUS_WIDTH = max(map(len, get_args(results.Status)))
 """Width of the column of states."""
 
-COLOURS = {"built": "green", "unchanged": "cyan", "failed": "red", "unbuildable": "red", "interrupted": "yellow"}
+COLOURS = {
+    "built": "green",
+    "unchanged": "cyan",
+    "recorded": "cyan",
+    "failed": "red",
+    "unbuildable": "yellow",
+    "interrupted": "yellow",
+}
 
 MARGIN_LINES = 3
 """Lines of a terminal that are left to what is below and above the table."""

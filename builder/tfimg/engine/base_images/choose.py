@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from tfimg.core.errors import BaseImageError, NetworkError, UsageError
+from tfimg.core.errors import BaseImageError, BaseUnavailable, NetworkError, UsageError
 from tfimg.core.events import Message, OnEvent, ignore
 from tfimg.core.process import CommandFailed, run
 from tfimg.engine.base_images.debian import KEYRING, Mirrors
@@ -116,7 +116,7 @@ def _find_bootstrapped(
     """Return the base that the engine has from the same recipe, or bootstrap it."""
     suite = spec.base.suite
     if suite is None:
-        raise BaseImageError(
+        raise BaseUnavailable(
             f"Debian has no package of Python {spec.python}, and the official image was not used: {reason}.",
             next_step=f"Name a mirror of the registry with --mirror docker.io=HOST:PORT, or choose a Python that "
             f"Debian has: 3.9, 3.11 or 3.13. (The official image is {spec.base.image}.)",

@@ -1,0 +1,204 @@
+"""Committed evidence of an image: what a green report proves, in the few kilobytes that a repository can keep.
+
+Full reports are attached to published images, and kept as artifacts of CI runs.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
+
+from tfimg.core.documents import Digest, InvalidDocument, StrictDocument, parse_document, validate
+from tfimg.core.errors import FileError
+from tfimg.core.text import to_plain_text
+from tfimg.matrix.schema import Device
+from tfimg.recipe.describe import Status
+from tfimg.validation.report import GPU_CHECK, CheckResult, Profile, ProvableLevel, Report
+
+KIND = "tfimg image"
+
+MAX_BYTES = 1 << 18
+"""Bytes of a file. With 60 checks it has 3 kB."""
+
+MAX_CHECKS, MAX_FACTS, MAX_GPUS = 1000, 50, 64
+"""Checks, versions and facts of the machine, and GPUs that a file may name."""
+
+VERSION_CHECKS = {
+    "environment.python": ("python",),
+    "environment.tensorflow_version": ("tensorflow",),
+    "environment.versions": ("numpy", "keras", "protobuf"),
+}
+"""Checks whose evidence has versions, and the names of those."""
+
+LIBRARY_CHECK = "libraries.versions"
+"""The check whose evidence has the versions of NVIDIA's libraries, as they state them when they are loaded."""
+
+MAX_TEXT, MAX_NAME = 600, 100
+"""Characters of a reason or fact, and of a name or version."""
+
+Text = Annotated[str, Field(max_length=MAX_TEXT)]
+Name = Annotated[str, Field(max_length=MAX_NAME)]
+Seconds = Annotated[float, Field(ge=0, lt=1e6)]
+Time = Annotated[str, Field(pattern=r"^20\d\d-[01]\d-[0-3]\dT[0-2]\d:[0-5]\d:[0-5]\d\+00:00$")]
+Reasons = Annotated[dict[Name, Text], Field(max_length=MAX_CHECKS)]
+
+
+class RecordedGpu(StrictDocument):
+    """A GPU that the suite ran on."""
+
+    name: Name
+    capability: Name
+
+
+class ImageRecord(StrictDocument):
+    """What the suite has proven of an image.
+
+    `content` is the digest of layers and runtime configuration, `recipe` that of everything that decides them: with
+    the same recipe, a build gives the same content. `passed` are checks with their seconds, in the order in which they
+    ended; `skipped` and `waived` have reasons. `environment` is the machine, as the suite saw it.
+    """
+
+    schema_: Literal[1] = Field(alias="schema", default=1)
+    kind: Literal["tfimg image"] = "tfimg image"
+    identifier: Name
+    device: Device
+    level: ProvableLevel
+    date: Time
+    digest: Digest
+    content: Digest | None
+    recipe: Digest | None
+    lock: Digest
+    suite: Digest
+    profile: Profile
+    seconds: Seconds
+    versions: Annotated[dict[Name, Name], Field(max_length=MAX_FACTS)]
+    gpus: Annotated[tuple[RecordedGpu, ...], Field(max_length=MAX_GPUS)]
+    driver: Name | None
+    environment: Annotated[dict[Name, bool | int | float | Text | None], Field(max_length=MAX_FACTS)]
+    passed: Annotated[dict[Name, Seconds], Field(min_length=1, max_length=MAX_CHECKS)]
+    skipped: Reasons
+    waived: Reasons
+    unproven: Annotated[tuple[Name, ...], Field(max_length=MAX_CHECKS)]
+
+    @property
+    def status(self) -> Status:
+        """The proven level, with the day and the accelerator.
+
+        A GPU or TPU image whose accelerator is not named is no more than `linked`.
+        """
+        report = self.to_report()
+        level = self.level if self.device == "cpu" or self.gpus else "linked"
+        gpu = report.accelerator.get("gpu")
+        return Status(level=level, date=self.date[:10], gpu=gpu, driver=self.driver)
+
+    def to_report(self) -> Report:
+        """Return the report, with as much evidence of its checks as the record has."""
+        return Report(
+            **self.model_dump(include={"identifier", "device", "digest", "lock", "suite", "date", "seconds"}),
+            profile=self.profile,
+            problem=None,
+            aim=self.level,
+            required=tuple(self.passed),
+            waived=self.waived,
+            unproven=self.unproven,
+            environment=self.environment,
+            results=tuple(self._results()),
+        )
+
+    def _results(self) -> Iterator[CheckResult]:
+        for check, seconds in self.passed.items():
+            evidence = self._evidence(check)
+            yield CheckResult(check=check, outcome="passed", reason=None, seconds=seconds, evidence=evidence)
+        for check, reason in self.skipped.items():
+            yield CheckResult(check=check, outcome="skipped", reason=reason, seconds=0.0, evidence={})
+
+    def _evidence(self, check: str) -> dict[str, Any]:
+        if check == GPU_CHECK:
+            gpus, capabilities = [one.name for one in self.gpus], [one.capability for one in self.gpus]
+            return {"gpu": gpus, "capability": capabilities, "driver": self.driver}
+        if check == LIBRARY_CHECK:
+            others = {name for names in VERSION_CHECKS.values() for name in names}
+            return {"versions": {name: found for name, found in self.versions.items() if name not in others}}
+        # In the form of the checks, so that a record of this report has the versions again.
+        names = VERSION_CHECKS.get(check, ())
+        found = {name: {"version": self.versions[name]} for name in names if name in self.versions}
+        return found if len(names) > 1 else {key: value for one in found.values() for key, value in one.items()}
+
+
+def make_image_record(report: Report, *, content: str | None, recipe: str | None) -> ImageRecord:
+    """Return the record of a green report on an image that was built by `recipe`.
+
+    Raises `FileError` for a report with more or longer values than a record takes: an image writes it.
+    """
+    facts = [item for item in report.environment.items() if item[1] is None or isinstance(item[1], bool | int | float)]
+    texts = [(name, text[:MAX_TEXT]) for name, text in report.environment.items() if isinstance(text, str)]
+    document = {
+        "identifier": report.identifier,
+        "device": report.device,
+        "level": report.level,
+        "date": report.date,
+        "digest": report.digest,
+        "content": content,
+        "recipe": recipe,
+        "lock": report.lock,
+        "suite": report.suite,
+        "profile": report.profile,
+        "seconds": round(report.seconds, 1),
+        "versions": dict(_find_versions(report)),
+        "gpus": [{"name": name[:MAX_NAME], "capability": capability[:MAX_NAME]} for name, capability in report.gpus],
+        "driver": report.driver and report.driver[:MAX_NAME],
+        "environment": dict([*texts, *facts]),
+        "passed": {one.check: round(one.seconds, 1) for one in report.results if one.outcome == "passed"},
+        "skipped": {one.check: (one.reason or "")[:MAX_TEXT] for one in report.results if one.outcome != "passed"},
+        "waived": {check: reason[:MAX_TEXT] for check, reason in report.waived.items()},
+        "unproven": list(report.unproven),
+    }
+    try:
+        return validate(ImageRecord, document)
+    except InvalidDocument as error:
+        raise FileError(
+            f"The report on {to_plain_text(report.identifier)} cannot be recorded: {to_plain_text(str(error))}.",
+            next_step="Look at it with `tfimg report`: no suite of this version writes such a report.",
+        ) from None
+
+
+def _find_versions(report: Report) -> Iterator[tuple[str, str]]:
+    """Yield the versions in the evidence of checks, by name."""
+    evidence = {result.check: result.evidence for result in report.results}
+    for check, names in VERSION_CHECKS.items():
+        found = evidence.get(check, {})
+        for name in names:
+            of_name = found.get(name) if len(names) > 1 else found
+            version = of_name.get("version") if isinstance(of_name, Mapping) else None
+            if version is not None:
+                yield name, str(version)[:MAX_NAME]
+    libraries = evidence.get(LIBRARY_CHECK, {}).get("versions")
+    if isinstance(libraries, Mapping):
+        yield from ((str(name)[:MAX_NAME], str(version)[:MAX_NAME]) for name, version in libraries.items())
+
+
+def format_image_record(record: ImageRecord) -> str:
+    """Return a record as ASCII JSON, a line for each fact."""
+    return json.dumps(record.model_dump(by_alias=True, mode="json"), indent=1, allow_nan=False) + "\n"
+
+
+def read_image_record(content: bytes, *, source: str, identifier: str | None = None) -> ImageRecord:
+    """Parse a record, which must be about `identifier`. Raises `FileError`, naming `source`."""
+    try:
+        record = parse_document(ImageRecord, content, max_bytes=MAX_BYTES)
+        if identifier is not None and record.identifier != identifier:
+            raise InvalidDocument(f"it is about {record.identifier}")
+        if both := {*record.passed} & {*record.skipped}:
+            raise InvalidDocument(f"skipped: {min(both)} has passed")
+        follows = record.to_report().level
+        if follows != record.level:
+            raise InvalidDocument(f"level: it is {record.level}, and {follows} follows from the machine")
+    except InvalidDocument as error:
+        raise FileError(
+            f"{source} is not the evidence of an image: {to_plain_text(str(error))}.",
+            next_step="Write it again with `tfimg build --record`.",
+        ) from None
+    return record
