@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 import struct
 import time
 from contextlib import suppress
@@ -10,7 +11,15 @@ from pathlib import Path
 
 import pytest
 
-from support.tensorflow_wheels import BUILD_INFO, CUDA_CONFIG, FRAMEWORK, LIBRARY, make_members, write_tiny_wheel
+from support.tensorflow_wheels import (
+    BUILD_INFO,
+    CUDA_CONFIG,
+    CUDNN_HEADER,
+    FRAMEWORK,
+    LIBRARY,
+    make_members,
+    write_tiny_wheel,
+)
 from support.tiny_elf import AARCH64, make_elf, make_fatbin
 from tfimg.core.errors import InvalidWheel
 from tfimg.custom.contradictions import find_contradictions
@@ -106,8 +115,11 @@ def test_mutated_libraries_raise_one_error_within_seconds(tmp_path: Path) -> Non
         ({BUILD_INFO: b"build_info = {}  #" + b"x" * 70_000}, "at most 65536 are allowed"),
         ({CUDA_CONFIG: b"#" * (5 << 20)}, "at most 4194304 are allowed"),
         ({FRAMEWORK: b"no library"}, "is not a valid ELF file"),
-        ({f"{CPU}/WHEEL": b"Wheel-Version: 1.0\nTag: " + b"a" * 300 + b"-b-c\n"}, "WHEEL has more than 64 tags"),
-        ({f"{CPU}/WHEEL": b"Wheel-Version: 1.0\n" + b"Tag: a-b-c\n" * 65}, "WHEEL has more than 64 tags"),
+        (
+            {f"{CPU}/WHEEL": b"Wheel-Version: 1.0\nTag: " + b"a" * 300 + b"-b-c\n"},
+            "more than 64 lines of tags",
+        ),
+        ({f"{CPU}/WHEEL": b"Wheel-Version: 1.0\n" + b"Tag: a-b-c\n" * 65}, "more than 64 lines of tags"),
         ({f"{CPU}/METADATA": b"Name: tensorflow-cpu\nVersion: x\n"}, "Invalid version"),
         (
             {f"{CPU}/METADATA": b"Name: tensorflow-cpu\nVersion: 2.18.1\nRequires-Dist: !\n"},
@@ -123,6 +135,59 @@ def test_mutated_libraries_raise_one_error_within_seconds(tmp_path: Path) -> Non
 def test_a_malformed_wheel_is_refused(changes: dict[str, bytes | None], reason: str, tmp_path: Path) -> None:
     with pytest.raises(InvalidWheel, match=reason):
         read_facts(write_tiny_wheel(tmp_path, changes=changes))
+
+
+@pytest.mark.parametrize(
+    ("requirement", "reason"),
+    [
+        (b"evil @ git+https://example.test/evil", "names an address, and images take packages from an index"),
+        (b"numpy @ file:///etc/passwd", "names an address"),
+        (b"evil; 'a' in extras", "'extras'"),
+        (b"evil; 'a' in dependency_groups", "'dependency_groups'"),
+        (b"evil===1", "set relations do not support ==="),
+        (b"evil<" + b"9" * 450, "has more than 400 characters"),
+        (b"evil" + b",".join([b"!=1"] * 30_000), "has more than 400 characters"),
+        (b"\n".join([b"numpy" + b",".join(b"!=%d" % n for n in range(40))] * 26), "more than 1000 conditions"),
+    ],
+)
+def test_a_requirement_that_cannot_be_used_is_refused_at_once(requirement: bytes, reason: str, tmp_path: Path) -> None:
+    lines = b"".join(b"Requires-Dist: %s\n" % line for line in requirement.split(b"\n"))
+    metadata = b"Name: tensorflow-cpu\nVersion: 2.18.1\n" + lines
+    start = time.monotonic()
+    with pytest.raises(InvalidWheel, match=re.escape(reason)):
+        read_facts(write_tiny_wheel(tmp_path, changes={f"{CPU}/METADATA": metadata}))
+    assert time.monotonic() - start < 10
+
+
+def test_tags_that_multiply_are_refused(tmp_path: Path) -> None:
+    letters = b".".join(bytes([letter]) for letter in b"abcdefghijklmnopqrstuvwxyz")
+    tag = b"Tag: cp311." + b"-".join([letters] * 3)
+    with pytest.raises(InvalidWheel, match="WHEEL has more than 256 tags"):
+        read_facts(write_tiny_wheel(tmp_path, changes={f"{CPU}/WHEEL": b"Wheel-Version: 1.0\n" + tag + b"\n"}))
+    several = ".".join("abcdefghijklmnopqrstuvwxyz")
+    filename = f"tensorflow_cpu-2.18.1-{several}-{several}-{several}.whl"
+    with pytest.raises(InvalidWheel, match="its name has more than 256 tags"):
+        read_facts(write_tiny_wheel(tmp_path, filename=filename))
+
+
+@pytest.mark.parametrize("number", ["\u0661\u0662.\u0665".encode(), b"12.5\\n; rm", b"a.b"])
+def test_a_number_in_other_digits_states_nothing(number: bytes, tmp_path: Path) -> None:
+    members = make_members(cuda=True)
+    changes: dict[str, bytes | None] = {
+        BUILD_INFO: members[BUILD_INFO].replace(b"12.5.1", number),
+        CUDNN_HEADER: b"#define CUDNN_MAJOR %s\n#define CUDNN_MINOR +\n" % number,
+    }
+    facts = read_facts(write_tiny_wheel(tmp_path, cuda=True, changes=changes))
+    assert facts.statements["cuda"] == {"cuda_config.h": "12.5", "cuda.h": "12.5"}
+    assert facts.statements["cudnn"] == {"build_info.py": "9", "cuda_config.h": "9"}
+    assert find_contradictions(facts) == ()
+
+
+def test_libraries_that_take_long_together_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    wheel = write_tiny_wheel(tmp_path)
+    monkeypatch.setattr("tfimg.custom.facts.MAX_SECONDS", -1.0)
+    with pytest.raises(InvalidWheel, match="its libraries take more than -1 seconds to read"):
+        read_facts(wheel)
 
 
 def test_nothing_of_a_wheel_is_executed(tmp_path: Path) -> None:

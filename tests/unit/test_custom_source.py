@@ -11,9 +11,12 @@ from pathlib import Path
 import pytest
 
 from support.http_server import AnyMethod, serving
+from tfimg.core.error_conversion import to_tfimg_error
 from tfimg.core.errors import FileError, HashMismatchError, NetworkError, UsageError
+from tfimg.core.exit_codes import ExitCode
 from tfimg.custom.source import WheelAddress, find_wheel, parse_address
 from tfimg.index.client import Index
+from tfimg.index.project_page import MAX_WHEEL
 
 NAME = "tensorflow-2.19.0-cp311-cp311-linux_x86_64.whl"
 CONTENT = bytes(range(256)) * 4096
@@ -28,6 +31,7 @@ class FileServer:
     ends: list[int] = field(default_factory=list)
     ranges: bool = True
     status: int = 200
+    headers: dict[str, str] = field(default_factory=dict)
     asked: list[str] = field(default_factory=list)
 
 
@@ -37,14 +41,14 @@ class Handler(AnyMethod):
         subject.asked.append(self.headers.get("Range", ""))
         start = int(self.headers.get("Range", "bytes=0-")[6:-1]) if subject.ranges else 0
         if subject.status != 200 or start > len(subject.content):
-            self.reply(416 if start > len(subject.content) else subject.status, {}, b"")
+            self.reply(416 if start > len(subject.content) else subject.status, subject.headers, b"")
             return
         rest = subject.content[start:]
         headers = {"Content-Length": str(len(rest))}
         if start:
             headers["Content-Range"] = f"bytes {start}-{len(subject.content) - 1}/{len(subject.content)}"
         end = subject.ends.pop(0) if subject.ends else len(rest)
-        self.reply(206 if start else 200, headers, rest[:end])
+        self.reply(206 if start else 200, {**headers, **subject.headers}, rest[:end])
         self.close_connection = True
 
 
@@ -124,12 +128,60 @@ def test_another_file_is_refused_and_not_kept(download: Download, server: FileSe
     assert list((tmp_path / "cache" / SHA256).iterdir()) == []
 
 
-def test_a_wheel_that_is_too_large_is_refused(download: Download, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_wheel_that_is_too_large_is_refused_also_without_its_size(
+    download: Download, server: FileServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server.headers = {"Content-Length": ""}
     monkeypatch.setattr("tfimg.custom.source.MAX_WHEEL", 1000)
     with pytest.raises(
         NetworkError, match=f"Cannot read the wheel {NAME} from its server: it has more than 1000 bytes"
     ):
         download()
+
+
+def test_a_size_that_is_too_large_is_refused_before_anything_is_written(
+    download: Download, server: FileServer, tmp_path: Path
+) -> None:
+    server.headers = {"Content-Length": str(10 << 30)}
+    with pytest.raises(NetworkError, match=f"it has {10 << 30} bytes, and at most {MAX_WHEEL} are allowed"):
+        download()
+    assert not (tmp_path / "cache" / SHA256 / "partial").exists()
+    assert len(server.asked) == 1
+
+
+def test_a_full_disk_is_not_a_failure_of_the_network(download: Download, server: FileServer, tmp_path: Path) -> None:
+    partial = tmp_path / "cache" / SHA256 / "partial"
+    partial.parent.mkdir(parents=True)
+    partial.symlink_to("/dev/full")
+    with pytest.raises(OSError, match=re.escape(f"No space left on device: '{partial}'")) as raised:
+        download()
+    assert to_tfimg_error(raised.value).exit_code == ExitCode.ENGINE
+    assert len(server.asked) == 1
+
+
+@pytest.mark.parametrize("place", ["file:///etc/passwd", "ftp://example.test/a.whl", "//[", "data:,x", "gopher://x"])
+def test_a_redirect_elsewhere_is_refused(place: str, download: Download, server: FileServer, tmp_path: Path) -> None:
+    server.status, server.headers = 302, {"Location": place}
+    with pytest.raises(NetworkError, match=f"Cannot read the wheel {NAME} from its server"):
+        download()
+    assert not (tmp_path / "cache" / SHA256 / NAME).exists()
+
+
+def test_an_endless_redirect_is_refused(download: Download, server: FileServer, url: str) -> None:
+    server.status, server.headers = 302, {"Location": url}
+    with pytest.raises(NetworkError, match="it redirects more than 5 times"):
+        download()
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["https://ann:secret@example.test/a.whl", f"ftp://ann:secret@h/a.whl#sha256={SHA256}",
+     "https://ann:secret@example.test/a.whl#md5=1", f"https://ann:secret@h/a.zip#sha256={SHA256}"],
+)  # fmt: skip
+def test_a_message_has_no_password(text: str) -> None:
+    with pytest.raises(UsageError) as raised:
+        parse_address(text)
+    assert "secret" not in str(raised.value)
 
 
 def test_a_missing_address_is_named(download: Download, server: FileServer) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import mmap
 import re
 import tempfile
+import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,7 +21,16 @@ from tfimg.core.cancellation import raise_if_cancelled
 from tfimg.core.errors import NotTensorFlowWheel
 from tfimg.core.files import hash_file
 from tfimg.custom.elf import ElfFacts, read_elf
-from tfimg.custom.statements import Statements, read_build_info, read_statements, read_tags
+from tfimg.custom.statements import (
+    MAX_TAGS,
+    Statements,
+    count_tags,
+    make_environment,
+    read_build_info,
+    read_requirements,
+    read_statements,
+    read_tags,
+)
 from tfimg.layers.wheel import MAX_ENTRY_POINTS, MAX_METADATA, open_archive, read_headers, read_records
 from tfimg.layers.wheel_zip import WheelZip
 from tfimg.matrix.schema import PROCESSORS, Platform
@@ -30,7 +40,7 @@ FRAMEWORK = "libtensorflow_framework.so.2"
 
 MAX_LIBRARY = 4 << 30  # bytes of one library: libtensorflow_cc of TensorFlow 2.18.1 has 1.1 GB
 MAX_LIBRARIES = 1000  # 2.18.1 has 70
-MAX_REQUIREMENTS = 1000  # 2.18.1 has 45
+MAX_SECONDS = 300.0  # of all libraries: those of 2.18.1 take 10 on a slow machine
 MAX_FOUND = 8  # versions in one library
 
 PLATFORM_OF: Mapping[str, Platform] = {processor: platform for platform, processor in PROCESSORS.items()}
@@ -109,17 +119,7 @@ class WheelFacts:
 
     def requirements(self, python: str, platform: Platform, *, extra: str = "") -> tuple[Requirement, ...]:
         """Return what the wheel requires on a Python and platform, with one extra."""
-        environment = {
-            "python_version": python,
-            "python_full_version": f"{python}.0",
-            "platform_machine": PROCESSORS[platform],
-            "platform_system": "Linux",
-            "sys_platform": "linux",
-            "os_name": "posix",
-            "implementation_name": "cpython",
-            "platform_python_implementation": "CPython",
-            "extra": extra,
-        }
+        environment = make_environment(python, platform, extra=extra)
         found = (Requirement(text) for text in self.requires)
         return tuple(one for one in found if one.marker is None or one.marker.evaluate(environment))
 
@@ -130,6 +130,8 @@ def read_facts(file: Path) -> WheelFacts:
     Raises `InvalidWheel` for a file that is malformed, damaged or too large, `NotTensorFlowWheel` for another package.
     """
     with open_archive(file) as archive:
+        if count_tags(file.stem) > MAX_TAGS:
+            raise ValueError(f"its name has more than {MAX_TAGS} tags")
         name, version, _, filename_tags = parse_wheel_filename(file.name)
         infos = sorted({path.split("/")[0] for path in archive.files if path.endswith(".dist-info/METADATA")})
         if len(infos) != 1:
@@ -156,7 +158,7 @@ def read_facts(file: Path) -> WheelFacts:
             version=stated_version,
             filename_tags=filename_tags,
             tags=read_tags(headers) or filename_tags,
-            requires=_read_requires(metadata.get_all("Requires-Dist") or []),
+            requires=read_requirements(metadata),
             build=build,
             statements=statements,
             libraries=tuple(_read_libraries(archive, records)),
@@ -174,15 +176,6 @@ def _require_tensorflow(file: Path, archive: WheelZip, name: str) -> None:
         f"{file.name} is a wheel of {name[:100]!r} without {lacks}.{depends}",
         next_step="Name a wheel that contains TensorFlow for Linux, such as the result of its build_pip_package.",
     )
-
-
-def _read_requires(lines: list[Any]) -> tuple[str, ...]:
-    if len(lines) > MAX_REQUIREMENTS:
-        raise ValueError(f"METADATA has more than {MAX_REQUIREMENTS} requirements")
-    try:
-        return tuple(str(Requirement(str(line))) for line in lines)
-    except RecursionError:
-        raise ValueError("a requirement is nested too deeply") from None
 
 
 def _normalize(version: str) -> str:
@@ -209,8 +202,11 @@ def _read_libraries(archive: WheelZip, records: Mapping[str, RecordEntry]) -> It
     items = [item for path, item in archive.files.items() if _is_library(path)]
     if len(items) > MAX_LIBRARIES or any(item.file_size > MAX_LIBRARY for item in items):
         raise ValueError(f"it has more than {MAX_LIBRARIES} libraries, or one of more than {MAX_LIBRARY >> 30} GiB")
+    deadline = time.monotonic() + MAX_SECONDS
     with tempfile.TemporaryDirectory(prefix="tfimg-wheel-") as folder:
         for item in items:
+            if time.monotonic() > deadline:
+                raise ValueError(f"its libraries take more than {MAX_SECONDS:g} seconds to read")
             target = Path(folder, item.filename.rpartition("/")[2])
             with target.open("wb") as sink:
                 for piece in archive.pieces(item, records[item.filename]):

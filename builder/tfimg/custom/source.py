@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import re
 from collections.abc import Callable
 from contextlib import closing
@@ -26,6 +27,9 @@ GRACE_SECONDS = 60.0
 MIN_BYTES_PER_SECOND = 10_000
 """Lowest average rate of a response after the grace seconds."""
 
+DISK_ERRORS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO})
+"""Errors of writing a file, which no connection has."""
+
 _FILENAME = re.compile(r"[A-Za-z0-9._+!-]{1,250}\.whl")
 _SHA256 = re.compile(r"sha256[=:]([0-9a-f]{64})")
 
@@ -48,9 +52,10 @@ def parse_address(text: str) -> WheelAddress:
     """Parse FILE-or-URL#sha256=…; an address needs the hash. Raises `UsageError`."""
     place, mark, fragment = text.partition("#")
     match = _SHA256.fullmatch(fragment.lower())
+    shown = re.sub(r"//[^/@]*@", "//", place)  # without a password
     if mark and not match:
         raise UsageError(
-            f"--wheel {text}: what follows # is not sha256= and 64 hexadecimal digits.",
+            f"--wheel {shown}: what follows # is not sha256= and 64 hexadecimal digits.",
             next_step="`sha256sum FILE` prints the digits.",
         )
     sha256 = match[1] if match else None
@@ -58,16 +63,16 @@ def parse_address(text: str) -> WheelAddress:
     address = WheelAddress(file=None if is_url else Path(place), url=place if is_url else None, sha256=sha256)
     if is_url and urlsplit(place).scheme not in ("http", "https"):
         raise UsageError(
-            f"--wheel {place} is not an address of https or http.", next_step="Name such an address, or a file."
+            f"--wheel {shown} is not an address of https or http.", next_step="Name such an address, or a file."
         )
     if is_url and sha256 is None:
         raise UsageError(
-            f"--wheel {place} has no hash: anybody who changes the file would change the image.",
+            f"--wheel {shown} has no hash: anybody who changes the file would change the image.",
             next_step="Append #sha256= and the hash that the wheel's publisher states.",
         )
     if not _FILENAME.fullmatch(address.name):
         raise UsageError(
-            f"--wheel {place} is not a wheel: its name does not end in .whl, or has other characters than a wheel's.",
+            f"--wheel {shown} is not a wheel: its name does not end in .whl, or has other characters than a wheel's.",
             next_step="Name a file such as tensorflow-2.19.0-cp311-cp311-linux_x86_64.whl.",
         )
     return address
@@ -78,7 +83,8 @@ def find_wheel(
 ) -> Path:
     """Return the file of a wheel, downloaded into `cache` if it is not there yet.
 
-    Raises `FileError` for a missing file, `HashMismatchError` for another one, `NetworkError`.
+    Raises `FileError` for a missing file, `HashMismatchError` for another one, `NetworkError`, and `OSError` for a full
+    disk.
     """
     if address.file:
         return _find_file(address.file, address.sha256)
@@ -114,7 +120,7 @@ def _mismatch(name: str, found: str, expected: str) -> HashMismatchError:
 
 
 def _download(url: str, partial: Path, index: Index) -> None:
-    """Write a file, from where an earlier download ended. Raises `NetworkError`."""
+    """Write a file, from where an earlier download ended. Raises `NetworkError`, and `OSError` for a full disk."""
     what = urlsplit(url).path.rpartition("/")[2]
     for _ in range(MAX_RESUMES):
         before = partial.stat().st_size if partial.exists() else 0
@@ -127,6 +133,9 @@ def _download(url: str, partial: Path, index: Index) -> None:
                 continue
             raise make_network_error(f"the wheel {what}", error, source="its server") from None
         except UNREADABLE as error:
+            if isinstance(error, OSError) and error.errno in DISK_ERRORS:
+                error.filename = str(partial)
+                raise
             has_grown = partial.exists() and partial.stat().st_size > before
             if not has_grown or isinstance(error, LimitExceeded):
                 raise make_network_error(f"the wheel {what}", error, source="its server") from None
@@ -144,7 +153,9 @@ def _append(url: str, partial: Path, offset: int, index: Index) -> bool:
             raise ValueError(f"it answers another range than the one from {offset} on")
         start = offset if is_rest else 0
         length = response.headers.get("Content-Length", "")
-        expected = start + int(length) if re.fullmatch(r"\d{1,15}", length) else None
+        expected = start + int(length) if re.fullmatch(r"[0-9]{1,15}", length) else None
+        if expected and expected > MAX_WHEEL:
+            raise LimitExceeded(f"it has {expected} bytes, and at most {MAX_WHEEL} are allowed")
         with partial.open("r+b" if start else "wb") as sink:
             sink.seek(start)
             for chunk in read_chunks(response, GRACE_SECONDS, MIN_BYTES_PER_SECOND):

@@ -1,20 +1,24 @@
-"""Read what the text files of a TensorFlow wheel state: tags, build information, headers of C++.
+"""Read what the text files of a TensorFlow wheel state: tags, requirements, build information, headers of C++.
 
 Nothing is imported or executed: build_info.py is parsed as a literal, headers by regular expressions.
 """
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator, Mapping
 from email.message import Message
 from typing import Any
 
+from packaging.markers import UndefinedComparison, UndefinedEnvironmentName
+from packaging.requirements import Requirement
+from packaging.specifiers import SpecifierSet
 from packaging.tags import Tag, parse_tag
 
 from tfimg.index.wheel_metadata import BUILD_INFO, MAX_BUILD_INFO, parse_build_info
 from tfimg.layers.wheel_zip import WheelZip
-from tfimg.matrix.schema import minor_version
+from tfimg.matrix.schema import PLATFORMS, PROCESSORS, Platform, minor_version
 
 INCLUDE = "tensorflow/include"
 VERSION_HEADER = f"{INCLUDE}/tensorflow/core/public/version.h"
@@ -29,7 +33,11 @@ CUDNN_HEADERS = (
 )
 
 MAX_HEADER = 4 << 20  # bytes: cuda.h of 2.18.1 has 1 MB
-MAX_TAGS = 64  # of a wheel: TensorFlow's have two
+MAX_LINES = 64  # with tags in WHEEL: 2.18.1 has two
+MAX_TAGS = 256  # of a wheel, which lists them as products: 2.18.1 has two
+MAX_REQUIREMENTS = 1000  # 2.18.1 has 45
+MAX_REQUIREMENT = 400  # characters: 2.18.1 has 60
+MAX_CONDITIONS = 1000  # of the versions in all requirements, which compare each with each: 2.18.1 has 60
 
 Statements = Mapping[str, Mapping[str, str]]
 """Fact → where it is stated → its value."""
@@ -38,9 +46,61 @@ Statements = Mapping[str, Mapping[str, str]]
 def read_tags(headers: Message) -> frozenset[Tag]:
     """Return the tags in the headers of a WHEEL file. Raises `ValueError`."""
     texts = [str(text) for text in headers.get_all("Tag", [])]
-    if len(texts) > MAX_TAGS or any(text.count("-") != 2 or len(text) > 200 for text in texts):
-        raise ValueError(f"WHEEL has more than {MAX_TAGS} tags, or one unlike cp311-cp311-linux_x86_64")
+    if len(texts) > MAX_LINES or any(text.count("-") != 2 or len(text) > 200 for text in texts):
+        raise ValueError(f"WHEEL has more than {MAX_LINES} lines of tags, or one unlike cp311-cp311-linux_x86_64")
+    if sum(map(count_tags, texts)) > MAX_TAGS:
+        raise ValueError(f"WHEEL has more than {MAX_TAGS} tags")
     return frozenset(tag for text in texts for tag in parse_tag(text))
+
+
+def count_tags(text: str) -> int:
+    """Return how many tags a text such as `cp310.cp311-abi3-linux_x86_64`, or the end of a file name, stands for."""
+    return math.prod(part.count(".") + 1 for part in text.split("-")[-3:])
+
+
+def read_requirements(metadata: Message) -> tuple[str, ...]:
+    """Return the requirements in METADATA. Raises `ValueError`, also for one that cannot be compared or evaluated."""
+    lines = [str(line) for line in metadata.get_all("Requires-Dist", [])]
+    if len(lines) > MAX_REQUIREMENTS:
+        raise ValueError(f"METADATA has more than {MAX_REQUIREMENTS} requirements")
+    requirements = [_parse_requirement(line) for line in lines]
+    if sum(len(requirement.specifier) for requirement in requirements) > MAX_CONDITIONS:
+        raise ValueError(f"the requirements in METADATA have more than {MAX_CONDITIONS} conditions")
+    for requirement in requirements:
+        try:
+            requirement.specifier.is_disjoint(SpecifierSet(">=0"))
+            if requirement.marker:
+                requirement.marker.evaluate(make_environment("3.11", PLATFORMS[0]))
+        except (ValueError, UndefinedComparison, UndefinedEnvironmentName) as error:
+            raise ValueError(f"its requirement {str(requirement)[:100]!r} cannot be used: {error}") from None
+    return tuple(map(str, requirements))
+
+
+def _parse_requirement(line: str) -> Requirement:
+    if len(line) > MAX_REQUIREMENT:
+        raise ValueError(f"a requirement has more than {MAX_REQUIREMENT} characters")
+    try:
+        requirement = Requirement(line)
+    except RecursionError:
+        raise ValueError("a requirement is nested too deeply") from None
+    if requirement.url:  # uv would open it: a file of this machine, or a server that only this machine reaches
+        raise ValueError(f"its requirement {line[:100]!r} names an address, and images take packages from an index")
+    return requirement
+
+
+def make_environment(python: str, platform: Platform, *, extra: str = "") -> dict[str, str]:
+    """Return the values of environment markers on a Python and platform, with one extra (PEP 508)."""
+    return {
+        "python_version": python,
+        "python_full_version": f"{python}.0",
+        "platform_machine": PROCESSORS[platform],
+        "platform_system": "Linux",
+        "sys_platform": "linux",
+        "os_name": "posix",
+        "implementation_name": "cpython",
+        "platform_python_implementation": "CPython",
+        "extra": extra,
+    }
 
 
 def read_build_info(archive: WheelZip) -> Mapping[str, Any] | None:
@@ -90,8 +150,7 @@ def _of_headers(archive: WheelZip) -> Iterator[tuple[str, str, str]]:
         yield "cuda", "cuda.h", f"{int(number) // 1000}.{int(number) % 1000 // 10}"
     text = next((text for path in CUDNN_HEADERS if (text := _text(archive, path))), "")
     parts = [_defined(text, f"CUDNN_{part}") for part in ("MAJOR", "MINOR")]
-    if all(parts):
-        yield "cudnn", "cudnn_version.h", ".".join(parts)
+    yield "cudnn", "cudnn_version.h", _number(".".join(parts))
 
 
 def _text(archive: WheelZip, path: str) -> str:
@@ -106,7 +165,7 @@ def _defined(text: str, name: str) -> str:
 
 def _number(version: str) -> str:
     """Return the first two numbers of a version, empty for anything else."""
-    return minor_version(version) if re.fullmatch(r"\d{1,3}(\.\d{1,4}){0,3}", version) else ""
+    return minor_version(version) if re.fullmatch(r"[0-9]{1,3}(\.[0-9]{1,4}){0,3}", version) else ""
 
 
 def _sorted(numbers: Iterator[str] | list[str]) -> list[str]:
