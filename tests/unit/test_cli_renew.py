@@ -108,6 +108,15 @@ def test_an_image_of_a_supplied_wheel_is_renewed_by_its_labels(
     tfimg("verify", PINNED, "--public-key", key).succeeded()
 
 
+def test_an_engine_that_only_runs_images_renews_and_is_named(
+    renew: CliRunner, tfimg: CliRunner, engine: FakeEngine, key: str
+) -> None:
+    engine.hands = replace(engine.hands, engine="Podman", version="5.4.2")
+    renew(f"{NAME}:2.15").succeeded()
+    (proven,) = verify(tfimg, key).succeeded().documents
+    assert proven["tested"]["environment"]["engine"] == "Podman 5.4.2"
+
+
 def test_by_digest_and_in_json(renew: CliRunner, engine: FakeEngine) -> None:
     engine.names[PINNED] = engine.pushed[PINNED]
     (told,) = renew(PINNED, f"{NAME}:2.15", "--json").succeeded().events("renewed")

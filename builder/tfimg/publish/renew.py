@@ -66,8 +66,8 @@ class Renewer:
         if report.fault == "host":  # it says nothing about the image
             raise_for_verdict(report, subject=image, consequence="Its evidence is unchanged: nothing was attached.")
         subject = Subject(name=repository.name, digest=evidence.digest)
-        engine = f"Docker {self.validator.engine.get_capabilities().engine}"
-        ran = RunContext(host=repository.publisher, engine=engine, version=__version__)
+        engine = self.validator.engine.get_device_support()
+        ran = RunContext(host=repository.publisher, engine=f"{engine.engine} {engine.version}", version=__version__)
         own = repository.key.verifying_key.identifier
         others = [one for one in evidence.statements if self.re_sign and one.signer != own]
         # The test result last: it means that all is there.
