@@ -21,6 +21,7 @@ from tfimg.evidence.policy import Policy
 from tfimg.evidence.promotions import read_image_statements, walk_history
 from tfimg.evidence.results import RunContext, make_test_result
 from tfimg.evidence.statement import Subject
+from tfimg.matrix.schema import Platform
 from tfimg.publish.engine_steps import PublishJob
 from tfimg.publish.publisher import Publication, publish_jobs
 from tfimg.publish.repository import SignedRepository
@@ -70,9 +71,15 @@ class Machine:
             return publish_jobs([self.job(identifier) for identifier in identifiers or (CPU,)], session)
 
     def rollback(
-        self, registry: Registry, tag: str = "2.15", *, to: str | None = None, reinstate: bool = False
+        self,
+        registry: Registry,
+        tag: str = "2.15",
+        *,
+        to: str | None = None,
+        platform: Platform | None = None,
+        reinstate: bool = False,
     ) -> Retraction:
-        return roll_back(self.repository(registry, reinstate=reinstate), tag, to=to)
+        return roll_back(self.repository(registry, reinstate=reinstate), tag, to=to, platform=platform)
 
     def withdraw(self, registry: Registry, digest: str, *tags: str, reason: str = "it leaks") -> Retraction:
         return withdraw(self.repository(registry), digest, tags=tags, reason=reason)

@@ -13,9 +13,10 @@ from support.cli import CliResult, CliRunner, assert_refused
 from support.environment import TestEnvironment
 from support.memory_engine import FakeEngine, stored_image
 from support.memory_registry import MemoryRegistry
+from support.oci_images import put_image
 from support.reports import GREEN
 from support.signing import OURS, PASSWORD, THEIRS
-from support.statements import IMAGE, SUBJECT, make_statements, published_registry
+from support.statements import IMAGE, SUBJECT, make_promotion, make_statements, published_registry
 from support.suite_events import EXPLAINED, done_event, end, make_output, start, suite
 from support.tensorflow_wheels import write_tiny_wheel
 from tfimg.core.paths import Workspace
@@ -26,9 +27,11 @@ from tfimg.evidence.attach import attach
 from tfimg.evidence.collect import collect_envelopes
 from tfimg.evidence.signatures import verify_signatures
 from tfimg.evidence.statement import CYCLONEDX, TEST_RESULT, make_statement
-from tfimg.matrix.schema import Matrix
+from tfimg.matrix.schema import PLATFORMS, Matrix, Platform
 from tfimg.recipe.labels import IDENTIFIER_LABEL, LOCK_LABEL, make_recipe_labels
 from tfimg.recipe.lockfile import hash_lock
+from tfimg.registry.platforms import make_index
+from tfimg.registry.protocol import Manifest
 
 NAME = "registry.test:5000/team/tensorflow"
 PINNED = f"{NAME}@{IMAGE.digest}"
@@ -253,3 +256,27 @@ def test_a_level_that_cannot_be_shown_here_is_refused_before_anything_runs(
 ) -> None:
     assert renew(f"{NAME}:2.15", "--level", "linked").code == 0
     assert tfimg("renew", f"{NAME}:2.15").code == 2, "no key is named"
+
+
+def test_each_platform_of_an_index_is_renewed(
+    renew: CliRunner, engine: FakeEngine, workspace: Workspace, environment: TestEnvironment
+) -> None:
+    registry = MemoryRegistry()
+    images: dict[Platform, Manifest] = {}
+    for platform, suffix in zip(PLATFORMS, ("", "-arm64"), strict=True):
+        identifier = f"{GREEN.identifier}{suffix}"
+        labels = {"Labels": {IDENTIFIER_LABEL: identifier}}
+        image = put_image(registry, f"2.15{suffix}", platform=platform, config=labels)
+        report = replace(GREEN, identifier=identifier, digest=image.digest)
+        promotion = make_promotion(f"2.15{suffix}", of=image.digest)
+        attach(registry, image.digest, (*make_statements(report, of=image.digest), promotion), key=OURS)
+        lock = {IDENTIFIER_LABEL: identifier, LOCK_LABEL: hash_lock(workspace.read_lock(identifier))}
+        engine.pushed[f"{NAME}@{image.digest}"] = replace(stored_image(image.digest), labels=lock)
+        images[platform] = image
+    registry.put("2.15", make_index(images))
+    environment.registries, engine.emulates = registry, True
+    renewed = renew(f"{NAME}:2.15", "--json").succeeded().events("renewed")
+    levels = {one["digest"]: one["level"] for one in renewed}
+    assert levels == {images["linux/amd64"].digest: "validated", images["linux/arm64"].digest: "linked"}
+    (only,) = renew(f"{NAME}:2.15", "--platform", "arm64", "--json").succeeded().events("renewed")
+    assert only["digest"] == images["linux/arm64"].digest

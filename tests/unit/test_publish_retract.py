@@ -253,7 +253,9 @@ def test_a_withdrawal_moves_tags_back_and_everyone_refuses_the_digest(machine: M
     registry.put("mine", registry.manifests[new])
     done = machine.withdraw(registry, new, reason="it leaks\x1b[2J a token")
     assert {tag: registry.named[tag] for tag in ("2.15", "2.15.1", CPU)} == dict.fromkeys(("2.15", "2.15.1", CPU), old)
-    assert done.unmoved.keys() == {make_build_tag(CPU, new), "mine"}, "a tag that was moved without tfimg is named"
+    assert done.images[0].unmoved.keys() == {make_build_tag(CPU, new), "mine"}, (
+        "a tag that was moved without tfimg is named"
+    )
     for reference in (new, make_build_tag(CPU, new)):
         with pytest.raises(WithdrawnError, match=r"was withdrawn at \S+ by me: it leaks a token") as caught:
             proven_level(registry, reference)
@@ -280,11 +282,11 @@ def test_an_image_without_an_earlier_one_keeps_its_tags_which_are_refused(machin
     registry = MemoryRegistry()
     (only,) = publish_builds(machine, registry, 0)
     done = machine.withdraw(registry, only)
-    assert done.unmoved.keys() == {make_build_tag(CPU, only), CPU, "2.15.1", "2.15"}
+    assert done.images[0].unmoved.keys() == {make_build_tag(CPU, only), CPU, "2.15.1", "2.15"}
     assert registry.named["2.15"] == only
     with pytest.raises(WithdrawnError):
         proven_level(registry, "2.15")
-    assert machine.withdraw(registry, only).withdrawal is None, "it was withdrawn already"
+    assert machine.withdraw(registry, only).images[0].withdrawal is None, "it was withdrawn already"
     assert len(read_image_statements(registry, only, KEYS).withdrawals) == 1
 
 
@@ -302,7 +304,7 @@ def test_every_tag_of_a_withdrawal_is_considered(machine: Machine) -> None:
     registry.put("latest", registry.manifests[new])
     done = machine.withdraw(registry, new, "1.0", "2.15", make_build_tag(CPU, new), "latest")
     assert registry.named["2.15"] == old
-    assert done.unmoved == {
+    assert done.images[0].unmoved == {
         make_build_tag(CPU, new): "the tag of one build is never moved",
         "latest": f"No signed promotion says what {registry.repository}:latest pointed to before {new}.",
     }

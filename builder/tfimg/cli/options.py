@@ -15,6 +15,7 @@ from tfimg.cli.values import require_text, require_writable
 if TYPE_CHECKING:
     from tfimg.build.settings import BuildSettings
     from tfimg.cli.context import Context
+    from tfimg.matrix.schema import Platform
     from tfimg.registry.protocol import Reader
     from tfimg.registry.reference import Reference
 
@@ -152,6 +153,21 @@ class PlatformOptions:
         digest, chosen = found
         tag = find_platform_tag(reference.tag, chosen) if reference.tag else None
         return replace(reference, digest=digest, tag=tag)
+
+
+@dataclass(frozen=True, kw_only=True)
+class EachPlatformOptions:
+    """One of the platforms of a tag that is an index, or each of them."""
+
+    platform: str | None = option(
+        "linux/amd64 or linux/arm64, of a tag that is an index of both (default: each)", "NAME"
+    )
+
+    def read_platform(self) -> Platform | None:
+        """Return the platform of the option. Raises `UsageError`."""
+        from tfimg.matrix.resolve.request import parse_platform
+
+        return parse_platform(self.platform) if self.platform else None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -20,8 +20,9 @@ from tfimg.evidence.statement import Time
 from tfimg.evidence.verify import VerifiedImage, verify
 from tfimg.matrix.schema import Device
 from tfimg.matrix.spec import parse_release
+from tfimg.publish.indexes import PlatformTags, list_digests
 from tfimg.publish.repository import INSUFFICIENT
-from tfimg.recipe.tags import DIGEST_DIGITS, make_build_tag
+from tfimg.recipe.tags import DIGEST_DIGITS, find_shared_tag, make_build_tag
 from tfimg.registry.images import open_image
 from tfimg.registry.protocol import MAX_BLOB_BYTES, MAX_LAYERS, Manifest, Registry
 
@@ -42,8 +43,8 @@ Size = Annotated[int, Field(ge=0, le=MAX_BLOB_BYTES * MAX_LAYERS)]
 class PublishedImage(Document):
     """A build that trusted keys attested and promoted.
 
-    `tags` are the promoted tags that point to it now, `size` the compressed bytes of its layers, `withdrawn` the reason
-    of a withdrawal in force.
+    `tags` are the promoted tags that point to it now, and the indexes that list it under them; `size` is the compressed
+    bytes of its layers, `withdrawn` the reason of a withdrawal in force.
     """
 
     identifier: Identifier
@@ -98,7 +99,7 @@ def collect_published(
 
     A build without evidence of trusted keys is `unproven`; raises if the registry fails.
     """
-    find = cache(registry.find)
+    find = cache(PlatformTags(registry, keys).find)
     images: list[PublishedImage] = []
     unproven: list[UnprovenBuild] = []
     for build in builds[:limit]:
@@ -108,11 +109,14 @@ def collect_published(
         try:
             verified = _verify_build(registry, build, manifest, keys, now=now)
             statements = read_statements(verified.statements, image=verified.image)
-            tags = [
+            own = [
                 tag
                 for tag in _promoted_tags(statements, registry.repository)
                 if (found := find(tag)) and found.digest == manifest.digest
             ]
+            shared = (find_shared_tag(tag) for tag in own)
+            indexes = [tag for tag in shared if tag not in own and manifest.digest in list_digests(registry, tag)]
+            tags = [*own, *indexes][:MAX_TAGS]
             images.append(_describe(registry, build, verified, statements, tags))
         except (*INSUFFICIENT, NotInRegistry, InvalidDocument) as error:
             reason = error.what if isinstance(error, TfimgError) else f"The evidence is malformed: {error}."

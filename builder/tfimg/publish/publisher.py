@@ -14,7 +14,7 @@ from tfimg.matrix.spec import ImageSpec
 from tfimg.project.project import Project
 from tfimg.project.validator import Validator
 from tfimg.publish.engine_steps import EngineSteps, PublishJob
-from tfimg.publish.indexes import put_indexes
+from tfimg.publish.indexes import update_indexes
 from tfimg.publish.promote import PublishResult, TagDecider, promote
 from tfimg.publish.release import is_same_image, read_release
 from tfimg.publish.repository import SignedRepository
@@ -149,8 +149,8 @@ def publish_jobs(jobs: Sequence[PublishJob], session: PublishSession) -> Publica
             results[job.identifier] = PublishResult(identifier=job.identifier, status="failed", failure=error)
     if sent:
         results |= {result.identifier: result for result in promote(sent, session)}
-    exact = [tag for image in sent for kind, tag in image.job.tags(image.digest) if kind != "build"]
-    put_indexes(session.repository, exact, session.on_event)
+    tags = [tag for image in sent for kind, tag in image.job.tags(image.digest) if kind != "build"]
+    update_indexes(session.repository.tags, tags, session.on_event)
     candidates = remove_candidates(session)
     session.run.write(RunFinished())
     return Publication(images=tuple(results[job.identifier] for job in jobs), candidates=candidates)

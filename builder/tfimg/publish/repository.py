@@ -24,6 +24,8 @@ from tfimg.evidence.policy import EVIDENCE_LEVELS, EvidenceLevel, Policy
 from tfimg.evidence.promotions import ImageStatements, Promotion, Reason, TagMove, Withdrawal
 from tfimg.evidence.statement import Subject
 from tfimg.evidence.verify import verify
+from tfimg.publish.indexes import PlatformTags
+from tfimg.recipe.tags import find_shared_tag
 from tfimg.registry.protocol import Registry, digest_of
 
 INSUFFICIENT = (UnsignedError, TamperedError, PolicyViolation, StaleEvidence)
@@ -56,6 +58,11 @@ class SignedRepository:
         """Public keys whose statements count."""
         return self.policy.accepted_keys((self.key.verifying_key, *self.other_keys, *self.policy.trusted_keys))
 
+    @cached_property
+    def tags(self) -> PlatformTags:
+        """The registry whose tags mean the image of one platform each."""
+        return PlatformTags(self.registry, self.trusted)
+
     @property
     def name(self) -> str:
         """REGISTRY/NAME, without a tag."""
@@ -68,9 +75,9 @@ class SignedRepository:
 
     @contextmanager
     def lock_tags(self, tags: Iterable[str]) -> Iterator[None]:
-        """Hold the locks of tags on this machine; wait for other processes to release them."""
+        """Hold the locks of tags on this machine, one for all platforms; wait for other processes to release them."""
         with ExitStack() as stack:
-            for tag in sorted(set(tags)):  # in one order, to avoid deadlocks
+            for tag in sorted(set(map(find_shared_tag, tags))):  # in one order, to avoid deadlocks
                 stack.enter_context(wait_for_lock(self.folder / "locks" / tag, raise_if_cancelled))
             yield
 

@@ -6,101 +6,59 @@ it with the same bytes, unless the registry has changed so that it must be decid
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any, Literal
-
-from pydantic import TypeAdapter
+from collections.abc import Sequence
 
 from tfimg.core.errors import PolicyViolation, TagConflict, UsageError
 from tfimg.core.events import Message, OnEvent, ignore
-from tfimg.core.journal import Journal, Record
+from tfimg.core.journal import Journal
 from tfimg.evidence.dsse import sign_statement
 from tfimg.evidence.promotions import Promotion, TagMove, Withdrawal, make_predicate_statement
 from tfimg.evidence.statement import EARLIEST, Subject
+from tfimg.matrix.schema import Platform
 from tfimg.publish.earlier_image import find_named, find_previous
-from tfimg.publish.indexes import put_indexes
+from tfimg.publish.indexes import find_own_tag, list_digests, list_platform_tags, update_indexes
 from tfimg.publish.repository import SignedRepository
+from tfimg.publish.retraction import RETRACTION, RetractedImage, Retraction, RetractionRequest, RetractionStarted
 from tfimg.publish.runs import RunFinished, open_run
 from tfimg.publish.tags import Move, move_tags, require_tags
 from tfimg.recipe.tags import make_build_tag
 from tfimg.registry.protocol import Registry, require_manifest
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class RetractionRequest:
-    """The command that a user gave. `image` is a tag to roll back or a digest to withdraw."""
-
-    command: Literal["rollback", "withdraw"]
-    image: str
-    to: str | None = None
-    tags: tuple[str, ...] = ()
-
-    def __str__(self) -> str:
-        return " ".join(filter(None, (self.command, self.image, self.to, *self.tags)))
-
-
-@dataclass(frozen=True, kw_only=True)
-class Retraction:
-    """What a rollback or withdrawal does. `digest` is the image that loses its tags.
-
-    `withdrawal` is None if an equal one is in force. `promotions` are by the digest that they are about; `unmoved`
-    says of each tag that still points to the image why it cannot be moved.
-    """
-
-    request: RetractionRequest
-    digest: str
-    withdrawal: Withdrawal | None
-    promotions: dict[str, Promotion]
-    moves: tuple[Move, ...]
-    unmoved: dict[str, str]
-
-    def to_json(self) -> dict[str, Any]:
-        """Return what was done as a JSON object."""
-        return {
-            "digest": self.digest,
-            "moves": [asdict(move) for move in self.moves],
-            "left": self.unmoved,
-            "withdrawal": self.withdrawal.model_dump(mode="json") if self.withdrawal else None,
-        }
-
-
-_RETRACTION = TypeAdapter(Retraction)
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class RetractionStarted(Record):
-    """A retraction that is about to be performed, as JSON."""
-
-    event = "retract"
-    retraction: Mapping[str, Any]
-
-
 def roll_back(
-    repository: SignedRepository, tag: str, *, to: str | None = None, reason: str = "", on_event: OnEvent = ignore
+    repository: SignedRepository,
+    tag: str,
+    *,
+    to: str | None = None,
+    platform: Platform | None = None,
+    reason: str = "",
+    on_event: OnEvent = ignore,
 ) -> Retraction:
     """Point a tag to the image before the present one, or to `to`, and withdraw the present one for this tag.
 
-    `to` is a digest of the tag's history, or its first digits. Raises `NotInRegistry` for a missing tag, `UsageError`
-    or `PolicyViolation` if no image of the history qualifies, `WithdrawnError` for a withdrawn `to`, `TagConflict`.
+    Of an index, this is done for each platform, or for `platform` alone. `to` is a digest of the tag's history, or its
+    first digits. Raises `NotInRegistry` for a missing tag, `UsageError` or `PolicyViolation` if no image of the history
+    qualifies, `WithdrawnError` for a withdrawn `to`, `TagConflict`.
     """
-    request = RetractionRequest(command="rollback", image=tag, to=to)
+    request = RetractionRequest(command="rollback", image=tag, to=to, platform=platform)
     with open_run(repository.folder / "retract", repository.now, new=True) as (run, killed):
         if finished := _finish_killed(repository, request, run, killed, on_event):
             return finished
         with repository.lock_tags([tag]):
-            present = require_manifest(repository.registry, tag).digest
-            target = find_named(repository, tag, present, to) if to else find_previous(repository, tag, present)
-            move = Move(tag=tag, before=present, after=target)
-            retraction = Retraction(
-                request=request,
-                digest=present,
-                moves=(move,),
-                promotions=_promotions(repository, run, [move]),
-                unmoved={},
-                withdrawal=_withdrawal(repository, present, (tag,), reason or f"rolled back to {target}", target),
-            )
-            return _perform(repository, run, retraction)
+            tags = list_platform_tags(repository.registry, tag, platform)
+            if to and len(tags) > 1:
+                raise UsageError(
+                    f"{tag} is an index, and --to {to} is the image of one platform.",
+                    next_step="Name that platform with --platform.",
+                )
+            moves = [_plan_rollback(repository, one, to, is_alone=len(tags) == 1) for one in tags]
+            promotions = _promotions(repository, run, moves)  # earlier than the withdrawals, as histories show them
+            images = []
+            for move in moves:
+                present, why = str(move.before), reason or f"rolled back to {move.after}"
+                withdrawal = _withdrawal(repository, present, (move.tag,), why, move.after)
+                images.append(RetractedImage(digest=present, withdrawal=withdrawal, moves=(move,)))
+            return _perform(repository, run, Retraction(request=request, images=tuple(images), promotions=promotions))
 
 
 def withdraw(
@@ -108,27 +66,26 @@ def withdraw(
 ) -> Retraction:
     """Move the tags that point to an image back, then withdraw it: for some tags, or for all and by digest.
 
-    Raises as `roll_back` does, except that a tag without an earlier image stays, and is listed in the result.
+    The digest of an index means each of its images. Raises as `roll_back` does, except that a tag without an earlier
+    image stays, and is listed in the result.
     """
     request = RetractionRequest(command="withdraw", image=digest, tags=tuple(sorted(tags)))
     with open_run(repository.folder / "retract", repository.now, new=True) as (run, killed):
         if finished := _finish_killed(repository, request, run, killed, on_event):
             return finished
-        affected = sorted(tags or _tags_of(repository.registry, digest))
-        with repository.lock_tags(affected):
-            require_manifest(repository.registry, digest, next_step="Check the name and the digest.")
-            moves, unmoved = _plan_moves(repository, digest, affected)
-            targets = {move.after for move in moves}
-            replacement = targets.pop() if len(targets) == 1 else None
-            retraction = Retraction(
-                request=request,
-                digest=digest,
-                moves=tuple(moves),
-                unmoved=unmoved,
-                promotions=_promotions(repository, run, moves),
-                withdrawal=_withdrawal(repository, digest, tuple(tags) or None, reason, replacement),
-            )
-            return _perform(repository, run, retraction)
+        require_manifest(repository.registry, digest, next_step="Check the name and the digest.")
+        affected = _find_affected(repository, request)
+        with repository.lock_tags(tag for one in affected.values() for tag in one):
+            planned = {image: _plan_moves(repository, image, own) for image, own in affected.items()}
+            promotions = _promotions(repository, run, [move for moves, _ in planned.values() for move in moves])
+            images = []
+            for image, (moves, unmoved) in planned.items():
+                targets = {move.after for move in moves}
+                replacement = targets.pop() if len(targets) == 1 else None
+                named = tuple(affected[image]) if tags else None
+                withdrawal = _withdrawal(repository, image, named, reason, replacement)
+                images.append(RetractedImage(digest=image, withdrawal=withdrawal, moves=tuple(moves), unmoved=unmoved))
+            return _perform(repository, run, Retraction(request=request, images=tuple(images), promotions=promotions))
 
 
 def export_withdrawal(repository: SignedRepository, withdrawal: Withdrawal, digest: str) -> bytes:
@@ -146,7 +103,7 @@ def _finish_killed(
         if not records:
             other.write(RunFinished())
             continue
-        started = _RETRACTION.validate_python(records[0].retraction)
+        started = RETRACTION.validate_python(records[0].retraction)
         if started.request != request:
             on_event(Message(text=f"Not finished, because it was killed: {started.request}. Run it again."))
             continue
@@ -167,22 +124,24 @@ def _is_outdated(repository: SignedRepository, started: Retraction) -> bool:
     A rollback that has moved its tag is finished: another one would go one image further back.
     """
     is_rollback = started.request.command == "rollback"
-    open_moves = [move for move in started.moves if _points_to(repository.registry, move.tag, move.before)]
+    open_moves = [move for move in started.moves if _points_to(repository.tags, move.tag, move.before)]
     if is_rollback and not open_moves:
         return False
-    times = [one.time for one in (*started.promotions.values(), started.withdrawal) if one]
-    latest = next(iter(repository.statements(started.digest).promotions), None)
-    if latest and latest.predicate.time >= max(times, default=EARLIEST):
-        return True
+    withdrawals = (image.withdrawal for image in started.images)
+    times = [one.time for one in (*started.promotions.values(), *withdrawals) if one]
+    for image in started.images:
+        latest = next(iter(repository.statements(image.digest).promotions), None)
+        if latest and latest.predicate.time >= max(times, default=EARLIEST):
+            return True
     for move in open_moves:
-        withdrawals = repository.statements(move.after).in_force(repository.name, move.tag)
-        if {signed.statement for signed in withdrawals} - set(started.promotions[move.after].cancels):
+        in_force = repository.statements(move.after).in_force(repository.name, move.tag)
+        if {signed.statement for signed in in_force} - set(started.promotions[move.after].cancels):
             return True
     if is_rollback:
         return False
-    tags = started.request.tags or _tags_of(repository.registry, started.digest)
-    moves, _ = _plan_moves(repository, started.digest, tags)
-    return not set(moves) <= set(started.moves)
+    affected = _find_affected(repository, started.request)
+    planned = {move for digest, tags in affected.items() for move in _plan_moves(repository, digest, tags)[0]}
+    return not planned <= set(started.moves)
 
 
 def _points_to(registry: Registry, tag: str, digest: str | None) -> bool:
@@ -195,28 +154,59 @@ def _perform(repository: SignedRepository, run: Journal, retraction: Retraction)
 
     A rollback withdraws first: if it is killed, users refuse the tag instead of following it.
     """
-    run.write(RetractionStarted(retraction=_RETRACTION.dump_python(retraction, mode="json")))
+    run.write(RetractionStarted(retraction=RETRACTION.dump_python(retraction, mode="json")))
     withdraws_first = retraction.request.command == "rollback"
     try:
         for digest, promotion in retraction.promotions.items():
             repository.attach(digest, promotion)
-        if retraction.withdrawal and withdraws_first:
-            repository.attach(retraction.digest, retraction.withdrawal)
-        move_tags(repository.registry, retraction.moves, write_record=run.write)
-        require_tags(repository.registry, {move.tag: move.after for move in retraction.moves})
-        if retraction.withdrawal and not withdraws_first:
-            repository.attach(retraction.digest, retraction.withdrawal)
+        if withdraws_first:
+            _attach_withdrawals(repository, retraction)
+        move_tags(repository.tags, retraction.moves, write_record=run.write)
+        require_tags(repository.tags, {move.tag: move.after for move in retraction.moves})
+        if not withdraws_first:
+            _attach_withdrawals(repository, retraction)
+        tags = [
+            *(move.tag for move in retraction.moves),
+            *(tag for image in retraction.images for tag in image.unmoved),
+        ]
+        update_indexes(repository.tags, tags)
     except TagConflict:
         run.write(RunFinished())  # the next command decides anew
         raise
-    put_indexes(repository, [move.tag for move in retraction.moves])
     run.write(RunFinished())
     return retraction
 
 
-def _tags_of(registry: Registry, digest: str) -> list[str]:
-    """Return the tags that point to an image, also those that no promotion names."""
-    return [tag for tag in registry.list_tags() if _points_to(registry, tag, digest)]
+def _attach_withdrawals(repository: SignedRepository, retraction: Retraction) -> None:
+    for image in retraction.images:
+        if image.withdrawal:
+            repository.attach(image.digest, image.withdrawal)
+
+
+def _plan_rollback(repository: SignedRepository, tag: str, to: str | None, *, is_alone: bool) -> Move:
+    """Return the move of one platform's tag."""
+    present = require_manifest(repository.tags, tag).digest
+    try:
+        target = find_named(repository, tag, present, to) if to else find_previous(repository, tag, present)
+    except (UsageError, PolicyViolation) as error:
+        if is_alone:
+            raise
+        next_step = "Roll back the other platform alone with --platform, or publish another image under the tag."
+        raise type(error)(error.what, next_step=next_step) from None
+    return Move(tag=tag, before=present, after=target)
+
+
+def _find_affected(repository: SignedRepository, request: RetractionRequest) -> dict[str, list[str]]:
+    """Return the tags that a withdrawal is about, of each image: those that it names, or those that point to it.
+
+    Also those that no promotion names.
+    """
+    found = {}
+    for digest, platform in list_digests(repository.registry, request.image).items():
+        named = sorted({find_own_tag(repository.registry, tag, digest, platform) for tag in request.tags})
+        tags = sorted(repository.registry.list_tags()) if not named else []
+        found[digest] = named or [tag for tag in tags if _points_to(repository.tags, tag, digest)]
+    return found
 
 
 def _promotions(repository: SignedRepository, run: Journal, moves: Sequence[Move]) -> dict[str, Promotion]:
@@ -250,7 +240,7 @@ def _withdrawal(
 def _plan_moves(repository: SignedRepository, digest: str, tags: Sequence[str]) -> tuple[list[Move], dict[str, str]]:
     moves, unmoved = [], {}
     for tag in tags:
-        if not _points_to(repository.registry, tag, digest):
+        if not _points_to(repository.tags, tag, digest):
             continue
         if tag == make_build_tag(tag.rpartition("-")[0], digest):
             unmoved[tag] = "the tag of one build is never moved"

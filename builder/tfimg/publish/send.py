@@ -49,8 +49,8 @@ class PublishSession:
 
     @property
     def registry(self) -> Registry:
-        """The registry of the repository."""
-        return self.repository.registry
+        """The registry of the repository, in which each tag means the image of its platform."""
+        return self.repository.tags
 
 
 def send(job: PublishJob, session: PublishSession) -> SentImage:

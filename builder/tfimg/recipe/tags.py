@@ -6,7 +6,8 @@ aliases    2.15.1                default Python of the release (CPU images; `-gp
            2.15-py3.11           the newest release of its minor for that device, on that Python
            latest                default Python of the newest release for that device
            2.15-jupyter          each of these for a flavour, and with `-own` for packages of a user
-index      2.15.1-multi          in a registry: of what the same tags without it and with `-arm64` point to
+           2.15-arm64            each of these for another platform. In a registry, 2.15 is an index of both platforms'
+                                 images, where both tags name builds of one identifier: `publish/indexes.py`
 build      2.15.1-cpu-py3.11-0123456789ab    in a registry: one build, by the beginning of its digest; never moved
 custom     custom-2.15.1-cpu-py3.11          of a supplied wheel: the identifier and build tags alone
 """
@@ -23,9 +24,6 @@ from tfimg.matrix.spec import ImageSpec
 DIGEST_DIGITS = 12
 """Hexadecimal digits of a digest in a tag, as many as `docker images` prints: 48 bits, which no two builds of an image
 share by chance."""
-
-MULTI = "-multi"
-"""Part of the tags of indexes, in place of the processor."""
 
 KNOWN_FLAVORS = ("jupyter", "dev", "slim")
 """Flavours of the project's own matrix: a tag that ends in one states it."""
@@ -57,24 +55,33 @@ def list_aliases(spec: ImageSpec) -> tuple[str, ...]:
     return tuple(f"{alias}{spec.variant}" for alias, applies in aliases.items() if applies)
 
 
-def make_index_tag(tag: str) -> str | None:
-    """Return the tag of the index of all platforms: `2.15.1-multi` of `2.15.1` and `2.15.1-arm64`.
+def find_platform_tag(tag: str, platform: Platform) -> str:
+    """Return the tag that stands for a tag on a platform, in promotions: `2.15-arm64` for `2.15` on linux/arm64.
 
-    None for the tag of a build or of a supplied wheel's image, and for one that is not an image's.
+    The tag itself if it states a platform, on the default one, and where `_shares_none`.
     """
     found = _TAG.fullmatch(tag)
-    if found is None or found["build"] or found["custom"]:
-        return None
-    place = max(
-        len("latest") if found["release"] is None else 0, *(found.end(n) for n in ("release", "device", "python"))
-    )
-    return tag[:place] + MULTI + tag[place:].removeprefix(f"-{PLATFORMS[1].partition('/')[2]}")
+    if found is None or _shares_none(found) or found["processor"] or platform == PLATFORMS[0]:
+        return tag
+    ends = (found.end(name) for name in ("release", "device", "python"))
+    place = max(len("latest") if found["release"] is None else 0, *ends)
+    return f"{tag[:place]}-{platform.partition('/')[2]}{tag[place:]}"
 
 
-def find_platform_tag(tag: str, platform: Platform) -> str:
-    """Return the tag of one platform's image, of the tag of an index; any other tag as it is."""
-    processor = "" if platform == PLATFORMS[0] else f"-{platform.partition('/')[2]}"
-    return re.sub(rf"{MULTI}(?=-|$)", processor, tag, count=1)
+def find_shared_tag(tag: str) -> str:
+    """Return the tag that an image shares with those for other platforms: `2.15` for `2.15-arm64`.
+
+    The tag itself if it states no platform, and where `_shares_none`.
+    """
+    found = _TAG.fullmatch(tag)
+    if found is None or _shares_none(found) or not found["processor"]:
+        return tag
+    return tag[: found.start("processor") - 1] + tag[found.end("processor") :]
+
+
+def _shares_none(tag: re.Match[str]) -> bool:
+    """Return whether platforms share no such tag: that of a build, or of a supplied wheel's image."""
+    return bool(tag["build"] or tag["custom"])
 
 
 def make_build_tag(identifier: str, digest: str) -> str:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tfimg.cli.context import Context
-from tfimg.cli.options import Command, argument, option
+from tfimg.cli.options import Command, EachPlatformOptions, argument, option
 from tfimg.cli.trust_options import TrustedKeyOptions, require_keys, split_tag
 from tfimg.cli.values import positive_number, require_writable
 from tfimg.core.errors import UsageError
@@ -23,7 +23,7 @@ GAP = "no trusted key signed a promotion to this tag: it was moved without tfimg
 
 
 @dataclass(frozen=True)
-class History(Command, TrustedKeyOptions):
+class History(Command, TrustedKeyOptions, EachPlatformOptions):
     """List the signed promotions and withdrawals of a tag or a repository.
 
     Examples:
@@ -52,7 +52,7 @@ class History(Command, TrustedKeyOptions):
     def run(self, context: Context) -> int:
         """Print what trusted keys signed, newest first."""
         from tfimg.evidence.promotions import export_withdrawals
-        from tfimg.publish.history import build_tags, repository_history, tag_history
+        from tfimg.publish.history import build_tags, repository_history
         from tfimg.registry.reference import parse_repository
 
         environ = context.services.environ
@@ -63,7 +63,8 @@ class History(Command, TrustedKeyOptions):
                 f"--published is about a repository, and the tag {tag} is named.", next_step="Drop the tag."
             )
         if tag:
-            entries = list(tag_history(registry, tag, keys, limit=self.limit))
+            histories = self._read_histories(registry, tag, keys)
+            entries = [entry for history in histories.values() for entry in history]
         else:
             builds = build_tags(registry.list_tags())
             if len(builds) > self.limit:
@@ -78,11 +79,26 @@ class History(Command, TrustedKeyOptions):
         if self.json:
             for entry in entries:
                 context.emit(entry.to_json())
+        elif tag:
+            _print_histories(context, histories)
         elif entries:
-            _print_entries(context, entries, tag)
+            _print_entries(context, entries, None)
         else:
             context.say(f"No trusted key signed a promotion or withdrawal in {target.repository}.")
         return 0
+
+    def _read_histories(
+        self, registry: Registry, tag: str, keys: Sequence[VerifyingKey]
+    ) -> dict[str, list[HistoryEntry]]:
+        """Return the history of a tag; of an index, that of each platform by its tag."""
+        from tfimg.publish.history import tag_history
+        from tfimg.publish.indexes import PlatformTags, list_platform_tags
+
+        tags = PlatformTags(registry, keys)
+        return {
+            name: list(tag_history(tags, name, keys, limit=self.limit))
+            for name in list_platform_tags(registry, tag, self.read_platform())
+        }
 
     def _write_published(
         self, context: Context, registry: Registry, builds: Sequence[str], keys: Sequence[VerifyingKey], file: str
@@ -93,6 +109,13 @@ class History(Command, TrustedKeyOptions):
         found = collect_published(registry, builds, keys, limit=self.limit, now=context.services.now())
         write_atomically(Path(file), format_published(found))
         context.say(f"wrote {file}: {len(found.images)} image{'' if len(found.images) == 1 else 's'} with evidence")
+
+
+def _print_histories(context: Context, histories: Mapping[str, Sequence[HistoryEntry]]) -> None:
+    for tag, entries in histories.items():
+        if len(histories) > 1:
+            print(f"{tag}:")
+        _print_entries(context, entries, tag)
 
 
 def _print_entries(context: Context, entries: Sequence[HistoryEntry], tag: str | None) -> None:

@@ -75,6 +75,7 @@ class Publish(Command, RepositoryOptions, SigningOptions, LevelOptions, Reinstat
 
     def _print_plan(self, context: Context, specs: Sequence[ImageSpec]) -> None:
         """Print what publishing would do. It needs no private key: the public half of the pair is enough."""
+        from tfimg.publish.indexes import PlatformTags
         from tfimg.publish.promote import TagDecider
 
         environ = context.services.environ
@@ -84,7 +85,7 @@ class Publish(Command, RepositoryOptions, SigningOptions, LevelOptions, Reinstat
             context.note(
                 "No key is named with --key, --public-key or TFIMG_PUBLIC_KEY: the plan uses the labels of images."
             )
-        registry = context.registry(parse_repository(str(self.target)))
+        registry = PlatformTags(context.registry(parse_repository(str(self.target))), trusted)
         decider = TagDecider(registry, trusted, self.read_policy(), self.reinstate)
         publisher = _make_publisher(self, context, report_missing=bool(self.patterns))
         with context.render_events(title="publish") as on_event:

@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import KW_ONLY, dataclass
 
 from tfimg.cli.context import Context
-from tfimg.cli.options import Command, LevelOptions, argument, flag
+from tfimg.cli.options import Command, EachPlatformOptions, LevelOptions, argument, flag
 from tfimg.cli.trust_options import SigningOptions
 from tfimg.core.errors import Interrupted, TfimgError
 from tfimg.core.events import Event
 
 
 @dataclass(frozen=True)
-class Renew(Command, SigningOptions, LevelOptions):
+class Renew(Command, SigningOptions, LevelOptions, EachPlatformOptions):
     """Validate published images again, and attach the new results.
 
     Examples:
@@ -29,6 +29,7 @@ class Renew(Command, SigningOptions, LevelOptions):
         from tfimg.core.errors import PublicationIncomplete
         from tfimg.core.failures import raise_for_failures
         from tfimg.project.validator import Validator
+        from tfimg.publish.indexes import list_images
         from tfimg.publish.renew import Renewed, Renewer
         from tfimg.registry.reference import parse_reference
 
@@ -48,7 +49,9 @@ class Renew(Command, SigningOptions, LevelOptions):
                 try:
                     reference = parse_reference(name)
                     repository = self.signed_repository(context, reference, key)
-                    renewer.renew(repository, reference.target, tag=reference.tag, on_event=on_event)
+                    images = list_images(repository.registry, reference.target, reference.tag, self.read_platform())
+                    for target, tag in images:
+                        renewer.renew(repository, target, tag=tag, on_event=on_event)
                 except Interrupted:
                     raise
                 except TfimgError as error:

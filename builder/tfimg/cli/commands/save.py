@@ -7,13 +7,13 @@ from functools import partial
 from pathlib import Path
 
 from tfimg.cli.context import Context
-from tfimg.cli.options import Command, argument, remote_image_argument, values
+from tfimg.cli.options import Command, PlatformOptions, argument, remote_image_argument, values
 from tfimg.cli.trust_options import RequirementOptions, require_keys
 from tfimg.cli.values import require_writable
 
 
 @dataclass(frozen=True)
-class Save(Command, RequirementOptions):
+class Save(Command, RequirementOptions, PlatformOptions):
     """Write an image and its evidence to one file, for machines without a network.
 
     Examples:
@@ -40,7 +40,9 @@ class Save(Command, RequirementOptions):
         from tfimg.registry.reference import parse_reference
 
         reference, file, policy = parse_reference(self.image), Path(self.file), self.read_policy()
-        registry, target = context.registry(reference), reference.target
+        registry = context.registry(reference)
+        reference = self.choose_platform(registry, reference)
+        target = reference.target
         keys = (*self.public_keys(context.services.environ), *policy.trusted_keys)
         if keys or self.policy or self.refuse_key or self.require is not None:
             now = context.services.now()

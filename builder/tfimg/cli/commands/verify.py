@@ -26,7 +26,7 @@ class Verify(Command, RemoteImage, RequirementOptions, PlatformOptions):
     Examples:
       tfimg verify registry.example/team/tensorflow:2.15-gpu --public-key tfimg.pub
       tfimg verify registry.example/team/tensorflow:2.15-gpu --require 'validated,gpu=sm_90,driver>=535,max-age=30d'
-      tfimg verify registry.example/team/tensorflow:2.15-multi --platform linux/arm64 --public-key tfimg.pub
+      tfimg verify registry.example/team/tensorflow:2.15 --platform linux/arm64 --public-key tfimg.pub
     """
 
     def run(self, context: Context) -> int:

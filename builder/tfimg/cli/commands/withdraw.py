@@ -48,14 +48,17 @@ class Withdraw(Command, SigningOptions):
         digest = find_build(repository.registry, digest.removeprefix("sha256:"))
         with context.render_events(title="withdraw") as on_event:
             done = withdraw(repository, digest, tags=self.tag, reason=self.reason, on_event=on_event)
-        if self.output and done.withdrawal:
-            with Path(self.output).open("ab") as file:
-                file.write(export_withdrawal(repository, done.withdrawal, done.digest))
-        lines = [f"{move.tag} points to {move.after} now." for move in done.moves]
-        lines += [
-            f"{tag} still points to the image, which `verify` refuses: {why}" for tag, why in done.unmoved.items()
-        ]
-        scope = f"for {', '.join(self.tag)}" if self.tag else "for every tag"
-        lines.append(f"{repository.name}@{digest} {'is' if done.withdrawal else 'was already'} withdrawn {scope}.")
-        context.print_result({"event": "withdrawal", "repository": repository.name, **done.to_json()}, "\n".join(lines))
+        for image in done.images:
+            if self.output and image.withdrawal:
+                with Path(self.output).open("ab") as file:
+                    file.write(export_withdrawal(repository, image.withdrawal, image.digest))
+            lines = [f"{move.tag} points to {move.after} now." for move in image.moves]
+            lines += [
+                f"{tag} still points to the image, which `verify` refuses: {why}" for tag, why in image.unmoved.items()
+            ]
+            scope = f"for {', '.join(self.tag)}" if self.tag else "for every tag"
+            withdrawn = "is" if image.withdrawal else "was already"
+            lines.append(f"{repository.name}@{image.digest} {withdrawn} withdrawn {scope}.")
+            document = {"event": "withdrawal", "repository": repository.name, **image.to_json()}
+            context.print_result(document, "\n".join(lines))
         return 0

@@ -1,0 +1,291 @@
+"""Indexes of platforms at publication, rollback and withdrawal: each platform's image keeps its own statements."""
+
+from __future__ import annotations
+
+from copy import deepcopy
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from support.memory_registry import MemoryRegistry
+from support.messages import exactly
+from support.published_images import Killed, Mortal
+from support.publisher import CPU, Machine, chain
+from support.reports import GREEN
+from support.signing import THEIRS
+from tfimg.core.errors import NetworkError, PolicyViolation, UsageError, WithdrawnError
+from tfimg.core.events import Event, Note
+from tfimg.evidence.policy import Policy
+from tfimg.evidence.verify import verify
+from tfimg.publish.history import build_tags
+from tfimg.publish.indexes import PlatformTags, list_images, list_platform_tags, update_indexes
+from tfimg.publish.published import collect_published
+from tfimg.publish.retract import roll_back
+from tfimg.registry.platforms import make_index
+from tfimg.registry.protocol import Manifest
+
+ARM = f"{CPU}-arm64"
+SHARED = (CPU, "2.15.1", "2.15")
+OWN = (ARM, "2.15.1-arm64", "2.15-arm64")
+
+
+class Brittle(MemoryRegistry):
+    """It fails to put a tag, once."""
+
+    broken: str | None = None
+
+    def put(self, reference: str, manifest: Manifest) -> None:
+        if reference == self.broken:
+            self.broken = None
+            raise NetworkError("The registry is gone.", next_step="Try again.")
+        super().put(reference, manifest)
+
+
+@pytest.fixture
+def machine(tmp_path: Path) -> Machine:
+    machine = Machine(tmp_path / "here")
+    machine.aliases[ARM] = OWN[1:]
+    return machine
+
+
+@pytest.fixture
+def registry() -> MemoryRegistry:
+    return MemoryRegistry()
+
+
+def publish(machine: Machine, registry: MemoryRegistry, **ages: int) -> list[str]:
+    """Publish builds of these platforms, so many hours old; return their digests."""
+    identifiers = [{"amd64": CPU, "arm64": ARM}[name] for name in ages]
+    machine.ages |= dict(zip(identifiers, ages.values(), strict=True))
+    return [str(image.digest) for image in machine.publish(registry, *identifiers).images]
+
+
+def platforms(registry: MemoryRegistry, tag: str = "2.15") -> list[str]:
+    """Return the digests of a tag's index; that of its manifest if it is none."""
+    manifest = registry.find(tag)
+    assert manifest
+    return [one.digest for one in manifest.index.manifests] if "manifests" in manifest.document else [manifest.digest]
+
+
+def test_the_order_of_publication_does_not_matter(machine: Machine, registry: MemoryRegistry) -> None:
+    (arm64,) = publish(machine, registry, arm64=0)
+    assert "2.15" not in registry.named, "nothing for amd64"
+    (amd64,) = publish(machine, registry, amd64=0)
+    assert [platforms(registry, tag) for tag in SHARED] == [[amd64, arm64]] * 3
+    assert [platforms(registry, tag) for tag in OWN] == [[arm64]] * 3
+
+
+def test_an_index_follows_each_platform(machine: Machine, registry: MemoryRegistry) -> None:
+    publish(machine, registry, amd64=9, arm64=9)
+    for ages in ({"amd64": 5}, {"arm64": 5}, {"amd64": 1, "arm64": 1}):
+        publish(machine, registry, **ages)
+        assert platforms(registry) == [registry.named[build] for build in newest_builds(machine, registry)]
+    assert len(chain(PlatformTags(registry, machine.trusted))) == 3  # type: ignore[arg-type]
+    assert len(chain(registry, "2.15-arm64")) == 3
+
+
+def newest_builds(machine: Machine, registry: MemoryRegistry) -> list[str]:
+    tags = PlatformTags(registry, machine.trusted)
+    builds = build_tags(registry.named)
+    found = [tags.find(tag) for tag in ("2.15", "2.15-arm64")]
+    return [next(tag for tag in builds if one and registry.named[tag] == one.digest) for one in found]
+
+
+def test_an_index_never_mixes_releases(machine: Machine, registry: MemoryRegistry) -> None:
+    amd64, _ = publish(machine, registry, amd64=0, arm64=0)
+    newer, arm64 = "2.15.2-cpu-py3.11", "2.15.2-cpu-py3.11-arm64"
+    machine.aliases |= {newer: ("2.15.2", "2.15"), arm64: ("2.15.2-arm64", "2.15-arm64")}
+    (image,) = machine.publish(registry, newer).images
+    assert platforms(registry) == [image.digest], "its counterpart is of another release"
+    assert len(platforms(registry, "2.15.1")) == 2
+    (other,) = machine.publish(registry, arm64).images
+    assert platforms(registry) == [image.digest, other.digest]
+    machine.rollback(registry, "2.15", platform="linux/amd64")
+    assert platforms(registry) == [amd64]
+
+
+def test_only_a_trusted_key_s_promotion_counts(machine: Machine, registry: MemoryRegistry) -> None:
+    (amd64,) = publish(machine, registry, amd64=0)
+    evil = Machine(machine.folder.parent / "evil", key=THEIRS, aliases={ARM: OWN[1:]})
+    (image,) = evil.publish(registry, ARM).images
+    assert registry.named["2.15-arm64"] == image.digest
+    assert platforms(registry) == [amd64]
+    publish(machine, registry, amd64=0)
+    assert platforms(registry) == [amd64]
+
+
+def test_another_publisher_s_index_is_left_alone(machine: Machine, registry: MemoryRegistry) -> None:
+    both = publish(machine, registry, amd64=0, arm64=0)
+    other = Machine(machine.folder.parent / "other", key=THEIRS)
+    update_indexes(other.repository(registry).tags, ["2.15"])
+    assert platforms(registry) == both
+
+
+def test_an_index_lists_no_image_that_was_not_promoted_to_the_tag(machine: Machine, registry: MemoryRegistry) -> None:
+    amd64, old = publish(machine, registry, amd64=5, arm64=5)
+    machine.aliases[ARM] = OWN[1:2]
+    (new,) = publish(machine, registry, arm64=0)
+    assert platforms(registry, "2.15.1") == [amd64, new]
+    assert platforms(registry) == [amd64, old]
+    tags = machine.repository(registry).tags
+    tags.put("2.15-arm64", registry.manifests[new])
+    assert platforms(registry) == [amd64], "it is promoted to another tag"
+    tags.put("2.15-arm64", registry.manifests[old])
+    assert platforms(registry) == [amd64, old]
+
+
+def test_a_rollback_of_an_index_rolls_every_platform_back(machine: Machine, registry: MemoryRegistry) -> None:
+    old = publish(machine, registry, amd64=5, arm64=5)
+    new = publish(machine, registry, amd64=0, arm64=0)
+    done = machine.rollback(registry)
+    assert platforms(registry) == old
+    assert {(move.tag, move.before, move.after) for move in done.moves} == {
+        ("2.15", new[0], old[0]), ("2.15-arm64", new[1], old[1]),
+    }  # fmt: skip
+    assert platforms(registry, "2.15.1") == new, "it is withdrawn for one tag"
+    for digest, tag in zip(new, ("2.15", "2.15-arm64"), strict=True):
+        with pytest.raises(WithdrawnError, match=rf"was withdrawn as {tag} at"):
+            verify(registry, digest, machine.trusted, Policy(), now=machine.now(), tag=tag)
+
+
+def test_a_rollback_of_one_platform_leaves_the_other(machine: Machine, registry: MemoryRegistry) -> None:
+    old = publish(machine, registry, amd64=5, arm64=5)
+    new = publish(machine, registry, amd64=0, arm64=0)
+    machine.rollback(registry, platform="linux/arm64")
+    assert platforms(registry) == [new[0], old[1]]
+    machine.rollback(registry, platform="linux/amd64")
+    assert platforms(registry) == old
+    assert platforms(registry, "2.15-arm64") == [old[1]]
+    machine.rollback(registry, to=new[0][:19], platform="linux/amd64", reinstate=True)
+    machine.rollback(registry, "2.15-arm64", to=new[1], reinstate=True)
+    assert platforms(registry) == new
+
+
+def test_all_platforms_are_rolled_back_or_none(machine: Machine, registry: MemoryRegistry) -> None:
+    publish(machine, registry, amd64=5, arm64=0)
+    publish(machine, registry, amd64=0)
+    before = dict(registry.named)
+    says = (
+        f"No signed promotion says what {registry.repository}:2.15-arm64 pointed to before {before['2.15-arm64']}. "
+        "Roll back the other platform alone with --platform, or publish another image under the tag."
+    )
+    with pytest.raises(UsageError, match=exactly(says)):
+        machine.rollback(registry)
+    with pytest.raises(UsageError, match=r"^2\.15 is an index, and --to 0{12} is the image of one platform\."):
+        machine.rollback(registry, to="0" * 12)
+    assert registry.named == before
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_a_killed_rollback_of_an_index_is_finished_once(machine: Machine, registry: MemoryRegistry, when: str) -> None:
+    publish(machine, registry, amd64=9, arm64=9)
+    old = publish(machine, registry, amd64=5, arm64=5)
+    publish(machine, registry, amd64=0, arm64=0)
+    for point in range(1, 999, 13):  # each of them would take minutes
+        copy = deepcopy(registry)
+        mortal = Mortal(copy, point, when)
+        try:
+            machine.rollback(mortal.line)
+        except Killed:
+            machine.rollback(copy)
+            assert platforms(copy) == old, (point, when)
+            continue
+        assert point > 100
+        return
+
+
+def test_a_withdrawn_platform_leaves_the_index(machine: Machine, registry: MemoryRegistry) -> None:
+    amd64, arm64 = publish(machine, registry, amd64=0, arm64=0)
+    done = machine.withdraw(registry, arm64)
+    assert set(OWN) < set(done.images[0].unmoved), "there is no earlier image"
+    assert [platforms(registry, tag) for tag in SHARED] == [[amd64]] * 3
+    publish(machine, registry, amd64=0, arm64=0)
+    assert platforms(registry) == [amd64], "only --reinstate brings it back"
+    machine.publish(registry, ARM, reinstate=True)
+    assert [platforms(registry, tag) for tag in SHARED] == [[amd64, arm64]] * 3
+
+
+def test_a_withdrawal_returns_the_index_to_earlier_images(machine: Machine, registry: MemoryRegistry) -> None:
+    old = publish(machine, registry, amd64=5, arm64=5)
+    new = publish(machine, registry, amd64=0, arm64=0)
+    index = registry.named["2.15"]
+    machine.withdraw(registry, new[1], "2.15")
+    assert platforms(registry) == [new[0], old[1]], "the tag is that of the image's platform"
+    assert platforms(registry, "2.15.1") == new
+    done = machine.withdraw(registry, index)
+    assert [image.digest for image in done.images] == new
+    assert [platforms(registry, tag) for tag in SHARED] == [old] * 3
+    for digest in new:
+        with pytest.raises(WithdrawnError, match="it leaks"):
+            verify(registry, digest, machine.trusted, Policy(), now=machine.now())
+
+
+def test_an_index_is_withdrawn_for_one_tag(machine: Machine, registry: MemoryRegistry) -> None:
+    old = publish(machine, registry, amd64=5, arm64=5)
+    new = publish(machine, registry, amd64=0, arm64=0)
+    machine.withdraw(registry, registry.named["2.15"], "2.15")
+    assert (platforms(registry), platforms(registry, "2.15.1")) == (old, new)
+
+
+def test_what_a_failed_publication_moved_is_restored_in_the_index(machine: Machine) -> None:
+    registry = Brittle()
+    old = publish(machine, registry, amd64=5, arm64=5)
+    registry.broken = "2.15-arm64"
+    with pytest.raises(NetworkError):
+        publish(machine, registry, amd64=0, arm64=0)
+    assert platforms(registry) == old
+    new = publish(machine, registry, amd64=0, arm64=0)
+    assert [platforms(registry, tag) for tag in SHARED] == [new] * 3
+
+
+def test_a_foreign_index_is_an_unknown_image(machine: Machine, registry: MemoryRegistry) -> None:
+    amd64, arm64 = publish(machine, registry, amd64=0, arm64=0)
+    images = {"linux/amd64": registry.manifests[arm64], "linux/arm64": registry.manifests[amd64]}
+    nested = make_index(
+        {"linux/amd64": registry.manifests[registry.named["2.15"]], "linux/arm64": images["linux/arm64"]}
+    )
+    registry.put("2.15", nested)
+    (image,) = machine.publish(registry, CPU).images
+    (refused,) = (decision for decision in image.decisions if decision.verdict == "refuse")
+    assert refused.why.startswith(f"it points to {nested.digest}, which has no test result of a trusted key")
+    registry.put("2.15", make_index(images))  # type: ignore[arg-type]
+    with pytest.raises((UsageError, PolicyViolation)):
+        machine.rollback(registry, platform="linux/amd64")
+
+
+def test_an_update_says_what_changed(machine: Machine, registry: MemoryRegistry) -> None:
+    amd64, arm64 = publish(machine, registry, amd64=0, arm64=0)
+    registry.put("2.15", registry.manifests[amd64])
+    events: list[Event] = []
+    tags = machine.repository(registry).tags
+    update_indexes(tags, ["2.15-arm64", "2.15"], events.append)
+    assert events == [Note(text="2.15 is an index of linux/amd64 and linux/arm64")]
+    assert platforms(registry) == [amd64, arm64]
+    tags.delete_tag("2.15-arm64")
+    assert platforms(registry) == [amd64], "it lost its other platform"
+
+
+def test_the_images_of_a_tag_are_listed_by_platform(machine: Machine, registry: MemoryRegistry) -> None:
+    amd64, arm64 = publish(machine, registry, amd64=0, arm64=0)
+    assert list_platform_tags(registry, "2.15") == ("2.15-arm64", "2.15")
+    assert list_platform_tags(registry, "2.15", "linux/arm64") == ("2.15-arm64",)
+    assert list_platform_tags(registry, "2.15-arm64") == ("2.15-arm64",)
+    assert list(list_images(registry, "2.15-arm64", "2.15-arm64")) == [("2.15-arm64", "2.15-arm64")]
+    assert list(list_images(registry, arm64, None)) == [(arm64, None)]
+    assert amd64 != arm64
+
+
+def test_the_published_page_lists_an_index_for_each_of_its_images(machine: Machine, registry: MemoryRegistry) -> None:
+    machine.reports |= {name: replace(GREEN, identifier=name) for name in (CPU, ARM)}
+    publish(machine, registry, amd64=0, arm64=0)
+    builds = build_tags(registry.named)
+    found = collect_published(registry, builds, machine.trusted, limit=9, now=machine.now())
+    assert {image.identifier: image.tags for image in found.images} == {CPU: SHARED, ARM: (*OWN, *SHARED)}
+
+
+def test_a_program_rolls_one_platform_back(machine: Machine, registry: MemoryRegistry) -> None:
+    old = publish(machine, registry, amd64=5, arm64=5)
+    publish(machine, registry, amd64=0, arm64=0)
+    roll_back(machine.repository(registry), "2.15", platform="linux/arm64", reason="wrong on Arm")
+    assert platforms(registry, "2.15-arm64") == [old[1]]
