@@ -25,6 +25,7 @@ MEANINGS = {
     "tfimg.device": "`cpu`, `gpu` or `tpu`",
     "tfimg.lock": "digest of the lock: every package with its hash",
     "tfimg.recipe": "digest of Dockerfile, lock, build scripts, suite and base",
+    "tfimg.snapshot": "address of the dated mirror that Debian packages came from, of builds with `--snapshot`",
     "tfimg.version": "tfimg that built it",
 }
 
@@ -50,7 +51,12 @@ def label_examples() -> str:
         if (spec.is_newest, spec.is_default_python, spec.device, spec.platform) == (True, True, "cpu", PLATFORMS[0])
     )
     labels = make_recipe_labels(spec, lock_digest=DIGEST) | make_build_labels(
-        base=spec.base.image, base_digest=DIGEST, recipe=DIGEST, revision="0123456789abcdef" * 2, version="0.1.0"
+        base=spec.base.image,
+        base_digest=DIGEST,
+        recipe=DIGEST,
+        revision="0123456789abcdef" * 2,
+        version="0.1.0",
+        snapshot="https://mirror.example/debian/20261101T000000Z",
     )
     short = {name: value if len(value) <= 50 else f"{value[:20]}…" for name, value in labels.items()}
     return table(

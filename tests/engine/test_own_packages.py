@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from support.cli import run_tfimg
-from support.registry_container import docker
+from support.debian_snapshot import Snapshot, debian_snapshot
+from support.registry_container import docker, registry
 from support.wheels import write_wheel
 from tfimg.engine.docker.engine import DockerEngine
 
@@ -86,6 +87,40 @@ def test_a_later_installation_does_not_move_numpy_unless_it_is_told_to(own: Own)
     assert "PIP_CONSTRAINT=" in run_tfimg("explain", str(log)).stdout
     assert "Would install numpy-1.0" in own.run(*install, options=(*options, "--env=PIP_CONSTRAINT="))
     assert "numpy==1.26.4" in own.run("cat", "/opt/tfimg/constraints.txt")
+
+
+def test_debian_packages_of_a_snapshot_are_the_same_bytes_again(
+    engine: DockerEngine, base: str, tmp_path: Path
+) -> None:
+    """The base is a registry's, which names the machine's own mirrors."""
+    gateway = docker("network", "inspect", "bridge", "--format={{(index .IPAM.Config 0).Gateway}}", host=engine.host)
+    (tmp_path / "apt.txt").write_text("tree\n")
+    name = "tfimg-test/dated:2.15.1-cpu-py3.11-own"
+
+    def build(snapshot: Snapshot, there: str, *options: str) -> dict[str, Any]:
+        request = ("--tf", "2.15", "--python", "3.11", "--device", "cpu", "--repository", "tfimg-test/dated")
+        bases = ("--base", "registry", "--mirror", f"docker.io={there}", "--snapshot", snapshot.address)
+        run_tfimg("build", *request, "--apt", str(tmp_path / "apt.txt"), *bases, *options).succeeded()
+        document: dict[str, Any] = run_tfimg("inspect", "--local", name, "--json").succeeded().documents[-1]
+        return document
+
+    with registry(engine, tmp_path) as there, debian_snapshot(gateway.strip()) as snapshot:
+        official = f"{there}/library/python:3.11-slim-bookworm"
+        engine.tag(base, [official])
+        try:
+            docker("push", official, host=engine.host)
+            first = build(snapshot, there)
+            package = next(path for path in snapshot.files if path.startswith("pool/main/t/tree/tree_"))
+            assert package.split("_")[1] == first["contents"]["debian"]["tree"]
+            assert first["labels"]["tfimg.snapshot"] == snapshot.address
+            snapshot.upstream = None
+            again = build(snapshot, there, "--no-cache")
+        finally:
+            engine.remove(official)
+    assert [layer["digest"] for layer in again["layers"]] == [layer["digest"] for layer in first["layers"]]
+    sources = docker("run", "--rm", name, "cat", "/etc/apt/sources.list", host=engine.host)
+    assert snapshot.address not in sources, "the image keeps the sources of its base"
+    assert docker("run", "--rm", name, "sh", "-c", "ls /tmp", host=engine.host) == ""
 
 
 def test_the_image_is_validated_again_by_its_labels(own: Own) -> None:

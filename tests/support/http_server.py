@@ -63,16 +63,18 @@ class Server(ThreadingHTTPServer):
 
 
 @contextmanager
-def serving(handler: type[BaseHTTPRequestHandler], subject: object, tls: ssl.SSLContext | None = None) -> Iterator[str]:
-    """HOST:PORT of a server on loopback."""
-    server = Server(("127.0.0.1", 0), handler)
+def serving(
+    handler: type[BaseHTTPRequestHandler], subject: object, tls: ssl.SSLContext | None = None, host: str = "127.0.0.1"
+) -> Iterator[str]:
+    """HOST:PORT of a server on an address of this machine."""
+    server = Server((host, 0), handler)
     server.subject = subject
     if tls:
         server.socket = tls.wrap_socket(server.socket, server_side=True, do_handshake_on_connect=False)
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
     thread.start()
     try:
-        yield f"127.0.0.1:{server.server_port}"
+        yield f"{host}:{server.server_port}"
     finally:
         server.shutdown()
         server.server_close()

@@ -13,17 +13,19 @@ import pytest
 from support.cases import cases
 from support.environment import TestEnvironment
 from support.memory_engine import FakeEngine, capabilities
+from support.programs import program
 from tfimg.build.builder import Builder
 from tfimg.build.image import BuiltImage, Output, choose_output
 from tfimg.build.settings import BuildSettings
 from tfimg.core.errors import BuildError, DiskSpaceError, HashMismatchError
 from tfimg.core.events import Event, LogEvent, Message, OnEvent, StepEvent, ignore
+from tfimg.engine.base_images.choose import BaseSource
 from tfimg.engine.candidates import candidate_name
 from tfimg.engine.disk_space import check_disk_space
 from tfimg.engine.protocol import StoredImage, StoredLayer, StoreKind
 from tfimg.index.network import HostNetwork
 from tfimg.matrix.schema import Device
-from tfimg.matrix.spec import ImageSpec
+from tfimg.matrix.spec import ImageSpec, OwnPackages
 from tfimg.project.project import Project
 from tfimg.recipe.plan import Plan, make_plan
 from tfimg.recipe.render import make_template_environment
@@ -44,6 +46,9 @@ def planned(named: Callable[[str], ImageSpec]) -> Plan:
     lock = {"tensorflow": "", "packages": ""}
     return make_plan(named("2.15.1-cpu-py3.11"), lock, templates=template, repository="tf")
 
+
+SNAPSHOT = "https://mirror.example/debian/20261101T000000Z"
+SECURITY = SNAPSHOT.replace("debian", "debian-security")
 
 STAGES = {"wheels": "oci-layout:///layers@sha256:0"}
 
@@ -114,6 +119,39 @@ def test_wheels_that_were_supplied_are_in_the_context(planned: Plan, tmp_path: P
     wheel.write_bytes(b"wheel")
     with candidate(replace(planned, wheels=(wheel,)), engine):
         assert "wheels/libtpu-1-py3-none-any.whl" in engine.contexts[0]
+
+
+@pytest.mark.parametrize(
+    ("base", "system_packages", "arguments", "label"),
+    [
+        ("registry", ("tree",), f"{SNAPSHOT} {SECURITY}", SNAPSHOT),
+        ("registry", (), None, None),
+        ("bootstrap", (), None, SNAPSHOT),
+    ],
+)
+def test_debian_packages_come_from_a_snapshot_without_its_credentials(
+    base: BaseSource,
+    system_packages: tuple[str, ...],
+    arguments: str | None,
+    label: str | None,
+    planned: Plan,
+    tmp_path: Path,
+) -> None:
+    own = OwnPackages(system_packages=system_packages) if system_packages else None
+    plan, engine = replace(planned, spec=replace(planned.spec, own=own)), FakeEngine(remote={OFFICIAL: "sha256:b"})
+    address = SNAPSHOT.replace("//", "//ann:secret@")
+    environ = program(tmp_path / "bin", "mmdebstrap", "for last; do case $last in *.tar) : > $last;; esac; done")
+    services = Connections(environ={**environ, "TFIMG_STATE": str(tmp_path / "state")})
+    plain, dated = (
+        Builder(Project(services=services), engine, BuildSettings(base=base, snapshot=snapshot))
+        for snapshot in (None, address)
+    )
+    with dated.candidate(plan, "candidate") as image:
+        assert engine.built[-1].build_args.get("SNAPSHOT") == arguments
+        assert "secret" not in str(engine.built[-1].build_args) + str(engine.built[-1].labels)
+        labels = dated.labels(plan, image.base)
+        assert labels.get("tfimg.snapshot") == label
+        assert (labels["tfimg.recipe"] != plain.labels(plan, image.base)["tfimg.recipe"]) == bool(arguments)
 
 
 def test_events_are_handed_on_as_they_come(planned: Plan) -> None:

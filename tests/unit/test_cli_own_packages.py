@@ -110,6 +110,20 @@ def test_options_that_mean_nothing_are_refused(options: tuple[str, ...], message
     assert "Traceback" not in ended.stderr
 
 
+def test_debian_packages_are_those_of_a_snapshot(tfimg: CliRunner, engine: FakeEngine, tmp_path: Path) -> None:
+    (tmp_path / "apt.txt").write_text("tree")
+    options = ("--tf", "2.15", "--apt", "apt.txt", "--base", "registry")
+    address = "https://mirror.example/archive/20261101T000000Z"
+    tfimg("build", *options, "--snapshot", address).succeeded()
+    assert engine.built[-1].build_args["SNAPSHOT"] == address
+    inspected = tfimg("inspect", "--local", f"tfimg/tensorflow:{OWN}").succeeded()
+    assert f"Debian of {address}" in inspected.lines
+    tfimg("build", *options).succeeded()
+    assert "SNAPSHOT" not in engine.built[-1].build_args
+    refused = tfimg("build", *options, "--snapshot", "https://mirror.example/today").refusal(2)
+    assert refused.startswith("--snapshot https://mirror.example/today is not an address with a time")
+
+
 def test_an_empty_file_adds_nothing(tfimg: CliRunner, engine: FakeEngine, tmp_path: Path) -> None:
     (tmp_path / "none.txt").write_text("# nothing yet\n")
     tfimg("build", "--tf", "2.15", "--requirements", "none.txt").succeeded()

@@ -144,6 +144,18 @@ def test_a_snapshot_s_moment_is_the_latest_mtime_and_another_recipe(
     assert words[-5] == "bookworm"
 
 
+def test_a_snapshot_is_bootstrapped_unless_the_registry_s_image_is_asked_for(
+    named: Callable[[str], ImageSpec], surroundings: BaseSettings
+) -> None:
+    then = replace(surroundings, mirrors=replace(MIRRORS, moment=datetime(2026, 11, 1, tzinfo=UTC)))
+    other = "docker.io/library/python:3.10-slim-bookworm"
+    engine = FakeEngine(remote={OFFICIAL: "sha256:r", other: "sha256:o"})
+    base = choose(named("2.15.1-cpu-py3.11"), "auto", engine, then)
+    assert (base.kind, base.why) == ("bootstrap", "a snapshot of Debian's archive was named")
+    assert choose(named("2.15.1-cpu-py3.11"), "registry", engine, then).kind == "registry"
+    assert choose(named("2.15.1-cpu-py3.10"), "auto", engine, then).kind == "registry", "Debian has no such Python"
+
+
 def test_a_base_is_made_again_only_for_another_recipe(spec: ImageSpec, surroundings: BaseSettings) -> None:
     engine = FakeEngine()
     first = choose(spec, "bootstrap", engine, surroundings)

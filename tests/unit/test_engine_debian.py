@@ -93,6 +93,18 @@ def test_a_snapshot_is_a_mirror_with_a_moment() -> None:
     assert snapshot_mirrors("http://mirror.example/20261101T120000Z").security is None
 
 
-def test_an_address_without_a_moment_is_no_snapshot() -> None:
-    with pytest.raises(UsageError, match="contains no time such as 20261101T000000Z"):
-        snapshot_mirrors("http://mirror.example/debian")
+def test_an_image_records_addresses_without_credentials() -> None:
+    found = snapshot_mirrors("https://ann:secret@mirror.example/debian/20261101T120000Z")
+    assert found.archive == "https://ann:secret@mirror.example/debian/20261101T120000Z"
+    assert found.public_addresses == (
+        "https://mirror.example/debian/20261101T120000Z",
+        "https://mirror.example/debian-security/20261101T120000Z",
+    )
+
+
+@pytest.mark.parametrize(
+    "address", ["http://mirror.example/debian", "mirror.example/20261101T120000Z", "http://a b/debian/20261101T120000Z"]
+)
+def test_what_is_not_an_address_with_a_moment_is_no_snapshot(address: str) -> None:
+    with pytest.raises(UsageError, match="is not an address with a time such as 20261101T000000Z"):
+        snapshot_mirrors(address)

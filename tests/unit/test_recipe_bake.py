@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -63,6 +64,15 @@ def test_a_whole_document(target: Callable[..., BakeTarget]) -> None:
             ),
         },
     }
+
+
+def test_a_snapshot_is_an_argument_of_the_images_that_have_one(target: Callable[..., BakeTarget]) -> None:
+    dated = replace(target("2.15.1-cpu-py3.11"), package_mirrors="http://m/debian/20261101T000000Z")
+    targets = make_bake_file([dated, target("2.15.1-cpu-py3.9")])["target"]
+    assert [one["args"] for one in targets.values()] == [
+        {"BASE": "a/base:1", "SNAPSHOT": "http://m/debian/20261101T000000Z"},
+        {"BASE": "a/base:1"},
+    ]
 
 
 def test_secrets_are_named_in_every_target(target: Callable[..., BakeTarget]) -> None:

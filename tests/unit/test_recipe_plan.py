@@ -30,8 +30,10 @@ def test_each_part_counts(plan: Plan, tmp_path: Path) -> None:
         digest(replace(plan, dockerfile="FROM y\n")), digest(replace(plan, lock={"a": "1", "b": "3"})),
         digest(replace(plan, lock={"a": "12", "b": ""})), digest(replace(plan, lock={"a": "1", "c": "2"})),
         digest(supplied),
+        hash_recipe(plan, base_digest="b", ingredients="i", output="o"),
+        hash_recipe(plan, base_digest="b", ingredients="i", output="o", package_mirrors="http://m/20261101T000000Z"),
     }  # fmt: skip
-    assert len(found) == 9
+    assert len(found) == 11
     wheel.write_bytes(b"two")
     assert digest(supplied) not in found
 

@@ -39,13 +39,19 @@ def make_bake_document(
         if image not in bases:
             bases[image] = _resolve_base(project, connect, settings, plan.spec, on_event)
         reference, name, digest = bases[image]
+        mirrors = settings.find_package_mirrors(plan.spec)
         labels = make_build_labels(
-            base=name, base_digest=digest, recipe=None, revision=project.revision, version=__version__
+            base=name,
+            base_digest=digest,
+            recipe=None,
+            revision=project.revision,
+            version=__version__,
+            snapshot=settings.public_snapshot if mirrors or settings.base == "bootstrap" else None,
         )
         committed = project.workspace.rendered(plan.spec.identifier)
         is_fresh = committed.is_file() and committed.read_text() == plan.dockerfile
         path = str(committed.relative_to(project.workspace.images)) if is_fresh else None
-        targets.append(BakeTarget(plan=plan, base=reference, labels=labels, committed=path))
+        targets.append(BakeTarget(plan=plan, base=reference, labels=labels, package_mirrors=mirrors, committed=path))
     return make_bake_file(targets, secrets=secrets)
 
 

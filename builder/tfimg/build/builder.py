@@ -24,7 +24,7 @@ from tfimg.custom.labels import make_custom_labels
 from tfimg.engine.base_images.choose import BaseImage, BaseSettings, choose_base
 from tfimg.engine.base_images.debian import find_mirrors, snapshot_mirrors
 from tfimg.engine.build_cache import check_cache_export
-from tfimg.engine.candidates import candidate_name, remove_name
+from tfimg.engine.candidates import remove_name
 from tfimg.engine.disk_space import check_disk_space
 from tfimg.engine.private_engine import PrivateEngine
 from tfimg.engine.protocol import BuildRequest, Capabilities, Engine, StoredImage
@@ -157,7 +157,11 @@ class Builder:
                     dockerfile=Path(scratch, "Dockerfile"),
                     context=Path(scratch, "context"),
                     name=name,
-                    build_args={"BASE": base.reference, **({"TOOLS": tools.reference} if tools else {})},
+                    build_args={
+                        "BASE": base.reference,
+                        **({"TOOLS": tools.reference} if tools else {}),
+                        **({"SNAPSHOT": mirrors} if (mirrors := self.settings.find_package_mirrors(plan.spec)) else {}),
+                    },
                     labels=self.labels(plan, base),
                     secrets=secrets,
                     secret_env=secret_env,
@@ -178,14 +182,21 @@ class Builder:
     def labels(self, plan: Plan, base: BaseImage) -> dict[str, str]:
         """Return the labels that only a build knows."""
         output = choose_output(self.capabilities, "NAME", self.settings.choose_compression(plan.spec)).option
+        mirrors, snapshot = self.settings.find_package_mirrors(plan.spec), self.settings.public_snapshot
         recipe = hash_recipe(
             plan,
             base_digest=base.digest,
             ingredients=self.project.build_files_digest,
             output=f"{output} layers={LAYER_FORMAT if self.capabilities.accepts_layers else None}",
+            package_mirrors=mirrors,
         )
         labels = make_build_labels(
-            base=base.name, base_digest=base.digest, recipe=recipe, revision=self.project.revision, version=__version__
+            base=base.name,
+            base_digest=base.digest,
+            recipe=recipe,
+            revision=self.project.revision,
+            version=__version__,
+            snapshot=snapshot if mirrors or base.kind == "bootstrap" else None,
         )
         own = make_own_labels(plan.spec.own) if plan.spec.own else {}
         return labels | own | (make_custom_labels(plan.spec, plan.lock) if plan.spec.wheel else {})

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from tfimg.engine.base_images.choose import BaseSource
+from tfimg.engine.base_images.debian import snapshot_mirrors
 from tfimg.engine.build_cache import BuildCache
 from tfimg.matrix.spec import ImageSpec
 from tfimg.recipe.layout import Compression
@@ -17,11 +18,11 @@ from tfimg.validation.run import ALL_CHECKS, CheckSelection
 class BuildSettings:
     """How images are built and validated.
 
-    Base images: `mirrors` maps registries to their mirrors, `snapshot` is a time of Debian's archive, `renew_base`
-    bootstraps a base again that the engine has. `no_cache` runs every step again. `level` is the level to prove, None
-    for the highest that this machine can prove; `reuse_reports` accepts earlier green reports on equal images.
-    `record` writes what is proven into the workspace as evidence; `evidence_only`: of many images nothing else is
-    needed, so those with current evidence are not built, and recorded ones make room on a full disk. `jobs` limits
+    Base images: `mirrors` maps registries to their mirrors, `snapshot` is a dated mirror of Debian's archive, and
+    `renew_base` bootstraps a base again that the engine has. `no_cache` runs every step again. `level` is the level to
+    prove, None for the highest that this machine can prove; `reuse_reports` accepts earlier green reports on equal
+    images. `record` writes what is proven into the workspace as evidence; `evidence_only`: of many images nothing else
+    is needed, so those with current evidence are not built, and recorded ones make room on a full disk. `jobs` limits
     builds at once on each engine. `compression` None is that of the image: see `choose_compression`.
     """
 
@@ -38,6 +39,20 @@ class BuildSettings:
     record: bool = False
     evidence_only: bool = False
     jobs: int | None = None
+
+    @property
+    def public_snapshot(self) -> str | None:
+        """The address of the snapshot without credentials. Raises `UsageError`."""
+        return snapshot_mirrors(self.snapshot).public_addresses[0] if self.snapshot else None
+
+    def find_package_mirrors(self, spec: ImageSpec) -> str | None:
+        """Return the addresses of the snapshot that an image's Debian packages come from; None for the base's mirrors.
+
+        Raises `UsageError`.
+        """
+        if not (self.snapshot and spec.system_packages):
+            return None
+        return " ".join(snapshot_mirrors(self.snapshot).public_addresses)
 
     def choose_compression(self, spec: ImageSpec) -> Compression:
         """Return the compression asked for, else `small` for a flavour that removes files, `fast` for any other."""

@@ -230,22 +230,28 @@ class RegistryOptions:
 class BaseOptions:
     """Options of the base image."""
 
-    base: Literal["auto", "registry", "bootstrap"] = option(
-        "official Python image, or Debian from signed packages; auto tries the first (default)", default="auto"
+    base: Literal["auto", "registry", "bootstrap"] | None = option(
+        "official Python image, or Debian from signed packages; auto (default) tries the first, with --snapshot the "
+        "second"
     )
     mirror: tuple[str, ...] = values(
         "take a registry's images from a mirror: docker.io=mirror.example:5000", "REGISTRY=HOST"
     )
     snapshot: str | None = option(
-        "bootstrap from a dated mirror of Debian's archive: https://HOST/debian/20261101T000000Z", "URL"
+        "take the base and Debian packages from a dated mirror of Debian's archive: "
+        "https://HOST/debian/20261101T000000Z",
+        "URL",
     )
 
     def base_settings(self) -> BuildSettings:
         """Return settings of builds that name the base. Raises `UsageError`."""
         from tfimg.build.settings import BuildSettings
         from tfimg.engine.base_images.choose import parse_mirrors
+        from tfimg.engine.base_images.debian import snapshot_mirrors
 
-        return BuildSettings(base=self.base, mirrors=parse_mirrors(self.mirror), snapshot=self.snapshot)
+        if self.snapshot:
+            snapshot_mirrors(self.snapshot)
+        return BuildSettings(base=self.base or "auto", mirrors=parse_mirrors(self.mirror), snapshot=self.snapshot)
 
 
 @dataclass(frozen=True, kw_only=True)

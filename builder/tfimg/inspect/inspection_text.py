@@ -9,8 +9,8 @@ from typing import Any
 from tfimg.core.text import format_size, parse_time
 from tfimg.evidence.statement import TEST_RESULT
 from tfimg.inspect.inspection import Inspection
-from tfimg.recipe.labels import LABEL_PREFIX
-from tfimg.recipe.lockfile import read_packages
+from tfimg.recipe.describe import describe_own_packages
+from tfimg.recipe.labels import LABEL_PREFIX, SNAPSHOT_LABEL
 
 SOURCES = {
     "unknown": "not known: it has no bill of materials",
@@ -42,26 +42,13 @@ def summarize(image: Inspection, row: Mapping[str, Any] | None, now: datetime) -
         "tested": _describe_age(parse_time(str(result.predicate.get("finishedOn"))), now) if result else None,
         "level": f"{level}, as a test result says that is not verified" if result and not result.signer else level,
         "base": labels.get("org.opencontainers.image.base.name"),
+        "Debian of": labels.get(SNAPSHOT_LABEL),
         "revision": labels.get("org.opencontainers.image.revision"),
         "aliases": ", ".join(image.aliases) or None,
-        "added by a user": _describe_own(image),
+        "added by a user": describe_own_packages(own, contents.debian) if (own := image.own_packages) else None,
         "contents": SOURCES.get(contents.source, f"as its bill of materials says, {verified}"),
         "evidence": f"cannot be read: {image.evidence_problem}" if image.evidence_problem else None,
     }
-
-
-def _describe_own(image: Inspection) -> str | None:
-    """Return the packages of a user: the requirements, the versions that they resolved to, Debian packages."""
-    own = image.own_packages
-    if own is None:
-        return None
-    locked = [f"{package.name} {package.version}" for package in read_packages({"own": own.lock})]
-    debian = [
-        f"{name} {image.contents.debian.get(name) or ''}".strip()
-        for name in (one.partition("=")[0] for one in own.system_packages)
-    ]
-    lists = {"asked": own.requirements, "Python": locked, "Debian": debian}
-    return "; ".join(f"{title}: {', '.join(names)}" for title, names in lists.items() if names) or "nothing"
 
 
 def _describe_age(moment: datetime | None, now: datetime) -> str | None:

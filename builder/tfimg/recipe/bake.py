@@ -18,7 +18,7 @@ CONTEXT = "images"  # the build context, from the checkout's root
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BakeTarget:
-    """One image to bake. `base` is the value of `FROM`.
+    """One image to bake. `base` is the value of `FROM`, `package_mirrors` is as in `tfimg.recipe.plan.hash_recipe`.
 
     `committed` is the path below the context of a file with the plan's Dockerfile, None if there is no such file.
     """
@@ -26,6 +26,7 @@ class BakeTarget:
     plan: Plan
     base: str
     labels: Mapping[str, str]
+    package_mirrors: str | None = None
     committed: str | None = None
 
 
@@ -54,7 +55,7 @@ def _target_block(target: BakeTarget, secrets: Sequence[str]) -> dict[str, Any]:
     return {
         "context": CONTEXT,
         **({"dockerfile": target.committed} if target.committed else {"dockerfile-inline": plan.dockerfile}),
-        "args": {"BASE": target.base},
+        "args": {"BASE": target.base, **({"SNAPSHOT": target.package_mirrors} if target.package_mirrors else {})},
         "labels": dict(target.labels),
         "tags": list(plan.tags),
         "platforms": [plan.spec.platform],

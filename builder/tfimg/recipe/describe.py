@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from tfimg.core.levels import Level
 from tfimg.matrix.flavor import RUNTIME
 from tfimg.matrix.schema import DEVICES, PLATFORMS
-from tfimg.matrix.spec import ImageSpec
+from tfimg.matrix.spec import ImageSpec, OwnPackages
+from tfimg.recipe.lockfile import read_packages
 from tfimg.recipe.tags import list_tags
 
 
@@ -66,6 +67,15 @@ def describe_image(spec: ImageSpec, *, repository: str, status: Status) -> dict[
         "released": spec.released.isoformat(),
         "cutoff": spec.cutoff.isoformat(),
     }
+
+
+def describe_own_packages(own: OwnPackages, debian: Mapping[str, str] | None = None) -> str:
+    """Return packages of a user in words: the requirements, what they resolved to, Debian packages with versions."""
+    locked = [f"{package.name} {package.version}" for package in read_packages({"own": own.lock})]
+    names = (one.partition("=") for one in own.system_packages)
+    system = [f"{name} {(debian or {}).get(name) or version}".strip() for name, _, version in names]
+    lists = {"asked": own.requirements, "Python": locked, "Debian": system}
+    return "; ".join(f"{title}: {', '.join(found)}" for title, found in lists.items() if found) or "nothing"
 
 
 def describe_matrix_image(spec: ImageSpec, *, repository: str, status: Status) -> dict[str, Any]:

@@ -18,6 +18,7 @@ LOCK_LABEL = f"{LABEL_PREFIX}lock"  # the digest of the lock
 WHEEL_LABEL = f"{LABEL_PREFIX}wheel"  # the digest of the TensorFlow that a user supplied
 FLAVOR_LABEL = f"{LABEL_PREFIX}flavor"  # of every image but the runtime
 RECIPE_LABEL = f"{LABEL_PREFIX}recipe"  # see `tfimg.recipe.plan.hash_recipe`
+SNAPSHOT_LABEL = f"{LABEL_PREFIX}snapshot"  # the dated mirror that Debian packages came from
 
 OWN_LABELS = {name: f"{LABEL_PREFIX}own.{name}" for name in ("requirements", "system_packages", "lock")}
 """Labels of an image with packages of a user: with them any machine knows how it was made."""
@@ -97,14 +98,21 @@ def read_own_labels(labels: Mapping[str, str]) -> OwnPackages | None:
 
 
 def make_build_labels(
-    *, base: str, base_digest: str | None, recipe: str | None, revision: str | None, version: str
+    *,
+    base: str,
+    base_digest: str | None,
+    recipe: str | None,
+    revision: str | None,
+    version: str,
+    snapshot: str | None = None,
 ) -> dict[str, str]:
-    """Return the labels of one build; `revision` is the recipe's git commit."""
+    """Return the labels of one build; `revision` is the recipe's git commit, `snapshot` an address."""
     labels = {
         "org.opencontainers.image.base.name": base,
         "org.opencontainers.image.base.digest": base_digest,
         RECIPE_LABEL: recipe,
         f"{LABEL_PREFIX}version": version,
         "org.opencontainers.image.revision": revision,
+        SNAPSHOT_LABEL: snapshot,
     }
     return {name: value for name, value in labels.items() if value}

@@ -51,11 +51,14 @@ def hash_files(files: Mapping[str, bytes | Path]) -> str:
     return f"sha256:{whole.hexdigest()}"
 
 
-def hash_recipe(plan: Plan, *, base_digest: str, ingredients: str, output: str) -> str:
+def hash_recipe(
+    plan: Plan, *, base_digest: str, ingredients: str, output: str, package_mirrors: str | None = None
+) -> str:
     """Return `sha256:…` of everything that decides an image's content and form.
 
     It is the value of the recipe label. `ingredients` is the digest of the files of `images/` that every build uses,
-    `output` the form in which the engine stores the image. The revision and tfimg's version are left out: they change
+    `output` the form in which the engine stores the image, `package_mirrors` what its Debian packages come from if not
+    from the base's mirrors. The revision and tfimg's version are left out: they change
     without changing an image.
     """
     return hash_files(
@@ -64,6 +67,7 @@ def hash_recipe(plan: Plan, *, base_digest: str, ingredients: str, output: str) 
             "base": base_digest.encode(),
             "ingredients": ingredients.encode(),
             "output": output.encode(),
+            **({"package_mirrors": package_mirrors.encode()} if package_mirrors else {}),
             **{f"lock/{part}": text.encode() for part, text in plan.lock.items()},
             **{f"wheels/{wheel.name}": wheel for wheel in plan.wheels},
         }

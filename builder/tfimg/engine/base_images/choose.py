@@ -57,7 +57,7 @@ class BaseImage:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BaseSettings:
-    """Settings of base images. `auto` prefers the registry's image.
+    """Settings of base images. `auto` prefers the registry's image, unless the mirrors are a snapshot.
 
     `registries` maps a registry to its mirror (`docker.io` → `host:port`). Of a bootstrap: `mirrors` are Debian's,
     `template` renders a Dockerfile, and `fresh` replaces a base that the engine has.
@@ -79,7 +79,9 @@ def choose_base(spec: ImageSpec, settings: BaseSettings, engine: Engine, on_even
     """
     name = apply_mirror(spec.base.image, settings.registries)
     reason = "it was asked for"
-    if settings.source != "bootstrap":
+    if settings.source == "auto" and spec.base.suite and settings.mirrors and settings.mirrors.moment:
+        reason = "a snapshot of Debian's archive was named"  # the official image is of another day
+    elif settings.source != "bootstrap":
         try:
             digest = engine.resolve_digest(name)
         except NetworkError as error:
@@ -124,7 +126,8 @@ def _find_bootstrapped(
     suffix = "" if spec.platform == PLATFORMS[0] else f"-{spec.platform.partition('/')[2]}"
     name = f"tfimg/base:{suite}-py{spec.python}{suffix}"
     # A digest of everything that decides the base's content.
-    moment = [str(settings.mirrors.moment)] if settings.mirrors and settings.mirrors.moment else []
+    mirrors = settings.mirrors
+    moment = [str(mirrors.moment), *mirrors.public_addresses] if mirrors and mirrors.moment else []
     recipe = hashlib.sha256(" ".join([*OPTIONS, *_packages(suite), *moment]).encode()).hexdigest()[:16]
     if settings.fresh or (engine.find_labels(name) or {}).get(RECIPE_LABEL) != recipe:
         foreign = [f"for {spec.platform}"] if spec.platform != engine.get_capabilities().platform else []

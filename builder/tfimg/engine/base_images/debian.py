@@ -42,6 +42,12 @@ class Mirrors:
     security: str | None
     moment: datetime | None = None
 
+    @property
+    def public_addresses(self) -> tuple[str, ...]:
+        """The addresses as an image may record them: without credentials."""
+        found = (self.archive, *([self.security] if self.security else []))
+        return tuple(re.sub(r"//[^/@]*@", "//", address) for address in found)
+
 
 def find_mirrors(folder: Path = Path("/etc/apt")) -> Mirrors | None:
     """Return the mirrors of this machine's APT sources; None without Debian's."""
@@ -52,10 +58,10 @@ def find_mirrors(folder: Path = Path("/etc/apt")) -> Mirrors | None:
 
 def snapshot_mirrors(address: str) -> Mirrors:
     """Return the mirrors of a snapshot's address, e.g. `https://…/debian/20261101T000000Z`. Raises `UsageError`."""
-    found = re.search(r"/(\d{8}T\d{6})Z(?:/|$)", address)
+    found = re.fullmatch(r"[a-z]+://\S+/(\d{8}T\d{6})Z(?:/\S*)?", address)
     if found is None:
         raise UsageError(
-            f"--snapshot {address} contains no time such as 20261101T000000Z.",
+            f"--snapshot {address} is not an address with a time such as 20261101T000000Z.",
             next_step="Name a mirror that keeps Debian's archive as it was: https://HOST/…/debian/20261101T000000Z.",
         )
     security = address.replace("/debian/", "/debian-security/")
