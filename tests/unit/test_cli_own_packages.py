@@ -131,6 +131,68 @@ def test_an_empty_file_adds_nothing(tfimg: CliRunner, engine: FakeEngine, tmp_pa
     assert f"tfimg/tensorflow:{OWN}" not in engine.names
 
 
+# Planning
+
+
+def test_a_plan_says_what_a_build_would_put_on_top(tfimg: CliRunner, engine: FakeEngine, tmp_path: Path) -> None:
+    (tmp_path / "mine.txt").write_text("companion\n")
+    (tmp_path / "apt.txt").write_text("tree\nffmpeg=7:5.1\n")
+    packages = ("--requirements", "mine.txt", "--with", "pandas<3", "--apt", "apt.txt", "--as-of", "2024-02-01")
+    options = ("2.15.1-cpu-py3.11", *packages)
+    planned = tfimg("plan", *options, "--json").succeeded().json
+    assert (planned["identifier"], sorted(planned["layers"])) == (OWN, ["debian", "own", "packages", "tensorflow"])
+    assert planned["own_packages"]["requirements"] == ["companion", "pandas<3"]
+    assert planned["own_packages"]["system_packages"] == ["tree", "ffmpeg=7:5.1"]
+    (job,) = planned["shards"]
+    assert job["images"] == [IMAGE]
+    assert job["command"] == (
+        f"tfimg build {IMAGE} --requirements=mine.txt '--with=pandas<3' --apt=apt.txt --as-of=2024-02-01"
+    )
+    assert "added by a user asked: companion, pandas<3; Python: companion 2.15.0, pandas 2.2.0;" in " ".join(
+        tfimg("plan", *options).succeeded().stdout.split()
+    )
+    assert (engine.built, engine.names) == ([], {})
+    tfimg("build", *options).succeeded()
+    assert set(planned["tags"]) == {name for name in engine.names if "base" not in name}
+    assert own_labels(engine)["lock"] == planned["own_packages"]["lock"]
+
+
+def test_jobs_of_a_plan_resolve_packages_as_of_its_day(tfimg: CliRunner) -> None:
+    jobs = tfimg("plan", "2.15.1-cpu-py3.1?", "--with", "pandas", "--newest", "--format", "github").succeeded().json
+    assert [(job["name"], job["images"]) for job in jobs["include"]] == [
+        ("2.15.1-cpu-py3.10-own", ["2.15.1-cpu-py3.10"]),
+        (OWN, [IMAGE]),
+    ]
+    assert jobs["include"][1]["command"] == f"tfimg build {IMAGE} --with=pandas --as-of={tfimg.edge.today}"
+    layers = tfimg("plan", "2.15.1-cpu-py3.1?", "--with", "pandas", "--layers").succeeded()
+    assert [line.split()[:2] for line in layers.lines if line.startswith("own ")] == [["own", "2"]]
+
+
+def test_a_plan_of_packages_alone_is_the_image_that_a_build_makes(tfimg: CliRunner, tmp_path: Path) -> None:
+    (tmp_path / "tfimg.toml").write_text('tf = "2.15"\nwith = "pandas"\nrepository = "team/tensorflow"\n')
+    planned = tfimg("plan", "--with", "arrays", "--json").succeeded().json
+    assert planned["own_packages"]["requirements"] == ["arrays"]
+    assert planned["tags"][0] == f"team/tensorflow:{OWN}"
+    assert tfimg("plan", "2.16.2-cpu-py3.11", "--json").succeeded().json["identifier"] == "2.16.2-cpu-py3.11"
+
+
+@pytest.mark.parametrize(
+    ("options", "code", "message"),
+    [
+        (("--with", "numpy>=2"), 4, "numpy>=2 conflicts with numpy 1.26.4, which TensorFlow 2.15.1 was locked with."),
+        (("--newest",), 2, "--newest is the day of packages on top, and none are requested."),
+        (("--as-of", "2024-02-01"), 2, "--as-of is the day of packages on top, and none are requested."),
+        (("--apt", "absent.txt"), 2, "absent.txt"),
+    ],
+)
+def test_a_plan_refuses_what_a_build_refuses(
+    options: tuple[str, ...], code: int, message: str, tfimg: CliRunner
+) -> None:
+    planned, built = (tfimg(command, "2.15.1-cpu-py3.11", *options) for command in ("plan", "build"))
+    assert planned.code == built.code == code
+    assert message in planned.stderr
+
+
 # What is known of a built image comes from its labels
 
 

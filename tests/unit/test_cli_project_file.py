@@ -12,6 +12,9 @@ from support.cli import CliRunner
 from support.memory_engine import FakeEngine
 from support.memory_registry import MemoryRegistry
 from support.own_packages import IMAGE, RealUv, own_packages_engine, own_packages_index
+from tfimg.cli.app import parse
+from tfimg.cli.context import Context
+from tfimg.cli.project_options import with_project_file
 from tfimg.core.errors import FileError
 from tfimg.project.project_file import ProjectFile, format_project_file, parse_project_file
 from tfimg.recipe.labels import OWN_LABELS
@@ -108,6 +111,56 @@ def test_options_of_the_command_line_win(tfimg: CliRunner, engine: FakeEngine, t
     assert "pandas" not in lock_of(engine, f"mine/tensorflow:{IMAGE}-own")
     tfimg("build", "--newest").succeeded()
     assert "pandas==3.0.0" in lock_of(engine, f"team/tensorflow:{IMAGE}-own")
+
+
+GIVEN = {
+    "tf": ('"2.15"', ("--tf", "2.18"), "2.18"),
+    "python": ('"3.11"', ("--python", "3.10"), "3.10"),
+    "device": ('"gpu"', ("--device", "cpu"), "cpu"),
+    "cuda": ('"12.2"', ("--cuda", "12.3"), "12.3"),
+    "cudnn": ('"8.9"', ("--cudnn", "9"), "9"),
+    "platform": ('"linux/arm64"', ("--platform", "linux/amd64"), "linux/amd64"),
+    "flavor": ('"jupyter"', ("--flavor", "runtime"), "runtime"),
+    "with": ('"pandas"', ("--with", "arrays"), ("arrays",)),
+    "requirements": ('"a.txt"', ("--requirements", "b.txt"), ("b.txt",)),
+    "apt": ('"a.txt"', ("--apt", "b.txt"), ("b.txt",)),
+    "as-of": ("2024-02-01", ("--as-of", "2024-03-01"), "2024-03-01"),
+    "find-links": ('"a"', ("--find-links", "b"), "b"),
+    "repository": ('"team/x"', ("--repository", "tfimg/tensorflow"), "tfimg/tensorflow"),
+    "key": ('"a.key"', ("--key", "b.key"), "b.key"),
+    "public-key": ('"a.pub"', ("--public-key", "b.pub"), ("b.pub",)),
+    "publisher": ('"team"', ("--publisher", "me"), "me"),
+    "mirror": ('"docker.io=m:1"', ("--mirror", "docker.io=docker.io"), ("docker.io=docker.io",)),
+    "base": ('"bootstrap"', ("--base", "auto"), "auto"),
+    "snapshot": ('"http://h/20261101T000000Z"', ("--snapshot", "http://h/20261102T000000Z"), "http://h/20261102T000000Z"),
+    "level": ('"linked"', ("--level", "validated"), "validated"),
+}  # fmt: skip
+"""Key → its value in the file, and another one on the command line, which is the default where there is one."""
+
+
+@pytest.mark.parametrize("key", GIVEN)
+def test_an_option_that_is_given_wins_over_its_key_also_with_the_default_s_value(
+    key: str, tfimg: CliRunner, tmp_path: Path
+) -> None:
+    stated, words, value = GIVEN[key]
+    (tmp_path / "tfimg.toml").write_text(f"{key} = {stated}\n")
+    field = {"tf": "tensorflow", "with": "with_packages"}.get(key, key.replace("-", "_"))
+    for arguments, expected in ((("build",), False), (("build", *words), True)):
+        command = parse(arguments)
+        used = with_project_file(command, Context(command, tfimg.edge), signs=True)
+        assert (getattr(used, field) == value) == expected
+
+
+def test_every_key_is_an_option_that_is_tested_to_win() -> None:
+    keys = {field.alias or name for name, field in ProjectFile.model_fields.items()}
+    assert keys - {"registry"} == set(GIVEN), "`registry` is the argument of `tfimg publish`"
+
+
+def test_a_registry_that_is_given_wins_over_the_file(tfimg: CliRunner, tmp_path: Path) -> None:
+    (tmp_path / "tfimg.toml").write_text('tf = "2.15"\nregistry = "r.example/team/x"\n')
+    tfimg("publish", "other.example/team/y", IMAGE, "--dry-run")
+    assert isinstance(tfimg.edge, RealUv)
+    assert {repository for repository, _ in tfimg.edge.connections} <= {"other.example/team/y"}
 
 
 @pytest.mark.parametrize("arguments", [("--tf", "2.15"), ("--python", "3.10", "--tf", "2.15"), (IMAGE,)])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 import time
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -64,13 +64,14 @@ def choose_output(capabilities: Capabilities, name: str, compression: Compressio
 
 def describe_build(plan: Plan, capabilities: Capabilities) -> dict[str, Any]:
     """Return how an engine would build an image."""
-    output = choose_output(capabilities, "NAME")
+    output, spec = choose_output(capabilities, "NAME"), plan.spec
     return {
-        "identifier": plan.spec.identifier,
+        "identifier": spec.identifier,
         "engine": capabilities.host,
         **({"builder": capabilities.builder} if capabilities.builder else {}),
-        "base": plan.spec.base.image,
-        "layers": list(plan.lock),
+        "base": spec.base.image,
+        "layers": [*plan.lock, *(["debian"] if spec.system_packages else [])],
+        **({"own_packages": asdict(spec.own)} if spec.own else {}),
         "compression": output.compression,
         "why": output.why,
         "tags": list(plan.tags),

@@ -29,6 +29,11 @@ class AddedPackageOptions:
     apt: tuple[str, ...] = values("Debian packages on top: a file with a name in each line", "FILE")
     newest: bool = flag("resolve packages on top as of today, not as of the release's time")
 
+    @property
+    def names_packages(self) -> bool:
+        """Whether packages on top are requested."""
+        return bool(self.requirements or self.with_packages or self.apt)
+
     def check_package_options(self, as_of: str | None) -> None:
         """Raise `UsageError` for a day of packages that are not requested, and for two days."""
         if self.newest and as_of:
@@ -54,6 +59,16 @@ class AddedPackageOptions:
         requirements = [one for source, text in texts for one in parse_requirements(text, source=source)]
         system = [one for name in self.apt for one in parse_system_packages(read(name), source=name)]
         return list(dict.fromkeys(requirements)), list(dict.fromkeys(system))
+
+    def package_arguments(self, context: Context, as_of: str | None) -> list[str]:
+        """Return the options again, for a command of another machine or day: --newest is the day of today there."""
+        day = context.services.today.isoformat() if self.newest else as_of
+        return [
+            *(f"--requirements={name}" for name in self.requirements),
+            *(f"--with={names}" for names in self.with_packages),
+            *(f"--apt={name}" for name in self.apt),
+            *([f"--as-of={day}"] if day else []),
+        ]
 
     def add_packages(self, context: Context, spec: ImageSpec, as_of: str | None = None) -> ImageSpec:
         """Return an image with the packages on top, resolved as of a day. Raises as `Locks.add_packages`."""

@@ -31,17 +31,9 @@ class SuppliedWheelOptions(SelectionOptions):
         group="request",
     )
 
-    def check_wheel_options(self, others: Mapping[str, object], *, adds_packages: bool = False) -> None:
-        """Raise `UsageError` for options that mean nothing together; `others` are more that --wheel excludes.
-
-        `adds_packages`: the command has options of packages on top, which --as-of may be about.
-        """
+    def check_wheel_options(self, others: Mapping[str, object]) -> None:
+        """Raise `UsageError` for options that mean nothing together; `others` are more that --wheel excludes."""
         if self.wheel is None:
-            if self.as_of and not adds_packages:
-                raise UsageError(
-                    "--as-of needs --wheel: images of the matrix have locks as of their release's time.",
-                    next_step="Leave --as-of out.",
-                )
             return
         others = {"patterns": self.patterns, **others}
         described = {"--tf": self.tensorflow, "--driver": self.driver, "--gpu": self.gpu}

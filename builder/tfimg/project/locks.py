@@ -80,6 +80,11 @@ class Locks:
             lock["own"] = spec.own.lock
         return lock
 
+    def read_predictable(self, spec: ImageSpec) -> Lock:
+        """Return the lock of the layers whose size is predicted: the committed one, and that of packages of a user."""
+        lock = self.workspace.read_lock(spec.runtime)
+        return {**lock, **({"own": spec.own.lock} if spec.own and spec.own.lock else {})}
+
     def _flavor_lock(self, spec: ImageSpec, lock: Lock) -> str:
         """Return the requirement file of a flavour: the committed one, that of an earlier run, or one resolved now."""
         identifier = spec.identifier.removesuffix(OWN_SUFFIX) if spec.own else spec.identifier

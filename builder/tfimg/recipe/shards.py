@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tfimg.core.errors import UsageError
-from tfimg.matrix.spec import ImageSpec
+from tfimg.matrix.spec import OWN_SUFFIX, ImageSpec
 from tfimg.recipe.lockfile import Lock
 from tfimg.recipe.sharing import identify_layers, predict_size
 
@@ -89,13 +89,15 @@ def make_ci_jobs(form: str, shards: Sequence[Shard], options: Sequence[str] = ()
     """Return jobs that build shards, in the form `json`, `github` or `gitlab`.
 
     The form `github` is a value of `strategy.matrix`, `gitlab` a child pipeline, whose file must end in `.yml`.
-    `options` are added to each command. Raises `UsageError` for more jobs than the service takes.
+    `options` are added to each command; where they name packages of a user, `images` are those that the packages are
+    put on. Raises `UsageError` for more jobs than the service takes.
     """
+    patterns = {shard.name: [name.removesuffix(OWN_SUFFIX) for name in shard.identifiers] for shard in shards}
     jobs = [
         {
             "name": shard.name,
-            "images": list(shard.identifiers),
-            "command": shlex.join(["tfimg", "build", *shard.identifiers, *options]),
+            "images": patterns[shard.name],
+            "command": shlex.join(["tfimg", "build", *patterns[shard.name], *options]),
             "bytes": shard.bytes,
         }
         for shard in shards
@@ -106,7 +108,7 @@ def make_ci_jobs(form: str, shards: Sequence[Shard], options: Sequence[str] = ()
         return {
             shard.name: {
                 "extends": GITLAB_JOB,
-                "variables": {"TFIMG_IMAGES": " ".join(shard.identifiers)},
+                "variables": {"TFIMG_IMAGES": " ".join(patterns[shard.name])},
                 "script": [job["command"]],
             }
             for shard, job in zip(shards, jobs, strict=True)

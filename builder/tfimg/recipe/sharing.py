@@ -18,6 +18,7 @@ PREDICTED: dict[str, tuple[int, int]] = {
     "tensorflow": (282_000_000, 979_000_000),
     "tensorflow-python": (72_000_000, 404_000_000),
     "packages": (71_000_000, 248_000_000),
+    "own": (30_000_000, 110_000_000),
 }
 """Bytes of a layer, compressed and unpacked: those of 2.15.1 with CUDA 12.2, compressed as `fast`; of libtpu 0.0.14."""
 

@@ -10,12 +10,11 @@ from typing import TYPE_CHECKING, Literal
 from tfimg.build.results import SUMMARY_SUFFIXES, BatchResult, format_summary, raise_for_results
 from tfimg.cli.commands.publish import publish_images, require_publishable
 from tfimg.cli.context import Context
+from tfimg.cli.image_options import ImageOptions
 from tfimg.cli.options import Command, FreshBase, ValidationOptions, flag, option, values
-from tfimg.cli.package_options import AddedPackageOptions
 from tfimg.cli.project_options import with_project_file
 from tfimg.cli.trust_options import SigningOptions
 from tfimg.cli.values import positive_number
-from tfimg.cli.wheel_options import SuppliedWheelOptions
 from tfimg.core.errors import UsageError
 
 if TYPE_CHECKING:
@@ -26,7 +25,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Build(Command, SuppliedWheelOptions, AddedPackageOptions, SigningOptions, FreshBase, ValidationOptions):
+class Build(Command, ImageOptions, SigningOptions, FreshBase, ValidationOptions):
     """Build images, validate them from the inside, and tag them.
 
     Examples:
@@ -70,10 +69,7 @@ class Build(Command, SuppliedWheelOptions, AddedPackageOptions, SigningOptions, 
             if self.target:
                 publish_images(self, context, [spec], named=True)
             return 0
-        specs = [
-            self.add_packages(context, spec, self.as_of)
-            for spec in context.buildable(self.patterns, flavor=self.flavor)
-        ]
+        specs = self.select_images(context)
         batch = self._build_many(context, settings, specs)
         green = {result.identifier for result in batch.results if result.is_green}
         if self.target and green:
@@ -91,8 +87,7 @@ class Build(Command, SuppliedWheelOptions, AddedPackageOptions, SigningOptions, 
             "--record": self.record,
             "--revalidate": self.revalidate,
         }
-        self.check_wheel_options(excluded, adds_packages=True)
-        self.check_package_options(None if self.wheel else self.as_of)
+        self.check_image_options(excluded)
         signing = {"--key": self.key, "--policy": self.policy, "--publisher": self.publisher}
         if self.target:
             require_publishable(self, context)
@@ -141,8 +136,7 @@ class Build(Command, SuppliedWheelOptions, AddedPackageOptions, SigningOptions, 
         from tfimg.build.events import BuildResult, Validated
         from tfimg.cli.report_files import write_reports
 
-        spec = self.find_custom_spec(context) if self.wheel else context.project.resolve(self.request()).spec
-        plan = context.project.plan(self.add_packages(context, spec, None if self.wheel else self.as_of))
+        plan = context.project.plan(self.find_image(context))
         with context.render_events() as render:
 
             def on_event(event: Event) -> None:

@@ -2,25 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Literal
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import TYPE_CHECKING, Any, Literal
 
 from tfimg.cli.context import Context
+from tfimg.cli.image_options import ImageOptions
 from tfimg.cli.options import Command, flag, option
+from tfimg.cli.project_options import with_project_file
 from tfimg.cli.values import positive_number
-from tfimg.cli.wheel_options import SuppliedWheelOptions
 
 if TYPE_CHECKING:
     from tfimg.matrix.spec import ImageSpec
     from tfimg.recipe.layout import WheelLayer
+    from tfimg.recipe.lockfile import Lock
 
 MAX_LISTED = 3
 """Images that a row of layers lists."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Plan(Command, SuppliedWheelOptions):
+class Plan(Command, ImageOptions):
     """List the images that a build would make, say how it makes a single one, or share them out over machines.
 
     Examples:
@@ -28,6 +30,7 @@ class Plan(Command, SuppliedWheelOptions):
       tfimg plan 2.15.1-cpu-py3.11
       tfimg plan '2.1*' --format github --shards 8
       tfimg plan '2.20*-cuda*' --layers
+      tfimg plan 2.15.1-cpu-py3.11 --with tensorflow-text,pandas
       tfimg plan --wheel dist/tensorflow-2.19.0-cp311-cp311-linux_x86_64.whl
     """
 
@@ -40,27 +43,40 @@ class Plan(Command, SuppliedWheelOptions):
     layers: bool = flag("show which layers the images share, and their bytes")
 
     def run(self, context: Context) -> int:
-        """Select images by patterns and request, and print jobs, layers, a table, or one image."""
+        """Select images by patterns and request, and print jobs, layers, a table, or one image.
+
+        With packages alone it is the one image that `tfimg build` would make: that of tfimg.toml, else of the default
+        request.
+        """
+        self.check_image_options({"--format": self.format, "--shards": self.shards, "--layers": self.layers})
+        if self.wheel:
+            return self._show_custom(context)
+        if self.patterns or self.given_options() or not self.names_packages:
+            return self._show(context, self.select_images(context, self.request() if self.given_options() else None))
+        command = with_project_file(self, context, signs=False)
+        context = replace(context, command=command)
+        return command._show(context, [command.find_image(context)])
+
+    def _show(self, context: Context, specs: Sequence[ImageSpec]) -> int:
         from tfimg.build.image import describe_build
         from tfimg.cli.output.tables import print_rows
         from tfimg.recipe.shards import divide_into_shards, make_ci_jobs, make_shard_image, make_single_shards
 
-        self.check_wheel_options({"--format": self.format, "--shards": self.shards, "--layers": self.layers})
-        if self.wheel:
-            return self._show_custom(context)
-        specs = context.buildable(self.patterns, self.request() if self.given_options() else None)
         context.project.workspace.require_locks(dict.fromkeys(spec.runtime for spec in specs))
+        locks = [(spec, context.project.locks.read_predictable(spec)) for spec in specs]
         if self.layers:
-            return _show_layers(context, specs)
-        images = [make_shard_image(spec, context.project.workspace.read_lock(spec.runtime)) for spec in specs]
+            return _show_layers(context, locks)
+        images = [make_shard_image(spec, lock) for spec, lock in locks]
         shards = divide_into_shards(images, self.shards) if self.shards else make_single_shards(images)
         options = [f"--builder={name}" for name in self.builder]
         options += [f"--repository={context.project.repository}"] if self.repository else []
+        options += self.package_arguments(context, self.as_of)
+        options += [f"--find-links={self.find_links}"] if self.find_links else []
         if self.format:
             context.emit(make_ci_jobs(self.format, shards, options))
         elif len(specs) == 1 and not self.shards:
             fields = describe_build(context.project.plan(specs[0]), context.engine.get_capabilities())
-            context.print_result({**fields, **make_ci_jobs("json", shards, options)}, fields)
+            context.print_result({**fields, **make_ci_jobs("json", shards, options)}, _name_packages(fields, specs[0]))
         elif self.json:
             context.emit(make_ci_jobs("json", shards, options))
         else:
@@ -75,13 +91,13 @@ class Plan(Command, SuppliedWheelOptions):
         """Print the facts of a supplied wheel's image, and how it is built."""
         from tfimg.build.image import describe_build
 
-        spec = self.find_custom_spec(context)
+        spec = self.find_image(context)
         built = describe_build(context.project.plan(spec), context.engine.get_capabilities())
         facts = context.project.describe(spec)
         wheel = {"file": str(spec.wheel.file), "sha256": spec.wheel.sha256} if spec.wheel else None
         gpu = {"CUDA": facts["cuda"], "cuDNN": facts["cudnn"], "GPUs": " ".join(facts["architectures"] or [])}
         shown = {
-            **built,
+            **_name_packages(built, spec),
             "TensorFlow": f"{spec.tensorflow} of {spec.package}",
             "Python": spec.python,
             **({name: value for name, value in gpu.items() if value}),
@@ -92,7 +108,15 @@ class Plan(Command, SuppliedWheelOptions):
         return 0
 
 
-def _show_layers(context: Context, specs: Sequence[ImageSpec]) -> int:
+def _name_packages(fields: Mapping[str, Any], spec: ImageSpec) -> dict[str, Any]:
+    """Return the fields of a build with the packages of a user in words."""
+    from tfimg.recipe.describe import describe_own_packages
+
+    words = {"added by a user": describe_own_packages(spec.own)} if spec.own else {}
+    return {**{name: value for name, value in fields.items() if name != "own_packages"}, **words}
+
+
+def _show_layers(context: Context, images: Sequence[tuple[ImageSpec, Lock]]) -> int:
     """Print the layers that images share; sizes are known of layers that were made here, else predicted."""
     from tfimg.cli.output.tables import print_rows
     from tfimg.core.text import format_size
@@ -106,17 +130,17 @@ def _show_layers(context: Context, specs: Sequence[ImageSpec]) -> int:
         blob = store.find(compute_key(layer, "fast"))
         return (blob.size, blob.unpacked) if blob else None
 
-    shared = find_shared_layers([(spec, context.project.workspace.read_lock(spec.runtime)) for spec in specs], known)
+    shared = find_shared_layers(images, known)
     if context.command.json:
         context.emit({**asdict(shared), "together_bytes": shared.together, "apart_bytes": shared.apart})
         return 0
     rows = []
     for layer in shared.layers:
         more = len(layer.images) - MAX_LISTED
-        images = " ".join(layer.images[:MAX_LISTED]) + (f" and {more} more" if more > 0 else "")
+        users = " ".join(layer.images[:MAX_LISTED]) + (f" and {more} more" if more > 0 else "")
         sizes = format_size(layer.compressed_bytes), format_size(layer.unpacked_bytes)
-        rows.append((layer.name, str(len(layer.images)), *sizes, "known" if layer.exact else "predicted", images))
+        rows.append((layer.name, str(len(layer.images)), *sizes, "known" if layer.exact else "predicted", users))
     print_rows(("LAYER", "IMAGES", "COMPRESSED", "UNPACKED", "BYTES ARE", "WHICH"), rows)
     total, apart = format_size(shared.together), format_size(shared.apart)
-    print(f"{len(specs)} images: {total} together, {apart} if they shared nothing.")
+    print(f"{len(images)} images: {total} together, {apart} if they shared nothing.")
     return 0
