@@ -14,10 +14,12 @@ from pathlib import Path
 import pytest
 
 from support.cli import assert_refused, run_tfimg, start_tfimg
-from support.docker_daemon import daemon, find_dockerd
+from support.docker_daemon import daemon, find_dockerd, image_tags, wait_until
 from support.registry_container import docker
+from support.small_workspace import make_workspace
 from tfimg.build.image import choose_output
 from tfimg.core.paths import Workspace
+from tfimg.engine.candidates import CANDIDATE
 from tfimg.engine.docker.engine import DockerEngine
 from tfimg.engine.protocol import BuildRequest
 from tfimg.recipe.labels import LOCK_LABEL
@@ -126,6 +128,46 @@ def test_interrupted(
         child.send_signal(number)
         output = child.communicate(timeout=60)
     assert (child.returncode, "tfimg: Interrupted." in output[1]) == (130, True), output
+
+
+@pytest.mark.usefixtures("base")
+def test_the_next_build_removes_the_candidate_of_a_killed_one_and_none_of_a_living_one(
+    engine: DockerEngine, tmp_path: Path
+) -> None:
+    make_workspace(tmp_path / "workspace", hanging=(IDENTIFIER,))
+    env = {
+        "TFIMG_WORKSPACE": str(tmp_path / "workspace"),
+        "TFIMG_STATE": str(tmp_path / "state"),
+        "DOCKER_HOST": engine.host,
+    }
+
+    def validated(*others: str) -> set[str]:
+        """The candidates in which a suite runs."""
+        listed = docker("ps", "--format={{.Image}}", host=engine.host).split()
+        return {name for name in listed if name.startswith(f"{CANDIDATE}:{IDENTIFIER}-")} - set(others)
+
+    others = validated()
+    with start_tfimg(*BUILD, env=env) as dead:
+        wait_until(lambda: len(validated(*others)) == 1)
+        (stale,) = validated(*others)
+        with start_tfimg(*BUILD, env=env) as alive:
+            wait_until(lambda: len(validated(*others, stale)) == 1)
+            (used,) = validated(*others, stale)
+            dead.kill()
+            dead.wait()
+            make_workspace(tmp_path / "workspace")
+            ended = run_tfimg(*BUILD, env=env).succeeded()
+            assert f"Removed what a killed build left behind: {stale}\n" in ended.stderr
+            assert (engine.find_digest(stale), stale in validated()) == (None, False)
+            assert engine.find_digest(used)
+            assert used in validated()
+            alive.kill()
+            alive.wait()
+    assert f"left behind: {used}\n" in run_tfimg(*BUILD, env=env).succeeded().stderr
+    for name in image_tags(engine):
+        assert name not in (stale, used)
+        if name.startswith("tfimg-test/spoiled:"):
+            engine.remove(name)
 
 
 def test_no_engine(tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from support.signing import OURS
 from tfimg.core.errors import SecretFound, ValidationFailed
 from tfimg.core.events import OnEvent, ignore
 from tfimg.core.levels import Level
+from tfimg.core.runs import open_run
 from tfimg.evidence.attach import attach
 from tfimg.evidence.keys import SigningKey, VerifyingKey
 from tfimg.evidence.policy import Policy
@@ -26,7 +27,6 @@ from tfimg.publish.engine_steps import PublishJob
 from tfimg.publish.publisher import Publication, publish_jobs
 from tfimg.publish.repository import SignedRepository
 from tfimg.publish.retract import Retraction, roll_back, withdraw
-from tfimg.publish.runs import open_run
 from tfimg.publish.send import PublishSession
 from tfimg.registry.protocol import Manifest, Registry
 from tfimg.validation.report import Report

@@ -17,7 +17,6 @@ from hypothesis import strategies as st
 from tfimg.build.journal import (
     BuildEnded,
     BuildStarted,
-    RunFinished,
     RunInterrupted,
     RunStarted,
     candidates,
@@ -26,6 +25,7 @@ from tfimg.build.journal import (
 )
 from tfimg.core.errors import BatchRunning
 from tfimg.core.journal import Record, open_journal_file, parse_lines
+from tfimg.core.runs import RunFinished
 
 RECORDS = (
     RunStarted(images=2),

@@ -29,6 +29,7 @@ from tfimg.core.errors import (
 )
 from tfimg.core.events import Event, OnEvent, StepEvent
 from tfimg.core.levels import LEVELS
+from tfimg.core.runs import RunFinished, open_run
 from tfimg.evidence.cosign_tags import ATTESTATION_SUFFIX, SIGNATURE_SUFFIX, cosign_tag, read_layers
 from tfimg.evidence.dsse import BUNDLE_MEDIA_TYPE
 from tfimg.evidence.policy import Policy, TagPromise
@@ -38,7 +39,6 @@ from tfimg.publish.engine_steps import PublishJob
 from tfimg.publish.promote import PublishResult, TagDecider, promote
 from tfimg.publish.publisher import Publication, plan_job, publish_jobs
 from tfimg.publish.release import Release
-from tfimg.publish.runs import RunFinished, open_run
 from tfimg.publish.send import SentImage, remove_candidates, send
 from tfimg.recipe.tags import make_build_tag
 from tfimg.registry.protocol import OCI_INDEX, Manifest

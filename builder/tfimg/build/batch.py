@@ -14,7 +14,7 @@ from tfimg.build.builder import Builder
 from tfimg.build.capacity import predict_disk_bytes
 from tfimg.build.events import BuildResult, Validated
 from tfimg.build.inventory import Inventories, clean_up, free_space, take_inventories
-from tfimg.build.journal import BuildEnded, BuildStarted, RunFinished, RunInterrupted, RunStarted, open_journal
+from tfimg.build.journal import BuildEnded, BuildStarted, RunInterrupted, RunStarted, open_journal
 from tfimg.build.recorded import find_recorded, predict_build
 from tfimg.build.results import CONTINUE, BatchResult, ImageResult, ImagesQueued, failed_result
 from tfimg.build.schedule import Item, Schedule
@@ -24,6 +24,7 @@ from tfimg.core.error_conversion import to_tfimg_error
 from tfimg.core.errors import EngineUnavailable, Interrupted, TfimgError
 from tfimg.core.events import Event, ImageEvent, Message, OnEvent
 from tfimg.core.journal import Journal
+from tfimg.core.runs import RunFinished
 from tfimg.engine.candidates import candidate_name
 from tfimg.engine.protocol import Engine, LocalImage
 from tfimg.matrix.spec import ImageSpec

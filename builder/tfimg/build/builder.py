@@ -6,7 +6,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from pathlib import Path
@@ -15,6 +15,7 @@ from tfimg import __version__
 from tfimg.build.events import BuildResult, Validated
 from tfimg.build.image import BuiltImage, choose_output, require_platform, run_build, write_context
 from tfimg.build.settings import BuildSettings
+from tfimg.build.single import open_candidate
 from tfimg.core.cancellation import raise_if_cancelled, run_ahead
 from tfimg.core.errors import EngineUnavailable, Interrupted, TfimgError
 from tfimg.core.events import Message, OnEvent, StepEvent, ignore
@@ -96,7 +97,13 @@ class Builder:
         """
         plan = image if isinstance(image, Plan) else self.project.plan(image)
         check_disk_space(self.capabilities, plan.spec.device)
-        return self.build_plan(plan, candidate_name(plan.spec.identifier), on_event)
+        with self.name_candidate(plan, on_event) as name:
+            return self.build_plan(plan, name, on_event)
+
+    def name_candidate(self, plan: Plan, on_event: OnEvent = ignore) -> AbstractContextManager[str]:
+        """Return a candidate's name for a plan's image; see `tfimg.build.single`."""
+        state = self.project.services.state
+        return open_candidate(state, plan.spec.identifier, self.engine, self.host, on_event)
 
     def build_plan(self, plan: Plan, name: str, on_event: OnEvent = ignore) -> BuildResult:
         """Build, validate and tag a plan's image; until then it has the candidate's `name`."""

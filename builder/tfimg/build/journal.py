@@ -10,6 +10,7 @@ from pathlib import Path
 from tfimg.core.errors import BatchRunning
 from tfimg.core.files import AlreadyLocked, try_lock
 from tfimg.core.journal import Journal, Record, open_journal_file
+from tfimg.core.runs import RunFinished
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -19,13 +20,6 @@ class RunStarted(Record):
     event = "run"
     images: int = 0
     jobs: int | None = None
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class RunFinished(Record):
-    """The run has come to its end."""
-
-    event = "finished"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

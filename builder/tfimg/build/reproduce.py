@@ -11,7 +11,6 @@ from tfimg.build.builder import Builder
 from tfimg.build.settings import BuildSettings
 from tfimg.core.errors import NotReproducible
 from tfimg.core.events import OnEvent, ignore
-from tfimg.engine.candidates import candidate_name
 from tfimg.engine.disk_space import check_disk_space
 from tfimg.engine.protocol import Engine
 from tfimg.inspect.layer_comparison import LayerComparison, compare_layers
@@ -59,6 +58,10 @@ def reproduce(
         for name in ("first", "second"):
             builder = Builder(project, engine, replace(settings, no_cache=True), layers=Path(scratch, f"layers-{name}"))
             exports.append(Path(scratch, name))
-            with builder.candidate(plan, candidate_name(identifier), on_event) as image, exports[-1].open("wb") as file:
+            with (
+                builder.name_candidate(plan, on_event) as candidate,
+                builder.candidate(plan, candidate, on_event) as image,
+                exports[-1].open("wb") as file,
+            ):
                 file.writelines(engine.export(image.name))
         return Reproduction(identifier=identifier, pairs=tuple(compare_layers(*exports)))

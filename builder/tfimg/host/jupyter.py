@@ -7,9 +7,10 @@ import http.client
 import socket
 import stat
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import closing, suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from pathlib import Path
 
 from tfimg.core.errors import (
@@ -19,7 +20,9 @@ from tfimg.core.errors import (
     UnsuitableHost,
     UsageError,
 )
+from tfimg.core.journal import Journal, Record
 from tfimg.core.process import CommandFailed, defer_signals, run, stream_stderr
+from tfimg.core.runs import RunFinished, open_run
 from tfimg.engine.protocol import LocalImage
 from tfimg.host.run import RunOptions, RunPlan, missing_client, plan_run
 from tfimg.host.survey import TargetHost
@@ -153,6 +156,45 @@ def plan_notebook(notebook: Notebook, spec: ImageSpec, options: RunOptions, targ
             flags += ["--user", user]
     asked = replace(options, options=tuple(flags), interactive=False, terminal=False, program=program)
     return plan_run(notebook.image, spec, asked, target_host)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class NotebookStarted(Record):
+    """A container is about to start in the engine at `host`."""
+
+    event = "notebook"
+
+    container: str
+    host: str
+
+
+@contextmanager
+def open_notebook(
+    folder: Path, notebook: Notebook, argv: Sequence[str], environ: Mapping[str, str], *, host: str
+) -> Iterator[tuple[str, ...]]:
+    """Note a notebook's container while the block lasts; yield those of killed processes, which were removed.
+
+    The process that holds the lock of a journal in `folder` lives, and its container stays. `argv` starts the
+    container, and names the client. After an error or interrupt the next call makes sure that the container is gone.
+    """
+    with open_run(folder, lambda: datetime.now(UTC), new=True) as (journal, killed):
+        removed = [name for run in killed for name in _remove_stale(run, argv, environ, host)]
+        journal.write(NotebookStarted(container=notebook.container, host=host))
+        yield tuple(removed)
+        journal.write(RunFinished())
+
+
+def _remove_stale(journal: Journal, argv: Sequence[str], environ: Mapping[str, str], host: str) -> Iterator[str]:
+    """Remove the container of a killed process from the engine at `host`; yield its name if there was one."""
+    stale = [record.container for record in journal.earlier(NotebookStarted) if record.host == host]
+    client = argv[: argv.index("run")]
+    with suppress(CommandFailed, FileNotFoundError, TimeoutError):
+        for name in stale:
+            if run([*client, "ps", "--all", "--quiet", f"--filter=name=^{name}$"], env=environ, timeout=60).strip():
+                run([*client, "rm", "--force", name], env=environ, timeout=60)
+                yield name
+        if stale:
+            journal.write(RunFinished())
 
 
 def serve(

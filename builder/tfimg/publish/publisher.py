@@ -9,6 +9,7 @@ from functools import cached_property
 from tfimg.core import errors
 from tfimg.core.events import Note, OnEvent, ignore
 from tfimg.core.failures import MAX_LISTED, raise_for_failures
+from tfimg.core.runs import RunFinished, open_run
 from tfimg.engine.protocol import Engine, LocalImage
 from tfimg.matrix.spec import ImageSpec
 from tfimg.project.project import Project
@@ -18,7 +19,6 @@ from tfimg.publish.indexes import update_indexes
 from tfimg.publish.promote import PublishResult, TagDecider, promote
 from tfimg.publish.release import is_same_image, read_release
 from tfimg.publish.repository import SignedRepository
-from tfimg.publish.runs import RunFinished, open_run
 from tfimg.publish.send import PublishSession, SentImage, remove_candidates, send
 from tfimg.recipe.labels import IDENTIFIER_LABEL
 from tfimg.recipe.tags import list_aliases

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from tfimg.core.errors import PolicyViolation, TagConflict, UsageError
 from tfimg.core.events import Message, OnEvent, ignore
 from tfimg.core.journal import Journal
+from tfimg.core.runs import RunFinished, open_run
 from tfimg.evidence.dsse import sign_statement
 from tfimg.evidence.promotions import Promotion, TagMove, Withdrawal, make_predicate_statement
 from tfimg.evidence.statement import EARLIEST, Subject
@@ -19,7 +20,6 @@ from tfimg.publish.earlier_image import find_named, find_previous
 from tfimg.publish.indexes import find_own_tag, list_digests, list_platform_tags, update_indexes
 from tfimg.publish.repository import SignedRepository
 from tfimg.publish.retraction import RETRACTION, RetractedImage, Retraction, RetractionRequest, RetractionStarted
-from tfimg.publish.runs import RunFinished, open_run
 from tfimg.publish.tags import Move, move_tags, require_tags
 from tfimg.recipe.tags import make_build_tag
 from tfimg.registry.protocol import Registry, require_manifest
