@@ -39,6 +39,7 @@ GENERATORS: dict[str, Callable[..., str]] = {
     "policy-format": formats.policy_format,
     "tags": images.tag_examples,
     "labels": images.label_examples,
+    "official-tags": images.official_tags,
     "levels": images.levels,
     "limits": limits.limits,
     "api": library.api,

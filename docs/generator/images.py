@@ -5,8 +5,9 @@ from __future__ import annotations
 from generator.markdown import code, escape, table
 from generator.program import project
 from tfimg.core.levels import LEVEL_MEANINGS, LEVELS
+from tfimg.matrix.flavor import RUNTIME
 from tfimg.matrix.schema import PLATFORMS
-from tfimg.matrix.spec import ImageSpec
+from tfimg.matrix.spec import ImageSpec, with_flavor
 from tfimg.recipe.labels import make_build_labels, make_recipe_labels
 from tfimg.recipe.tags import list_aliases, make_build_tag
 
@@ -41,6 +42,30 @@ def tag_examples() -> str:
 def _tags(spec: ImageSpec) -> tuple[str, str, str]:
     aliases = ", ".join(map(code, list_aliases(spec)))
     return code(spec.identifier), aliases, code(make_build_tag(spec.identifier, DIGEST))
+
+
+OFFICIAL_VARIANTS = ("", "-gpu", "-jupyter", "-gpu-jupyter")
+"""Ends of the tags of tensorflow/tensorflow on Docker Hub, which follow a release or `latest`."""
+
+
+def official_tags() -> str:
+    """Return the image that has the alias of each official tag, the newest release first."""
+    here = project()
+    specs = [spec for spec in here.specs if spec.platform == PLATFORMS[0]]
+    images = {
+        alias: spec.identifier
+        for flavor in (RUNTIME, "jupyter")
+        for spec in (with_flavor(spec, flavor, here.matrix.flavors) for spec in specs)
+        for alias in list_aliases(spec)
+    }
+    releases = dict.fromkeys(["latest", *(spec.tensorflow for spec in reversed(specs))])
+    tags = (f"{release}{variant}" for release in releases for variant in OFFICIAL_VARIANTS)
+    rows = (
+        (code(f"tensorflow/tensorflow:{tag}"), code(f"{here.repository}:{tag}"), code(images[tag]))
+        for tag in tags
+        if tag in images
+    )
+    return table(("official tag", "tag here", "image"), rows)
 
 
 def label_examples() -> str:

@@ -300,7 +300,9 @@ def test_what_is_not_built_here_is_reported(publish: CliRunner, engine: PushingE
 
 def test_patterns_may_follow_the_options(tfimg: CliRunner, engine: PushingEngine) -> None:
     engine.has(CPU)
-    assert CPU in tfimg("publish", REPOSITORY, "--dry-run", CPU).succeeded().stdout
+    planned = tfimg("publish", REPOSITORY, "--dry-run", CPU).succeeded()
+    assert planned.lines[0] == "IMAGE LEVEL TAG DECISION WHY"
+    assert CPU in planned.stdout
 
 
 def test_unused_settings_of_a_package_index_are_not_reported(publish: CliRunner, engine: PushingEngine) -> None:

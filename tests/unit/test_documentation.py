@@ -12,11 +12,12 @@ from pathlib import Path
 
 import pytest
 
-from generator import session
+from generator import images, session
 from support.cli import CliRunner
 from support.paths import ROOT
 from support.shell_blocks import Block, blocks, commands, inline_commands, scripts, tfimg_commands
 from tfimg.cli.app import COMMANDS, load_command, option_names, parse
+from tfimg.recipe.tags import find_contradiction
 
 PAGES = (ROOT / "README.md", ROOT / ".github/CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md")))
 ASKS_FOR_HELP = {"--help", "-h", "--version", "-V", "help"}
@@ -208,6 +209,16 @@ def test_the_recorded_session_has_the_commands_of_its_script_and_loads_nothing()
         assert words in script
         assert "".join(words.split()) in dark
     assert "levelvalidated" in dark
+
+
+def test_official_tags_are_aliases_of_the_images_beside_them() -> None:
+    rows = [re.findall(r"`(.+?)`", line) for line in images.official_tags().splitlines() if "`" in line]
+    named = {official.removeprefix("tensorflow/tensorflow:"): (tag, image) for official, tag, image in rows}
+    assert all(tag == f"tfimg/tensorflow:{name}" for name, (tag, _) in named.items())
+    assert not [name for name, (_, image) in named.items() if find_contradiction(name, identifier=image, digest="")]
+    assert named["2.15.0-gpu-jupyter"][1] == "2.15.0-cuda12.2-py3.11-jupyter"
+    assert named["2.18.0"][1].startswith("2.18.0-cpu-py3.")
+    assert {"latest", "latest-gpu", "latest-jupyter", "latest-gpu-jupyter"} <= named.keys()
 
 
 def test_each_engine_is_proven_by_a_test_or_unproven() -> None:

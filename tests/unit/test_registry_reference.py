@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tfimg.core.errors import UsageError
-from tfimg.registry.reference import PATH_ADVICE, Reference, parse_reference, parse_repository
+from tfimg.registry.reference import PATH_ADVICE, Reference, names_registry, parse_reference, parse_repository
 
 DIGEST = f"sha256:{'a' * 64}"
 COMPLETE = "A complete one is registry.example:5000/team/tensorflow:2.15@sha256:…."
@@ -35,6 +35,14 @@ HOST_ADVICE = "A registry is a host name or address, with or without :PORT."
 def test_a_reference_means_what_it_means_to_docker(text: str, whole: str) -> None:
     assert str(parse_reference(text)) == whole
     assert parse_reference(whole) == parse_reference(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "stated"),
+    [("ubuntu", False), ("tfimg/x:2.15", False), ("x:5000", False), ("localhost/x", True), ("r.example/x", True)],
+)
+def test_a_name_without_a_registry_is_known(text: str, *, stated: bool) -> None:
+    assert names_registry(text) == stated
 
 
 @pytest.mark.parametrize(

@@ -85,12 +85,18 @@ def parse_repository(text: str) -> Reference:
     return Reference(host=host, path=path)
 
 
+def names_registry(text: str) -> bool:
+    """Whether a reference states its registry: its first part cannot be one of a path, as Docker decides."""
+    host, slash, _ = text.partition("/")
+    return bool(slash) and bool(set(host) & set(".:") or host == "localhost" or host != host.lower())
+
+
 def _split(text: str, name: str) -> tuple[str, str]:
-    """Return registry and path. The first part is a registry if it cannot be a part of a path, as Docker decides."""
+    """Return registry and path."""
     if "://" in text:
         raise _invalid(text, "it is an address", "Remove the part up to ://.")
-    host, slash, path = name.partition("/")
-    if not slash or not (set(host) & set(".:") or host == "localhost" or host != host.lower()):
+    host, _, path = name.partition("/")
+    if not names_registry(name):
         host, path = DOCKER_HUB, name
     if host in (DOCKER_HUB, f"index.{DOCKER_HUB}"):
         host, path = DOCKER_HUB, path if "/" in path else f"{HUB_FOLDER}/{path}"

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from tfimg.cli.context import Context
 from tfimg.cli.options import Command, PlatformOptions, RemoteImage, flag
+from tfimg.cli.references import explain_missing_registry
 from tfimg.cli.trust_options import TrustedKeyOptions
 from tfimg.core.errors import ResolutionError
 
@@ -57,10 +58,11 @@ def read_image(
     if not local:
         reference = parse_reference(image)
         context.say(f"Reading {image}")
-        registry = context.registry(reference)
-        if options and options.platform:
-            reference = options.choose_platform(registry, reference)
-        return inspect_image(registry, reference.target, keys)
+        with explain_missing_registry(image):
+            registry = context.registry(reference)
+            if options and options.platform:
+                reference = options.choose_platform(registry, reference)
+            return inspect_image(registry, reference.target, keys)
     engine = context.services.runner()
     context.project.require_image(engine, image)
     context.say(f"Reading {image}")

@@ -155,4 +155,4 @@ def _print_results(context: Context, images: Sequence[PublishResult], *, event: 
         for decision in image.decisions:
             verdict = Text(decision.verdict, style=STYLES[decision.verdict])
             rows.append((image.identifier, image.level or "-", decision.tag, verdict, decision.why))
-    print_rows(("IMAGE", "LEVEL", "TAG", "", "WHY"), rows)
+    print_rows(("IMAGE", "LEVEL", "TAG", "DECISION", "WHY"), rows)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from tfimg.cli.context import Context
 from tfimg.cli.options import Command, PlatformOptions, RemoteImage
+from tfimg.cli.references import explain_missing_registry
 from tfimg.cli.trust_options import RequirementOptions, require_keys
 from tfimg.registry.reference import Reference, parse_reference
 
@@ -39,16 +40,17 @@ class Verify(Command, RemoteImage, RequirementOptions, PlatformOptions):
         from tfimg.evidence.verify import verify
 
         policy = self.read_policy()
-        registry = context.registry(reference)
-        reference = self.choose_platform(registry, reference)
-        return verify(
-            registry,
-            reference.target,
-            require_keys((*self.public_keys(context.services.environ), *policy.trusted_keys)),
-            policy,
-            now=context.services.now(),
-            tag=reference.tag,
-        )
+        with explain_missing_registry(self.image):
+            registry = context.registry(reference)
+            reference = self.choose_platform(registry, reference)
+            return verify(
+                registry,
+                reference.target,
+                require_keys((*self.public_keys(context.services.environ), *policy.trusted_keys)),
+                policy,
+                now=context.services.now(),
+                tag=reference.tag,
+            )
 
 
 def print_verified(context: Context, verified: VerifiedImage) -> None:
