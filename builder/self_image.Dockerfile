@@ -1,4 +1,4 @@
-# tfimg itself. builder/self_image.py hands in BASE, and `wheels`: layers that it makes of the wheels.
+# tfimg itself. builder/self_image.py hands in BASE, and `code-packages`: a layer that it makes of the wheels.
 ARG BASE
 FROM ${BASE} AS base
 
@@ -10,7 +10,7 @@ RUN --mount=type=bind,source=build,target=/build \
 FROM environment AS bytecode
 ARG SOURCE_DATE_EPOCH
 RUN --mount=type=bind,source=build,target=/build \
-    --mount=type=bind,from=wheels,source=/opt/tensorflow/lib/python3/site-packages,target=/opt/tensorflow/lib/python3/site-packages \
+    --mount=type=bind,from=code-packages,source=/opt/tensorflow/lib/python3/site-packages,target=/opt/tensorflow/lib/python3/site-packages \
     sh /build/bytecode
 
 FROM environment AS system
@@ -22,7 +22,7 @@ RUN --mount=type=bind,source=build,target=/build \
     rm -rf /var/lib/apt/lists/* && \
     sh /build/settle
 
-FROM wheels AS image
+FROM code-packages AS image
 COPY --link --from=system / /
 COPY --link --from=bytecode /bytecode /
 ENV PATH=/opt/tensorflow/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin \

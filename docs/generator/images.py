@@ -9,9 +9,12 @@ from tfimg.matrix.flavor import RUNTIME
 from tfimg.matrix.schema import PLATFORMS
 from tfimg.matrix.spec import ImageSpec, with_flavor
 from tfimg.recipe.labels import make_build_labels, make_recipe_labels
+from tfimg.recipe.layout import list_layer_names
 from tfimg.recipe.tags import list_aliases, make_build_tag
 
 DIGEST = f"sha256:{'0123456789abcdef' * 4}"
+
+LAYERS = list_layer_names({"tensorflow": "", "packages": ""})
 
 MEANINGS = {
     "org.opencontainers.image.title": "the image in words",
@@ -25,6 +28,7 @@ MEANINGS = {
     "tfimg.python": "Python minor",
     "tfimg.device": "`cpu`, `gpu` or `tpu`",
     "tfimg.lock": "digest of the lock: every package with its hash",
+    "tfimg.layers": "names of the layers, lowest first",
     "tfimg.recipe": "digest of Dockerfile, lock, build scripts, suite and base",
     "tfimg.snapshot": "address of the dated mirror that Debian packages came from, of builds with `--snapshot`",
     "tfimg.version": "tfimg that built it",
@@ -75,7 +79,7 @@ def label_examples() -> str:
         for spec in project().specs
         if (spec.is_newest, spec.is_default_python, spec.device, spec.platform) == (True, True, "cpu", PLATFORMS[0])
     )
-    labels = make_recipe_labels(spec, lock_digest=DIGEST) | make_build_labels(
+    labels = make_recipe_labels(spec, lock_digest=DIGEST, layers=LAYERS) | make_build_labels(
         base=spec.base.image,
         base_digest=DIGEST,
         recipe=DIGEST,

@@ -132,9 +132,9 @@ def test_events_name_the_steps(built: Built) -> None:
     steps = [event for event in built.result.documents if event["event"] == "step"]
     ended = {event["step"] for event in steps if event["state"] in {"done", "cached"}}
     assert ended >= {event["step"] for event in steps if event["state"] == "started"}
-    assert any("--from=bytecode" in step for step in ended)
+    assert any("--from=bytecode-packages" in step for step in ended)
     if connect(os.environ, state_folder(os.environ)).get_capabilities().accepts_layers:
-        assert {f"layer {name}" for name in ("tensorflow", "tensorflow-python", "packages")} <= ended
+        assert {f"layer {name}" for name in ("tensorflow", "tensorflow-python", "numpy", "packages")} <= ended
     assert [event["check"] for event in built.result.documents if event["event"] == "check"] == CHECKS
 
 

@@ -641,7 +641,7 @@ def test_a_plan_says_what_a_build_would_do_and_does_nothing(tfimg: CliRunner, en
         "identifier": CPU,
         "engine": "unix:///run/fake.sock",
         "base": OFFICIAL,
-        "layers": ["packages", "tensorflow"],
+        "layers": ["libclang", "tensorflow", "tensorflow-python", "numpy", "compiled", "tensorboard", "packages"],
         "compression": "zstd",
         "why": "the containerd store keeps layers compressed, and zstd is smaller and faster than gzip",
         "tags": TAGS,
@@ -655,9 +655,13 @@ def test_a_plan_says_what_a_build_would_do_and_does_nothing(tfimg: CliRunner, en
         (
             "--tf 2.15.1 --cuda 12 --python 3.11",
             "2.15.1-cuda12.2-py3.11",
-            "cublas cuda cudnn packages solvers tensorflow",
+            "compiled cublas cuda cudnn libclang numpy packages solvers tensorboard tensorflow tensorflow-python",
         ),
-        ("--tf 2.20 --device tpu --python 3.11", "2.20.0-tpu-py3.11", "libtpu packages tensorflow"),
+        (
+            "--tf 2.20 --device tpu --python 3.11",
+            "2.20.0-tpu-py3.11",
+            "compiled libclang libtpu numpy packages tensorboard tensorflow tensorflow-python",
+        ),
     ],
     ids=["gpu", "tpu"],
 )

@@ -140,7 +140,7 @@ def test_a_plan_says_what_a_build_would_put_on_top(tfimg: CliRunner, engine: Fak
     packages = ("--requirements", "mine.txt", "--with", "pandas<3", "--apt", "apt.txt", "--as-of", "2024-02-01")
     options = ("2.15.1-cpu-py3.11", *packages)
     planned = tfimg("plan", *options, "--json").succeeded().json
-    assert (planned["identifier"], sorted(planned["layers"])) == (OWN, ["debian", "own", "packages", "tensorflow"])
+    assert (planned["identifier"], planned["layers"][-3:]) == (OWN, ["packages", "own", "debian"])
     assert planned["own_packages"]["requirements"] == ["companion", "pandas<3"]
     assert planned["own_packages"]["system_packages"] == ["tree", "ffmpeg=7:5.1"]
     (job,) = planned["shards"]

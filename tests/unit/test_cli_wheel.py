@@ -69,7 +69,7 @@ def wheel(tmp_path: Path) -> Path:
 def test_the_plan_has_the_facts_of_the_wheel_and_one_exact_tag(tfimg: CliRunner, wheel: Path) -> None:
     planned = tfimg("plan", "--wheel", str(wheel), "--repository", "a/b", "--json").succeeded().json
     assert planned["tags"] == ["a/b:custom-2.18.1-cpu-py3.11"]
-    assert planned["layers"] == ["tensorflow", "packages"]
+    assert planned["layers"] == ["tensorflow", "tensorflow-python", "numpy"]
     digest = hashlib.sha256(wheel.read_bytes()).hexdigest()
     assert planned["wheel"] == {"file": str(wheel), "sha256": digest}
     lines = tfimg("plan", "--wheel", str(wheel)).succeeded().lines

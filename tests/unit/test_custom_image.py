@@ -127,7 +127,7 @@ def test_the_lock_is_asked_for_with_the_wheel_itself_as_of_the_day(matrix: Matri
 
 
 def test_title_and_labels_say_that_the_wheel_was_supplied(matrix: Matrix, cpu: WheelFacts) -> None:
-    labels = make_recipe_labels(make(matrix, cpu), lock_digest="sha256:0")
+    labels = make_recipe_labels(make(matrix, cpu), lock_digest="sha256:0", layers=[])
     assert labels["org.opencontainers.image.title"] == "TensorFlow 2.18.1 for CPU on Python 3.11, of a supplied wheel"
     assert labels["tfimg.wheel"] == f"sha256:{cpu.sha256}"
 

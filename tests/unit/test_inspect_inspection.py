@@ -23,11 +23,12 @@ from tfimg.evidence.statement import CYCLONEDX, REPORT, TEST_RESULT, Subject, ma
 from tfimg.inspect.contents import parse_bill_of_materials, parse_inventory
 from tfimg.inspect.inspection import inspect_image
 from tfimg.matrix.spec import ImageSpec
-from tfimg.recipe.layout import ADDED_PARTS, DEVICE_PARTS, LAYER_CONTENTS, list_layer_names, list_wheel_layers
+from tfimg.recipe.layout import BYTECODE, LAYER_CONTENTS, describe_layer, list_layer_names
 from tfimg.registry.protocol import Manifest
 
 LABELS = {
     "tfimg.identifier": "2.15.1-cpu-py3.11", "tfimg.device": "cpu", "tfimg.tensorflow": "2.15.1",
+    "tfimg.layers": "tensorflow tensorflow-python bytecode-tensorflow system packages selftest home",
     "org.opencontainers.image.title": "TensorFlow 2.15.1 for CPU on Python 3.11",
 }  # fmt: skip
 LAYERS = tuple({name: b"x"} for name in "abcdefg")
@@ -75,9 +76,25 @@ def test_layers_are_named_by_the_part_that_they_are(registry: MemoryRegistry) ->
     put(registry)
     layers = inspect_image(registry, "2.15", ()).layers
     assert [layer.part for layer in layers] == [
-        "tensorflow", "tensorflow-python", "packages", "system", "bytecode", "selftest", "home",
+        "tensorflow", "tensorflow-python", "bytecode-tensorflow", "system", "packages", "selftest", "home",
     ]  # fmt: skip
-    assert layers[0].holds == "TensorFlow's library, for every Python"
+    assert [layer.holds for layer in layers[:3:2]] == [
+        "TensorFlow's library, for every Python", "byte code of TensorFlow for this Python",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("number", [6, 7])
+def test_an_engine_may_have_no_layer_of_the_work_directory(registry: MemoryRegistry, number: int) -> None:
+    put_image(registry, "1", LAYERS[:number], config={"Labels": LABELS})
+    assert [layer.part for layer in inspect_image(registry, "1", ()).layers] == LABELS["tfimg.layers"].split()[:number]
+
+
+@pytest.mark.parametrize(
+    "names", ["", "a b c d e f g", "bytecode-cudnn b c d e f g", "bytecode- b c d e f g", "system " * 9, "system"]
+)
+def test_a_label_that_does_not_fit_the_layers_names_none(registry: MemoryRegistry, names: str) -> None:
+    put_image(registry, "1", LAYERS, config={"Labels": {**LABELS, "tfimg.layers": names}})
+    assert {(layer.part, layer.holds) for layer in inspect_image(registry, "1", ()).layers} == {(None, "not known")}
 
 
 def test_the_history_describes_an_image_of_another_publisher(registry: MemoryRegistry) -> None:
@@ -94,21 +111,14 @@ def test_of_an_image_with_other_layers_than_ours_nothing_is_guessed(registry: Me
     assert (layer.part, layer.holds) == (None, "not known")
 
 
-def test_every_lock_has_the_parts_of_its_device(specs: Sequence[ImageSpec], workspace: Workspace) -> None:
-    seen = 0
-    for spec in specs:
-        if workspace.locks(spec.identifier).exists():
-            lock = workspace.read_lock(spec.identifier)
-            names = tuple(layer.name for layer in list_wheel_layers(lock))
-            assert list_layer_names(spec.device)[: len(names)] == names, spec.identifier
-            assert set(lock) == set(DEVICE_PARTS[spec.device])
-            seen += 1
-    assert seen > 100
-
-
-def test_every_layer_says_what_it_holds() -> None:
-    names = (list_layer_names(device, ADDED_PARTS, debian=True, programs=True) for device in DEVICE_PARTS)
-    assert {name for layers in names for name in layers} == set(LAYER_CONTENTS)
+def test_every_layer_of_every_image_says_what_it_holds(specs: Sequence[ImageSpec], workspace: Workspace) -> None:
+    locks = [workspace.read_lock(spec.identifier) for spec in specs if workspace.locks(spec.identifier).exists()]
+    assert len(locks) > 100
+    images = [list_layer_names({**lock, "flavor": "", "own": ""}, debian=True, programs=True) for lock in locks]
+    names = {name for image in images for name in image}
+    assert {name for name in names if not name.startswith(BYTECODE)} == set(LAYER_CONTENTS)
+    assert all(map(describe_layer, names))
+    assert max(map(len, images)) <= 30, "containers have 127 layers at most"
 
 
 def said_of(registry: MemoryRegistry, digest: str) -> None:

@@ -14,9 +14,9 @@ from typing import get_args
 import pytest
 
 from tfimg.layers.blob import Blob
-from tfimg.layers.pack import compute_key, list_part_layers
+from tfimg.layers.pack import compute_key
 from tfimg.layers.store import STALE_SECONDS, LayerStore
-from tfimg.recipe.layout import Compression, LockPart, split_lock
+from tfimg.recipe.layout import Compression, WheelGroup, split_lock
 
 COMPRESSIONS: tuple[Compression, ...] = get_args(Compression)
 HASHES = "0" * 64, "1" * 64
@@ -52,7 +52,7 @@ def names(store: LayerStore) -> set[str]:
     return {name for name, digest in kept.items() if (store.blobs / digest[7:]).exists()}
 
 
-def part(name: str, hashes: tuple[str, ...] = HASHES[:1]) -> LockPart:
+def group(name: str, hashes: tuple[str, ...] = HASHES[:1]) -> WheelGroup:
     lock = "".join(f"thing{number}==1.0 --hash=sha256:{one}\n" for number, one in enumerate(hashes))
     (found,) = split_lock({name: lock})
     return found
@@ -215,14 +215,14 @@ def test_pruning_at_the_same_time_as_other_builds_raises_nothing(store: LayerSto
 
 
 def test_the_key_of_a_layer_depends_on_all_that_its_bytes_depend_on() -> None:
-    shared, own = list_part_layers(part("tensorflow"))
+    shared, own = group("tensorflow").layers
     keys = {
         **{("compression", one): compute_key(own, one) for one in COMPRESSIONS},
         ("shared",): compute_key(shared, "fast"),
-        ("another wheel",): compute_key(list_part_layers(part("tensorflow", HASHES[1:]))[1], "fast"),
-        ("two wheels",): compute_key(list_part_layers(part("tensorflow", HASHES))[1], "fast"),
-        ("all of it is shared",): compute_key(list_part_layers(part("cudnn"))[0], "fast"),
-        ("none of it is shared",): compute_key(list_part_layers(part("packages"))[0], "fast"),
+        ("another wheel",): compute_key(group("tensorflow", HASHES[1:]).layers[1], "fast"),
+        ("two wheels",): compute_key(group("tensorflow", HASHES).layers[1], "fast"),
+        ("all of it is shared",): compute_key(group("cudnn").layers[0], "fast"),
+        ("none of it is shared",): compute_key(group("packages").layers[0], "fast"),
     }
     assert len(set(keys.values())) == len(keys)
-    assert compute_key(own, "fast") == compute_key(list_part_layers(part("tensorflow"))[1], "fast")
+    assert compute_key(own, "fast") == compute_key(group("tensorflow").layers[1], "fast")

@@ -335,7 +335,7 @@ def make_all(
 
 def test_layers_for_another_python_are_the_same_bytes_where_they_can_be(images: Images, tmp_path: Path) -> None:
     first, second = (make_all(images[tag], LayerStore(folder=tmp_path / tag)) for tag in PYTHONS)
-    names = ["cudnn", "tensorflow", "tensorflow-python", "packages"]
+    names = ["cudnn", "tensorflow", "tensorflow-python", "numpy"]
     assert [one.layer.name for one in first] == [one.layer.name for one in second] == names
     same = [one.blob == other.blob for one, other in zip(first, second, strict=True)]
     assert same == [True, True, False, False]
@@ -415,8 +415,9 @@ def test_a_layer_without_files_is_in_no_stage(wheel: Wheel, store: LayerStore) -
 def test_the_stages_are_images_of_an_oci_layout(images: Images, store: LayerStore) -> None:
     layers = make_all(images["cp39"], store)
     found = write_stages(layers, store)
-    assert set(found) == {"wheels", "code"}
-    for stage, expected in (("wheels", layers), ("code", layers[2:])):
+    expected_layers = {"wheels": layers, "code-tensorflow": layers[2:3], "code-numpy": layers[3:]}
+    assert set(found) == set(expected_layers)
+    for stage, expected in expected_layers.items():
         place, _, digest = found[stage].partition("@sha256:")
         assert place == f"oci-layout://{store.folder}"
         manifest = json.loads((store.blobs / digest).read_text())
@@ -459,9 +460,9 @@ def test_a_cancelled_build_leaves_no_partial_layer(images: Images, store: LayerS
     assert not list(store.folder.glob("layer-*"))
 
 
-def test_a_lock_s_parts_lie_in_the_order_in_which_they_are_shared() -> None:
+def test_groups_of_wheels_lie_in_the_order_in_which_they_are_shared() -> None:
     lock = dict.fromkeys(("packages", "tensorflow", "cuda", "cudnn"), "")
-    assert [part.name for part in split_lock(lock)] == ["cudnn", "cuda", "tensorflow", "packages"]
+    assert [group.name for group in split_lock(lock)] == ["cudnn", "cuda", "tensorflow", "packages"]
     assert [layer.name for layer in list_wheel_layers(lock)] == [
         "cudnn", "cuda", "tensorflow", "tensorflow-python", "packages",
     ]  # fmt: skip

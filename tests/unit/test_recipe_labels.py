@@ -17,7 +17,7 @@ def test_a_title_is_one_line_for_people(identifier: str, line: str, named: Calla
 
 
 def test_labels_of_the_recipe(named: Callable[[str], ImageSpec]) -> None:
-    assert make_recipe_labels(named("2.15.1-cpu-py3.11"), lock_digest="sha256:abc") == {
+    assert make_recipe_labels(named("2.15.1-cpu-py3.11"), lock_digest="sha256:abc", layers=["tensorflow", "home"]) == {
         "org.opencontainers.image.title": "TensorFlow 2.15.1 for CPU on Python 3.11",
         "org.opencontainers.image.version": "2.15.1-cpu-py3.11",
         "org.opencontainers.image.licenses": "Apache-2.0",
@@ -26,16 +26,19 @@ def test_labels_of_the_recipe(named: Callable[[str], ImageSpec]) -> None:
         "tfimg.python": "3.11",
         "tfimg.device": "cpu",
         "tfimg.lock": "sha256:abc",
+        "tfimg.layers": "tensorflow home",
     }
 
 
 def test_an_image_with_programs_is_a_development_container(named: Callable[[str], ImageSpec], matrix: Matrix) -> None:
-    labels = make_recipe_labels(with_flavor(named("2.15.1-cpu-py3.11"), "dev", matrix.flavors), lock_digest="sha256:a")
+    labels = make_recipe_labels(
+        with_flavor(named("2.15.1-cpu-py3.11"), "dev", matrix.flavors), lock_digest="sha256:a", layers=[]
+    )
     assert labels["tfimg.flavor"] == "dev"
     (metadata,) = json.loads(labels["devcontainer.metadata"])
     assert (metadata["remoteUser"], metadata["forwardPorts"]) == ("tensorflow", [8888, 2222])
     slim = with_flavor(named("2.15.1-cpu-py3.11"), "slim", matrix.flavors)
-    assert "devcontainer.metadata" not in make_recipe_labels(slim, lock_digest="sha256:a")
+    assert "devcontainer.metadata" not in make_recipe_labels(slim, lock_digest="sha256:a", layers=[])
 
 
 def test_labels_of_a_build_have_a_revision_in_a_checkout_only() -> None:

@@ -15,7 +15,7 @@ from tfimg.engine.base_images.choose import BaseImage
 from tfimg.engine.protocol import BuildRequest, Capabilities, Engine, StoredImage
 from tfimg.matrix.schema import PLATFORMS
 from tfimg.matrix.spec import ImageSpec
-from tfimg.recipe.layout import ZSTD_LEVELS, Compression
+from tfimg.recipe.layout import ZSTD_LEVELS, Compression, list_wheel_layers
 from tfimg.recipe.plan import Plan
 
 READ_STEP = "reading the image back"
@@ -70,7 +70,10 @@ def describe_build(plan: Plan, capabilities: Capabilities) -> dict[str, Any]:
         "engine": capabilities.host,
         **({"builder": capabilities.builder} if capabilities.builder else {}),
         "base": spec.base.image,
-        "layers": [*plan.lock, *(["debian"] if spec.system_packages else [])],
+        "layers": [
+            *(layer.name for layer in list_wheel_layers(plan.lock)),
+            *(["debian"] if spec.system_packages else []),
+        ],
         **({"own_packages": asdict(spec.own)} if spec.own else {}),
         "compression": output.compression,
         "why": output.why,

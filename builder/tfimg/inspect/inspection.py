@@ -18,10 +18,9 @@ from tfimg.evidence.keys import VerifyingKey
 from tfimg.evidence.signatures import verify_signatures
 from tfimg.evidence.statement import CYCLONEDX, IN_TOTO, REPORT, TEST_RESULT, read_statement
 from tfimg.inspect.contents import Contents, parse_bill_of_materials
-from tfimg.matrix.schema import DEVICES
 from tfimg.matrix.spec import OwnPackages
-from tfimg.recipe.labels import IDENTIFIER_LABEL, LABEL_PREFIX, OWN_LABELS, read_own_labels
-from tfimg.recipe.layout import ADDED_PARTS, LAYER_CONTENTS, list_layer_names
+from tfimg.recipe.labels import IDENTIFIER_LABEL, LABEL_PREFIX, LAYERS_LABEL, read_own_labels
+from tfimg.recipe.layout import describe_layer
 from tfimg.registry.images import RegistryImage, open_image
 from tfimg.registry.protocol import Descriptor, Reader
 
@@ -173,31 +172,16 @@ def inspect_local(engine: Engine, name: str, stored: StoredImage, contents: Cont
 def _describe_layers(
     layers: Sequence[Descriptor | StoredLayer], labels: Mapping[str, str], history: Sequence[str] = ()
 ) -> tuple[Layer, ...]:
-    """Describe layers, lowest first: those of tfimg by their part, others by the history's steps."""
-    device = labels.get(f"{LABEL_PREFIX}device")
-    possible = (
-        list_layer_names(known, added, debian=debian, programs=programs)
-        for known in DEVICES
-        if known == device
-        for added in (_added_parts(labels), ())
-        for debian in (False, True)
-        for programs in (False, True)
-    )
-    names = next((names for names in possible if len(layers) in (len(names), len(names) - 1)), ())
+    """Describe layers, lowest first: those of tfimg by their label, others by the history's steps."""
+    stated = labels.get(LAYERS_LABEL, "").split()
     # The work directory is not a layer of its own in every engine.
-    is_ours = IDENTIFIER_LABEL in labels and len(layers) in (len(names), len(names) - 1)
-    parts: Sequence[str | None] = names if is_ours else [None] * len(layers)
+    fits = len(layers) in (len(stated), len(stated) - 1) and all(map(describe_layer, stated))
+    parts: Sequence[str | None] = stated if fits else [None] * len(layers)
     steps = history if len(history) == len(layers) else ["not known"] * len(layers)
     return tuple(
-        Layer(digest=layer.digest, size=layer.size, part=part, holds=LAYER_CONTENTS[part] if part else step)
+        Layer(digest=layer.digest, size=layer.size, part=part, holds=(part and describe_layer(part)) or step)
         for layer, part, step in zip(layers, parts, steps, strict=False)
     )
-
-
-def _added_parts(labels: Mapping[str, str]) -> Sequence[str]:
-    """Return the parts of the lock that lie above the runtime's."""
-    has = {"flavor": f"{LABEL_PREFIX}flavor" in labels, "own": bool(labels.get(OWN_LABELS["lock"]))}
-    return [part for part in ADDED_PARTS if has[part]]
 
 
 def _parse_environment(variables: Sequence[str]) -> dict[str, str]:

@@ -12,15 +12,15 @@ from secrets import token_hex
 from tfimg.core.cancellation import Cancellation, on_cancel, raise_if_cancelled
 from tfimg.core.errors import Interrupted
 from tfimg.layers.fetch import WheelSource
-from tfimg.layers.pack import LayerResult, LayerState, OnLayerEvent, PartMaker
+from tfimg.layers.pack import GroupMaker, LayerResult, LayerState, OnLayerEvent
 from tfimg.layers.store import LayerStore
-from tfimg.recipe.layout import ADDED_PARTS, Compression, list_wheel_layers, split_lock
+from tfimg.recipe.layout import Compression, list_wheel_layers, split_lock
 from tfimg.recipe.lockfile import Lock
 
 DOWNLOADS = 8  # wheels fetched at once
 
-LARGEST_FIRST = ("tensorflow", "cudnn", "libtpu", "cublas", "solvers", "cuda", "packages", "flavor", "own")
-"""Parts by size: what takes longest must not begin last."""
+LARGEST_FIRST = ("tensorflow", "cudnn", "libtpu", "cublas", "solvers", "cuda", "scipy", "numpy", "libclang")
+"""Groups by size, before all others: what takes longest must not begin last."""
 
 
 def make_layers(
@@ -46,15 +46,17 @@ def make_layers(
             on_event(layer, state, seconds)
 
     folder = store.folder / "wheels" / token_hex(8)
-    parts = sorted(split_lock(lock, removed), key=lambda part: LARGEST_FIRST.index(part.name))
+    groups = split_lock(lock, removed)
+    position = {name: number for number, name in enumerate(LARGEST_FIRST)}
+    queue = sorted(groups, key=lambda group: position.get(group.name, len(position)))
     try:
         with (
             on_cancel(cancellation.cancel),
             cancellation.activate(),
             ThreadPoolExecutor(DOWNLOADS) as downloads,
-            ThreadPoolExecutor(len(LARGEST_FIRST)) as makers,
+            ThreadPoolExecutor(max(len(groups), 1)) as makers,
         ):
-            maker = PartMaker(
+            maker = GroupMaker(
                 store=store,
                 compression=compression,
                 fresh=fresh,
@@ -64,7 +66,7 @@ def make_layers(
                 downloads=downloads,
             )
             try:
-                jobs = [makers.submit(copy_context().run, maker.make, part) for part in parts]
+                jobs = [makers.submit(copy_context().run, maker.make, group) for group in queue]
                 wait(jobs, return_when=FIRST_EXCEPTION)
             finally:
                 cancellation.cancel()  # before the pools wait for their threads
@@ -82,11 +84,8 @@ def make_layers(
 def write_stages(results: Sequence[LayerResult], store: LayerStore) -> dict[str, str]:
     """Return stages of the Dockerfile and the addresses of their layers for BuildKit."""
     filled = [result for result in results if result.blob.files]
-    basic = [result for result in filled if result.layer.part.name not in ADDED_PARTS]
-    added = {f"added-{result.layer.name}": [result.blob] for result in filled if result not in basic}
     stages = {
-        "wheels": [result.blob for result in basic],
-        "code": [result.blob for result in basic if not result.layer.is_shared],
-        **added,
+        "wheels": [result.blob for result in filled if not result.layer.group.is_upper],
+        **{f"code-{result.layer.group.name}": [result.blob] for result in filled if not result.layer.is_shared},
     }
     return {name: store.write_stage(blobs) for name, blobs in stages.items()}

@@ -1,4 +1,4 @@
-"""Make the layers of one part of a lock: from the store, or packed from its wheels."""
+"""Make the layers of one group of wheels: from the store, or packed from its wheels."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tfimg.layers.blob import Blob, BlobWriter
 from tfimg.layers.fetch import WheelSource, fetch_wheel, remove_downloads
 from tfimg.layers.store import LayerStore
 from tfimg.layers.wheel import list_record_rows, unpack_wheel
-from tfimg.recipe.layout import Compression, LockPart, WheelLayer, list_wheel_layers
+from tfimg.recipe.layout import Compression, WheelGroup, WheelLayer
 from tfimg.recipe.lockfile import LockedPackage, read_packages
 
 LayerState = Literal["started", "done", "cached", "damaged"]
@@ -34,16 +34,11 @@ LAYER_FORMAT = "2"
 """Version of the layers that this package makes: raised when the same wheels would give other bytes."""
 
 
-def list_part_layers(part: LockPart) -> tuple[WheelLayer, ...]:
-    """Return the one or two layers of a part of a lock."""
-    return tuple(list_wheel_layers({part.name: part.requirements}, part.removed))
-
-
 def compute_key(layer: WheelLayer, compression: Compression) -> str:
     """Return the key of a layer in the store, from all that its bytes depend on."""
-    words = [LAYER_FORMAT, compression, str(layer.is_shared), *layer.part.shared_files]
-    words += [f"without {pattern}" for pattern in layer.part.removed]
-    words += [package.sha256 for package in read_packages({layer.part.name: layer.part.requirements})]
+    words = [LAYER_FORMAT, compression, str(layer.is_shared), *layer.group.shared_files]
+    words += [f"without {pattern}" for pattern in layer.group.removed]
+    words += [package.sha256 for package in read_packages({layer.group.name: layer.group.requirements})]
     return hashlib.sha256("\n".join(words).encode()).hexdigest()
 
 
@@ -57,8 +52,8 @@ class LayerResult:
 
 
 @dataclass(frozen=True, kw_only=True)
-class PartMaker:
-    """Makes the layers of parts of one lock.
+class GroupMaker:
+    """Makes the layers of groups of wheels of one lock.
 
     `fresh` ignores the layers in the store; `folder` is for the wheels of this run, and its parent for those that
     builds share.
@@ -73,20 +68,20 @@ class PartMaker:
     downloads: Executor
     processors: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(os.cpu_count() or 1))
 
-    def make(self, part: LockPart) -> list[LayerResult]:
-        """Return the layers of a part.
+    def make(self, group: WheelGroup) -> list[LayerResult]:
+        """Return the layers of a group.
 
         Another build that makes the same layers at the same time waits, and takes them from the store.
         """
         raise_if_cancelled()
-        layers = list_part_layers(part)
+        layers = group.layers
         keys = {layer: compute_key(layer, self.compression) for layer in layers}
         with self.store.lock(keys[layers[0]]):
             found = {layer: self._find(key, layer) for layer, key in keys.items()}
             blobs = {layer: blob for layer, blob in found.items() if blob}
             if len(blobs) == len(layers):
                 return self._report_results(blobs, "cached", None)
-            packages = read_packages({part.name: part.requirements})
+            packages = read_packages({group.name: group.requirements})
             fetching = [
                 self.downloads.submit(copy_context().run, self._fetch, package, layers[0]) for package in packages
             ]
@@ -96,7 +91,7 @@ class PartMaker:
                     self.report(layer.name, "started", 0.0)
                 begin = time.monotonic()
                 try:
-                    blobs = self._pack(part, keys, wheels)
+                    blobs = self._pack(group, keys, wheels)
                 except InvalidWheel:  # it may be damaged: the next build fetches it again
                     remove_downloads(packages, self.folder.parent)
                     raise
@@ -122,10 +117,12 @@ class PartMaker:
                 on_damaged=lambda: self.report(layer.name, "damaged", 0.0),
             )
 
-    def _pack(self, part: LockPart, keys: Mapping[WheelLayer, str], wheels: Sequence[Path]) -> dict[WheelLayer, Blob]:
-        """Make the layers of a part, except those that another Python's wheels gave."""
+    def _pack(
+        self, group: WheelGroup, keys: Mapping[WheelLayer, str], wheels: Sequence[Path]
+    ) -> dict[WheelLayer, Blob]:
+        """Make the layers of a group, except those that another Python's wheels gave."""
         first = next(iter(keys))
-        content_key = "" if part.is_shared or not part.shared_files else self._content_key(part, wheels)
+        content_key = "" if group.is_shared or not group.shared_files else self._content_key(group, wheels)
         blobs = {first: blob} if content_key and (blob := self._find(content_key, first)) else {}
         with ExitStack() as stack:
             missing = [layer for layer in keys if layer not in blobs]
@@ -133,8 +130,8 @@ class PartMaker:
             for wheel in wheels:
                 unpack_wheel(
                     wheel,
-                    shared=part.shared_files,
-                    removed=part.removed,
+                    shared=group.shared_files,
+                    removed=group.removed,
                     into=writers.get(True),
                     rest=writers.get(False),
                 )
@@ -146,10 +143,10 @@ class PartMaker:
             wheel.unlink(missing_ok=True)
         return {layer: blobs[layer] for layer in keys}
 
-    def _content_key(self, part: LockPart, wheels: Sequence[Path]) -> str:
+    def _content_key(self, group: WheelGroup, wheels: Sequence[Path]) -> str:
         """Return the key of shared files: RECORD has the same hashes for every Python."""
-        rows = [row for wheel in wheels for row in list_record_rows(wheel, part.shared_files)]
-        return hashlib.sha256("\n".join([LAYER_FORMAT, self.compression, *part.removed, *rows]).encode()).hexdigest()
+        rows = [row for wheel in wheels for row in list_record_rows(wheel, group.shared_files)]
+        return hashlib.sha256("\n".join([LAYER_FORMAT, self.compression, *group.removed, *rows]).encode()).hexdigest()
 
     @contextmanager
     def _new_layer(self, layer: WheelLayer, blobs: dict[WheelLayer, Blob]) -> Iterator[BlobWriter]:

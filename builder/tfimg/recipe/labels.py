@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from tfimg.core.errors import LockError, UnlabelledImage, UsageError
 from tfimg.matrix.flavor import RUNTIME
@@ -17,6 +17,7 @@ IDENTIFIER_LABEL = f"{LABEL_PREFIX}identifier"
 LOCK_LABEL = f"{LABEL_PREFIX}lock"  # the digest of the lock
 WHEEL_LABEL = f"{LABEL_PREFIX}wheel"  # the digest of the TensorFlow that a user supplied
 FLAVOR_LABEL = f"{LABEL_PREFIX}flavor"  # of every image but the runtime
+LAYERS_LABEL = f"{LABEL_PREFIX}layers"  # the names of the layers, lowest first
 RECIPE_LABEL = f"{LABEL_PREFIX}recipe"  # see `tfimg.recipe.plan.hash_recipe`
 SNAPSHOT_LABEL = f"{LABEL_PREFIX}snapshot"  # the dated mirror that Debian packages came from
 
@@ -40,7 +41,7 @@ def format_title(spec: ImageSpec) -> str:
     return f"{title}, of a supplied wheel" if spec.wheel else title
 
 
-def make_recipe_labels(spec: ImageSpec, *, lock_digest: str) -> dict[str, str]:
+def make_recipe_labels(spec: ImageSpec, *, lock_digest: str, layers: Sequence[str] = ()) -> dict[str, str]:
     """Return the labels that follow from the recipe alone."""
     return {
         "org.opencontainers.image.title": format_title(spec),
@@ -51,6 +52,7 @@ def make_recipe_labels(spec: ImageSpec, *, lock_digest: str) -> dict[str, str]:
         f"{LABEL_PREFIX}python": spec.python,
         f"{LABEL_PREFIX}device": spec.device,
         LOCK_LABEL: lock_digest,
+        **({LAYERS_LABEL: " ".join(layers)} if layers else {}),
         **({FLAVOR_LABEL: spec.flavor} if spec.flavor != RUNTIME else {}),
         **({DEVCONTAINER_LABEL: format_devcontainer(spec)} if spec.ports else {}),
         **({WHEEL_LABEL: f"sha256:{spec.wheel.sha256}"} if spec.wheel else {}),

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from tfimg.matrix.schema import Device
 from tfimg.recipe.lockfile import Lock
 
 Compression = Literal["fast", "small", "gzip"]
@@ -30,31 +29,43 @@ SHARED_FILES: Mapping[str, tuple[str, ...]] = {
     "solvers": (".",),
     "cuda": (".",),
     "libtpu": (".",),
+    "libclang": (".",),
     "tensorflow": ("tensorflow/libtensorflow_cc.so.*",),
+    "scipy": (),
+    "numpy": (),
+    "compiled": (),
+    "tensorboard": (),
     "packages": (),
     "flavor": (),
     "own": (),
 }
-"""Part of a lock → its files, below `SITE_PACKAGES`, that are the same for every Python; `.` is all of them.
+"""Group of wheels → its files, below `SITE_PACKAGES`, that are the same for every Python; `.` is all of them.
 
-In the order in which they lie above each other: images with the same libraries have the same lowest layers, and those
-are pulled, unpacked and stored once. NVIDIA's wheels and libtpu are for any Python. libtensorflow_cc has one hash in
-the RECORD files of 2.15.1 for Python 3.9 and 3.11 (978 MB), and in those of 2.20.0 for 3.9, 3.11 and 3.13 (1,019 MB);
-libtensorflow_framework and some headers differ."""
+In the order in which they lie above each other. Images with the same libraries have the same lowest layers, and those
+are pulled, unpacked and stored once. What changes most often lies highest: an engine with the classic image store pulls
+every layer above a changed one again. NVIDIA's wheels, libtpu and libclang are for any Python. libtensorflow_cc has one
+hash in the RECORD files of 2.15.1 for Python 3.9 and 3.11 (978 MB), and in those of 2.20.0 for 3.9, 3.11 and 3.13
+(1,019 MB); libtensorflow_framework and some headers differ."""
 
-DEVICE_PARTS: Mapping[Device, tuple[str, ...]] = {
-    "cpu": ("tensorflow", "packages"),
-    "gpu": ("cudnn", "cublas", "solvers", "cuda", "tensorflow", "packages"),
-    "tpu": ("libtpu", "tensorflow", "packages"),
+GROUPS: Mapping[str, Mapping[str, tuple[str, ...]]] = {
+    "packages": {
+        "libclang": ("libclang",),
+        "scipy": ("scipy",),
+        "numpy": ("numpy",),
+        "compiled": ("grpcio", "h5py", "ml-dtypes", "pillow", "tensorflow-io-gcs-filesystem"),
+        "tensorboard": ("tensorboard", "tensorboard-data-server", "tensorboard-plugin-wit"),
+    },
 }
-"""Device → the parts of its images' locks."""
+"""Part of a lock → groups of its wheels, with layers of their own; all others are in the group of the part's name."""
 
-ADDED_PARTS = ("flavor", "own")
-"""Parts of a lock that lie above byte code and system: images with them share all layers below with the runtime."""
+UPPER_GROUPS = ("packages", "flavor", "own")
+"""Groups of wheels that lie above the system: the first changes more often than Debian and Python, and images that add
+the others share all layers below with the runtime."""
 
-BASIC_LAYERS = ("system", "bytecode")
 LAST_LAYERS = ("selftest", "home")
-"""The layers above those of wheels, in the order of the Dockerfile's last stage; what is added lies between the two."""
+
+BYTECODE = "bytecode-"
+"""What the name of a layer of byte code begins with; its wheels' group follows."""
 
 LAYER_CONTENTS: Mapping[str, str] = {
     "cudnn": "cuDNN",
@@ -62,81 +73,131 @@ LAYER_CONTENTS: Mapping[str, str] = {
     "solvers": "cuFFT, cuSOLVER, cuSPARSE",
     "cuda": "CUDA runtime, compiler, NCCL and the other NVIDIA libraries",
     "libtpu": "libtpu",
+    "libclang": "libclang",
     "tensorflow": "TensorFlow's library, for every Python",
     "tensorflow-python": "TensorFlow for this Python",
-    "packages": "Python packages that TensorFlow needs",
+    "scipy": "SciPy",
+    "numpy": "NumPy",
+    "compiled": "gRPC, h5py, ml-dtypes and the like",
+    "tensorboard": "TensorBoard",
+    "packages": "the other Python packages that TensorFlow needs",
     "flavor": "Python packages of the flavour",
     "own": "Python packages of the user",
-    "added-bytecode": "byte code of the packages of flavour and user",
     "programs": "programs of the flavour",
     "debian": "Debian packages of flavour and user",
     "system": "Debian, Python, the environment and its user",
-    "bytecode": "byte code of all packages",
     "selftest": "the suite, and what the image claims to be",
     "home": "the working folder",
 }
-"""Layer → its contents, for people."""
+"""Layer → its contents, for people; `describe_layer` also knows those of byte code."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class LockPart:
-    """A part of a lock; `shared_files` are the same for every Python, `removed` are patterns of files to leave out."""
+class WheelGroup:
+    """Wheels of one part of a lock; `part` is that part.
+
+    `packages` are their names, empty if the group is the whole part. `shared_files` are the same for every Python,
+    `removed` are patterns of files to leave out.
+    """
 
     name: str
+    part: str
     requirements: str
+    packages: tuple[str, ...] = ()
     shared_files: tuple[str, ...]
     removed: tuple[str, ...] = ()
 
     @property
     def is_shared(self) -> bool:
-        """Whether all of it is the same for every Python."""
+        """Whether all of it is the same for every Python; such a group has no byte code."""
         return self.shared_files == (".",)
+
+    @property
+    def is_upper(self) -> bool:
+        """Whether it lies above the system."""
+        return self.name in UPPER_GROUPS
+
+    @property
+    def layers(self) -> tuple[WheelLayer, ...]:
+        """Its one or two layers."""
+        shared = [WheelLayer(group=self, is_shared=True)] if self.shared_files else []
+        return (*shared, *([] if self.is_shared else [WheelLayer(group=self, is_shared=False)]))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class WheelLayer:
-    """A layer of one part's wheels: the files for every Python, or those for one."""
+    """A layer of one group of wheels: the files for every Python, or those for one."""
 
-    part: LockPart
+    group: WheelGroup
     is_shared: bool
 
     @property
     def name(self) -> str:
         """`cudnn`, `tensorflow`, and `tensorflow-python` for the files of one Python."""
-        return self.part.name if self.is_shared or not self.part.shared_files else f"{self.part.name}-python"
+        return self.group.name if self.is_shared or not self.group.shared_files else f"{self.group.name}-python"
 
 
-def split_lock(lock: Lock, removed: tuple[str, ...] = ()) -> tuple[LockPart, ...]:
-    """Return the parts of a lock, lowest layer first; `removed` are patterns of files that its image does without."""
-    return tuple(
-        LockPart(name=name, requirements=lock[name], shared_files=files, removed=removed)
-        for name, files in SHARED_FILES.items()
-        if name in lock
-    )
+def split_lock(lock: Lock, removed: tuple[str, ...] = ()) -> tuple[WheelGroup, ...]:
+    """Return the groups of wheels of a lock, lowest layer first.
+
+    `removed` are patterns of files that its image does without.
+    """
+    groups = [group for part, text in lock.items() for group in _split_part(part, text, removed)]
+    order = list(SHARED_FILES)
+    return tuple(sorted(groups, key=lambda group: order.index(group.name)))
+
+
+def _split_part(part: str, text: str, removed: tuple[str, ...]) -> Iterator[WheelGroup]:
+    group_of = {package: group for group, packages in GROUPS.get(part, {}).items() for package in packages}
+    lines_of: dict[str, list[str]] = {}
+    for line in text.splitlines(keepends=True):
+        if not line.startswith("#"):
+            lines_of.setdefault(group_of.get(line.partition("==")[0], part), []).append(line)
+    for name, lines in (lines_of or {part: []}).items():
+        packages = tuple(line.partition("==")[0] for line in lines)
+        yield WheelGroup(
+            name=name,
+            part=part,
+            requirements="".join(lines),
+            packages=packages if len(lines_of) > 1 else (),
+            shared_files=SHARED_FILES[name],
+            removed=removed,
+        )
 
 
 def list_wheel_layers(lock: Lock, removed: tuple[str, ...] = ()) -> Iterator[WheelLayer]:
-    """Yield the layers of an image that contain files of wheels, lowest first."""
-    parts = split_lock(lock, removed)
-    yield from (WheelLayer(part=part, is_shared=True) for part in parts if part.shared_files)
-    yield from (WheelLayer(part=part, is_shared=False) for part in parts if not part.is_shared)
+    """Yield the layers of an image that contain files of wheels, those for every Python first, lowest first."""
+    layers = [layer for group in split_lock(lock, removed) for layer in group.layers]
+    yield from sorted(layers, key=lambda layer: not layer.is_shared)
 
 
-def list_layer_names(
-    device: Device, added: Sequence[str] = (), *, debian: bool = False, programs: bool = False
-) -> tuple[str, ...]:
-    """Return the names of all layers of an image for a device, lowest first.
+def list_layer_names(lock: Lock, *, debian: bool = False, programs: bool = False) -> tuple[str, ...]:
+    """Return the names of all layers of an image with a lock, lowest first.
 
-    `added` are the parts of its lock that are among `ADDED_PARTS`; `debian`: it has Debian packages of its own,
-    `programs`: those of a flavour.
+    `debian`: it has Debian packages of its own, `programs`: those of a flavour.
     """
-    wheels = (layer.name for layer in list_wheel_layers(dict.fromkeys(DEVICE_PARTS[device], "")))
-    above = (*(part for part in ADDED_PARTS if part in added), *(["added-bytecode"] if added else []))
+    layers = list(list_wheel_layers(lock))
+    lower = [layer for layer in layers if not layer.group.is_upper]
     return (
-        *wheels,
-        *BASIC_LAYERS,
-        *above,
+        *(layer.name for layer in lower),
+        *(bytecode_layer(layer.group) for layer in lower if not layer.is_shared),
+        "system",
+        *(name for layer in layers if layer.group.is_upper for name in (layer.name, bytecode_layer(layer.group))),
         *(["debian"] if debian else []),
         *(["programs"] if programs else []),
         *LAST_LAYERS,
     )
+
+
+def bytecode_layer(group: WheelGroup) -> str:
+    """Return the name of the layer with the byte code of a group."""
+    return f"{BYTECODE}{group.name}"
+
+
+def describe_layer(name: str) -> str | None:
+    """Return the contents of a layer, for people; None for a name that no layer has."""
+    if not name.startswith(BYTECODE):
+        return LAYER_CONTENTS.get(name)
+    group = name.removeprefix(BYTECODE)
+    has_bytecode = group in SHARED_FILES and SHARED_FILES[group] != (".",)
+    return f"byte code of {LAYER_CONTENTS.get(f'{group}-python', LAYER_CONTENTS[group])}" if has_bytecode else None

@@ -12,7 +12,7 @@ from tfimg.matrix.schema import PLATFORMS, PROCESSORS
 from tfimg.matrix.spec import ImageSpec
 from tfimg.recipe.facts import ALIAS, CONSTRAINTS, collect_facts, format_constraints
 from tfimg.recipe.labels import format_title, make_recipe_labels
-from tfimg.recipe.layout import ADDED_PARTS, EPOCH, GLIBC_MINOR, SITE_PACKAGES, split_lock
+from tfimg.recipe.layout import EPOCH, GLIBC_MINOR, SITE_PACKAGES, list_layer_names, split_lock
 from tfimg.recipe.lockfile import Lock, hash_lock
 
 SYSTEM_PATH = ("/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin")
@@ -35,14 +35,14 @@ def render_dockerfile(spec: ImageSpec, lock: Lock, environment: Environment, *, 
 
     Raises `RenderError` when the template is wrong.
     """
-    parts = split_lock(lock, spec.removed)
+    programs = [name for name, flavor in spec.flavors if flavor.port]
+    layers = list_layer_names(lock, debian=bool(spec.system_packages), programs=bool(programs))
     return _render(
         environment,
         "Dockerfile.j2",
         spec=spec,
         title=format_title(spec),
-        layers=[part for part in parts if part.name not in ADDED_PARTS],
-        added=[part for part in parts if part.name in ADDED_PARTS],
+        groups=split_lock(lock, spec.removed),
         site=SITE_PACKAGES,
         alias=None if spec.package == ALIAS else ALIAS,
         wheels=wheels,
@@ -52,8 +52,8 @@ def render_dockerfile(spec: ImageSpec, lock: Lock, environment: Environment, *, 
         variables=_container_variables(spec),
         cross=spec.platform != PLATFORMS[0],
         wheel_platform=f"{PROCESSORS[spec.platform]}-manylinux_2_{GLIBC_MINOR}",
-        labels=make_recipe_labels(spec, lock_digest=hash_lock(lock)),
-        programs=[name for name, flavor in spec.flavors if flavor.port],
+        labels=make_recipe_labels(spec, lock_digest=hash_lock(lock), layers=layers),
+        programs=programs,
         command=json.dumps(next((flavor.command for _, flavor in spec.flavors[::-1] if flavor.command), ("python",))),
         health=next((flavor.health for _, flavor in spec.flavors[::-1] if flavor.health), None),
         ports=spec.ports,
