@@ -19,6 +19,8 @@ NAMES = {
     fields.VersionText: "version",
     fields.MinorText: "X.Y in quotes",
     fields.Day: "YYYY-MM-DD",
+    fields.LastDay: "YYYY-MM-DD or YYYY-MM",
+    fields.SourceText: "address, or `owner/repository#number`",
     fields.RangeText: "version range",
     fields.RequirementText: "requirement (PEP 508)",
     fields.Sentence: "sentence",

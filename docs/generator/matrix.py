@@ -7,6 +7,7 @@ from functools import cache
 from pathlib import Path
 
 from generator.program import project
+from tfimg.project.evidence import read_evidence
 from tfimg.recipe.matrix_page import render_matrix
 from tfimg.validation.page import format_page
 from tfimg.validation.report import Report
@@ -47,7 +48,5 @@ def write_reports(folder: Path) -> None:
 def _reports() -> Mapping[str, Report]:
     """Return the reports that count as evidence, by identifier."""
     found = project()
-    evidence = {
-        identifier: found.read_evidence(identifier) for identifier, status in found.statuses.items() if status.date
-    }
-    return {identifier: record.to_report() for identifier, record in evidence.items() if record}
+    proven = (identifier for identifier, status in found.statuses.items() if status.date)
+    return {name: record.to_report() for name in proven if (record := read_evidence(found.workspace, name))}

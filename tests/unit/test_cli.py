@@ -97,7 +97,7 @@ def test_list_prints_an_array_of_what_resolve_prints(tfimg: CliRunner, specs: li
     (only,) = tfimg("list", "2.15.1-cpu-py3.11", "--json").json
     assert {**only, "notes": []} == tfimg("resolve", "--tf", "2.15.1", "--json").json
     head, *rows = tfimg("list").lines
-    assert head == "IDENTIFIER CUDA CUDNN LIBTPU LEVEL TAGS"
+    assert head == "IDENTIFIER CUDA CUDNN LIBTPU LEVEL SUPPORTED UNTIL TAGS"
     assert [row.split()[0] for row in rows] == [spec.identifier for spec in specs]
 
 
@@ -645,6 +645,7 @@ def test_a_plan_says_what_a_build_would_do_and_does_nothing(tfimg: CliRunner, en
         "compression": "zstd",
         "why": "the containerd store keeps layers compressed, and zstd is smaller and faster than gzip",
         "tags": TAGS,
+        "ended": {},
     }
     assert (engine.built, engine.ran, engine.names) == ([], [], {})
 

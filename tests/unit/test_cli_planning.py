@@ -143,11 +143,11 @@ def test_shards_of_a_child_pipeline(tfimg: CliRunner) -> None:
 
 def test_for_people_a_line_for_each_image(tfimg: CliRunner) -> None:
     plan = ("plan", "2.15.1-cpu*", "--shards", "1")
-    assert tfimg(*plan).stdout.splitlines() == [
-        "SHARD    GB   IMAGE",
-        "shard-1  2.3  2.15.1-cpu-py3.9",
-        "shard-1  2.3  2.15.1-cpu-py3.10",
-        "shard-1  2.3  2.15.1-cpu-py3.11",
+    assert [line.split()[0:3:2] for line in tfimg(*plan).stdout.splitlines()] == [
+        ["SHARD", "IMAGE"],
+        ["shard-1", "2.15.1-cpu-py3.9"],
+        ["shard-1", "2.15.1-cpu-py3.10"],
+        ["shard-1", "2.15.1-cpu-py3.11"],
     ]
     assert [one["name"] for one in tfimg(*plan, "--json").json["shards"]] == ["shard-1"]
 

@@ -53,7 +53,7 @@ def test_the_written_file_builds_the_image_that_its_options_meant(
     files = ("--requirements", "packages/python.txt", "--apt", "packages/debian.txt")
     options = ("--tf", "2.15", "--with", "companion,pandas<3,>=2", *files, "--as-of", "2024-02-01")
     written = tfimg("init", *options, "--repository", "team/tensorflow", "--json").succeeded()
-    assert written.json == {"event": "initialized", "file": "tfimg.toml", "image": IMAGE}
+    assert written.json == {"event": "initialized", "file": "tfimg.toml", "image": IMAGE, "warnings": []}
     built = tfimg("build").succeeded()
     assert built.stderr.startswith(
         "Options of tfimg.toml: tf, python, device, with, requirements, apt, as-of, repository\n"

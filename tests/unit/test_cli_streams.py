@@ -8,6 +8,7 @@ import re
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import redirect_stderr, redirect_stdout
+from datetime import date
 from pathlib import Path
 
 import pytest
@@ -81,7 +82,7 @@ def test_list_splits_no_name(
         {**describe_image(spec, repository="a/b", status=DECLARED), "bare_machines": [1], "level": "validated"}
         for spec in specs
     ]
-    print_images(rows)
+    print_images(rows, date(2026, 1, 2))
     words = set(re.sub(r"\x1b\[[0-9;]*m", "", terminal.getvalue()).replace(",", " ").split())
     assert {spec.identifier for spec in specs} <= words
     tags = {tag.rpartition(":")[2] for row in rows for tag in row["tags"][1:]}

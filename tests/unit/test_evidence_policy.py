@@ -102,7 +102,9 @@ def test_an_age_is_in_hours_days_or_weeks(text: str, time: timedelta) -> None:
 
 @cases("evidence_policy", "an_unknown_requirement_is_refused_with_the_known_ones")
 def test_an_unknown_requirement_is_refused_with_the_known_ones(words: str, says: str) -> None:
-    next_step = "Write one of built, linked, validated, gpu=sm_90, driver>=535 and max-age=30d, with commas between."
+    next_step = (
+        "Write one of built, linked, validated, supported, gpu=sm_90, driver>=535 and max-age=30d, with commas between."
+    )
     with pytest.raises(UsageError, match=exactly(f"{says} {next_step}")):
         parse_requirements(words, policy=Policy())
 

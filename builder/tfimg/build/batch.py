@@ -28,6 +28,7 @@ from tfimg.core.runs import RunFinished
 from tfimg.engine.candidates import candidate_name
 from tfimg.engine.protocol import Engine, LocalImage
 from tfimg.matrix.spec import ImageSpec
+from tfimg.project.evidence import record_evidence
 from tfimg.project.project import Project
 from tfimg.recipe.labels import RECIPE_LABEL
 from tfimg.recipe.plan import Plan
@@ -147,7 +148,7 @@ def _find_unchanged(
             if report is None:
                 continue
             recorded = replace(report, digest=image.digest)
-            builder.project.record(recorded, content=image.content, recipe=recipe)
+            record_evidence(builder.project.workspace, recorded, content=image.content, recipe=recipe)
         return ImageResult(
             identifier=plan.spec.identifier,
             status="unchanged",

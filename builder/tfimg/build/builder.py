@@ -31,6 +31,7 @@ from tfimg.engine.private_engine import PrivateEngine
 from tfimg.engine.protocol import BuildRequest, Capabilities, Engine, StoredImage
 from tfimg.layers.pack import LAYER_FORMAT, LayerState
 from tfimg.matrix.spec import ImageSpec
+from tfimg.project.evidence import record_evidence
 from tfimg.project.project import Project
 from tfimg.project.validator import Validator
 from tfimg.recipe.labels import RECIPE_LABEL, make_build_labels, make_own_labels
@@ -140,7 +141,9 @@ class Builder:
         write_atomically(file, format_json(report))
         on_event(Validated(report=report))
         if self.settings.record:
-            self.project.record(report, content=stored.content, recipe=stored.labels.get(RECIPE_LABEL))
+            record_evidence(
+                self.project.workspace, report, content=stored.content, recipe=stored.labels.get(RECIPE_LABEL)
+            )
         raise_for_verdict(
             report,
             subject=f"{report.identifier} was built",

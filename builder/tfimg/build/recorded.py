@@ -15,6 +15,7 @@ from tfimg.core.levels import LEVELS
 from tfimg.engine.protocol import LocalImage
 from tfimg.host.target_level import TargetLevel
 from tfimg.matrix.spec import ImageSpec
+from tfimg.project.evidence import read_evidence
 from tfimg.recipe.labels import LABEL_PREFIX, RECIPE_LABEL
 from tfimg.recipe.plan import Plan
 
@@ -37,7 +38,7 @@ def find_recorded(plan: Plan, builders: Iterable[Builder], on_event: OnEvent) ->
     """Return the result of an image whose evidence is of the recipe and level that one of the builders would give."""
     for builder in builders:
         with suppress(FileError):  # recording replaces it
-            evidence = builder.project.read_evidence(plan.spec.identifier)
+            evidence = read_evidence(builder.project.workspace, plan.spec.identifier)
             if evidence is None or evidence.recipe is None or evidence.profile != builder.settings.checks.profile:
                 continue
             predicted = predict_build(builder, plan, on_event)

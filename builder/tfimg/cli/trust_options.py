@@ -85,13 +85,17 @@ class PolicyOptions(RegistryOptions):
         policy = read_policy_file(self.policy) if self.policy else Policy()
         return replace(policy, refused_keys=policy.refused_keys | set(self.refuse_key))
 
+    def read_image_policy(self, context: Context) -> Policy:
+        """Return the policy with what the matrix says of images. Raises as `read_policy`."""
+        return replace(self.read_policy(), find_support_ends=context.project.find_support_ends)
+
 
 @dataclass(frozen=True, kw_only=True)
 class RequirementOptions(PolicyOptions, TrustedKeyOptions):
     """What the evidence of an image has to show, and who may have signed it."""
 
     require: str | None = option(
-        "built, linked or validated; gpu=sm_90, driver>=535, max-age=30d or unlimited; separated by commas "
+        "built, linked or validated; supported, gpu=sm_90, driver>=535, max-age=30d or unlimited; separated by commas "
         "(default: what the tag promises, max-age=90d)",
         "CONDITIONS",
     )
@@ -170,7 +174,7 @@ class SigningOptions(PasswordOptions, PolicyOptions):
             registry=context.registry(target),
             key=key,
             state=context.services.state,
-            policy=self.read_policy(),
+            policy=self.read_image_policy(context),
             other_keys=self.trusted_keys(context.services.environ),
             publisher=self.publisher or os.uname().nodename,
             reinstate=reinstate,

@@ -51,5 +51,6 @@ def parse_custom_identifier(identifier: str, specs: Sequence[ImageSpec]) -> Imag
         is_newest_patch=False,
         is_newest=False,
         gpu=nearest.gpu.model_copy(update={"cuda": cuda}) if nearest.gpu else None,
+        support_ends=(),  # of another release or Python than this image's
         wheel=SuppliedWheel(file=Path(), sha256=""),
     )

@@ -16,6 +16,7 @@ from tfimg.core.text import escape_unprintable
 from tfimg.matrix.fields import Day, MinorText, PackageText, RangeText, VersionText
 from tfimg.matrix.schema import PLATFORMS, Device, Gpu, Matrix, Platform
 from tfimg.matrix.spec import CUSTOM_PREFIX, ImageSpec, SuppliedWheel
+from tfimg.matrix.support_ends import find_support_ends
 from tfimg.recipe.labels import MAX_LABEL, WHEEL_LABEL
 from tfimg.recipe.layout import SHARED_FILES
 from tfimg.recipe.lockfile import Lock, read_packages
@@ -101,6 +102,9 @@ def make_spec(matrix: Matrix, facts: ImageFacts, wheel: SuppliedWheel) -> ImageS
         constraints=tuple(matrix.constraints[name] for name in row.constraints),
         newer=(),
         waived=tuple(row.waives.items()),
+        support_ends=find_support_ends(
+            matrix, tensorflow=facts.tensorflow, python=facts.python, base=matrix.bases[facts.python]
+        ),
         wheel=wheel,
     )
 

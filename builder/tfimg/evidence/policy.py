@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from fnmatch import fnmatchcase
@@ -16,6 +16,7 @@ from tfimg.core.errors import InvalidKey, UsageError
 from tfimg.core.text import quote_value
 from tfimg.evidence.keys import VerifyingKey, fingerprints
 from tfimg.matrix.fields import RangeText
+from tfimg.matrix.support_ends import SupportEnd
 
 EvidenceLevel = Literal["built", "linked", "validated"]
 """Levels that evidence can prove; `declared` is only a line of the matrix."""
@@ -31,7 +32,7 @@ UNLIMITED = "unlimited"
 UNITS = {"h": timedelta(hours=1), "d": timedelta(days=1), "w": timedelta(weeks=1)}
 
 WORD = re.compile(
-    rf"(?P<level>{'|'.join(EVIDENCE_LEVELS)})|gpu=(?P<gpu>sm_[0-9]+)|driver(?P<driver>[<>=!~].*)|max-age=(?P<age>.*)"
+    rf"(?P<level>{'|'.join(EVIDENCE_LEVELS)})|(?P<supported>supported)|gpu=(?P<gpu>sm_[0-9]+)|driver(?P<driver>[<>=!~].*)|max-age=(?P<age>.*)"
 )
 """A word of --require."""
 
@@ -60,8 +61,9 @@ class Policy:
     `gpu` is the compute capability of a GPU that it ran on, sm_90; `driver` a range of that GPU's driver; `max_age` how
     long ago the validation may have ended. `promises` hold before those that hold anyway. `trusted_keys` are keys that
     a policy file brings; `refused_keys` are fingerprints of keys that count for nothing, also where they are trusted.
-    `origin` is the publisher's repository, which promotions name, if the image is in a mirror. A tag that the user
-    gives the image needs no promotion.
+    `refuse_end_of_life`: its Python, Debian release and TensorFlow minor get security fixes, as `find_support_ends`
+    tells by its identifier (None: it cannot be told). `origin` is the publisher's repository, which promotions name, if
+    the image is in a mirror. A tag that the user gives the image needs no promotion.
     """
 
     level: EvidenceLevel | None = None
@@ -71,6 +73,8 @@ class Policy:
     promises: tuple[TagPromise, ...] = ()
     trusted_keys: tuple[VerifyingKey, ...] = ()
     refused_keys: frozenset[str] = frozenset()
+    refuse_end_of_life: bool = False
+    find_support_ends: Callable[[str], Sequence[SupportEnd] | None] = lambda _: None
     origin: str | None = None
     allow_withdrawn: bool = False
     needs_promotion: bool = True
@@ -91,7 +95,7 @@ class Policy:
 
 
 def parse_requirements(text: str, *, policy: Policy) -> Policy:
-    """Return a policy changed by words such as `validated,gpu=sm_90,driver>=535,max-age=30d`. Raises `UsageError`."""
+    """Return a policy changed by words such as `validated,supported,gpu=sm_90,max-age=30d`. Raises `UsageError`."""
     required: dict[str, str] = {}
     for word in filter(None, map(str.strip, text.split(","))):
         found = WORD.fullmatch(word)
@@ -104,6 +108,8 @@ def parse_requirements(text: str, *, policy: Policy) -> Policy:
     if not required:
         raise _invalid(text, "it is empty")
     changes: dict[str, Any] = {name: required[name] for name in ("level", "gpu") if name in required}
+    if "supported" in required:
+        changes["refuse_end_of_life"] = True
     if "driver" in required:
         try:
             changes["driver"] = SpecifierSet(validate(RangeText, required["driver"]))
@@ -131,5 +137,5 @@ def _invalid(word: str, reason: str) -> UsageError:
     levels = ", ".join(EVIDENCE_LEVELS)
     return UsageError(
         f"--require {word!r} is not a valid requirement: {reason}.",
-        next_step=f"Write one of {levels}, gpu=sm_90, driver>=535 and max-age=30d, with commas between.",
+        next_step=f"Write one of {levels}, supported, gpu=sm_90, driver>=535 and max-age=30d, with commas between.",
     )

@@ -41,6 +41,11 @@ class PolicyRequirements(MatrixModel):
     level: EvidenceLevel | None = Field(default=None, description="Lowest level; none: what the tag promises")
     gpu: Capability | None = Field(default=None, description="Compute capability of a GPU on which it was validated")
     driver: RangeText | None = Field(default=None, description="Driver of that GPU")
+    refuse_end_of_life: bool = Field(
+        default=False,
+        alias="refuse-end-of-life",
+        description="Refuse images whose Python, Debian release or TensorFlow minor gets no more security fixes",
+    )
     max_age: AgeText = Field(
         default=DEFAULT_MAX_AGE, alias="max-age", description="Highest age: 12h, 30d, 8w or unlimited"
     )
@@ -89,6 +94,7 @@ def parse_policy(text: str, *, source: str) -> Policy:
         gpu=require.gpu,
         driver=SpecifierSet(require.driver) if require.driver else None,
         max_age=require.max_age,
+        refuse_end_of_life=require.refuse_end_of_life,
         promises=tuple(
             TagPromise(tags=tags, level=alias.level, reason=alias.reason) for tags, alias in file.aliases.items()
         ),

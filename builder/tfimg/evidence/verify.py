@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import date, datetime, timedelta
 from typing import Any
 
 from packaging.specifiers import SpecifierSet
@@ -231,11 +231,29 @@ def _violations(
             "is required.",
             next_step="Validate it with such a driver; or require the one that it was tested with.",
         )
+    yield from _find_end_of_life(result, image, policy, now.date())
     if policy.max_age is not None and age > policy.max_age:
         yield StaleEvidence(
             f"{image} was last tested on {day}, {_duration(age)} ago, and at most {_duration(policy.max_age)} are "
             "allowed.",
             next_step="Its publisher renews it with `tfimg renew`; or allow more with --require max-age=180d.",
+        )
+
+
+def _find_end_of_life(result: SignedResult, image: str, policy: Policy, today: date) -> Iterator[PolicyViolation]:
+    """Yield an error if the policy refuses what gets no more security fixes, and that is so or cannot be told."""
+    if not policy.refuse_end_of_life:
+        return
+    ends = policy.find_support_ends(result.identifier)
+    if ends is None:
+        yield PolicyViolation(
+            f"{image} is {result.identifier}, of which the matrix does not know whether it gets security fixes.",
+            next_step="The policy refuses what gets none: verify it with the matrix that it was built from.",
+        )
+    elif ended := [end.describe(today) for end in ends if end.has_ended(today)]:
+        yield PolicyViolation(
+            f"{image} gets no more security fixes: {', '.join(ended)}.",
+            next_step="Use an image of newer versions (`tfimg list` shows them), or a policy that does not refuse it.",
         )
 
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
+from calendar import monthrange
 from datetime import date
 from typing import Annotated
 
 from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 from packaging.version import Version
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
 
 
 def _short(value: object) -> str:
@@ -65,15 +66,36 @@ def _day(value: object) -> object:
     return value
 
 
+def _last_day(value: object) -> object:
+    """Return the last day of a month such as 2026-10; some publishers name no day."""
+    if isinstance(value, str) and (month := re.fullmatch(r"(20[0-9]{2})-(0[1-9]|1[0-2])", value)):
+        year, number = int(month[1]), int(month[2])
+        return date(year, number, monthrange(year, number)[1])
+    return _day(value)
+
+
 VersionText = Annotated[str, BeforeValidator(_quoted), AfterValidator(_version)]
 MinorText = Annotated[str, BeforeValidator(_quoted), Field(pattern=r"^[0-9]{1,3}\.[0-9]{1,3}$")]
 Day = Annotated[date, BeforeValidator(_day)]
+LastDay = Annotated[
+    date,
+    BeforeValidator(_last_day),
+    WithJsonSchema({"type": "string", "pattern": r"^20[0-9]{2}-[0-9]{2}(-[0-9]{2})?$"}),
+]
+"""A day, or a month, which means its last day."""
 RangeText = Annotated[str, BeforeValidator(_quoted), AfterValidator(_specifier)]
 RequirementText = Annotated[str, AfterValidator(_requirement)]
 Sentence = Annotated[str, Field(min_length=1)]
 PackageText = Annotated[str, Field(pattern=r"^[a-z0-9]+(-[a-z0-9]+)*$")]
 IssueText = Annotated[
     str, Field(pattern=r"^[\w.-]+/[\w.-]+#[0-9]+$", description="Upstream report, as owner/repository#number")
+]
+SourceText = Annotated[
+    str,
+    Field(
+        pattern=r"^(https://[^\s<>\"]+|[\w.-]+/[\w.-]+#[0-9]+)$",
+        description="Address of the page, or upstream report as owner/repository#number",
+    ),
 ]
 Capability = Annotated[str, Field(pattern=r"^sm_[0-9]{2,3}$")]
 """Compute capability of a GPU, e.g. sm_75 for 7.5: the last digit is the minor."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from datetime import date
 
 from packaging.requirements import Requirement
@@ -11,7 +11,8 @@ from packaging.utils import canonicalize_name
 from packaging.version import Version
 
 from tfimg.matrix.flavor import RUNTIME
-from tfimg.matrix.schema import Gpu, Matrix, Release
+from tfimg.matrix.schema import Gpu, Matrix, Release, minor_version
+from tfimg.matrix.support_ends import find_debian_release
 
 Rule = Callable[[Matrix, date], Iterator[str]]
 
@@ -94,6 +95,20 @@ def names_are_known(matrix: Matrix, _: date) -> Iterator[str]:
     for where, gpu in _gpus(matrix):
         if gpu.libraries.toolkit not in matrix.toolkits:
             yield f"{where}.libraries.toolkit: {gpu.libraries.toolkit} has no entry under toolkits"
+
+
+def ends_are_of_known_things(matrix: Matrix, _: date) -> Iterator[str]:
+    """What ends is a Python, a Debian release or a TensorFlow minor of the matrix."""
+    facts = matrix.end_of_life
+    known: Mapping[str, tuple[Mapping[str, object], Collection[str | None]]] = {
+        "python": (facts.python, set(matrix.bases)),
+        "debian": (facts.debian, {find_debian_release(matrix, base) for base in matrix.bases.values()}),
+        "tensorflow": (facts.tensorflow, {minor_version(release.version) for _, release in _releases(matrix)}),
+    }
+    for part, (entries, names) in known.items():
+        for name in entries:
+            if name not in names:
+                yield f"end_of_life.{part}.{name}: no image has it"
 
 
 def ranges_hold_something(matrix: Matrix, _: date) -> Iterator[str]:
@@ -179,6 +194,7 @@ RULES: tuple[Rule, ...] = (
     pythons_fit,
     devices_have_their_facts,
     names_are_known,
+    ends_are_of_known_things,
     ranges_hold_something,
     libraries_fit,
     reports_are_of_newer_gpus,

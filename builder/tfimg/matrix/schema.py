@@ -13,12 +13,14 @@ from tfimg.matrix.fields import (
     Capability,
     Day,
     IssueText,
+    LastDay,
     MatrixModel,
     MinorText,
     PackageText,
     RangeText,
     RequirementText,
     Sentence,
+    SourceText,
     VersionText,
 )
 from tfimg.matrix.flavor import Flavor, FlavorName
@@ -195,6 +197,23 @@ class Newer(MatrixModel):
     packages: dict[PackageText, Sentence] = Field(description="Package and why it may be newer")
 
 
+class LastFixes(MatrixModel):
+    """The last day of security fixes, as who publishes them states it."""
+
+    ends: LastDay = Field(description="The day, or a month, which means its last day")
+    source: SourceText
+
+
+class EndOfLife(MatrixModel):
+    """The last day of security fixes of what an image is made of. Without an entry, no day was published."""
+
+    python: dict[MinorText, LastFixes] = Field(default={}, description="By Python minor")
+    debian: dict[Annotated[str, Field(pattern=r"^[a-z]+$")], LastFixes] = Field(
+        default={}, description="By Debian suite; with long-term support"
+    )
+    tensorflow: dict[MinorText, LastFixes] = Field(default={}, description="By TensorFlow minor")
+
+
 class Matrix(MatrixModel):
     """The facts that people decide."""
 
@@ -203,6 +222,7 @@ class Matrix(MatrixModel):
     installer: VersionText = Field(description="uv release that installs inside the images")
     newer: Newer
     bases: dict[MinorText, Base]
+    end_of_life: EndOfLife = Field(default_factory=EndOfLife, description="When security fixes end")
     constraints: dict[str, Constraint] = Field(default_factory=dict)
     accepted_risks: tuple[AcceptedRisk, ...] = Field(
         (), description="Vulnerabilities that images keep for now, and why"

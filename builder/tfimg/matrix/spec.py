@@ -12,6 +12,7 @@ from packaging.version import Version
 from tfimg.core.errors import ResolutionError
 from tfimg.matrix.flavor import RUNTIME, Flavor
 from tfimg.matrix.schema import DEVICES, PLATFORMS, Base, Constraint, Device, Gpu, Matrix, Platform, Release, Row
+from tfimg.matrix.support_ends import SupportEnd, find_support_ends
 
 OWN_SUFFIX = "-own"
 """End of the identifier and the tags of an image with packages of a user."""
@@ -54,8 +55,9 @@ class ImageSpec:
     `is_newest_patch`: its minor has no newer release for the device and platform; `is_newest`: no minor has one;
     `libraries` are NVIDIA's wheels with their exact versions; `driver` is the lowest Linux driver; `newer` are the
     packages that may be newer than the cut-off; `waived` are checks that the image need not pass, with reasons.
-    `flavors` are the flavour and those that it extends, the most general first; `own` are packages of a user.
-    `wheel` is the TensorFlow of a custom image, whose facts are the wheel's and whose row is the nearest one.
+    `support_ends` are the published ends of security fixes, the earliest first. `flavors` are the flavour and those
+    that it extends, the most general first; `own` are packages of a user. `wheel` is the TensorFlow of a custom image,
+    whose facts are the wheel's and whose row is the nearest one.
     """
 
     identifier: str
@@ -80,6 +82,7 @@ class ImageSpec:
     constraints: tuple[Constraint, ...]
     newer: tuple[str, ...]
     waived: tuple[tuple[str, str], ...]
+    support_ends: tuple[SupportEnd, ...] = ()
     flavor: str = RUNTIME
     flavors: tuple[tuple[str, Flavor], ...] = ()
     own: OwnPackages | None = None
@@ -229,6 +232,7 @@ def _spec(matrix: Matrix, number: int, release: Release, device: Device, platfor
         constraints=tuple(matrix.constraints[name] for name in row.constraints),
         newer=tuple(sorted({*matrix.newer.packages, *row.newer, *row.wheels[platform].newer})),
         waived=tuple(row.waives.items()),
+        support_ends=find_support_ends(matrix, tensorflow=release.version, python=python, base=matrix.bases[python]),
     )
 
 

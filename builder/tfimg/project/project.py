@@ -10,9 +10,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from tfimg.core.errors import FileError, ImageMissing, MatrixError, ResolutionError, UnlabelledImage, UsageError
-from tfimg.core.files import read_limited, write_atomically
-from tfimg.core.levels import LEVELS
+from tfimg.core.errors import ImageMissing, MatrixError, ResolutionError, UnlabelledImage, UsageError
 from tfimg.core.paths import Workspace, find_workspace
 from tfimg.matrix.flavor import RUNTIME
 from tfimg.matrix.load import parse_matrix
@@ -29,6 +27,8 @@ from tfimg.matrix.spec import (
     with_flavor,
     with_own_packages,
 )
+from tfimg.matrix.support_ends import SupportEnd, find_support_ends_of
+from tfimg.project.evidence import read_evidence
 from tfimg.project.locks import Locks
 from tfimg.project.services import Services
 from tfimg.recipe.describe import DECLARED, Status, describe_image
@@ -43,8 +43,6 @@ if TYPE_CHECKING:
     from tfimg.recipe.plan import Plan
     from tfimg.recipe.support import Support
     from tfimg.validation.caches import InventoryCache
-    from tfimg.validation.image_record import ImageRecord
-    from tfimg.validation.report import Report
 
 NO_LABELS: Mapping[str, str] = MappingProxyType({})
 
@@ -134,6 +132,16 @@ class Project:
         """Return the image that meets a request. Raises `ResolutionError`."""
         return resolve(self.matrix, self.specs, request)
 
+    def find_support_ends(self, identifier: str) -> tuple[SupportEnd, ...] | None:
+        """Return when security fixes of an image end, also of one that the matrix lacks; None if that is not known.
+
+        A matrix that is not valid knows nothing: images are verified without one.
+        """
+        try:
+            return find_support_ends_of(self.matrix, identifier)
+        except MatrixError:
+            return None
+
     def select(self, patterns: Sequence[str], flavor: str | None = None) -> tuple[ImageSpec, ...]:
         """Return the images that patterns select; see `select_flavors`. Raises `ResolutionError`."""
         return select_flavors(self.specs, patterns, self.matrix.flavors, flavor or RUNTIME)
@@ -211,7 +219,7 @@ class Project:
 
     def status(self, spec: ImageSpec) -> Status:
         """Return what committed evidence proves of an image."""
-        evidence = self.read_evidence(spec.identifier)
+        evidence = read_evidence(self.workspace, spec.identifier)
         records = sorted(self.workspace.bare_evidence(spec.identifier).glob("*.json"))
         if not evidence and not records:
             return DECLARED
@@ -234,33 +242,6 @@ class Project:
 
         script = (self.workspace.images / "inventory.py").read_bytes()
         return InventoryCache(folder=self.services.state / "inventories", script=script)
-
-    def read_evidence(self, identifier: str) -> ImageRecord | None:
-        """Return the committed evidence of an image, of whatever lock; None without. Raises `FileError`."""
-        file = self.workspace.evidence(identifier)
-        if not file.exists():
-            return None
-        from tfimg.validation.image_record import MAX_BYTES, read_image_record
-
-        content = read_limited(str(file), MAX_BYTES, next_step="Write it again with `tfimg build --record`.")
-        return read_image_record(content, source=str(file), identifier=identifier)
-
-    def record(self, report: Report, *, content: str | None, recipe: str | None) -> None:
-        """Write evidence into the workspace if a report proves more than that the image was built.
-
-        `content` and `recipe` are those of the image, as in `LocalImage` and its label. Evidence of a higher level for
-        the same lock stays: a machine without a GPU does not replace what one with a GPU has proven.
-        """
-        from tfimg.validation.image_record import format_image_record, make_image_record
-
-        if report.level == "built":
-            return
-        record = make_image_record(report, content=content, recipe=recipe)
-        with suppress(FileError):
-            earlier = self.read_evidence(report.identifier)
-            if earlier and earlier.lock == record.lock and LEVELS.index(earlier.level) > LEVELS.index(record.level):
-                return
-        write_atomically(self.workspace.evidence(report.identifier), format_image_record(record))
 
     def require_image(self, engine: Engine, image: str) -> str:
         """Return the digest of an image in an engine. Raises `ImageMissing` if there is none."""

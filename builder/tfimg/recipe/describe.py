@@ -10,6 +10,7 @@ from tfimg.core.levels import Level
 from tfimg.matrix.flavor import RUNTIME
 from tfimg.matrix.schema import DEVICES, PLATFORMS
 from tfimg.matrix.spec import ImageSpec, OwnPackages
+from tfimg.matrix.support_ends import SupportEnd
 from tfimg.recipe.lockfile import read_packages
 from tfimg.recipe.tags import list_tags
 
@@ -64,6 +65,8 @@ def describe_image(spec: ImageSpec, *, repository: str, status: Status) -> dict[
         **asdict(status),
         "bare_machines": [asdict(machine) for machine in status.bare_machines] or None,
         "base": spec.base.image,
+        "supported_until": spec.support_ends[0].ends.isoformat() if spec.support_ends else None,
+        "end_of_life": [describe_support_end(end) for end in spec.support_ends],
         "released": spec.released.isoformat(),
         "cutoff": spec.cutoff.isoformat(),
     }
@@ -76,6 +79,11 @@ def describe_own_packages(own: OwnPackages, debian: Mapping[str, str] | None = N
     system = [f"{name} {(debian or {}).get(name) or version}".strip() for name, _, version in names]
     lists = {"asked": own.requirements, "Python": locked, "Debian": system}
     return "; ".join(f"{title}: {', '.join(found)}" for title, found in lists.items() if found) or "nothing"
+
+
+def describe_support_end(end: SupportEnd) -> dict[str, str]:
+    """Return the end of a version's security fixes as a JSON object."""
+    return {"subject": end.subject, "ends": end.ends.isoformat(), "source": end.source}
 
 
 def describe_matrix_image(spec: ImageSpec, *, repository: str, status: Status) -> dict[str, Any]:

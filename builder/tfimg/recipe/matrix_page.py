@@ -32,7 +32,9 @@ def make_matrix_document(
         "images": [
             describe_matrix_image(spec, repository=repository, status=statuses[spec.identifier]) for spec in specs
         ],
-        **matrix.model_dump(mode="json", include={"gpus", "gpu_drivers", "arm64_gpus", "ptx", "left_out"}),
+        **matrix.model_dump(
+            mode="json", include={"gpus", "gpu_drivers", "arm64_gpus", "ptx", "left_out", "end_of_life"}
+        ),
     }
 
 

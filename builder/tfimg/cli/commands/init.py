@@ -42,6 +42,7 @@ class Init(Command, RequestOptions, AddedPackageOptions, RepositoryOptions, Whee
         """Resolve the request, read the packages, and write the file."""
         from tfimg.core.files import write_atomically
         from tfimg.engine.base_images.choose import parse_mirrors
+        from tfimg.matrix.support_ends import describe_ended
         from tfimg.project.project_file import PROJECT_FILE, format_project_file, parse_project_file
         from tfimg.registry.reference import parse_repository
 
@@ -57,8 +58,9 @@ class Init(Command, RequestOptions, AddedPackageOptions, RepositoryOptions, Whee
         text = format_project_file(self._values(spec, context))
         parse_project_file(text.encode())
         write_atomically(file, text)
-        fields = {"file": str(file), "image": spec.identifier}
-        context.print_result({"event": "initialized", **fields}, fields)
+        warnings = [*describe_ended(spec.support_ends, context.services.today)]
+        fields = {"file": str(file), "image": spec.identifier, "warnings": warnings}
+        context.print_result({"event": "initialized", **fields}, {**fields, "warnings": warnings or None})
         context.say("`tfimg build` in this folder builds it.")
         return 0
 

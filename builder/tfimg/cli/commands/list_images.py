@@ -27,5 +27,5 @@ class ListImages(Command, Patterns, RepositoryOptions):
         from tfimg.cli.output.image_tables import print_images
 
         rows = [context.project.describe(spec) for spec in context.project.select(self.patterns, self.flavor)]
-        context.print_result(rows, lambda: print_images(rows))
+        context.print_result(rows, lambda: print_images(rows, context.services.today))
         return 0

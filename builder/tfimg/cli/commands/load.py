@@ -47,7 +47,7 @@ class Load(Command, RequirementOptions):
         from tfimg.inspect.archive.load import load_archive, select_keys, verify_archive
         from tfimg.registry.reference import parse_reference
 
-        archive, policy = ArchiveRegistry(Path(self.file)), self.read_policy()
+        archive, policy = ArchiveRegistry(Path(self.file)), self.read_image_policy(context)
         chosen = parse_reference(self.name) if self.name else None
         if chosen and chosen.digest:
             raise UsageError(f"--as {chosen} has a digest.", next_step="Name the image NAME:TAG.")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from datetime import date
 from typing import TYPE_CHECKING, Any, Literal
 
 from tfimg.cli.context import Context
@@ -68,6 +69,8 @@ class Plan(Command, ImageOptions):
             return _show_layers(context, locks)
         images = [make_shard_image(spec, lock) for spec, lock in locks]
         shards = divide_into_shards(images, self.shards) if self.shards else make_single_shards(images)
+        today = context.services.today
+        ended = {spec.identifier: subjects for spec in specs if (subjects := _list_ended(spec, today))}
         options = [f"--builder={name}" for name in self.builder]
         options += [f"--repository={context.project.repository}"] if self.repository else []
         options += self.package_arguments(context, self.as_of)
@@ -76,15 +79,18 @@ class Plan(Command, ImageOptions):
             context.emit(make_ci_jobs(self.format, shards, options))
         elif len(specs) == 1 and not self.shards:
             fields = describe_build(context.project.plan(specs[0]), context.engine.get_capabilities())
-            context.print_result({**fields, **make_ci_jobs("json", shards, options)}, _name_packages(fields, specs[0]))
+            ends = [end.describe(today) for end in specs[0].support_ends]
+            document = {**fields, **make_ci_jobs("json", shards, options), "ended": ended}
+            context.print_result(document, {**_name_packages(fields, specs[0]), "end of life": ends or None})
         elif self.json:
-            context.emit(make_ci_jobs("json", shards, options))
+            context.emit({**make_ci_jobs("json", shards, options), "ended": ended})
         else:
             rows = [(name, f"{shard.bytes / 1e9:.1f}", shard.name) for shard in shards for name in shard.identifiers]
+            ended_text = {spec.identifier: ", ".join(ended.get(spec.identifier, ())) or "-" for spec in specs}
             if self.shards:
-                print_rows(("SHARD", "GB", "IMAGE"), [row[::-1] for row in rows])
+                print_rows(("SHARD", "GB", "IMAGE", "ENDED"), [(*row[::-1], ended_text[row[0]]) for row in rows])
             else:
-                print_rows(("IMAGE", "GB"), [row[:2] for row in rows])
+                print_rows(("IMAGE", "GB", "ENDED"), [(*row[:2], ended_text[row[0]]) for row in rows])
         return 0
 
     def _show_custom(self, context: Context) -> int:
@@ -114,6 +120,11 @@ def _name_packages(fields: Mapping[str, Any], spec: ImageSpec) -> dict[str, Any]
 
     words = {"added by a user": describe_own_packages(spec.own)} if spec.own else {}
     return {**{name: value for name, value in fields.items() if name != "own_packages"}, **words}
+
+
+def _list_ended(spec: ImageSpec, today: date) -> list[str]:
+    """Return the parts of an image that get no more security fixes, such as `Python 3.9`."""
+    return [end.subject for end in spec.support_ends if end.has_ended(today)]
 
 
 def _show_layers(context: Context, images: Sequence[tuple[ImageSpec, Lock]]) -> int:

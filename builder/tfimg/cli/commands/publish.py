@@ -86,7 +86,7 @@ class Publish(Command, RepositoryOptions, SigningOptions, LevelOptions, Reinstat
                 "No key is named with --key, --public-key or TFIMG_PUBLIC_KEY: the plan uses the labels of images."
             )
         registry = PlatformTags(context.registry(parse_repository(str(self.target))), trusted)
-        decider = TagDecider(registry, trusted, self.read_policy(), self.reinstate)
+        decider = TagDecider(registry, trusted, self.read_image_policy(context), self.reinstate)
         publisher = _make_publisher(self, context, report_missing=bool(self.patterns))
         with context.render_events(title="publish") as on_event:
             results = publisher.plan(specs, decider, on_event)

@@ -21,9 +21,14 @@ class Resolve(Command, RequestOptions, RepositoryOptions):
 
     def run(self, context: Context) -> int:
         """Print the image, notes on its use, and on demand the explanation of the choice."""
+        from tfimg.matrix.support_ends import describe_ended
+
         found = context.project.resolve(self.request())
-        notes = list(found.notes)
+        today = context.services.today
+        notes = [*found.notes, *describe_ended(found.spec.support_ends, today)]
         row = context.project.describe(found.spec)
+        ends = [end.describe(today) for end in found.spec.support_ends]
         reasons = {"explanation": list(found.explanation)} if self.explain else {}
-        context.print_result({**row, "notes": notes, **reasons}, {**row, "notes": notes or None, **reasons})
+        fields = {**row, "end_of_life": ends or None, "notes": notes or None, **reasons}
+        context.print_result({**row, "notes": notes, **reasons}, fields)
         return 0

@@ -39,7 +39,7 @@ class Save(Command, RequirementOptions, PlatformOptions):
         from tfimg.inspect.archive.save import archive_size, save_archive
         from tfimg.registry.reference import parse_reference
 
-        reference, file, policy = parse_reference(self.image), Path(self.file), self.read_policy()
+        reference, file, policy = parse_reference(self.image), Path(self.file), self.read_image_policy(context)
         registry = context.registry(reference)
         reference = self.choose_platform(registry, reference)
         target = reference.target

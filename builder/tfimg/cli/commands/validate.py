@@ -26,6 +26,7 @@ class Validate(Command, LocalImage, IdentifierOptions, ValidationOptions):
     def run(self, context: Context) -> int:
         """Run the suite, write its report, and raise the error of its verdict."""
         from tfimg.cli.report_files import check_report_files, write_reports
+        from tfimg.project.evidence import record_evidence
         from tfimg.project.validator import Validator
         from tfimg.validation.report_text import level_words
         from tfimg.validation.run import CheckSelection
@@ -40,7 +41,8 @@ class Validate(Command, LocalImage, IdentifierOptions, ValidationOptions):
             report = validator.validate_image(self.image, self.identifier, needs_lock=self.record, on_event=on_event)
         write_reports(self.report, report)
         if self.record:
-            context.project.record(report, content=None, recipe=None)  # nothing here was built
+            # What the image says of its recipe is no proof: nothing was built here.
+            record_evidence(context.project.workspace, report, content=None, recipe=None)
         if self.json:
             context.emit({"event": "report", **report.to_json()})
         raise_for_verdict(report, subject=f"{self.image} was validated", consequence="Its tags are as they were.")

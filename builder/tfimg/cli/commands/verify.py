@@ -39,7 +39,7 @@ class Verify(Command, RemoteImage, RequirementOptions, PlatformOptions):
         """Return what the evidence of the image proves."""
         from tfimg.evidence.verify import verify
 
-        policy = self.read_policy()
+        policy = self.read_image_policy(context)
         with explain_missing_registry(self.image):
             registry = context.registry(reference)
             reference = self.choose_platform(registry, reference)
@@ -56,7 +56,9 @@ class Verify(Command, RemoteImage, RequirementOptions, PlatformOptions):
 def print_verified(context: Context, verified: VerifiedImage) -> None:
     """Print what the evidence of an image proves."""
     from tfimg.evidence.statement import format_time, name_predicate
+    from tfimg.recipe.describe import describe_support_end
 
+    ends = context.project.find_support_ends(verified.outcome.identifier) or ()
     outcome, machine = verified.outcome, verified.outcome.environment
     where = ", ".join(filter(None, (machine.host, machine.engine, machine.kernel)))
     gpus = ", ".join(f"{gpu.name} ({gpu.capability})" for gpu in machine.gpus)
@@ -70,10 +72,12 @@ def print_verified(context: Context, verified: VerifiedImage) -> None:
         "skipped": _names(outcome.skipped),
         "waived": _names(outcome.waived),
         "unproven": _names(outcome.unproven),
+        "end of life": [end.describe(context.services.now().date()) for end in ends] or None,
         "signed by": verified.signer,
         "evidence": sorted(map(name_predicate, verified.kinds)),
     }
-    context.print_result({"event": "verified", **verified.to_json()}, fields)
+    document = {"event": "verified", **verified.to_json(), "end_of_life": [describe_support_end(end) for end in ends]}
+    context.print_result(document, fields)
 
 
 def _names(checks: Sequence[SkippedCheck | ExemptCheck]) -> str | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING
 
 from tfimg.cli.context import Context
@@ -34,12 +34,14 @@ class Which(Command, VersionOptions, RepositoryOptions):
         """Read or ask nvidia-smi, find the image, and print it with the reasons."""
         from tfimg.cli.output.fields import print_fields
         from tfimg.host.which import format_gpus, recommend_image
+        from tfimg.matrix.support_ends import describe_ended
         from tfimg.recipe.describe import describe_matrix_image
 
         project, smi = context.project, self._find_gpus(context)
         found = recommend_image(project.matrix, project.specs, self.request(), smi)
         image = describe_matrix_image(found.spec, repository=project.repository, status=project.status(found.spec))
         run = f"tfimg run {image['tags'][0]}"
+        found = replace(found, notes=(*found.notes, *describe_ended(found.spec.support_ends, context.services.today)))
         reasons = asdict(found)
         document = {
             "host": {"driver": found.driver, "cuda": smi.cuda, "gpus": reasons["kinds"]},

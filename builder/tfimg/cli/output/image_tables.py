@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
+from datetime import date
 from typing import Any
 
 from rich.markup import escape
@@ -17,8 +18,9 @@ from tfimg.recipe.support import Support
 from tfimg.recipe.support_table import FULL_COLUMNS, SUPPORT_FORMS, Columns, list_notes
 
 IMAGE_FORMS = (
-    ("IDENTIFIER", "CUDA", "CUDNN", "LIBTPU", "LEVEL", "TAGS"),
-    ("IDENTIFIER", "CUDA", "LEVEL", "TAGS"),
+    ("IDENTIFIER", "CUDA", "CUDNN", "LIBTPU", "LEVEL", "SUPPORTED UNTIL", "TAGS"),
+    ("IDENTIFIER", "CUDA", "LEVEL", "SUPPORTED UNTIL", "TAGS"),
+    ("IDENTIFIER", "LEVEL", "SUPPORTED UNTIL", "TAGS"),
     ("IDENTIFIER", "LEVEL", "TAGS"),
     ("IDENTIFIER", "LEVEL"),
     ("IDENTIFIER",),
@@ -26,13 +28,13 @@ IMAGE_FORMS = (
 """Columns of `tfimg list`, from a wide terminal to a narrow one."""
 
 
-def print_images(rows: Sequence[Mapping[str, Any]]) -> None:
+def print_images(rows: Sequence[Mapping[str, Any]], today: date) -> None:
     """Print what `tfimg list` shows; only tags fold."""
-    tables = [_image_table(rows, columns) for columns in IMAGE_FORMS]
+    tables = [_image_table(rows, columns, today) for columns in IMAGE_FORMS]
     _print_first_fitting(tables, lambda needed: needed.minimum)
 
 
-def _image_table(rows: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> Table:
+def _image_table(rows: Sequence[Mapping[str, Any]], columns: Sequence[str], today: date) -> Table:
     table = plain_table(*columns, folding=["TAGS"])
     for row in rows:
         bare = "; bare machine" if row["bare_machines"] else ""
@@ -40,10 +42,16 @@ def _image_table(rows: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> T
             "IDENTIFIER": row["identifier"],
             **{name: row[name.lower()] or "-" for name in ("CUDA", "CUDNN", "LIBTPU")},
             "LEVEL": coloured(row["level"]) + bare,
+            "SUPPORTED UNTIL": format_supported_until(row["supported_until"], today),
             "TAGS": ", ".join(tag.rpartition(":")[2] for tag in row["tags"][1:]) or "-",
         }
         table.add_row(*(cells[column] for column in columns))
     return table
+
+
+def format_supported_until(day: str | None, today: date) -> str:
+    """Return the day of the first end of support, and whether it is over."""
+    return f"{day}{' (ended)' if day < today.isoformat() else ''}" if day else "-"
 
 
 def print_support(rows: Sequence[Support]) -> None:

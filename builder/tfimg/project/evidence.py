@@ -1,0 +1,44 @@
+"""The committed evidence of images in a workspace."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from tfimg.core.errors import FileError
+from tfimg.core.files import read_limited, write_atomically
+from tfimg.core.levels import LEVELS
+from tfimg.core.paths import Workspace
+
+if TYPE_CHECKING:
+    from tfimg.validation.image_record import ImageRecord
+    from tfimg.validation.report import Report
+
+
+def read_evidence(workspace: Workspace, identifier: str) -> ImageRecord | None:
+    """Return the committed evidence of an image, of whatever lock; None without. Raises `FileError`."""
+    file = workspace.evidence(identifier)
+    if not file.exists():
+        return None
+    from tfimg.validation.image_record import MAX_BYTES, read_image_record
+
+    content = read_limited(str(file), MAX_BYTES, next_step="Write it again with `tfimg build --record`.")
+    return read_image_record(content, source=str(file), identifier=identifier)
+
+
+def record_evidence(workspace: Workspace, report: Report, *, content: str | None, recipe: str | None) -> None:
+    """Write evidence into the workspace if a report proves more than that the image was built.
+
+    `content` and `recipe` are those of the image, as in `LocalImage` and its label. Evidence of a higher level for the
+    same lock stays: a machine without a GPU does not replace what one with a GPU has proven.
+    """
+    from tfimg.validation.image_record import format_image_record, make_image_record
+
+    if report.level == "built":
+        return
+    record = make_image_record(report, content=content, recipe=recipe)
+    with suppress(FileError):
+        earlier = read_evidence(workspace, report.identifier)
+        if earlier and earlier.lock == record.lock and LEVELS.index(earlier.level) > LEVELS.index(record.level):
+            return
+    write_atomically(workspace.evidence(report.identifier), format_image_record(record))
