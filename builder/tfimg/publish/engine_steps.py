@@ -24,15 +24,13 @@ from tfimg.project.validator import Validator
 from tfimg.publish.decide import TagKind
 from tfimg.publish.release import Release, read_release
 from tfimg.publish.repository import SignedRepository
-from tfimg.recipe.labels import LABEL_PREFIX, LOCK_LABEL, RECIPE_LABEL
+from tfimg.recipe.labels import BASE_DIGEST_LABEL, BASE_NAME_LABEL, LABEL_PREFIX, LOCK_LABEL, RECIPE_LABEL
 from tfimg.recipe.lockfile import hash_lock
 from tfimg.recipe.plan import hash_files
 from tfimg.recipe.tags import make_build_tag
 from tfimg.registry.retry import RetryPolicy
 from tfimg.validation.report import Report
 from tfimg.validation.verdict import raise_for_verdict
-
-BASE_LABEL = "org.opencontainers.image.base"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -151,8 +149,8 @@ class EngineSteps:
         lock = self.validator.project.lock(self.specs[job.identifier])
         build = BuildRecord(
             identifier=job.identifier,
-            base=labels.get(f"{BASE_LABEL}.name", "unknown"),
-            base_digest=labels.get(f"{BASE_LABEL}.digest"),
+            base=labels.get(BASE_NAME_LABEL, "unknown"),
+            base_digest=labels.get(BASE_DIGEST_LABEL),
             locks={layer: hash_files({layer: text.encode()}) for layer, text in lock.items()},
             recipe=labels.get(RECIPE_LABEL),
             revision=labels.get("org.opencontainers.image.revision"),

@@ -17,6 +17,8 @@ IDENTIFIER_LABEL = f"{LABEL_PREFIX}identifier"
 LOCK_LABEL = f"{LABEL_PREFIX}lock"  # the digest of the lock
 WHEEL_LABEL = f"{LABEL_PREFIX}wheel"  # the digest of the TensorFlow that a user supplied
 FLAVOR_LABEL = f"{LABEL_PREFIX}flavor"  # of every image but the runtime
+BASE_NAME_LABEL = "org.opencontainers.image.base.name"
+BASE_DIGEST_LABEL = "org.opencontainers.image.base.digest"
 LAYERS_LABEL = f"{LABEL_PREFIX}layers"  # the names of the layers, lowest first
 RECIPE_LABEL = f"{LABEL_PREFIX}recipe"  # see `tfimg.recipe.plan.hash_recipe`
 SNAPSHOT_LABEL = f"{LABEL_PREFIX}snapshot"  # the dated mirror that Debian packages came from
@@ -110,8 +112,8 @@ def make_build_labels(
 ) -> dict[str, str]:
     """Return the labels of one build; `revision` is the recipe's git commit, `snapshot` an address."""
     labels = {
-        "org.opencontainers.image.base.name": base,
-        "org.opencontainers.image.base.digest": base_digest,
+        BASE_NAME_LABEL: base,
+        BASE_DIGEST_LABEL: base_digest,
         RECIPE_LABEL: recipe,
         f"{LABEL_PREFIX}version": version,
         "org.opencontainers.image.revision": revision,

@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 MAX_LISTED = 3
 """Images that a row of layers lists."""
 
+MAX_DIGEST = 40
+"""Characters of a version or digest in a row."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Plan(Command, ImageOptions):
@@ -31,6 +34,7 @@ class Plan(Command, ImageOptions):
       tfimg plan 2.15.1-cpu-py3.11
       tfimg plan '2.1*' --format github --shards 8
       tfimg plan '2.20*-cuda*' --layers
+      tfimg plan --behind-base
       tfimg plan 2.15.1-cpu-py3.11 --with tensorflow-text,pandas
       tfimg plan --wheel dist/tensorflow-2.19.0-cp311-cp311-linux_x86_64.whl
     """
@@ -42,6 +46,9 @@ class Plan(Command, ImageOptions):
         "N jobs at most; images that share big layers stay together (default: one each)", "N", parse=positive_number
     )
     layers: bool = flag("show which layers the images share, and their bytes")
+    behind_base: bool = flag("show which images of the engine are behind their base, by package")
+
+    alternatives = (("--layers", "layers"), ("--behind-base", "behind_base"), ("--format", "format"))
 
     def run(self, context: Context) -> int:
         """Select images by patterns and request, and print jobs, layers, a table, or one image.
@@ -49,7 +56,14 @@ class Plan(Command, ImageOptions):
         With packages alone it is the one image that `tfimg build` would make: that of tfimg.toml, else of the default
         request.
         """
-        self.check_image_options({"--format": self.format, "--shards": self.shards, "--layers": self.layers})
+        self.check_image_options(
+            {
+                "--format": self.format,
+                "--shards": self.shards,
+                "--layers": self.layers,
+                "--behind-base": self.behind_base,
+            }
+        )
         if self.wheel:
             return self._show_custom(context)
         if self.patterns or self.given_options() or not self.names_packages:
@@ -67,6 +81,8 @@ class Plan(Command, ImageOptions):
         locks = [(spec, context.project.locks.read_predictable(spec)) for spec in specs]
         if self.layers:
             return _show_layers(context, locks)
+        if self.behind_base:
+            return _show_base_updates(context, specs)
         images = [make_shard_image(spec, lock) for spec, lock in locks]
         shards = divide_into_shards(images, self.shards) if self.shards else make_single_shards(images)
         today = context.services.today
@@ -154,4 +170,27 @@ def _show_layers(context: Context, images: Sequence[tuple[ImageSpec, Lock]]) -> 
     print_rows(("LAYER", "IMAGES", "COMPRESSED", "UNPACKED", "BYTES ARE", "WHICH"), rows)
     total, apart = format_size(shared.together), format_size(shared.apart)
     print(f"{len(images)} images: {total} together, {apart} if they shared nothing.")
+    return 0
+
+
+def _show_base_updates(context: Context, specs: Sequence[ImageSpec]) -> int:
+    """Print the packages of built images that Debian has newer, and what was not compared."""
+    from tfimg.build.base_updates import find_base_updates
+    from tfimg.cli.output.tables import print_rows
+
+    found = find_base_updates(specs, context.project, context.services.runner(), context.say)
+    if context.command.json:
+        context.emit(found.to_json())
+        return 0
+    rows = [
+        (image.identifier, update.package, update.installed[:MAX_DIGEST], update.available[:MAX_DIGEST])
+        for image in found.outdated
+        for update in image.updates
+    ]
+    if rows:
+        print_rows(("IMAGE", "PACKAGE", "INSTALLED", "AVAILABLE"), rows)
+    counts = f"{len(found.outdated)} images behind their base, {len(found.current)} current"
+    print(f"{counts}, {len(found.missing)} not in the engine.")
+    if found.outdated:
+        context.say("`tfimg build --renew-base` builds them on today's packages.")
     return 0

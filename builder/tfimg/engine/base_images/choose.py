@@ -22,6 +22,9 @@ from tfimg.matrix.schema import PLATFORMS
 from tfimg.matrix.spec import ImageSpec
 
 BaseSource = Literal["auto", "registry", "bootstrap"]
+BASE_REPOSITORY = "tfimg/base"
+"""Repository of bootstrapped bases in the engine."""
+
 RECIPE_LABEL = "tfimg.base.recipe"
 
 PACKAGES = ("python3", "python3-venv", "ca-certificates", "tini")
@@ -124,7 +127,7 @@ def _find_bootstrapped(
             f"Debian has: 3.9, 3.11 or 3.13. (The official image is {spec.base.image}.)",
         )
     suffix = "" if spec.platform == PLATFORMS[0] else f"-{spec.platform.partition('/')[2]}"
-    name = f"tfimg/base:{suite}-py{spec.python}{suffix}"
+    name = f"{BASE_REPOSITORY}:{suite}-py{spec.python}{suffix}"
     # A digest of everything that decides the base's content.
     mirrors = settings.mirrors
     moment = [str(mirrors.moment), *mirrors.public_addresses] if mirrors and mirrors.moment else []

@@ -6,7 +6,8 @@ import os
 import platform
 import re
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -151,26 +152,37 @@ def _install_from_suite(suite: str, env: Mapping[str, str]) -> None:
             "This machine's APT sources name no mirror of Debian.",
             next_step="Add one to /etc/apt/sources.list.d, or install Docker Engine by its own instructions.",
         )
-    with tempfile.TemporaryDirectory(prefix="tfimg-apt-") as scratch:
-        folder = Path(scratch)
-        # APT drops its rights while downloading.
-        folder.chmod(0o755)
-        sources = folder / "sources.list"
-        sources.write_text(f"deb [signed-by={KEYRING}] {mirrors.archive} {suite} main\n")
-        lists = folder / "lists"
-        (lists / "partial").mkdir(parents=True)
-        options = [
-            f"--option=Dir::Etc::SourceList={sources}",
-            "--option=Dir::Etc::SourceParts=-",
-            f"--option=Dir::State::Lists={lists}",
-            "--option=Dir::Cache::pkgcache=",
-            "--option=Dir::Cache::srcpkgcache=",
-        ]
-        _apt([*options, "update"], env)
+    with apt_lists([f"deb [signed-by={KEYRING}] {mirrors.archive} {suite} main"], env) as (folder, options):
         _apt([*options, "download", *ENGINE_PACKAGES], env, cwd=folder)
         # The rest of their dependencies comes from this machine's own suite.
         files = [str(file) for file in sorted(folder.glob("*.deb"))]
         _apt([*INSTALL, *files, *COMPANION_PACKAGES], env)
+
+
+@contextmanager
+def apt_lists(sources: Sequence[str], env: Mapping[str, str], *more: str) -> Iterator[tuple[Path, list[str]]]:
+    """Download the package lists of APT source lines into a temporary folder, and check their signatures.
+
+    Yields the folder and the options by which APT's programs use these lists; `more` are added to them. Raises
+    `EngineSetupError`.
+    """
+    with tempfile.TemporaryDirectory(prefix="tfimg-apt-") as scratch:
+        folder = Path(scratch)
+        # APT drops its rights while downloading.
+        folder.chmod(0o755)
+        file, lists = folder / "sources.list", folder / "lists"
+        file.write_text("".join(f"{line}\n" for line in sources))
+        (lists / "partial").mkdir(parents=True)
+        options = [
+            f"--option=Dir::Etc::SourceList={file}",
+            "--option=Dir::Etc::SourceParts=-",
+            f"--option=Dir::State::Lists={lists}",
+            "--option=Dir::Cache::pkgcache=",
+            "--option=Dir::Cache::srcpkgcache=",
+            *more,
+        ]
+        _apt([*options, "update"], env)
+        yield folder, options
 
 
 def _apt(arguments: list[str], env: Mapping[str, str], cwd: Path | None = None) -> None:
