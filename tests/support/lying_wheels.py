@@ -6,7 +6,8 @@ The same changes make liars of tiny wheels and of real ones, whose files have th
 from __future__ import annotations
 
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -19,6 +20,7 @@ from support.tensorflow_wheels import (
     INTERNAL,
     LIBRARY,
     VERSION_HEADER,
+    edit_wheel,
     repack,
 )
 
@@ -172,6 +174,32 @@ LIES: Mapping[str, Lie] = {
 
 def make_liar(source: Path, folder: Path, lie: Lie) -> Path:
     """Write the lying copy of an honest wheel."""
+    return repack(source, folder / source.name.replace(*lie.filename), list_changes(source, lie), record=lie.record)
+
+
+@contextmanager
+def lying(wheel: Path, lie: Lie) -> Iterator[Path]:
+    """Let a wheel lie for as long as the block lasts: only the end of its file is written, and then restored."""
+    with zipfile.ZipFile(wheel) as archive:
+        start = archive.start_dir
+    with wheel.open("rb") as file:
+        file.seek(start)
+        end = file.read()
+    changes = list_changes(wheel, lie)
+    liar = wheel.rename(wheel.with_name(wheel.name.replace(*lie.filename)))
+    try:
+        edit_wheel(liar, changes, record=lie.record)
+        yield liar
+    finally:
+        with liar.open("r+b") as file:
+            file.truncate(start)
+            file.seek(start)
+            file.write(end)
+        liar.rename(wheel)
+
+
+def list_changes(source: Path, lie: Lie) -> dict[str, bytes | None]:
+    """Return the files of a wheel that a lie changes or, as None, removes."""
     with zipfile.ZipFile(source) as archive:
         info = next(path.partition("/")[0] for path in archive.namelist() if path.endswith(".dist-info/WHEEL"))
         changes: dict[str, bytes | None] = dict.fromkeys(lie.removed)
@@ -188,4 +216,4 @@ def make_liar(source: Path, folder: Path, lie: Lie) -> Path:
                 if path.startswith(f"{info}/") and not path.endswith(("/", "/RECORD")):
                     content = changes.get(path) or archive.read(path)
                     changes |= {path: None, f"{renamed}/{path.partition('/')[2]}": content}
-    return repack(source, folder / source.name.replace(*lie.filename), changes, record=lie.record)
+    return changes

@@ -87,12 +87,18 @@ def write_tiny_wheel(
 
 
 def repack(source: Path, target: Path, changes: Mapping[str, bytes | None], *, record: bool = True) -> Path:
-    """Copy a wheel with other or without some files; without `record`, RECORD stays as it was.
-
-    The bytes of all other files are copied as they are.
-    """
+    """Copy a wheel with other or without some files; see `edit_wheel`."""
     shutil.copy(source, target)
-    with zipfile.ZipFile(target, "a", zipfile.ZIP_STORED) as archive:
+    edit_wheel(target, changes, record=record)
+    return target
+
+
+def edit_wheel(wheel: Path, changes: Mapping[str, bytes | None], *, record: bool = True) -> None:
+    """Give a wheel other files, or remove those that are None; without `record`, RECORD stays as it was.
+
+    Only the end of the archive is written.
+    """
+    with zipfile.ZipFile(wheel, "a", zipfile.ZIP_STORED) as archive:
         name = next(path for path in archive.namelist() if path.endswith(".dist-info/RECORD"))
         rows = archive.read(name).decode().splitlines()
         metadata = [path for path, content in changes.items() if path.endswith("/METADATA") and content is not None]
@@ -110,4 +116,3 @@ def repack(source: Path, target: Path, changes: Mapping[str, bytes | None], *, r
                 rows.append(f"{path},sha256={record_hash(content)},{len(content)}")
         if record:
             archive.writestr(record_name, "\n".join([*rows, f"{record_name},,"]))
-    return target

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import re
+import resource
 import struct
 import time
 from contextlib import suppress
@@ -188,6 +189,17 @@ def test_libraries_that_take_long_together_are_refused(tmp_path: Path, monkeypat
     monkeypatch.setattr("tfimg.custom.facts.MAX_SECONDS", -1.0)
     with pytest.raises(InvalidWheel, match="its libraries take more than -1 seconds to read"):
         read_facts(wheel)
+
+
+def test_a_library_that_finds_no_room_is_named_with_what_to_do(tmp_path: Path) -> None:
+    wheel = write_tiny_wheel(tmp_path, changes={LIBRARY: make_elf(strings=b"x" * (3 << 20))})
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, limits[1]))
+    try:
+        with pytest.raises(OSError, match=r"libtensorflow_cc\.so\.2 \(3 MiB; TMPDIR names another folder\)"):
+            read_facts(wheel)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
 
 
 def test_nothing_of_a_wheel_is_executed(tmp_path: Path) -> None:

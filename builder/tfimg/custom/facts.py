@@ -208,10 +208,14 @@ def _read_libraries(archive: WheelZip, records: Mapping[str, RecordEntry]) -> It
             if time.monotonic() > deadline:
                 raise ValueError(f"its libraries take more than {MAX_SECONDS:g} seconds to read")
             target = Path(folder, item.filename.rpartition("/")[2])
-            with target.open("wb") as sink:
-                for piece in archive.pieces(item, records[item.filename]):
-                    raise_if_cancelled()
-                    sink.write(piece)
+            try:
+                with target.open("wb") as sink:
+                    for piece in archive.pieces(item, records[item.filename]):
+                        raise_if_cancelled()
+                        sink.write(piece)
+            except OSError as error:
+                error.filename = f"{target} ({item.file_size >> 20} MiB; TMPDIR names another folder)"
+                raise
             pythons, versions = _find_strings(target)
             yield Library(path=item.filename, elf=read_elf(target), pythons=pythons, versions=versions)
             target.unlink()
