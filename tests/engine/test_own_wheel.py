@@ -6,6 +6,7 @@ import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from secrets import token_hex
 from typing import Any
 
 import pytest
@@ -23,7 +24,7 @@ REPOSITORY = "tfimg-test/custom"
 IDENTIFIER = "custom-2.18.1-cpu-py3.11"
 TAG = f"{REPOSITORY}:{IDENTIFIER}"
 DAY = "2025-03-26"
-PASSWORD = {"TFIMG_KEY_PASSWORD": "correct horse battery staple"}
+PASSWORD = {"TFIMG_KEY_PASSWORD": token_hex(16)}  # ordinary words occur in packages
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -181,6 +181,14 @@ def test_a_known_test_key_is_ignored_at_its_own_path_only(registry: MemoryRegist
     ]
 
 
+def test_the_test_key_of_jupyterlab_s_server_is_ignored(registry: MemoryRegistry) -> None:
+    """Without this, no image of the flavours jupyter and dev can be published."""
+    key = b"-----BEGIN PRIVATE KEY-----\nMIIEvQIBADANBgkqhkiG9w0BAQEFAASCBKcwggSjAgEAAoIBAQC\n"
+    site = "opt/tensorflow/lib/python3/site-packages/tornado/test"
+    put_image(registry, "1", [{f"{site}/test.key": key, f"{site}/other.key": key}])
+    assert traces(scan(registry)) == [("layer", f"{site}/other.key", "private key")]
+
+
 @pytest.mark.parametrize(
     "path", ["google/auth/external_account_authorized_user.py", "x/pyjwt-2.10.1.dist-info/METADATA"]
 )
