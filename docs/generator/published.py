@@ -24,7 +24,7 @@ from tfimg.evidence.policy import DEFAULT_MAX_AGE
 from tfimg.evidence.statement import format_time
 from tfimg.matrix.schema import DEVICES, Device, minor_version
 from tfimg.publish.published import PublishedImage, PublishedRepository, parse_published
-from tfimg.recipe.describe import format_request
+from tfimg.recipe.describe import Status, format_request
 
 FOLDER = Path(__file__).parent
 
@@ -91,7 +91,7 @@ def _published_rows(found: PublishedRepository) -> Iterable[Row]:
         more = {
             "tags": ", ".join(image.tags),
             "withdrawn": image.withdrawn or "",
-            "tested on": ", ".join(filter(None, (image.gpu, image.driver and f"driver {image.driver}"))),
+            "tested on": _describe_machine(image),
             "signed by": image.signer,
         }
         yield Row(
@@ -115,6 +115,12 @@ def _published_rows(found: PublishedRepository) -> Iterable[Row]:
         )
 
 
+def _describe_machine(proof: PublishedImage | Status) -> str:
+    """Return what decides about a proof: the accelerator, or that there was no processor of the image's kind."""
+    emulator = "an emulator" if proof.emulated else None
+    return ", ".join(filter(None, (proof.gpu, proof.driver and f"driver {proof.driver}", emulator)))
+
+
 def _current_builds(images: Sequence[PublishedImage]) -> dict[str, str]:
     """Return the build of each identifier: the one that its exact tag points to, else the last tested one."""
     ranked = sorted(images, key=lambda image: (image.identifier in image.tags, image.tested))
@@ -127,7 +133,7 @@ def _committed_rows() -> Iterable[Row]:
         status = found.statuses[spec.identifier]
         if status.level == "declared" or not status.date:
             continue
-        tested_on = ", ".join(filter(None, (status.gpu, status.driver and f"driver {status.driver}")))
+        tested_on = _describe_machine(status)
         yield Row(
             anchor=spec.identifier,
             identifier=spec.identifier,

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 from checks import CHECKS
 from contract import PROFILES, Facts, FactsError, parse_facts
 from driver import Driver, ask_driver
-from emulation import VARIABLE
+from emulation import FACTOR, VARIABLE
 from explain import add_explanations
 from limits import may_compile_ptx
 from machine import machine
@@ -79,7 +79,7 @@ def _run(facts: Facts, selection: Selection, arguments: argparse.Namespace, driv
     began, tally = time.monotonic(), Tally(selection.required)
     environment = {**machine(), **({"nvidia": asdict(driver)} if driver else {})}
     if arguments.emulated:
-        environment["emulated"] = True
+        environment.update(emulated=True, time_factor=FACTOR)
         os.environ[VARIABLE] = "1"
 
     def relay(event: dict[str, Any]) -> None:

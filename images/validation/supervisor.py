@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 
 from check_runner import describe_exit, make_end_event
 from contract import is_isolated
+from emulation import extend
 from limits import time_limit
 
 if TYPE_CHECKING:
@@ -132,7 +133,7 @@ class Worker:
         assert self._process.stdin  # noqa: S101
         self._process.stdin.close()
         try:
-            status = self._process.wait(END_SECONDS)
+            status = self._process.wait(extend(END_SECONDS))
         except subprocess.TimeoutExpired:
             return "the process did not end after its last check"
         return f"after its last check, the process ended with {describe_exit(status)}" if status else None

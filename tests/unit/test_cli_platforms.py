@@ -169,6 +169,18 @@ def test_an_image_of_another_platform_is_refused(tfimg: CliRunner, pair: Pair, k
     tfimg("verify", f"{NAME}:2.15.1-cpu-py3.11", "--platform", "amd64", "--public-key", key).succeeded()
 
 
+def test_verify_says_that_an_emulator_ran_the_checks(tfimg: CliRunner, pair: Pair, key: str) -> None:
+    digest = pair.images["linux/arm64"].digest
+    verify = ("verify", f"{NAME}:{INDEX}", "--platform", "arm64", "--public-key", key)
+    assert "an emulator" not in tfimg(*verify).succeeded().stdout
+    environment = {**GREEN.environment, "emulated": True}
+    later = replace(GREEN, identifier=IDENTIFIERS["linux/arm64"], environment=environment, date="2026-01-03T00:00:00Z")
+    attach(pair.registry, digest, make_statements(replace(later, digest=digest), of=digest), key=OURS)
+    shown = " ".join(tfimg(*verify).succeeded().stdout.split())
+    assert "level linked" in shown
+    assert "Linux 6.1.0, an emulator" in shown
+
+
 def test_pull_takes_the_verified_digest_of_the_platform(
     tfimg: CliRunner, pair: Pair, key: str, engine: FakeEngine
 ) -> None:

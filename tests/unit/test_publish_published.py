@@ -40,6 +40,13 @@ def collect(registry: MemoryRegistry, *, limit: int = 100) -> PublishedRepositor
     return found
 
 
+def test_an_image_that_an_emulator_ran_says_so(registry: MemoryRegistry) -> None:
+    emulated = replace(GREEN, environment={**GREEN.environment, "emulated": True})
+    publish_build(registry, emulated)
+    (image,) = collect(registry).images
+    assert (image.level, image.emulated) == ("linked", True)
+
+
 def test_an_image_has_level_date_size_and_the_promoted_tags_that_point_to_it(registry: MemoryRegistry) -> None:
     old = publish_build(registry, GREEN, "2.15", content="old")
     new = publish_build(registry, replace(GREEN, date="2026-01-05T00:00:00+00:00"), "2.15", content="new")

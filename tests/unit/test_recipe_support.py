@@ -83,6 +83,22 @@ def test_a_terminal_s_tables_say_the_same_in_less_room(rows: Sequence[Support]) 
     assert cells(SHORT_COLUMNS, rows[1])["arm64"] == "–"  # noqa: RUF001
 
 
+@pytest.mark.parametrize(
+    ("other", "words"),
+    [
+        (Status(level="declared"), "cpu arm64 1/2 linked on an emulator"),
+        (Status(level="linked", date="2024-05-02"), "cpu arm64 1/2 linked, cpu arm64 1/2 linked on an emulator"),
+        (Status(level="validated", date="2024-05-02"), "cpu arm64 1/2 validated, cpu arm64 1/2 linked on an emulator"),
+    ],
+)
+def test_what_an_emulator_proved_is_told_apart(small: Matrix, other: Status, words: str) -> None:
+    statuses = {
+        "2.15.0-cpu-py3.9-arm64": Status(level="linked", date="2024-05-02", emulated=True),
+        "2.15.0-cpu-py3.11-arm64": other,
+    }
+    assert cells(SHORT_COLUMNS, summarize_support(small, expand_matrix(small), statuses)[0])["proven"] == words
+
+
 def test_every_table_has_the_columns_in_one_order() -> None:
     heads = [[name.split()[0] for name, _ in columns] for columns in (FULL_COLUMNS, SHORT_COLUMNS, STACKED_COLUMNS)]
     assert heads[0] == heads[1] == heads[2]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from dataclasses import replace
@@ -17,6 +18,7 @@ from explain import explain
 from limits import PTX_SECONDS, VALIDATED_FACTOR, time_limit
 
 from support.fake_driver import fake_environment
+from support.paths import ROOT
 
 CLOSED = "NVRM version: NVIDIA UNIX x86_64 Kernel Module  535.104.05  Sat Aug 19 01:15:15 UTC 2023\nGCC version: 12\n"
 OPEN = "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  570.86.15  Release Build  (dvs-builder)\nGCC: 13\n"
@@ -298,3 +300,25 @@ def test_an_emulated_processor_has_more_time_for_every_check(monkeypatch: pytest
     monkeypatch.setenv(VARIABLE, "1")
     assert time_limit(CHECK, facts, []) == FACTOR * CHECK.seconds
     assert time_limit(CHECKS["environment.imports"], replace(facts, level="linked"), []) >= 60 * 60
+
+
+ACCELERATED = {"compiler.py", "driver.py", "gpu.py", "gpu_start.py"}
+"""Modules of checks that no emulator runs, as there is no GPU on one."""
+
+LIMIT = re.compile(r"(?:timeout=|monotonic\(\) \+ |since \+ |\.wait\()([A-Z_]+SECONDS\b|seconds\b)")
+"""A time limit that is taken as it stands, without `extend`."""
+
+
+def test_an_emulated_processor_has_more_time_within_checks_too() -> None:
+    suite = ROOT / "images/validation"
+    found = {
+        f"{file.name}: {match[0]}"
+        for file in suite.rglob("*.py")
+        if file.name not in ACCELERATED
+        for match in LIMIT.finditer(file.read_text())
+    }
+    assert found == {
+        "fork_group.py: monotonic() + seconds",  # extended in the line before
+        "supervisor.py: monotonic() + seconds",  # the limit of a whole check, which is extended already
+        "supervisor.py: monotonic() + LAST_WORDS_SECONDS",  # after the end of the time
+    }

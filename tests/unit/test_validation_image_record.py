@@ -89,6 +89,8 @@ def test_a_status_names_level_day_and_accelerator() -> None:
     on_gpu = Status(level="validated", date="2026-01-02", gpu="NVIDIA T4", driver="535.104.05")
     assert read(evidence_text(ON_A_GPU)).status == on_gpu
     assert read(evidence_text(replace(GREEN, device="tpu"))).status.level == "linked", "its TPU is not named"
+    emulated = replace(GREEN, environment={**GREEN.environment, "emulated": True})
+    assert read(evidence_text(emulated)).status == Status(level="linked", date="2026-01-02", emulated=True)
 
 
 def test_a_report_that_proves_no_level_is_not_a_record() -> None:

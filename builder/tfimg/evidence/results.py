@@ -61,6 +61,7 @@ class ResultEnvironment(Document):
     kernel: Text | None = None
     gpus: tuple[ResultGpu, ...] = Field(default=(), max_length=MAX_CHECKS)
     driver: Text | None = None
+    emulated: StrictBool = False
 
 
 class SignedResult(Document):

@@ -56,6 +56,7 @@ class PublishedImage(Document):
     tested: Time
     gpu: Text | None
     driver: Text | None
+    emulated: bool = False
     size: Size
     signer: Text
     withdrawn: Text | None
@@ -198,6 +199,7 @@ def _describe(
         "tested": outcome.ended,
         "gpu": truncate(gpus) or None,
         "driver": truncate(to_plain_text(outcome.environment.driver or "")) or None,
+        "emulated": outcome.environment.emulated,
         "size": sum(layer.size for layer in layers),
         "signer": verified.signer,
         "withdrawn": truncate(to_plain_text(withdrawals[0].predicate.reason)) if withdrawals else None,

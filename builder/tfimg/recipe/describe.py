@@ -28,13 +28,15 @@ class BareMachine:
 class Status:
     """The proven level of an image, and the day, accelerator and driver of the proof.
 
-    `bare_machines` have proven its wheels without the image, which raises no level.
+    `emulated`: an emulator ran the image's programs. `bare_machines` have proven its wheels without the image, which
+    raises no level.
     """
 
     level: Level
     date: str | None = None
     gpu: str | None = None
     driver: str | None = None
+    emulated: bool = False
     bare_machines: tuple[BareMachine, ...] = ()
 
 

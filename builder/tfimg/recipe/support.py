@@ -57,8 +57,8 @@ class TpuSupport(BaseModel, frozen=True):
 class ProvenLevels(BaseModel, frozen=True):
     """Number of a row's images for a device and platform by level, highest first.
 
-    `date`, `gpu` and `driver` are those of the newest proof above `declared`. The wheels of `bare` images were proven
-    on a bare machine.
+    `date`, `gpu` and `driver` are those of the newest proof above `declared`. Of those `linked`, `emulated` ran on an
+    emulator. The wheels of `bare` images were proven on a bare machine.
     """
 
     device: Device
@@ -68,6 +68,7 @@ class ProvenLevels(BaseModel, frozen=True):
     date: str | None
     gpu: str | None
     driver: str | None
+    emulated: int
     bare: int
 
 
@@ -169,5 +170,6 @@ def _count_levels(specs: Sequence[ImageSpec], statuses: Mapping[str, Status]) ->
             date=newest.date,
             gpu=newest.gpu,
             driver=newest.driver,
+            emulated=sum(status.emulated and status.level == "linked" for status in proven),
             bare=sum(bool(status.bare_machines) for status in found),
         )

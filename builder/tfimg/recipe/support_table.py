@@ -55,6 +55,10 @@ def format_proven_levels(proven: ProvenLevels) -> str:
     """Return the same of one device and platform; empty if nothing is proven."""
     suffix = "" if proven.platform == PLATFORMS[0] else f" {proven.platform.partition('/')[2]}"
     counts: dict[str, int] = {level: count for level, count in proven.levels.items() if level != "declared"}
+    if proven.emulated:
+        on_processor = counts.pop("linked") - proven.emulated
+        counts |= {"linked": on_processor} if on_processor else {}
+        counts |= {"linked on an emulator": proven.emulated}
     if proven.bare:
         counts |= {"on a bare machine": proven.bare}
     return ", ".join(f"{proven.device}{suffix} {count}/{proven.images} {words}" for words, count in counts.items())

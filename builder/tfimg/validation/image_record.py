@@ -92,7 +92,8 @@ class ImageRecord(StrictDocument):
         report = self.to_report()
         level = self.level if self.device == "cpu" or self.gpus else "linked"
         gpu = report.accelerator.get("gpu")
-        return Status(level=level, date=self.date[:10], gpu=gpu, driver=self.driver)
+        emulated = bool(self.environment.get("emulated"))
+        return Status(level=level, date=self.date[:10], gpu=gpu, driver=self.driver, emulated=emulated)
 
     def to_report(self) -> Report:
         """Return the report, with as much evidence of its checks as the record has."""

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from contract import CheckFailed, CheckSkipped
+from emulation import extend
 from fork_group import call_in_forks, hide_gpus
 from framework import tensorflow
 
@@ -82,7 +83,7 @@ def judge_tools(versions: Mapping[str, str | None]) -> Evidence:
 def _version(name: str) -> str | None:
     """First line of a program's version; None without."""
     try:
-        done = subprocess.run([name, "--version"], capture_output=True, text=True, timeout=SSH_SECONDS)
+        done = subprocess.run([name, "--version"], capture_output=True, text=True, timeout=extend(SSH_SECONDS))
     except (OSError, subprocess.TimeoutExpired):
         return None
     lines = (done.stdout + done.stderr).splitlines()
@@ -113,7 +114,7 @@ def custom_op(_facts: Facts) -> Evidence:
 def _compile(command: Sequence[str]) -> None:
     """Run a compiler. Raises CheckFailed with its first errors."""
     try:
-        done = subprocess.run(list(command), capture_output=True, text=True, timeout=COMPILE_SECONDS)
+        done = subprocess.run(list(command), capture_output=True, text=True, timeout=extend(COMPILE_SECONDS))
     except (OSError, subprocess.TimeoutExpired) as error:
         raise CheckFailed(
             f"expected g++ to compile an op, found {error}: Debian packages of the flavour are missing, or the machine "
@@ -153,7 +154,9 @@ def sshd(_facts: Facts) -> Evidence:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         key = folder / "key"
-        subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(key)], check=True, timeout=SSH_SECONDS)
+        subprocess.run(
+            ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(key)], check=True, timeout=extend(SSH_SECONDS)
+        )
         public = key.with_suffix(".pub").read_text(encoding="utf-8")
         refused = _without_key(folder)
         command = ["tfimg-sshd", "-o", f"ListenAddress={host}", "-p", port]
@@ -205,6 +208,11 @@ def _ended(command: Sequence[str], env: Mapping[str, str] | None = None) -> tupl
     if path is None:
         raise CheckFailed(f"expected `{command[0]}` on PATH, found none: build the image again")
     done = subprocess.run(
-        [path, *command[1:]], capture_output=True, text=True, timeout=SSH_SECONDS, env=env, stdin=subprocess.DEVNULL
+        [path, *command[1:]],
+        capture_output=True,
+        text=True,
+        timeout=extend(SSH_SECONDS),
+        env=env,
+        stdin=subprocess.DEVNULL,
     )
     return done.returncode, ((done.stdout + done.stderr).strip().splitlines() or [""])[-1]

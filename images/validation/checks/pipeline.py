@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from bounds import require_equal
 from contract import CheckFailed
+from emulation import extend
 from framework import device_under_test, require_placement, strictly_on, tensorflow
 
 if TYPE_CHECKING:
@@ -107,7 +108,7 @@ def _ahead(tf: Any) -> bool:
     spec = tf.TensorSpec([], tf.int64)
     elements = iter(tf.data.Dataset.from_generator(numbers, output_signature=spec).prefetch(4))
     next(elements)
-    latest = time.monotonic() + PREFETCH_SECONDS
+    latest = time.monotonic() + extend(PREFETCH_SECONDS)
     while len(made) < 4 and time.monotonic() < latest:
         time.sleep(0.001)
     return len(made) >= 4

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from contract import CheckFailed
+from emulation import extend
 from forks import end_with_parent
 
 if TYPE_CHECKING:
@@ -48,11 +49,11 @@ def serving(
         except OSError as error:
             raise CheckFailed(f"expected `{command[0]}` to start, found {error}: build the image again") from None
     try:
-        deadline = time.monotonic() + seconds
+        deadline = time.monotonic() + extend(seconds)
         while not ready():
             status = process.poll()
             if status is not None or time.monotonic() > deadline:
-                what = f"exit status {status}" if status is not None else f"no answer within {seconds:.0f} s"
+                what = f"exit status {status}" if status is not None else f"no answer within {extend(seconds):.0f} s"
                 output = tail(log)
                 raise CheckFailed(
                     f"expected `{command[0]}` to serve, found {what} ({output[-1] if output else 'no output'}): read "
@@ -74,7 +75,7 @@ def _end(process: subprocess.Popen[bytes]) -> None:
     """End a server and the processes of its session."""
     process.terminate()
     with contextlib.suppress(subprocess.TimeoutExpired):
-        process.wait(END_SECONDS)
+        process.wait(extend(END_SECONDS))
     with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
     process.wait()

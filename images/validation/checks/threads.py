@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from contract import CheckFailed
+from emulation import extend
 from forks import call_in_fork
 from framework import tensorflow
 
@@ -69,8 +70,8 @@ def _worked(inside: int, between: int) -> dict[str, Any]:
 def steady(count: Callable[[], int]) -> int:
     """Return a number once it has stayed the same for `STEADY_SECONDS`, or what it is after `LATEST_SECONDS`."""
     found, since = count(), time.monotonic()
-    latest = since + LATEST_SECONDS
-    while time.monotonic() < min(since + STEADY_SECONDS, latest):
+    latest = since + extend(LATEST_SECONDS)
+    while time.monotonic() < min(since + extend(STEADY_SECONDS), latest):
         time.sleep(0.02)
         now = count()
         if now != found:

@@ -60,7 +60,8 @@ def print_verified(context: Context, verified: VerifiedImage) -> None:
 
     ends = context.project.find_support_ends(verified.outcome.identifier) or ()
     outcome, machine = verified.outcome, verified.outcome.environment
-    where = ", ".join(filter(None, (machine.host, machine.engine, machine.kernel)))
+    emulator = "an emulator" if machine.emulated else None
+    where = ", ".join(filter(None, (machine.host, machine.engine, machine.kernel, emulator)))
     gpus = ", ".join(f"{gpu.name} ({gpu.capability})" for gpu in machine.gpus)
     fields = {
         "image": verified.image,

@@ -37,11 +37,11 @@ def print_images(rows: Sequence[Mapping[str, Any]], today: date) -> None:
 def _image_table(rows: Sequence[Mapping[str, Any]], columns: Sequence[str], today: date) -> Table:
     table = plain_table(*columns, folding=["TAGS"])
     for row in rows:
-        bare = "; bare machine" if row["bare_machines"] else ""
+        notes = ("; emulated" if row["emulated"] else "") + ("; bare machine" if row["bare_machines"] else "")
         cells = {
             "IDENTIFIER": row["identifier"],
             **{name: row[name.lower()] or "-" for name in ("CUDA", "CUDNN", "LIBTPU")},
-            "LEVEL": coloured(row["level"]) + bare,
+            "LEVEL": coloured(row["level"]) + notes,
             "SUPPORTED UNTIL": format_supported_until(row["supported_until"], today),
             "TAGS": ", ".join(tag.rpartition(":")[2] for tag in row["tags"][1:]) or "-",
         }
