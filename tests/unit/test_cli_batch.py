@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import replace
+from datetime import date, timedelta
 from pathlib import Path
 
 import pytest
@@ -19,6 +20,7 @@ from support.environment import TestEnvironment
 from support.memory_engine import FakeEngine, stored_image
 from support.suite_events import done_event, end, make_output, start, suite
 from tfimg.build.journal import BuildStarted, RunStarted, open_journal
+from tfimg.build.recheck import choose_turn
 from tfimg.core.cancellation import on_cancel
 from tfimg.core.errors import BuildError, EngineUnavailable
 from tfimg.core.events import BuildEvent
@@ -565,3 +567,79 @@ def test_evidence_of_a_higher_level_for_the_same_lock_stays(
     before = workspace_copy.evidence(THREE[0]).read_text()
     assert unproven(*RECORD, "--revalidate", "--level", "linked").statuses == dict.fromkeys(THREE, "built")
     assert workspace_copy.evidence(THREE[0]).read_text() == before
+
+
+# Images with evidence, built again
+
+RECHECK = ["reproduce", "--recorded", "3", "--json"]
+
+
+@pytest.fixture
+def proven(unproven: CliRunner, engine: FakeEngine, workspace_copy: Workspace) -> CliRunner:
+    """Run commands in a workspace with evidence of three images, which the engine no longer has."""
+    for file in (workspace_copy.images / "evidence").glob("*.json"):
+        file.unlink()
+    unproven(*RECORD)
+    engine.names.clear()
+    engine.built.clear()
+    return unproven
+
+
+def test_images_with_evidence_are_built_again_and_get_no_tag(
+    proven: CliRunner, engine: FakeEngine, workspace_copy: Workspace
+) -> None:
+    before = workspace_copy.evidence(THREE[0]).read_text()
+    ended = proven(*RECHECK).succeeded()
+    assert (ended.statuses, len(engine.built), engine.names) == (dict.fromkeys(THREE, "built"), 3, {})
+    assert all(result["tags"] == [] for result in ended.events("result"))
+    assert workspace_copy.evidence(THREE[0]).read_text() == before
+    assert "only the level is compared" not in ended.stderr
+
+
+@pytest.mark.parametrize(
+    ("changed", "says"),
+    [
+        ({"content": f"sha256:{'0' * 64}"}, "the same recipe gave the content sha256:"),
+        ({"passed": {"a": 0.1, "b": 0.1, "numerics.gone": 0.1}}, "numerics.gone passed then, and not now"),
+        ({"content": f"sha256:{'0' * 64}", "recipe": f"sha256:{'1' * 64}"}, ""),
+        ({"content": None}, ""),
+    ],
+)  # fmt: skip
+def test_what_contradicts_its_evidence_is_an_error(
+    changed: dict[str, object], says: str, proven: CliRunner, workspace_copy: Workspace
+) -> None:
+    file = workspace_copy.evidence(THREE[0])
+    file.write_text(json.dumps(json.loads(file.read_text()) | changed))
+    ended = proven(*RECHECK)
+    assert (ended.code, ended.statuses[THREE[0]]) == ((1, "failed") if says else (0, "built"))
+    first = next(result for result in ended.events("result") if result["identifier"] == THREE[0])
+    assert says in (first["reason"] or "")
+    assert ended.statuses[THREE[1]] == "built", "the others are compared too"
+
+
+def test_a_suite_that_fails_now_is_reported_with_its_own_error(proven: CliRunner, engine: FakeEngine) -> None:
+    engine.story = make_output(suite("a"), start("a"), end("a", "failed", "1 is not 2"), done_event(1), status=1)
+    ended = proven(*RECHECK)
+    assert (ended.code, set(ended.statuses.values())) == (12, {"failed"})
+    assert "a failed: 1 is not 2" in ended.stderr
+
+
+def test_every_image_has_its_turn(specs: Sequence[ImageSpec]) -> None:
+    for total, count in ((7, 1), (7, 2), (6, 3), (5, 9)):
+        few, first = specs[:total], date(2026, 11, 23)
+        days = [choose_turn(few, first + timedelta(days=number), count) for number in range(-(-total // count))]
+        assert {spec.identifier for day in days for spec in day} == {spec.identifier for spec in few}
+        assert all(len(day) == min(count, total) for day in days)
+    assert choose_turn((), date(2026, 11, 23), 2) == ()
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        (["--tf", "2.15"], "--tf and --recorded cannot be combined: the day chooses the images."),
+        (["--report", "a.html"], "--report a.html does not end in .json or .xml"),
+    ],
+)
+def test_a_recheck_takes_no_request(options: list[str], says: str, tfimg: CliRunner) -> None:
+    assert says in tfimg("reproduce", "--recorded", "1", *options).refusal(2)
+    assert "--report needs --recorded" in tfimg("reproduce", "--report", "a.xml").refusal(2)

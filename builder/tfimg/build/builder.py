@@ -14,6 +14,7 @@ from pathlib import Path
 from tfimg import __version__
 from tfimg.build.events import BuildResult, Validated
 from tfimg.build.image import BuiltImage, choose_output, require_platform, run_build, write_context
+from tfimg.build.recheck import require_same_evidence
 from tfimg.build.settings import BuildSettings
 from tfimg.build.single import open_candidate
 from tfimg.core.cancellation import raise_if_cancelled, run_ahead
@@ -109,6 +110,7 @@ class Builder:
     def build_plan(self, plan: Plan, name: str, on_event: OnEvent = ignore) -> BuildResult:
         """Build, validate and tag a plan's image; until then it has the candidate's `name`."""
         began = time.monotonic()
+        plan = replace(plan, tags=()) if self.settings.recheck else plan
         with explain_errors(self.project.workspace.validation):
             for setting in self.project.services.network.left_out:
                 on_event(Message(text=f"Not used: {setting}"))
@@ -150,6 +152,8 @@ class Builder:
             consequence="No tag was given.",
             details=f"`tfimg report {file}` shows the whole evidence.",
         )
+        if self.settings.recheck:
+            require_same_evidence(self.project.workspace, report, stored, on_event)
 
     @contextmanager
     def candidate(self, plan: Plan, name: str, on_event: OnEvent = ignore) -> Iterator[BuiltImage]:

@@ -13,6 +13,7 @@ from pydantic import Field
 
 from tfimg.core.documents import Digest, InvalidDocument, StrictDocument, parse_document, validate
 from tfimg.core.errors import FileError
+from tfimg.core.levels import LEVELS
 from tfimg.core.text import to_plain_text
 from tfimg.matrix.schema import Device
 from tfimg.recipe.describe import Status
@@ -179,6 +180,24 @@ def _find_versions(report: Report) -> Iterator[tuple[str, str]]:
     libraries = evidence.get(LIBRARY_CHECK, {}).get("versions")
     if isinstance(libraries, Mapping):
         yield from ((str(name)[:MAX_NAME], str(version)[:MAX_NAME]) for name, version in libraries.items())
+
+
+def find_contradictions(
+    record: ImageRecord, report: Report, *, content: str | None, recipe: str | None
+) -> Iterator[str]:
+    """Yield what a report on the same image, built again, shows otherwise than a record.
+
+    A machine that cannot prove the level of the record has to prove its own. Contents are the same if the recipe is.
+    """
+    expected = min(record.level, report.aim, key=LEVELS.index)
+    if LEVELS.index(report.level) < LEVELS.index(expected):
+        yield f"its level is {report.level}, and was {record.level}"
+    if report.suite == record.suite and report.profile == record.profile:
+        passed = {result.check for result in report.results if result.outcome == "passed"}
+        known = passed | {*report.unproven}
+        yield from (f"{check} passed then, and not now" for check in record.passed if check not in known)
+    if recipe and recipe == record.recipe and record.content and content != record.content:
+        yield f"the same recipe gave the content {content}, and gave {record.content}"
 
 
 def format_image_record(record: ImageRecord) -> str:
