@@ -25,6 +25,9 @@ from tfimg.core.paths import Workspace
 from tfimg.custom.facts import read_facts
 from tfimg.custom.image import GivenFacts, make_custom_spec
 from tfimg.custom.labels import make_custom_labels
+from tfimg.evidence.collect import collect_envelopes
+from tfimg.evidence.signatures import verify_signatures
+from tfimg.evidence.statement import PROVENANCE
 from tfimg.inspect.secrets.rules import Rule
 from tfimg.matrix.schema import Matrix
 from tfimg.recipe.labels import make_recipe_labels
@@ -148,6 +151,10 @@ def test_an_image_of_a_supplied_wheel_has_exact_tags_alone_and_its_next_build_ha
     options = ("--public-key", keys["ours.pub"], "--require", "validated", "--json")
     (told,) = tfimg("verify", f"{REPOSITORY}:{spec.identifier}", *options).succeeded().documents
     assert (told["digest"], told["tested"]["identifier"]) == (second, spec.identifier)
+    evidence = verify_signatures(collect_envelopes(registry, second), [OURS.verifying_key], image="x", digest=second)
+    (provenance,) = [one.predicate for one in evidence if one.predicate_type == PROVENANCE]
+    wheel = {"name": "wheel", "digest": {"sha256": spec.wheel.sha256}}
+    assert wheel in provenance["buildDefinition"]["resolvedDependencies"]
     assert found
     registry.put("2.18.1", found)
     refused = tfimg("verify", f"{REPOSITORY}:2.18.1", *options)

@@ -137,6 +137,12 @@ def test_provenance_names_everything_that_went_in() -> None:
     ]
 
 
+def test_provenance_names_the_wheel_that_was_supplied() -> None:
+    build = replace(MAKING, wheel=f"sha256:{'78' * 32}")
+    definition = predicate_of(make_provenance(build, subject=SUBJECT))["buildDefinition"]
+    assert {"name": "wheel", "digest": {"sha256": "78" * 32}} in definition["resolvedDependencies"]
+
+
 def test_provenance_claims_build_level_1_only() -> None:
     run = predicate_of(make_provenance(MAKING, subject=SUBJECT))["runDetails"]
     assert run["builder"]["id"] == SELF_SIGNED

@@ -18,7 +18,8 @@ SELF_SIGNED = "urn:tfimg:builder:slsa-build-l1"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BuildRecord:
-    """One build. `locks` are digests of the lock's files by layer, `recipe` is the recipe's digest.
+    """One build. `locks` are digests of the lock's files by layer, `recipe` is the recipe's digest, `wheel` that of a
+    supplied TensorFlow.
 
     `revision` is the git commit of the checkout, `engine` the container engine with its version.
     """
@@ -32,6 +33,7 @@ class BuildRecord:
     engine: str
     version: str
     ended: datetime
+    wheel: str | None = None
 
 
 def make_provenance(build: BuildRecord, *, subject: Subject) -> Statement:
@@ -56,6 +58,8 @@ def _dependencies(build: BuildRecord) -> Iterator[dict[str, Any]]:
     yield base | ({"digest": digest_set(build.base_digest)} if build.base_digest else {})
     for layer in sorted(build.locks):
         yield {"name": f"lock/{layer}", "digest": digest_set(build.locks[layer])}
+    if build.wheel:
+        yield {"name": "wheel", "digest": digest_set(build.wheel)}
     if build.recipe:
         yield {"name": "recipe", "digest": digest_set(build.recipe)}
     if build.revision:

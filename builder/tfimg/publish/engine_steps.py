@@ -146,7 +146,8 @@ class EngineSteps:
         release = read_release(registry, manifest) if manifest else None
         created = (release.created if release else None) or self.repository.now()
         labels = self.images[job.identifier].labels
-        lock = self.validator.project.lock(self.specs[job.identifier])
+        spec = self.specs[job.identifier]
+        lock = self.validator.project.lock(spec)
         build = BuildRecord(
             identifier=job.identifier,
             base=labels.get(BASE_NAME_LABEL, "unknown"),
@@ -157,6 +158,7 @@ class EngineSteps:
             engine=engine,
             version=labels.get(f"{LABEL_PREFIX}version", __version__),
             ended=created,
+            wheel=f"sha256:{spec.wheel.sha256}" if spec.wheel else None,
         )
         ran = RunContext(host=self.repository.publisher, engine=engine, version=__version__)
         statements = (
