@@ -70,6 +70,14 @@ def test_an_engine_says_which_platforms_it_runs(engine: DockerEngine) -> None:
     assert not {name for name in after - before if name.startswith("tfimg/probe")}
 
 
+def test_an_emulator_that_is_registered_is_not_installed_again(engine: DockerEngine) -> None:
+    require_arm64(engine)
+    ended = run_tfimg("engine", "up", "--emulate", env={"DOCKER_HOST": engine.host})
+    assert ended.code == 0, ended.stderr
+    assert "Containers of this machine run programs of linux/arm64." in ended.stderr
+    assert "Installing" not in ended.stderr
+
+
 @pytest.fixture(scope="module")
 def arm64(engine: DockerEngine) -> Iterator[tuple[BuiltImage, list[Event]]]:
     require_arm64(engine)

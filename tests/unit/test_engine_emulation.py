@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tfimg.core.errors import EngineSetupError, NoEmulation
-from tfimg.engine.emulation import find_platform, make_probe, register, require_runs_here, runs_here
+from tfimg.engine.emulation import find_platform, is_installed, make_probe, register, require_runs_here, runs_here
 from tfimg.matrix.schema import PLATFORMS, Platform
 
 REGISTRATION = ":qemu-aarch64:M::\\x7fELF:\\xff:/usr/libexec/qemu-binfmt/aarch64-binfmt-P:"
@@ -63,6 +63,19 @@ def test_an_emulator_is_registered_so_that_containers_need_no_file_of_it(
     (package / "qemu-aarch64.conf").write_text(f"# of Debian\n{REGISTRATION}{flags}\n")
     register("linux/arm64", {}, tmp_path)
     assert (kernel / "register").read_text() == f"{REGISTRATION}{written}"
+
+
+def test_an_emulator_is_installed_if_its_registration_names_a_program(tmp_path: Path) -> None:
+    package, program = tmp_path / "usr/lib/binfmt.d", tmp_path / "usr/libexec/qemu-binfmt/aarch64-binfmt-P"
+    assert not is_installed("linux/arm64", tmp_path)
+    package.mkdir(parents=True)
+    (package / "qemu-aarch64.conf").write_text("# nothing\n")
+    assert not is_installed("linux/arm64", tmp_path)
+    (package / "qemu-aarch64.conf").write_text(f"# of Debian\n{REGISTRATION}OPF\n")
+    assert not is_installed("linux/arm64", tmp_path), "its program was removed"
+    program.parent.mkdir(parents=True)
+    program.touch()
+    assert is_installed("linux/arm64", tmp_path)
 
 
 def test_an_emulator_that_cannot_be_registered_is_an_error_with_the_next_step(tmp_path: Path) -> None:

@@ -65,15 +65,24 @@ def require_runs_here(platform: Platform, *, what: str, alternative: str) -> Non
         )
 
 
+def is_installed(platform: Platform, root: Path = Path("/")) -> bool:
+    """Return whether QEMU for a platform is installed, with what to register of it: a restart loses registrations."""
+    try:
+        line = _read_registration(platform, root)
+    except (OSError, StopIteration):
+        return False
+    return Path(root, line.rpartition(":")[0].rpartition(":")[2].lstrip("/")).exists()
+
+
 def register(platform: Platform, environ: Mapping[str, str], root: Path = Path("/")) -> None:
     """Register the installed QEMU with the kernel until the next start, where no service of the system does it.
 
     Raises `EngineSetupError`.
     """
     name = f"qemu-{PROCESSORS[platform]}"
-    folder, file = root / BINFMT, root / f"usr/lib/binfmt.d/{name}.conf"
+    folder = root / BINFMT
     try:
-        line = next(line for line in file.read_text().splitlines() if line.startswith(":"))
+        line = _read_registration(platform, root)
         if not (folder / "register").exists():
             run(["mount", "-t", "binfmt_misc", "binfmt_misc", str(folder)], env=environ)
         if (folder / name).exists():
@@ -81,11 +90,22 @@ def register(platform: Platform, environ: Mapping[str, str], root: Path = Path("
         (folder / "register").write_text(_with_fixed_interpreter(line))
     except (OSError, StopIteration, CommandFailed) as error:
         reason = last_line(error.stderr) if isinstance(error, CommandFailed) else error
+        what = reason or f"{_registration_file(platform, root)} has no registration"
         raise EngineSetupError(
-            f"QEMU could not be registered for programs of {platform}: {reason or f'{file} has no registration'}.",
+            f"QEMU could not be registered for programs of {platform}: {what}.",
             next_step="The kernel needs binfmt_misc, and the machine's first namespace of users: run it on the "
             f"machine itself, not in a container. Or use a machine of {platform}.",
         ) from None
+
+
+def _registration_file(platform: Platform, root: Path) -> Path:
+    return root / f"usr/lib/binfmt.d/qemu-{PROCESSORS[platform]}.conf"
+
+
+def _read_registration(platform: Platform, root: Path) -> str:
+    """Return the line that registers QEMU (binfmt.d(5)). Raises `OSError`, or `StopIteration` without one."""
+    lines = _registration_file(platform, root).read_text().splitlines()
+    return next(line for line in lines if line.startswith(":"))
 
 
 def _with_fixed_interpreter(line: str) -> str:

@@ -16,7 +16,7 @@ from tfimg.core.errors import EngineSetupError, EngineTooOld, EngineUnavailable
 from tfimg.core.process import start_daemon
 from tfimg.engine.base_images.debian import install_emulator, install_packages
 from tfimg.engine.docker.engine import DockerEngine
-from tfimg.engine.emulation import find_platform, register, runs_here
+from tfimg.engine.emulation import find_platform, is_installed, register, runs_here
 from tfimg.matrix.schema import PLATFORMS, Platform
 
 START_SECONDS = 60.0
@@ -75,8 +75,9 @@ def set_up_emulation(environ: Mapping[str, str], *, say: Callable[[str], None]) 
     """Let this machine run programs of all platforms, and return the emulated ones. Raises `EngineSetupError`."""
     native = find_platform(os.uname().machine)
     foreign = tuple(platform for platform in PLATFORMS if platform != native)
-    if missing := [platform for platform in foreign if not runs_here(platform)]:
-        say(f"Installing an emulator for {', '.join(missing)} from the distribution's packages")
+    missing = [platform for platform in foreign if not runs_here(platform)]
+    if lacking := [platform for platform in missing if not is_installed(platform)]:
+        say(f"Installing an emulator for {', '.join(lacking)} from the distribution's packages")
         say(f"Done: installed {install_emulator(environ)}.")
     for platform in missing:
         if not runs_here(platform):  # a service of the system registers it, where there is one
