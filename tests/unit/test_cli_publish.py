@@ -622,3 +622,46 @@ def test_a_key_of_cosign_is_refused_without_asking_for_its_password(
 @pytest.mark.parametrize("option", ["--key=k", "--public-key=k", "--policy=p", "--publisher=me"])
 def test_options_of_publishing_need_push(option: str, tfimg: CliRunner) -> None:
     assert "without --push" in tfimg("build", "--tf", "2.15", option).refusal(2)
+
+
+def test_a_fix_withdraws_what_it_replaces_and_names_itself_instead(
+    tfimg: CliRunner, publish: CliRunner, history: CliRunner, twice: tuple[str, str], registry: MemoryRegistry,
+    keys: dict[str, str],
+) -> None:  # fmt: skip
+    old, new = twice
+    for expected in ("is withdrawn for every tag.", "was already withdrawn for every tag."):
+        ended = publish("--fixes", "CVE-2026-12484", "--fixes", "GHSA-aaaa-bbbb-cccc").succeeded()
+        assert f"{REPOSITORY}@{old} {expected}" in ended.lines
+    assert {registry.named[tag] for tag in ("2.15.1", "2.15", CPU)} == {new}
+    assert tfimg("verify", f"{REPOSITORY}:2.15", "--public-key", keys["ours.pub"]).code == 0
+    refused = tfimg("verify", f"{REPOSITORY}@{old}", "--public-key", keys["ours.pub"]).refusal(17)
+    told = f"by me: vulnerable to CVE-2026-12484, GHSA-aaaa-bbbb-cccc. Use {REPOSITORY}@{new} instead"
+    assert told in refused
+    assert ("withdrawal", old) in history_of(history(REPOSITORY, "2.15", "--json"))
+
+
+def test_a_tag_that_the_fix_did_not_get_stays_and_is_refused(
+    publish: CliRunner, twice: tuple[str, str], registry: MemoryRegistry
+) -> None:
+    old, new = twice
+    registry.named["of-a-user"] = old
+    documents = publish("--fixes", "CVE-2026-12484", "--json").documents
+    (withdrawal,) = [one for one in documents if one["event"] == "withdrawal"]
+    assert withdrawal["left"]["of-a-user"] == f"{new} did not get it when it was published"
+    assert (withdrawal["moves"], withdrawal["withdrawal"]["replacement"]) == ([], new)
+    assert registry.named["of-a-user"] == old
+
+
+def test_a_first_publication_replaces_nothing(publish: CliRunner, engine: PushingEngine) -> None:
+    engine.has(CPU)
+    documents = publish("--fixes", "CVE-2026-12484", "--json").succeeded().documents
+    assert [one for one in documents if one["event"] == "withdrawal"] == []
+
+
+def test_an_advisory_is_a_reason_to_withdraw(tfimg: CliRunner, keys: dict[str, str], twice: tuple[str, str]) -> None:
+    command = ("withdraw", f"{REPOSITORY}@{twice[1]}", "--key", keys["ours.key"], "--publisher", "me")
+    assert "A withdrawal needs a reason" in tfimg(*command).refusal(2)
+    assert "must be an identifier such as CVE-2026-12484" in tfimg(*command, "--advisory", "x; y").refusal(2)
+    tfimg(*command, "--advisory", "CVE-2026-12484", "--reason", "Keras").succeeded()
+    refused = tfimg("verify", f"{REPOSITORY}@{twice[1]}", "--public-key", keys["ours.pub"]).refusal(17)
+    assert "by me: vulnerable to CVE-2026-12484: Keras. Use" in refused

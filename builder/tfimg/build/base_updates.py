@@ -112,7 +112,7 @@ def _compare_base(image: LocalImage, engine: Engine) -> list[Update]:
 
 
 def _compare_packages(installed: Mapping[str, str], available: Mapping[str, str]) -> list[Update]:
-    """Return the packages that have a newer version; a version without an order is none."""
+    """Return the packages that have a newer version; versions without an order are left out."""
     found = []
     for name, version in sorted(installed.items()):
         with suppress(UnorderedVersion):

@@ -48,6 +48,12 @@ def require_reason(text: str) -> None:
         raise ValueError(f"must be one line of at most {MAX_TEXT} characters")
 
 
+def require_advisory(text: str) -> None:
+    """Raise `ValueError` for what is not the identifier of an advisory."""
+    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9:._-]{2,63}", text):
+        raise ValueError("must be an identifier such as CVE-2026-12484 or GHSA-xxxx-xxxx-xxxx")
+
+
 def require_publisher(text: str) -> None:
     """Raise `ValueError` for a publisher's name that other machines could not show."""
     if not 0 < len(text) <= MAX_TEXT:

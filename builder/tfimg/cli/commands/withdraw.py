@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import KW_ONLY, MISSING, dataclass
+from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
 
 from tfimg.cli.context import Context
 from tfimg.cli.options import Command, argument, option, output_option, values
 from tfimg.cli.trust_options import SigningOptions
-from tfimg.cli.values import require_digest, require_reason, require_tag
+from tfimg.cli.values import require_advisory, require_digest, require_reason, require_tag
 from tfimg.core.errors import UsageError
 
 
@@ -18,12 +18,14 @@ class Withdraw(Command, SigningOptions):
 
     Examples:
       tfimg withdraw registry.example/team/tensorflow@0123456789ab --reason 'leaks a token' --key tfimg.key
+      tfimg withdraw registry.example/team/tensorflow@0123456789ab --advisory CVE-2026-12484 --key tfimg.key
       tfimg withdraw registry.example/team/tensorflow@sha256:0123… --tag 2.15-gpu --reason 'wrong cuDNN' --key tfimg.key
     """
 
     image: str = argument("REGISTRY/NAME@sha256:…, or 12 or more of the digits", "REPOSITORY@DIGEST")
     _: KW_ONLY
-    reason: str = option("reason, which `verify` and `pull` print", "TEXT", default=MISSING, check=require_reason)
+    reason: str | None = option("reason, which `verify` and `pull` print", "TEXT", check=require_reason)
+    advisory: tuple[str, ...] = values("reason: the image is vulnerable to this advisory", "ID", check=require_advisory)
     tag: tuple[str, ...] = values(
         "withdraw it for this tag only (default: for every tag and by digest)", "TAG", check=require_tag
     )
@@ -33,8 +35,14 @@ class Withdraw(Command, SigningOptions):
         """Move its tags back, then withdraw it, for all tags or for some."""
         from tfimg.publish.history import find_build
         from tfimg.publish.retract import export_withdrawal, withdraw
+        from tfimg.publish.supersede import format_reason
         from tfimg.registry.reference import parse_repository
 
+        if not (self.reason or self.advisory):
+            raise UsageError(
+                "A withdrawal needs a reason, which `verify` and `pull` print.",
+                next_step="Give --reason TEXT or --advisory ID.",
+            )
         name, _, digest = self.image.partition("@")
         try:
             require_digest(digest)
@@ -47,7 +55,9 @@ class Withdraw(Command, SigningOptions):
         repository = self.signed_repository(context, target, self.signing_key(context.services.environ))
         digest = find_build(repository.registry, digest.removeprefix("sha256:"))
         with context.render_events(title="withdraw") as on_event:
-            done = withdraw(repository, digest, tags=self.tag, reason=self.reason, on_event=on_event)
+            done = withdraw(
+                repository, digest, tags=self.tag, reason=format_reason(self.advisory, self.reason), on_event=on_event
+            )
         for image in done.images:
             if self.output and image.withdrawal:
                 with Path(self.output).open("ab") as file:
