@@ -31,11 +31,12 @@ class File:
 
 @dataclass
 class PackageIndex:
-    """Files by project, answers to single paths, and what was asked."""
+    """Files by project, answers to single paths, and what was asked. `cached`: clients may keep answers for an hour."""
 
     url: str = ""
     form: str = JSON
     ranges: bool = True
+    cached: bool = False
     files: dict[str, list[File]] = field(default_factory=dict)
     answers: dict[str, tuple[int, str, bytes]] = field(default_factory=dict)
     asked: list[str] = field(default_factory=list)
@@ -108,6 +109,8 @@ class _Handler(AnyMethod):
         self.send_response(status)
         if partial:
             self.send_header("Content-Range", f"bytes {first}-{last}/{whole}")
+        if here.cached:
+            self.send_header("Cache-Control", "max-age=3600")
         self.send_header("Content-Type", kind)
         self.send_header("Content-Length", str(len(content)))
         self.end_headers()

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from tfimg.advisories.match import AdvisoryIndex
 from tfimg.advisories.schema import MAX_BYTES, Advisory
-from tfimg.advisories.versions import normalize_name
+from tfimg.advisories.versions import PYPI, normalize_name
 from tfimg.core.cancellation import raise_if_cancelled
 from tfimg.core.documents import InvalidDocument, parse_document
 from tfimg.core.errors import FileError
@@ -35,8 +35,8 @@ OnProgress = Callable[[int, int], None]
 """Called with the number of files read and that of all."""
 
 
-def read_folder(location: Path, wanted: Collection[str], on_progress: OnProgress) -> AdvisoryIndex:
-    """Return the advisories in a folder or zip that are about packages of these names.
+def read_folder(location: Path, wanted: Collection[str] | None, on_progress: OnProgress) -> AdvisoryIndex:
+    """Return the advisories in a folder or zip that are about packages of these names, None for all of PyPI.
 
     The others count: they tell of which ecosystems there are advisories. Raises `FileError` for a location without
     advisories, and for a file that is not one: what it says of a package would be unknown.
@@ -54,7 +54,10 @@ def read_folder(location: Path, wanted: Collection[str], on_progress: OnProgress
             raise FileError(f"{name} is not an advisory in the OSV schema: {error}.", next_step=NEXT) from None
         packages = [affected.package for affected in advisory.affected if affected.package]
         ecosystems |= {package.ecosystem for package in packages}
-        if any(normalize_name(package.ecosystem, package.name) in wanted for package in packages):
+        if any(
+            package.ecosystem == PYPI if wanted is None else normalize_name(package.ecosystem, package.name) in wanted
+            for package in packages
+        ):
             kept.append(advisory)
     if not count:
         raise FileError(f"{location} has no JSON files.", next_step=NEXT)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -28,7 +29,7 @@ class AdvisoryOptions:
     def read_advisories(
         self, context: Context, packages: Sequence[AuditedPackage], *, every_version: bool = False
     ) -> AdvisoryIndex:
-        """Return the advisories about packages, of a service about these versions, or `every_version` of them.
+        """Return the advisories about packages: about these versions, or `every_version`.
 
         Raises `FileError` and `NetworkError`.
         """
@@ -47,5 +48,11 @@ class AdvisoryOptions:
                     f"--advisories {location} does not exist.",
                     next_step="Name a folder or zip of advisories in the OSV schema, or the URL of a service.",
                 )
-            wanted = {name for package in packages for name in (package.name, *package.aliases)}
-            return read_folder(Path(location), wanted, on_progress)
+            names = {name for package in packages for name in (package.name, *package.aliases)}
+            return read_folder(Path(location), None if every_version else names, on_progress)
+
+    def lookup(self, context: Context, index: AdvisoryIndex) -> Callable[[Sequence[AuditedPackage]], AdvisoryIndex]:
+        """Return what finds the advisories about further packages: a folder was read with `every_version` at once."""
+        if index.source.startswith(("http://", "https://")):
+            return partial(self.read_advisories, context, every_version=True)
+        return lambda _: index

@@ -79,7 +79,7 @@ def make_query(
     """
     pins = dict(spec.libraries) | ({"libtpu": spec.libtpu} if spec.libtpu else {})
     days = {name: end_of(newer.as_of) for name in {*spec.newer, *pins}}
-    days |= {fix.name: end_of(fix.appeared) for fix in fixes if fix.appeared and fix.name not in days}
+    days |= {fix.name: max(end_of(fix.appeared), days.get(fix.name, "")) for fix in fixes if fix.appeared}
     return LockQuery(
         requirements=(
             f"{spec.package} @ {spec.wheel.file.as_uri()}" if spec.wheel else f"{spec.package}=={spec.tensorflow}",
@@ -93,9 +93,14 @@ def make_query(
         cutoff=end_of(spec.cutoff),
         newer=tuple(sorted(days.items())),
         find_links=find_links,
-        # What may be newer than the release may be newer than its fix.
-        constraints=tuple(f"{fix.name}{'>=' if fix.name in spec.newer else '=='}{fix.version}" for fix in fixes),
+        constraints=tuple(f"{fix.name}{_choose_operator(spec, newer, fix)}{fix.version}" for fix in fixes),
     )
+
+
+def _choose_operator(spec: ImageSpec, newer: Newer, fix: LockedPackage) -> str:
+    """Return `>=` for a fix that was there by the day up to which its package may be newer, else `==`."""
+    may_be_newer = fix.name in spec.newer and fix.appeared is not None and fix.appeared <= newer.as_of
+    return ">=" if may_be_newer else "=="
 
 
 def make_installer_query(matrix: Matrix) -> LockQuery:
@@ -219,12 +224,13 @@ def _write_metadata_wheel(folder: Path, name: str, version: str) -> None:
 
 def best_wheel(wheels: Sequence[PackageWheel], python: str, platform: Platform) -> PackageWheel | None:
     """Return the wheel that an installer prefers on this Python with glibc 2.31."""
-    select = create_compatible_tags_selector(_list_tags(python, PROCESSORS[platform]))
+    select = create_compatible_tags_selector(list_tags(python, PROCESSORS[platform]))
     return next(select((wheel, parse_wheel_filename(wheel.filename)[-1]) for wheel in wheels), None)
 
 
 @cache
-def _list_tags(python: str, processor: str) -> tuple[Tag, ...]:
+def list_tags(python: str, processor: str) -> tuple[Tag, ...]:
+    """Return the tags of wheels that fit a Python on a processor with glibc 2.31, the most specific first."""
     major, minor = map(int, python.split("."))
     names = [name for glibc in range(GLIBC_MINOR, 4, -1) for name in (f"manylinux_2_{glibc}", LEGACY_TAGS.get(glibc))]
     platforms = [f"{name}_{processor}" for name in (*names, "linux") if name]

@@ -17,7 +17,8 @@ MAX_LINE = 300  # characters; those of images have 150
 # The names become parts of file names and addresses.
 _LINE = re.compile(
     r"(?P<name>[a-z0-9][a-z0-9._-]*)==(?P<version>[0-9][0-9A-Za-z.!+]*) --hash=sha256:(?P<sha256>[0-9a-f]{64})"
-    r"(?:  # (?P<day>\d{4}-\d\d-\d\d)?(?:, )?(?P<reason>(?:fixes|goes with) [A-Za-z0-9 ,._:-]{1,120})?)?",
+    r"(?:  # (?=\S)(?P<day>\d{4}-\d\d-\d\d)?"
+    r"(?:(?:, |(?<=# ))(?P<reason>(?:fixes|goes with) [A-Za-z0-9 ,._:-]{1,120}))?)?",
     re.ASCII,
 )
 

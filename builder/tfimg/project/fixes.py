@@ -1,0 +1,55 @@
+"""Fix the committed locks of a project with its package index and uv."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+
+from tfimg.advisories.bounds import MetadataReader
+from tfimg.advisories.fix import LockFixer
+from tfimg.advisories.match import AdvisoryIndex
+from tfimg.advisories.outcomes import LockFix
+from tfimg.advisories.search import Lookup
+from tfimg.matrix.spec import ImageSpec
+from tfimg.project.project import Project
+from tfimg.recipe.lock import MAX_RESOLUTIONS, resolve_packages
+from tfimg.recipe.lockfile import Lock
+
+
+def fix_locks(
+    project: Project,
+    plain: Sequence[ImageSpec],
+    flavored: Sequence[ImageSpec],
+    index: AdvisoryIndex,
+    lookup: Lookup,
+) -> Iterator[LockFix]:
+    """Yield the fix of each image's lock, then of each flavour's part above it. Raises `NetworkError`.
+
+    `lookup` reads the advisories about packages that a fix adds.
+    """
+    services, locks = project.services, project.locks
+    env = services.network.environment(services.environ)
+    fixer = LockFixer(
+        newer=project.matrix.newer,
+        index=index,
+        risks=[risk for risk in project.matrix.accepted_risks if risk.review_by >= services.today],
+        reader=MetadataReader(services.index()),
+        resolve=partial(resolve_packages, uv=services.uv(), env=env),
+        lookup=lookup,
+        today=services.today,
+    )
+
+    def fix_plain(spec: ImageSpec) -> LockFix:
+        above = [(flavor, locks.read_committed(flavor)) for flavor in locks.list_committed_flavors([spec])]
+        return fixer.fix(spec, locks.read_committed(spec), above=above)
+
+    def fix_flavor(spec: ImageSpec) -> LockFix:
+        return fixer.fix(spec, locks.read_committed(spec), below=fixed.get(spec.runtime) or locks.find(spec))
+
+    fixed: dict[str, Lock] = {}
+    with ThreadPoolExecutor(MAX_RESOLUTIONS) as pool:
+        for fix in pool.map(fix_plain, plain):
+            fixed[fix.spec.identifier] = {**locks.read_committed(fix.spec), **fix.changed}
+            yield fix
+        yield from pool.map(fix_flavor, flavored)

@@ -1,0 +1,66 @@
+"""The options of `tfimg lock --fix`; what it does is in test_planted_advisories.py."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from support.advisories import advisory, affected, below, write_advisories
+from support.cli import CliRunner
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("--fix", "--check"), "--fix and --check cannot be combined."),
+        (("--dry-run",), "--dry-run needs --fix."),
+        (("--advisories", "db"), "--advisories needs --fix."),
+        (("--fix", "--advisories", "absent"), "--advisories absent does not exist."),
+    ],
+)
+def test_options_that_mean_nothing_are_refused(options: tuple[str, ...], message: str, tfimg: CliRunner) -> None:
+    assert message in tfimg("lock", "2.15.1-cpu-py3.10", *options).refusal(2)
+
+
+def test_comments_of_lines_that_fixes_write_are_read_and_others_refused(tfimg: CliRunner, tmp_path: Path) -> None:
+    from tfimg.core.errors import LockError
+    from tfimg.recipe.lockfile import read_packages
+
+    line = f"idna==3.21 --hash=sha256:{'0' * 64}"
+    for comment, reason in (
+        ("  # 2026-11-20, fixes CVE-2026-1, GHSA-a-b-c", "fixes CVE-2026-1, GHSA-a-b-c"),
+        ("  # fixes CVE-2026-1", "fixes CVE-2026-1"),
+        ("  # 2026-11-20, goes with rsa", "goes with rsa"),
+        ("  # 2026-11-20", None),
+        ("", None),
+    ):
+        (package,) = read_packages({"packages": line + comment})
+        assert package.reason == reason
+    for comment in (
+        "  # 2026-11-20, ",
+        "  # 2026-11-20, because",
+        "  # fixes \x1b[2J",
+        f"  # fixes {'a' * 121}",
+        "  # ",
+    ):
+        with pytest.raises(LockError):
+            read_packages({"packages": line + comment})
+
+
+def test_nothing_to_fix_needs_no_index_page_of_anything(tfimg: CliRunner, tmp_path: Path) -> None:
+    """Advisories about packages that the lock does not have."""
+    folder = write_advisories(tmp_path / "db", advisory("A-1", affected("torch", *below("9"))))
+    from support.own_packages import RealUv
+    from support.package_index import package_index
+
+    class Services(RealUv):
+        def index(self):
+            return self.open_index(self.environ["UV_DEFAULT_INDEX"])
+
+    tfimg.edge = Services()
+    with package_index() as index:
+        tfimg.environ = {"UV_DEFAULT_INDEX": f"{index.url}/simple"}
+        ended = tfimg("lock", "--fix", "2.15.1-cpu-py3.10", "--advisories", str(folder)).succeeded()
+        assert ended.lines == ["0 files changed; 0 fixes, 0 blocked"]
+        assert index.asked == []
