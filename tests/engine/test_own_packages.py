@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
-from support.cli import run_tfimg
+from support.cli import CliResult, run_tfimg
 from support.debian_snapshot import Snapshot, debian_snapshot
+from support.docker_daemon import image_tags
 from support.registry_container import docker, registry
 from support.wheels import write_wheel
 from tfimg.engine.docker.engine import DockerEngine
@@ -89,12 +90,51 @@ def test_a_later_installation_does_not_move_numpy_unless_it_is_told_to(own: Own)
     assert "numpy==1.26.4" in own.run("cat", "/opt/tfimg/constraints.txt")
 
 
+def test_an_image_with_packages_is_published_renewed_verified_and_pulled(own: Own, tmp_path: Path) -> None:
+    """Against a real registry, without the wheels and files that it was made of."""
+    env = {"TFIMG_STATE": str(tmp_path / "state"), "DOCKER_HOST": own.engine.host, "TFIMG_KEY_PASSWORD": "secret"}
+    key, public = str(tmp_path / "keys/tfimg.key"), str(tmp_path / "keys/tfimg.pub")
+    identifier = NAME.rpartition(":")[2]
+
+    def ask(*words: str) -> CliResult:
+        return run_tfimg(*words, "--json", env=env).succeeded()
+
+    ask("keygen", str(tmp_path / "keys"))
+    with registry(own.engine, tmp_path) as there:
+        target = f"{there}/team/own"
+        (published,) = ask("publish", target, identifier, "--from", "tfimg-test/own", "--key", key).events("published")
+        moved = {tag["tag"] for tag in published["tags"] if tag["verdict"] == "move"}
+        assert {identifier, "2.15-own", "2.15.1-own", "2.15-py3.11-own"} <= moved
+        before = ask("verify", f"{target}:2.15-own", "--public-key", public).documents[-1]
+        (renewed,) = ask("renew", f"{target}:2.15-own", "--key", key).events("renewed")
+        assert (renewed["passed"], renewed["digest"]) == (True, before["digest"])
+        after = ask("verify", f"{target}:2.15-own", "--public-key", public, "--require", "validated").documents[-1]
+        assert (after["tested"]["identifier"], after["digest"]) == (identifier, before["digest"])
+        assert after["tested"]["ended"] > before["tested"]["ended"]
+        contents = ask("inspect", f"{target}:2.15-own", "--public-key", public).documents[-1]["contents"]
+        assert (contents["python"]["ours"], contents["source"]) == ("1.0", "bill of materials")
+        assert contents["debian"]["tree"]
+        local = own.engine.find_digest(NAME)
+        ask("pull", f"{target}:2.15-own", "--public-key", public)
+        try:
+            assert own.engine.find_digest(f"{target}:2.15-own") == local == before["digest"]
+            ran = run_tfimg(
+                "run", f"{target}:2.15-own", "--", "python", "-c", "import ours, toolz; print(ours.VALUE)", env=env
+            )
+            assert ran.succeeded().stdout == "7\n"
+        finally:
+            for name in (f"{target}:2.15-own", f"{target}@{before['digest']}"):
+                own.engine.remove(name)
+        run_tfimg("verify", f"{target}:2.15", "--public-key", public, env=env).refusal(3)
+    assert f"tfimg/candidate:{identifier}" not in " ".join(image_tags(own.engine))
+
+
 def test_debian_packages_of_a_snapshot_are_the_same_bytes_again(
     engine: DockerEngine, base: str, tmp_path: Path
 ) -> None:
-    """The base is a registry's, which names the machine's own mirrors."""
+    """The base is a registry's, which names the machine's own mirrors; those have a security fix of tzdata."""
     gateway = docker("network", "inspect", "bridge", "--format={{(index .IPAM.Config 0).Gateway}}", host=engine.host)
-    (tmp_path / "apt.txt").write_text("tree\n")
+    (tmp_path / "apt.txt").write_text("tzdata\n")
     name = "tfimg-test/dated:2.15.1-cpu-py3.11-own"
 
     def build(snapshot: Snapshot, there: str, *options: str) -> dict[str, Any]:
@@ -110,8 +150,8 @@ def test_debian_packages_of_a_snapshot_are_the_same_bytes_again(
         try:
             docker("push", official, host=engine.host)
             first = build(snapshot, there)
-            package = next(path for path in snapshot.files if path.startswith("pool/main/t/tree/tree_"))
-            assert package.split("_")[1] == first["contents"]["debian"]["tree"]
+            package = next(path for path in snapshot.files if path.startswith("pool/main/t/tzdata/tzdata_"))
+            assert package.split("_")[1] == first["contents"]["debian"]["tzdata"]
             assert first["labels"]["tfimg.snapshot"] == snapshot.address
             snapshot.upstream = None
             again = build(snapshot, there, "--no-cache")
@@ -121,6 +161,9 @@ def test_debian_packages_of_a_snapshot_are_the_same_bytes_again(
     sources = docker("run", "--rm", name, "cat", "/etc/apt/sources.list", host=engine.host)
     assert snapshot.address not in sources, "the image keeps the sources of its base"
     assert docker("run", "--rm", name, "sh", "-c", "ls /tmp", host=engine.host) == ""
+    newest = "apt-get -q update >/dev/null && apt-cache show --no-all-versions tzdata | grep ^Version:"
+    today = docker("run", "--rm", "--user=0", name, "sh", "-c", newest, host=engine.host)
+    assert today != f"Version: {first['contents']['debian']['tzdata']}\n"
 
 
 def test_the_image_is_validated_again_by_its_labels(own: Own) -> None:

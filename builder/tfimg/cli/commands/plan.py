@@ -169,7 +169,7 @@ def _show_layers(context: Context, images: Sequence[tuple[ImageSpec, Lock]]) -> 
         rows.append((layer.name, str(len(layer.images)), *sizes, "known" if layer.exact else "predicted", users))
     print_rows(("LAYER", "IMAGES", "COMPRESSED", "UNPACKED", "BYTES ARE", "WHICH"), rows)
     total, apart = format_size(shared.together), format_size(shared.apart)
-    print(f"{len(images)} images: {total} together, {apart} if they shared nothing.")
+    print(f"{len(images)} image{'' if len(images) == 1 else 's'}: {total} together, {apart} if they shared nothing.")
     return 0
 
 
