@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+import shutil
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -89,11 +90,20 @@ def test_outputs_come_from_the_last_line_of_tfimg() -> None:
         ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("tag", "code"), [("team/tf:2.15", 3), ('x:$(touch here)"; touch "there', 2)])
+@pytest.mark.parametrize(
+    ("tag", "platform", "code"),
+    [
+        ("team/tf:2.15", "", 3),
+        ("team/tf:2.15", "linux/arm64", 3),
+        ("team/tf:2.15", "linux/s390x", 2),
+        ("team/tf:2.15", "$(touch here)", 2),
+        ('x:$(touch here)"; touch "there', "", 2),
+    ],
+)
 def test_the_action_gives_nothing_when_it_cannot_verify(
-    tmp_path: Path, installed: Installed, here: Loopback, tag: str, code: int
+    tmp_path: Path, installed: Installed, here: Loopback, tag: str, platform: str, code: int
 ) -> None:
-    inputs = {"image": f"{here.address}/{tag}", "key": KEY}
+    inputs = {"image": f"{here.address}/{tag}", "key": KEY, "platform": platform}
     ran = run_action(tmp_path, inputs, environment=installed.environment)
     assert ran.ended.code == code, ran.ended.stderr
     assert set(ran.outputs.values()) == {""}
@@ -104,9 +114,12 @@ def test_the_action_gives_nothing_when_it_cannot_verify(
 def test_gitlab_s_job_gives_nothing_when_it_cannot_verify(tmp_path: Path, installed: Installed, here: Loopback) -> None:
     (tmp_path / "tfimg.pub").write_text(KEY)
     image = {"TFIMG": WHEEL, "TFIMG_IMAGE": f"{here.address}/team/tf:2.15"}
-    ended = run_job(tmp_path, image, environment=installed.environment)
-    assert ended.code == 3, ended.stderr
-    assert not (tmp_path / "verified.yml").exists()
+    for folder, platform, code in (("any", "", 3), ("unknown", "linux/s390x", 2)):
+        (tmp_path / folder).mkdir()
+        shutil.copy(tmp_path / "tfimg.pub", tmp_path / folder)
+        ended = run_job(tmp_path / folder, {**image, "TFIMG_PLATFORM": platform}, environment=installed.environment)
+        assert ended.code == code, ended.stderr
+        assert not (tmp_path / folder / "verified.yml").exists()
 
 
 OUT_OF_REACH = "127.0.0.1:1/team/tf:2.15"
