@@ -17,6 +17,9 @@ from tfimg.recipe.lockfile import HEADER, Lock
 MAX_LISTED = 4
 """Bounds that an explanation names."""
 
+MAX_NAMES = 110
+"""Characters of identifiers in a line of a lock."""
+
 _PYTHON = re.compile(r"([a-z0-9][a-z0-9.-]*[<>=!~]=?[^\s,]*) (?:depends on|requires) (Python ?[<>=!~][^\s,]*)")
 _WITHOUT_WHEEL = re.compile(r"([a-z0-9][a-z0-9.-]*[<>=!~][^\s,]*) ha(?:s|ve) no (?:usable )?wheels")
 
@@ -111,8 +114,12 @@ def replace_lines(text: str, needed: Collection[str], lines: Mapping[str, str]) 
 
 
 def format_reason(findings: Sequence[Finding]) -> str:
-    """Return the comment of a lock line that fixes defects."""
-    return f"fixes {', '.join(finding.identifier for finding in findings)[:110].rstrip(', ')}"
+    """Return the comment of a lock line that fixes defects: as many of them as a line has room for."""
+    names: list[str] = []
+    for finding in findings:
+        if len(", ".join([*names, finding.identifier])) <= MAX_NAMES:
+            names.append(finding.identifier)
+    return f"fixes {', '.join(names)}"
 
 
 def explain(bounds: Sequence[Bound]) -> str:

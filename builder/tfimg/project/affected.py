@@ -1,0 +1,147 @@
+"""Images whose lock differs from the one that their evidence is about, and the way back for a fix that breaks one.
+
+The evidence decides, not Git: it is what an image's level rests on, also where a fix is committed before it is proven.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+
+from tfimg.core.errors import LockError, TfimgError
+from tfimg.core.files import write_atomically
+from tfimg.core.process import CommandFailed, run
+from tfimg.core.text import escape_unprintable
+from tfimg.matrix.load import parse_matrix
+from tfimg.matrix.spec import ImageSpec
+from tfimg.project.evidence import read_evidence
+from tfimg.project.project import Project
+from tfimg.recipe.lockfile import Lock, LockedPackage, hash_lock, read_packages
+
+MAX_COMMITS = 200
+"""Commits of a lock that are searched for the one that the evidence is about."""
+
+REVIEW_AFTER = timedelta(days=90)
+"""Time until a fix that broke an image has to be tried again."""
+
+MAX_REASON = 300
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class AffectedImage:
+    """An image with evidence of another lock; `proven` is the digest of that lock."""
+
+    spec: ImageSpec
+    proven: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RevertedFix:
+    """A lock that was restored: its changed files, and the advisories that are accepted for now."""
+
+    identifier: str
+    files: tuple[str, ...]
+    accepted: tuple[str, ...]
+    reason: str
+
+
+def find_affected(project: Project, specs: Iterable[ImageSpec]) -> tuple[AffectedImage, ...]:
+    """Return the images whose evidence is about another lock, and such flavours. Raises `FileError`."""
+    plain = tuple(specs)
+    found = []
+    for spec in (*plain, *project.locks.list_committed_flavors(plain)):
+        evidence = read_evidence(project.workspace, spec.identifier)
+        if evidence and evidence.lock != hash_lock(project.lock(spec)):
+            found.append(AffectedImage(spec=spec, proven=evidence.lock))
+    return tuple(found)
+
+
+def revert_fix(project: Project, image: AffectedImage, failure: TfimgError) -> RevertedFix:
+    """Restore the lock that an image's evidence is about, and accept what it leaves vulnerable in matrix.yaml.
+
+    Raises `LockError` if Git does not have that lock.
+    """
+    workspace, identifier = project.workspace, image.spec.identifier
+    before, after = _find_proven_lock(project, image), project.locks.read_committed(image.spec)
+    reason = escape_unprintable(" ".join(failure.what.split()))[:MAX_REASON]
+    changed = {workspace.lock(identifier, part): text for part, text in before.items() if after.get(part) != text}
+    if not changed:
+        raise LockError(
+            f"The lock of {identifier} is as its evidence has it; that of the image below it differs.",
+            next_step="Revert the fix of that image, or accept the risk for both.",
+        )
+    accepted = _accept(project, identifier, _list_fixes(before, after), reason)
+    for file, text in changed.items():
+        write_atomically(file, text)
+    files = tuple(str(file.relative_to(workspace.root)) for file in changed)
+    return RevertedFix(identifier=identifier, files=files, accepted=accepted, reason=reason)
+
+
+def _find_proven_lock(project: Project, image: AffectedImage) -> Lock:
+    """Return the lock of an image, or of its flavour alone, from the commit whose lock its evidence is about."""
+    spec, root = image.spec, project.workspace.root
+    folders = {name: f"images/locks/{name}" for name in dict.fromkeys((spec.runtime, spec.identifier))}
+    git = ["git", "-C", str(root)]
+    try:
+        commits = run([*git, "log", f"-{MAX_COMMITS}", "--format=%H", "--", *folders.values()]).split()
+        for commit in commits:
+            locks = {name: _read_commit(git, commit, folder) for name, folder in folders.items()}
+            if hash_lock({part: text for lock in locks.values() for part, text in lock.items()}) == image.proven:
+                return locks[spec.identifier]
+    except (CommandFailed, FileNotFoundError):
+        commits = []
+    raise LockError(
+        f"None of {len(commits)} commits has the lock that the evidence of {spec.identifier} is about.",
+        next_step="Restore its lock by hand, or accept the risk in matrix.yaml.",
+    )
+
+
+def _read_commit(git: list[str], commit: str, folder: str) -> Lock:
+    """Return the parts of a lock in a commit."""
+    names = run([*git, "ls-tree", "--name-only", commit, f"{folder}/"]).splitlines()
+    return {
+        name.rpartition("/")[2].removesuffix(".txt"): run([*git, "show", f"{commit}:./{name}"])
+        for name in names
+        if name.endswith(".txt")
+    }
+
+
+def _list_fixes(before: Lock, after: Lock) -> dict[tuple[str, str], LockedPackage]:
+    """Return the packages that fixes have moved since, by advisory and name."""
+    old = {(package.name, package.version) for package in read_packages(before)}
+    moved = (package for package in read_packages(after) if (package.name, package.version) not in old)
+    return {
+        (advisory, package.name): package
+        for package in moved
+        if (package.reason or "").startswith("fixes ")
+        for advisory in (package.reason or "").removeprefix("fixes ").split(", ")
+    }
+
+
+def _accept(
+    project: Project, identifier: str, fixes: Mapping[tuple[str, str], LockedPackage], reason: str
+) -> tuple[str, ...]:
+    """Add accepted risks to matrix.yaml, whose other lines stay; return the advisories."""
+    path = project.workspace.matrix
+    text = path.read_text(encoding="utf-8")
+    today = project.services.today
+    known = {(risk.advisory, risk.package) for risk in project.matrix.accepted_risks if risk.images == identifier}
+    entries = [
+        f"  - advisory: {advisory}\n"
+        f"    package: {name}\n"
+        f'    images: "{identifier}"\n'
+        f"    reason: {json.dumps(f'{name} {package.version} breaks the image: {reason}')}\n"
+        f"    review_by: {today + REVIEW_AFTER}\n"
+        for (advisory, name), package in fixes.items()
+        if (advisory, name) not in known
+    ]
+    if entries:
+        head = "accepted_risks:\n"
+        added = head + "".join(entries)
+        lines = text if text.endswith("\n") else f"{text}\n"
+        edited = lines.replace(f"\n{head}", f"\n{added}", 1) if f"\n{head}" in lines else f"{lines}\n{added}"
+        parse_matrix(edited, source=path.name, today=today)
+        write_atomically(path, edited)
+    return tuple(dict.fromkeys(advisory for advisory, _ in fixes))
