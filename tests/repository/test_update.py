@@ -17,6 +17,7 @@ WORKFLOW = ROOT / ".github/workflows/facts.yml"
 LOCK = "images/locks/2.15.1-cpu-py3.11/packages.txt"
 NEW_LOCK = "images/locks/2.22.0-cpu-py3.13/packages.txt"
 CHANGE = f"""\
+case "$1 $2" in "lock --fix") echo "1 fix"; exit ;; esac
 case $1 in
 sync) echo '+ "2.22.0": # confirm'; echo 'rows:' >>matrix.yaml ;;
 lock)
@@ -24,6 +25,8 @@ lock)
     mkdir -p $(dirname {NEW_LOCK})
     echo 'numpy==2.3.0 --hash=sha256:0' >{NEW_LOCK} ;;
 audit) echo '```advisory``` of numpy'; exit 14 ;;
+build) echo "built $2 as $4 of $(cat "$TFIMG_WORKSPACE/images/locks/$2/packages.txt")" ;;
+compare) echo "compared $3 with $4" ;;
 esac"""
 
 
@@ -68,7 +71,8 @@ def update(checkout: Path, script: str) -> tuple[str, str]:
 def test_an_update_without_changes_says_so(checkout: Path) -> None:
     printed, body = update(checkout, "echo all is current")
     assert printed == "changed=false\n"
-    assert body.count("all is current") == 4
+    assert body.count("all is current") == 5
+    assert "The lock of no CPU image changed." in body
     assert (checkout.parent / "runner/update/changes.patch").read_text() == ""
 
 
@@ -77,8 +81,17 @@ def test_changes_become_a_patch_and_a_comparison_and_failures_are_told(checkout:
     assert printed == "changed=true\n"
     sections = dict(part.split("\n", 1) for part in body.split("\n## ")[1:])
     assert '+ "2.22.0": # confirm' in sections["Releases: tfimg sync"]
-    assert "Exit code 14." in sections["Advisories: tfimg audit"]
-    assert "'''advisory''' of numpy" in sections["Advisories: tfimg audit"]
+    left = sections["Advisories that are left: tfimg audit"]
+    assert "Exit code 14." in left
+    assert "'''advisory''' of numpy" in left
+    assert "1 fix" in sections["Fixes: tfimg lock --fix"]
+    images = sections["An image before and after: tfimg build, tfimg compare"]
+    assert [line for line in images.splitlines() if line.startswith(("built", "compared"))] == [
+        "built 2.15.1-cpu-py3.11 as update/before of numpy==1.26.3 \\",
+        "built 2.15.1-cpu-py3.11 as update/after of numpy==1.26.4 \\",
+        "compared update/before:2.15.1-cpu-py3.11 with update/after:2.15.1-cpu-py3.11",
+    ]
+    assert git(checkout, "worktree", "list").count("\n") == 1
     assert "builder/requirements.txt --upgrade" in sections["Dependencies of tfimg: builder/lock --upgrade"]
     assert "--release builder/release.txt --upgrade" in sections["Tools of a release: builder/lock --release --upgrade"]
     (pins,) = (text for title, text in sections.items() if title.startswith("Added and removed pins"))
