@@ -1,0 +1,107 @@
+"""From an advisory to a validated image without the defect: seconds by stage, and the bytes that a user pulls again.
+
+`.venv/bin/python tests/benchmarks/patch.py [PACKAGE FIXED] [--json]` makes up an advisory about a locked package of
+2.15.1 for CPU, whose fixed version the package index must have, and works in a copy of the checkout. The ratios are to
+building the image with its first version in the same run. The aim: 15 minutes on two cores, 10 % of the bytes.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tfimg.core.paths import state_folder
+from tfimg.engine.connect import connect
+
+ROOT = Path(__file__).parents[2]
+IDENTIFIER = "2.15.1-cpu-py3.11"
+ADVISORY = "TFIMG-BENCH-1"
+REPOSITORY = "bench/patch"
+BUILD = ["build", IDENTIFIER, "--base=bootstrap", "--compression=fast", "--json"]
+
+
+@dataclass
+class Measured:
+    """Seconds of the stages, and the layers of both images: compressed bytes by digest."""
+
+    seconds: dict[str, float] = field(default_factory=dict)
+    layers: dict[str, dict[str, int]] = field(default_factory=dict)
+
+    def tfimg(self, stage: str, *arguments: str, environ: Mapping[str, str], code: int = 0) -> list[dict[str, Any]]:
+        """Run and time a command; return what it printed as JSON."""
+        began = time.monotonic()
+        done = subprocess.run(
+            [sys.executable, "-m", "tfimg", *arguments], env=environ, capture_output=True, text=True, check=False
+        )
+        self.seconds[stage] = time.monotonic() - began
+        if done.returncode != code:
+            sys.exit(f"{stage}: exit code {done.returncode}: {done.stderr[-2000:]}")
+        return [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+
+    def build(self, stage: str, environ: Mapping[str, str], folder: Path) -> None:
+        """Build and validate the image; its suite is a stage of its own."""
+        report, name = folder / f"{stage}.json", f"{REPOSITORY}-{stage}"
+        self.tfimg(stage, *BUILD, f"--repository={name}", f"--report={report}", environ=environ)
+        suite = json.loads(report.read_text())["seconds"]
+        self.seconds |= {stage: self.seconds[stage] - suite, f"suite of {stage}": suite}
+        image = connect(environ, state_folder(environ)).read_image(f"{name}:{IDENTIFIER}")
+        self.layers[stage] = {layer.digest: layer.size for layer in image.layers}
+
+
+def main() -> None:
+    """Measure and print, as JSON under `--json`."""
+    named = [argument for argument in sys.argv[1:] if argument != "--json"]
+    package, fixed = named or ["grpcio", "1.62.2"]
+    measured = Measured()
+    with tempfile.TemporaryDirectory() as scratch:
+        folder = Path(scratch)
+        shutil.copytree(ROOT / "images", folder / "images", ignore=shutil.ignore_patterns("__pycache__"))
+        shutil.copy(ROOT / "matrix.yaml", folder)
+        environ = {**os.environ, "TFIMG_WORKSPACE": str(folder)}
+        advisories = write_advisory(folder / "advisories", package, fixed)
+        measured.build("before", environ, folder)
+        measured.tfimg("audit", "audit", IDENTIFIER, f"--advisories={advisories}", environ=environ, code=14)
+        measured.tfimg("fix", "lock", IDENTIFIER, "--fix", f"--advisories={advisories}", "--json", environ=environ)
+        measured.build("after", environ, folder)
+    print_result(measured, f"{package} {fixed}")
+
+
+def write_advisory(folder: Path, package: str, fixed: str) -> Path:
+    """Write an advisory about all versions of a package before the fixed one."""
+    folder.mkdir()
+    events = [{"introduced": "0"}, {"fixed": fixed}]
+    part = {"package": {"ecosystem": "PyPI", "name": package}, "ranges": [{"type": "ECOSYSTEM", "events": events}]}
+    document = {"schema_version": "1.7.0", "id": ADVISORY, "modified": "2026-01-01T00:00:00Z", "affected": [part]}
+    (folder / "advisory.json").write_text(json.dumps(document))
+    return folder
+
+
+def print_result(measured: Measured, package: str) -> None:
+    """Print the stages after the first image, their sum, and the layers that moved."""
+    before, after = measured.layers["before"], measured.layers["after"]
+    moved, total = sum(size for digest, size in after.items() if digest not in before), sum(after.values())
+    stages = {stage: seconds for stage, seconds in measured.seconds.items() if "before" not in stage}
+    first = measured.seconds["before"] + measured.seconds["suite of before"]
+    if "--json" in sys.argv:
+        rounded = {stage: round(seconds, 1) for stage, seconds in measured.seconds.items()}
+        print(
+            json.dumps({"package": package, "seconds": rounded, "moved": moved, "bytes": total, "layers": len(after)})
+        )
+        return
+    for stage, seconds in stages.items():
+        print(f"{stage:16} {seconds:7.1f} s  {seconds / first:5.2f} of building and validating the first image")
+    print(f"{'together':16} {sum(stages.values()):7.1f} s  {sum(stages.values()) / first:5.2f}")
+    print(f"{package}: {moved / 1e6:.1f} MB of {total / 1e6:.1f} move, {moved / total:.1%}, in {len(after)} layers")
+
+
+if __name__ == "__main__":
+    main()
