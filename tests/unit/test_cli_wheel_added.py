@@ -59,8 +59,14 @@ def wheel(tmp_path: Path) -> str:
 
 def test_packages_on_top_fit_a_version_that_no_index_has(tfimg: CliRunner, engine: FakeEngine, wheel: str) -> None:
     options = ("--wheel", wheel, "--as-of", "2024-03-20", "--with", "companion,pandas")
+    planned = tfimg("plan", *options, "--json").succeeded().json
+    assert (planned["identifier"], "own" in planned["layers"], engine.built) == (f"{CUSTOM}-own", True, [])
+    assert "added by a user asked: companion, pandas; Python: companion 2.15.0, pandas 2.2.1" in " ".join(
+        tfimg("plan", *options).succeeded().stdout.split()
+    )
     (built,) = tfimg("build", *options, "--json").succeeded().events("built")
     assert (built["identifier"], built["tags"]) == (f"{CUSTOM}-own", [f"tfimg/tensorflow:{CUSTOM}-own"])
+    assert built["labels"]["tfimg.own.lock"] == planned["own_packages"]["lock"]
     lines = built["labels"]["tfimg.own.lock"].splitlines()
     assert [line.partition(" ")[0] for line in lines[1:]] == ["companion==2.15.0", "pandas==2.2.1"]
     (report,) = tfimg("validate", f"tfimg/tensorflow:{CUSTOM}-own", "--json").succeeded().events("report")
