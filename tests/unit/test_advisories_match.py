@@ -110,6 +110,8 @@ def test_the_next_fix_of_the_range_that_has_the_version_counts() -> None:
     assert find_fixes(part(*BRANCHES), "PyPI", "3.11.3") == ("3.12.3",)
     assert find_fixes(part(*BRANCHES), "PyPI", "3.13.2") == ("3.15.0",)
     assert find_fixes(part({"introduced": "0"}), "PyPI", "1") == ()
+    later = ({"introduced": "0"}, {"fixed": "1.9"}, {"introduced": "1.9.5"}, {"fixed": "1.10"})
+    assert find_fixes(part(*later), "PyPI", "1.0") == ("1.9",)
 
 
 def test_one_defect_under_several_names_is_one_finding() -> None:

@@ -86,6 +86,9 @@ def run(tmp_path_factory: pytest.TempPathFactory, workspace: Workspace) -> Itera
             )
             for spec in project.select([OLD, NEW])
         }
+        for spec, found in project.locks.resolve_flavors(project.select([NOTEBOOK])):
+            assert isinstance(found, dict), found
+            relocked[spec.identifier] = found
         yield Run(before, after, preview, fixed.documents[0], again, audited, image, relocked)
 
 
@@ -147,5 +150,5 @@ def test_a_preview_says_the_same_and_a_second_run_has_nothing_to_fix(run: Run) -
 
 
 def test_locking_again_keeps_the_fixes(run: Run) -> None:
-    for image in (OLD, NEW):
+    for image in (OLD, NEW, NOTEBOOK):
         assert lines(run.relocked, image) == lines(run.after, image)

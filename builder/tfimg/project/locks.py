@@ -20,7 +20,7 @@ from tfimg.matrix.schema import Newer
 from tfimg.matrix.spec import OWN_SUFFIX, ImageSpec, OwnPackages, with_flavor, with_own_packages
 from tfimg.project.services import Services
 from tfimg.recipe.facts import ALIAS
-from tfimg.recipe.lockfile import Lock, hash_lock, read_packages
+from tfimg.recipe.lockfile import Lock, LockedPackage, hash_lock, read_packages
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -118,11 +118,12 @@ class Locks:
         def resolve(spec: ImageSpec) -> Lock | LockError:
             try:
                 lock = self.workspace.read_lock(spec.runtime)
-                return {"flavor": self._resolve(spec, lock, _list_flavor_packages(spec))}
+                fixes = find_fixes(self.read_committed(spec))
+                return {"flavor": self._resolve(spec, lock, _list_flavor_packages(spec), fixes=fixes)}
             except LockError as error:
                 return error
 
-        from tfimg.recipe.lock import MAX_RESOLUTIONS
+        from tfimg.recipe.lock import MAX_RESOLUTIONS, find_fixes
 
         with ThreadPoolExecutor(MAX_RESOLUTIONS) as pool:
             yield from zip(specs, pool.map(resolve, specs), strict=True)
@@ -142,7 +143,14 @@ class Locks:
         own = OwnPackages(requirements=tuple(requirements), system_packages=tuple(system_packages), lock=lock)
         return with_own_packages(spec, own)
 
-    def _resolve(self, spec: ImageSpec, lock: Lock, requirements: Sequence[str], as_of: date | None = None) -> str:
+    def _resolve(
+        self,
+        spec: ImageSpec,
+        lock: Lock,
+        requirements: Sequence[str],
+        as_of: date | None = None,
+        fixes: tuple[LockedPackage, ...] = (),
+    ) -> str:
         """Return the requirement file of packages above a lock. Raises `RequirementConflict` with an explanation."""
         from tfimg.recipe.added_packages import Resolver
         from tfimg.recipe.conflicts import explain_conflict
@@ -155,6 +163,7 @@ class Locks:
             env=self.services.network.environment(self.services.environ),
             as_of=as_of,
             find_links=self.find_links,
+            fixes=fixes,
         )
         try:
             return resolver.resolve(requirements)

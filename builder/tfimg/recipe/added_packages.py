@@ -17,7 +17,7 @@ from tfimg.matrix.schema import Newer
 from tfimg.matrix.spec import ImageSpec
 from tfimg.recipe.facts import ALIAS
 from tfimg.recipe.lock import LockQuery, end_of, format_line, make_query, resolve_packages
-from tfimg.recipe.lockfile import HEADER, Lock, read_packages
+from tfimg.recipe.lockfile import HEADER, Lock, LockedPackage, read_packages
 
 MAX_REQUIREMENTS = 500
 """Requirements of one image. What people freeze from a large environment has 300."""
@@ -28,7 +28,10 @@ _SYSTEM_PACKAGE = re.compile(r"[a-z0-9][a-z0-9+.-]{1,80}(=[0-9A-Za-z.+:~-]{1,100
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Resolver:
-    """Resolves packages above one image's lock with the program `uv`, as of a day."""
+    """Resolves packages above one image's lock with the program `uv`, as of a day.
+
+    `fixes` are packages of a flavour that `tfimg lock --fix` has moved; they stay.
+    """
 
     spec: ImageSpec
     lock: Lock
@@ -37,6 +40,7 @@ class Resolver:
     env: Mapping[str, str]
     as_of: date | None = None
     find_links: Path | None = None
+    fixes: tuple[LockedPackage, ...] = ()
 
     @property
     def versions(self) -> dict[str, str]:
@@ -55,7 +59,12 @@ class Resolver:
         """
         query = self.query(requirements)
         found = resolve_packages(query, uv=self.uv, env=self.env)
-        lines = [format_line(package, query) for package in found if package.name not in self.versions]
+        reasons = {(fix.name, fix.version): fix.reason for fix in self.fixes}
+        lines = [
+            format_line(package, query, reasons.get((package.name, str(package.version))))
+            for package in found
+            if package.name not in self.versions
+        ]
         return HEADER + "".join(lines) if lines else ""
 
     def find_versions(self, requirements: Iterable[str], fixed: Iterable[str] | None = None) -> dict[str, str]:
@@ -68,7 +77,11 @@ class Resolver:
         base = make_query(self.spec, self.newer, self.find_links)
         # Packages of the image may be newer than the cut-off: they are visible as of the day when they appeared.
         days = {ALIAS: end_of(self.spec.cutoff)}
-        days |= {package.name: end_of(package.appeared) for package in read_packages(self.lock) if package.appeared}
+        days |= {
+            package.name: end_of(package.appeared)
+            for package in (*read_packages(self.lock), *self.fixes)
+            if package.appeared
+        }
         cutoff = end_of(self.day)
         supplied = {self.spec.package, ALIAS} if self.spec.wheel else ()
         return replace(
@@ -77,7 +90,9 @@ class Resolver:
             cutoff=cutoff,
             newer=tuple(sorted((dict(base.newer) | days).items())) if fixed is None else base.newer,
             constraints=tuple(
-                f"{name}=={version}" for name, version in self.versions.items() if fixed is None or name in fixed
+                f"{name}=={version}"
+                for name, version in (*self.versions.items(), *((fix.name, fix.version) for fix in self.fixes))
+                if fixed is None or name in fixed
             ),
             # No index has the version of a wheel that a user built.
             supplied=tuple((name, self.spec.tensorflow) for name in supplied),
