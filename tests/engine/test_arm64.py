@@ -158,16 +158,8 @@ def test_each_platform_pulls_and_verifies_its_image_from_one_tag(engine: DockerE
             verified = published.succeed("verify", name, "--platform", platform, *published.public_key)
             digests[platform] = verified.documents[-1]["digest"]
         docker("pull", f"--platform={platform}", name, host=engine.host)
-        command = (
-            "run",
-            "--rm",
-            f"--platform={platform}",
-            name,
-            "python3",
-            "-c",
-            "import os; print(os.uname().machine)",
-        )
-        assert docker(*command, host=engine.host).split() == [machine]
+        words = ("run", "--rm", f"--platform={platform}", name, "uname", "--machine")
+        assert docker(*words, host=engine.host).split() == [machine]
         engine.remove(name)
         published.succeed("pull", name, "--platform", platform, *published.public_key)
         found = engine.client.images.get(name)
@@ -179,7 +171,7 @@ def test_each_platform_pulls_and_verifies_its_image_from_one_tag(engine: DockerE
     assert own["tested"]["environment"]["host"] == "both"
 
 
-def test_a_withdrawn_platform_is_pulled_from_no_index(engine: DockerEngine, published: Publisher) -> None:
+def test_a_withdrawn_platform_is_in_no_index(published: Publisher) -> None:
     name = f"{published.target}:2.15"
     verified = published.succeed("verify", name, "--platform", "arm64", *published.public_key).documents[-1]
     withdrawn = f"{published.target}@{verified['digest']}"
@@ -187,9 +179,9 @@ def test_a_withdrawn_platform_is_pulled_from_no_index(engine: DockerEngine, publ
     assert published.ask("verify", name, "--platform", "arm64", *published.public_key).code == 3
     assert published.ask("verify", f"{name}-arm64", *published.public_key).code == 17
     published.succeed("verify", name, "--platform", "amd64", *published.public_key)
-    with pytest.raises(AssertionError, match=r"no match|not match|does not provide|not found"):
-        docker("pull", "--platform=linux/arm64", name, host=engine.host)
+    assert published.succeed("inspect", name).documents[-1]["platforms"] == ["linux/amd64"]
     identifiers = (AMD64, IDENTIFIER)
     published.succeed("publish", published.target, *identifiers, "--from", SMALL, "--reinstate", *published.key)
     published.succeed("verify", name, "--platform", "arm64", *published.public_key)
+    assert published.succeed("inspect", name).documents[-1]["platforms"] == ["linux/amd64", "linux/arm64"]
     published.succeed("rollback", name, "--platform", "arm64", "--to", "0" * 12, *published.key, code=2)
