@@ -48,8 +48,9 @@ def _tags(spec: ImageSpec) -> tuple[str, str, str]:
     return code(spec.identifier), aliases, code(make_build_tag(spec.identifier, DIGEST))
 
 
+OFFICIAL = "tensorflow/tensorflow"
 OFFICIAL_VARIANTS = ("", "-gpu", "-jupyter", "-gpu-jupyter")
-"""Ends of the tags of tensorflow/tensorflow on Docker Hub, which follow a release or `latest`."""
+"""Ends of the tags of `OFFICIAL` on Docker Hub, which follow a release or `latest`."""
 
 
 def official_tags() -> str:
@@ -64,12 +65,8 @@ def official_tags() -> str:
     }
     releases = dict.fromkeys(["latest", *(spec.tensorflow for spec in reversed(specs))])
     tags = (f"{release}{variant}" for release in releases for variant in OFFICIAL_VARIANTS)
-    rows = (
-        (code(f"tensorflow/tensorflow:{tag}"), code(f"{here.repository}:{tag}"), code(images[tag]))
-        for tag in tags
-        if tag in images
-    )
-    return table(("official tag", "tag here", "image"), rows)
+    rows = ((code(tag), code(tag), code(images[tag])) for tag in tags if tag in images)
+    return table((f"tag of {code(OFFICIAL)}", f"tag of {code(here.repository)}", "image"), rows)
 
 
 def label_examples() -> str:
