@@ -110,6 +110,12 @@ def test_labels_that_tfimg_never_writes_are_refused(label: str, text: str, matri
     assert raised.value.next_step == "Build the image again with `tfimg build --wheel`."
 
 
+@pytest.mark.parametrize("part", ["../../etc", "own", "unknown"])
+def test_a_part_that_the_lock_of_no_image_has_is_refused(part: str, matrix: Matrix, spec: ImageSpec) -> None:
+    with pytest.raises(UnlabelledImage, match=f"has the part '{part}'"):
+        read_custom_labels(matrix, edit(make_labels(spec), LOCK_LABEL, **{part: HEADER}))
+
+
 @pytest.mark.parametrize(
     ("field", "value", "error"),
     [

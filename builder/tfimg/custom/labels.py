@@ -161,7 +161,7 @@ def read_custom_labels(matrix: Matrix, labels: Mapping[str, str]) -> ImageSpec |
 
 def _find_problem(facts: ImageFacts, lock: Lock, sha256: str) -> str | None:
     """Return what contradicts itself in the labels, or None. Raises `LockError` for a malformed lock."""
-    if unknown := sorted(lock.keys() - SHARED_FILES.keys() - {"own"}):
+    if unknown := sorted(lock.keys() - (SHARED_FILES.keys() - {"own"})):
         return f"{LOCK_LABEL} has the part {unknown[0]!r}."
     packages = {package.name: package for package in read_packages(lock)}
     tensorflow = packages.get(facts.package)
