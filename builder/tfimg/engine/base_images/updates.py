@@ -25,7 +25,8 @@ def read_available(
             next_step="Add one under /etc/apt/sources.list.d.",
         )
     architecture = f"--option=APT::Architecture={platform.partition('/')[2]}"
-    with apt_lists(sources(suite, mirrors), env, architecture) as (_, options):
+    no_host = "--option=Dir::State::status=/dev/null"  # packages of this machine would be candidates too
+    with apt_lists(sources(suite, mirrors), env, architecture, no_host) as (_, options):
         try:
             text = run(["apt-cache", *options, "show", "--no-all-versions", *sorted(names)], env=env)
         except CommandFailed as failed:
