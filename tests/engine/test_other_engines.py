@@ -45,6 +45,9 @@ pytestmark = [
 ]
 
 
+VERSION = "import tensorflow; print(tensorflow.__version__)"
+
+
 @dataclass(frozen=True, kw_only=True)
 class _Case:
     """A Podman; `python` is that of the base with its Debian release."""
@@ -61,6 +64,7 @@ CASES = [
     _Case(python="3.13", rootless=False, version="5"),
     _Case(python="3.13", rootless=True, version="5"),
     _Case(python="3.11", rootless=False, version="4"),
+    _Case(python="3.11", rootless=True, version="4"),
 ]
 
 
@@ -124,6 +128,16 @@ def setting(request: pytest.FixtureRequest, engine: DockerEngine, source: _Sourc
         pytest.skip("Debian's podman cannot be had here: unproven")
 
 
+@pytest.fixture(scope="module")
+def saved(source: _Source, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """The published image with its evidence, in a file."""
+    file = tmp_path_factory.mktemp("saved") / "image.tar"
+    done = run_tfimg("save", source.published.name, str(file), "--public-key", str(source.published.public))
+    assert done.code == 0, done.stderr
+    yield file
+    file.unlink()
+
+
 def test_podman_pulls_the_digest_that_was_verified(setting: _Setting) -> None:
     assert setting.pulled.code == 0, setting.pulled.stderr
     assert setting.engine.find_digest(setting.name) == setting.digest
@@ -147,6 +161,35 @@ def test_the_suite_passes_in_podman(setting: _Setting) -> None:
     assert (report["digest"], report["level"], report["passed"]) == (setting.digest, "validated", True)
     assert len([result for result in report["results"] if result["outcome"] == "passed"]) >= 60
     assert run_podman(setting.podman, "ps", "--all", "--quiet") == ""
+
+
+def test_renew_validates_in_podman_and_signs_the_result(setting: _Setting, source: _Source, tmp_path: Path) -> None:
+    key = tmp_path / "tfimg.key"
+    key.write_bytes(source.published.key.pem(b"password"))
+    options = ("--key", str(key), "--publisher", str(setting.case), "--plain-http", "--json")
+    done = run_tfimg("renew", setting.name, *options, env={**setting.podman.environ, "TFIMG_KEY_PASSWORD": "password"})
+    assert done.code == 0, done.stderr
+    (renewed,) = done.events("renewed")
+    assert (renewed["digest"], renewed["level"], renewed["passed"]) == (setting.digest, "validated", True)
+    public = ("--public-key", str(source.published.public), "--origin", source.published.name.rpartition(":")[0])
+    verified = run_tfimg("verify", setting.name, *public, "--plain-http", "--json", env=setting.podman.environ)
+    assert verified.code == 0, verified.stderr
+    environment = verified.documents[-1]["tested"]["environment"]
+    assert environment["host"] == str(setting.case)
+    assert environment["engine"].startswith(f"Podman {setting.case.version}.")
+
+
+def test_podman_loads_what_tfimg_saved(setting: _Setting, source: _Source, saved: Path) -> None:
+    name = f"localhost/loaded:{setting.case.version}"
+    loaded = run_tfimg(
+        "load", str(saved), "--public-key", str(source.published.public), "--as", name, "--json",
+        env=setting.podman.environ,
+    )  # fmt: skip
+    assert loaded.code == 0, loaded.stderr
+    assert loaded.documents[-1]["digest"] == setting.digest
+    assert setting.engine.find_digest(name) == setting.digest
+    done = run_tfimg("validate", name, "--only", "environment.versions", env=setting.podman.environ)
+    assert done.code == 0, done.stderr
 
 
 def test_tfimg_run_becomes_podman_run(setting: _Setting) -> None:
@@ -231,23 +274,46 @@ def containerd(tmp_path: Path) -> Iterator[list[str]]:
             wait_until(lambda: not Path(f"/proc/{pid}").exists(), tmp_path / "log")
 
 
+def _ctr(containerd: list[str], *arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([*containerd, *arguments], capture_output=True, text=True, check=False)
+
+
+def _run_suite(containerd: list[str], name: str, *options: str) -> None:
+    done = _ctr(containerd, "run", "--rm", *options, name, "suite", "tini", "--", "tfimg-selftest")
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr
+
+
+def _stored_digest(containerd: list[str]) -> tuple[str, str]:
+    """Return name and digest of the only image."""
+    (listed,) = _ctr(containerd, "image", "list").stdout.splitlines()[1:]
+    name, _, digest, *_ = listed.split()
+    return name, digest
+
+
 def test_the_suite_passes_in_containerd(
     containerd: list[str], engine: DockerEngine, built: Built, tmp_path: Path
 ) -> None:
-    """Under `--net-host`, which gives the container an /etc/hosts: without one, `localhost` is unknown."""
-
-    def ctr(*arguments: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run([*containerd, *arguments], capture_output=True, text=True, check=False)
-
+    """Without a network, and so with the image's own /etc/hosts, then with that of the machine."""
     archive = tmp_path / "image.tar"
     docker("save", f"--output={archive}", built.name, host=engine.host)
-    imported = ctr("image", "import", str(archive))
+    imported = _ctr(containerd, "image", "import", str(archive))
     assert imported.returncode == 0, imported.stderr
-    (listed,) = ctr("image", "list").stdout.splitlines()[1:]
-    name, _, digest, *_ = listed.split()
+    name, digest = _stored_digest(containerd)
     assert digest == built.document["digest"]
-    done = ctr("run", "--rm", "--net-host", name, "suite", "tini", "--", "tfimg-selftest")
-    assert done.returncode == 0, done.stdout[-3000:] + done.stderr
+    _run_suite(containerd, name)
+    _run_suite(containerd, name, "--net-host")
+
+
+def test_containerd_pulls_the_published_digest(containerd: list[str], source: _Source, tmp_path: Path) -> None:
+    registry, _, _ = source.published.name.partition("/")
+    folder = tmp_path / "certs.d" / registry
+    folder.mkdir(parents=True)
+    (folder / "hosts.toml").write_text(f'server = "http://{registry}"\n')
+    pulled = _ctr(containerd, "image", "pull", f"--hosts-dir={folder.parent}", source.published.name)
+    assert pulled.returncode == 0, pulled.stderr
+    assert _stored_digest(containerd) == (source.published.name, source.published.digest)
+    shown = _ctr(containerd, "run", "--rm", source.published.name, "version", "python", "-c", VERSION)
+    assert (shown.returncode, shown.stdout) == (0, "2.15.1\n"), shown.stderr
 
 
 def test_the_suite_passes_as_apptainer_starts_an_image(engine: DockerEngine, built: Built) -> None:
