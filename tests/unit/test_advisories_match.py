@@ -225,6 +225,12 @@ def test_a_bill_of_materials_has_python_and_debian_packages_by_their_source() ->
     ]
 
 
+def test_the_binary_packages_of_one_source_are_one_package() -> None:
+    purls = (f"pkg:deb/debian/{name}@2.36-9?distro=debian-12&upstream=glibc" for name in ("libc6", "libc-bin"))
+    (package,) = read_bill(bill(*purls, "pkg:deb/debian/libc6@2.36-9?distro=debian-12&upstream=glibc&arch=amd64"))
+    assert (package.installed, str(package)) == ("libc-bin, libc6", "glibc 2.36-9")
+
+
 def test_packages_of_other_systems_and_supplied_wheels_are_packages_with_a_problem() -> None:
     found = read_bill(
         bill("pkg:apk/alpine/musl@1.2", "pkg:deb/debian/a@1", "pkg:pypi/tensorflow@2.19", "pkg:pypi/idna@2.19"), "2.19"

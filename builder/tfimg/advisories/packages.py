@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from typing import Annotated, Any
 
 from packageurl import PackageURL
@@ -30,8 +30,8 @@ plain name, without files (`tfimg.recipe.facts.ALIAS`)."""
 class AuditedPackage:
     """A package of an image, with the name that advisories use.
 
-    In Debian, `name` and `version` are those of the source package, `installed` that of the binary package. `aliases`
-    are other names of the same code. `problem` says why no advisory can be about it.
+    In Debian, `name` and `version` are those of the source package, `installed` are its binary packages. `aliases` are
+    other names of the same code. `problem` says why no advisory can be about it.
     """
 
     ecosystem: str
@@ -42,7 +42,7 @@ class AuditedPackage:
     aliases: tuple[str, ...] = ()
 
     def __str__(self) -> str:
-        return f"{self.installed} {self.version}"
+        return f"{self.name} {self.version}"
 
 
 def read_lock_packages(packages: Iterable[LockedPackage]) -> tuple[AuditedPackage, ...]:
@@ -79,9 +79,19 @@ def read_bill(bill: Mapping[str, Any], supplied: str | None = None) -> tuple[Aud
             found.add(_read_purl(purl, supplied))
     if not found:
         raise InvalidDocument("it lists no packages")
+    found = set(_merge_binaries(found))
     variants = {package.version for package in found if package.name in VARIANTS}
     found = {package for package in found if package.name != TENSORFLOW or package.version not in variants}
     return tuple(sorted(found, key=lambda package: (package.ecosystem, package.installed, package.version)))
+
+
+def _merge_binaries(packages: Iterable[AuditedPackage]) -> Iterator[AuditedPackage]:
+    """Yield packages, those of one source package of Debian as one: a defect of it is one defect."""
+    groups: dict[AuditedPackage, list[str]] = {}
+    for package in packages:
+        groups.setdefault(replace(package, installed=""), []).append(package.installed)
+    for package, names in groups.items():
+        yield replace(package, installed=", ".join(sorted(names)))
 
 
 def _read_purl(purl: PackageURL, supplied: str | None) -> AuditedPackage:
