@@ -224,6 +224,28 @@ def test_after_a_kill_the_same_command_goes_on_with_what_was_not_done(runs: Runs
     assert (runs.candidates(), runs.containers()) == ([], [])
 
 
+def test_evidence_outlives_a_kill_and_its_images_and_a_build_that_is_the_same_agrees_with_it(runs: Runs) -> None:
+    runs.change(hanging=(SECOND,), slow=(THIRD,))
+    with runs.building(*THREE, "--record", events=BUILDING_AND_CHECKING) as child:
+        child.kill()
+        child.wait()
+    for name in image_tags(runs.engine):
+        if name.startswith(f"{runs.repository}:"):
+            runs.engine.remove(name)
+    done = runs.build(FIRST, "--record")
+    assert (done.code, done.statuses) == (0, {FIRST: "recorded"}), done.stderr
+    runs.change()
+    again = runs.build(*THREE, "--record")
+    assert (again.code, again.statuses) == (0, dict.fromkeys(THREE, "built")), again.stderr
+    tags = set(image_tags(runs.engine))
+    line = ["reproduce", "--recorded", "3", "--base", "bootstrap", "--json"]
+    compared = run_tfimg(*line, env=runs.environ)
+    assert (compared.code, compared.statuses) == (0, dict.fromkeys(THREE, "built")), compared.stderr
+    assert "only the level is compared" not in compared.stdout + compared.stderr, "their recipes are the same"
+    assert {name for name in tags if runs.repository in name} <= set(image_tags(runs.engine))
+    assert runs.candidates() == []
+
+
 class PrivateBuilder(Builder):
     """A builder whose engine counts as tfimg's own."""
 
