@@ -28,7 +28,7 @@ def outdated() -> list[dict[str, Any]]:
 
 def test_an_image_on_an_old_base_is_behind_until_its_base_is_renewed(engine: DockerEngine) -> None:
     gateway = docker("network", "inspect", "bridge", "--format={{(index .IPAM.Config 0).Gateway}}", host=engine.host)
-    build = ("build", IDENTIFIER, *REPOSITORY, "--base", "bootstrap")
+    build = ("build", "--tf", "2.15.1", "--python", "3.9", "--device", "cpu", *REPOSITORY, "--base", "bootstrap")
     with debian_snapshot(gateway.strip()) as snapshot:
         run_tfimg(*build, "--snapshot", snapshot.address).succeeded()
         (behind,) = outdated()
