@@ -126,7 +126,7 @@ def test_a_ci_gets_its_jobs_and_no_engine_is_asked(tfimg: CliRunner, environment
     # Unpacked bytes as predicted: TensorFlow's layers and packages; and NVIDIA's libraries.
     assert ended.json == {
         "include": [
-            {"name": cpu, "images": [cpu], "command": job.format(cpu), "bytes": 1_158_000_000},
+            {"name": cpu, "images": [cpu], "command": job.format(cpu), "bytes": 1_157_000_000},
             {"name": gpu, "images": [gpu], "command": job.format(gpu), "bytes": 4_642_000_000},
         ]
     }
