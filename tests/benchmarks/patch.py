@@ -69,7 +69,7 @@ def main() -> None:
         environ = {**os.environ, "TFIMG_WORKSPACE": str(folder)}
         advisories = write_advisory(folder / "advisories", package, fixed)
         measured.build("before", environ, folder)
-        measured.tfimg("audit", "audit", IDENTIFIER, f"--advisories={advisories}", environ=environ, code=14)
+        measured.tfimg("audit", "audit", IDENTIFIER, f"--advisories={advisories}", environ=environ, code=1)
         measured.tfimg("fix", "lock", IDENTIFIER, "--fix", f"--advisories={advisories}", "--json", environ=environ)
         measured.build("after", environ, folder)
     print_result(measured, f"{package} {fixed}")
