@@ -52,7 +52,7 @@ import nbformat
 
 cell = nbformat.v4.new_code_cell({CELL!r})
 notebook = nbformat.v4.new_notebook(cells=[cell])
-nbclient.NotebookClient(notebook, timeout=float(sys.argv[1]), kernel_name="python3").execute()
+nbclient.NotebookClient(notebook, timeout=int(float(sys.argv[1])), kernel_name="python3").execute()
 text = "".join(out["text"] for out in notebook.cells[0].outputs if out.get("name") == "stdout")
 print("\\n" + json.dumps(text))
 """
