@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import cast
+from urllib.parse import quote, unquote
 
 from support.http_server import AnyMethod, Server, serving
 from tfimg.engine.base_images.debian import find_mirrors
@@ -34,7 +35,7 @@ class Snapshot:
         """Return a file; an unknown one from upstream."""
         if path not in self.files and self.upstream:
             try:
-                with urllib.request.urlopen(f"{self.upstream}/{path}", timeout=60) as response:  # noqa: S310
+                with urllib.request.urlopen(f"{self.upstream}/{quote(path)}", timeout=60) as response:  # noqa: S310
                     self.files[path] = 200, response.read()
             except urllib.error.HTTPError as error:
                 self.files[path] = error.code, b""
@@ -44,7 +45,7 @@ class Snapshot:
 class _Archive(AnyMethod):
     def answer(self) -> None:
         snapshot = cast("Snapshot", cast("Server", self.server).subject)
-        prefix, _, path = self.path.partition(f"/{MOMENT}/")
+        prefix, _, path = unquote(self.path).partition(f"/{MOMENT}/")
         status, content = snapshot.read(path) if prefix == "/archive" else (404, b"")
         self.reply(status, {}, content)
 
