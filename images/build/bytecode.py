@@ -1,13 +1,16 @@
 """Compile a folder's modules into another folder: bytecode.py SITE-PACKAGES OUTPUT.
 
+UNCOMPILED is as in `bytecode`.
 Byte code is checked by the hash of its source, not by an mtime: so it stays valid when mtimes change, and its bytes do
 not depend on the clock.
 """
 
 from __future__ import annotations
 
+import os
 import sys
 from contextlib import suppress
+from fnmatch import fnmatchcase
 from importlib.util import cache_from_source
 from multiprocessing import Pool
 from pathlib import Path
@@ -15,8 +18,15 @@ from py_compile import PycInvalidationMode, PyCompileError
 from py_compile import compile as compile_module
 
 SITE, OUTPUT = Path(sys.argv[1]), Path(sys.argv[2])
+UNCOMPILED = os.environ.get("UNCOMPILED", "").split()
 SEEN_AS = SITE.parent.with_name(f"python3.{sys.version_info[1]}") / SITE.name
 """The path by which Python finds the modules, and which their tracebacks show."""
+
+
+def is_wanted(source: Path) -> bool:
+    """Whether a module gets byte code."""
+    path = str(source.relative_to(SITE))
+    return not any(fnmatchcase(path, pattern) for pattern in UNCOMPILED)
 
 
 def compiled(source: Path) -> None:
@@ -36,4 +46,4 @@ def compiled(source: Path) -> None:
 if __name__ == "__main__":
     OUTPUT.mkdir()
     with Pool() as pool:
-        pool.map(compiled, sorted(SITE.rglob("*.py")), chunksize=64)
+        pool.map(compiled, filter(is_wanted, sorted(SITE.rglob("*.py"))), chunksize=64)

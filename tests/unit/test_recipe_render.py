@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -75,7 +76,15 @@ def test_the_dockerfile_of_slim_removes_the_patterns_of_the_matrix(
     patterns = " ".join(matrix.flavors["slim"].removed)
     assert "tensorflow/include/*" in patterns
     assert text.count(f'    REMOVED="{patterns}" sh /build/install /lock.txt') == len(LOCK)
-    assert "REMOVED" not in render_dockerfile(spec, LOCK, make_template_environment(templates(workspace)))
+    system = " ".join(matrix.flavors["slim"].removed_system)
+    assert "gconv" in system
+    assert f'&& REMOVED="{system}" sh /build/remove / && sh /build/settle' in text
+    assert f'    UNCOMPILED="{" ".join(matrix.flavors["slim"].uncompiled)}" sh /build/bytecode\n' in text
+    other = replace(slim, platform="linux/arm64")
+    text = render_dockerfile(other, LOCK, make_template_environment(templates(workspace)))
+    assert f'&& REMOVED="{system}" sh /build/remove /target && ROOT=/target sh /build/settle' in text
+    text = render_dockerfile(spec, LOCK, make_template_environment(templates(workspace)))
+    assert not any(word in text for word in ("REMOVED", "UNCOMPILED"))
 
 
 def test_dockerfiles_pull_no_frontend_and_take_nothing_private(workspace: Workspace) -> None:

@@ -30,6 +30,13 @@ class Flavor(MatrixModel):
     removed: tuple[FilePattern, ...] = Field(
         default=(), description="Patterns of the packages' files that the image does without"
     )
+    removed_system: tuple[FilePattern, ...] = Field(
+        default=(),
+        description="Patterns of Debian's and Python's own files, from the root, that the image does without",
+    )
+    uncompiled: tuple[FilePattern, ...] = Field(
+        default=(), description="Patterns of the packages' modules that get no byte code"
+    )
     port: int | None = Field(default=None, ge=1, le=65535, description="Port that its program listens to")
     health: Sentence | None = Field(default=None, description="Program that tells whether the one of the port answers")
     command: tuple[Sentence, ...] = Field(default=(), description="Program that a container starts; none: python")

@@ -115,6 +115,16 @@ class ImageSpec:
         return tuple(pattern for _, flavor in self.flavors for pattern in flavor.removed)
 
     @property
+    def removed_system(self) -> tuple[str, ...]:
+        """Patterns of Debian's and Python's own files that the flavour does without."""
+        return tuple(pattern for _, flavor in self.flavors for pattern in flavor.removed_system)
+
+    @property
+    def uncompiled(self) -> tuple[str, ...]:
+        """Patterns of the packages' modules that get no byte code."""
+        return tuple(pattern for _, flavor in self.flavors for pattern in flavor.uncompiled)
+
+    @property
     def minor(self) -> str:
         """TensorFlow minor, e.g. `2.15`."""
         return ".".join(map(str, Version(self.tensorflow).release[:2]))

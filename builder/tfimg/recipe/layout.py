@@ -8,11 +8,13 @@ from typing import Literal
 
 from tfimg.recipe.lockfile import Lock
 
-Compression = Literal["fast", "small", "gzip"]
+Compression = Literal["fast", "small", "smallest", "gzip"]
 """Of layers: zstd, to run where they were built or to be stored and pulled by many, or gzip, for machines that do not
 know zstd (Docker before 23.0)."""
 
-ZSTD_LEVELS: Mapping[Compression, int] = {"fast": 3, "small": 9}
+ZSTD_LEVELS: Mapping[Compression, int] = {"fast": 3, "small": 9, "smallest": 19}
+"""Of 100 MB of libtensorflow_cc 2.18.1, level 9 leaves 20.9 MB in 2.7 s of processor time, 19 leaves 18.3 MB in 66 s.
+BuildKit, which packs the layers of the system and of byte code, knows four levels; from 10 on it is the last."""
 
 SITE_PACKAGES = "/opt/tensorflow/lib/python3/site-packages"  # a path without Python's version
 

@@ -51,8 +51,9 @@ class Build(Command, ImageOptions, SigningOptions, FreshBase, ValidationOptions)
         "import build cache from a registry: a reference, or buildx's type=…,ref=…", "REF"
     )
     cache_to: tuple[str, ...] = values("export build cache of all stages to a registry", "REF")
-    compression: Literal["fast", "small", "gzip"] | None = option(
-        "of the layers: fast (zstd, default), small (slower zstd, default of slim) or gzip, for Docker before 23"
+    compression: Literal["fast", "small", "smallest", "gzip"] | None = option(
+        "of the layers: fast (zstd, default), small (slower zstd, default of slim), smallest (minutes more), or gzip, "
+        "for Docker before 23"
     )
     no_cache: bool = flag("run every build step again")
     profile: Literal["standard", "full"] = option(
