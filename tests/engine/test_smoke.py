@@ -79,6 +79,9 @@ def test_labels_name_base_lock_and_recipe(built: Built, engine: DockerEngine) ->
         "tfimg.python": "3.11",
         "tfimg.device": "cpu",
         "tfimg.lock": hash_lock(workspace.read_lock(IDENTIFIER)),
+        "tfimg.layers": "libclang tensorflow tensorflow-python numpy compiled tensorboard "
+        "bytecode-tensorflow bytecode-numpy bytecode-compiled bytecode-tensorboard "
+        "system packages bytecode-packages selftest home",
         "tfimg.version": "0.1.0",
         # A bootstrapped base carries its own label on.
     }
