@@ -24,7 +24,7 @@ from tfimg.engine.emulation import EMULATE
 from tfimg.project.project import Project
 from tfimg.project.services import Services
 
-pytestmark = [pytest.mark.full, pytest.mark.group("other engines")]
+pytestmark = [pytest.mark.full, pytest.mark.group("arm64")]
 
 IDENTIFIER = "2.15.1-cpu-py3.11-arm64"
 NAME = f"tfimg-test/tensorflow:{IDENTIFIER}"

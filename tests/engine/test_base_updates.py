@@ -11,7 +11,7 @@ from support.debian_snapshot import debian_snapshot
 from support.registry_container import docker
 from tfimg.engine.docker.engine import DockerEngine
 
-pytestmark = [pytest.mark.full, pytest.mark.group("rebuild and faults")]
+pytestmark = [pytest.mark.full, pytest.mark.group("patches")]
 
 IDENTIFIER = "2.15.1-cpu-py3.9"
 """On Debian 11, which has had its last point release: its later fixes are in its security archive alone."""

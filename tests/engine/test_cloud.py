@@ -46,7 +46,7 @@ from tfimg.registry.reference import parse_reference
 
 from .conftest import prepare_bootstrap
 
-pytestmark = [pytest.mark.full, pytest.mark.group("cloud and tpu")]
+pytestmark = [pytest.mark.full, pytest.mark.group("cloud")]
 
 BASE = "tfimg/base:trixie-py3.13"
 

@@ -31,7 +31,7 @@ from tfimg.matrix.resolve.resolution import resolve
 from tfimg.project.services import Services
 from tfimg.recipe.render import render_base
 
-pytestmark = [pytest.mark.full, pytest.mark.group("other engines")]
+pytestmark = [pytest.mark.full, pytest.mark.group("tpu and leaks")]
 
 MARK = "tfimg-planted-7c1e"
 """Part of every planted secret; stands nowhere else."""

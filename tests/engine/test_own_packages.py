@@ -16,7 +16,7 @@ from support.registry_container import docker, registry
 from support.wheels import write_wheel
 from tfimg.engine.docker.engine import DockerEngine
 
-pytestmark = [pytest.mark.full, pytest.mark.group("packages and wheels")]
+pytestmark = [pytest.mark.full, pytest.mark.group("own packages")]
 
 NAME = "tfimg-test/own:2.15.1-cpu-py3.11-own"
 

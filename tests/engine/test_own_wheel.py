@@ -18,7 +18,7 @@ from support.registry_container import Behaviour, registry
 from tfimg.core.files import hash_file
 from tfimg.engine.docker.engine import DockerEngine
 
-pytestmark = [pytest.mark.full, pytest.mark.group("packages and wheels")]
+pytestmark = [pytest.mark.full, pytest.mark.group("own wheels")]
 
 REPOSITORY = "tfimg-test/custom"
 IDENTIFIER = "custom-2.18.1-cpu-py3.11"

@@ -14,7 +14,7 @@ from tfimg.engine.docker.engine import DockerEngine
 
 from .conftest import REPOSITORY, Built
 
-pytestmark = [pytest.mark.full, pytest.mark.group("cloud and tpu")]
+pytestmark = [pytest.mark.full, pytest.mark.group("tpu and leaks")]
 
 
 def test_a_tpu_image_is_linked(tpu: Built) -> None:

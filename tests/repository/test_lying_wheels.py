@@ -16,7 +16,7 @@ from tfimg.core.files import hash_file
 from tfimg.custom.contradictions import find_contradictions
 from tfimg.custom.facts import read_facts
 
-pytestmark = [pytest.mark.full, pytest.mark.group("packages and wheels"), pytest.mark.timeout(1800)]
+pytestmark = [pytest.mark.full, pytest.mark.group("lying wheels"), pytest.mark.timeout(1800)]
 
 
 @pytest.fixture(scope="module")

@@ -15,7 +15,20 @@ from tfimg.matrix.spec import ImageSpec
 VARIABLE = "TFIMG_TEST_DAY"
 """Environment variable with the day to repeat a failure of, e.g. 2026-11-22."""
 
-GROUPS = ("gpu", "cloud and tpu", "flavours", "packages and wheels", "rebuild and faults", "other engines", "release")
+GROUPS = (
+    "tpu and leaks",
+    "flavours",
+    "own packages",
+    "own wheels",
+    "lying wheels",
+    "rebuild and faults",
+    "patches",
+    "other engines",
+    "arm64",
+    "release",
+    "gpu",
+    "cloud",
+)
 """Groups of tests that take minutes each, one for each day. Together they would triple a run's time."""
 
 
