@@ -10,6 +10,7 @@ from typing import Any
 from tfimg.advisories.match import AdvisoryIndex, Finding, match_packages
 from tfimg.advisories.packages import AuditedPackage
 from tfimg.core.errors import ExpiredRisk, NotAudited, VulnerablePackage
+from tfimg.core.text import list_first
 from tfimg.matrix.risks import AcceptedRisk
 
 MAX_LISTED = 5
@@ -112,7 +113,7 @@ class AuditResult:
             packages = dict.fromkeys(str(one.finding.package) for one in self.open)
             raise VulnerablePackage(
                 f"{len(self.open)} advisor{'y affects' if len(self.open) == 1 else 'ies affect'} "
-                f"{_list(list(packages))}.",
+                f"{list_first(list(packages), MAX_LISTED)}.",
                 next_step="`tfimg lock --fix` moves Python packages to fixed versions and says what blocks a fix; "
                 "Debian packages come with a newer base (`tfimg build --renew-base`); `accepted_risks` of matrix.yaml "
                 "accepts a risk with a reason until a day.",
@@ -178,7 +179,7 @@ def raise_for_expired(expired: Sequence[AcceptedRisk]) -> None:
         listed = [f"{risk.advisory} of {risk.package} ({risk.review_by})" for risk in expired]
         raise ExpiredRisk(
             f"{_count(len(expired), 'accepted risk')} of matrix.yaml {'is' if len(expired) == 1 else 'are'} past the "
-            f"day of review: {_list(listed)}.",
+            f"day of review: {list_first(listed, MAX_LISTED)}.",
             next_step="Review each: fix it with `tfimg lock --fix`, or give it a new reason and day.",
         )
 
@@ -212,8 +213,3 @@ def _is_imported(package: AuditedPackage, images: Iterable[AuditedImage]) -> boo
 
 def _count(number: int, noun: str) -> str:
     return f"{number} {noun}{'' if number == 1 else 's'}"
-
-
-def _list(names: Sequence[str]) -> str:
-    more = f" and {len(names) - MAX_LISTED} more" if len(names) > MAX_LISTED else ""
-    return f"{', '.join(names[:MAX_LISTED])}{more}"

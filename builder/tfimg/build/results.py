@@ -12,7 +12,7 @@ from typing import Any, Literal, get_args
 from tfimg.core.errors import BaseUnavailable, BatchFailed, Interrupted, LockError, TfimgError, UnsupportedPlatform
 from tfimg.core.events import Event
 from tfimg.core.failures import raise_for_failures
-from tfimg.core.text import clamp_duration, to_plain_text, to_strict_json
+from tfimg.core.text import clamp_duration, list_first, to_plain_text, to_strict_json
 from tfimg.engine.protocol import Resources
 
 Status = Literal["built", "unchanged", "recorded", "failed", "unbuildable", "interrupted"]
@@ -170,8 +170,7 @@ class BatchResult:
                 reasons.setdefault(result.failure.what, []).append(result.identifier)
         lines = []
         for reason, names in reasons.items():
-            more = f" and {len(names) - MAX_LISTED} more" if len(names) > MAX_LISTED else ""
-            lines.append(f"unbuildable: {', '.join(names[:MAX_LISTED])}{more}: {to_plain_text(reason)}")
+            lines.append(f"unbuildable: {list_first(names, MAX_LISTED)}: {to_plain_text(reason)}")
         return "\n".join([self.sentence, *lines])
 
     def to_json(self) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from tfimg.core.errors import LockError, TfimgError, UsageError
 from tfimg.core.process import CommandFailed, run
+from tfimg.core.text import list_first
 
 _PACKAGE = Path(__file__).parents[1]
 
@@ -84,11 +85,9 @@ class Workspace:
         """Raise `LockError` if some of the images have no lock."""
         missing = [name for name in identifiers if not any(self.locks(name).glob("*.txt"))]
         if len(missing) > 1:
-            more = f" and {len(missing) - MAX_LISTED} more" if len(missing) > MAX_LISTED else ""
             releases = dict.fromkeys(name.partition("-")[0] for name in missing)
             raise LockError(
-                f"{len(missing)} images have no lock under {self.images / 'locks'}: "
-                f"{', '.join(missing[:MAX_LISTED])}{more}.",
+                f"{len(missing)} images have no lock under {self.images / 'locks'}: {list_first(missing, MAX_LISTED)}.",
                 next_step=f"Write them with `tfimg lock {' '.join(releases)}`.",
             )
         for name in missing:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -59,6 +59,12 @@ def quote_value(value: object) -> str:
 def truncate(text: str) -> str:
     """Return text from outside for a message: at most `MAX_QUOTED` characters."""
     return text if len(text) <= MAX_QUOTED else f"{text[:MAX_QUOTED]}…"
+
+
+def list_first(names: Sequence[str], limit: int) -> str:
+    """Return the first names, and how many follow: `a, b and 3 more`."""
+    more = f" and {len(names) - limit} more" if len(names) > limit else ""
+    return f"{', '.join(names[:limit])}{more}"
 
 
 def format_size(count: int | None) -> str:

@@ -9,7 +9,7 @@ from typing import Any
 
 from tfimg.core.documents import InvalidDocument
 from tfimg.core.errors import TamperedError, UnsignedError
-from tfimg.core.text import to_plain_text
+from tfimg.core.text import list_first, to_plain_text
 from tfimg.evidence.collect import CollectedEnvelope
 from tfimg.evidence.keys import VerifyingKey, fingerprints
 from tfimg.evidence.statement import IN_TOTO, Statement, read_statement
@@ -121,8 +121,7 @@ def _unsigned(evidence: Sequence[CollectedEnvelope], keys: Sequence[VerifyingKey
     # Not verified: anyone who can write to the registry chooses these names.
     claimed = (key for found in evidence for key in found.envelope.signers if key)
     others = sorted({" ".join(to_plain_text(key).split())[:100] for key in claimed})
-    more = f" and {len(others) - MAX_LISTED} more" if len(others) > MAX_LISTED else ""
-    by = f" ({', '.join(others[:MAX_LISTED])}{more})" if others else ""
+    by = f" ({list_first(others, MAX_LISTED)})" if others else ""
     return UnsignedError(
         f"{image} has evidence that another key signed{by}, and none that {fingerprints(keys)} signed.",
         next_step="Check which key its publisher uses, and name that with --public-key.",

@@ -10,6 +10,7 @@ from tfimg.core import errors
 from tfimg.core.events import Note, OnEvent, ignore
 from tfimg.core.failures import MAX_LISTED, raise_for_failures
 from tfimg.core.runs import RunFinished, open_run
+from tfimg.core.text import list_first
 from tfimg.engine.protocol import Engine, LocalImage
 from tfimg.matrix.spec import ImageSpec
 from tfimg.project.project import Project
@@ -115,8 +116,7 @@ class Publisher:
             )
         missing = [spec.identifier for spec in specs if spec.identifier not in images]
         if missing and self.report_missing:
-            more = f" and {len(missing) - MAX_LISTED} more" if len(missing) > MAX_LISTED else ""
-            on_event(Note(text=f"Not published, because not built here: {', '.join(missing[:MAX_LISTED])}{more}"))
+            on_event(Note(text=f"Not published, because not built here: {list_first(missing, MAX_LISTED)}"))
         return images
 
     def _jobs(self, specs: Sequence[ImageSpec], images: dict[str, LocalImage]) -> list[PublishJob]:

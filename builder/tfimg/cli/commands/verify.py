@@ -10,6 +10,7 @@ from tfimg.cli.context import Context
 from tfimg.cli.options import Command, PlatformOptions, RemoteImage
 from tfimg.cli.references import explain_missing_registry
 from tfimg.cli.trust_options import RequirementOptions, require_keys
+from tfimg.core.text import list_first
 from tfimg.registry.reference import Reference, parse_reference
 
 if TYPE_CHECKING:
@@ -82,5 +83,4 @@ def print_verified(context: Context, verified: VerifiedImage) -> None:
 
 
 def _names(checks: Sequence[SkippedCheck | ExemptCheck]) -> str | None:
-    more = f" and {len(checks) - MAX_LISTED} more" if len(checks) > MAX_LISTED else ""
-    return ", ".join(check.name for check in checks[:MAX_LISTED]) + more or None
+    return list_first([check.name for check in checks], MAX_LISTED) or None
