@@ -13,7 +13,7 @@ from tfimg.recipe.lockfile import Lock, read_packages
 
 
 def find_lock_problems(spec: ImageSpec, newer: Newer, lock: Lock) -> Iterator[str]:
-    """Yield each requirement that the lock does not meet, and each package that is newer than it may be."""
+    """Yield each requirement that the lock does not meet, and each package, fixes apart, that is newer than allowed."""
     locked = {package.name: package for package in read_packages(lock)}
     query = make_query(spec, newer)
     exempt = {name for name, _ in query.newer}
@@ -26,5 +26,5 @@ def find_lock_problems(spec: ImageSpec, newer: Newer, lock: Lock) -> Iterator[st
             yield f"{requirement.name} is not locked"
     for package in locked.values():
         limit = newer.as_of if package.name in exempt else spec.cutoff
-        if package.appeared and package.appeared > limit:
+        if package.appeared and package.appeared > limit and not package.reason:
             yield f"{package.name} {package.version} appeared on {package.appeared}, after {limit}"

@@ -36,9 +36,9 @@ REQUIREMENTS: dict[str, tuple[str, ...]] = {
         "google-auth<3,>=1.6.3", "werkzeug>=1.0.1", "markdown>=2.6.8", "requests<3,>=2.21.0", "six<1.17",
     ),
     "tensorboard 2.15.3": ("google-auth<3,>=1.6.3", "werkzeug>=1.0.1", "markdown>=2.6.8", "requests<3,>=2.21.0"),
-    "keras 3.13.2": ("namex<0.2", "rich", "h5py", "optree"),
-    "keras 3.14.0": ("namex<0.2", "rich", "h5py", "optree"),
     "keras 3.15.0": ("namex<0.2", "rich", "h5py", "optree"),
+    "keras 3.16.0": ("namex<0.2", "rich", "h5py", "optree"),
+    "keras 3.17.0": ("namex<0.2", "rich", "h5py", "optree"),
     "google-auth 2.29.0": ("cachetools<6.0,>=2.0.0", "pyasn1-modules>=0.2.1", "rsa<5,>=3.1.4"),
     "pyasn1-modules 0.4.2": ("pyasn1<0.7.0,>=0.6.1",),
     "pyasn1-modules 0.5.0": ("pyasn1<0.8.0,>=0.6.1",),
@@ -71,8 +71,8 @@ cachetools 5.5.0
 cachetools 6.0.0
 google-pasta 0.3.0
 keras 2.16.0
-keras 3.14.0
-keras 3.15.0
+keras 3.16.0
+keras 3.17.0
 numpy 2.0.2
 numpy 2.4.4
 ml-dtypes 0.4.0
@@ -92,7 +92,7 @@ namex 0.2.0
 rich 14.3.4
 optree 0.19.1
 pillow 13.0.1
-pygments 2.20.0
+pygments 2.21.0
 rsa 4.9.2
 pyasn1 0.7.0
 pyasn1-modules 0.5.0
@@ -153,14 +153,14 @@ def _plants() -> list[Plant]:
     ):  # fmt: skip
         simple("fixable", name, *below(fixed))
     simple("only a newer minor", "grpcio", *below("1.63.2", "1.62"))
-    simple("only a newer minor", "pygments", *below("2.20.0"))
+    simple("only a newer minor", "pygments", *below("2.21.0"))
     simple("the next release has another defect", "urllib3", *below("2.8.1"))
     plant("the next release has another defect", affected("urllib3", versions=["2.8.1"]))
     simple("last affected version", "packaging", {"introduced": "25"}, {"last_affected": "26.0"})
     plant("listed versions", affected("tornado", versions=["6.5.2", "6.5.3", "6.5.4", "6.5.5", "6.5.6", "6.5.7"]))
     plant(
         "two branches",
-        affected("keras", {"introduced": "0"}, {"fixed": "3.12.3"}, {"introduced": "3.13.0"}, {"fixed": "3.15.0"}),
+        affected("keras", {"introduced": "0"}, {"fixed": "3.12.9"}, {"introduced": "3.13.0"}, {"fixed": "3.17.0"}),
     )
     simple(
         "two branches", "protobuf", {"introduced": "0"}, {"fixed": "4.25.8"}, {"introduced": "5"}, {"fixed": "7.34.2"}

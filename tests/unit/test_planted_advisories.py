@@ -13,7 +13,7 @@ import pytest
 from uv import find_uv_bin
 
 from conftest import ROOT
-from support.advisories import write_advisories
+from support.advisories import advisory, affected, write_advisories
 from support.cli import CliRunner
 from support.inventories import INVENTORY
 from support.memory_engine import FakeEngine, stored_image
@@ -43,6 +43,8 @@ class Run:
     before: dict[str, dict[str, str]]
     after: dict[str, dict[str, str]]
     preview: Any
+    notebook: Any
+    partial: Any
     fixed: Any
     again: Any
     audited: Any
@@ -72,6 +74,11 @@ def run(tmp_path_factory: pytest.TempPathFactory, workspace: Workspace) -> Itera
         audited = tfimg("audit", OLD, GPU, NEW, *options).documents[0]
         image = tfimg("audit", "--built", "mine:1", *options).documents[0]
         preview = tfimg("lock", "--fix", "--dry-run", OLD, GPU, NEW, *options).documents[0]
+        notebook = tfimg("lock", "--fix", "--dry-run", NOTEBOOK, *options).documents[0]
+        some = [plant.document for plant in PLANTS if plant.identifier == "TFIMG-TEST-33"]
+        some.append(advisory("TFIMG-TEST-90", affected("opt-einsum", {"introduced": "0"}, {"fixed": "3.4.0"})))
+        two = write_advisories(home / "two", *some)
+        partial = tfimg("lock", "--fix", "--dry-run", OLD, "--advisories", str(two), "--json").documents[0]
         assert read_locks(copy) == before
         fixed = tfimg("lock", "--fix", OLD, GPU, NEW, *options)
         assert fixed.code == 1, fixed.stderr
@@ -89,7 +96,7 @@ def run(tmp_path_factory: pytest.TempPathFactory, workspace: Workspace) -> Itera
         for spec, found in project.locks.resolve_flavors(project.select([NOTEBOOK])):
             assert isinstance(found, dict), found
             relocked[spec.identifier] = found
-        yield Run(before, after, preview, fixed.documents[0], again, audited, image, relocked)
+        yield Run(before, after, preview, notebook, partial, fixed.documents[0], again, audited, image, relocked)
 
 
 def test_there_are_fifty(run: Run) -> None:
@@ -125,6 +132,23 @@ def test_each_advisory_is_fixed_or_explained_as_the_page_says(run: Run) -> None:
     ]
     written = [line for line in PAGE.read_text().splitlines() if line.startswith("| TFIMG-TEST")]
     assert written == rows, "\n".join(["", *rows])
+
+
+def test_a_flavour_is_fixed_without_the_image_below_it(run: Run) -> None:
+    assert [
+        move["after"] for row in run.notebook["packages"] for move in row["moves"] if move["name"] == "tornado"
+    ] == ["6.9.1"]
+
+
+def test_what_can_be_fixed_is_fixed_although_another_defect_of_the_package_stays(run: Run) -> None:
+    found = {
+        row["advisories"][0]: ([move["after"] for move in row["moves"]], row["blocked"])
+        for row in run.partial["packages"]
+    }
+    assert found == {
+        "TFIMG-TEST-33": ([], "every later release (3.4.0) is affected too"),
+        "TFIMG-TEST-90": (["3.4.0"], None),
+    }
 
 
 def lines(run: dict[str, dict[str, str]], image: str) -> dict[str, str]:

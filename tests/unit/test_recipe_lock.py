@@ -121,8 +121,9 @@ def test_uv_gets_every_option_that_decides_the_answer(spec: ImageSpec, uv: Path)
     resolve_lock(spec, NEWER, uv=str(uv), env={})
     words = (uv.parent / "argv").read_text().splitlines()
     assert " ".join(re.sub(r"(=|^)/.*/", r"\1", word) for word in words) == (
-        "pip compile --quiet --no-config --format=pylock.toml --output-file=pylock.toml --python-version=3.11 "
-        "--python-platform=x86_64-manylinux_2_31 --only-binary=:all: --exclude-newer=2024-03-23T00:00:00Z "
+        "pip compile --quiet --no-config --format=pylock.toml --no-python-downloads --output-file=pylock.toml "
+        "--python-version=3.11 --python-platform=x86_64-manylinux_2_31 --only-binary=:all: "
+        "--exclude-newer=2024-03-23T00:00:00Z "
         "--exclude-newer-package=certifi=2026-02-01T00:00:00Z "
         "--exclude-newer-package=setuptools=2026-02-01T00:00:00Z requirements.in"
     )
@@ -256,7 +257,9 @@ def test_a_bound_on_a_package_that_nothing_needs_is_no_problem(spec: ImageSpec) 
 # The committed locks
 
 
-LINE = re.compile(r"[a-z0-9-]+==[0-9][0-9a-z.+]* --hash=sha256:[0-9a-f]{64}  # \d{4}-\d\d-\d\d")
+LINE = re.compile(
+    r"[a-z0-9-]+==[0-9][0-9a-z.+]* --hash=sha256:[0-9a-f]{64}  # \d{4}-\d\d-\d\d(, (fixes|goes with) [A-Za-z0-9 ,-]+)?"
+)
 DEVICE_LAYERS = {"cpu": [], "gpu": ["cudnn", "cublas", "solvers", "cuda"], "tpu": ["libtpu"]}
 
 

@@ -7,14 +7,14 @@ the index's metadata say which other package has to move too, and what blocks.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from packaging.pylock import Package
 from packaging.version import Version
 
 from tfimg.advisories.outcomes import LockFix, Move, Outcome, format_reason, quote_uv
-from tfimg.advisories.search import FixTools, Search
+from tfimg.advisories.search import FixTools, Plan, Search
 from tfimg.core.errors import LockError
 from tfimg.matrix.spec import ImageSpec
 from tfimg.recipe.lockfile import Lock
@@ -35,7 +35,10 @@ class LockFixer(FixTools):
         run = _ImageFix(Search(tools=self, spec=spec, lock=dict(lock), below=below or {}, above=above))
         state = run.apply(sorted(run.plans), dict(lock))
         changed = {part: text for part, text in state.items() if lock[part] != text}
-        return LockFix(spec=spec, outcomes=tuple(run.outcomes[name] for name in sorted(run.outcomes)), changed=changed)
+        outcomes = sorted(
+            (*run.outcomes.values(), *run.left.values()), key=lambda outcome: (outcome.package, outcome.blocked)
+        )
+        return LockFix(spec=spec, outcomes=tuple(outcomes), changed=changed)
 
 
 class _ImageFix:
@@ -44,16 +47,28 @@ class _ImageFix:
     def __init__(self, search: Search) -> None:
         self.search = search
         self.outcomes: dict[str, Outcome] = {}
-        self.plans: dict[str, list[str]] = {}
+        self.left: dict[str, Outcome] = {}
+        self.plans: dict[str, Sequence[str]] = {}
+        self.others: dict[str, Iterator[Plan]] = {}
         for name, package in sorted(search.own.items()):
-            if findings := search.find_open(package):
-                moved, blocked = search.plan(name)
-                self.outcomes[name] = Outcome(package=name, version=package.version, findings=findings, blocked=blocked)
-                if not blocked:
-                    self.plans[name] = moved
+            if search.find_open(package):
+                self.others[name] = search.plans(name)
+                self._take_next(name, "")
+
+    def _take_next(self, name: str, reason: str) -> None:
+        """Take the next plan of a package. `reason` says why the one before it is impossible."""
+        plan = next(self.others[name])
+        outcome = Outcome(package=name, version=self.search.own[name].version, findings=plan.fixed)
+        if plan.left:
+            first = self.left[name].blocked if name in self.left else plan.blocked or reason
+            self.left[name] = replace(outcome, findings=plan.left, blocked=first)
+        if plan.moved:
+            self.outcomes[name], self.plans[name] = outcome, plan.moved
+        else:
+            self.outcomes.pop(name, None)
 
     def apply(self, names: Sequence[str], lock: Lock) -> Lock:
-        """Return a lock with the fixes of packages; those that turn out to be impossible are blocked.
+        """Return a lock with the fixes of packages; where one turns out to be impossible, its next plan is tried.
 
         Where uv finds no solution for all and does not say which package is to blame, halves of them are tried.
         """
@@ -85,8 +100,8 @@ class _ImageFix:
         if len(names) == 1:
             culprit = names[0]
         if culprit:
-            self.outcomes[culprit] = replace(self.outcomes[culprit], blocked=reason)
-            return self.apply([name for name in names if name != culprit], lock)
+            self._take_next(culprit, reason)
+            return self.apply([name for name in names if name in self.outcomes], lock)
         middle = len(names) // 2
         return self.apply(names[middle:], self.apply(names[:middle], lock))
 

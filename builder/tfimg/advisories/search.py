@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import date
 
@@ -55,6 +55,16 @@ class FixTools:
     today: date
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Plan:
+    """The packages that move to fix some defects of one of them; `left` stay open, which `blocked` explains."""
+
+    moved: Sequence[str] = ()
+    fixed: tuple[Finding, ...] = ()
+    left: tuple[Finding, ...] = ()
+    blocked: str = ""
+
+
 class Search:
     """The search for the fix of one package in a lock."""
 
@@ -73,22 +83,55 @@ class Search:
         self.bounds = Bounds(spec=spec, locked={**others, **self.own}, reader=tools.reader)
         self.refused: dict[str, set[Version]] = {}
         self.needed: dict[str, SpecifierSet] = {}
+        self.kept: dict[str, frozenset[str]] = {}
         self._query = make_query(spec, tools.newer)
 
     def find_open(self, package: LockedPackage, index: AdvisoryIndex | None = None) -> tuple[Finding, ...]:
-        """Return the defects of a package that no risk of the matrix covers."""
+        """Return the defects of a package that no risk of the matrix covers, and that no plan leaves open."""
         (audited,) = read_lock_packages([package])
         found, _ = (index or self.tools.index).find(audited)
-        return tuple(one for one in found if not find_risk(one, self.spec.identifier, self.tools.risks))
+        kept = self.kept.get(package.name, frozenset())
+        open_ = (one for one in found if one.identifier not in kept)
+        return tuple(one for one in open_ if not find_risk(one, self.spec.identifier, self.tools.risks))
 
     def on(self, lock: Lock) -> Search:
         """Return the same search on a lock after other fixes."""
         search = Search(tools=self.tools, spec=self.spec, lock=lock, below=self.below, above=self.above)
-        search.refused, search.needed = self.refused, self.needed
+        search.refused, search.needed, search.kept = self.refused, self.needed, self.kept
         return search
 
-    def plan(self, name: str) -> tuple[list[str], str]:
-        """Return the packages that have to move with an affected one, or why it cannot move."""
+    def plans(self, name: str) -> Iterator[Plan]:
+        """Yield what has to move to fix all defects of a package, then to fix fewer, then the plan that moves nothing.
+
+        The one that is yielded last is in force for `resolve`.
+        """
+        findings = self.find_open(self.own[name])
+        moved, blocked = self._plan_all(name)
+        if not blocked:
+            yield Plan(moved=moved, fixed=findings)
+        for left in self._list_left(name, findings):
+            self.kept[name] = frozenset(one.identifier for one in left)
+            moved, still = self._plan_all(name)
+            if not still:
+                yield Plan(moved=moved, fixed=self.find_open(self.own[name]), left=left, blocked=blocked)
+        self.kept.pop(name, None)
+        yield Plan(left=findings, blocked=blocked)
+
+    def _list_left(self, name: str, findings: Sequence[Finding]) -> Iterator[tuple[Finding, ...]]:
+        """Yield the defects to leave open: the one that only the latest release fixes, then more, never all of them."""
+        if self.part_of[name] not in MOVABLE_PARTS or len(findings) == 1:
+            return
+        later = [replace(self.own[name], version=str(version)) for version in self.later_versions(name)]
+        affected = [{one.identifier for one in self.find_open(package)} for package in later]
+
+        def first_fix(one: Finding) -> int:
+            return next((at for at, names in enumerate(affected) if one.identifier not in names), len(affected))
+
+        ordered = sorted(findings, key=first_fix, reverse=True)
+        yield from (tuple(ordered[:count]) for count in range(1, len(ordered)))
+
+    def _plan_all(self, name: str) -> tuple[list[str], str]:
+        """Return the packages that have to move so that a package has no defect, or why that is impossible."""
         package = self.own[name]
         if (part := self.part_of[name]) not in MOVABLE_PARTS:
             return [], KEPT.get(part, KEPT_LIBRARY)
@@ -97,10 +140,11 @@ class Search:
         if not self._list_safe(name):
             listed = f"{later[0]} to {later[-1]}" if later[1:] else str(later[0])
             return [], f"every later release ({listed}) is affected too"
-        moved = [name]
+        moved, before = [name], dict(self.needed)
         while bounds := self._find_blocking(moved):
             more = self._list_movable(bounds, moved)
             if not more or len(moved) + len(more) > MAX_MOVED:
+                self.needed = before
                 return [], explain(bounds)
             moved += more
         return moved, ""

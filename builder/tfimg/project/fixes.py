@@ -45,7 +45,8 @@ def fix_locks(
         return fixer.fix(spec, locks.read_committed(spec), above=above)
 
     def fix_flavor(spec: ImageSpec) -> LockFix:
-        return fixer.fix(spec, locks.read_committed(spec), below=fixed.get(spec.runtime) or locks.find(spec))
+        below = fixed.get(spec.runtime) or project.workspace.read_lock(spec.runtime)
+        return fixer.fix(spec, locks.read_committed(spec), below=below)
 
     fixed: dict[str, Lock] = {}
     with ThreadPoolExecutor(MAX_RESOLUTIONS) as pool:

@@ -193,6 +193,7 @@ def resolve_packages(query: LockQuery, *, uv: str, env: Mapping[str, str]) -> Se
             _write_metadata_wheel(Path(folder), name, version)
         argv = [
             *(uv, "pip", "compile", "--quiet", "--no-config", "--format=pylock.toml"),
+            "--no-python-downloads",  # uv runs none, and would look for one of the target version for seconds
             f"--output-file={answer}",
             f"--python-version={query.python}",
             f"--python-platform={PROCESSORS[query.platform]}-manylinux_2_{GLIBC_MINOR}",

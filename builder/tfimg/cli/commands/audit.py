@@ -14,7 +14,6 @@ from tfimg.core.errors import UsageError
 
 if TYPE_CHECKING:
     from tfimg.advisories.audit import AuditedFinding, AuditedImage, AuditResult
-    from tfimg.matrix.spec import ImageSpec
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,10 +37,7 @@ class Audit(Command, AdvisoryOptions, TrustedKeyOptions, Patterns):
                 "PATTERN selects locks, and cannot be combined with --built or --published.",
                 next_step="Leave PATTERN out.",
             )
-        if self.built or self.published:
-            images = [*self._read_built(context), *self._read_published(context)]
-        else:
-            images = [*self._read_locks(context)]
+        images = list(self._read_images(context))
         packages = list(dict.fromkeys(package for image in images for package in image.packages))
         index = self.read_advisories(context, packages)
         result = audit(images, index, context.project.matrix.accepted_risks, today=context.services.today)
@@ -51,71 +47,20 @@ class Audit(Command, AdvisoryOptions, TrustedKeyOptions, Patterns):
         result.raise_for_findings()
         return 0
 
-    def _read_locks(self, context: Context) -> Iterator[AuditedImage]:
-        from tfimg.advisories.audit import AuditedImage
-        from tfimg.advisories.packages import read_lock_packages
-        from tfimg.recipe.lockfile import read_packages
+    def _read_images(self, context: Context) -> Iterator[AuditedImage]:
+        from tfimg.cli.commands.inspect import read_image
+        from tfimg.project.audited import read_built_image, read_locked_images, read_published_image
 
         project = context.project
-        specs = project.select(self.patterns)
-        project.workspace.require_locks(spec.runtime for spec in specs)
-        for spec in (*specs, *project.locks.list_committed_flavors(specs)):
-            found = read_lock_packages(read_packages(project.lock(spec)))
-            yield AuditedImage(identifier=spec.identifier, packages=found)
-
-    def _read_built(self, context: Context) -> Iterator[AuditedImage]:
-        from tfimg.advisories.audit import AuditedImage
-        from tfimg.advisories.packages import read_bill
-        from tfimg.evidence.sbom import list_components
-        from tfimg.validation.inventory import take_inventory
-
-        script = (context.project.workspace.images / "inventory.py").read_bytes()
+        if not (self.built or self.published):
+            yield from read_locked_images(project, project.select(self.patterns))
         for name in self.built:
-            spec = context.project.spec_of_image(context.services.runner(), name)
             context.say(f"Taking the inventory of {name}")
-            inventory = take_inventory(name, script, engine=context.services.runner())
-            bill = {"components": [{"purl": str(component.purl)} for component, _ in list_components(inventory)]}
-            packages = read_bill(bill, _find_supplied(spec))
-            imported = inventory["imported"]
-            yield AuditedImage(
-                identifier=spec.identifier,
-                packages=packages,
-                imported=None if imported is None else frozenset(imported),
-            )
-
-    def _read_published(self, context: Context) -> Iterator[AuditedImage]:
-        from tfimg.advisories.audit import AuditedImage
-        from tfimg.advisories.packages import read_bill
-        from tfimg.cli.commands.inspect import read_image
-        from tfimg.core.documents import InvalidDocument
-        from tfimg.core.errors import TamperedError, UnlabelledImage, UnsignedError
-        from tfimg.evidence.statement import CYCLONEDX
-
-        keys = self.public_keys(context.services.environ)
+            yield read_built_image(project, context.services.runner(), name)
+        keys = self.public_keys(context.services.environ) if self.published else ()
         for name in self.published:
             image = read_image(context, name, local=False, keys=keys)
-            bills = [one for one in image.evidence if one.kind == CYCLONEDX and (one.signer or not keys)]
-            if not bills:
-                raise UnsignedError(
-                    f"{name} has no bill of materials{' that a trusted key signed' if keys else ''}.",
-                    next_step="Name the publisher's key with --public-key, or pull the image and name it with --built.",
-                )
-            spec = context.project.spec_of_labels(image.labels)
-            if spec is None:
-                raise UnlabelledImage(f"{name} does not say which image it is.", next_step="Name an image of tfimg.")
-            try:
-                packages = read_bill(bills[0].predicate, _find_supplied(spec))
-            except InvalidDocument as error:
-                raise TamperedError(
-                    f"The bill of materials of {name} cannot be read: {error}.",
-                    next_step="Pull the image and audit it with --built.",
-                ) from None
-            yield AuditedImage(identifier=spec.identifier, packages=packages)
-
-
-def _find_supplied(spec: ImageSpec) -> str | None:
-    """Return the version of a TensorFlow whose wheel a user supplied; None for one from the package index."""
-    return spec.tensorflow if spec.wheel else None
+            yield read_published_image(project, name, image, trusts_keys=bool(keys))
 
 
 def _print_result(result: AuditResult, *, has_debian: bool) -> None:

@@ -1,0 +1,68 @@
+"""What an audit reads the packages of: committed locks, images in the engine, and images in a registry."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from tfimg.advisories.audit import AuditedImage
+from tfimg.advisories.packages import read_bill, read_lock_packages
+from tfimg.core.documents import InvalidDocument
+from tfimg.core.errors import TamperedError, UnlabelledImage, UnsignedError
+from tfimg.engine.protocol import Engine
+from tfimg.evidence.sbom import list_components
+from tfimg.evidence.statement import CYCLONEDX
+from tfimg.inspect.inspection import Inspection
+from tfimg.matrix.spec import ImageSpec
+from tfimg.project.project import Project
+from tfimg.recipe.lockfile import read_packages
+from tfimg.validation.inventory import take_inventory
+
+
+def read_locked_images(project: Project, specs: Sequence[ImageSpec]) -> Iterator[AuditedImage]:
+    """Yield what the locks of images and of their flavours install. Raises `LockError`."""
+    project.workspace.require_locks(spec.runtime for spec in specs)
+    for spec in (*specs, *project.locks.list_committed_flavors(specs)):
+        found = read_lock_packages(read_packages(project.lock(spec)))
+        yield AuditedImage(identifier=spec.identifier, packages=found)
+
+
+def read_built_image(project: Project, engine: Engine, name: str) -> AuditedImage:
+    """Return the Python and Debian packages of an image in the engine. Raises `EngineError` and `ValidationAborted`."""
+    spec = project.spec_of_image(engine, name)
+    inventory = take_inventory(name, (project.workspace.images / "inventory.py").read_bytes(), engine=engine)
+    bill = {"components": [{"purl": str(component.purl)} for component, _ in list_components(inventory)]}
+    imported = inventory["imported"]
+    return AuditedImage(
+        identifier=spec.identifier,
+        packages=read_bill(bill, _find_supplied(spec)),
+        imported=None if imported is None else frozenset(imported),
+    )
+
+
+def read_published_image(project: Project, name: str, image: Inspection, *, trusts_keys: bool) -> AuditedImage:
+    """Return the packages of an image in a registry, by its bill of materials.
+
+    With `trusts_keys`, only a bill that one of the keys of the inspection signed counts. Raises `UnsignedError` without
+    a bill, `TamperedError` for one that cannot be read, and `UnlabelledImage` for an image of another program.
+    """
+    bills = [one for one in image.evidence if one.kind == CYCLONEDX and (one.signer or not trusts_keys)]
+    if not bills:
+        raise UnsignedError(
+            f"{name} has no bill of materials{' that a trusted key signed' if trusts_keys else ''}.",
+            next_step="Name the publisher's key with --public-key, or pull the image and name it with --built.",
+        )
+    spec = project.spec_of_labels(image.labels)
+    if spec is None:
+        raise UnlabelledImage(f"{name} does not say which image it is.", next_step="Name an image of tfimg.")
+    try:
+        return AuditedImage(identifier=spec.identifier, packages=read_bill(bills[0].predicate, _find_supplied(spec)))
+    except InvalidDocument as error:
+        raise TamperedError(
+            f"The bill of materials of {name} cannot be read: {error}.",
+            next_step="Pull the image and audit it with --built.",
+        ) from None
+
+
+def _find_supplied(spec: ImageSpec) -> str | None:
+    """Return the version of a TensorFlow whose wheel a user supplied; None for one from the package index."""
+    return spec.tensorflow if spec.wheel else None
