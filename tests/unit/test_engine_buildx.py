@@ -129,6 +129,14 @@ def test_a_changed_wheel_is_reported_with_its_name_and_both_hashes() -> None:
     )
 
 
+def test_half_a_layer_of_an_interrupted_build_is_explained() -> None:
+    """As BuildKit 0.13 reported it when a build began seconds after another one was killed."""
+    assert str(build_error(failure("failed to copy: unsupported offset"), {}, "")) == (
+        f"The builder has half of a layer that {SHOWN} needs, from a build that was interrupted a moment ago. Build "
+        "again in a minute, when the builder has given it up: finished steps are kept."
+    )
+
+
 def test_any_other_failure_has_the_step_and_its_last_output() -> None:
     assert str(build_error(failure(), {STEP: WHEEL_BROKEN.splitlines()}, "")) == (
         f"The build failed during {SHOWN}: {ENDED} Last output of the step: error: Failed to install: "

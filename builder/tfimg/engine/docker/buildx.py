@@ -142,6 +142,12 @@ def build_error(failed: StepEvent | None, log: Mapping[str, list[str]], rest: st
             next_step="Check proxy, CA bundle (SSL_CERT_FILE) and index settings on this machine; the build uses "
             "the same. A proxy on 127.0.0.1 cannot be reached from a build.",
         )
+    if "unsupported offset" in output:
+        # BuildKit would continue a layer that another build began to send, and cannot read from the middle of it.
+        return BuildError(
+            f"The builder has half of a layer that {step} needs, from a build that was interrupted a moment ago.",
+            next_step="Build again in a minute, when the builder has given it up: finished steps are kept.",
+        )
     return BuildError(
         f"The build failed during {step}: {reason} Last output of the step: {excerpt}",
         next_step="Correct the cause and build again: finished steps are kept.",
