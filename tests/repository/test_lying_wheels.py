@@ -21,10 +21,12 @@ pytestmark = [pytest.mark.full, pytest.mark.group("lying wheels"), pytest.mark.t
 
 @pytest.fixture(scope="module")
 def wheels(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[bool, Path]]:
-    """One copy of each wheel, which each case changes and restores: a copy for each would write 14 GB."""
-    folder = tmp_path_factory.mktemp("wheels")
+    """One copy of each wheel, which each case changes and restores: a copy for each would write 14 GB.
+
+    Each is in a folder of its own, as one may have the other's name for a while.
+    """
     published = {cuda: published_wheel(cuda=cuda) for cuda in (False, True)}
-    copies = {cuda: Path(shutil.copy(wheel, folder)) for cuda, wheel in published.items()}
+    copies = {cuda: Path(shutil.copy(wheel, tmp_path_factory.mktemp("wheels"))) for cuda, wheel in published.items()}
     yield copies
     for cuda, copy in copies.items():
         assert hash_file(copy) == hash_file(published[cuda]), "a case did not restore the wheel"
