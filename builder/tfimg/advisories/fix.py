@@ -49,15 +49,15 @@ class _ImageFix:
         self.outcomes: dict[str, Outcome] = {}
         self.left: dict[str, Outcome] = {}
         self.plans: dict[str, Sequence[str]] = {}
-        self.others: dict[str, Iterator[Plan]] = {}
+        self.next_plans: dict[str, Iterator[Plan]] = {}
         for name, package in sorted(search.own.items()):
             if search.find_open(package):
-                self.others[name] = search.plans(name)
+                self.next_plans[name] = search.plans(name)
                 self._take_next(name, "")
 
     def _take_next(self, name: str, reason: str) -> None:
         """Take the next plan of a package. `reason` says why the one before it is impossible."""
-        plan = next(self.others[name])
+        plan = next(self.next_plans[name])
         outcome = Outcome(package=name, version=self.search.own[name].version, findings=plan.fixed)
         if plan.left:
             first = self.left[name].blocked if name in self.left else plan.blocked or reason

@@ -83,38 +83,41 @@ class Search:
         self.bounds = Bounds(spec=spec, locked={**others, **self.own}, reader=tools.reader)
         self.refused: dict[str, set[Version]] = {}
         self.needed: dict[str, SpecifierSet] = {}
-        self.kept: dict[str, frozenset[str]] = {}
+        self.left_open: dict[str, frozenset[str]] = {}
         self._query = make_query(spec, tools.newer)
 
     def find_open(self, package: LockedPackage, index: AdvisoryIndex | None = None) -> tuple[Finding, ...]:
-        """Return the defects of a package that no risk of the matrix covers, and that no plan leaves open."""
+        """Return the defects of a package that no risk of the matrix covers, and that its plan does not leave open."""
         (audited,) = read_lock_packages([package])
         found, _ = (index or self.tools.index).find(audited)
-        kept = self.kept.get(package.name, frozenset())
-        open_ = (one for one in found if one.identifier not in kept)
-        return tuple(one for one in open_ if not find_risk(one, self.spec.identifier, self.tools.risks))
+        left_open = self.left_open.get(package.name, frozenset())
+        return tuple(
+            one
+            for one in found
+            if one.identifier not in left_open and not find_risk(one, self.spec.identifier, self.tools.risks)
+        )
 
     def on(self, lock: Lock) -> Search:
         """Return the same search on a lock after other fixes."""
         search = Search(tools=self.tools, spec=self.spec, lock=lock, below=self.below, above=self.above)
-        search.refused, search.needed, search.kept = self.refused, self.needed, self.kept
+        search.refused, search.needed, search.left_open = self.refused, self.needed, self.left_open
         return search
 
     def plans(self, name: str) -> Iterator[Plan]:
         """Yield what has to move to fix all defects of a package, then to fix fewer, then the plan that moves nothing.
 
-        The one that is yielded last is in force for `resolve`.
+        `resolve` follows the plan that was yielded last.
         """
         findings = self.find_open(self.own[name])
         moved, blocked = self._plan_all(name)
         if not blocked:
             yield Plan(moved=moved, fixed=findings)
         for left in self._list_left(name, findings):
-            self.kept[name] = frozenset(one.identifier for one in left)
+            self.left_open[name] = frozenset(one.identifier for one in left)
             moved, still = self._plan_all(name)
             if not still:
                 yield Plan(moved=moved, fixed=self.find_open(self.own[name]), left=left, blocked=blocked)
-        self.kept.pop(name, None)
+        self.left_open.pop(name, None)
         yield Plan(left=findings, blocked=blocked)
 
     def _list_left(self, name: str, findings: Sequence[Finding]) -> Iterator[tuple[Finding, ...]]:
