@@ -1,8 +1,9 @@
 """From an advisory to a validated image without the defect: seconds by stage, and the bytes that a user pulls again.
 
-`.venv/bin/python tests/benchmarks/patch.py [PACKAGE FIXED] [--json]` makes up an advisory about a locked package of
-2.15.1 for CPU, whose fixed version the package index must have, and works in a copy of the checkout. The ratios are to
-building the image with its first version in the same run. The aim: 15 minutes on two cores, 10 % of the bytes.
+`.venv/bin/python tests/benchmarks/patch.py [PACKAGE] [--json]` makes up an advisory about the locked version of a
+package of 2.15.1 for CPU, of which the package index must have a later one, and works in a copy of the checkout. The
+ratios are to building the image with its first version in the same run. The aim: 15 minutes on two cores, 10 % of the
+bytes.
 """
 
 from __future__ import annotations
@@ -19,8 +20,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tfimg.core.paths import state_folder
+from tfimg.core.paths import Workspace, state_folder
 from tfimg.engine.connect import connect
+from tfimg.recipe.lockfile import read_packages
 
 ROOT = Path(__file__).parents[2]
 IDENTIFIER = "2.15.1-cpu-py3.11"
@@ -59,27 +61,33 @@ class Measured:
 
 def main() -> None:
     """Measure and print, as JSON under `--json`."""
-    named = [argument for argument in sys.argv[1:] if argument != "--json"]
-    package, fixed = named or ["grpcio", "1.62.2"]
+    package = next((argument for argument in sys.argv[1:] if argument != "--json"), "grpcio")
     measured = Measured()
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch)
         shutil.copytree(ROOT / "images", folder / "images", ignore=shutil.ignore_patterns("__pycache__"))
         shutil.copy(ROOT / "matrix.yaml", folder)
         environ = {**os.environ, "TFIMG_WORKSPACE": str(folder)}
-        advisories = write_advisory(folder / "advisories", package, fixed)
+        affected = read_version(folder, package)
+        advisories = write_advisory(folder / "advisories", package, affected)
         measured.build("before", environ, folder)
         measured.tfimg("audit", "audit", IDENTIFIER, f"--advisories={advisories}", environ=environ, code=1)
         measured.tfimg("fix", "lock", IDENTIFIER, "--fix", f"--advisories={advisories}", "--json", environ=environ)
         measured.build("after", environ, folder)
-    print_result(measured, f"{package} {fixed}")
+        fixed = read_version(folder, package)
+    print_result(measured, f"{package} {affected} to {fixed}")
 
 
-def write_advisory(folder: Path, package: str, fixed: str) -> Path:
-    """Write an advisory about all versions of a package before the fixed one."""
+def read_version(root: Path, package: str) -> str:
+    """Return the locked version of a package."""
+    lock = Workspace(root=root).read_lock(IDENTIFIER)
+    return next(one.version for one in read_packages(lock) if one.name == package)
+
+
+def write_advisory(folder: Path, package: str, version: str) -> Path:
+    """Write an advisory about one version of a package."""
     folder.mkdir()
-    events = [{"introduced": "0"}, {"fixed": fixed}]
-    part = {"package": {"ecosystem": "PyPI", "name": package}, "ranges": [{"type": "ECOSYSTEM", "events": events}]}
+    part = {"package": {"ecosystem": "PyPI", "name": package}, "versions": [version]}
     document = {"schema_version": "1.7.0", "id": ADVISORY, "modified": "2026-01-01T00:00:00Z", "affected": [part]}
     (folder / "advisory.json").write_text(json.dumps(document))
     return folder

@@ -6,10 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from support.advisories import advisory, affected, below, write_advisories
+from support.advisories import advisory, affected, write_advisories
 from support.cli import CliResult, assert_refused, run_tfimg
 from support.registry_container import registry
+from tfimg.core.paths import Workspace
 from tfimg.engine.docker.engine import DockerEngine
+from tfimg.recipe.lockfile import read_packages
 
 from .conftest import IDENTIFIER
 
@@ -25,7 +27,13 @@ def test_an_advisory_leads_to_a_new_image_and_the_old_digest_is_withdrawn(
     env = {
         "TFIMG_WORKSPACE": str(own_workspace), "DOCKER_HOST": engine.host, "TFIMG_KEY_PASSWORD": "k7Vq-0Zp4-Wm2x",
     }  # fmt: skip
-    found = advisory(ADVISORY, affected("grpcio", *below("1.62.2")))
+    lock = Workspace(root=own_workspace)
+
+    def locked_version() -> str:
+        return next(one.version for one in read_packages(lock.read_lock(IDENTIFIER)) if one.name == "grpcio")
+
+    before = locked_version()
+    found = advisory(ADVISORY, affected("grpcio", versions=[before]))
     advisories = str(write_advisories(tmp_path / "advisories", found))
     key = tmp_path / "keys"
     run_tfimg("keygen", str(key), env=env).succeeded()
@@ -44,7 +52,7 @@ def test_an_advisory_leads_to_a_new_image_and_the_old_digest_is_withdrawn(
     with registry(engine, tmp_path) as address:
         target, public = f"{address}/team/tensorflow", ("--public-key", f"{key}/tfimg.pub")
         old = build_and_publish()
-        assert_refused(tfimg("audit", IDENTIFIER, "--advisories", advisories), code=1, says="grpcio 1.62.1")
+        assert_refused(tfimg("audit", IDENTIFIER, "--advisories", advisories), code=1, says=f"grpcio {before}")
         fixed = tfimg("lock", IDENTIFIER, "--fix", "--advisories", advisories, "--json").succeeded().documents[-1]
         assert [Path(file).name for file in fixed["changed"]] == ["packages.txt"]
         tfimg("audit", IDENTIFIER, "--advisories", advisories).succeeded()
@@ -54,7 +62,7 @@ def test_an_advisory_leads_to_a_new_image_and_the_old_digest_is_withdrawn(
         refused = tfimg("verify", f"{target}@{old}", *public)
         assert_refused(refused, code=17, says=f"vulnerable to {ADVISORY}. Use {target}@{new} instead")
         difference = tfimg("compare", f"{target}@{old}", f"{target}@{new}", *public, "--json").documents[-1]
-    assert difference["packages"] == [{"name": "grpcio", "before": "1.62.1", "after": "1.62.2"}]
+    assert difference["packages"] == [{"name": "grpcio", "before": before, "after": locked_version()}]
     sizes = difference["compressed_bytes"]
     assert sizes["after"] - sizes["shared"] <= 0.1 * sizes["after"]
     stays = {size["part"] for size in difference["sizes"] if size["shared"]}

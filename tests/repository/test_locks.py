@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 
@@ -21,7 +22,8 @@ def test_the_index_still_gives_the_committed_lock() -> None:
         [sys.executable, "-m", "tfimg", "lock", "2.15.1-cpu-py3.11", "--check"],
         capture_output=True, text=True, check=False,
     )  # fmt: skip
-    assert (done.returncode, done.stdout) == (0, "3 files, all up to date\n"), done.stderr
+    assert done.returncode == 0, done.stderr
+    assert re.fullmatch(r"[2-9] files, all up to date\n", done.stdout), "the image and its flavours"
 
 
 @pytest.mark.facts

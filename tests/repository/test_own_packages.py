@@ -50,7 +50,7 @@ def test_companions_of_a_release_fit(requirements: tuple[str, ...], image: str, 
     ("image", "requirement", "named"),
     [
         (IMAGES[0], "numpy>=2", ("numpy 1.26.4", "use the image 2.18.1-cpu-py3.11")),
-        (IMAGES[0], "protobuf>=6", ("protobuf 4.25.3", "use the image 2.20.0-cpu-py3.11")),
+        (IMAGES[0], "protobuf>=6", ("protobuf 4.25.8", "use the image 2.20.0-cpu-py3.11")),
         (IMAGES[0], "tensorflow>=2.18", ("tensorflow 2.15.1", "use the image 2.18.1-cpu-py3.11")),
         (IMAGES[0], "jax>=0.5", ("instead of ml-dtypes 0.3.2", "Write jax==0.4.25, which fits")),
         (IMAGES[1], "docopt", ("docopt has no wheel", "--find-links wheels")),

@@ -375,6 +375,12 @@ BESIDE: Mapping[str, Attack] = {
     "nested requirement": of_metadata(
         reply_of(f"{METADATA}Requires-Dist: x; {'(' * 50_000}\n".encode()), f"{NO_METADATA}a requirement is nested"
     ),
+    "undefined comparison": of_metadata(
+        reply_of(f"{METADATA}Requires-Dist: x; os_name ~= 'a'\n".encode()), f"{NO_METADATA}a marker cannot be evaluated"
+    ),
+    "unknown variable": of_metadata(
+        reply_of(f"{METADATA}Requires-Dist: x; extras == 'a'\n".encode()), f"{NO_METADATA}a marker cannot be evaluated"
+    ),
 }  # fmt: skip
 """Attacks by the metadata beside a wheel."""
 

@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from html import escape
 from typing import cast
 
 from support.http_server import AnyMethod, Server, serving
@@ -27,6 +28,7 @@ class File:
     yanked: bool = False
     metadata: str | None = None
     sha256: str | None = None
+    requires_python: str | None = None
 
 
 @dataclass
@@ -59,9 +61,9 @@ class PackageIndex:
 
 
 @contextmanager
-def package_index() -> Iterator[PackageIndex]:
-    """Serve an index that has nothing yet."""
-    index = PackageIndex()
+def package_index(index: PackageIndex | None = None) -> Iterator[PackageIndex]:
+    """Serve an index, by default one that has nothing yet."""
+    index = index or PackageIndex()
     with serving(_Handler, index) as address:
         index.url = f"http://{address}"
         yield index
@@ -73,6 +75,7 @@ def _json(project: str, files: list[File]) -> str:
             "filename": file.name, "url": f"../../files/{file.name}", "yanked": file.yanked,
             "hashes": {"sha256": file.sha256} if file.sha256 else {},
             **({"upload-time": file.uploaded} if file.uploaded else {}),
+            **({"requires-python": file.requires_python} if file.requires_python else {}),
             **({"core-metadata": {"sha256": _digest(file.metadata)}} if file.metadata else {}),
         }
         for file in files
@@ -84,6 +87,7 @@ def _html(_project: str, files: list[File]) -> str:
     links = (
         f'<a href="../../files/{file.name}"'
         + (' data-yanked=""' if file.yanked else "")
+        + (f' data-requires-python="{escape(file.requires_python)}"' if file.requires_python else "")
         + (f' data-core-metadata="sha256={_digest(file.metadata)}"' if file.metadata else "")
         + f">{file.name}</a><br>"
         for file in files

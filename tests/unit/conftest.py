@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from support.accepted_risks import replace_risks
 from support.cli import CliRunner
 from support.environment import TestEnvironment
 from support.signing import OURS
@@ -76,12 +77,13 @@ CPU_IMAGES = ("2.15.1-cpu-py3.9", "2.15.1-cpu-py3.10", "2.15.1-cpu-py3.11")
 
 @pytest.fixture
 def workspace_copy(workspace: Workspace, tmp_path: Path) -> Workspace:
-    """Copy the workspace for a test that changes it, with locks and evidence of three images alone."""
+    """Copy the workspace for a test that changes it: locks and evidence of three images, and no accepted risks."""
     root = tmp_path / "workspace"
     other_images = shutil.ignore_patterns("2.[0-9]*.[0-9]*-*", "rendered", "__pycache__")
     shutil.copytree(workspace.images, root / "images", ignore=other_images)
     shutil.copy(workspace.matrix, root)
     copy = Workspace(root=root)
+    replace_risks(copy.matrix, "")
     for identifier in CPU_IMAGES:
         shutil.copytree(workspace.locks(identifier), copy.locks(identifier))
         if workspace.evidence(identifier).exists():

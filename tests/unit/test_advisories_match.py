@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import pytest
@@ -112,6 +113,28 @@ def test_the_next_fix_of_the_range_that_has_the_version_counts() -> None:
     assert find_fixes(part({"introduced": "0"}), "PyPI", "1") == ()
     later = ({"introduced": "0"}, {"fixed": "1.9"}, {"introduced": "1.9.5"}, {"fixed": "1.10"})
     assert find_fixes(part(*later), "PyPI", "1.0") == ("1.9",)
+
+
+@pytest.mark.parametrize("events", [below("soon"), ({"introduced": "0"}, {"limit": "soon"}), below("2", "soon")])
+def test_a_listed_version_is_a_finding_whatever_its_ranges_say(events: tuple[dict[str, str], ...]) -> None:
+    listed = affected("idna", *events, versions=["3.4"])
+    (found,), problem = index(advisory("A-1", listed)).find(python("idna", "3.4"))
+    assert (found.identifier, found.fixed, problem) == ("A-1", (), None)
+    other = {"type": "ECOSYSTEM", "events": list(below("3.7"))}
+    (found,), _ = index(advisory("A-1", {**listed, "ranges": [*listed["ranges"], other]})).find(python("idna", "3.4"))
+    assert found.fixed == ("3.7",)
+
+
+def test_a_package_with_thousands_of_advisories_takes_seconds() -> None:
+    about = affected("linux", *below("7"), ecosystem="Debian:12")
+    many = index(
+        *(advisory(f"A-{number}", about) for number in range(10_000)),
+        *(advisory(f"B-{number}", about, aliases=[f"B-{number + 1}"]) for number in range(2_000)),
+    )
+    start = time.monotonic()
+    found, _ = many.find(debian("linux", "6.1"))
+    assert time.monotonic() - start < 10
+    assert len(found) == 10_001
 
 
 def test_one_defect_under_several_names_is_one_finding() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import zipfile
@@ -100,6 +101,22 @@ def test_a_folder_is_limited_in_files_bytes_and_depth(tmp_path: Path, monkeypatc
         read_folder(folder, {"idna"}, silent)
 
 
+def test_a_folder_that_cannot_be_listed_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As root, who may list every folder, the operating system's refusal is played."""
+    write_advisories(tmp_path / "readable", ABOUT_IDNA)
+    locked = write_advisories(tmp_path / "locked", ABOUT_SSL)
+    list_entries = os.scandir
+
+    def refuse(path: str) -> Any:
+        if path == str(locked):
+            raise PermissionError(errno.EACCES, "Permission denied", path)
+        return list_entries(path)
+
+    monkeypatch.setattr(os, "scandir", refuse)
+    with pytest.raises(FileError, match=f"^{locked} cannot be listed: Permission denied"):
+        read_folder(tmp_path, None, silent)
+
+
 def test_links_out_of_a_folder_are_not_followed(tmp_path: Path) -> None:
     folder = write_advisories(tmp_path / "db", ABOUT_IDNA)
     secret = tmp_path / "secret.json"
@@ -153,6 +170,18 @@ def test_pages_of_an_answer_are_followed() -> None:
     with osv_server(*many, page=3) as server:
         assert len(OsvService(server.url).find([IDNA, SSL], silent).find(IDNA)[0]) == 7
         assert [len(body["queries"]) for _, body in server.asked if body] == [2, 1, 1]
+
+
+def test_a_service_that_names_too_many_advisories_is_asked_no_more() -> None:
+    results = [
+        {"vulns": [{"id": f"{name}-{number}"} for number in range(15_000)], "next_page_token": "next"}
+        for name in ("A", "B")
+    ]
+    answer = json.dumps({"results": results}).encode()
+    with osv_server(answers={"/v1/querybatch": (200, answer)}) as server:
+        with pytest.raises(NetworkError, match="it names more than 20000 advisories"):
+            OsvService(server.url).find([IDNA, SSL], silent)
+        assert len(server.asked) == 1
 
 
 def test_a_busy_service_is_asked_again_and_one_out_of_reach_is_no_good_news() -> None:

@@ -275,7 +275,6 @@ REFUSALS = [
     (["build", "--tf", "2.15"], 10, "EngineUnavailable"),
     (["build", "--tf", "2.15", "--cuda", "12"], 10, "EngineUnavailable"),
     (["build", "--tf", "2.20", "--device", "tpu"], 10, "EngineUnavailable"),
-    (["plan", "2.15.1-cpu-py3.11"], 10, "EngineUnavailable"),
     (["validate", "tf:x"], 10, "EngineUnavailable"),
     (["engine", "status"], 10, "EngineUnavailable"),
     (["engine", "env"], 10, "EngineUnavailable"),
@@ -292,6 +291,17 @@ def test_a_refusal_is_a_paragraph_on_stderr_and_its_own_code(
     assert plain.stdout == ""
     assert told.json == {"event": "error", "error": kind, "message": message, "exit_code": code}
     assert told.refusal(code) == message
+
+
+def test_a_plan_needs_no_engine(tfimg: CliRunner) -> None:
+    plain, told = (
+        tfimg("plan", "2.15.1-cpu-py3.11").succeeded(),
+        tfimg("plan", "2.15.1-cpu-py3.11", "--json").succeeded(),
+    )
+    assert "how an engine compresses the layers is not known" in plain.stderr
+    assert plain.lines[0].split() == ["identifier", "2.15.1-cpu-py3.11"]
+    assert (told.json["engine"], told.json["compression"]) == (None, None)
+    assert "tensorflow-python" in told.json["layers"]
 
 
 CLASHES = [

@@ -7,7 +7,7 @@ import os
 import subprocess
 from collections.abc import Generator
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -33,9 +33,10 @@ class Choosy(FakeEngine):
     """The suite is red in images of these identifiers."""
 
     red: set[str] = field(default_factory=set)
+    failure: list[Line | Exit] = field(default_factory=lambda: RED)
 
     def run(self, request: RunRequest, **options: object) -> Generator[Line | Exit, None, None]:
-        self.story = RED if any(f":{name}-" in request.image for name in self.red) else GREEN
+        self.story = self.failure if any(f":{name}-" in request.image for name in self.red) else GREEN
         return super().run(request, **options)
 
 
@@ -106,11 +107,10 @@ def test_images_of_other_locks_are_proven_and_a_red_suite_takes_the_fix_back(
     assert workspace_copy.lock(GOOD, "packages").read_text() == good_lock
     assert workspace_copy.evidence(BAD).read_bytes() == evidence
     matrix = parse_matrix(workspace_copy.matrix.read_text(), source="matrix.yaml", today=TODAY.date())
-    assert [(risk.advisory, risk.package, risk.images, str(risk.review_by)) for risk in matrix.accepted_risks] == [
-        ("CVE-2026-1", "idna", BAD, "2027-02-20"),
-        ("GHSA-2", "idna", BAD, "2027-02-20"),
-    ]
-    assert matrix.accepted_risks[0].reason.startswith("idna 3.21 breaks the image: ")
+    (risk,) = matrix.accepted_risks
+    assert (risk.advisories, risk.package, risk.images) == (("CVE-2026-1", "GHSA-2"), "idna", BAD)
+    assert str(risk.review_by) == "2027-02-20"
+    assert risk.reason.startswith("idna 3.21 breaks the image: ")
     assert "\x1b" not in workspace_copy.matrix.read_text()
     again = here("build", "--affected", "--record", "--json").succeeded()
     assert again.statuses == {}, "the evidence is about every lock"
@@ -126,8 +126,53 @@ def test_a_second_red_image_is_added_to_the_same_list(
     assert ended.stdout.count("Reverted images/locks/") == 2
     assert "accepted in matrix.yaml for 90 days: CVE-2026-1, GHSA-2" in ended.stdout
     text = workspace_copy.matrix.read_text()
-    assert (text.count("accepted_risks:"), text.count("advisory: ")) == (1, 4)
+    assert (text.count("accepted_risks:"), text.count("advisories: ")) == (1, 2)
     assert json.loads(workspace_copy.evidence(GOOD).read_text())["identifier"] == GOOD
+
+
+def test_a_reason_beyond_the_basic_plane_is_written(here: CliRunner, engine: Choosy, workspace_copy: Workspace) -> None:
+    before = fix(workspace_copy, BAD)
+    engine.red = {BAD}
+    engine.failure = make_output(
+        suite("a"), start("a"), end("a", "failed", "idna says 💥 to «é»"), done_event(1), status=1
+    )
+    assert here("build", "--affected", "--record").code == 13
+    assert workspace_copy.lock(BAD, "packages").read_text() == before
+    matrix = parse_matrix(workspace_copy.matrix.read_text(), source="matrix.yaml", today=TODAY.date())
+    assert "idna says 💥 to «é»" in matrix.accepted_risks[0].reason
+
+
+def test_an_acceptance_that_has_expired_is_renewed(
+    here: CliRunner, engine: Choosy, environment: TestEnvironment, workspace_copy: Workspace
+) -> None:
+    fix(workspace_copy, BAD)
+    engine.red = {BAD}
+    assert here("build", "--affected", "--record").code == 13
+    fix(workspace_copy, BAD)
+    later = replace(here, edge=TestEnvironment(docker=engine, time=TODAY + timedelta(days=100)))
+    ended = later("build", "--affected", "--record")
+    assert "accepted in matrix.yaml for 90 days: CVE-2026-1, GHSA-2" in ended.stdout
+    today = (TODAY + timedelta(days=100)).date()
+    matrix = parse_matrix(workspace_copy.matrix.read_text(), source="matrix.yaml", today=today)
+    assert [risk.review_by for risk in matrix.accepted_risks] == [today + timedelta(days=90)]
+
+
+def test_an_expired_acceptance_of_a_person_stays_and_is_not_claimed(
+    here: CliRunner, engine: Choosy, workspace_copy: Workspace
+) -> None:
+    written = (
+        f'accepted_risks:  # reviewed each month\n  - {{advisories: [CVE-2026-1], package: idna, images: "{BAD}", '
+        "reason: x, review_by: 2026-01-31}\n"
+    )
+    with workspace_copy.matrix.open("a") as file:
+        file.write(f"\n{written}")
+    fix(workspace_copy, BAD)
+    engine.red = {BAD}
+    (reverted,) = here("build", "--affected", "--record", "--json").events("reverted")
+    assert reverted["accepted"] == ["GHSA-2"]
+    matrix = parse_matrix(workspace_copy.matrix.read_text(), source="matrix.yaml", today=TODAY.date())
+    assert [risk.advisories for risk in matrix.accepted_risks] == [("GHSA-2",), ("CVE-2026-1",)]
+    assert all(line in workspace_copy.matrix.read_text() for line in written.splitlines())
 
 
 def test_without_record_and_without_git_nothing_is_reverted(

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from support.accepted_risks import replace_risks
 from support.advisories import CRITICAL, advisory, affected, below, osv_server, write_advisories
 from support.cli import CliRunner
 from support.environment import TestEnvironment
@@ -122,13 +123,11 @@ def here(tfimg: CliRunner, workspace_copy: Workspace) -> CliRunner:
 def accept(
     workspace: Workspace, *, review_by: str = "2027-01-31", images: str = "2.15*", package: str = "keras"
 ) -> None:
-    text = workspace.matrix.read_text()
     risk = (
-        f"accepted_risks:\n  - {{advisory: GHSA-1, package: {package}, images: '{images}', "
-        f"reason: bounded by TensorFlow, review_by: {review_by}}}\n\n"
+        f"  - {{advisories: [GHSA-1], package: {package}, images: '{images}', reason: bounded by TensorFlow, "
+        f"review_by: {review_by}}}\n"
     )
-    assert text.count("\nleft_out:") == 1
-    workspace.matrix.write_text(text.replace("\nleft_out:", f"\n{risk}left_out:"))
+    replace_risks(workspace.matrix, risk)
 
 
 def test_an_accepted_risk_is_shown_and_green(here: CliRunner, workspace_copy: Workspace, advisories: Path) -> None:
@@ -147,6 +146,15 @@ def test_an_acceptance_is_about_the_images_of_its_pattern(
         (False, ["2.15.1-cpu-py3.9"]), (True, [IMAGE]),
     ]  # fmt: skip
     assert ended.code == 1
+
+
+def test_a_risk_of_tensorflow_covers_the_package_for_cpus(
+    here: CliRunner, workspace_copy: Workspace, tmp_path: Path
+) -> None:
+    accept(workspace_copy, package="tensorflow")
+    folder = write_advisories(tmp_path / "db", advisory("GHSA-1", affected("tensorflow", *below("2.21"))))
+    ended = here("audit", IMAGE, "--advisories", str(folder), "--json").succeeded()
+    assert [one["package"] for one in ended.documents[0]["findings"]] == ["tensorflow-cpu"]
 
 
 @pytest.mark.parametrize("package", ["keras", "no-such-package"])
@@ -214,6 +222,24 @@ def test_an_image_of_the_engine_is_audited_with_debian_s_packages_and_what_tenso
     ]
     assert ended.documents[0]["images"] == [GPU]
     assert ended.code == 1
+
+
+@pytest.mark.parametrize(
+    ("odd", "problem"),
+    [
+        ({"packages": {"odd": "1" * 1025}}, "the version of odd has more than 1024 characters"),
+        ({"packages": {"": "1"}}, "Invalid purl: name is a required argument"),
+        ({"packages": {"odd": "1"}, "about": {"odd": {"homepage": "%%"}}}, "Supplied value '%%' does not appear to be"),
+        ({"packages": {f"p{number}": "1" for number in range(20_001)}}, "it has more than 20000 components"),
+    ],
+)
+def test_an_image_whose_packages_cannot_be_read_is_refused(
+    odd: dict[str, Any], problem: str, tfimg: CliRunner, environment: TestEnvironment, advisories: Path
+) -> None:
+    environment.docker = engine_with(GPU, {**INVENTORY, **odd})
+    ended = tfimg("audit", "--built", "mine:1", "--advisories", str(advisories))
+    assert ended.code == 13
+    assert f"The packages of mine:1 cannot be read: {problem}" in ended.stderr
 
 
 def test_an_image_of_a_registry_is_audited_by_the_bill_that_a_trusted_key_signed(

@@ -252,6 +252,8 @@ def test_every_key_is_written_and_read_again() -> None:
         ('as-of = "soon"', ["as-of: invalid isoformat string: 'soon'"]),
         ("as-of = 2024-02-01T00:00:00Z", ["as-of: input should be a valid string"]),
         ('requirements = "-"', ["requirements[0]: string should match pattern '^[^-]'"]),
+        ('key = "~nobody-here/k"', ["key: ~nobody-here is not a user of this machine"]),
+        ('apt = "a\\u0000b"', ["apt[0]: a path has no NUL character"]),
         ("[tf]\nx = 1", ["tf: input should be a valid string"]),
         ("tf = ", ["the text: "]),
         ("tf = '\x1b[2J'", ["the text: "]),

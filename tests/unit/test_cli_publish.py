@@ -640,6 +640,57 @@ def test_a_fix_withdraws_what_it_replaces_and_names_itself_instead(
     assert ("withdrawal", old) in history_of(history(REPOSITORY, "2.15", "--json"))
 
 
+def test_a_fix_withdraws_earlier_images_with_what_it_replaced(
+    publish: CliRunner, history: CliRunner, engine: PushingEngine
+) -> None:
+    def publish_build(age: int, keras: str, *options: str) -> tuple[str, CliResult]:
+        engine.holds = {"packages": {"keras": keras, "numpy": "1.26.4"}}
+        digest = engine.has(CPU, age=age)
+        return digest, publish(*options).succeeded()
+
+    harmless, _ = publish_build(9, "3.9.0")
+    (first, _), (second, _) = (publish_build(age, "3.13.2") for age in (8, 7))
+    fixed, ended = publish_build(6, "3.15.0", "--fixes", "CVE-2026-12484")
+    withdrawn = [line for line in ended.lines if "withdrawn for every tag" in line]
+    assert withdrawn == [f"{REPOSITORY}@{digest} is withdrawn for every tag." for digest in (second, first)]
+    told = " ".join(ended.stderr.split())
+    assert f"do not have all packages that the fix replaced: {REPOSITORY}@{harmless}." in told
+    assert [digest for kind, digest in history_of(history(REPOSITORY, CPU, "--json")) if kind == "withdrawal"] == [
+        second, first
+    ]  # fmt: skip
+    assert fixed not in "".join(withdrawn)
+
+
+def test_a_fix_withdraws_an_image_that_was_only_rolled_back(
+    tfimg: CliRunner, publish: CliRunner, engine: PushingEngine, keys: dict[str, str]
+) -> None:
+    """A rollback withdraws it for the tag alone: by its digest it is still accepted."""
+
+    def publish_build(age: int, keras: str, *options: str) -> tuple[str, CliResult]:
+        engine.holds = {"packages": {"keras": keras}}
+        digest = engine.has(CPU, age=age)
+        return digest, publish(*options).succeeded()
+
+    (first, _), (second, _) = (publish_build(age, "3.13.2") for age in (8, 7))
+    tfimg("rollback", f"{REPOSITORY}:{CPU}", "--key", keys["ours.key"], "--publisher", "me").succeeded()
+    assert tfimg("verify", f"{REPOSITORY}@{second}", "--public-key", keys["ours.pub"]).code == 0
+    _, ended = publish_build(6, "3.15.0", "--fixes", "CVE-2026-12484")
+    withdrawn = [line for line in ended.lines if "withdrawn for every tag" in line]
+    assert withdrawn == [f"{REPOSITORY}@{digest} is withdrawn for every tag." for digest in (first, second)]
+    tfimg("verify", f"{REPOSITORY}@{second}", "--public-key", keys["ours.pub"]).refusal(17)
+
+
+def test_earlier_images_are_named_if_the_fix_replaced_no_package(publish: CliRunner, engine: PushingEngine) -> None:
+    engine.holds = {"packages": {"keras": "3.13.2"}}
+    first = engine.has(CPU, age=8)
+    for age in (7, 6):
+        publish().succeeded()
+        engine.has(CPU, age=age)
+    told = " ".join(publish("--fixes", "CVE-2026-12484").succeeded().stderr.split())
+    assert f"of the fix do not tell which packages it replaced: {REPOSITORY}@{first}." in told
+    assert "do not have all packages" not in told
+
+
 def test_a_tag_that_the_fix_did_not_get_stays_and_is_refused(
     publish: CliRunner, twice: tuple[str, str], registry: MemoryRegistry
 ) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -10,7 +12,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 
 import pytest
 
-from tfimg.core.cancellation import Cancellation, on_cancel, raise_if_cancelled, run_ahead
+from tfimg.core.cancellation import Cancellation, map_in_threads, on_cancel, raise_if_cancelled, run_ahead
 from tfimg.core.errors import Interrupted
 from tfimg.core.process import CommandFailed, defer_signals, run, stream_stderr
 
@@ -128,3 +130,73 @@ def test_work_ahead_ends_with_the_work_that_waits_for_it() -> None:
         outer.cancel()
         with pytest.raises(Interrupted):
             result()
+
+
+def test_a_caller_that_stops_cancels_what_runs_and_begins_no_other() -> None:
+    began: list[int] = []
+
+    def work(number: int) -> int:
+        began.append(number)
+        return number if number == 0 else len(run(["sleep", "60"], env=ENV))
+
+    start = time.monotonic()
+    results = map_in_threads(work, range(100), threads=2)
+    assert next(results) == 0
+    results.close()
+    assert time.monotonic() - start < 20
+    assert len(began) <= 4
+
+
+def test_results_come_in_order_and_an_error_ends_the_rest() -> None:
+    began: list[int] = []
+
+    def work(number: int) -> int:
+        began.append(number)
+        time.sleep((10 - number) / 100)
+        return 1 // (number - 3)
+
+    results = map_in_threads(work, range(1000), threads=3)
+    assert [next(results) for _ in range(3)] == [-1, -1, -1]
+    with pytest.raises(ZeroDivisionError):
+        next(results)
+    assert len(began) < 1000
+
+
+def test_work_of_cancelled_work_begins_no_other() -> None:
+    """As the advisories that a fix looks up: threads within a thread."""
+    began: list[int] = []
+
+    def work(number: int) -> None:
+        began.append(number)
+        time.sleep(0.01)
+
+    def outer(_: int) -> list[None]:
+        return list(map_in_threads(work, range(2000), threads=2))
+
+    results = map_in_threads(lambda number: outer(number) if number else [], range(2), threads=2)
+    assert next(results) == []
+    while not began:
+        time.sleep(0.01)
+    results.close()
+    assert len(began) < 1000
+
+
+TWO_INTERRUPTS = """
+import os, signal, threading, time
+from tfimg.core.cancellation import map_in_threads
+
+def read():
+    for _ in map_in_threads(lambda number: time.sleep(2 * number), range(3), threads=2):
+        os.kill(os.getpid(), signal.SIGINT)
+
+threading.Timer(1, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
+try:
+    read()
+except KeyboardInterrupt:
+    print("interrupted")
+"""
+
+
+def test_a_second_interrupt_prints_no_traceback() -> None:
+    ended = subprocess.run([sys.executable, "-c", TWO_INTERRUPTS], capture_output=True, text=True, check=False)
+    assert (ended.returncode, ended.stdout, ended.stderr) == (0, "interrupted\n", "")

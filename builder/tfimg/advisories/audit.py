@@ -160,8 +160,8 @@ def find_risk(finding: Finding, image: str, risks: Iterable[AcceptedRisk]) -> Ac
         (
             risk
             for risk in risks
-            if risk.advisory in finding.identifiers
-            and risk.package in (finding.package.name, finding.package.installed)
+            if not finding.identifiers.isdisjoint(risk.advisories)
+            and risk.package in (finding.package.name, finding.package.installed, *finding.package.aliases)
             and risk.matches_image(image)
         ),
         None,
@@ -176,7 +176,7 @@ def find_expired(risks: Iterable[AcceptedRisk], today: date) -> tuple[AcceptedRi
 def raise_for_expired(expired: Sequence[AcceptedRisk]) -> None:
     """Raise `ExpiredRisk` if there are expired acceptances."""
     if expired:
-        listed = [f"{risk.advisory} of {risk.package} ({risk.review_by})" for risk in expired]
+        listed = [f"{risk} ({risk.review_by})" for risk in expired]
         raise ExpiredRisk(
             f"{_count(len(expired), 'accepted risk')} of matrix.yaml {'is' if len(expired) == 1 else 'are'} past the "
             f"day of review: {list_first(listed, MAX_LISTED)}.",

@@ -53,17 +53,15 @@ class Bound:
 
 @dataclass(frozen=True)
 class MetadataReader:
-    """Reads each page and each wheel's metadata once, for all images."""
+    """Reads each wheel's metadata once, for all images; the index reads each page once."""
 
     index: MetadataIndex
-    _pages: dict[str, tuple[IndexedWheel, ...]] = field(default_factory=dict)
     _requirements: dict[tuple[str, str], tuple[Requirement, ...]] = field(default_factory=dict)
 
-    def later_versions(self, name: str, version: str, tags: frozenset[Tag]) -> tuple[Version, ...]:
-        """Return the final releases after a version that have a wheel with one of the tags, the lowest first."""
-        if name not in self._pages:
-            self._pages[name] = self.index.wheels(name)
-        found = {wheel.version for wheel in self._pages[name] if not tags.isdisjoint(wheel.tags)}
+    def later_versions(self, name: str, version: str, tags: frozenset[Tag], python: str) -> tuple[Version, ...]:
+        """Return the final releases after a version that have a wheel for the tags and Python, the lowest first."""
+        wheels = self.index.wheels(name)
+        found = {wheel.version for wheel in wheels if not tags.isdisjoint(wheel.tags) and wheel.supports(python)}
         later = (one for one in found if one > Version(version) and not one.is_prerelease and not one.local)
         return tuple(sorted(later))[:MAX_CANDIDATES]
 
@@ -78,7 +76,7 @@ class MetadataReader:
         """Return what a version requires, by the metadata of one of its wheels."""
         key = name, str(version)
         if key not in self._requirements:
-            wheels = [wheel for wheel in self._pages.get(name, ()) if wheel.version == version]
+            wheels = [wheel for wheel in self.index.wheels(name) if wheel.version == version]
             # Those of Linux first: the metadata of all wheels of a release is the same with few exceptions.
             self._requirements[key] = self._read(sorted(wheels, key=lambda wheel: not wheel.processors))
         return self._requirements[key]

@@ -15,6 +15,7 @@ from packaging.version import Version
 
 from tfimg.advisories.outcomes import LockFix, Move, Outcome, format_reason, quote_uv
 from tfimg.advisories.search import FixTools, Plan, Search
+from tfimg.core.cancellation import raise_if_cancelled
 from tfimg.core.errors import LockError
 from tfimg.matrix.spec import ImageSpec
 from tfimg.recipe.lockfile import Lock
@@ -72,38 +73,41 @@ class _ImageFix:
 
         Where uv finds no solution for all and does not say which package is to blame, halves of them are tried.
         """
-        if not names:
-            return lock
-        search = self.search.on(lock)
-        moved = sorted({other for name in names for other in self.plans[name]})
-        try:
-            packages = search.resolve(moved)
-        except LockError as error:
-            reason = quote_uv(error)
-            culprit = next((name for name in names if re.match(rf"{re.escape(name)}[<>=]", reason)), "")
-        else:
-            changed = search.list_changed(packages)
-            affected = search.find_affected(changed)
-            if not affected:
-                moves = self._attribute(names, changed)
-                for name in names:
-                    self.outcomes[name] = replace(
-                        self.outcomes[name], moves=moves[name] or self._moved_before(name, search)
-                    )
-                return search.write(packages, [move for group in moves.values() for move in group])
-            reason = f"every fixed version needs {affected}, which is affected"
-            versions: dict[str, Version] = {package.name: Version(str(package.version)) for package in changed}
-            needs = (name for name in names if affected.name in search.list_needed(name, versions))
-            culprit = next(needs, "")
-            if culprit and search.refuse_lowest(moved, culprit):
-                return self.apply(names, lock)
-        if len(names) == 1:
-            culprit = names[0]
-        if culprit:
+        while names:
+            raise_if_cancelled()
+            search = self.search.on(lock)
+            moved = sorted({other for name in names for other in self.plans[name]})
+            try:
+                packages = search.resolve(moved)
+            except LockError as error:
+                reason = quote_uv(error)
+                culprit = next((name for name in names if re.match(rf"{re.escape(name)}[<>=]", reason)), "")
+            else:
+                changed = search.list_changed(packages)
+                affected = search.find_affected(changed)
+                if not affected:
+                    return self._write(search, names, packages)
+                reason = f"every fixed version needs {affected}, which is affected"
+                versions: dict[str, Version] = {package.name: Version(str(package.version)) for package in changed}
+                needs = (name for name in names if affected.name in search.list_needed(name, versions))
+                culprit = next(needs, "")
+                if culprit and search.refuse_lowest(moved, culprit):
+                    continue
+            if len(names) == 1:
+                culprit = names[0]
+            if not culprit:
+                middle = len(names) // 2
+                return self.apply(names[middle:], self.apply(names[:middle], lock))
             self._take_next(culprit, reason)
-            return self.apply([name for name in names if name in self.outcomes], lock)
-        middle = len(names) // 2
-        return self.apply(names[middle:], self.apply(names[:middle], lock))
+            names = [name for name in names if name in self.outcomes]
+        return lock
+
+    def _write(self, search: Search, names: Sequence[str], packages: Sequence[Package]) -> Lock:
+        """Return the lock with packages that are resolved, and keep what moves with each of the affected ones."""
+        moves = self._attribute(names, search.list_changed(packages))
+        for name in names:
+            self.outcomes[name] = replace(self.outcomes[name], moves=moves[name] or self._moved_before(name, search))
+        return search.write(packages, [move for group in moves.values() for move in group])
 
     def _moved_before(self, name: str, search: Search) -> tuple[Move, ...]:
         """Return the move of a package that went with another one to a version without defects."""

@@ -67,7 +67,7 @@ def read_folder(location: Path, wanted: Collection[str] | None, on_progress: OnP
 def _list_folder(folder: Path) -> Iterator[tuple[str, int, bytes]]:
     """Yield the name of each JSON file, their number, and the content. Links are not followed."""
     found: list[tuple[Path, int]] = []
-    for path, folders, files in os.walk(folder):
+    for path, folders, files in os.walk(folder, onerror=_raise_unreadable):
         if len(Path(path).relative_to(folder).parts) >= MAX_DEPTH and folders:
             raise _too_much(folder, f"folders more than {MAX_DEPTH} deep")
         plain = (Path(path, name) for name in files if name.endswith(".json"))
@@ -95,6 +95,11 @@ def _list_zip(file: Path) -> Iterator[tuple[str, int, bytes]]:
                 yield f"{file}:{name}", len(items), archive.read(name, MAX_BYTES)
     except (zipfile.BadZipFile, zlib.error, ValueError, EOFError, OverflowError, OSError) as error:
         raise FileError(f"{file} cannot be read as a zip of advisories: {error}.", next_step=NEXT) from None
+
+
+def _raise_unreadable(error: OSError) -> None:
+    """Raise `FileError` for a folder that cannot be listed: what its advisories say would be unknown."""
+    raise FileError(f"{error.filename} cannot be listed: {error.strerror}.", next_step=NEXT) from None
 
 
 def _too_much(location: Path, what: str) -> FileError:

@@ -112,19 +112,23 @@ def _gravest_first(finding: Finding) -> tuple[int, float, str]:
 
 
 def _group_aliases(records: Sequence[tuple[Advisory, Affected]]) -> list[list[tuple[Advisory, Affected]]]:
-    """Return the records in groups that share an identifier, directly or through others."""
-    groups: list[tuple[set[str], list[tuple[Advisory, Affected]]]] = []
-    for record in records:
-        names, members = set(record[0].identifiers), [record]
-        apart = []
-        for other_names, others in groups:
-            if names.isdisjoint(other_names):
-                apart.append((other_names, others))
-            else:
-                names |= other_names
-                members = [*others, *members]
-        groups = [*apart, (names, members)]
-    return [members for _, members in groups]
+    """Return the records in groups that share an identifier, directly or through others. Takes linear time."""
+    by_name: dict[str, list[int]] = {}
+    for number, (advisory, _) in enumerate(records):
+        for name in advisory.identifiers:
+            by_name.setdefault(name, []).append(number)
+    groups, grouped = [], set()
+    for first in range(len(records)):
+        if first not in grouped:
+            grouped.add(first)
+            members = [first]
+            for number in members:  # which grows meanwhile
+                found = (other for name in records[number][0].identifiers for other in by_name.pop(name, ()))
+                more = [other for other in dict.fromkeys(found) if other not in grouped]
+                grouped.update(more)
+                members += more
+            groups.append([records[number] for number in members])
+    return groups
 
 
 def _make_finding(package: AuditedPackage, records: Sequence[tuple[Advisory, Affected]]) -> Finding:

@@ -94,7 +94,7 @@ class Search:
         return tuple(
             one
             for one in found
-            if one.identifier not in left_open and not find_risk(one, self.spec.identifier, self.tools.risks)
+            if one.identifiers.isdisjoint(left_open) and not find_risk(one, self.spec.identifier, self.tools.risks)
         )
 
     def on(self, lock: Lock) -> Search:
@@ -113,7 +113,8 @@ class Search:
         if not blocked:
             yield Plan(moved=moved, fixed=findings)
         for left in self._list_left(name, findings):
-            self.left_open[name] = frozenset(one.identifier for one in left)
+            # By all names: another version may lack the record that gives the defect its main one.
+            self.left_open[name] = frozenset().union(*(one.identifiers for one in left))
             moved, still = self._plan_all(name)
             if not still:
                 yield Plan(moved=moved, fixed=self.find_open(self.own[name]), left=left, blocked=blocked)
@@ -121,17 +122,12 @@ class Search:
         yield Plan(left=findings, blocked=blocked)
 
     def _list_left(self, name: str, findings: Sequence[Finding]) -> Iterator[tuple[Finding, ...]]:
-        """Yield the defects to leave open: the one that only the latest release fixes, then more, never all of them."""
-        if self.part_of[name] not in MOVABLE_PARTS or len(findings) == 1:
+        """Yield the defects of later releases that have fewer than now, the fewest first: one may come new."""
+        if self.part_of[name] not in MOVABLE_PARTS:
             return
-        later = [replace(self.own[name], version=str(version)) for version in self.later_versions(name)]
-        affected = [{one.identifier for one in self.find_open(package)} for package in later]
-
-        def first_fix(one: Finding) -> int:
-            return next((at for at, names in enumerate(affected) if one.identifier not in names), len(affected))
-
-        ordered = sorted(findings, key=first_fix, reverse=True)
-        yield from (tuple(ordered[:count]) for count in range(1, len(ordered)))
+        later = (replace(self.own[name], version=str(version)) for version in self.later_versions(name))
+        found = {frozenset(one.identifier for one in defects): defects for defects in map(self.find_open, later)}
+        yield from sorted((defects for defects in found.values() if 0 < len(defects) < len(findings)), key=len)
 
     def _plan_all(self, name: str) -> tuple[list[str], str]:
         """Return the packages that have to move so that a package has no defect, or why that is impossible."""
@@ -154,7 +150,7 @@ class Search:
 
     def later_versions(self, name: str) -> tuple[Version, ...]:
         """Return the later releases of a package that have a wheel for the image."""
-        return self.tools.reader.later_versions(name, self.own[name].version, self.tags)
+        return self.tools.reader.later_versions(name, self.own[name].version, self.tags, self.spec.python)
 
     def _list_safe(self, name: str) -> list[Version]:
         """Return the later versions of a package without open defects, the lowest first."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import Annotated, Any
 from urllib.parse import quote, urlsplit
@@ -16,6 +15,7 @@ from tfimg.advisories.match import AdvisoryIndex
 from tfimg.advisories.packages import AuditedPackage
 from tfimg.advisories.schema import MAX_BYTES, Advisory, Identifier
 from tfimg.advisories.versions import DEBIAN, PYPI
+from tfimg.core.cancellation import map_in_threads, raise_if_cancelled
 from tfimg.core.documents import Document, InvalidDocument, Model, parse_document
 from tfimg.core.errors import NetworkError, UsageError
 from tfimg.index.responses import UNREADABLE, make_network_error, read_body
@@ -94,31 +94,29 @@ class OsvService:
         ]
         identifiers: dict[str, None] = {}
         for start in range(0, len(queries), MAX_QUERIES):
-            identifiers |= self._query(queries[start : start + MAX_QUERIES])
-        if len(identifiers) > MAX_ADVISORIES:
-            raise self._invalid(f"it names {len(identifiers)} advisories")
+            self._query(queries[start : start + MAX_QUERIES], identifiers)
         found = []
-        with ThreadPoolExecutor(CONNECTIONS) as pool:
-            for number, advisory in enumerate(pool.map(self._fetch, identifiers), start=1):
-                on_progress(number, len(identifiers))
-                found.append(advisory)
+        for number, advisory in enumerate(map_in_threads(self._fetch, identifiers, CONNECTIONS), start=1):
+            on_progress(number, len(identifiers))
+            found.append(advisory)
         return AdvisoryIndex(found, source=self.url, ecosystems=(PYPI, DEBIAN))
 
-    def _query(self, queries: Sequence[dict[str, Any]]) -> dict[str, None]:
-        """Return the identifiers that answer a batch of queries, with all pages."""
-        found: dict[str, None] = {}
+    def _query(self, queries: Sequence[dict[str, Any]], found: dict[str, None]) -> None:
+        """Add the identifiers that answer a batch of queries to `found`, with all pages."""
         left = list(queries)
         for _ in range(MAX_PAGES):
             if not left:
-                return found
+                return
             answer = self._read("POST", "/v1/querybatch", _Answer, MAX_ANSWER, {"queries": left})
             if len(answer.results) != len(left):
                 raise self._invalid(f"it answers {len(left)} queries with {len(answer.results)} results")
             pages = []
             for query, result in zip(left, answer.results, strict=True):
-                found |= dict.fromkeys(hit.id for hit in result.vulns)
+                found.update(dict.fromkeys(hit.id for hit in result.vulns))
                 if result.next_page_token:
                     pages.append({**query, "page_token": result.next_page_token})
+            if len(found) > MAX_ADVISORIES:
+                raise self._invalid(f"it names more than {MAX_ADVISORIES} advisories")
             left = pages
         raise self._invalid(f"its answer has more than {MAX_PAGES} pages")
 
@@ -143,6 +141,7 @@ class OsvService:
     def _send(self, method: str, url: str, body: Any) -> requests.Response:
         """Return a streamed response; retry transient failures with exponential backoff."""
         for seconds in [self._wait * 2**retry for retry in range(ATTEMPTS - 1)]:
+            raise_if_cancelled()
             with suppress(requests.ConnectionError, requests.Timeout):
                 response = self._session.request(method, url, json=body, stream=True, timeout=TIMEOUT_SECONDS)
                 if response.status_code not in TRANSIENT_STATUSES:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from functools import lru_cache
 from typing import Any
 
@@ -79,14 +80,22 @@ def is_affected(affected: Affected, ecosystem: str, version: str) -> bool:
 
 
 def find_fixes(affected: Affected, ecosystem: str, version: str) -> tuple[str, ...]:
-    """Return for each range that contains a version, or for all, the first later version that is fixed."""
-    ranges = [one for one in affected.ranges if one.type == "ECOSYSTEM"]
-    containing = [one for one in ranges if _is_within(one, ecosystem, version)] or ranges
-    found = []
-    for one in containing:
-        later = [event.fixed for event in one.events if event.fixed and is_before(ecosystem, version, event.fixed)]
-        found += sort_versions(ecosystem, later)[:1]
-    return tuple(sort_versions(ecosystem, found))
+    """Return for each range that contains a version, or for all, the first later version that is fixed.
+
+    Ranges with versions without an order are left out: the package may be affected because its version is listed.
+    """
+    containing: list[str] = []
+    others: list[str] = []
+    contains_version = False
+    for one in affected.ranges:
+        if one.type == "ECOSYSTEM":
+            with suppress(UnorderedVersion):
+                later = [event.fixed for event in one.events if event.fixed]
+                later = [fixed for fixed in later if is_before(ecosystem, version, fixed)]
+                is_within = _is_within(one, ecosystem, version)
+                (containing if is_within else others).extend(sort_versions(ecosystem, later)[:1])
+                contains_version = contains_version or is_within
+    return tuple(sort_versions(ecosystem, containing if contains_version else others))
 
 
 def is_same(ecosystem: str, version: str, other: str) -> bool:

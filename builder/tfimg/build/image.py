@@ -62,21 +62,21 @@ def choose_output(capabilities: Capabilities, name: str, compression: Compressio
     )
 
 
-def describe_build(plan: Plan, capabilities: Capabilities) -> dict[str, Any]:
-    """Return how an engine would build an image."""
-    output, spec = choose_output(capabilities, "NAME"), plan.spec
+def describe_build(plan: Plan, capabilities: Capabilities | None) -> dict[str, Any]:
+    """Return how an engine would build an image. Without an engine, how it compresses layers is not known."""
+    output, spec = choose_output(capabilities, "NAME") if capabilities else None, plan.spec
     return {
         "identifier": spec.identifier,
-        "engine": capabilities.host,
-        **({"builder": capabilities.builder} if capabilities.builder else {}),
+        "engine": capabilities.host if capabilities else None,
+        **({"builder": capabilities.builder} if capabilities and capabilities.builder else {}),
         "base": spec.base.image,
         "layers": [
             *(layer.name for layer in list_wheel_layers(plan.lock)),
             *(["debian"] if spec.system_packages else []),
         ],
         **({"own_packages": asdict(spec.own)} if spec.own else {}),
-        "compression": output.compression,
-        "why": output.why,
+        "compression": output.compression if output else None,
+        "why": output.why if output else None,
         "tags": list(plan.tags),
     }
 

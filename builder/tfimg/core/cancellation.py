@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from contextvars import ContextVar
@@ -13,6 +13,7 @@ from tfimg.core.errors import Interrupted
 
 Callback = Callable[[], object]
 
+Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 
@@ -94,6 +95,31 @@ def run_ahead(work: Callable[[], Result]) -> Iterator[Callable[[], Result]]:
         except BaseException:
             cancellation.cancel()
             raise
+
+
+def map_in_threads(work: Callable[[Item], Result], items: Iterable[Item], threads: int) -> Iterator[Result]:
+    """Yield what `work` returns for each item, in their order, from several threads.
+
+    When the caller stops, by an exception or an interrupt, running work is cancelled and no other begins. A second
+    interrupt ends the wait for that work.
+    """
+    cancellation = Cancellation()
+
+    def run(item: Item) -> Result:
+        with cancellation.activate():
+            raise_if_cancelled()
+            return work(item)
+
+    with on_cancel(cancellation.cancel):
+        pool = ThreadPoolExecutor(threads)
+        try:
+            yield from pool.map(run, items)
+        except BaseException:
+            cancellation.cancel()
+            with suppress(KeyboardInterrupt):  # Python would print that it is ignored, with a traceback
+                pool.shutdown(cancel_futures=True)
+            raise
+        pool.shutdown()
 
 
 def _start(callback: Callback) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import math
 import re
+import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -13,6 +14,7 @@ from datetime import UTC, date
 from urllib.parse import urljoin, urlsplit, urlunsplit
 
 import requests
+from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from packaging.tags import Tag
 from packaging.utils import InvalidWheelFilename, canonicalize_name, parse_wheel_filename
 from packaging.version import InvalidVersion, Version
@@ -20,6 +22,7 @@ from remotezip import RangeNotSupported, RemoteZip
 from requests.auth import HTTPBasicAuth
 from requests.utils import get_auth_from_url, get_netrc_auth
 
+from tfimg.core.cancellation import raise_if_cancelled
 from tfimg.core.errors import NetworkError
 from tfimg.index.project_page import MAX_HTML, MAX_PAGE, MAX_WHEEL, File, read_html, read_json
 from tfimg.index.responses import UNREADABLE, make_network_error, parse_range_size, read_body, read_limited
@@ -43,12 +46,15 @@ MAX_REDIRECTS = 5
 MAX_TAGS = 256
 """Tags of one file name, which lists them as a product. NVIDIA's and TensorFlow's have two."""
 
+MAX_SPECIFIER = 200
+"""Characters of the versions of Python that a file supports; longer ones count as not stated."""
+
 _FILENAME = re.compile(r"[A-Za-z0-9._+!-]{1,250}\.whl")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class IndexedWheel:
-    """A wheel in an index; `uploaded` and `sha256` are None if the index does not state them.
+    """A wheel in an index; `uploaded`, `sha256` and `requires_python` are None if the index does not state them.
 
     `max_size` is its size in bytes, or the largest allowed one.
     """
@@ -63,12 +69,17 @@ class IndexedWheel:
     uploaded: date | None
     is_yanked: bool
     has_metadata: bool
+    requires_python: SpecifierSet | None = None
 
     @property
     def pythons(self) -> tuple[str, ...]:
         """CPython minors that it supports, e.g. `3.11`; none for a wheel without compiled code."""
         found = {tag.interpreter for tag in self.tags if tag.interpreter.startswith("cp3")}
         return tuple(f"3.{interpreter[3:]}" for interpreter in sorted(found))
+
+    def supports(self, python: str) -> bool:
+        """Return whether the first release of a minor of Python may install it, which is what uv resolves for."""
+        return self.requires_python is None or self.requires_python.contains(f"{python}.0", prereleases=True)
 
     @property
     def processors(self) -> frozenset[str]:
@@ -79,6 +90,8 @@ class IndexedWheel:
 
 class Index:
     """The package index at `url`. Every method raises `NetworkError` if it cannot be reached or read.
+
+    Threads may share it; in one whose work was cancelled, requests raise `Interrupted`.
 
     `proxies` are by scheme; `no_proxy` among them lists hosts to reach directly.
     """
@@ -95,6 +108,9 @@ class Index:
         self._auth = HTTPBasicAuth(*credentials) if credentials else None
         self._url = _without_credentials(url).rstrip("/")
         self._attempts = attempts
+        self._pages: dict[str, Sequence[IndexedWheel]] = {}
+        self._page_locks: dict[str, threading.Lock] = {}
+        self._lock = threading.Lock()
         self._session = DirectSession(step_seconds=TIMEOUT_SECONDS)
         self._session.proxies.update(proxies or {})
         if ca:
@@ -140,8 +156,16 @@ class Index:
             raise make_network_error(f"the metadata of {wheel.filename}", error) from None
 
     def _list(self, project: str) -> Sequence[IndexedWheel]:
-        """Return the wheels on the page of a project."""
+        """Return the wheels on the page of a project, which is read once."""
         name = canonicalize_name(project)
+        with self._lock:
+            page_lock = self._page_locks.setdefault(name, threading.Lock())
+        with page_lock:
+            if name not in self._pages:
+                self._pages[name] = self._read_wheels(name)
+            return self._pages[name]
+
+    def _read_wheels(self, name: str) -> Sequence[IndexedWheel]:
         try:
             response = self.get(f"{self._url}/{name}/", headers={"Accept": ACCEPT})
             wheels = (_parse_wheel(file, response.url) for file in _read_page(response))
@@ -149,7 +173,7 @@ class Index:
         except UNREADABLE as error:
             if isinstance(error, requests.HTTPError) and error.response.status_code == requests.codes.not_found:
                 return ()
-            raise make_network_error(f"the wheels of {project}", error) from None
+            raise make_network_error(f"the wheels of {name}", error) from None
 
     def get(self, url: str, headers: Mapping[str, str] | None = None) -> requests.Response:
         """Return a streamed response, after redirects. Raises the exceptions in `UNREADABLE`.
@@ -173,12 +197,14 @@ class Index:
         """Return a streamed response; retry transient failures with exponential backoff."""
         auth = self._auth if _origin(url) == _origin(self._url) else None
         for seconds in [0.5 * 2**retry for retry in range(self._attempts - 1)]:
+            raise_if_cancelled()
             with suppress(requests.ConnectionError, requests.Timeout):
                 response = self._session.get(url, headers=headers, stream=True, timeout=TIMEOUT_SECONDS, auth=auth)
                 if response.status_code not in TRANSIENT_STATUSES:
                     return response
                 response.close()
             time.sleep(seconds)
+        raise_if_cancelled()
         return self._session.get(url, headers=headers, stream=True, timeout=TIMEOUT_SECONDS, auth=auth)
 
 
@@ -202,6 +228,14 @@ class _RangeSession:
             raise ValueError(f"its range ends after {len(content)} of {size} bytes")
         response.raw = io.BytesIO(content)
         return response
+
+
+def _parse_specifier(text: str) -> SpecifierSet | None:
+    """Return the versions of Python that a file supports; None if they are not stated or cannot be read."""
+    try:
+        return SpecifierSet(text) if text and len(text) <= MAX_SPECIFIER else None
+    except InvalidSpecifier:
+        return None
 
 
 def _without_credentials(url: str) -> str:
@@ -244,4 +278,5 @@ def _parse_wheel(file: File, page_url: str) -> IndexedWheel | None:
         uploaded=file.upload_time.astimezone(UTC).date() if file.upload_time else None,
         is_yanked=file.yanked is not False,  # the reason may be empty
         has_metadata=file.core_metadata not in (None, False),
+        requires_python=_parse_specifier(file.requires_python or ""),
     )

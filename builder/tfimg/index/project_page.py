@@ -32,6 +32,7 @@ class File(Document):
     size: Annotated[int, Field(ge=0, le=MAX_WHEEL)] | None = None
     upload_time: datetime | None = Field(default=None, alias="upload-time")
     yanked: bool | str = False
+    requires_python: str | None = Field(default=None, alias="requires-python")
     core_metadata: bool | dict[str, str] | None = Field(default=None, alias="core-metadata")
 
 
@@ -76,6 +77,7 @@ def _file_of_link(text: str, attributes: Mapping[str, str], base: str) -> File:
             # Not part of the HTML form, but some indexes add it.
             "upload-time": attributes.get("data-upload-time") or None,
             "yanked": attributes.get("data-yanked", False),
+            "requires-python": attributes.get("data-requires-python") or None,
             "core-metadata": attributes.get("data-core-metadata", "false").lower() != "false",
         },
     )

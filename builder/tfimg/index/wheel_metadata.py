@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from email.parser import HeaderParser
 from typing import Any
 
+from packaging.markers import UndefinedComparison, UndefinedEnvironmentName
 from packaging.requirements import Requirement
 
 from tfimg.core.documents import validate
@@ -54,14 +55,17 @@ def _read_member(archive: zipfile.ZipFile, name: str, limit: int) -> bytes:
 
 
 def parse_requires(metadata: bytes) -> tuple[str, ...]:
-    """Return the requirements in a METADATA file. Raises `ValueError`."""
+    """Return the requirements in a METADATA file. Raises `ValueError`, also for a marker that cannot be evaluated."""
     headers = HeaderParser().parsestr(metadata.decode())
     if "Metadata-Version" not in headers:
         raise ValueError("it is not a METADATA file")
     requires = tuple(headers.get_all("Requires-Dist") or ())
     try:
-        for requirement in requires:
-            Requirement(requirement)
+        for requirement in map(Requirement, requires):
+            if requirement.marker:
+                requirement.marker.evaluate()
+    except (UndefinedComparison, UndefinedEnvironmentName) as error:
+        raise ValueError(f"a marker cannot be evaluated: {error}") from None
     except RecursionError:
         raise ValueError("a requirement is nested too deeply") from None
     return requires

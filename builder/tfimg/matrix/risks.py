@@ -7,14 +7,20 @@ from typing import Annotated
 
 from pydantic import Field
 
+from tfimg.core.text import list_first
 from tfimg.matrix.fields import Day, MatrixModel, Sentence
+
+AdvisoryName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._:-]{0,99}$")]
+
+MAX_NAMED = 3
+"""Advisories that a message names."""
 
 
 class AcceptedRisk(MatrixModel):
-    """A vulnerability that images keep for now."""
+    """Vulnerabilities of a package that images keep for now, for one reason."""
 
-    advisory: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._:-]{0,99}$")] = Field(
-        description="Identifier or alias of the advisory, e.g. CVE-2026-1234"
+    advisories: tuple[AdvisoryName, ...] = Field(
+        min_length=1, description="Identifiers or aliases of the advisories, e.g. CVE-2026-1234"
     )
     package: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9+.-]{0,99}$")] = Field(
         description="Python package, or source package of Debian"
@@ -24,6 +30,9 @@ class AcceptedRisk(MatrixModel):
     )
     reason: Sentence
     review_by: Day = Field(description="Last day of the acceptance; after it, `audit` and `check` fail")
+
+    def __str__(self) -> str:
+        return f"{list_first(self.advisories, MAX_NAMED)} of {self.package}"
 
     def matches_image(self, identifier: str) -> bool:
         """Return whether it is about an image."""

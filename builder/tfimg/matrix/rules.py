@@ -182,9 +182,10 @@ def risks_are_accepted_once(matrix: Matrix, _: date) -> Iterator[str]:
     """An advisory about a package is accepted once for the same images."""
     seen: dict[tuple[str, str, str], int] = {}
     for i, risk in enumerate(matrix.accepted_risks):
-        first = seen.setdefault((risk.advisory, risk.package, risk.images), i)
-        if first != i:
-            yield f"accepted_risks[{i}]: {risk.advisory} of {risk.package} is already at accepted_risks[{first}]"
+        for advisory in risk.advisories:
+            if (key := (advisory, risk.package, risk.images)) in seen:
+                yield f"accepted_risks[{i}]: {advisory} of {risk.package} is already at accepted_risks[{seen[key]}]"
+            seen.setdefault(key, i)
 
 
 RULES: tuple[Rule, ...] = (

@@ -6,9 +6,10 @@ The evidence decides, not Git: it is what an image's level rests on, also where 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+import re
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import date, timedelta
 
 from tfimg.core.errors import LockError, TfimgError
 from tfimg.core.files import write_atomically
@@ -27,6 +28,16 @@ REVIEW_AFTER = timedelta(days=90)
 """Time until a fix that broke an image has to be tried again."""
 
 MAX_REASON = 300
+
+_BREAKS = "breaks the image"
+_HEAD = re.compile(r"^accepted_risks:[ \t]*(?:#.*)?\n", re.MULTILINE)
+_WRITTEN = re.compile(
+    r'^  - advisories: (?P<advisories>\["[A-Za-z0-9._:", -]+"\])\n    package: (?P<package>\S+)\n'
+    r'    images: "(?P<images>\S+)"\n'
+    rf'    reason: ".* {_BREAKS}: .*"\n    review_by: (?P<day>\d{{4}}-\d\d-\d\d)\n',
+    re.MULTILINE,
+)
+"""An entry as `_accept` writes it."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -123,25 +134,57 @@ def _list_fixes(before: Lock, after: Lock) -> dict[tuple[str, str], LockedPackag
 def _accept(
     project: Project, identifier: str, fixes: Mapping[tuple[str, str], LockedPackage], reason: str
 ) -> tuple[str, ...]:
-    """Add accepted risks to matrix.yaml, whose other lines stay; return the advisories."""
+    """Add accepted risks to matrix.yaml, whose other lines stay; return the advisories that are accepted from now on.
+
+    Expired entries of an earlier revert are replaced. One that a person wrote stays expired, and `audit` reports it.
+    """
     path = project.workspace.matrix
-    text = path.read_text(encoding="utf-8")
     today = project.services.today
-    known = {(risk.advisory, risk.package) for risk in project.matrix.accepted_risks if risk.images == identifier}
+    names = {package.name for package in fixes.values()}
+    text, renewed = _remove_expired(path.read_text(encoding="utf-8"), identifier, names, today)
+    known = {
+        (advisory, risk.package): risk.review_by
+        for risk in project.matrix.accepted_risks
+        if risk.images == identifier
+        for advisory in risk.advisories
+        if (advisory, risk.package) not in renewed
+    }
+    packages: dict[LockedPackage, list[str]] = {}
+    for (advisory, name), package in fixes.items():
+        if (advisory, name) not in known:
+            packages.setdefault(package, []).append(advisory)
+    for package, advisories in packages.items():
+        advisories += [one for one, name in renewed if name == package.name and one not in advisories]
+    # As they are: JSON would write a character beyond the basic plane as two, which YAML does not join.
     entries = [
-        f"  - advisory: {advisory}\n"
-        f"    package: {name}\n"
+        f"  - advisories: {json.dumps(advisories)}\n"
+        f"    package: {package.name}\n"
         f'    images: "{identifier}"\n'
-        f"    reason: {json.dumps(f'{name} {package.version} breaks the image: {reason}')}\n"
+        f"    reason: {json.dumps(f'{package.name} {package.version} {_BREAKS}: {reason}', ensure_ascii=False)}\n"
         f"    review_by: {today + REVIEW_AFTER}\n"
-        for (advisory, name), package in fixes.items()
-        if (advisory, name) not in known
+        for package, advisories in packages.items()
     ]
     if entries:
-        head = "accepted_risks:\n"
-        added = head + "".join(entries)
+        added = "".join(entries)
         lines = text if text.endswith("\n") else f"{text}\n"
-        edited = lines.replace(f"\n{head}", f"\n{added}", 1) if f"\n{head}" in lines else f"{lines}\n{added}"
+        head = _HEAD.search(lines)
+        edited = f"{lines[: head.end()]}{added}{lines[head.end() :]}" if head else f"{lines}\naccepted_risks:\n{added}"
         parse_matrix(edited, source=path.name, today=today)
         write_atomically(path, edited)
-    return tuple(dict.fromkeys(advisory for advisory, _ in fixes))
+    return tuple(dict.fromkeys(advisory for advisory, name in fixes if known.get((advisory, name), today) >= today))
+
+
+def _remove_expired(
+    text: str, identifier: str, packages: Collection[str], today: date
+) -> tuple[str, tuple[tuple[str, str], ...]]:
+    """Return matrix.yaml without the expired entries that reverts wrote for an image, and their advisories by name."""
+    removed: list[tuple[str, str]] = []
+
+    def replace(match: re.Match[str]) -> str:
+        name = match["package"]
+        if match["images"] != identifier or name not in packages or date.fromisoformat(match["day"]) >= today:
+            return match[0]
+        removed.extend((advisory, name) for advisory in json.loads(match["advisories"]))
+        return ""
+
+    return _WRITTEN.sub(replace, text), tuple(removed)

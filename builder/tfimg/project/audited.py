@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from cyclonedx.exception import CycloneDxException
+
 from tfimg.advisories.audit import AuditedImage
 from tfimg.advisories.packages import read_bill, read_lock_packages
 from tfimg.core.documents import InvalidDocument
-from tfimg.core.errors import TamperedError, UnlabelledImage, UnsignedError
+from tfimg.core.errors import TamperedError, UnlabelledImage, UnsignedError, ValidationAborted
+from tfimg.core.text import to_plain_text, truncate
 from tfimg.engine.protocol import Engine
-from tfimg.evidence.sbom import list_components
+from tfimg.evidence.sbom import INVALID_CONTENTS, list_components
 from tfimg.evidence.statement import CYCLONEDX
 from tfimg.inspect.inspection import Inspection
 from tfimg.matrix.spec import ImageSpec
@@ -30,11 +33,18 @@ def read_built_image(project: Project, engine: Engine, name: str) -> AuditedImag
     """Return the Python and Debian packages of an image in the engine. Raises `EngineError` and `ValidationAborted`."""
     spec = project.spec_of_image(engine, name)
     inventory = take_inventory(name, (project.workspace.images / "inventory.py").read_bytes(), engine=engine)
-    bill = {"components": [{"purl": str(component.purl)} for component, _ in list_components(inventory)]}
+    try:
+        bill = {"components": [{"purl": str(component.purl)} for component, _ in list_components(inventory)]}
+        packages = read_bill(bill, _find_supplied(spec))
+    except (ValueError, CycloneDxException) as error:  # names, versions and addresses come from the image
+        raise ValidationAborted(
+            f"The packages of {name} cannot be read: {to_plain_text(truncate(str(error))).rstrip('.')}.",
+            next_step=INVALID_CONTENTS,
+        ) from None
     imported = inventory["imported"]
     return AuditedImage(
         identifier=spec.identifier,
-        packages=read_bill(bill, _find_supplied(spec)),
+        packages=packages,
         imported=None if imported is None else frozenset(imported),
     )
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
 from tfimg.advisories.bounds import MetadataReader
@@ -11,6 +10,7 @@ from tfimg.advisories.fix import LockFixer
 from tfimg.advisories.match import AdvisoryIndex
 from tfimg.advisories.outcomes import LockFix
 from tfimg.advisories.search import Lookup
+from tfimg.core.cancellation import map_in_threads
 from tfimg.matrix.spec import ImageSpec
 from tfimg.project.project import Project
 from tfimg.recipe.lock import MAX_RESOLUTIONS, resolve_packages
@@ -49,8 +49,7 @@ def fix_locks(
         return fixer.fix(spec, locks.read_committed(spec), below=below)
 
     fixed: dict[str, Lock] = {}
-    with ThreadPoolExecutor(MAX_RESOLUTIONS) as pool:
-        for fix in pool.map(fix_plain, plain):
-            fixed[fix.spec.identifier] = {**locks.read_committed(fix.spec), **fix.changed}
-            yield fix
-        yield from pool.map(fix_flavor, flavored)
+    for fix in map_in_threads(fix_plain, plain, MAX_RESOLUTIONS):
+        fixed[fix.spec.identifier] = {**locks.read_committed(fix.spec), **fix.changed}
+        yield fix
+    yield from map_in_threads(fix_flavor, flavored, MAX_RESOLUTIONS)

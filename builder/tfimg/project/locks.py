@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from datetime import date
 from functools import partial
@@ -12,6 +11,7 @@ from pathlib import Path
 
 from packaging.specifiers import SpecifierSet
 
+from tfimg.core.cancellation import map_in_threads
 from tfimg.core.errors import LockError
 from tfimg.core.files import write_atomically
 from tfimg.core.paths import Workspace
@@ -125,8 +125,7 @@ class Locks:
 
         from tfimg.recipe.lock import MAX_RESOLUTIONS, find_fixes
 
-        with ThreadPoolExecutor(MAX_RESOLUTIONS) as pool:
-            yield from zip(specs, pool.map(resolve, specs), strict=True)
+        yield from zip(specs, map_in_threads(resolve, specs, MAX_RESOLUTIONS), strict=True)
 
     def add_packages(
         self,

@@ -49,6 +49,15 @@ def _check_day(text: str) -> str:
     return text
 
 
+def _expand_user(text: str) -> str:
+    if "\0" in text:
+        raise ValueError("a path has no NUL character")
+    try:
+        return str(Path(text).expanduser())
+    except RuntimeError:
+        raise ValueError(f"{text.split('/')[0]} is not a user of this machine") from None
+
+
 def _check_requirement(text: str) -> str:
     try:
         (requirement,) = parse_requirements(text, source="it")
@@ -59,7 +68,7 @@ def _check_requirement(text: str) -> str:
 
 MANY = Field(max_length=500)
 Text = Annotated[str, StringConstraints(min_length=1, max_length=500), BeforeValidator(_require_quotes)]
-PathText = Annotated[str, Field(min_length=1, max_length=500, pattern="^[^-]")]
+PathText = Annotated[str, Field(min_length=1, max_length=500, pattern="^[^-]"), AfterValidator(_expand_user)]
 """A file or folder, relative to the project file; `-`, standard input, is not one."""
 Paths = Annotated[tuple[PathText, ...], BeforeValidator(_to_list), MANY]
 Texts = Annotated[tuple[Text, ...], BeforeValidator(_to_list), MANY]
@@ -111,7 +120,7 @@ class ProjectFile(MatrixModel):
         for name in PATH_FIELDS & stated.keys():
             value = stated[name]
             is_one = isinstance(value, str)
-            found = tuple(str(folder / Path(one).expanduser()) for one in ([value] if is_one else value or ()))
+            found = tuple(str(folder / one) for one in ([value] if is_one else value or ()))
             stated[name] = found[0] if is_one else found
         return {name: value for name, value in stated.items() if value is not None}
 

@@ -3,12 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 
-from tfimg.core.events import OnEvent, ignore
+from tfimg.core.documents import InvalidDocument
+from tfimg.core.events import Message, OnEvent, ignore
+from tfimg.core.text import list_first
+from tfimg.evidence.collect import collect_attestations, collect_bundles
+from tfimg.evidence.promotions import TagHistoryEntry, walk_history
+from tfimg.evidence.signatures import filter_verified
+from tfimg.evidence.statement import CYCLONEDX
+from tfimg.inspect.contents import parse_bill_of_materials
+from tfimg.publish.earlier_image import MAX_STEPS
 from tfimg.publish.promote import PublishResult
 from tfimg.publish.repository import SignedRepository
 from tfimg.publish.retract import withdraw
 from tfimg.publish.retraction import Retraction
+
+MAX_NAMED = 5
+"""Images that a message names."""
 
 
 def format_reason(advisories: Sequence[str], reason: str | None = None) -> str:
@@ -22,24 +34,63 @@ def withdraw_superseded(
     advisories: Sequence[str],
     on_event: OnEvent = ignore,
 ) -> tuple[Retraction, ...]:
-    """Withdraw the image that each published one has replaced under its identifier, and name the new one instead.
+    """Withdraw the images that each published one has replaced under its identifier, and name the new one instead.
 
-    The image before is the one that the signed promotion names, so that a repeated command does what a killed one did
-    not. Raises as `withdraw` does.
+    The images are those of the signed history, so that a repeated command does what a killed one did not. Raises as
+    `withdraw` does.
     """
     reason, retractions = format_reason(advisories), []
     for result in results:
-        before = None if result.failure else find_superseded(repository, result)
-        if before:
+        for before in find_superseded(repository, result, on_event):
             retractions.append(
                 withdraw(repository, before, reason=reason, replacement=result.digest, on_event=on_event)
             )
     return tuple(retractions)
 
 
-def find_superseded(repository: SignedRepository, result: PublishResult) -> str | None:
-    """Return the digest that an identifier's tag pointed to before the published image; None for a first one."""
-    digest, identifier = result.digest, result.identifier
-    promotions = repository.statements(digest).promotions_of(repository.name, identifier) if digest else ()
-    previous = promotions[0].predicate.previous(identifier) if promotions else None
-    return previous if previous != digest else None
+def find_superseded(repository: SignedRepository, result: PublishResult, on_event: OnEvent = ignore) -> tuple[str, ...]:
+    """Return the digests that an identifier's tag pointed to before the published image and that have the defect.
+
+    The image before has it, as the user says. Of earlier ones, which may be too old for the defect, those have it whose
+    signed bills of materials list every package that the fix replaced; a message names the others.
+    """
+    if result.failure or not result.digest:
+        return ()
+    history = walk_history(repository.name, result.identifier, result.digest, repository.statements, limit=MAX_STEPS)
+    entries: dict[str, TagHistoryEntry] = {}
+    for entry in history:
+        entries.setdefault(entry.digest, entry)
+    present, *before = entries
+    if not before:
+        return ()
+    fixed = _read_packages(repository, before[0]) - _read_packages(repository, present)
+    # A rollback withdraws an image for its tag alone: by digest and under other tags, users still get it.
+    open_ones = [digest for digest in before[1:] if all(one.predicate.tags for one in entries[digest].in_force)]
+    vulnerable = [digest for digest in open_ones if fixed and fixed <= _read_packages(repository, digest)]
+    if others := [digest for digest in open_ones if digest not in vulnerable]:
+        names = list_first([f"{repository.name}@{digest}" for digest in others], MAX_NAMED)
+        why = (
+            "they do not have all packages that the fix replaced"
+            if fixed
+            else f"the bills of materials of {before[0]} and of the fix do not tell which packages it replaced"
+        )
+        on_event(
+            Message(
+                text=f"Not withdrawn, because {why}: {names}. "
+                "`tfimg audit --published IMAGE` tells whether they are vulnerable."
+            )
+        )
+    return (before[0], *vulnerable)
+
+
+def _read_packages(repository: SignedRepository, digest: str) -> frozenset[tuple[str, str]]:
+    """Return the names and versions in the bill of materials that a trusted key signed; none without one."""
+    for collect in (collect_bundles, collect_attestations):
+        found = collect(repository.registry, digest, [CYCLONEDX])
+        for bill in filter_verified(found, repository.trusted, digest=digest):
+            if bill.predicate_type == CYCLONEDX:
+                with suppress(InvalidDocument):
+                    contents = parse_bill_of_materials(bill.predicate)
+                    packages = (contents.libraries, contents.python, contents.debian)
+                    return frozenset(item for part in packages for item in part.items())
+    return frozenset()

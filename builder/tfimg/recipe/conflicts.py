@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from datetime import date
 from functools import cache
@@ -14,6 +13,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from packaging.version import Version
 
+from tfimg.core.cancellation import map_in_threads
 from tfimg.core.errors import LockError, RequirementConflict
 from tfimg.recipe.added_packages import Resolver
 from tfimg.recipe.facts import ALIAS
@@ -182,9 +182,8 @@ class _Search:
         moved = {
             name: found for name, found in (free or {}).items() if self.versions.get(name, found) != found
         }  # more than need be: without bounds uv takes the newest
-        with ThreadPoolExecutor(MAX_RESOLUTIONS) as pool:
-            kept = pool.map(lambda name: self.resolve([requirement], [*tensorflow, name]), moved)
-            needed = {name: moved[name] for name, solution in zip(moved, kept, strict=True) if solution is None}
+        kept = map_in_threads(lambda name: self.resolve([requirement], [*tensorflow, name]), moved, MAX_RESOLUTIONS)
+        needed = {name: moved[name] for name, solution in zip(moved, kept, strict=True) if solution is None}
         # Where each of them could stay alone, or TensorFlow itself moves, all are named.
         return {name: found for name, found in moved.items() if name.startswith(ALIAS)} or needed or moved
 

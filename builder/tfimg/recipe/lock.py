@@ -10,7 +10,6 @@ import tempfile
 import tomllib
 import zipfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import date, timedelta
 from functools import cache
@@ -21,6 +20,7 @@ from packaging.tags import Tag, compatible_tags, cpython_tags, create_compatible
 from packaging.utils import parse_wheel_filename
 from packaging.version import Version
 
+from tfimg.core.cancellation import map_in_threads
 from tfimg.core.errors import LockError, NetworkError
 from tfimg.core.process import CommandFailed, last_line, run
 from tfimg.index.network import NETWORK_FAILURE
@@ -167,8 +167,7 @@ def resolve_locks(
         except LockError as error:
             return error
 
-    with ThreadPoolExecutor(MAX_RESOLUTIONS) as pool:
-        yield from zip(specs, pool.map(resolve, specs), strict=True)
+    yield from zip(specs, map_in_threads(resolve, specs, MAX_RESOLUTIONS), strict=True)
 
 
 def find_fixes(lock: Lock) -> tuple[LockedPackage, ...]:

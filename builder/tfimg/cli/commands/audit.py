@@ -73,7 +73,7 @@ def _print_result(result: AuditResult, *, has_debian: bool) -> None:
         rows = [(str(package), reason, _format_images(images)) for package, reason, images in result.not_audited]
         print_rows(("NOT AUDITED", "REASON", "IMAGES"), rows, folding=("REASON",))
     for risk in result.expired:
-        print(f"Expired on {risk.review_by}: {risk.advisory} of {risk.package} ({risk.reason})")
+        print(f"Expired on {risk.review_by}: {risk} ({risk.reason})")
     if not has_debian:
         print("A lock has no Debian packages: --built IMAGE and --published IMAGE audit those too.")
     print(f"{result.sentence} ({result.source})")

@@ -14,6 +14,7 @@ from tfimg.cli.project_options import with_project_file
 from tfimg.cli.values import positive_number
 
 if TYPE_CHECKING:
+    from tfimg.engine.protocol import Capabilities
     from tfimg.matrix.spec import ImageSpec
     from tfimg.recipe.layout import WheelLayer
     from tfimg.recipe.lockfile import Lock
@@ -94,7 +95,7 @@ class Plan(Command, ImageOptions):
         if self.format:
             context.emit(make_ci_jobs(self.format, shards, options))
         elif len(specs) == 1 and not self.shards:
-            fields = describe_build(context.project.plan(specs[0]), context.engine.get_capabilities())
+            fields = describe_build(context.project.plan(specs[0]), _find_capabilities(context))
             ends = [end.describe(today) for end in specs[0].support_ends]
             document = {**fields, **make_ci_jobs("json", shards, options), "ended": ended}
             context.print_result(document, {**_name_packages(fields, specs[0]), "end of life": ends or None})
@@ -114,7 +115,7 @@ class Plan(Command, ImageOptions):
         from tfimg.build.image import describe_build
 
         spec = self.find_image(context)
-        built = describe_build(context.project.plan(spec), context.engine.get_capabilities())
+        built = describe_build(context.project.plan(spec), _find_capabilities(context))
         facts = context.project.describe(spec)
         wheel = {"file": str(spec.wheel.file), "sha256": spec.wheel.sha256} if spec.wheel else None
         gpu = {"CUDA": facts["cuda"], "cuDNN": facts["cudnn"], "GPUs": " ".join(facts["architectures"] or [])}
@@ -128,6 +129,17 @@ class Plan(Command, ImageOptions):
         }
         context.print_result({**facts, **built, "wheel": wheel}, shown)
         return 0
+
+
+def _find_capabilities(context: Context) -> Capabilities | None:
+    """Return what the engine can do; report why nothing is known of it."""
+    from tfimg.core.errors import EngineUnavailable
+
+    try:
+        return context.engine.get_capabilities()
+    except EngineUnavailable as error:
+        context.say(f"{error.what} A plan needs none; how an engine compresses the layers is not known.")
+        return None
 
 
 def _name_packages(fields: Mapping[str, Any], spec: ImageSpec) -> dict[str, Any]:
