@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from support.accepted_risks import replace_risks
 from support.advisories import advisory, affected, below
 from support.package_index import File, PackageIndex
 from tfimg.core.paths import Workspace
@@ -79,7 +80,7 @@ ml-dtypes 0.4.0
 ml-dtypes 0.5.5
 wrapt 1.15.0
 wrapt 2.1.3
-protobuf 4.25.8
+protobuf 4.25.9
 protobuf 5.29.5
 protobuf 7.34.2
 protobuf 8.0.0
@@ -157,13 +158,13 @@ def _plants() -> list[Plant]:
     simple("the next release has another defect", "urllib3", *below("2.8.1"))
     plant("the next release has another defect", affected("urllib3", versions=["2.8.1"]))
     simple("last affected version", "packaging", {"introduced": "25"}, {"last_affected": "26.0"})
-    plant("listed versions", affected("tornado", versions=["6.5.2", "6.5.3", "6.5.4", "6.5.5", "6.5.6", "6.5.7"]))
+    plant("listed versions", affected("tornado", versions=["6.5.6", "6.5.7", "6.5.8"]))
     plant(
         "two branches",
         affected("keras", {"introduced": "0"}, {"fixed": "3.12.9"}, {"introduced": "3.13.0"}, {"fixed": "3.17.0"}),
     )
     simple(
-        "two branches", "protobuf", {"introduced": "0"}, {"fixed": "4.25.8"}, {"introduced": "5"}, {"fixed": "7.34.2"}
+        "two branches", "protobuf", {"introduced": "0"}, {"fixed": "4.25.9"}, {"introduced": "5"}, {"fixed": "7.34.2"}
     )
     simple("bounded by TensorFlow", "numpy", *below("2.4.4"))
     simple("bounded by TensorFlow", "ml-dtypes", *below("0.5.5"))
@@ -205,9 +206,8 @@ def _plants() -> list[Plant]:
 
 PLANTS = tuple(_plants())
 
-ACCEPTED = """accepted_risks:
-  - {advisory: TFIMG-TEST-47, package: typing-extensions, reason: no release fixes it, review_by: 2027-01-31}
-
+ACCEPTED = """\
+  - {advisories: [TFIMG-TEST-47], package: typing-extensions, reason: no release fixes it, review_by: 2027-01-31}
 """
 
 
@@ -218,9 +218,8 @@ def copy_workspace(workspace: Workspace, root: Path) -> Workspace:
     copy = Workspace(root=root)
     for identifier in IMAGES:
         shutil.copytree(workspace.locks(identifier), copy.locks(identifier))
-    text = workspace.matrix.read_text()
-    assert "accepted_risks:" not in text
-    copy.matrix.write_text(text.replace("\nleft_out:", f"\n{ACCEPTED}left_out:"))
+    shutil.copy(workspace.matrix, copy.matrix)
+    replace_risks(copy.matrix, ACCEPTED)
     return copy
 
 
