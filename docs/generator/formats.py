@@ -109,7 +109,7 @@ def _type(hint: Any) -> str:
         return f"mapping of {_type(arguments[0])} to: {_type(arguments[1])}"
     if isinstance(hint, type) and issubclass(hint, BaseModel):
         return f"[{_title(hint)}](#{_title(hint).lower()})"
-    return {str: "text"}.get(hint, escape(str(hint)))
+    return {str: "text", int: "number", bool: "`true` or `false`"}.get(hint, escape(str(hint)))
 
 
 def _default(field: FieldInfo) -> str:
