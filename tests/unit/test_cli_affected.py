@@ -126,7 +126,7 @@ def test_a_second_red_image_is_added_to_the_same_list(
     assert ended.stdout.count("Reverted images/locks/") == 2
     assert "accepted in matrix.yaml for 90 days: CVE-2026-1, GHSA-2" in ended.stdout
     text = workspace_copy.matrix.read_text()
-    assert (text.count("accepted_risks:"), text.count("advisories: ")) == (1, 2)
+    assert (text.count("accepted_risks:"), text.count("- advisories:\n")) == (1, 2)
     assert json.loads(workspace_copy.evidence(GOOD).read_text())["identifier"] == GOOD
 
 

@@ -5,16 +5,18 @@ The evidence decides, not Git: it is what an image's level rests on, also where 
 
 from __future__ import annotations
 
-import json
-import re
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import date, timedelta
+
+from ruamel.yaml.comments import CommentedMap, CommentedSeq
+from ruamel.yaml.scalarstring import DoubleQuotedScalarString
 
 from tfimg.core.errors import LockError, TfimgError
 from tfimg.core.files import write_atomically
 from tfimg.core.process import CommandFailed, run
 from tfimg.core.text import escape_unprintable
+from tfimg.matrix.edit import format_edited, load_editable
 from tfimg.matrix.load import parse_matrix
 from tfimg.matrix.spec import ImageSpec
 from tfimg.project.evidence import read_evidence
@@ -29,15 +31,8 @@ REVIEW_AFTER = timedelta(days=90)
 
 MAX_REASON = 300
 
-_BREAKS = "breaks the image"
-_HEAD = re.compile(r"^accepted_risks:[ \t]*(?:#.*)?\n", re.MULTILINE)
-_WRITTEN = re.compile(
-    r'^  - advisories: (?P<advisories>\["[A-Za-z0-9._:", -]+"\])\n    package: (?P<package>\S+)\n'
-    r'    images: "(?P<images>\S+)"\n'
-    rf'    reason: ".* {_BREAKS}: .*"\n    review_by: (?P<day>\d{{4}}-\d\d-\d\d)\n',
-    re.MULTILINE,
-)
-"""An entry as `_accept` writes it."""
+_BREAKS = " breaks the image: "
+"""Part of the reason of an accepted risk that a revert wrote; an entry without it is a person's."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -134,57 +129,48 @@ def _list_fixes(before: Lock, after: Lock) -> dict[tuple[str, str], LockedPackag
 def _accept(
     project: Project, identifier: str, fixes: Mapping[tuple[str, str], LockedPackage], reason: str
 ) -> tuple[str, ...]:
-    """Add accepted risks to matrix.yaml, whose other lines stay; return the advisories that are accepted from now on.
+    """Add accepted risks to matrix.yaml, whose comments stay; return the advisories that are accepted from now on.
 
     Expired entries of an earlier revert are replaced. One that a person wrote stays expired, and `audit` reports it.
     """
-    path = project.workspace.matrix
-    today = project.services.today
-    names = {package.name for package in fixes.values()}
-    text, renewed = _remove_expired(path.read_text(encoding="utf-8"), identifier, names, today)
+    path, today = project.workspace.matrix, project.services.today
+    document = load_editable(path.read_text(encoding="utf-8"))
+    risks = document.get("accepted_risks") or CommentedSeq()
+    expired = _take_expired(risks, identifier, {package.name for package in fixes.values()}, today)
     known = {
-        (advisory, risk.package): risk.review_by
-        for risk in project.matrix.accepted_risks
-        if risk.images == identifier
-        for advisory in risk.advisories
-        if (advisory, risk.package) not in renewed
+        (advisory, risk["package"]): risk["review_by"]
+        for risk in risks
+        if risk.get("images") == identifier
+        for advisory in risk["advisories"]
     }
     packages: dict[LockedPackage, list[str]] = {}
     for (advisory, name), package in fixes.items():
         if (advisory, name) not in known:
             packages.setdefault(package, []).append(advisory)
-    for package, advisories in packages.items():
-        advisories += [one for one, name in renewed if name == package.name and one not in advisories]
-    # As they are: JSON would write a character beyond the basic plane as two, which YAML does not join.
-    entries = [
-        f"  - advisories: {json.dumps(advisories)}\n"
-        f"    package: {package.name}\n"
-        f'    images: "{identifier}"\n'
-        f"    reason: {json.dumps(f'{package.name} {package.version} {_BREAKS}: {reason}', ensure_ascii=False)}\n"
-        f"    review_by: {today + REVIEW_AFTER}\n"
-        for package, advisories in packages.items()
-    ]
-    if entries:
-        added = "".join(entries)
-        lines = text if text.endswith("\n") else f"{text}\n"
-        head = _HEAD.search(lines)
-        edited = f"{lines[: head.end()]}{added}{lines[head.end() :]}" if head else f"{lines}\naccepted_risks:\n{added}"
+    for place, (package, advisories) in enumerate(packages.items()):
+        entry = {
+            "advisories": list(dict.fromkeys((*advisories, *expired.get(package.name, ())))),
+            "package": package.name,
+            "images": DoubleQuotedScalarString(identifier),
+            "reason": DoubleQuotedScalarString(f"{package.name} {package.version}{_BREAKS}{reason}"),
+            "review_by": today + REVIEW_AFTER,
+        }
+        risks.insert(place, CommentedMap(entry))
+    if packages:
+        document["accepted_risks"] = risks
+        edited = format_edited(document)
         parse_matrix(edited, source=path.name, today=today)
         write_atomically(path, edited)
     return tuple(dict.fromkeys(advisory for advisory, name in fixes if known.get((advisory, name), today) >= today))
 
 
-def _remove_expired(
-    text: str, identifier: str, packages: Collection[str], today: date
-) -> tuple[str, tuple[tuple[str, str], ...]]:
-    """Return matrix.yaml without the expired entries that reverts wrote for an image, and their advisories by name."""
-    removed: list[tuple[str, str]] = []
-
-    def replace(match: re.Match[str]) -> str:
-        name = match["package"]
-        if match["images"] != identifier or name not in packages or date.fromisoformat(match["day"]) >= today:
-            return match[0]
-        removed.extend((advisory, name) for advisory in json.loads(match["advisories"]))
-        return ""
-
-    return _WRITTEN.sub(replace, text), tuple(removed)
+def _take_expired(risks: CommentedSeq, identifier: str, packages: Collection[str], today: date) -> dict[str, list[str]]:
+    """Remove the expired entries that reverts wrote for an image and these packages; return their advisories."""
+    taken: dict[str, list[str]] = {}
+    for place in reversed(range(len(risks))):
+        risk = risks[place]
+        written = risk.get("images") == identifier and _BREAKS in risk["reason"]
+        if written and risk["package"] in packages and risk["review_by"] < today:
+            taken.setdefault(risk["package"], []).extend(risk["advisories"])
+            del risks[place]
+    return taken

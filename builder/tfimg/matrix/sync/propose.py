@@ -5,17 +5,16 @@ Facts that wheels state are filled in. Others are copied from the row before and
 
 from __future__ import annotations
 
-import io
 from collections.abc import Mapping, Sequence
 from datetime import date, timedelta
 from typing import Any
 
 from packaging.specifiers import SpecifierSet
 from packaging.version import Version
-from ruamel.yaml import YAML
 from ruamel.yaml.comments import CommentedMap, CommentedSeq
 from ruamel.yaml.scalarstring import DoubleQuotedScalarString as Quoted
 
+from tfimg.matrix.edit import format_edited, load_editable
 from tfimg.matrix.schema import Platform, minor_version
 from tfimg.matrix.sync.check import find_widest, is_same_range
 from tfimg.matrix.sync.survey import IndexSurvey, TensorFlowWheel, find_installable_pythons, list_requirements
@@ -39,16 +38,10 @@ def propose_rows(text: str, survey: IndexSurvey, missing: Sequence[Version], *, 
 
     The cut-off day is at most `today`, because the content of a lock must not change any more.
     """
-    yaml = YAML()
-    yaml.preserve_quotes = True
-    yaml.width = 1000  # keep the line breaks of the authors
-    yaml.indent(mapping=2, sequence=4, offset=2)
-    document = yaml.load(text)
+    document = load_editable(text)
     for version in sorted(missing):
         _add_release(document, survey, version, today)
-    stream = io.StringIO()
-    yaml.dump(document, stream)
-    return stream.getvalue()
+    return format_edited(document)
 
 
 def _add_release(document: CommentedMap, survey: IndexSurvey, version: Version, today: date) -> None:
