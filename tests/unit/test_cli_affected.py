@@ -130,6 +130,20 @@ def test_a_second_red_image_is_added_to_the_same_list(
     assert json.loads(workspace_copy.evidence(GOOD).read_text())["identifier"] == GOOD
 
 
+def test_a_red_flavour_without_a_lock_of_its_own_leaves_that_of_its_image(
+    here: CliRunner, engine: Choosy, workspace_copy: Workspace
+) -> None:
+    slim = f"{BAD}-slim"
+    here("build", slim, "--record").succeeded()
+    fix(workspace_copy, BAD)
+    fixed = workspace_copy.lock(BAD, "packages").read_text()
+    engine.red = {slim}
+    ended = here("build", "--affected", "--record")
+    assert ended.code == 13
+    assert f"{slim} has the lock of {BAD}, which its own suite decides" in ended.stderr
+    assert workspace_copy.lock(BAD, "packages").read_text() == fixed
+
+
 def test_a_reason_beyond_the_basic_plane_is_written(here: CliRunner, engine: Choosy, workspace_copy: Workspace) -> None:
     before = fix(workspace_copy, BAD)
     engine.red = {BAD}

@@ -48,6 +48,21 @@ def test_a_committed_lock_of_a_flavour_is_the_one(project: Project, workspace_co
     assert versions(project.lock(flavored(project, "pandas"))["flavor"]) == ["pandas==2.2.0"]
 
 
+def test_a_flavour_that_adds_no_packages_has_the_fixed_lock_of_the_one_below(
+    project: Project, workspace_copy: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Resolved for itself it would have the versions of the release's time, and so their defects, again."""
+    monkeypatch.setattr(type(project.services), "uv", lambda _: "false")
+    file = workspace_copy.lock(f"{IMAGE}-jupyter", "flavor")
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(f"jupyterlab==4.5.10 --hash=sha256:{'0' * 64}  # 2026-11-20, fixes CVE-2026-1\n")
+    jupyter, dev, slim = (project.spec(f"{IMAGE}-{name}") for name in ("jupyter", "dev", "slim"))
+    assert project.lock(dev) == project.lock(jupyter)
+    assert list(project.lock(dev)) == ["packages", "tensorflow", "flavor"]
+    assert project.lock(slim) == project.lock(project.spec(IMAGE))
+    assert [spec.identifier for spec in project.locks.list_locked_flavors([dev, slim, jupyter])] == [jupyter.identifier]
+
+
 def test_packages_of_a_user_do_not_move_those_of_the_flavour(project: Project) -> None:
     spec = flavored(project, "pandas==2.2.0")
     own = project.locks.add_packages(spec, ["pandas", "arrays"])

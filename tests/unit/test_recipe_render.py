@@ -105,6 +105,18 @@ def test_every_file_that_a_dockerfile_mounts_is_in_its_context(workspace: Worksp
         assert [source for source in sources if not (workspace.images / source).exists()] == [], identifier
 
 
+@pytest.mark.parametrize("flavor", ["jupyter", "dev", "slim"])
+def test_what_a_flavours_dockerfile_mounts_is_in_the_checkout_too(
+    flavor: str, named: Named, matrix: Matrix, workspace: Workspace
+) -> None:
+    spec = with_flavor(named("2.18.1-cuda12.5-py3.11"), flavor, matrix.flavors)
+    lock = workspace.read_lock(spec.runtime) | (workspace.read_lock(spec.flavor_lock) if spec.flavor_lock else {})
+    text = render_dockerfile(spec, lock, make_template_environment(templates(workspace)))
+    sources = re.findall(r"--mount=type=bind,source=([^,\s]+)", text)
+    assert [source for source in sources if not (workspace.images / source).exists()] == []
+    assert f"\n#   tfimg render {spec.identifier} --quiet | docker buildx build --file - --tag" in text
+
+
 def test_the_last_user_of_the_dockerfile_is_not_root(workspace: Workspace) -> None:
     for identifier in COMMITTED:
         users = re.findall(r"^USER (.+)$", workspace.rendered(identifier).read_text(), re.MULTILINE)

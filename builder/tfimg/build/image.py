@@ -15,7 +15,7 @@ from tfimg.engine.base_images.choose import BaseImage
 from tfimg.engine.protocol import BuildRequest, Capabilities, Engine, StoredImage
 from tfimg.matrix.schema import PLATFORMS
 from tfimg.matrix.spec import ImageSpec
-from tfimg.recipe.layout import ZSTD_LEVELS, Compression, list_wheel_layers
+from tfimg.recipe.layout import ZSTD_LEVELS, Compression, list_wheel_layers, lock_path
 from tfimg.recipe.plan import Plan
 
 READ_STEP = "reading the image back"
@@ -111,11 +111,11 @@ def write_context(plan: Plan, images: Path, folder: Path) -> None:
     shutil.copytree(images / "build", folder / "build")
     # Byte code that happens to lie in the checkout would give the layer other bytes.
     shutil.copytree(images / "validation", folder / "validation", ignore=shutil.ignore_patterns("__pycache__"))
-    locks = folder / "locks" / plan.spec.identifier
-    locks.mkdir(parents=True)
+    for part, text in plan.lock.items():
+        file = folder / lock_path(plan.spec, part)
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text)
     shutil.copy(images / "locks" / "installer.txt", folder / "locks")
-    for layer, text in plan.lock.items():
-        (locks / f"{layer}.txt").write_text(text)
     if plan.wheels:
         (folder / "wheels").mkdir()
     for wheel in plan.wheels:

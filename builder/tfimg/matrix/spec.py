@@ -99,6 +99,16 @@ class ImageSpec:
         return self.identifier.removesuffix(self.variant)
 
     @property
+    def locked_flavor(self) -> str | None:
+        """The flavour whose lock the image has: the last of its flavours that adds Python packages."""
+        return next((name for name, flavor in self.flavors[::-1] if flavor.requirements), None)
+
+    @property
+    def flavor_lock(self) -> str | None:
+        """The identifier of the image whose lock has the packages of the flavour; None: it adds none."""
+        return f"{self.runtime}-{self.locked_flavor}" if self.locked_flavor else None
+
+    @property
     def system_packages(self) -> tuple[str, ...]:
         """The Debian packages of the flavour and of the user, as asked."""
         own = self.own.system_packages if self.own else ()

@@ -57,7 +57,7 @@ def find_affected(project: Project, specs: Iterable[ImageSpec]) -> tuple[Affecte
     """Return the images whose evidence is about another lock, and such flavours. Raises `FileError`."""
     plain = tuple(specs)
     found = []
-    for spec in (*plain, *project.locks.list_committed_flavors(plain)):
+    for spec in (*plain, *project.locks.list_flavors(plain)):
         evidence = read_evidence(project.workspace, spec.identifier)
         if evidence and evidence.lock != hash_lock(project.lock(spec)):
             found.append(AffectedImage(spec=spec, proven=evidence.lock))
@@ -70,6 +70,11 @@ def revert_fix(project: Project, image: AffectedImage, failure: TfimgError) -> R
     Raises `LockError` if Git does not have that lock.
     """
     workspace, identifier = project.workspace, image.spec.identifier
+    if (owner := image.spec.flavor_lock or image.spec.runtime) != identifier:
+        raise LockError(
+            f"{identifier} has the lock of {owner}, which its own suite decides.",
+            next_step=f"Revert the fix of {owner}, or accept the risk for both.",
+        )
     before, after = _find_proven_lock(project, image), project.locks.read_committed(image.spec)
     reason = escape_unprintable(" ".join(failure.what.split()))[:MAX_REASON]
     changed = {workspace.lock(identifier, part): text for part, text in before.items() if after.get(part) != text}

@@ -17,7 +17,7 @@ from tfimg.core.files import write_atomically
 from tfimg.core.paths import Workspace
 from tfimg.matrix.flavor import Flavor
 from tfimg.matrix.schema import Newer
-from tfimg.matrix.spec import OWN_SUFFIX, ImageSpec, OwnPackages, with_flavor, with_own_packages
+from tfimg.matrix.spec import ImageSpec, OwnPackages, with_flavor, with_own_packages
 from tfimg.project.services import Services
 from tfimg.recipe.facts import ALIAS
 from tfimg.recipe.lockfile import Lock, LockedPackage, hash_lock, read_packages
@@ -74,8 +74,8 @@ class Locks:
             lock = resolve_lock(spec, self.newer, uv=self.services.uv(), env=env, find_links=self.find_links)
         else:
             lock = self.workspace.read_lock(spec.runtime)
-        if self.has_flavor_packages(spec) and not (spec.wheel and spec.wheel.lock):
-            lock["flavor"] = self._flavor_lock(spec, lock)
+        if spec.flavor_lock and not (spec.wheel and spec.wheel.lock):
+            lock["flavor"] = self._flavor_lock(spec, spec.flavor_lock, lock)
         if spec.own and spec.own.lock:
             lock["own"] = spec.own.lock
         return lock
@@ -85,9 +85,8 @@ class Locks:
         lock = self.workspace.read_lock(spec.runtime)
         return {**lock, **({"own": spec.own.lock} if spec.own and spec.own.lock else {})}
 
-    def _flavor_lock(self, spec: ImageSpec, lock: Lock) -> str:
+    def _flavor_lock(self, spec: ImageSpec, identifier: str, lock: Lock) -> str:
         """Return the requirement file of a flavour: the committed one, that of an earlier run, or one resolved now."""
-        identifier = spec.identifier.removesuffix(OWN_SUFFIX) if spec.own else spec.identifier
         committed = self.workspace.lock(identifier, "flavor")
         if committed.exists():
             return committed.read_text()
@@ -98,19 +97,29 @@ class Locks:
             write_atomically(kept, self._resolve(spec, lock, requirements))
         return kept.read_text()
 
-    def has_flavor_packages(self, spec: ImageSpec) -> bool:
-        """Whether an image has packages of its flavour, and so a lock of its own."""
-        return bool(_list_flavor_packages(spec))
-
     def read_committed(self, spec: ImageSpec) -> Lock:
         """Return the committed lock of an image, or of its flavour alone; empty without one."""
         return {file.stem: file.read_text() for file in sorted(self.workspace.locks(spec.identifier).glob("*.txt"))}
 
+    def list_flavors(self, specs: Iterable[ImageSpec]) -> tuple[ImageSpec, ...]:
+        """Return all flavours of images; an image of a flavour has none."""
+        plain = [spec for spec in specs if not spec.flavors]
+        return tuple(with_flavor(spec, name, self.flavors) for spec in plain for name in self.flavors)
+
     def list_committed_flavors(self, specs: Iterable[ImageSpec]) -> tuple[ImageSpec, ...]:
         """Return the flavours of images whose own lock is committed."""
-        plain = [spec for spec in specs if not spec.flavors]
-        variants = (with_flavor(spec, name, self.flavors) for spec in plain for name in self.flavors)
-        return tuple(spec for spec in variants if self.workspace.lock(spec.identifier, "flavor").exists())
+        flavors = self.list_flavors(specs)
+        return tuple(spec for spec in flavors if self.workspace.lock(spec.identifier, "flavor").exists())
+
+    def list_locked_flavors(self, specs: Iterable[ImageSpec]) -> tuple[ImageSpec, ...]:
+        """Return the flavours whose locks have the packages of images: jupyter for dev, none for slim."""
+        plain = {spec.identifier: spec for spec in self.specs}
+        found = {
+            spec.flavor_lock: with_flavor(plain[spec.runtime], spec.locked_flavor, self.flavors)
+            for spec in specs
+            if spec.locked_flavor
+        }
+        return tuple(found.values())
 
     def resolve_flavors(self, specs: Sequence[ImageSpec]) -> Iterator[tuple[ImageSpec, Lock | LockError]]:
         """Resolve the requirement files of flavours above committed locks; yield each, or why there is none."""

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
+from tfimg.matrix.spec import ImageSpec
 from tfimg.recipe.lockfile import Lock
 
 Compression = Literal["fast", "small", "smallest", "gzip"]
@@ -137,6 +138,15 @@ class WheelLayer:
     def name(self) -> str:
         """`cudnn`, `tensorflow`, and `tensorflow-python` for the files of one Python."""
         return self.group.name if self.is_shared or not self.group.shared_files else f"{self.group.name}-python"
+
+
+def lock_path(spec: ImageSpec, part: str) -> str:
+    """Return the path of a part's requirement file, below `images` as in a build context.
+
+    An image of a flavour or with packages of a user has the other parts of the image below it.
+    """
+    folder = {"flavor": spec.flavor_lock, "own": spec.identifier}.get(part, spec.runtime)
+    return f"locks/{folder}/{part}.txt"
 
 
 def split_lock(lock: Lock, removed: tuple[str, ...] = ()) -> tuple[WheelGroup, ...]:

@@ -12,7 +12,7 @@ from tfimg.matrix.schema import PLATFORMS, PROCESSORS
 from tfimg.matrix.spec import ImageSpec
 from tfimg.recipe.facts import ALIAS, CONSTRAINTS, collect_facts, format_constraints
 from tfimg.recipe.labels import format_title, make_recipe_labels
-from tfimg.recipe.layout import EPOCH, GLIBC_MINOR, SITE_PACKAGES, list_layer_names, split_lock
+from tfimg.recipe.layout import EPOCH, GLIBC_MINOR, SITE_PACKAGES, list_layer_names, lock_path, split_lock
 from tfimg.recipe.lockfile import Lock, hash_lock
 
 SYSTEM_PATH = ("/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin")
@@ -43,6 +43,8 @@ def render_dockerfile(spec: ImageSpec, lock: Lock, environment: Environment, *, 
         spec=spec,
         title=format_title(spec),
         groups=split_lock(lock, spec.removed),
+        lock_path=lock_path,
+        committed=any(select_defaults([spec])),
         site=SITE_PACKAGES,
         alias=None if spec.package == ALIAS else ALIAS,
         wheels=wheels,
@@ -62,7 +64,7 @@ def render_dockerfile(spec: ImageSpec, lock: Lock, environment: Environment, *, 
 
 def select_defaults(specs: Iterable[ImageSpec]) -> Iterator[ImageSpec]:
     """Yield the images whose Dockerfiles are committed: each release and device on its default Python."""
-    return (spec for spec in specs if spec.is_default_python and spec.platform == PLATFORMS[0])
+    return (spec for spec in specs if spec.is_default_python and spec.platform == PLATFORMS[0] and not spec.variant)
 
 
 def _container_variables(spec: ImageSpec) -> dict[str, str]:

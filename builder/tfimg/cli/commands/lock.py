@@ -81,8 +81,7 @@ class Lock(Command, AdvisoryOptions, Patterns):
         plain = [spec for spec in chosen if not spec.flavors]
         # A flavour's lock stands on that of its image.
         committed = locks.list_committed_flavors(plain)
-        flavored = {spec.identifier: spec for spec in (*chosen, *committed) if spec.flavors}
-        return plain, [spec for spec in flavored.values() if locks.has_flavor_packages(spec)]
+        return plain, list(locks.list_locked_flavors((*chosen, *committed)))
 
     def _fix(self, context: Context) -> int:
         from tfimg.advisories.packages import read_lock_packages
