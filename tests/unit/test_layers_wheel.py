@@ -23,9 +23,11 @@ import zstandard
 from support.cases import cases
 from support.hostile_wheels import ATTACKS, write_hostile_wheel
 from support.wheels import lock_line, record_hash, write_wheel
+from tfimg.build.image import count_kept_layers
 from tfimg.cli.commands.build import Build
 from tfimg.core.cancellation import Cancellation
 from tfimg.core.errors import Interrupted, InvalidWheel
+from tfimg.engine.protocol import StoredImage, StoredLayer
 from tfimg.layers.blob import Blob, BlobWriter
 from tfimg.layers.fetch import WheelSource
 from tfimg.layers.make import make_layers, write_stages
@@ -410,6 +412,22 @@ def test_a_layer_without_files_is_in_no_stage(wheel: Wheel, store: LayerStore) -
     for stage in write_stages((empty, code), store).values():
         manifest = json.loads((store.blobs / stage.partition("@sha256:")[2]).read_text())
         assert [one["digest"] for one in manifest["layers"]] == [code.blob.digest]
+
+
+def test_layers_that_the_engine_has_in_another_compression_are_counted(images: Images, store: LayerStore) -> None:
+    layers = make_all(images["cp39"], store)
+    stages = write_stages(layers, store)
+
+    def stored(*digests: str, media_type: str = "application/vnd.oci.image.layer.v1.tar+zstd") -> StoredImage:
+        found = tuple(StoredLayer(digest=digest, media_type=media_type, size=1) for digest in digests)
+        return StoredImage(digest="sha256:1", layers=found, unpacked_bytes=1, labels={})
+
+    ours = [layer.blob.digest for layer in layers]
+    assert count_kept_layers(stages, stored("sha256:base", *ours, "sha256:selftest")) == 0
+    assert count_kept_layers(stages, stored("sha256:base", "sha256:other", *ours[1:])) == 1
+    # A classic store has no blobs, and an engine that cannot take layers makes them itself.
+    assert count_kept_layers(stages, stored("sha256:base", media_type="application/vnd.oci.image.layer.v1.tar")) == 0
+    assert count_kept_layers({}, stored("sha256:base")) == 0
 
 
 def test_the_stages_are_images_of_an_oci_layout(images: Images, store: LayerStore) -> None:

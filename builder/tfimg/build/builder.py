@@ -13,7 +13,15 @@ from pathlib import Path
 
 from tfimg import __version__
 from tfimg.build.events import BuildResult, Validated
-from tfimg.build.image import BuiltImage, choose_output, require_platform, run_build, write_context
+from tfimg.build.image import (
+    KEPT_LAYERS,
+    BuiltImage,
+    choose_output,
+    count_kept_layers,
+    require_platform,
+    run_build,
+    write_context,
+)
 from tfimg.build.recheck import require_same_evidence
 from tfimg.build.settings import BuildSettings
 from tfimg.build.single import open_candidate
@@ -189,6 +197,8 @@ class Builder:
                 request.dockerfile.write_text(plan.dockerfile)
                 write_context(plan, self.project.workspace.images, request.context)
                 stored = run_build(request, self.engine, on_event)
+            if kept := count_kept_layers(layers, stored):
+                on_event(Message(text=KEPT_LAYERS.format(count=kept)))
             yield BuiltImage(name=name, base=base, output=output, stored=stored, seconds=time.monotonic() - start)
         finally:
             remove_name(self.engine, name)

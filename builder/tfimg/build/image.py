@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import time
+from collections.abc import Mapping
 from contextlib import closing
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -13,12 +14,19 @@ from tfimg.core.errors import UnsupportedPlatform
 from tfimg.core.events import OnEvent, StepEvent
 from tfimg.engine.base_images.choose import BaseImage
 from tfimg.engine.protocol import BuildRequest, Capabilities, Engine, StoredImage
+from tfimg.layers.store import list_stage_layers
 from tfimg.matrix.schema import PLATFORMS
 from tfimg.matrix.spec import ImageSpec
 from tfimg.recipe.layout import ZSTD_LEVELS, Compression, list_wheel_layers, lock_path
 from tfimg.recipe.plan import Plan
 
 READ_STEP = "reading the image back"
+
+
+KEPT_LAYERS = (
+    "{count} layers are compressed as an earlier build left them: the engine keeps each layer once. To compress them "
+    "again, remove the images that have them, run `docker builder prune --all`, and build again."
+)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -101,6 +109,16 @@ def run_build(request: BuildRequest, engine: Engine, on_event: OnEvent) -> Store
     stored = engine.read_image(request.name)
     on_event(StepEvent(step=READ_STEP, state="done", seconds=round(time.monotonic() - start, 3)))
     return stored
+
+
+def count_kept_layers(stages: Mapping[str, str], stored: StoredImage) -> int:
+    """Return how many of the layers made of wheels the engine has as an earlier build compressed them.
+
+    BuildKit knows a layer by its files, and takes the blob that it has.
+    """
+    if stored.compressed_bytes is None or (address := stages.get("wheels")) is None:
+        return 0
+    return len(set(list_stage_layers(address)) - {layer.digest for layer in stored.layers})
 
 
 def write_context(plan: Plan, images: Path, folder: Path) -> None:

@@ -139,6 +139,13 @@ class LayerStore:
         return self.blobs / digest.removeprefix("sha256:")
 
 
+def list_stage_layers(address: str) -> tuple[str, ...]:
+    """Return the digests of the layers at an address from `LayerStore.write_stage`, lowest first."""
+    folder, _, digest = address.removeprefix("oci-layout://").rpartition("@")
+    manifest = json.loads((LayerStore(folder=Path(folder)).blobs / digest.removeprefix("sha256:")).read_bytes())
+    return tuple(layer["digest"] for layer in manifest["layers"])
+
+
 def _checksum(key: str, blob: Blob) -> str:
     text = json.dumps([key, asdict(blob)], sort_keys=True)
     return f"sha256:{hashlib.sha256(text.encode()).hexdigest()}"
