@@ -181,7 +181,7 @@ class Builder:
                     name=name,
                     build_args={
                         "BASE": base.reference,
-                        **({"TOOLS": tools.reference} if tools else {}),
+                        **({"TOOLS": tools.reference, "BASE_DIGEST": base.digest} if tools else {}),
                         **({"SNAPSHOT": mirrors} if (mirrors := self.settings.find_package_mirrors(plan.spec)) else {}),
                     },
                     labels=self.labels(plan, base),

@@ -140,9 +140,15 @@ class LayerStore:
 
 
 def list_stage_layers(address: str) -> tuple[str, ...]:
-    """Return the digests of the layers at an address from `LayerStore.write_stage`, lowest first."""
+    """Return the digests of the layers at an address from `LayerStore.write_stage`, lowest first.
+
+    None if another build has removed them from the store.
+    """
     folder, _, digest = address.removeprefix("oci-layout://").rpartition("@")
-    manifest = json.loads((LayerStore(folder=Path(folder)).blobs / digest.removeprefix("sha256:")).read_bytes())
+    try:
+        manifest = json.loads((LayerStore(folder=Path(folder)).blobs / digest.removeprefix("sha256:")).read_bytes())
+    except FileNotFoundError:
+        return ()
     return tuple(layer["digest"] for layer in manifest["layers"])
 
 
