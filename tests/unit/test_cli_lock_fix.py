@@ -2,12 +2,32 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from support.advisories import advisory, affected, below, write_advisories
 from support.cli import CliRunner
+from support.own_packages import RealUv
+from support.package_index import PackageIndex, package_index
+from tfimg.index.client import Index
+
+
+class Services(RealUv):
+    """Reads the package index of the environment."""
+
+    def index(self) -> Index:
+        return self.open_index(self.environ["UV_DEFAULT_INDEX"])
+
+
+@pytest.fixture
+def index(tfimg: CliRunner) -> Iterator[PackageIndex]:
+    """An index that `tfimg` uses."""
+    tfimg.edge = Services()
+    with package_index() as index:
+        tfimg.environ = {"UV_DEFAULT_INDEX": f"{index.url}/simple"}
+        yield index
 
 
 @pytest.mark.parametrize(
@@ -48,19 +68,26 @@ def test_comments_of_lines_that_fixes_write_are_read_and_others_refused(tfimg: C
             read_packages({"packages": line + comment})
 
 
-def test_nothing_to_fix_needs_no_index_page_of_anything(tfimg: CliRunner, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("named", "locks"),
+    [
+        ("2.15.1-cpu-py3.10", ["2.15.1-cpu-py3.10"]),
+        ("2.15.1-cpu-py3.10-slim", ["2.15.1-cpu-py3.10"]),
+        ("2.15.1-cpu-py3.11-dev", ["2.15.1-cpu-py3.11-jupyter"]),
+        ("2.15.1-cpu-py3.11-slim", ["2.15.1-cpu-py3.11", "2.15.1-cpu-py3.11-jupyter"]),
+    ],
+)
+def test_an_image_without_a_lock_of_its_own_stands_for_the_one_that_it_has(
+    named: str, locks: list[str], tfimg: CliRunner, tmp_path: Path, index: PackageIndex
+) -> None:
+    folder = write_advisories(tmp_path / "db", advisory("A-1", affected("torch", *below("9"))))
+    ended = tfimg("lock", "--fix", "--dry-run", named, "--advisories", str(folder)).succeeded()
+    assert [line.split()[1].rstrip(":") for line in ended.stderr.splitlines() if line.startswith("[")] == locks
+
+
+def test_nothing_to_fix_needs_no_index_page_of_anything(tfimg: CliRunner, tmp_path: Path, index: PackageIndex) -> None:
     """Advisories about packages that the lock does not have."""
     folder = write_advisories(tmp_path / "db", advisory("A-1", affected("torch", *below("9"))))
-    from support.own_packages import RealUv
-    from support.package_index import package_index
-
-    class Services(RealUv):
-        def index(self):
-            return self.open_index(self.environ["UV_DEFAULT_INDEX"])
-
-    tfimg.edge = Services()
-    with package_index() as index:
-        tfimg.environ = {"UV_DEFAULT_INDEX": f"{index.url}/simple"}
-        ended = tfimg("lock", "--fix", "2.15.1-cpu-py3.10", "--advisories", str(folder)).succeeded()
-        assert ended.lines == ["0 files changed; 0 fixes, 0 blocked"]
-        assert index.asked == []
+    ended = tfimg("lock", "--fix", "2.15.1-cpu-py3.10", "--advisories", str(folder)).succeeded()
+    assert ended.lines == ["0 files changed; 0 fixes, 0 blocked"]
+    assert index.asked == []

@@ -78,7 +78,8 @@ class Lock(Command, AdvisoryOptions, Patterns):
         """Return the images without a flavour, and the flavours of images that have locks of their own."""
         locks = context.project.locks
         chosen = context.project.select(self.patterns)
-        plain = [spec for spec in chosen if not spec.flavors]
+        named = {spec.runtime for spec in chosen if not spec.locked_flavor}
+        plain = [spec for spec in context.project.specs if spec.identifier in named]
         # A flavour's lock stands on that of its image.
         committed = locks.list_committed_flavors(plain)
         return plain, list(locks.list_locked_flavors((*chosen, *committed)))
