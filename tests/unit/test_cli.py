@@ -707,15 +707,20 @@ NOT_IN_THE_MATRIX = "The matrix has no image '2.9.0-cpu-py3.11'. `tfimg list` sh
     ("argv", "code", "sentence"),
     [
         (["tf:y"], 3, "The engine has no image tf:y. Build or pull it first."),
+        (
+            ["2.15-jupyter"],
+            3,
+            "The engine has no image 2.15-jupyter. It has tfimg/tensorflow:2.15-jupyter: give the whole name.",
+        ),
         (["tf:x"], 3, NO_LABEL),
         (["tf:x", "--as", "2.9.0-cpu-py3.11"], 4, NOT_IN_THE_MATRIX),
     ],
-    ids=["no-image", "no-label", "no-such-identifier"],
+    ids=["no-image", "a-tag-alone", "no-label", "no-such-identifier"],
 )
 def test_an_image_that_cannot_be_judged_is_reported(
     argv: list[str], code: int, sentence: str, tfimg: CliRunner, engine: FakeEngine
 ) -> None:
-    engine.names = {"tf:x": stored_image()}
+    engine.names = {"tf:x": stored_image(), "tfimg/tensorflow:2.15-jupyter": stored_image()}
     assert tfimg("validate", *argv).refusal(code) == sentence
     assert engine.ran == []
 

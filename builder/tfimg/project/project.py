@@ -247,7 +247,11 @@ class Project:
         """Return the digest of an image in an engine. Raises `ImageMissing` if there is none."""
         digest = engine.find_digest(image)
         if digest is None:
-            raise ImageMissing(f"The engine has no image {image}.", next_step="Build or pull it first.")
+            # An identifier or a tag, as `tfimg build` takes and shows them.
+            whole = f"{self.repository}:{image}"
+            known = not set(image) & set(":/@") and engine.find_digest(whole)
+            step = f"It has {whole}: give the whole name." if known else "Build or pull it first."
+            raise ImageMissing(f"The engine has no image {image}.", next_step=step)
         return digest
 
     def spec_of_image(self, engine: Engine, image: str, identifier: str | None = None) -> ImageSpec:
