@@ -153,6 +153,7 @@ def test_a_base_is_bootstrapped_without_the_way_into_a_debian_mirror(engine: Doc
         scratch=context.services.state / "scratch",
         template=partial(render_base, context.project.templates),
         environ=os.environ,
+        today=context.services.today,
         fresh=True,
     )
     base = choose_base(spec, settings, engine)

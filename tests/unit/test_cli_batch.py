@@ -299,7 +299,6 @@ def test_an_image_that_the_engine_cannot_run_is_built_from_two_bases_and_not_val
     (request,) = engine.built
     assert request.platform == "linux/arm64"
     assert request.build_args["TOOLS"] == request.build_args["BASE"], "an index has both"
-    assert request.build_args["BASE_DIGEST"] in request.build_args["BASE"], "a cached copy of another base is not taken"
     assert engine.ran == [], "neither the suite nor the inventory"
     assert f"tfimg/tensorflow:{identifier}" in engine.names
     again = tfimg("build", identifier).succeeded()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 from pathlib import Path
 
 import pytest
@@ -33,6 +33,7 @@ NAME = "tfimg/base:bookworm-py3.11"
 MMDEBSTRAP = """\
 here=$(dirname "$0")
 printf '%s\\n' "$@" > "$here/argv"
+echo "$SOURCE_DATE_EPOCH" > "$here/latest"
 if [ -e "$here/words" ]; then cat "$here/words" >&2; exit 25; fi
 for argument; do case $argument in *.tar) echo archive > "$argument";; esac; done
 """
@@ -46,6 +47,7 @@ def surroundings(tmp_path: Path) -> BaseSettings:
         scratch=tmp_path / "scratch",
         template=lambda suite, archive: f"# {suite}\nFROM scratch\nADD {archive} /\n",
         environ=program(tmp_path / "bin", "mmdebstrap", MMDEBSTRAP),
+        today=date(2026, 11, 23),
     )
 
 
@@ -125,6 +127,8 @@ def test_a_base_is_bootstrapped_from_the_machine_s_mirrors_and_labelled_with_its
     assert list(order.labels) == [RECIPE_LABEL]
     assert list(surroundings.scratch.iterdir()) == []
     argv = (tmp_path / "bin" / "argv").read_text().splitlines()
+    midnight = datetime(2026, 11, 23, tzinfo=UTC)
+    assert int((tmp_path / "bin" / "latest").read_text()) == midnight.timestamp(), "bases of one day are the same bytes"
     assert "--include=python3,python3-venv,ca-certificates,tini,usr-is-merged" in argv
     assert argv[-5] == "bookworm"
     assert argv[-3:] == sources("bookworm", MIRRORS)

@@ -181,7 +181,7 @@ class Builder:
                     name=name,
                     build_args={
                         "BASE": base.reference,
-                        **({"TOOLS": tools.reference, "BASE_DIGEST": base.digest} if tools else {}),
+                        **({"TOOLS": tools.reference} if tools else {}),
                         **({"SNAPSHOT": mirrors} if (mirrors := self.settings.find_package_mirrors(plan.spec)) else {}),
                     },
                     labels=self.labels(plan, base),
@@ -256,6 +256,7 @@ class Builder:
             mirrors=snapshot_mirrors(settings.snapshot) if settings.snapshot else find_mirrors(),
             scratch=services.state / "scratch",
             environ=services.environ,
+            today=services.today,
             fresh=settings.renew_base,
             template=partial(render_base, self.project.templates),
         )

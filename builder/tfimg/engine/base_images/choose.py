@@ -9,6 +9,7 @@ import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
+from datetime import UTC, date, datetime, time
 from pathlib import Path
 from typing import Literal
 
@@ -63,7 +64,7 @@ class BaseSettings:
     """Settings of base images. `auto` prefers the registry's image, unless the mirrors are a snapshot.
 
     `registries` maps a registry to its mirror (`docker.io` → `host:port`). Of a bootstrap: `mirrors` are Debian's,
-    `template` renders a Dockerfile, and `fresh` replaces a base that the engine has.
+    `template` renders a Dockerfile, `today` is the day in UTC, and `fresh` replaces a base that the engine has.
     """
 
     source: BaseSource = "auto"
@@ -72,6 +73,7 @@ class BaseSettings:
     scratch: Path
     template: Callable[[str, str], str]
     environ: Mapping[str, str]
+    today: date
     fresh: bool = False
 
 
@@ -184,10 +186,12 @@ def _run_mmdebstrap(spec: ImageSpec, suite: str, archive: Path, settings: BaseSe
         argv.append(f"--architectures={spec.platform.partition('/')[2]}")
         if not shutil.which("arch-test", path=env.get("PATH")):
             argv.append("--skip=check/qemu")  # asks that program what was just found out
-    if moment := settings.mirrors.moment:
-        # A snapshot's signatures have expired. With the moment as the latest mtime, packages give the same bytes again.
-        argv.append('--aptopt=Acquire::Check-Valid-Until "false"')
-        env["SOURCE_DATE_EPOCH"] = str(int(moment.timestamp()))
+    if settings.mirrors.moment:
+        argv.append('--aptopt=Acquire::Check-Valid-Until "false"')  # a snapshot's signatures have expired
+    # As the latest mtime, it lets the same packages give the same bytes again: BuildKit takes a cached copy of a file
+    # whatever its mtime. A day is short enough, because /etc/shadow states it.
+    latest = settings.mirrors.moment or datetime.combine(settings.today, time.min, tzinfo=UTC)
+    env["SOURCE_DATE_EPOCH"] = str(int(latest.timestamp()))
     try:
         run([*argv, suite, str(archive), *sources(suite, settings.mirrors)], env=env)
     except CommandFailed as failed:
