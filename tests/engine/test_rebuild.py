@@ -24,5 +24,5 @@ def test_an_image_is_built_twice_to_the_same_bytes(own_workspace: Path) -> None:
     )
     assert ended.code == 0, ended.stderr
     layers = ended.documents[-1]["layers"]
-    assert len(layers) == 7
-    assert [layer["digests"][0] == layer["digests"][1] for layer in layers] == [True] * 7
+    assert len(layers) > 10, "those of TensorFlow, of other packages, of byte code, the system and the suite"
+    assert [layer["digests"][0] == layer["digests"][1] for layer in layers] == [True] * len(layers)
