@@ -133,6 +133,20 @@ def test_render_prints_a_dockerfile(tfimg: CliRunner, workspace: Workspace) -> N
     assert tfimg("render", identifier, "--json").json == {"identifier": identifier, "dockerfile": committed}
 
 
+@pytest.mark.parametrize("command", [["render"], ["bake", "--base", "registry"]])
+@pytest.mark.parametrize("flavor", ["jupyter", "dev"])
+def test_a_build_without_tfimg_needs_the_committed_lock_of_a_flavour(
+    command: list[str], flavor: str, here: CliRunner, workspace_copy: Workspace
+) -> None:
+    assert here(*command, f"{CPU}-{flavor}").refusal(12) == (
+        f"{CPU}-jupyter has no lock under {workspace_copy.images / 'locks'}. Write it with `tfimg lock {CPU}-jupyter`."
+    )
+    lock = workspace_copy.lock(f"{CPU}-jupyter", "flavor")
+    lock.parent.mkdir()
+    lock.write_text("")
+    assert f"locks/{CPU}-jupyter/flavor.txt" in here(*command, f"{CPU}-{flavor}").succeeded().stdout
+
+
 def test_what_is_committed_is_fresh(tfimg: CliRunner) -> None:
     ended = tfimg("render", "--check")
     assert (ended.code, ended.stderr) == (0, "")
