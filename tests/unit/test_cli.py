@@ -133,6 +133,29 @@ def test_render_prints_a_dockerfile(tfimg: CliRunner, workspace: Workspace) -> N
     assert tfimg("render", identifier, "--json").json == {"identifier": identifier, "dockerfile": committed}
 
 
+@pytest.mark.parametrize("command", [["render"], ["bake", "--base", "registry"]])
+@pytest.mark.parametrize("flavor", ["jupyter", "dev"])
+def test_a_build_without_tfimg_needs_the_committed_lock_of_a_flavour(
+    command: list[str], flavor: str, here: CliRunner, workspace_copy: Workspace
+) -> None:
+    assert here(*command, f"{CPU}-{flavor}").refusal(12) == (
+        f"{CPU}-jupyter has no lock under {workspace_copy.images / 'locks'}. Write it with `tfimg lock {CPU}-jupyter`."
+    )
+    lock = workspace_copy.lock(f"{CPU}-jupyter", "flavor")
+    lock.parent.mkdir()
+    lock.write_text("")
+    assert f"locks/{CPU}-jupyter/flavor.txt" in here(*command, f"{CPU}-{flavor}").succeeded().stdout
+
+
+@pytest.mark.parametrize("command", ["resolve", "plan"])
+def test_requests_that_work_have_the_flavour(command: str, tfimg: CliRunner) -> None:
+    message = tfimg(command, "--tf", "2.15", "--python", "3.12", "--flavor", "slim").refusal(4)
+    assert message.endswith(
+        "What would work:\n  --tf 2.15 --python 3.11 --flavor slim  (2.15.1-cpu-py3.11-slim)\n"
+        "  --tf 2.16 --python 3.12 --flavor slim  (2.16.2-cpu-py3.12-slim)"
+    )
+
+
 def test_what_is_committed_is_fresh(tfimg: CliRunner) -> None:
     ended = tfimg("render", "--check")
     assert (ended.code, ended.stderr) == (0, "")

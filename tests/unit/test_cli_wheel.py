@@ -170,7 +170,8 @@ def test_a_file_that_is_not_a_wheel_is_named(tfimg: CliRunner, tmp_path: Path) -
     file = tmp_path / f"tensorflow-2.18.1-{TAGS}.whl"
     file.write_bytes(b"no archive")
     message = tfimg("build", "--quiet", "--wheel", str(file)).refusal(ExitCode.BUILD)
-    assert f"{file.name} is not a valid wheel: File is not a zip file." in message
+    expected = f"{file.name} is not a valid wheel: File is not a zip file. Copy, download or build it again."
+    assert message.endswith(expected)
 
 
 def test_a_wheel_that_contradicts_itself_is_refused_with_each_contradiction(

@@ -269,6 +269,14 @@ def test_run_becomes_docker_on_the_engine_that_was_chosen(run: CliRunner, enviro
     assert "DOCKER_CONTEXT" not in environ
 
 
+def test_options_of_which_a_container_has_one_are_passed_once(run: CliRunner, environment: TestEnvironment) -> None:
+    words = ("-v", "/a:/b", "-v", "/c:/d", "-u", "1", "-u", "2", "--name", "x")
+    assert run("cpu", *words).code == environment.docker_status
+    ((argv, _),) = environment.handed_over
+    assert " ".join(argv[3:]) == "--interactive --volume /a:/b --volume /c:/d --user 2 --name x cpu"
+    assert run("--help").stdout.count("repeatable") == len(("--volume", "--publish", "--env"))
+
+
 def test_run_says_what_is_missing_before_docker_is_asked(run: CliRunner, environment: TestEnvironment) -> None:
     assert_refused(run("gpu"), code=14, says="this machine has none")
     environment.host = with_gpus()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 
 import pytest
@@ -108,14 +109,30 @@ def test_a_pattern_that_matches_nothing_is_an_error(patterns: list[str], specs: 
     with pytest.raises(ResolutionError) as caught:
         select_specs(specs, patterns)
     assert str(caught.value) == (
-        "No image matches '2.9': identifiers look like 2.21.0-cpu-py3.13-arm64. `tfimg list` shows all of them."
+        "No image matches '2.9': identifiers look like 2.21.0-cpu-py3.11. `tfimg list` shows all of them."
     )
 
 
 def test_a_name_of_an_image_is_not_a_pattern(specs: Sequence[ImageSpec]) -> None:
     message = (
-        "No image matches 'team/my-training': identifiers look like 2.21.0-cpu-py3.13-arm64. Patterns are not names of "
+        "No image matches 'team/my-training': identifiers look like 2.21.0-cpu-py3.11. Patterns are not names of "
         "images. `tfimg list` shows all of them."
     )
     with pytest.raises(ResolutionError, match=exactly(message)):
         select_specs(specs, ["team/my-training"])
+
+
+@pytest.mark.parametrize(
+    ("pattern", "meant"),
+    [
+        ("2.15-jupiter", "2.15-jupyter"),
+        ("2.15*-slimm", "2.15*-slim"),
+        ("2.15-gpu", "2.15.1-cuda12.2-py3.11"),
+        ("2.15-py3.11", "2.15.1-cpu-py3.11"),
+    ],
+)
+def test_a_pattern_close_to_a_flavour_or_a_tag_is_answered_with_what_it_may_mean(
+    pattern: str, meant: str, specs: Sequence[ImageSpec]
+) -> None:
+    with pytest.raises(ResolutionError, match=re.escape(f"Did you mean '{meant}'? `tfimg list`")):
+        select_specs(specs, [pattern], ("runtime", "jupyter", "dev", "slim"))

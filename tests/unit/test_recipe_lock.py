@@ -355,4 +355,7 @@ def test_the_error_for_missing_locks_of_several_images_names_one_command(workspa
     )
     with pytest.raises(LockError, match=r"tfimg lock 2\.15\.9-cpu-py3\.10"):
         workspace.require_locks(["2.15.1-cpu-py3.11", names[0]])
+    flavors = [f"2.18.1-cpu-py3.{minor}-jupyter" for minor in (9, 10)]
+    with pytest.raises(LockError, match=r"`tfimg lock 2\.18\.1-jupyter 2\.22\.0`"):
+        workspace.require_locks([*flavors, "2.22.0-cpu-py3.11-arm64"])
     workspace.require_locks(["2.15.1-cpu-py3.11"])

@@ -9,7 +9,7 @@ from tfimg.engine.base_images.choose import BaseSource
 from tfimg.engine.base_images.debian import snapshot_mirrors
 from tfimg.engine.build_cache import BuildCache
 from tfimg.matrix.spec import ImageSpec
-from tfimg.recipe.layout import Compression
+from tfimg.recipe.layout import Compression, default_compression
 from tfimg.validation.report import ProvableLevel
 from tfimg.validation.run import ALL_CHECKS, CheckSelection
 
@@ -58,4 +58,4 @@ class BuildSettings:
 
     def choose_compression(self, spec: ImageSpec) -> Compression:
         """Return the compression asked for, else `small` for a flavour that removes files, `fast` for any other."""
-        return self.compression or ("small" if spec.removed else "fast")
+        return self.compression or default_compression(spec.removed)

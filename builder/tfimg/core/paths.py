@@ -85,10 +85,10 @@ class Workspace:
         """Raise `LockError` if some of the images have no lock."""
         missing = [name for name in identifiers if not any(self.locks(name).glob("*.txt"))]
         if len(missing) > 1:
-            releases = dict.fromkeys(name.partition("-")[0] for name in missing)
+            patterns = dict.fromkeys(_abbreviate(name) for name in missing)
             raise LockError(
                 f"{len(missing)} images have no lock under {self.images / 'locks'}: {list_first(missing, MAX_LISTED)}.",
-                next_step=f"Write them with `tfimg lock {' '.join(releases)}`.",
+                next_step=f"Write them with `tfimg lock {' '.join(patterns)}`.",
             )
         for name in missing:
             self.read_lock(name)
@@ -130,6 +130,13 @@ def find_workspace(environ: Mapping[str, str]) -> Workspace:
         f"matrix.yaml and images/ are neither beside {_PACKAGE} nor inside it: the installation is incomplete.",
         next_step="Install tfimg again.",
     )
+
+
+def _abbreviate(identifier: str) -> str:
+    """Return the pattern of an image's release in its flavour: `2.18.1` or `2.18.1-jupyter`."""
+    release, *parts = identifier.split("-")
+    ending = parts[-1] if parts else ""
+    return f"{release}-{ending}" if ending.isalpha() else release  # not py3.11 and not arm64
 
 
 def _is_workspace(root: Path) -> bool:

@@ -9,7 +9,7 @@ from datetime import date
 from pathlib import Path
 
 from tfimg.core.documents import InvalidDocument, parse_document
-from tfimg.core.errors import LockError
+from tfimg.core.errors import InvalidWheel, LockError
 from tfimg.core.files import write_atomically
 from tfimg.custom.contradictions import require_consistent
 from tfimg.custom.facts import WheelFacts, read_facts
@@ -32,7 +32,13 @@ def read_supplied_wheel(services: Services, text: str, on_step: Callable[[str], 
         address, services.state / "wheels", services.open_index, lambda name: on_step(f"Downloading {name}")
     )
     on_step(f"Reading {file.name}")
-    facts = read_facts(file)
+    try:
+        facts = read_facts(file)
+    except InvalidWheel as error:
+        if type(error) is not InvalidWheel:
+            raise
+        # It is in no lock, which the advice for wheels of a package index is about.
+        raise InvalidWheel(error.what, next_step="Copy, download or build it again.") from None
     require_consistent(facts)
     return facts
 

@@ -50,6 +50,11 @@ class Locks:
         needed = () if self.workspace.locks(spec.runtime).exists() else find_supplied_wheels(spec, self.find_links)
         return *needed, *(find_locked_wheels(self.find_links, spec.own.lock) if spec.own else ())
 
+    def require_committed(self, specs: Iterable[ImageSpec]) -> None:
+        """Raise `LockError` if images, or their flavours, have no committed lock: a build without tfimg reads it."""
+        names = dict.fromkeys(name for spec in specs for name in (spec.runtime, spec.flavor_lock) if name)
+        self.workspace.require_locks(names)
+
     def find(self, spec: ImageSpec) -> Lock:
         """Return the lock of an image to build: the committed one, or one resolved now with supplied wheels.
 

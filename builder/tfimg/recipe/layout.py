@@ -140,6 +140,11 @@ class WheelLayer:
         return self.group.name if self.is_shared or not self.group.shared_files else f"{self.group.name}-python"
 
 
+def default_compression(removed: tuple[str, ...]) -> Compression:
+    """Return `small` for a flavour that removes files, `fast` for any other."""
+    return "small" if removed else "fast"
+
+
 def lock_path(spec: ImageSpec, part: str) -> str:
     """Return the path of a part's requirement file, below `images` as in a build context.
 

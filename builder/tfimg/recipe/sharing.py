@@ -92,10 +92,10 @@ def identify_layers(spec: ImageSpec, lock: Lock) -> Iterator[tuple[WheelLayer, I
     """Yield the layers of wheels of an image, lowest first, with their identity.
 
     Layers of the same wheels are the same; files that do not depend on Python's version are the same in the wheels of a
-    release for all of its Pythons, and of its flavours. A flavour that removes files has other layers of its own.
+    release for all of its Pythons, and of its flavours. A flavour that removes files has layers of its own: it is
+    compressed in another way, which also changes the bytes of those without a removed file.
     """
     for layer in list_wheel_layers(lock, spec.removed):
         for_every_python = layer.is_shared and not layer.group.is_shared
         wheels = f"{spec.package} {spec.tensorflow} {spec.platform}" if for_every_python else layer.group.requirements
-        removed = () if for_every_python else spec.removed
-        yield layer, (layer.name, "\n".join([wheels, *removed]))
+        yield layer, (layer.name, "\n".join([wheels, *spec.removed]))

@@ -42,11 +42,13 @@ class Bake(Command, Patterns, BaseOptions, RepositoryOptions):
             if isinstance(event, Message):
                 context.say(event.text)
 
+        specs = context.buildable(self.patterns)
+        context.project.locks.require_committed(specs)
         document = make_bake_document(
             context.project,
             lambda: context.engine,
             self.base_settings(),
-            context.buildable(self.patterns),
+            specs,
             secrets=secrets,
             on_event=on_event,
         )

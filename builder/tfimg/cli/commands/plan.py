@@ -161,12 +161,13 @@ def _show_layers(context: Context, images: Sequence[tuple[ImageSpec, Lock]]) -> 
     from tfimg.core.text import format_size
     from tfimg.layers.pack import compute_key
     from tfimg.layers.store import LayerStore
+    from tfimg.recipe.layout import default_compression
     from tfimg.recipe.sharing import find_shared_layers
 
     store = LayerStore(folder=context.services.state / "layers")
 
     def known(layer: WheelLayer) -> tuple[int, int] | None:
-        blob = store.find(compute_key(layer, "fast"))
+        blob = store.find(compute_key(layer, default_compression(layer.group.removed)))
         return (blob.size, blob.unpacked) if blob else None
 
     shared = find_shared_layers(images, known)

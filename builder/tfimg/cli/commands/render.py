@@ -36,7 +36,9 @@ class Render(Command):
             return render_dockerfile(spec, project.lock(spec), project.templates)
 
         if self.patterns:
-            for spec in context.buildable(self.patterns):
+            specs = context.buildable(self.patterns)
+            project.locks.require_committed(specs)
+            for spec in specs:
                 document = {"identifier": spec.identifier, "dockerfile": dockerfile(spec)}
                 context.print_result(document, document["dockerfile"].removesuffix("\n"))
             return 0

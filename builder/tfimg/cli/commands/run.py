@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar
 
@@ -37,11 +37,11 @@ class ContainerOptions(GpuOptions, IdentifierOptions):
     )
     publish: tuple[str, ...] = values("publish a port of the container", "PORT:PORT", name=("--publish", "-p"))
     env: tuple[str, ...] = values("set a variable", "NAME[=VALUE]", name=("--env", "-e"))
-    user: tuple[str, ...] = values(
+    user: str | None = option(
         "run as another user (default: the image's, who is not root)", "UID[:GID]", name=("--user", "-u")
     )
-    workdir: tuple[str, ...] = values("start in another folder", "PATH", name=("--workdir", "-w"))
-    name: tuple[str, ...] = values("name the container", "NAME")
+    workdir: str | None = option("start in another folder", "PATH", name=("--workdir", "-w"))
+    name: str | None = option("name the container", "NAME")
     dry_run: bool = flag("print the docker or podman command and what is missing; start nothing")
 
     def start(self, context: Context, image: str, program: Sequence[str]) -> int:
@@ -55,7 +55,7 @@ class ContainerOptions(GpuOptions, IdentifierOptions):
             gpus=self.gpus,
             no_gpu=self.no_gpu,
             shm_size=self.shm_size,
-            options=tuple(word for name in PASSED_ON for value in getattr(self, name) for word in (f"--{name}", value)),
+            options=tuple(self._list_passed_on()),
             interactive=sys.stdin is not None and not sys.stdin.closed,
             terminal=all(stream is not None and stream.isatty() for stream in (sys.stdin, sys.stdout)),
             program=tuple(program),
@@ -77,6 +77,12 @@ class ContainerOptions(GpuOptions, IdentifierOptions):
             return context.services.hand_over(planned.argv, docker_environ(context, host.toolkit.host))
         except FileNotFoundError:
             raise missing_client(planned.argv) from None
+
+    def _list_passed_on(self) -> Iterator[str]:
+        for name in PASSED_ON:
+            given: str | tuple[str, ...] | None = getattr(self, name)
+            for value in (given,) if isinstance(given, str) else given or ():
+                yield from (f"--{name}", value)
 
 
 @dataclass(frozen=True, kw_only=True)

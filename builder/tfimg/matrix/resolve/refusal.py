@@ -24,11 +24,19 @@ RELEASE = "\0"
 """Placeholder for the release in a reason."""
 
 
-def make_refusal(matrix: Matrix, specs: Sequence[ImageSpec], conditions: Sequence[Condition]) -> ResolutionError:
-    """Return the error for conditions that no image meets together."""
+def make_refusal(
+    matrix: Matrix, specs: Sequence[ImageSpec], conditions: Sequence[Condition], flavor: str | None = None
+) -> ResolutionError:
+    """Return the error for conditions that no image meets together; its requests have the flavour, if there is one."""
     clash = smallest_clash(specs, conditions)
     reasons = [*_reasons(specs, conditions, clash), *_gap_reasons(matrix, conditions, clash)]
     nearest = nearest_requests(matrix, specs, conditions)
+    if flavor in matrix.flavors:
+        ending = f"-{flavor}"  # which identifiers have where the flavour was chosen first
+        nearest = tuple(
+            (f"{request} --flavor {flavor}", identifier.removesuffix(ending) + ending)
+            for request, identifier in nearest
+        )
     error = clash[-1].criterion.error(
         f"{_headline(clash)}\n" + "".join(f"  {reason}\n" for reason in reasons),
         next_step="What would work:\n" + "\n".join(f"  {request}  ({identifier})" for request, identifier in nearest),

@@ -38,7 +38,7 @@ def resolve(matrix: Matrix, specs: Sequence[ImageSpec], request: Request) -> Res
     conditions = tuple(list_conditions(matrix, request))
     candidates = [spec for spec in specs if all(condition.is_met_by(spec) for condition in conditions)]
     if not candidates:
-        raise make_refusal(matrix, specs, conditions)
+        raise make_refusal(matrix, specs, conditions, request.flavor)
     spec = max(candidates, key=preference_key)
     return Resolution(
         spec=with_flavor(spec, request.flavor or RUNTIME, matrix.flavors),
@@ -56,7 +56,7 @@ def find_matching(matrix: Matrix, specs: Sequence[ImageSpec], request: Request) 
     stated = [condition for condition in conditions if not condition.implied or condition.implied_by]
     found = [spec for spec in specs if all(condition.is_met_by(spec) for condition in stated)]
     if not found:
-        raise make_refusal(matrix, specs, conditions)
+        raise make_refusal(matrix, specs, conditions, request.flavor)
     newest = max(found, key=preference_key).tensorflow
     return tuple(spec for spec in found if request.tensorflow != "latest" or spec.tensorflow == newest)
 

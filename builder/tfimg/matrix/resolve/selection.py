@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from difflib import get_close_matches
 from fnmatch import fnmatchcase
 
 from packaging.version import Version
@@ -24,11 +25,13 @@ def preference_key(spec: ImageSpec) -> tuple[Version, bool, Version]:
     return parse_version(spec.tensorflow), spec.is_default_python, parse_version(spec.python)
 
 
-def select_specs(specs: Sequence[ImageSpec], patterns: Sequence[str]) -> tuple[ImageSpec, ...]:
+def select_specs(
+    specs: Sequence[ImageSpec], patterns: Sequence[str], flavors: Sequence[str] = ()
+) -> tuple[ImageSpec, ...]:
     """Return the images whose identifier matches a pattern (`*`, `?`, `[…]`); all without patterns.
 
-    A pattern that is neither a glob nor an identifier is a prefix: `2.15` means `2.15*`.
-    Raises `ResolutionError` for a pattern without a match.
+    A pattern that is neither a glob nor an identifier is a prefix: `2.15` means `2.15*`. `flavors` are endings that an
+    error suggests. Raises `ResolutionError` for a pattern without a match.
     """
     selected: set[str] = set()
     identifiers = {spec.identifier for spec in specs}
@@ -37,15 +40,27 @@ def select_specs(specs: Sequence[ImageSpec], patterns: Sequence[str]) -> tuple[I
         glob = pattern if is_whole else f"{pattern}*"
         matches = {identifier for identifier in identifiers if fnmatchcase(identifier, glob)}
         if not matches:
-            hint = "Patterns are not names of images. " if "/" in pattern else ""
-            if pattern.endswith(OWN_SUFFIX):
-                hint = f"Leave {OWN_SUFFIX} out and name the packages with `tfimg build --with`. "
+            hint = _suggest_pattern(specs, pattern, flavors)
             raise ResolutionError(
-                f"No image matches {pattern!r}: identifiers look like {specs[-1].identifier}.",
+                f"No image matches {pattern!r}: identifiers look like {max(specs, key=preference_key).identifier}.",
                 next_step=f"{hint}`tfimg list` shows all of them.",
             )
         selected |= matches
     return tuple(spec for spec in specs if not patterns or spec.identifier in selected)
+
+
+def _suggest_pattern(specs: Sequence[ImageSpec], pattern: str, flavors: Sequence[str]) -> str:
+    """Return a sentence that names what a pattern without a match may mean, with a space behind it; else nothing."""
+    if "/" in pattern:
+        return "Patterns are not names of images. "
+    if pattern.endswith(OWN_SUFFIX):
+        return f"Leave {OWN_SUFFIX} out and name the packages with `tfimg build --with`. "
+    start, _, ending = pattern.rpartition("-")
+    if near := get_close_matches(ending, flavors, n=1):
+        return f"Did you mean '{start}-{near[0]}'? "
+    if found := find_spec(specs, pattern):  # tags are abbreviated like this
+        return f"Did you mean '{found.identifier}'? "
+    return ""
 
 
 def select_flavors(
@@ -60,7 +75,9 @@ def select_flavors(
     for pattern in patterns:
         ending = next((name for name in names if pattern.endswith(f"-{name}")), None)
         chosen.setdefault(ending or flavor, []).append(pattern.removesuffix(f"-{ending}"))
-    found = [with_flavor(spec, name, flavors) for name, group in chosen.items() for spec in select_specs(specs, group)]
+    found = [
+        with_flavor(spec, name, flavors) for name, group in chosen.items() for spec in select_specs(specs, group, names)
+    ]
     order = {spec.identifier: number for number, spec in enumerate(specs)}
     return tuple(sorted(found, key=lambda spec: (order[spec.runtime], names.index(spec.flavor))))
 
