@@ -124,6 +124,16 @@ def test_too_many_requirements_are_refused() -> None:
         parse_requirements("\n".join(f"p{number}" for number in range(501)), source="r.txt")
 
 
+@pytest.mark.parametrize(
+    "line",
+    ["pandas; " + "(" * 5000 + "os_name == 'posix'" + ")" * 5000, "pandas<" + "9" * 5000, "pandas==1." + "9" * 4301],
+)
+def test_a_requirement_that_no_package_has_the_length_of_is_refused(line: str) -> None:
+    """Its parser would use the whole stack, and comparing its version raises ValueError."""
+    with pytest.raises(UsageError, match=r"^r.txt, line 1: 'pandas"):
+        parse_requirements(line, source="r.txt")
+
+
 def test_debian_packages_may_have_versions_and_nothing_else() -> None:
     assert parse_system_packages("ffmpeg # x\nlibsndfile1=1.2.0-1+b1 git\ngit\n", source="a") == (
         "ffmpeg",

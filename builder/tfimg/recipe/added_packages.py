@@ -22,6 +22,9 @@ from tfimg.recipe.lockfile import HEADER, Lock, LockedPackage, read_packages
 MAX_REQUIREMENTS = 500
 """Requirements of one image. What people freeze from a large environment has 300."""
 
+MAX_REQUIREMENT = 1000
+"""Characters of a requirement: a version of 4300 digits cannot be compared, and deep brackets exhaust the stack."""
+
 _SYSTEM_PACKAGE = re.compile(r"[a-z0-9][a-z0-9+.-]{1,80}(=[0-9A-Za-z.+:~-]{1,100})?")
 """Name of a Debian package and a version (Debian policy, 5.6.7 and 5.6.12)."""
 
@@ -110,8 +113,8 @@ def parse_requirements(text: str, *, source: str) -> tuple[str, ...]:
         if not requirement:
             continue
         try:
-            parsed = Requirement(requirement)
-        except InvalidRequirement:
+            parsed = Requirement(requirement) if len(requirement) <= MAX_REQUIREMENT else None
+        except (InvalidRequirement, RecursionError):
             parsed = None
         if parsed is None or parsed.url:
             raise UsageError(
