@@ -134,6 +134,18 @@ def test_a_requirement_that_no_package_has_the_length_of_is_refused(line: str) -
         parse_requirements(line, source="r.txt")
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "pandas \\\r\n    --hash=sha256:12ab \\\r\n    --hash=sha256:34cd\r\nnumpy\r\n",
+        "# of C:\\wheels\\\npandas\n  # and \\\nnumpy\n",
+    ],
+)
+def test_lines_go_on_as_pip_reads_them(text: str) -> None:
+    """Also after CRLF, and not after a comment that ends in a backslash."""
+    assert parse_requirements(text, source="r.txt") == ("pandas", "numpy")
+
+
 def test_debian_packages_may_have_versions_and_nothing_else() -> None:
     assert parse_system_packages("ffmpeg # x\nlibsndfile1=1.2.0-1+b1 git\ngit\n", source="a") == (
         "ffmpeg",

@@ -108,7 +108,9 @@ def parse_requirements(text: str, *, source: str) -> tuple[str, ...]:
     Options and addresses are refused: what an image installs comes from the package index or a folder of wheels.
     """
     found = []
-    for number, line in enumerate(text.replace("\\\n", " ").splitlines(), start=1):
+    # A line goes on after a backslash, but a comment does not.
+    joined = re.sub(r"^(?!\s*#)(.*)\\\r?\n", r"\1 ", text, flags=re.MULTILINE)
+    for number, line in enumerate(joined.splitlines(), start=1):
         requirement = re.sub(r"(^|\s)#.*|\s--hash=\S+", "", line).strip()
         if not requirement:
             continue
