@@ -62,8 +62,8 @@ def test_wheels_of_a_folder_are_resolved_and_found_by_their_hash(tmp_path: Path,
         spec = project.locks.add_packages(project.spec(IMAGE), ["ours", "pandas"])
         assert spec.own
         assert f"ours==1.0 --hash=sha256:{sha256(ours)}\n" in spec.own.lock
-        assert project.locks.supplied_wheels(spec) == (ours,)
-        assert project.locks.supplied_wheels(project.spec(IMAGE)) == ()
+        assert project.plan(spec).wheels == (ours,)
+        assert project.plan(project.spec(IMAGE)).wheels == ()
     assert other.exists()
 
 

@@ -37,25 +37,35 @@ class Locks:
     flavors: Mapping[str, Flavor] = field(default_factory=dict)
     find_links: Path | None = None
 
-    def supplied_wheels(self, spec: ImageSpec) -> tuple[Path, ...]:
-        """Return the wheels in `find_links` for an image; none if its committed lock needs the package index alone."""
-        from tfimg.recipe.added_packages import find_locked_wheels
-        from tfimg.recipe.lock import find_supplied_wheels
+    def supplied_wheels(self, spec: ImageSpec, lock: Lock) -> tuple[Path, ...]:
+        """Return the wheels that a build is handed: the one of a user, and those of `find_links` in parts of `lock`.
 
-        if spec.wheel:
-            own = find_locked_wheels(self.find_links, spec.own.lock) if self.find_links and spec.own else ()
-            return *(() if spec.wheel.lock else (spec.wheel.file,)), *own
+        The parts that are committed need the package index alone.
+        """
+        from tfimg.recipe.added_packages import find_locked_wheels
+
+        file = (spec.wheel.file,) if spec.wheel and not spec.wheel.lock else ()
         if self.find_links is None:
-            return ()
-        needed = () if self.workspace.locks(spec.runtime).exists() else find_supplied_wheels(spec, self.find_links)
-        return *needed, *(find_locked_wheels(self.find_links, spec.own.lock) if spec.own else ())
+            return file
+        resolved = dict(lock)
+        if file:
+            resolved.pop("tensorflow")
+        elif not spec.wheel and not self._is_resolved(spec):
+            resolved = {part: text for part, text in lock.items() if part in ("flavor", "own")}
+        if spec.flavor_lock and self.workspace.lock(spec.flavor_lock, "flavor").exists():
+            resolved.pop("flavor", None)
+        return *file, *find_locked_wheels(self.find_links, resolved)
+
+    def _is_resolved(self, spec: ImageSpec) -> bool:
+        """Whether an image needs a libtpu that no package index has, so that no lock of it is committed."""
+        return bool(self.find_links and spec.libtpu and not self.workspace.locks(spec.runtime).exists())
 
     def find(self, spec: ImageSpec) -> Lock:
         """Return the lock of an image to build: the committed one, or one resolved now with supplied wheels.
 
         That of a flavour is resolved when it is not committed. Raises `LockError` when there is none.
         """
-        from tfimg.recipe.lock import resolve_lock
+        from tfimg.recipe.lock import require_supplied_wheel, resolve_lock
 
         if spec.wheel and spec.wheel.lock:
             lock = dict(spec.wheel.lock)
@@ -69,7 +79,8 @@ class Locks:
                     next_step="Build it again with `tfimg build --wheel WHEEL`, which writes the labels.",
                 )
             lock = resolve_custom_lock(spec, self.newer, self.services, self.find_links)
-        elif self.find_links and not self.workspace.locks(spec.runtime).exists():
+        elif self.find_links and self._is_resolved(spec):
+            require_supplied_wheel(spec, self.find_links)
             env = self.services.network.environment(self.services.environ)
             lock = resolve_lock(spec, self.newer, uv=self.services.uv(), env=env, find_links=self.find_links)
         else:

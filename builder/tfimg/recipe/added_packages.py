@@ -144,7 +144,7 @@ def parse_system_packages(text: str, *, source: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(found))
 
 
-def find_locked_wheels(folder: Path, requirements: str) -> tuple[Path, ...]:
-    """Return the wheels of a folder that a requirement file names by their hash."""
-    hashes = {package.sha256 for package in read_packages({"own": requirements})}
+def find_locked_wheels(folder: Path, lock: Lock) -> tuple[Path, ...]:
+    """Return the wheels of a folder that a lock names by their hash."""
+    hashes = {package.sha256 for package in read_packages(lock)}
     return tuple(wheel for wheel in sorted(folder.glob("*.whl")) if hash_file(wheel) in hashes)

@@ -110,16 +110,14 @@ def make_installer_query(matrix: Matrix) -> LockQuery:
     return LockQuery(requirements=(f"uv=={matrix.installer}",), python=newest, platform="linux/amd64", cutoff=cutoff)
 
 
-def find_supplied_wheels(spec: ImageSpec, folder: Path) -> tuple[Path, ...]:
-    """Return the libtpu wheels of an image in a folder. Raises `LockError` if none."""
-    found = tuple(sorted(folder.glob(f"libtpu-{spec.libtpu}-*.whl")))
-    if not found:
+def require_supplied_wheel(spec: ImageSpec, folder: Path) -> None:
+    """Raise `LockError` if a folder has no wheel of the libtpu of an image."""
+    if not any(folder.glob(f"libtpu-{spec.libtpu}-*.whl")):
         raise LockError(
             f"{spec.identifier} needs libtpu {spec.libtpu}, and {folder} has no libtpu-{spec.libtpu}-….whl.",
             next_step="Download the wheel from where upstream keeps it: the bucket libtpu-tf-releases of Google Cloud "
             "Storage.",
         )
-    return found
 
 
 def resolve_lock(
