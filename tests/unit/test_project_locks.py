@@ -88,6 +88,12 @@ def test_wheels_of_a_folder_that_a_flavour_takes_are_handed_to_its_build(
     assert plan.wheels == (ours,)
 
 
+def test_a_flavour_whose_packages_the_image_has_adds_no_part(project: Project) -> None:
+    plan = project.plan(flavored(project, "numpy"))
+    assert list(plan.lock) == ["packages", "tensorflow"]
+    assert "code-flavor" not in plan.dockerfile, "installing no wheel would fail"
+
+
 def test_a_folder_of_wheels_replaces_no_lock_of_an_image_that_needs_no_libtpu(
     tmp_path: Path, workspace_copy: Workspace
 ) -> None:

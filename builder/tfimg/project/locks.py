@@ -86,7 +86,8 @@ class Locks:
         else:
             lock = self.workspace.read_lock(spec.runtime)
         if spec.flavor_lock and not (spec.wheel and spec.wheel.lock):
-            lock["flavor"] = self._flavor_lock(spec, spec.flavor_lock, lock)
+            # The image may have all packages of the flavour.
+            lock |= {"flavor": text} if (text := self._flavor_lock(spec, spec.flavor_lock, lock)) else {}
         if spec.own and spec.own.lock:
             lock["own"] = spec.own.lock
         return lock
