@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from datetime import date
 from pathlib import Path
 
 import pytest
@@ -103,6 +104,13 @@ def test_a_folder_of_wheels_replaces_no_lock_of_an_image_that_needs_no_libtpu(
         pytest.raises(LockError, match=f"^{IMAGE} has no lock under .* `tfimg lock {IMAGE}`"),
     ):
         project.plan(project.spec(IMAGE))
+
+
+def test_the_lock_of_a_flavour_is_kept_for_its_day_alone(project: Project) -> None:
+    """A supplied wheel's image of two days may have the same lock below, and another notebook above it."""
+    spec = flavored(project, "pandas")
+    assert versions(project.lock(replace(spec, cutoff=date(2024, 2, 1)))["flavor"]) == ["pandas==2.2.0"]
+    assert versions(project.lock(spec)["flavor"]) == ["pandas==2.2.1"]
 
 
 def test_debian_packages_alone_need_no_lock(project: Project) -> None:

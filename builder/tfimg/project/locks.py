@@ -103,7 +103,7 @@ class Locks:
         if committed.exists():
             return committed.read_text()
         requirements = _list_flavor_packages(spec)
-        asked = hashlib.sha256("\n".join([hash_lock(lock), *requirements]).encode()).hexdigest()
+        asked = hashlib.sha256("\n".join([hash_lock(lock), str(spec.cutoff), *requirements]).encode()).hexdigest()
         kept = self.services.state / "locks" / f"{identifier}-{asked[:16]}.txt"
         if not kept.exists():
             write_atomically(kept, self._resolve(spec, lock, requirements))
