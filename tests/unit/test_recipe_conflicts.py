@@ -8,7 +8,6 @@ from datetime import date
 from pathlib import Path
 
 import pytest
-
 from support.cases import cases
 from support.own_packages import IMAGE, own_packages_project
 from support.wheels import sha256, write_wheel
@@ -111,6 +110,19 @@ def test_an_index_that_does_not_answer_is_no_conflict(project: Project, tmp_path
     environ["UV_CACHE_DIR"] = str(tmp_path)
     with pytest.raises(NetworkError, match="The package index did not answer while pandas was resolved"):
         resolve(Project(services=type(project.services)(environ=environ)), "pandas")
+
+
+def test_a_version_with_a_local_label_is_moved_to_no_other_image(tmp_path: Path, workspace: Workspace) -> None:
+    """A specifier cannot order versions by `+ours`."""
+    write_wheel(tmp_path, "needs", {}, requires="numpy>=2.1", version="1.0")
+    write_wheel(tmp_path, "numpy", {}, version="2.1.0+ours")
+    with (
+        own_packages_project(tmp_path, workspace, find_links=tmp_path) as project,
+        pytest.raises(
+            RequirementConflict, match=r"^needs needs another version .*: numpy 2.1.0\+ours instead of numpy"
+        ),
+    ):
+        resolve(project, "needs")
 
 
 def test_no_image_is_named_that_no_lock_is_of(project: Project) -> None:
