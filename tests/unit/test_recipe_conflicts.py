@@ -66,6 +66,17 @@ def test_wheels_of_a_folder_are_resolved_and_found_by_their_hash(tmp_path: Path,
     assert other.exists()
 
 
+@pytest.mark.parametrize("name", ["a,b", "a#b", "ä %20"])
+def test_a_folder_of_wheels_may_have_any_name(name: str, tmp_path: Path, workspace: Workspace) -> None:
+    folder = tmp_path / name
+    folder.mkdir()
+    ours = write_wheel(folder, "ours", {"ours.py": b""})
+    (folder / "lost-1.0-py3-none-any.whl").symlink_to("nowhere")
+    (folder / "unpacked-1.0-py3-none-any.whl").mkdir()
+    with own_packages_project(tmp_path, workspace, find_links=folder) as project:
+        assert project.plan(project.locks.add_packages(project.spec(IMAGE), ["ours"])).wheels == (ours,)
+
+
 # What does not fit
 
 

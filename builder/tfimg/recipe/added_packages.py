@@ -147,4 +147,9 @@ def parse_system_packages(text: str, *, source: str) -> tuple[str, ...]:
 def find_locked_wheels(folder: Path, lock: Lock) -> tuple[Path, ...]:
     """Return the wheels of a folder that a lock names by their hash."""
     hashes = {package.sha256 for package in read_packages(lock)}
-    return tuple(wheel for wheel in sorted(folder.glob("*.whl")) if hash_file(wheel) in hashes)
+    return tuple(wheel for wheel in list_wheels(folder) if hash_file(wheel) in hashes)
+
+
+def list_wheels(folder: Path) -> list[Path]:
+    """Return the wheels of a folder, by name."""
+    return sorted(wheel for wheel in folder.glob("*.whl") if wheel.is_file())

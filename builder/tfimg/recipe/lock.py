@@ -200,7 +200,8 @@ def resolve_packages(query: LockQuery, *, uv: str, env: Mapping[str, str]) -> Se
             *([f"--constraints={constraints}"] if query.constraints else []),
             *(["--resolution=lowest-direct"] if query.lowest else []),
             str(source),
-            *([f"--find-links={query.find_links}"] if query.find_links else []),
+            # As an address: uv ends a path at a comma or #.
+            *([f"--find-links={query.find_links.absolute().as_uri()}"] if query.find_links else []),
             *([f"--find-links={folder}"] if query.supplied else []),
         ]
         try:
