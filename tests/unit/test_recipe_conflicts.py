@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from datetime import date
 from pathlib import Path
 
 import pytest
+from packaging.pylock import Package, PackageWheel
+
 from support.cases import cases
 from support.own_packages import IMAGE, own_packages_project
 from support.wheels import sha256, write_wheel
@@ -134,6 +136,24 @@ def test_a_version_with_a_local_label_is_moved_to_no_other_image(tmp_path: Path,
         ),
     ):
         resolve(project, "needs")
+
+
+def test_an_index_that_states_another_hash_is_no_conflict(
+    project: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = conflicts.Resolver.find
+    wheels = [PackageWheel(name="pandas-2.2.1-py3-none-any.whl", url="https://h/x", hashes={"md5": "0" * 32})]
+
+    def find(self: conflicts.Resolver, requirements: Sequence[str]) -> list[Package]:
+        return [replace(package, wheels=wheels) for package in found(self, requirements)]
+
+    monkeypatch.setattr(conflicts.Resolver, "find", find)
+    with pytest.raises(LockError) as refused:
+        resolve(project, "pandas")
+    assert str(refused.value) == (
+        "The package index states no SHA-256 of pandas-2.2.1-py3-none-any.whl. Name an index that does, or put the "
+        "wheel into a folder and name that with --find-links."
+    )
 
 
 def test_no_image_is_named_that_no_lock_is_of(project: Project) -> None:

@@ -186,12 +186,13 @@ class Locks:
             fixes=fixes,
         )
         try:
-            return resolver.resolve(requirements)
+            found = resolver.find(requirements)
         except LockError as error:
             find_image = partial(self._find_image, spec)
             raise explain_conflict(
                 resolver, requirements, error, today=self.services.today, find_image=find_image
             ) from None
+        return resolver.format(requirements, found)
 
     def _find_image(self, spec: ImageSpec, name: str, specifier: str) -> str | None:
         """Return the request for the image closest to `spec` that is locked with a version of a package."""

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from datetime import date
 from pathlib import Path
 
+from packaging.pylock import Package
 from packaging.requirements import InvalidRequirement, Requirement
 
 from tfimg.core.errors import UsageError
@@ -55,13 +56,16 @@ class Resolver:
         """The day as of which packages are resolved."""
         return self.as_of or self.spec.cutoff
 
-    def resolve(self, requirements: Sequence[str]) -> str:
-        """Return the requirement file of what the image lacks for these requirements.
+    def find(self, requirements: Sequence[str]) -> Sequence[Package]:
+        """Return the packages that requirements resolve to.
 
         Raises `LockError` if they have no solution; `tfimg.recipe.conflicts` explains it.
         """
+        return resolve_packages(self.query(requirements), uv=self.uv, env=self.env)
+
+    def format(self, requirements: Sequence[str], found: Iterable[Package]) -> str:
+        """Return the requirement file of those packages that the image lacks. Raises `LockError`."""
         query = self.query(requirements)
-        found = resolve_packages(query, uv=self.uv, env=self.env)
         reasons = {(fix.name, fix.version): fix.reason for fix in self.fixes}
         lines = [
             format_line(package, query, reasons.get((package.name, str(package.version))))

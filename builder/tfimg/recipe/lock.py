@@ -245,6 +245,11 @@ def format_line(package: Package, query: LockQuery, reason: str | None = None) -
             f"{package.name} {package.version} has no wheel for Python {query.python} on {query.platform}.",
             next_step="Constrain it in matrix.yaml to a version that has one.",
         )
+    if "sha256" not in wheel.hashes:
+        raise LockError(
+            f"The package index states no SHA-256 of {wheel.filename}.",
+            next_step="Name an index that does, or put the wheel into a folder and name that with --find-links.",
+        )
     notes = [f"{wheel.upload_time:%Y-%m-%d}" if wheel.upload_time else "", reason or ""]
     comment = f"  # {', '.join(filter(None, notes))}" if any(notes) else ""
     return f"{package.name}=={package.version} --hash=sha256:{wheel.hashes['sha256']}{comment}\n"
