@@ -104,8 +104,10 @@ def choose_port(port: int | None) -> int:
 def choose_user(folder: Path) -> str | None:
     """Return the user whom a folder lets write, as `docker run --user`; None for the image's own.
 
-    Raises `UsageError` if there is no such folder, or if only root may write to it.
+    Raises `UsageError` if there is no such folder, or if only root or not even its owner may write to it.
     """
+    if ":" in str(folder):
+        raise _unusable(folder, "its path has a colon, at which docker and podman end it")
     try:
         status = folder.stat()
     except OSError as error:
@@ -113,7 +115,11 @@ def choose_user(folder: Path) -> str | None:
     if not stat.S_ISDIR(status.st_mode):
         raise _unusable(folder, "it is not a folder")
     writer = find_writer(status.st_uid, status.st_gid, status.st_mode)
-    if writer == 0:
+    if writer is None and status.st_uid:
+        raise UsageError(
+            f"-v {folder}: its owner may not write to it.", next_step=f"`chmod u+w {folder}`; or name another folder."
+        )
+    if not writer:
         raise UsageError(
             f"-v {folder}: the folder belongs to root, and JupyterLab does not run as root.",
             next_step=f"Let the image's user write to it: `chown {IMAGE_USER} {folder}`; or name another folder.",
@@ -121,11 +127,13 @@ def choose_user(folder: Path) -> str | None:
     return None if writer == IMAGE_USER else f"{writer}:0"
 
 
-def find_writer(owner: int, group: int, mode: int) -> int:
-    """Return who may write to a folder: the image's user if it may, else the owner."""
+def find_writer(owner: int, group: int, mode: int) -> int | None:
+    """Return who may write to a folder: the image's user if it may, else the owner; None if neither may."""
     as_owner = owner == IMAGE_USER and mode & stat.S_IWUSR
     as_member = group == IMAGE_USER and mode & stat.S_IWGRP
-    return IMAGE_USER if as_owner or as_member or mode & stat.S_IWOTH else owner
+    if as_owner or as_member or mode & stat.S_IWOTH:
+        return IMAGE_USER
+    return owner if mode & stat.S_IWUSR else None
 
 
 def _unusable(folder: Path, reason: str) -> UsageError:
