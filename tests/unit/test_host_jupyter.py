@@ -219,6 +219,25 @@ def test_a_folder_is_the_work_folder(plan: Plan, tmp_path: Path) -> None:
     assert f" --volume {tmp_path}:/home/tensorflow/work mine" in plan(CPU, tmp_path)
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a folder away")
+def test_a_rootless_engine_shows_a_folder_as_that_of_the_image_s_user(
+    plan: Plan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The image's user is another user of the machine there, who may not write to the folder."""
+    monkeypatch.setattr(os, "geteuid", lambda: 1234)
+    for owner in (1000, 1234):
+        os.chown(tmp_path, owner, owner)
+        tmp_path.chmod(0o755)
+        with pytest.raises(
+            UsageError, match=rf"rootless engine.* folder of user {owner}\. .*`chmod o\+rwx {tmp_path}`"
+        ):
+            plan(CPU, tmp_path, rootless=True)
+    line = plan(CPU, tmp_path, rootless=True, engine="Podman")
+    assert f" --volume {tmp_path}:/home/tensorflow/work --userns keep-id:uid=1000,gid=1000 mine" in line
+    tmp_path.chmod(0o777)
+    assert f" --volume {tmp_path}:/home/tensorflow/work mine" in plan(CPU, tmp_path, rootless=True)
+
+
 def test_on_a_tpu_machine_the_server_listens_on_loopback_itself(plan: Plan) -> None:
     line = plan(TPU)
     assert "--network host" in line
