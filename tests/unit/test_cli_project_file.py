@@ -83,6 +83,8 @@ def test_a_file_is_never_replaced_without_being_told(tfimg: CliRunner, tmp_path:
         (("--requirements", "-"), 2),
         (("--with", "a b"), 2),
         (("--registry", "x y"), 2),
+        (("--repository", "x y"), 2),
+        (("--key", "\udcff.key"), 2),
         (("--newest",), 2),
         (("--mirror", "nothing"), 2),
     ],
@@ -92,6 +94,18 @@ def test_what_could_not_be_built_is_not_written(
 ) -> None:
     assert tfimg("init", *options).code == code
     assert not (tmp_path / "tfimg.toml").exists()
+
+
+def test_a_link_that_leads_nowhere_is_a_file_that_cannot_be_read(tfimg: CliRunner, tmp_path: Path) -> None:
+    """Without a word, `tfimg build` would build the newest image."""
+    for target in ("absent.toml", "tfimg.toml"):
+        (tmp_path / "tfimg.toml").symlink_to(target)
+        for command in ("build", "publish"):
+            assert "tfimg.toml is not a file." in tfimg(command).refusal(2)
+        assert "tfimg.toml exists already." in tfimg("init").refusal(2)
+        tfimg("init", "--force").succeeded()
+        assert "tf = " in (tmp_path / "tfimg.toml").read_text()
+        (tmp_path / "tfimg.toml").unlink()
 
 
 def test_today_is_written_as_a_day(tfimg: CliRunner, tmp_path: Path) -> None:

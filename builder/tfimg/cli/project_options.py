@@ -24,11 +24,11 @@ SIGNING = ("registry", "key", "public_key", "publisher")
 
 
 def find_project_file() -> tuple[Path, ProjectFile] | None:
-    """Read tfimg.toml of the folder at hand, if it has one. Raises `FileError`."""
+    """Read tfimg.toml of the folder at hand, if it has one. Raises `FileError`, also for a link to no file."""
     from tfimg.project.project_file import PROJECT_FILE, read_project_file
 
     path = Path(PROJECT_FILE)
-    return (path, read_project_file(path)) if path.exists() else None
+    return (path, read_project_file(path)) if path.exists() or path.is_symlink() else None
 
 
 def with_project_file(command: AnyCommand, context: Context, *, signs: bool) -> AnyCommand:
