@@ -222,6 +222,17 @@ def test_publish_takes_registry_image_and_key_of_the_file(tfimg: CliRunner, tmp_
     assert {repository for repository, _ in tfimg.edge.connections} == {"r.example/team/x"}
 
 
+def test_publish_takes_the_image_that_files_without_packages_leave(tfimg: CliRunner, tmp_path: Path) -> None:
+    tfimg("keygen", "keys", TFIMG_KEY_PASSWORD="secret").succeeded()
+    (tmp_path / "none.txt").write_text("# nothing yet\n")
+    (tmp_path / "tfimg.toml").write_text(
+        'tf = "2.15"\nrequirements = "none.txt"\napt = "none.txt"\n'
+        'registry = "r.example/team/x"\nkey = "keys/tfimg.key"\n'
+    )
+    tfimg("build").succeeded()
+    assert f"{IMAGE} " in tfimg("publish", "--dry-run").succeeded().stdout
+
+
 @pytest.mark.parametrize(
     ("text", "why"),
     [(None, "there is no tfimg.toml"), ('tf = "2.15"', "tfimg.toml states no `registry`")],
