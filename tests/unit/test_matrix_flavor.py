@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import date
 
 import pytest
 
 from tfimg.build.settings import BuildSettings
-from tfimg.core.errors import ResolutionError, UsageError
+from tfimg.core.errors import MatrixError, ResolutionError, UsageError
+from tfimg.core.paths import Workspace
 from tfimg.matrix.flavor import Flavor
+from tfimg.matrix.load import parse_matrix
 from tfimg.matrix.resolve.selection import select_flavors
 from tfimg.matrix.spec import ImageSpec, OwnPackages, with_flavor, with_own_packages
 from tfimg.recipe.added_packages import parse_requirements, parse_system_packages
@@ -41,6 +44,26 @@ def test_the_runtime_is_the_image_itself_and_an_unknown_flavour_is_refused(spec:
     with pytest.raises(ResolutionError, match="has no flavour 'jupiter'") as refused:
         with_flavor(spec, "jupiter", FLAVORS)
     assert "runtime, jupyter, dev" in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "more", "problem"),
+    [
+        ("runtime", "", "flavors.runtime: this name means the image without a flavour"),
+        ("own", "", "flavors.own: this name means packages of a user"),
+        (
+            "ours",
+            f"    requirements: [\"a; {'(' * 5000}os_name=='x'{')' * 5000}\"]\n",
+            'flavors.ours.requirements[0]: "a; ((((',
+        ),
+    ],
+)
+def test_a_flavour_that_no_image_can_have_is_refused(name: str, more: str, problem: str, workspace: Workspace) -> None:
+    text = workspace.matrix.read_text()
+    text = text.replace("flavors:\n", f"flavors:\n  {name}:\n    description: of ours\n{more}", 1)
+    with pytest.raises(MatrixError) as refused:
+        parse_matrix(text, source="matrix.yaml", today=date(2026, 11, 22))
+    assert problem in str(refused.value)
 
 
 def select(specs: Sequence[ImageSpec], *patterns: str, flavor: str = "runtime") -> list[str]:
