@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from datetime import date
 
@@ -16,6 +17,7 @@ from tfimg.matrix.resolve.selection import select_flavors
 from tfimg.matrix.spec import ImageSpec, OwnPackages, with_flavor, with_own_packages
 from tfimg.recipe.added_packages import parse_requirements, parse_system_packages
 from tfimg.recipe.labels import make_own_labels, read_own_labels
+from tfimg.recipe.render import make_template_environment, render_dockerfile
 from tfimg.recipe.tags import find_contradiction, list_aliases
 
 FLAVORS = {
@@ -64,6 +66,17 @@ def test_a_flavour_that_no_image_can_have_is_refused(name: str, more: str, probl
     with pytest.raises(MatrixError) as refused:
         parse_matrix(text, source="matrix.yaml", today=date(2026, 11, 22))
     assert problem in str(refused.value)
+
+
+@pytest.mark.parametrize("health", ['curl "http://127.0.0.1"', "back\\slash"])
+def test_the_program_of_a_health_check_is_written_as_json(health: str, spec: ImageSpec, workspace: Workspace) -> None:
+    """Docker gives what is not JSON to a shell."""
+    image = with_flavor(spec, "ours", {"ours": Flavor(description="ours", port=80, health=health)})
+    dockerfile = render_dockerfile(
+        image, workspace.read_lock(spec.identifier), make_template_environment(workspace.read_templates())
+    )
+    (line,) = (line for line in dockerfile.splitlines() if line.startswith("HEALTHCHECK "))
+    assert json.loads(line.partition(" CMD ")[2]) == [health]
 
 
 def select(specs: Sequence[ImageSpec], *patterns: str, flavor: str = "runtime") -> list[str]:
