@@ -15,23 +15,25 @@ from support.package_index import File, package_index
 def write_wheel(
     folder: Path, name: str, files: Mapping[str, bytes], tag: str = "py3", scripts: str = "",
     kind: int = zipfile.ZIP_DEFLATED, recorded: Mapping[str, bytes] | None = None,
+    version: str = "1.0", requires: str = "",
 ) -> Path:  # fmt: skip
-    """Write version 1.0 of a wheel with these files and a RECORD; `scripts` is its entry_points.txt.
+    """Write a wheel with these files and a RECORD; `scripts` is its entry_points.txt, `requires` its requirement.
 
     RECORD states the content in `recorded` for a path in it, whatever the file has.
     """
-    info = f"{name}-1.0.dist-info"
+    info = f"{name}-{version}.dist-info"
+    needs = f"Requires-Dist: {requires}\n" if requires else ""
     root = "true" if tag == "py3" else "false"
     everything = {
         **files,
-        f"{info}/METADATA": f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n".encode(),
+        f"{info}/METADATA": f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n{needs}".encode(),
         f"{info}/WHEEL": f"Wheel-Version: 1.0\nRoot-Is-Purelib: {root}\nTag: {tag}-none-any\n".encode(),
         **({f"{info}/entry_points.txt": scripts.encode()} if scripts else {}),
     }
     stated = {**everything, **(recorded or {})}
     lines = [f"{path},sha256={record_hash(data)},{len(data)}" for path, data in stated.items()]
     everything[f"{info}/RECORD"] = "\n".join([*lines, f"{info}/RECORD,,"]).encode()
-    file = folder / f"{name}-1.0-{tag}-none-any.whl"
+    file = folder / f"{name}-{version}-{tag}-none-any.whl"
     with zipfile.ZipFile(file, "w", kind) as archive:
         for path, data in everything.items():
             archive.writestr(path, data)

@@ -223,3 +223,13 @@ def test_affected_selects_by_itself_or_within_patterns(here: CliRunner, workspac
     for name in (GOOD, BAD):
         fix(workspace_copy, name)
     assert here("build", "--affected", GOOD, "--json").statuses == {GOOD: "built"}
+
+
+def test_a_flavour_that_patterns_name_beside_its_image_is_built_once(
+    here: CliRunner, workspace_copy: Workspace
+) -> None:
+    slim = f"{GOOD}-slim"
+    here("build", slim, "--record").succeeded()
+    fix(workspace_copy, GOOD)
+    ended = here("build", GOOD, slim, "--affected", "--record").succeeded()
+    assert "2 images have evidence of another lock than theirs." in ended.stderr

@@ -319,6 +319,19 @@ def test_an_image_that_the_engine_emulates_is_linked_at_most(tfimg: CliRunner, e
     assert engine.tried == ["linux/arm64"], "tried once"
 
 
+def test_debian_packages_of_a_platform_that_does_not_run_are_refused_before_the_build(
+    tfimg: CliRunner, engine: FakeEngine, tmp_path: Path
+) -> None:
+    (tmp_path / "apt.txt").write_text("tree")
+    refused = tfimg("build", "2.15.1-cpu-py3.11-arm64", "--apt", str(tmp_path / "apt.txt"))
+    assert refused.code == 14
+    assert "installs Debian packages, whose programs of linux/arm64 do not run in the engine" in refused.stderr
+    assert refused.stderr.endswith(
+        "`tfimg engine up --emulate` installs an emulator; or build it on a machine of linux/arm64.\n"
+    )
+    assert engine.built == []
+
+
 def test_an_image_whose_steps_would_be_emulated_is_refused(tfimg: CliRunner, engine: FakeEngine) -> None:
     engine.found = replace(engine.found, platform="linux/arm64")
     engine.hands = replace(engine.hands, platform="linux/arm64")

@@ -131,6 +131,14 @@ def test_an_empty_file_adds_nothing(tfimg: CliRunner, engine: FakeEngine, tmp_pa
     assert f"tfimg/tensorflow:{OWN}" not in engine.names
 
 
+def test_files_with_a_byte_order_mark_are_read(tfimg: CliRunner, engine: FakeEngine, tmp_path: Path) -> None:
+    (tmp_path / "mine.txt").write_bytes(b"\xef\xbb\xbfpandas\r\n")
+    (tmp_path / "apt.txt").write_bytes(b"\xef\xbb\xbftree\r\n")
+    tfimg("build", "--tf", "2.15", "--requirements", "mine.txt", "--apt", "apt.txt").succeeded()
+    found = own_labels(engine)
+    assert (found["requirements"], found["system_packages"]) == ("pandas", "tree")
+
+
 # Planning
 
 

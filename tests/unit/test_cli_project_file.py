@@ -83,6 +83,8 @@ def test_a_file_is_never_replaced_without_being_told(tfimg: CliRunner, tmp_path:
         (("--requirements", "-"), 2),
         (("--with", "a b"), 2),
         (("--registry", "x y"), 2),
+        (("--repository", "x y"), 2),
+        (("--key", "\udcff.key"), 2),
         (("--newest",), 2),
         (("--mirror", "nothing"), 2),
     ],
@@ -92,6 +94,18 @@ def test_what_could_not_be_built_is_not_written(
 ) -> None:
     assert tfimg("init", *options).code == code
     assert not (tmp_path / "tfimg.toml").exists()
+
+
+def test_a_link_that_leads_nowhere_is_a_file_that_cannot_be_read(tfimg: CliRunner, tmp_path: Path) -> None:
+    """Without a word, `tfimg build` would build the newest image."""
+    for target in ("absent.toml", "tfimg.toml"):
+        (tmp_path / "tfimg.toml").symlink_to(target)
+        for command in ("build", "publish"):
+            assert "tfimg.toml is not a file." in tfimg(command).refusal(2)
+        assert "tfimg.toml exists already." in tfimg("init").refusal(2)
+        tfimg("init", "--force").succeeded()
+        assert "tf = " in (tmp_path / "tfimg.toml").read_text()
+        (tmp_path / "tfimg.toml").unlink()
 
 
 def test_today_is_written_as_a_day(tfimg: CliRunner, tmp_path: Path) -> None:
@@ -206,6 +220,17 @@ def test_publish_takes_registry_image_and_key_of_the_file(tfimg: CliRunner, tmp_
     assert f"{IMAGE}-own" in planned.stdout
     assert isinstance(tfimg.edge, RealUv)
     assert {repository for repository, _ in tfimg.edge.connections} == {"r.example/team/x"}
+
+
+def test_publish_takes_the_image_that_files_without_packages_leave(tfimg: CliRunner, tmp_path: Path) -> None:
+    tfimg("keygen", "keys", TFIMG_KEY_PASSWORD="secret").succeeded()
+    (tmp_path / "none.txt").write_text("# nothing yet\n")
+    (tmp_path / "tfimg.toml").write_text(
+        'tf = "2.15"\nrequirements = "none.txt"\napt = "none.txt"\n'
+        'registry = "r.example/team/x"\nkey = "keys/tfimg.key"\n'
+    )
+    tfimg("build").succeeded()
+    assert f"{IMAGE} " in tfimg("publish", "--dry-run").succeeded().stdout
 
 
 @pytest.mark.parametrize(

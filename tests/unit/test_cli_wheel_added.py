@@ -14,6 +14,7 @@ from support.memory_engine import FakeEngine
 from support.own_packages import RealUv, own_packages_engine, own_packages_index
 from support.tensorflow_wheels import FRAMEWORK, TAGS, VERSION_HEADER, make_members, write_tiny_wheel
 from support.tiny_elf import make_elf
+from support.wheels import sha256, write_wheel
 from tfimg.core.exit_codes import ExitCode
 from tfimg.matrix.schema import Matrix
 
@@ -46,15 +47,19 @@ def tfimg(tmp_path: Path, engine: FakeEngine, index: dict[str, str]) -> CliRunne
 @pytest.fixture
 def wheel(tmp_path: Path) -> str:
     """A wheel of a version that no index has."""
+    return write_own_wheel(tmp_path)
+
+
+def write_own_wheel(folder: Path, requirement: str = "") -> str:
     members = make_members(cuda=False)
     changes: dict[str, bytes | None] = {
         f"{OLD}/METADATA": None, f"{OLD}/WHEEL": None,
-        f"{NEW}/METADATA": members[f"{OLD}/METADATA"].replace(b"2.18.1", VERSION.encode()),
+        f"{NEW}/METADATA": members[f"{OLD}/METADATA"].replace(b"2.18.1", f"{VERSION}{requirement}".encode()),
         f"{NEW}/WHEEL": members[f"{OLD}/WHEEL"],
         FRAMEWORK: make_elf(strings=b"a\0002.15.1\0b", glibc=["GLIBC_2.2.5"]),
         VERSION_HEADER: members[VERSION_HEADER].replace(b"18", b"15"),
     }  # fmt: skip
-    return str(write_tiny_wheel(tmp_path, changes=changes, filename=f"tensorflow_cpu-{VERSION}-{TAGS}.whl"))
+    return str(write_tiny_wheel(folder, changes=changes, filename=f"tensorflow_cpu-{VERSION}-{TAGS}.whl"))
 
 
 def test_packages_on_top_fit_a_version_that_no_index_has(tfimg: CliRunner, engine: FakeEngine, wheel: str) -> None:
@@ -71,6 +76,21 @@ def test_packages_on_top_fit_a_version_that_no_index_has(tfimg: CliRunner, engin
     assert [line.partition(" ")[0] for line in lines[1:]] == ["companion==2.15.0", "pandas==2.2.1"]
     (report,) = tfimg("validate", f"tfimg/tensorflow:{CUSTOM}-own", "--json").succeeded().events("report")
     assert (report["identifier"], report["lock"]) == (f"{CUSTOM}-own", built["labels"]["tfimg.lock"])
+
+
+def test_dependencies_from_a_folder_are_handed_to_the_build(
+    tfimg: CliRunner, engine: FakeEngine, tmp_path: Path
+) -> None:
+    """Also after one of them was made again: the lock that was kept has the hash of the earlier file."""
+    folder = tmp_path / "links"
+    folder.mkdir()
+    wheel = write_own_wheel(tmp_path, "\nRequires-Dist: ours")
+    options = ("--wheel", wheel, "--as-of", "2024-03-20", "--find-links", str(folder))
+    for content in (b"1", b"2"):
+        ours = write_wheel(folder, "ours", {"ours.py": content})
+        (built,) = tfimg("build", *options, "--json").succeeded().events("built")
+        assert f"ours==1.0 --hash=sha256:{sha256(ours)}" in json.loads(built["labels"]["tfimg.wheel.lock"])["packages"]
+        assert f"wheels/{ours.name}" in engine.contexts[-1]
 
 
 def test_a_requirement_file_is_resolved_too(tfimg: CliRunner, engine: FakeEngine, wheel: str, tmp_path: Path) -> None:

@@ -147,6 +147,15 @@ def test_facts_that_the_wheel_lacks_come_from_options(matrix: Matrix, tmp_path: 
     assert spec.gpu.architectures == ("sm_60", "sm_70", "sm_80", "sm_89", "compute_90")  # of the code
 
 
+@pytest.mark.parametrize("cudnn", ["abc", "9.x", "", "9" * 5000])
+def test_a_given_cudnn_is_a_version(cudnn: str, matrix: Matrix, gpu: WheelFacts) -> None:
+    facts = with_statements(gpu, cudnn={})
+    with pytest.raises(
+        UsageError, match=r"^cuDNN .* is not a version\. Name it with --cudnn, for example --cudnn 9\.3\.$"
+    ):
+        make(matrix, facts, cudnn=cudnn)
+
+
 def test_an_option_makes_a_fact_more_exact(matrix: Matrix, gpu: WheelFacts) -> None:
     facts = with_statements(gpu, cuda={"build_info.py": "12"})
     spec = make(matrix, facts, cuda="12.5")

@@ -147,9 +147,13 @@ def test_a_free_port_is_found_and_one_in_use_is_refused() -> None:
         (1234, 1234, 0o755, 1234),
         (1234, 1000, 0o755, 1234),
         (0, 0, 0o755, 0),
+        (1000, 1000, 0o555, None),
+        (1234, 1234, 0o570, None),
     ],
 )
-def test_the_container_runs_as_who_may_write_to_the_folder(owner: int, group: int, mode: int, writer: int) -> None:
+def test_the_container_runs_as_who_may_write_to_the_folder(
+    owner: int, group: int, mode: int, writer: int | None
+) -> None:
     assert find_writer(owner, group, mode) == writer
 
 
@@ -164,6 +168,23 @@ def test_what_is_no_folder_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(UsageError, match="it is not a folder"):
         choose_user(tmp_path / "file")
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a folder away")
+def test_a_folder_that_its_owner_may_not_write_to_is_refused(tmp_path: Path) -> None:
+    """JupyterLab would take a folder in the container, whose files are removed at the end."""
+    os.chown(tmp_path, 1000, 1000)
+    tmp_path.chmod(0o555)
+    with pytest.raises(UsageError, match=rf"-v {tmp_path}: its owner may not write to it. `chmod u\+w {tmp_path}`"):
+        choose_user(tmp_path)
+
+
+def test_a_folder_with_a_colon_is_refused(tmp_path: Path) -> None:
+    folder = tmp_path / "a:b"
+    folder.mkdir()
+    folder.chmod(0o777)
+    with pytest.raises(UsageError, match="a:b is not a usable folder: its path has a colon"):
+        choose_user(folder)
 
 
 Plan = Callable[..., str]
@@ -196,6 +217,25 @@ def test_a_gpu_image_gets_its_gpus(plan: Plan) -> None:
 def test_a_folder_is_the_work_folder(plan: Plan, tmp_path: Path) -> None:
     tmp_path.chmod(0o777)
     assert f" --volume {tmp_path}:/home/tensorflow/work mine" in plan(CPU, tmp_path)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a folder away")
+def test_a_rootless_engine_shows_a_folder_as_that_of_the_image_s_user(
+    plan: Plan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The image's user is another user of the machine there, who may not write to the folder."""
+    monkeypatch.setattr(os, "geteuid", lambda: 1234)
+    for owner in (1000, 1234):
+        os.chown(tmp_path, owner, owner)
+        tmp_path.chmod(0o755)
+        with pytest.raises(
+            UsageError, match=rf"rootless engine.* folder of user {owner}\. .*`chmod o\+rwx {tmp_path}`"
+        ):
+            plan(CPU, tmp_path, rootless=True)
+    line = plan(CPU, tmp_path, rootless=True, engine="Podman")
+    assert f" --volume {tmp_path}:/home/tensorflow/work --userns keep-id:uid=1000,gid=1000 mine" in line
+    tmp_path.chmod(0o777)
+    assert f" --volume {tmp_path}:/home/tensorflow/work mine" in plan(CPU, tmp_path, rootless=True)
 
 
 def test_on_a_tpu_machine_the_server_listens_on_loopback_itself(plan: Plan) -> None:

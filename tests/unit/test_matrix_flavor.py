@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
+from datetime import date
 
 import pytest
 
 from tfimg.build.settings import BuildSettings
-from tfimg.core.errors import ResolutionError, UsageError
+from tfimg.core.errors import MatrixError, ResolutionError, UsageError
+from tfimg.core.paths import Workspace
 from tfimg.matrix.flavor import Flavor
+from tfimg.matrix.load import parse_matrix
 from tfimg.matrix.resolve.selection import select_flavors
 from tfimg.matrix.spec import ImageSpec, OwnPackages, with_flavor, with_own_packages
 from tfimg.recipe.added_packages import parse_requirements, parse_system_packages
 from tfimg.recipe.labels import make_own_labels, read_own_labels
+from tfimg.recipe.render import make_template_environment, render_dockerfile
 from tfimg.recipe.tags import find_contradiction, list_aliases
 
 FLAVORS = {
@@ -41,6 +46,37 @@ def test_the_runtime_is_the_image_itself_and_an_unknown_flavour_is_refused(spec:
     with pytest.raises(ResolutionError, match="has no flavour 'jupiter'") as refused:
         with_flavor(spec, "jupiter", FLAVORS)
     assert "runtime, jupyter, dev" in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "more", "problem"),
+    [
+        ("runtime", "", "flavors.runtime: this name means the image without a flavour"),
+        ("own", "", "flavors.own: this name means packages of a user"),
+        (
+            "ours",
+            f"    requirements: [\"a; {'(' * 5000}os_name=='x'{')' * 5000}\"]\n",
+            'flavors.ours.requirements[0]: "a; ((((',
+        ),
+    ],
+)
+def test_a_flavour_that_no_image_can_have_is_refused(name: str, more: str, problem: str, workspace: Workspace) -> None:
+    text = workspace.matrix.read_text()
+    text = text.replace("flavors:\n", f"flavors:\n  {name}:\n    description: of ours\n{more}", 1)
+    with pytest.raises(MatrixError) as refused:
+        parse_matrix(text, source="matrix.yaml", today=date(2026, 11, 22))
+    assert problem in str(refused.value)
+
+
+@pytest.mark.parametrize("health", ['curl "http://127.0.0.1"', "back\\slash"])
+def test_the_program_of_a_health_check_is_written_as_json(health: str, spec: ImageSpec, workspace: Workspace) -> None:
+    """Docker gives what is not JSON to a shell."""
+    image = with_flavor(spec, "ours", {"ours": Flavor(description="ours", port=80, health=health)})
+    dockerfile = render_dockerfile(
+        image, workspace.read_lock(spec.identifier), make_template_environment(workspace.read_templates())
+    )
+    (line,) = (line for line in dockerfile.splitlines() if line.startswith("HEALTHCHECK "))
+    assert json.loads(line.partition(" CMD ")[2]) == [health]
 
 
 def select(specs: Sequence[ImageSpec], *patterns: str, flavor: str = "runtime") -> list[str]:
@@ -122,6 +158,28 @@ def test_what_is_not_a_requirement_is_refused_with_its_line(line: str) -> None:
 def test_too_many_requirements_are_refused() -> None:
     with pytest.raises(UsageError, match="more than 500"):
         parse_requirements("\n".join(f"p{number}" for number in range(501)), source="r.txt")
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["pandas; " + "(" * 5000 + "os_name == 'posix'" + ")" * 5000, "pandas<" + "9" * 5000, "pandas==1." + "9" * 4301],
+)
+def test_a_requirement_that_no_package_has_the_length_of_is_refused(line: str) -> None:
+    """Its parser would use the whole stack, and comparing its version raises ValueError."""
+    with pytest.raises(UsageError, match=r"^r.txt, line 1: 'pandas"):
+        parse_requirements(line, source="r.txt")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "pandas \\\r\n    --hash=sha256:12ab \\\r\n    --hash=sha256:34cd\r\nnumpy\r\n",
+        "# of C:\\wheels\\\npandas\n  # and \\\nnumpy\n",
+    ],
+)
+def test_lines_go_on_as_pip_reads_them(text: str) -> None:
+    """Also after CRLF, and not after a comment that ends in a backslash."""
+    assert parse_requirements(text, source="r.txt") == ("pandas", "numpy")
 
 
 def test_debian_packages_may_have_versions_and_nothing_else() -> None:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from datetime import date
 from pathlib import Path
 
 import pytest
 
 from support.own_packages import IMAGE, own_packages_project
-from tfimg.core.errors import RequirementConflict
+from support.wheels import sha256, write_wheel
+from tfimg.core.errors import LockError, RequirementConflict
 from tfimg.core.paths import Workspace
 from tfimg.matrix.flavor import Flavor
 from tfimg.matrix.spec import ImageSpec
@@ -72,6 +74,43 @@ def test_packages_of_a_user_do_not_move_those_of_the_flavour(project: Project) -
     assert list(project.lock(own)) == ["packages", "tensorflow", "flavor", "own"]
     with pytest.raises(RequirementConflict, match=r"^pandas>2.2.0 conflicts with pandas 2.2.0, which"):
         project.locks.add_packages(spec, ["pandas>2.2.0"])
+
+
+def test_wheels_of_a_folder_that_a_flavour_takes_are_handed_to_its_build(
+    tmp_path: Path, workspace_copy: Workspace
+) -> None:
+    folder = tmp_path / "wheels"
+    folder.mkdir()
+    ours = write_wheel(folder, "ours", {"ours.py": b""})
+    write_wheel(folder, "other", {"other.py": b""})
+    with own_packages_project(tmp_path, workspace_copy, find_links=folder) as project:
+        plan = project.plan(flavored(project, "ours"))
+    assert f"--hash=sha256:{sha256(ours)}" in plan.lock["flavor"]
+    assert plan.wheels == (ours,)
+
+
+def test_a_flavour_whose_packages_the_image_has_adds_no_part(project: Project) -> None:
+    plan = project.plan(flavored(project, "numpy"))
+    assert list(plan.lock) == ["packages", "tensorflow"]
+    assert "code-flavor" not in plan.dockerfile, "installing no wheel would fail"
+
+
+def test_a_folder_of_wheels_replaces_no_lock_of_an_image_that_needs_no_libtpu(
+    tmp_path: Path, workspace_copy: Workspace
+) -> None:
+    workspace_copy.locks(IMAGE).rename(tmp_path / "lost")
+    with (
+        own_packages_project(tmp_path, workspace_copy, find_links=tmp_path) as project,
+        pytest.raises(LockError, match=f"^{IMAGE} has no lock under .* `tfimg lock {IMAGE}`"),
+    ):
+        project.plan(project.spec(IMAGE))
+
+
+def test_the_lock_of_a_flavour_is_kept_for_its_day_alone(project: Project) -> None:
+    """A supplied wheel's image of two days may have the same lock below, and another notebook above it."""
+    spec = flavored(project, "pandas")
+    assert versions(project.lock(replace(spec, cutoff=date(2024, 2, 1)))["flavor"]) == ["pandas==2.2.0"]
+    assert versions(project.lock(spec)["flavor"]) == ["pandas==2.2.1"]
 
 
 def test_debian_packages_alone_need_no_lock(project: Project) -> None:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from datetime import date
 from pathlib import Path
 
 import pytest
+from packaging.pylock import Package, PackageWheel
 
 from support.cases import cases
 from support.own_packages import IMAGE, own_packages_project
@@ -62,9 +63,20 @@ def test_wheels_of_a_folder_are_resolved_and_found_by_their_hash(tmp_path: Path,
         spec = project.locks.add_packages(project.spec(IMAGE), ["ours", "pandas"])
         assert spec.own
         assert f"ours==1.0 --hash=sha256:{sha256(ours)}\n" in spec.own.lock
-        assert project.locks.supplied_wheels(spec) == (ours,)
-        assert project.locks.supplied_wheels(project.spec(IMAGE)) == ()
+        assert project.plan(spec).wheels == (ours,)
+        assert project.plan(project.spec(IMAGE)).wheels == ()
     assert other.exists()
+
+
+@pytest.mark.parametrize("name", ["a,b", "a#b", "ä %20"])
+def test_a_folder_of_wheels_may_have_any_name(name: str, tmp_path: Path, workspace: Workspace) -> None:
+    folder = tmp_path / name
+    folder.mkdir()
+    ours = write_wheel(folder, "ours", {"ours.py": b""})
+    (folder / "lost-1.0-py3-none-any.whl").symlink_to("nowhere")
+    (folder / "unpacked-1.0-py3-none-any.whl").mkdir()
+    with own_packages_project(tmp_path, workspace, find_links=folder) as project:
+        assert project.plan(project.locks.add_packages(project.spec(IMAGE), ["ours"])).wheels == (ours,)
 
 
 # What does not fit
@@ -111,6 +123,37 @@ def test_an_index_that_does_not_answer_is_no_conflict(project: Project, tmp_path
     environ["UV_CACHE_DIR"] = str(tmp_path)
     with pytest.raises(NetworkError, match="The package index did not answer while pandas was resolved"):
         resolve(Project(services=type(project.services)(environ=environ)), "pandas")
+
+
+def test_a_version_with_a_local_label_is_moved_to_no_other_image(tmp_path: Path, workspace: Workspace) -> None:
+    """A specifier cannot order versions by `+ours`."""
+    write_wheel(tmp_path, "needs", {}, requires="numpy>=2.1", version="1.0")
+    write_wheel(tmp_path, "numpy", {}, version="2.1.0+ours")
+    with (
+        own_packages_project(tmp_path, workspace, find_links=tmp_path) as project,
+        pytest.raises(
+            RequirementConflict, match=r"^needs needs another version .*: numpy 2.1.0\+ours instead of numpy"
+        ),
+    ):
+        resolve(project, "needs")
+
+
+def test_an_index_that_states_another_hash_is_no_conflict(
+    project: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = conflicts.Resolver.find
+    wheels = [PackageWheel(name="pandas-2.2.1-py3-none-any.whl", url="https://h/x", hashes={"md5": "0" * 32})]
+
+    def find(self: conflicts.Resolver, requirements: Sequence[str]) -> list[Package]:
+        return [replace(package, wheels=wheels) for package in found(self, requirements)]
+
+    monkeypatch.setattr(conflicts.Resolver, "find", find)
+    with pytest.raises(LockError) as refused:
+        resolve(project, "pandas")
+    assert str(refused.value) == (
+        "The package index states no SHA-256 of pandas-2.2.1-py3-none-any.whl. Name an index that does, or put the "
+        "wheel into a folder and name that with --find-links."
+    )
 
 
 def test_no_image_is_named_that_no_lock_is_of(project: Project) -> None:

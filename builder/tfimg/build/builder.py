@@ -18,6 +18,7 @@ from tfimg.build.image import (
     BuiltImage,
     choose_output,
     count_kept_layers,
+    require_debian_packages,
     require_platform,
     run_build,
     write_context,
@@ -124,6 +125,8 @@ class Builder:
                 on_event(Message(text=f"Not used: {setting}"))
             require_platform(plan.spec, self.capabilities)
             target = self.validator.target(plan.spec, on_event)  # raises before anything is built
+            is_native = plan.spec.platform == self.capabilities.platform
+            require_debian_packages(plan.spec, runs=is_native or target.level != "built")
             with self.candidate(plan, name, on_event) as image:
                 raise_if_cancelled()
                 stored = image.stored

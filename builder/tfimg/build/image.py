@@ -10,9 +10,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from tfimg.core.errors import UnsupportedPlatform
+from tfimg.core.errors import NoEmulation, UnsupportedPlatform
 from tfimg.core.events import OnEvent, StepEvent
 from tfimg.engine.base_images.choose import BaseImage
+from tfimg.engine.emulation import EMULATE
 from tfimg.engine.protocol import BuildRequest, Capabilities, Engine, StoredImage
 from tfimg.layers.store import list_stage_layers
 from tfimg.matrix.schema import PLATFORMS
@@ -96,6 +97,18 @@ def require_platform(spec: ImageSpec, capabilities: Capabilities) -> None:
         raise UnsupportedPlatform(
             f"{spec.identifier} is for {spec.platform}, and the engine at {capabilities.host} runs on {native}.",
             next_step=f"Build it on a machine of {spec.platform} (--builder names one), or use --platform {native}.",
+        )
+
+
+def require_debian_packages(spec: ImageSpec, *, runs: bool) -> None:
+    """Raise `NoEmulation` for an image with Debian packages unless the engine `runs` its programs.
+
+    Their scripts run in the image; all other steps of a foreign platform run in the base of the engine's own.
+    """
+    if spec.system_packages and not runs:
+        raise NoEmulation(
+            f"{spec.identifier} installs Debian packages, whose programs of {spec.platform} do not run in the engine.",
+            next_step=f"{EMULATE}; or build it on a machine of {spec.platform}.",
         )
 
 

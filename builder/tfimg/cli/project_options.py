@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from tfimg.cli.options import Command
+from tfimg.cli.package_options import AddedPackageOptions
 from tfimg.core.errors import UsageError
 
 if TYPE_CHECKING:
@@ -22,13 +23,16 @@ FIELDS = {"tf": "tensorflow"}
 SIGNING = ("registry", "key", "public_key", "publisher")
 """Keys of the file that only publishing needs."""
 
+PACKAGES = ("requirements", "with_packages", "apt")
+"""Keys of the file for packages on top of the image."""
+
 
 def find_project_file() -> tuple[Path, ProjectFile] | None:
-    """Read tfimg.toml of the folder at hand, if it has one. Raises `FileError`."""
+    """Read tfimg.toml of the folder at hand, if it has one. Raises `FileError`, also for a link to no file."""
     from tfimg.project.project_file import PROJECT_FILE, read_project_file
 
     path = Path(PROJECT_FILE)
-    return (path, read_project_file(path)) if path.exists() else None
+    return (path, read_project_file(path)) if path.exists() or path.is_symlink() else None
 
 
 def with_project_file(command: AnyCommand, context: Context, *, signs: bool) -> AnyCommand:
@@ -65,7 +69,10 @@ def publish_project(command: Publish, context: Context) -> Publish:
             f"`tfimg publish`: REPOSITORY is missing, and {why}.",
             next_step="Name where to, as in `tfimg publish REGISTRY/NAME`, or write `registry` into tfimg.toml.",
         )
-    file = found[1]
+    path, file = found
     identifier = context.project.resolve(file.request()).spec.identifier
-    command = replace(command, target=file.registry, patterns=(identifier + OWN_SUFFIX * file.adds_packages,))
+    stated = file.options(path.parent)
+    packages = AddedPackageOptions(**{key: stated[key] for key in PACKAGES if key in stated})
+    adds = any(packages.read_packages())
+    command = replace(command, target=file.registry, patterns=(identifier + OWN_SUFFIX * adds,))
     return with_project_file(command, context, signs=True)

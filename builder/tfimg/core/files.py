@@ -53,7 +53,7 @@ def write_atomically(path: Path, text: str) -> None:
 
     Replaces the target of a link, not the link; writes to a device or pipe directly.
     """
-    path = path.resolve()
+    path = Path(os.path.realpath(path))  # `Path.resolve` fails for a link to itself
     if path.exists() and not path.is_file():
         path.write_text(text)
         return

@@ -127,6 +127,10 @@ def _make_gpu(matrix: Matrix, facts: WheelFacts, given: GivenFacts, row: Row) ->
             f"CUDA {cuda} does not name a minor version.", next_step="Name it with --cuda, for example --cuda 12.5."
         )
     cudnn = _choose("cudnn", given.cudnn, _most_exact(facts, "cudnn"), facts)
+    if not re.fullmatch(r"[0-9]{1,3}(\.[0-9]{1,4}){0,3}", cudnn):
+        raise UsageError(
+            f"cuDNN {cudnn!r} is not a version.", next_step="Name it with --cudnn, for example --cudnn 9.3."
+        )
     major = cuda.partition(".")[0]
     known = sorted((name for name in matrix.toolkits if name.partition(".")[0] == major), key=Version)
     if not known:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import http.client
+import os
 import socket
 import stat
 from collections import deque
@@ -23,7 +24,7 @@ from tfimg.core.errors import (
 from tfimg.core.journal import Journal, Record
 from tfimg.core.process import CommandFailed, defer_signals, run, stream_stderr
 from tfimg.core.runs import RunFinished, open_run
-from tfimg.engine.protocol import LocalImage
+from tfimg.engine.protocol import DeviceSupport, LocalImage
 from tfimg.host.run import RunOptions, RunPlan, missing_client, plan_run
 from tfimg.host.survey import TargetHost
 from tfimg.matrix.spec import ImageSpec
@@ -36,6 +37,8 @@ LOOPBACK = "127.0.0.1"
 SERVER_PORT = 8888
 WORK_FOLDER = "/home/tensorflow/work"
 IMAGE_USER = 1000
+KEEP_ID = ("--userns", f"keep-id:uid={IMAGE_USER},gid={IMAGE_USER}")
+"""Makes the user of a rootless Podman the image's user (podman-run(1), since 4.3)."""
 TOKEN_VARIABLE = "JUPYTER_TOKEN"  # noqa: S105 - the name of a variable
 
 START_SECONDS = 120
@@ -104,8 +107,10 @@ def choose_port(port: int | None) -> int:
 def choose_user(folder: Path) -> str | None:
     """Return the user whom a folder lets write, as `docker run --user`; None for the image's own.
 
-    Raises `UsageError` if there is no such folder, or if only root may write to it.
+    Raises `UsageError` if there is no such folder, or if only root or not even its owner may write to it.
     """
+    if ":" in str(folder):
+        raise _unusable(folder, "its path has a colon, at which docker and podman end it")
     try:
         status = folder.stat()
     except OSError as error:
@@ -113,7 +118,11 @@ def choose_user(folder: Path) -> str | None:
     if not stat.S_ISDIR(status.st_mode):
         raise _unusable(folder, "it is not a folder")
     writer = find_writer(status.st_uid, status.st_gid, status.st_mode)
-    if writer == 0:
+    if writer is None and status.st_uid:
+        raise UsageError(
+            f"-v {folder}: its owner may not write to it.", next_step=f"`chmod u+w {folder}`; or name another folder."
+        )
+    if not writer:
         raise UsageError(
             f"-v {folder}: the folder belongs to root, and JupyterLab does not run as root.",
             next_step=f"Let the image's user write to it: `chown {IMAGE_USER} {folder}`; or name another folder.",
@@ -121,11 +130,30 @@ def choose_user(folder: Path) -> str | None:
     return None if writer == IMAGE_USER else f"{writer}:0"
 
 
-def find_writer(owner: int, group: int, mode: int) -> int:
-    """Return who may write to a folder: the image's user if it may, else the owner."""
+def find_writer(owner: int, group: int, mode: int) -> int | None:
+    """Return who may write to a folder: the image's user if it may, else the owner; None if neither may."""
     as_owner = owner == IMAGE_USER and mode & stat.S_IWUSR
     as_member = group == IMAGE_USER and mode & stat.S_IWGRP
-    return IMAGE_USER if as_owner or as_member or mode & stat.S_IWOTH else owner
+    if as_owner or as_member or mode & stat.S_IWOTH:
+        return IMAGE_USER
+    return owner if mode & stat.S_IWUSR else None
+
+
+def map_user(folder: Path, toolkit: DeviceSupport) -> tuple[str, ...]:
+    """Return the options of `docker run` or `podman run` with which the container's user may write to a folder.
+
+    Users of a rootless engine's containers are others on the machine, but for its root, as whom JupyterLab does not
+    run. Raises as `choose_user`.
+    """
+    user, status = choose_user(folder), folder.stat()
+    if not toolkit.rootless or status.st_mode & stat.S_IWOTH:
+        return ("--user", user) if user else ()
+    if toolkit.engine == "Podman" and status.st_uid == os.geteuid():
+        return KEEP_ID
+    raise UsageError(
+        f"-v {folder}: in a rootless engine the image's user may not write to a folder of user {status.st_uid}.",
+        next_step=f"Let all users write to it: `chmod o+rwx {folder}`; or name another folder.",
+    )
 
 
 def _unusable(folder: Path, reason: str) -> UsageError:
@@ -152,8 +180,7 @@ def plan_notebook(notebook: Notebook, spec: ImageSpec, options: RunOptions, targ
         flags += ["--publish", f"{LOOPBACK}:{notebook.port}:{SERVER_PORT}"]
     if notebook.folder is not None:
         flags += ["--volume", f"{notebook.folder}:{WORK_FOLDER}"]
-        if user := choose_user(notebook.folder):
-            flags += ["--user", user]
+        flags += map_user(notebook.folder, target_host.toolkit)
     asked = replace(options, options=tuple(flags), interactive=False, terminal=False, program=program)
     return plan_run(notebook.image, spec, asked, target_host)
 

@@ -53,7 +53,7 @@ def _specifier(value: str) -> str:
 def _requirement(value: str) -> str:
     try:
         Requirement(value).specifier.is_disjoint(SpecifierSet(">=0"))
-    except ValueError:
+    except (ValueError, RecursionError):  # the latter: brackets nested too deeply
         raise ValueError(f"{_short(value)} is not a requirement such as 'setuptools<82'") from None
     return value
 

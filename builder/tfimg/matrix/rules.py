@@ -165,9 +165,11 @@ def gpus_stand_once(matrix: Matrix, _: date) -> Iterator[str]:
 
 
 def flavors_extend_known_ones(matrix: Matrix, _: date) -> Iterator[str]:
-    """A flavour extends another of the matrix, and in the end none; the runtime is not one."""
-    if RUNTIME in matrix.flavors:
-        yield f"flavors.{RUNTIME}: this name means the image without a flavour"
+    """A flavour extends another of the matrix, and in the end none; names of other images are not one."""
+    # Identifiers of images with packages of a user end in `-own` (`tfimg.matrix.spec`).
+    for name, meaning in ((RUNTIME, "the image without a flavour"), ("own", "packages of a user")):
+        if name in matrix.flavors:
+            yield f"flavors.{name}: this name means {meaning}"
     for name, flavor in matrix.flavors.items():
         seen, base = [name], flavor.extends
         while base in matrix.flavors and base not in seen:

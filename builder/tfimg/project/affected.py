@@ -57,7 +57,9 @@ def find_affected(project: Project, specs: Iterable[ImageSpec]) -> tuple[Affecte
     """Return the images whose evidence is about another lock, and such flavours. Raises `FileError`."""
     plain = tuple(specs)
     found = []
-    for spec in (*plain, *project.locks.list_flavors(plain)):
+    # The images may be flavours already, beside those without one.
+    every = {spec.identifier: spec for spec in (*plain, *project.locks.list_flavors(plain))}
+    for spec in every.values():
         evidence = read_evidence(project.workspace, spec.identifier)
         if evidence and evidence.lock != hash_lock(project.lock(spec)):
             found.append(AffectedImage(spec=spec, proven=evidence.lock))

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from tfimg.core.documents import InvalidDocument, parse_document
 from tfimg.core.errors import InvalidWheel, LockError
-from tfimg.core.files import write_atomically
+from tfimg.core.files import hash_file, write_atomically
 from tfimg.custom.contradictions import require_consistent
 from tfimg.custom.facts import WheelFacts, read_facts
 from tfimg.custom.image import GivenFacts, make_custom_spec
@@ -18,6 +18,7 @@ from tfimg.custom.source import find_wheel, parse_address
 from tfimg.matrix.schema import Matrix, Newer
 from tfimg.matrix.spec import ImageSpec
 from tfimg.project.services import Services
+from tfimg.recipe.added_packages import list_wheels
 from tfimg.recipe.lock import make_query, resolve_lock
 from tfimg.recipe.lockfile import Lock
 
@@ -67,7 +68,8 @@ def resolve_custom_lock(spec: ImageSpec, newer: Newer, services: Services, find_
     # NVIDIA's wheels for a CUDA may be newer than the day, as in images of the matrix.
     latest = newer.model_copy(update={"as_of": max(newer.as_of, spec.cutoff)})
     query = make_query(spec, latest, find_links)
-    asked = repr((query, spec.wheel))
+    links = [hash_file(wheel) for wheel in list_wheels(find_links)] if find_links else []
+    asked = repr((query, spec.wheel, *links))
     kept = services.state / "locks" / f"{spec.runtime}-{hashlib.sha256(asked.encode()).hexdigest()[:16]}.json"
     if kept.is_file():
         try:

@@ -37,18 +37,28 @@ class Locks:
     flavors: Mapping[str, Flavor] = field(default_factory=dict)
     find_links: Path | None = None
 
-    def supplied_wheels(self, spec: ImageSpec) -> tuple[Path, ...]:
-        """Return the wheels in `find_links` for an image; none if its committed lock needs the package index alone."""
-        from tfimg.recipe.added_packages import find_locked_wheels
-        from tfimg.recipe.lock import find_supplied_wheels
+    def supplied_wheels(self, spec: ImageSpec, lock: Lock) -> tuple[Path, ...]:
+        """Return the wheels that a build is handed: the one of a user, and those of `find_links` in parts of `lock`.
 
-        if spec.wheel:
-            own = find_locked_wheels(self.find_links, spec.own.lock) if self.find_links and spec.own else ()
-            return *(() if spec.wheel.lock else (spec.wheel.file,)), *own
+        The parts that are committed need the package index alone.
+        """
+        from tfimg.recipe.added_packages import find_locked_wheels
+
+        file = (spec.wheel.file,) if spec.wheel and not spec.wheel.lock else ()
         if self.find_links is None:
-            return ()
-        needed = () if self.workspace.locks(spec.runtime).exists() else find_supplied_wheels(spec, self.find_links)
-        return *needed, *(find_locked_wheels(self.find_links, spec.own.lock) if spec.own else ())
+            return file
+        resolved = dict(lock)
+        if file:
+            resolved.pop("tensorflow")
+        elif not spec.wheel and not self._is_resolved(spec):
+            resolved = {part: text for part, text in lock.items() if part in ("flavor", "own")}
+        if spec.flavor_lock and self.workspace.lock(spec.flavor_lock, "flavor").exists():
+            resolved.pop("flavor", None)
+        return *file, *find_locked_wheels(self.find_links, resolved)
+
+    def _is_resolved(self, spec: ImageSpec) -> bool:
+        """Whether an image needs a libtpu that no package index has, so that no lock of it is committed."""
+        return bool(self.find_links and spec.libtpu and not self.workspace.locks(spec.runtime).exists())
 
     def require_committed(self, specs: Iterable[ImageSpec]) -> None:
         """Raise `LockError` if images, or their flavours, have no committed lock: a build without tfimg reads it."""
@@ -60,7 +70,7 @@ class Locks:
 
         That of a flavour is resolved when it is not committed. Raises `LockError` when there is none.
         """
-        from tfimg.recipe.lock import resolve_lock
+        from tfimg.recipe.lock import require_supplied_wheel, resolve_lock
 
         if spec.wheel and spec.wheel.lock:
             lock = dict(spec.wheel.lock)
@@ -74,13 +84,15 @@ class Locks:
                     next_step="Build it again with `tfimg build --wheel WHEEL`, which writes the labels.",
                 )
             lock = resolve_custom_lock(spec, self.newer, self.services, self.find_links)
-        elif self.find_links and not self.workspace.locks(spec.runtime).exists():
+        elif self.find_links and self._is_resolved(spec):
+            require_supplied_wheel(spec, self.find_links)
             env = self.services.network.environment(self.services.environ)
             lock = resolve_lock(spec, self.newer, uv=self.services.uv(), env=env, find_links=self.find_links)
         else:
             lock = self.workspace.read_lock(spec.runtime)
         if spec.flavor_lock and not (spec.wheel and spec.wheel.lock):
-            lock["flavor"] = self._flavor_lock(spec, spec.flavor_lock, lock)
+            # The image may have all packages of the flavour.
+            lock |= {"flavor": text} if (text := self._flavor_lock(spec, spec.flavor_lock, lock)) else {}
         if spec.own and spec.own.lock:
             lock["own"] = spec.own.lock
         return lock
@@ -96,7 +108,7 @@ class Locks:
         if committed.exists():
             return committed.read_text()
         requirements = _list_flavor_packages(spec)
-        asked = hashlib.sha256("\n".join([hash_lock(lock), *requirements]).encode()).hexdigest()
+        asked = hashlib.sha256("\n".join([hash_lock(lock), str(spec.cutoff), *requirements]).encode()).hexdigest()
         kept = self.services.state / "locks" / f"{identifier}-{asked[:16]}.txt"
         if not kept.exists():
             write_atomically(kept, self._resolve(spec, lock, requirements))
@@ -179,12 +191,13 @@ class Locks:
             fixes=fixes,
         )
         try:
-            return resolver.resolve(requirements)
+            found = resolver.find(requirements)
         except LockError as error:
             find_image = partial(self._find_image, spec)
             raise explain_conflict(
                 resolver, requirements, error, today=self.services.today, find_image=find_image
             ) from None
+        return resolver.format(requirements, found)
 
     def _find_image(self, spec: ImageSpec, name: str, specifier: str) -> str | None:
         """Return the request for the image closest to `spec` that is locked with a version of a package."""

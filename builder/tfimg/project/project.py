@@ -166,7 +166,8 @@ class Project:
         """Return what to build of an image. Raises as `lock` does, and `RenderError`."""
         from tfimg.recipe.plan import make_plan
 
-        wheels, lock = self.locks.supplied_wheels(spec), self.lock(spec)
+        lock = self.lock(spec)
+        wheels = self.locks.supplied_wheels(spec, lock)
         return make_plan(spec, lock, templates=self.templates, repository=self.repository, wheels=wheels)
 
     @cached_property

@@ -109,11 +109,6 @@ class ProjectFile(MatrixModel):
         """Return the request that the file makes."""
         return Request(tensorflow=self.tf, **{name: getattr(self, name) for name in REQUEST_FIELDS})
 
-    @property
-    def adds_packages(self) -> bool:
-        """Whether packages are put on top of the image."""
-        return bool(self.with_packages or self.requirements or self.apt)
-
     def options(self, folder: Path) -> dict[str, Any]:
         """Return the values that the file states, by field; paths are relative to the folder of the file."""
         stated = {name: getattr(self, name) for name in type(self).model_fields if name in self.model_fields_set}

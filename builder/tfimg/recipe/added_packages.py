@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from datetime import date
 from pathlib import Path
 
+from packaging.pylock import Package
 from packaging.requirements import InvalidRequirement, Requirement
 
 from tfimg.core.errors import UsageError
@@ -21,6 +22,9 @@ from tfimg.recipe.lockfile import HEADER, Lock, LockedPackage, read_packages
 
 MAX_REQUIREMENTS = 500
 """Requirements of one image. What people freeze from a large environment has 300."""
+
+MAX_REQUIREMENT = 1000
+"""Characters of a requirement: a version of 4300 digits cannot be compared, and deep brackets exhaust the stack."""
 
 _SYSTEM_PACKAGE = re.compile(r"[a-z0-9][a-z0-9+.-]{1,80}(=[0-9A-Za-z.+:~-]{1,100})?")
 """Name of a Debian package and a version (Debian policy, 5.6.7 and 5.6.12)."""
@@ -52,13 +56,16 @@ class Resolver:
         """The day as of which packages are resolved."""
         return self.as_of or self.spec.cutoff
 
-    def resolve(self, requirements: Sequence[str]) -> str:
-        """Return the requirement file of what the image lacks for these requirements.
+    def find(self, requirements: Sequence[str]) -> Sequence[Package]:
+        """Return the packages that requirements resolve to.
 
         Raises `LockError` if they have no solution; `tfimg.recipe.conflicts` explains it.
         """
+        return resolve_packages(self.query(requirements), uv=self.uv, env=self.env)
+
+    def format(self, requirements: Sequence[str], found: Iterable[Package]) -> str:
+        """Return the requirement file of those packages that the image lacks. Raises `LockError`."""
         query = self.query(requirements)
-        found = resolve_packages(query, uv=self.uv, env=self.env)
         reasons = {(fix.name, fix.version): fix.reason for fix in self.fixes}
         lines = [
             format_line(package, query, reasons.get((package.name, str(package.version))))
@@ -105,13 +112,15 @@ def parse_requirements(text: str, *, source: str) -> tuple[str, ...]:
     Options and addresses are refused: what an image installs comes from the package index or a folder of wheels.
     """
     found = []
-    for number, line in enumerate(text.replace("\\\n", " ").splitlines(), start=1):
+    # A line goes on after a backslash, but a comment does not.
+    joined = re.sub(r"^(?!\s*#)(.*)\\\r?\n", r"\1 ", text, flags=re.MULTILINE)
+    for number, line in enumerate(joined.splitlines(), start=1):
         requirement = re.sub(r"(^|\s)#.*|\s--hash=\S+", "", line).strip()
         if not requirement:
             continue
         try:
-            parsed = Requirement(requirement)
-        except InvalidRequirement:
+            parsed = Requirement(requirement) if len(requirement) <= MAX_REQUIREMENT else None
+        except (InvalidRequirement, RecursionError):
             parsed = None
         if parsed is None or parsed.url:
             raise UsageError(
@@ -139,7 +148,12 @@ def parse_system_packages(text: str, *, source: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(found))
 
 
-def find_locked_wheels(folder: Path, requirements: str) -> tuple[Path, ...]:
-    """Return the wheels of a folder that a requirement file names by their hash."""
-    hashes = {package.sha256 for package in read_packages({"own": requirements})}
-    return tuple(wheel for wheel in sorted(folder.glob("*.whl")) if hash_file(wheel) in hashes)
+def find_locked_wheels(folder: Path, lock: Lock) -> tuple[Path, ...]:
+    """Return the wheels of a folder that a lock names by their hash."""
+    hashes = {package.sha256 for package in read_packages(lock)}
+    return tuple(wheel for wheel in list_wheels(folder) if hash_file(wheel) in hashes)
+
+
+def list_wheels(folder: Path) -> list[Path]:
+    """Return the wheels of a folder, by name."""
+    return sorted(wheel for wheel in folder.glob("*.whl") if wheel.is_file())

@@ -192,7 +192,7 @@ class _Search:
         locked = [f"{name} {self.versions[name]}" for name in moved][:MAX_LISTED]
         name, found = next(iter(moved.items()))
         is_newer = Version(found) > Version(self.versions[name])
-        image = self.find_image(name, f"{'>=' if is_newer else '<='}{found}")
+        image = self.find_image(name, f"{'>=' if is_newer else '<='}{Version(found).public}")
         return _Problem(
             what=f"{requirement} needs another version of what {self.locked_with}: {', '.join(listed)} instead of "
             f"{', '.join(locked)}.",

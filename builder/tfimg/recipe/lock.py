@@ -110,16 +110,14 @@ def make_installer_query(matrix: Matrix) -> LockQuery:
     return LockQuery(requirements=(f"uv=={matrix.installer}",), python=newest, platform="linux/amd64", cutoff=cutoff)
 
 
-def find_supplied_wheels(spec: ImageSpec, folder: Path) -> tuple[Path, ...]:
-    """Return the libtpu wheels of an image in a folder. Raises `LockError` if none."""
-    found = tuple(sorted(folder.glob(f"libtpu-{spec.libtpu}-*.whl")))
-    if not found:
+def require_supplied_wheel(spec: ImageSpec, folder: Path) -> None:
+    """Raise `LockError` if a folder has no wheel of the libtpu of an image."""
+    if not any(folder.glob(f"libtpu-{spec.libtpu}-*.whl")):
         raise LockError(
             f"{spec.identifier} needs libtpu {spec.libtpu}, and {folder} has no libtpu-{spec.libtpu}-….whl.",
             next_step="Download the wheel from where upstream keeps it: the bucket libtpu-tf-releases of Google Cloud "
             "Storage.",
         )
-    return found
 
 
 def resolve_lock(
@@ -202,7 +200,8 @@ def resolve_packages(query: LockQuery, *, uv: str, env: Mapping[str, str]) -> Se
             *([f"--constraints={constraints}"] if query.constraints else []),
             *(["--resolution=lowest-direct"] if query.lowest else []),
             str(source),
-            *([f"--find-links={query.find_links}"] if query.find_links else []),
+            # As an address: uv ends a path at a comma or #.
+            *([f"--find-links={query.find_links.absolute().as_uri()}"] if query.find_links else []),
             *([f"--find-links={folder}"] if query.supplied else []),
         ]
         try:
@@ -245,6 +244,11 @@ def format_line(package: Package, query: LockQuery, reason: str | None = None) -
         raise LockError(
             f"{package.name} {package.version} has no wheel for Python {query.python} on {query.platform}.",
             next_step="Constrain it in matrix.yaml to a version that has one.",
+        )
+    if "sha256" not in wheel.hashes:
+        raise LockError(
+            f"The package index states no SHA-256 of {wheel.filename}.",
+            next_step="Name an index that does, or put the wheel into a folder and name that with --find-links.",
         )
     notes = [f"{wheel.upload_time:%Y-%m-%d}" if wheel.upload_time else "", reason or ""]
     comment = f"  # {', '.join(filter(None, notes))}" if any(notes) else ""

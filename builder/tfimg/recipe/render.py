@@ -57,7 +57,7 @@ def render_dockerfile(spec: ImageSpec, lock: Lock, environment: Environment, *, 
         labels=make_recipe_labels(spec, lock_digest=hash_lock(lock), layers=layers),
         programs=programs,
         command=json.dumps(next((flavor.command for _, flavor in spec.flavors[::-1] if flavor.command), ("python",))),
-        health=next((flavor.health for _, flavor in spec.flavors[::-1] if flavor.health), None),
+        health=next((json.dumps([flavor.health]) for _, flavor in spec.flavors[::-1] if flavor.health), None),
         ports=spec.ports,
     )
 

@@ -11,7 +11,8 @@ from tfimg.cli.options import Command, RepositoryOptions, WheelOptions, flag, op
 from tfimg.cli.package_options import AddedPackageOptions, parse_day, split_requirements
 from tfimg.cli.request_options import RequestOptions
 from tfimg.cli.values import require_day
-from tfimg.core.errors import FileError
+from tfimg.core.errors import FileError, UsageError
+from tfimg.core.text import escape_unprintable
 
 if TYPE_CHECKING:
     from tfimg.matrix.spec import ImageSpec
@@ -47,7 +48,7 @@ class Init(Command, RequestOptions, AddedPackageOptions, RepositoryOptions, Whee
         from tfimg.registry.reference import parse_repository
 
         file = Path(PROJECT_FILE)
-        if file.exists() and not self.force:
+        if (file.exists() or file.is_symlink()) and not self.force:
             raise FileError(f"{file} exists already.", next_step="Edit it, or replace it with --force.")
         self.check_package_options(self.as_of)
         self.read_packages()
@@ -56,7 +57,7 @@ class Init(Command, RequestOptions, AddedPackageOptions, RepositoryOptions, Whee
             parse_repository(self.registry)
         spec = context.project.resolve(self.request()).spec
         text = format_project_file(self._values(spec, context))
-        parse_project_file(text.encode())
+        parse_project_file(_encode(text))
         write_atomically(file, text)
         warnings = [*describe_ended(spec.support_ends, context.services.today)]
         fields = {"file": str(file), "image": spec.identifier, "warnings": warnings}
@@ -84,9 +85,21 @@ class Init(Command, RequestOptions, AddedPackageOptions, RepositoryOptions, Whee
             "apt": [*self.apt],
             "as-of": day.isoformat() if day else None,
             "find-links": self.find_links,
-            "repository": self.repository,
+            "repository": context.project.repository if self.repository else None,
             "registry": self.registry,
             "key": self.key,
             "mirror": [*self.mirror],
         }
         return {name: value for name, value in found.items() if value}
+
+
+def _encode(text: str) -> bytes:
+    """Return the bytes of a project file. Raises `UsageError` for a file name that is not UTF-8."""
+    try:
+        return text.encode()
+    except UnicodeEncodeError as error:
+        key, _, value = text.splitlines()[text.count("\n", 0, error.start)].partition(" = ")
+        raise UsageError(
+            f"--{key} {escape_unprintable(value)} is not UTF-8, and tfimg.toml has to be.",
+            next_step="Rename the file that it names.",
+        ) from None

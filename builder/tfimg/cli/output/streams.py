@@ -90,6 +90,6 @@ def read_text(file: str, limit: int, *, next_step: str) -> str:
     if len(content) > limit:
         name = "Standard input" if file == "-" else file
         raise UsageError(f"{name} is longer than {limit >> 20} MiB.", next_step=next_step)
-    # PowerShell redirects in UTF-16.
+    # PowerShell redirects in UTF-16, and editors of Windows begin UTF-8 with a byte order mark.
     is_utf16 = content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
-    return content.decode("utf-16" if is_utf16 else "utf-8", errors="replace")
+    return content.decode("utf-16" if is_utf16 else "utf-8-sig", errors="replace")
