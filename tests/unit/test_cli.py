@@ -143,7 +143,7 @@ def test_a_build_without_tfimg_needs_the_committed_lock_of_a_flavour(
     )
     lock = workspace_copy.lock(f"{CPU}-jupyter", "flavor")
     lock.parent.mkdir()
-    lock.write_text("")
+    lock.write_text(f"jupyterlab==4.5.10 --hash=sha256:{'0' * 64}\n")
     assert f"locks/{CPU}-jupyter/flavor.txt" in here(*command, f"{CPU}-{flavor}").succeeded().stdout
 
 

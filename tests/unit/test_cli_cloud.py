@@ -35,7 +35,7 @@ def cloud_init(tfimg: CliRunner, tmp_path: Path) -> Run:
 def test_run_names_a_container_as_the_machine_s_steps_do() -> None:
     line = "run IMAGE --name tfimg --volume /a:/b --workdir /b -- sh -c '--name x'"
     given = parse(shlex.split(line))
-    assert (given.name, given.volume, given.workdir) == (("tfimg",), ("/a:/b",), ("/b",))
+    assert (given.name, given.volume, given.workdir) == ("tfimg", ("/a:/b",), "/b")
     assert given.program == ("sh", "-c", "--name x")
 
 
