@@ -30,6 +30,7 @@ from tfimg.core.process import start_daemon
 from tfimg.engine.connect import connect
 from tfimg.engine.docker.engine import DockerEngine
 from tfimg.engine.protocol import Exit, Line, RunRequest
+from tfimg.host.jupyter import KEEP_ID
 from tfimg.host.run import RunOptions, plan_run
 from tfimg.host.survey import TargetHost
 from tfimg.project.project import Project
@@ -190,6 +191,19 @@ def test_podman_loads_what_tfimg_saved(setting: _Setting, source: _Source, saved
     assert setting.engine.find_digest(name) == setting.digest
     done = run_tfimg("validate", name, "--only", "environment.versions", env=setting.podman.environ)
     assert done.code == 0, done.stderr
+
+
+def test_the_image_s_user_writes_to_a_folder_of_whoever_started_podman(setting: _Setting) -> None:
+    """As `tfimg jupyter -v` starts it; a notebook belongs to the folder's owner afterwards."""
+    owner = 1000 if setting.case.rootless else 0  # the first user of Podman's container, or its root
+    work = Path(setting.podman.host.removeprefix("unix://")).with_name("work")
+    work.mkdir(mode=0o755)
+    os.chown(work, owner, owner)
+    mapping = KEEP_ID if setting.case.rootless else ("--user", "0:0")
+    program = ("sh", "-c", "echo saved >/work/notebook")
+    run_podman(setting.podman, "run", "--rm", *mapping, f"--volume={work}:/work", setting.name, *program)
+    notebook = work / "notebook"
+    assert (notebook.read_text(), notebook.stat().st_uid) == ("saved\n", owner)
 
 
 def test_tfimg_run_becomes_podman_run(setting: _Setting) -> None:
