@@ -25,9 +25,10 @@ READ_STEP = "reading the image back"
 
 
 KEPT_LAYERS = (
-    "{count} layers are compressed as an earlier build left them: the engine keeps each layer once. To compress them "
-    "again, remove the images that have them, run `docker builder prune --all`, and build again."
+    "Layers that keep the compression of an earlier build, because the engine has each layer once: {count}. To "
+    "compress them again, remove the images that have them, run `docker builder prune --all`, and build again."
 )
+"""What a build says of layers that `count_kept_layers` finds."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -142,7 +142,7 @@ class LayerStore:
 def list_stage_layers(address: str) -> tuple[str, ...]:
     """Return the digests of the layers at an address from `LayerStore.write_stage`, lowest first.
 
-    None if another build has removed them from the store.
+    Returns none if another build has removed them from the store.
     """
     folder, _, digest = address.removeprefix("oci-layout://").rpartition("@")
     try:

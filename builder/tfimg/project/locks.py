@@ -50,13 +50,13 @@ class Locks:
         resolved = dict(lock)
         if file:
             resolved.pop("tensorflow")
-        elif not spec.wheel and not self._is_resolved(spec):
+        elif not spec.wheel and not self._needs_supplied_libtpu(spec):
             resolved = {part: text for part, text in lock.items() if part in ("flavor", "own")}
         if spec.flavor_lock and self.workspace.lock(spec.flavor_lock, "flavor").exists():
             resolved.pop("flavor", None)
         return *file, *find_locked_wheels(self.find_links, resolved)
 
-    def _is_resolved(self, spec: ImageSpec) -> bool:
+    def _needs_supplied_libtpu(self, spec: ImageSpec) -> bool:
         """Whether an image needs a libtpu that no package index has, so that no lock of it is committed."""
         return bool(self.find_links and spec.libtpu and not self.workspace.locks(spec.runtime).exists())
 
@@ -84,7 +84,7 @@ class Locks:
                     next_step="Build it again with `tfimg build --wheel WHEEL`, which writes the labels.",
                 )
             lock = resolve_custom_lock(spec, self.newer, self.services, self.find_links)
-        elif self.find_links and self._is_resolved(spec):
+        elif self.find_links and self._needs_supplied_libtpu(spec):
             require_supplied_wheel(spec, self.find_links)
             env = self.services.network.environment(self.services.environ)
             lock = resolve_lock(spec, self.newer, uv=self.services.uv(), env=env, find_links=self.find_links)

@@ -141,7 +141,7 @@ class WheelLayer:
 
 
 def default_compression(removed: tuple[str, ...]) -> Compression:
-    """Return `small` for a flavour that removes files, `fast` for any other."""
+    """Return `small` for an image without the files that match `removed`, `fast` for one with all files."""
     return "small" if removed else "fast"
 
 
