@@ -28,6 +28,8 @@ GROUPS = (
     "release",
     "gpu",
     "cloud",
+    "interruptions",
+    "look-alikes",
 )
 """Groups of tests that take minutes each, one for each day. Together they would triple a run's time."""
 

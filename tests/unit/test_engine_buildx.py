@@ -12,7 +12,7 @@ import pytest
 
 from support.cases import cases
 from support.programs import program
-from tfimg.core.errors import BuildError, DiskSpaceError, NetworkError, TfimgError
+from tfimg.core.errors import BuildError, DiskSpaceError, HalfTransferred, NetworkError, TfimgError
 from tfimg.core.events import StepEvent
 from tfimg.engine.docker.buildx import LOG_LINES, build, build_command, build_error
 from tfimg.engine.protocol import BuildRequest
@@ -129,12 +129,15 @@ def test_a_changed_wheel_is_reported_with_its_name_and_both_hashes() -> None:
     )
 
 
-def test_half_a_layer_of_an_interrupted_build_is_explained() -> None:
-    """As BuildKit 0.13 reported it when a build began seconds after another one was killed."""
-    assert str(build_error(failure("failed to copy: unsupported offset"), {}, "")) == (
-        f"The builder has half of a layer that {SHOWN} needs, from a build that was interrupted a moment ago. Build "
-        "again in a minute, when the builder has given it up: finished steps are kept."
+def test_half_a_layer_of_an_interrupted_build_is_recognised_in_buildkits_message_alone() -> None:
+    """As BuildKit 0.13 reported it; it is an error for people only where handing the layer over again does not help."""
+    error = build_error(failure("failed to copy: unsupported offset"), {}, "")
+    assert (type(error), str(error)) == (
+        HalfTransferred,
+        f"The builder has half of a layer that {SHOWN} needs, from a build that was interrupted, and cannot take the "
+        "rest. Restart the engine or builder, which forgets it, and build again: finished steps are kept.",
     )
+    assert type(build_error(failure(), {STEP: ["unsupported offset"]}, "")) is BuildError
 
 
 def test_any_other_failure_has_the_step_and_its_last_output() -> None:

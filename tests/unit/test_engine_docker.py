@@ -17,9 +17,10 @@ from tfimg.engine.docker.info import OLDEST_BUILDX, OLDEST_ENGINE, require_versi
 BLOB = f"blob sha256:{'7' * 64}"
 REMOVED = (
     f"failed to get config descriptor: rpc error: code = NotFound desc = {BLOB} expected at "
-    f"/engine/data/blobs/sha256/{'7' * 64}: blob not found: not found"
+    f"/engine/data/blobs/sha256/{'7' * 64}: blob not found: not found",
+    f"content digest sha256:{'7' * 64}: not found",
 )
-"""Docker 26.1.5's answer to an inspection while another program removes the image."""
+"""Docker 26.1.5's answers to an inspection while another program removes the image."""
 
 
 class _Answers(AnyMethod):
@@ -38,8 +39,9 @@ class _Answers(AnyMethod):
         self.reply(status, {"Content-Type": "application/json"}, json.dumps(content).encode())
 
 
-def test_an_image_that_another_program_is_removing_is_not_there() -> None:
-    with serving(_Answers, REMOVED) as address:
+@pytest.mark.parametrize("message", REMOVED)
+def test_an_image_that_another_program_is_removing_is_not_there(message: str) -> None:
+    with serving(_Answers, message) as address:
         engine = DockerEngine(host=f"tcp://{address}", environ={})
         assert engine.find_digest("a:b") is None
         assert engine.find_labels("a:b") is None

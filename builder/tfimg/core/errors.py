@@ -165,6 +165,10 @@ class BuildError(TfimgError, exit_code=ExitCode.BUILD):
     """The build failed."""
 
 
+class HalfTransferred(BuildError):
+    """The builder has half of a layer, from a build that was interrupted, and cannot take the rest."""
+
+
 class HashMismatchError(TfimgError, exit_code=ExitCode.BUILD):
     """The hash of a wheel differs from the lock, or from the one that was named with it."""
 

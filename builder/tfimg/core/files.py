@@ -37,6 +37,14 @@ def hash_file(path: Path) -> str:
     return digest.hexdigest()
 
 
+def read_pieces(path: Path) -> Iterator[bytes]:
+    """Yield a file in pieces of 1 MiB at most. Raises `Interrupted` if the work of this thread was cancelled."""
+    with path.open("rb") as file:
+        while piece := file.read(1 << 20):
+            raise_if_cancelled()
+            yield piece
+
+
 def read_limited(name: str | Path, max_bytes: int, *, next_step: str) -> bytes:
     """Return the content of a file that a user named. Raises `FileError` if it is not a file, or is too large."""
     if not Path(name).is_file():

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import io
 import tarfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import BinaryIO
 
@@ -33,6 +33,9 @@ PIECE = 1 << 20
 
 BLOCK = tarfile.BLOCKSIZE
 
+END = bytes(2 * BLOCK)
+"""The end of an archive."""
+
 FILES = frozenset({tarfile.REGTYPE, tarfile.AREGTYPE, tarfile.CONTTYPE})
 """Types of members with content (POSIX.1-2017, pax, "ustar Interchange Format")."""
 
@@ -43,6 +46,16 @@ HEADER_ONLY = frozenset(
 
 LONG_NAMES = {tarfile.GNUTYPE_LONGNAME: "path", tarfile.GNUTYPE_LONGLINK: "linkpath"}
 EXTENDED = frozenset({*LONG_NAMES, tarfile.XHDTYPE, tarfile.XGLTYPE})
+
+
+def stream_member(name: str, size: int, pieces: Iterable[bytes]) -> Iterator[bytes]:
+    """Yield a file of an archive that is written as it is sent; `pieces` have `size` bytes together."""
+    info = tarfile.TarInfo(name)
+    info.size, info.mode = size, 0o644
+    # GNU's format has sizes above 8 GiB in the same block.
+    yield info.tobuf(tarfile.GNU_FORMAT)
+    yield from pieces
+    yield bytes(-size % BLOCK)
 
 
 def make_archive(files: Mapping[str, tuple[bytes, int]]) -> bytes:

@@ -4,16 +4,25 @@ from __future__ import annotations
 
 import re
 import tempfile
+import time
 from collections.abc import Callable, Generator, Mapping
-from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
-from tfimg.core.errors import BuildError, DiskSpaceError, EngineUnavailable, HashMismatchError, NetworkError, TfimgError
+from tfimg.core.errors import (
+    BuildError,
+    DiskSpaceError,
+    EngineUnavailable,
+    HalfTransferred,
+    HashMismatchError,
+    NetworkError,
+    TfimgError,
+)
 from tfimg.core.events import BuildEvent, LogEvent, StepEvent
 from tfimg.core.process import CommandFailed, stream_stderr
 from tfimg.engine.docker.builders import find_builder
 from tfimg.engine.docker.export import extract_layout
+from tfimg.engine.docker.handover import list_salts, salt_contexts, stream_image
 from tfimg.engine.docker.images import DockerImages
 from tfimg.engine.docker.rawjson import RawJsonDecoder
 from tfimg.engine.protocol import BuildRequest
@@ -24,6 +33,12 @@ LOG_LINES = 12
 
 SILENCE_SECONDS = 30.0
 """After this time without output from buildx, its engine is asked whether it still answers."""
+
+HALF_TRANSFERRED = "unsupported offset"
+"""BuildKit's message about a layer of which it has half; see `tfimg.engine.docker.handover`."""
+
+HAND_OVER = "layers, sent once more after an interrupted build"
+"""The step in which an engine takes layers as a whole."""
 
 CONNECTION_LOST = re.compile(
     "rpc error: code = Unavailable|error reading from server|Cannot connect to the Docker daemon|"
@@ -37,9 +52,18 @@ class DockerBuilder(DockerImages):
 
     def build(self, request: BuildRequest) -> Generator[BuildEvent, None, None]:
         """See `Engine`."""
-        if self.builder is None:
-            return build(request, env=self.environ, check_alive=self.ping)
-        return self._build_on(self.builder, request)
+        if self.builder is not None:
+            yield from self._build_on(self.builder, request)
+            return
+        try:
+            yield from build(request, env=self.environ, check_alive=self.ping)
+        except HalfTransferred:
+            start = time.monotonic()
+            yield StepEvent(step=HAND_OVER, state="started")
+            # The name is that of the image in the end: what removes it after a failure removes these layers too.
+            self.load(stream_image(request.contexts, request.name))
+            yield StepEvent(step=HAND_OVER, state="done", seconds=round(time.monotonic() - start, 3))
+            yield from build(request, env=self.environ, check_alive=self.ping)
 
     def _build_on(self, builder: str, request: BuildRequest) -> Generator[BuildEvent, None, None]:
         """Build on another builder, and load the image into the engine."""
@@ -51,10 +75,17 @@ class DockerBuilder(DockerImages):
         with tempfile.TemporaryDirectory(prefix="tfimg-base-") as folder:
             # `type=docker` is what buildx loads into the engine; it takes the same options.
             output = request.output.replace("type=image", "type=docker", 1)
-            contexts = {**request.contexts, **self._local_base(request, Path(folder))}
-            request = replace(request, output=output, contexts=contexts)
-            with closing(build(request, env=self.environ, check_alive=check_alive)) as events:
-                yield from events
+            whole = contexts = {**request.contexts, **self._local_base(request, Path(folder))}
+            request, salts = replace(request, output=output), list_salts()
+            while True:
+                try:
+                    yield from build(replace(request, contexts=contexts), env=self.environ, check_alive=check_alive)
+                    return
+                except HalfTransferred:
+                    salt = next(salts, None)
+                    if salt is None:
+                        raise
+                    contexts = salt_contexts(whole, salt)
 
     def _local_base(self, request: BuildRequest, folder: Path) -> dict[str, str]:
         """Export bases that are in no registry, so that they are sent to the builder."""
@@ -142,11 +173,11 @@ def build_error(failed: StepEvent | None, log: Mapping[str, list[str]], rest: st
             next_step="Check proxy, CA bundle (SSL_CERT_FILE) and index settings on this machine; the build uses "
             "the same. A proxy on 127.0.0.1 cannot be reached from a build.",
         )
-    if "unsupported offset" in output:
-        # BuildKit would continue a layer that another build began to send, and cannot read from the middle of it.
-        return BuildError(
-            f"The builder has half of a layer that {step} needs, from a build that was interrupted a moment ago.",
-            next_step="Build again in a minute, when the builder has given it up: finished steps are kept.",
+    if HALF_TRANSFERRED in f"{reason}\n{rest}":
+        return HalfTransferred(
+            f"The builder has half of a layer that {step} needs, from a build that was interrupted, and cannot take "
+            "the rest.",
+            next_step="Restart the engine or builder, which forgets it, and build again: finished steps are kept.",
         )
     return BuildError(
         f"The build failed during {step}: {reason} Last output of the step: {excerpt}",

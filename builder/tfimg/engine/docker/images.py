@@ -24,8 +24,10 @@ from tfimg.engine.protocol import NO_IMAGES, LocalImage, StoredImage, StoredLaye
 CONCURRENT_REQUESTS = 8
 """On two busy cores, 105 images took 2.3 s one after the other, 1.6 s so."""
 
-BEING_REMOVED = re.compile(r"\bblob sha256:[0-9a-f]{64} expected at .*not found")
-"""Answer of the containerd store (Docker 26.1), with status 500, about an image that is being removed: the name is
+BEING_REMOVED = re.compile(
+    r"\bblob sha256:[0-9a-f]{64} expected at .*not found|\bcontent digest sha256:[0-9a-f]{64}: not found"
+)
+"""Answers of the containerd store (Docker 26.1), with status 500, about an image that is being removed: the name is
 still there, and its manifest or configuration is gone."""
 
 NOT_UNPACKED = re.compile(r"\bsnapshot sha256:[0-9a-f]{64} does not exist")

@@ -9,7 +9,6 @@ import re
 import secrets
 import shutil
 import stat
-import tarfile
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -17,10 +16,8 @@ from typing import BinaryIO
 
 from tfimg.core.cancellation import raise_if_cancelled
 from tfimg.core.errors import DiskSpaceError, TamperedError
+from tfimg.core.tar import BLOCK, END, stream_member
 from tfimg.inspect.archive.collect import ArchiveFile, ImageArchive
-
-BLOCK = tarfile.BLOCKSIZE
-END = bytes(2 * BLOCK)
 
 LEFTOVER = re.compile(r"tfimg-bundle-[0-9a-f]{16}\.partial")
 """Names of incomplete archives. Only SIGKILL or a power failure leaves one."""
@@ -75,12 +72,7 @@ def archive_size(archive: ImageArchive) -> int:
 def stream_archive(archive: ImageArchive) -> Iterator[bytes]:
     """Yield the bytes of the archive's file."""
     for entry in archive.entries:
-        info = tarfile.TarInfo(entry.name)
-        info.size, info.mode = entry.size, 0o644
-        # GNU's format has sizes above 8 GiB in the same block.
-        yield info.tobuf(tarfile.GNU_FORMAT)
-        yield from read_file(entry)
-        yield bytes(-entry.size % BLOCK)
+        yield from stream_member(entry.name, entry.size, read_file(entry))
     yield END
 
 

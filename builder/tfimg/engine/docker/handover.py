@@ -1,0 +1,155 @@
+"""Hand layers over once more when the engine or builder has half of one.
+
+containerd keeps what arrived of a layer whose transfer was interrupted, for a day, and BuildKit continues there. It
+cannot read an OCI layout of its client from the middle, however: `util/contentutil/fetcher.go` asks the reader for a
+Seeker, and the reader of `source/containerimage/ocilayout.go` cannot seek ("unsupported offset"; so in BuildKit 0.13,
+and in moby/buildkit at 73ed6825c of 2026-08-21). So each build that needs the layer fails, until the engine is
+restarted or a day has passed.
+
+A layer that the engine has as a whole is not transferred. Its API takes layers in an archive, whose beginning it skips
+where it has it already. A builder has no such API: it gets the same files under another digest.
+"""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import json
+import struct
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import chain
+from pathlib import Path
+from secrets import randbits
+from typing import Any
+
+from tfimg.core.files import read_pieces, write_atomically
+from tfimg.core.tar import END, stream_member
+
+SCHEME = "oci-layout://"
+"""Scheme of a build context that is an image of an OCI layout on this machine: FOLDER@DIGEST."""
+
+SALTS = (1, 2, 3)
+"""Salts that are tried in turn. Images that share layers share the salted ones too; each interruption uses up one."""
+
+SKIPPABLE = 0x184D2A50
+"""Magic number of a frame that decoders of Zstandard skip (RFC 8878, 3.1.2)."""
+
+
+_MANIFEST = "application/vnd.oci.image.manifest.v1+json"
+_CONFIG = "application/vnd.oci.image.config.v1+json"
+_NAME = "io.containerd.image.name"
+"""Annotation by which engines name the image of an archive."""
+
+
+def stream_image(contexts: Mapping[str, str], name: str) -> Iterator[bytes]:
+    """Yield an archive, as `docker load` takes it, of one image that has the layers of all contexts."""
+    layers: dict[str, Mapping[str, Any]] = {}
+    diff_ids: list[str] = []
+    files: dict[str, Path] = {}
+    for address in contexts.values():
+        folder, manifest = _read_layout(address)
+        config = json.loads(_blob(folder, manifest["config"]["digest"]).read_bytes())
+        for layer, diff_id in zip(manifest["layers"], config["rootfs"]["diff_ids"], strict=True):
+            digest = layer["digest"]
+            if digest not in layers:
+                layers[digest], files[digest] = layer, _blob(folder, digest)
+                diff_ids.append(diff_id)
+    rootfs = {"type": "layers", "diff_ids": diff_ids}
+    image_config = _encode({"architecture": "amd64", "os": "linux", "config": {}, "rootfs": rootfs})
+    image = _encode(
+        {
+            "schemaVersion": 2,
+            "mediaType": _MANIFEST,
+            "config": {"mediaType": _CONFIG, **_describe(image_config)},
+            "layers": [*layers.values()],
+        }
+    )
+    entry = {"mediaType": _MANIFEST, **_describe(image), "annotations": {_NAME: _whole_name(name)}}
+    documents = {
+        "oci-layout": _encode({"imageLayoutVersion": "1.0.0"}),
+        "index.json": _encode({"schemaVersion": 2, "manifests": [entry]}),
+        **{_path(_describe(content)["digest"]): content for content in (image, image_config)},
+    }
+    for path, content in documents.items():
+        yield from stream_member(path, len(content), [content])
+    for digest, file in files.items():
+        yield from stream_member(_path(digest), file.stat().st_size, read_pieces(file))
+    yield END
+
+
+def list_salts() -> Iterator[int]:
+    """Yield the salts to try: those that other builds try too, and one that has never been tried."""
+    yield from SALTS
+    yield randbits(31)
+
+
+def salt_contexts(contexts: Mapping[str, str], salt: int) -> dict[str, str]:
+    """Return contexts whose layers have the same files and other digests; the layouts keep both."""
+    return {name: _salt_layout(address, salt) for name, address in contexts.items()}
+
+
+def _salt_layout(address: str, salt: int) -> str:
+    folder, manifest = _read_layout(address)
+    layers = [_salt_layer(folder, layer, salt) for layer in manifest["layers"]]
+    content = _encode({**manifest, "layers": layers})
+    digest = _describe(content)["digest"]
+    write_atomically(_blob(folder, digest), content.decode())
+    return f"{SCHEME}{folder}@{digest}"
+
+
+def _salt_layer(folder: Path, layer: Mapping[str, Any], salt: int) -> dict[str, Any]:
+    """Write a layer with something at its end that decompression ignores, and return its descriptor."""
+    media_type = layer["mediaType"]
+    pieces: Iterable[bytes] = read_pieces(_blob(folder, layer["digest"]))
+    if not media_type.endswith(("gzip", "zstd")):  # its digest is that of its files
+        media_type = f"{media_type}+gzip"
+        pieces = (gzip.compress(piece, 1, mtime=0) for piece in pieces)
+    whole, size = hashlib.sha256(), 0
+    partial = folder / f"layer-{randbits(64):016x}"
+    try:
+        with partial.open("wb") as sink:
+            for piece in chain(pieces, [_make_salt(media_type, salt)]):
+                whole.update(piece)
+                size += sink.write(piece)
+        digest = f"sha256:{whole.hexdigest()}"
+        partial.replace(_blob(folder, digest))
+    finally:
+        partial.unlink(missing_ok=True)
+    return {**layer, "mediaType": media_type, "digest": digest, "size": size}
+
+
+def _make_salt(media_type: str, salt: int) -> bytes:
+    if media_type.endswith("zstd"):
+        return struct.pack("<III", SKIPPABLE, 4, salt)
+    return gzip.compress(b"", mtime=salt)  # an empty member (RFC 1952, 2.2)
+
+
+def _read_layout(address: str) -> tuple[Path, dict[str, Any]]:
+    """Return the folder and the manifest of a context that tfimg has written itself."""
+    folder, _, digest = address.removeprefix(SCHEME).rpartition("@")
+    manifest: dict[str, Any] = json.loads(_blob(Path(folder), digest).read_bytes())
+    return Path(folder), manifest
+
+
+def _whole_name(name: str) -> str:
+    """Return a name as containerd keeps it: with the registry, which is Docker Hub where none is named."""
+    first, slash, _ = name.partition("/")
+    if slash and (set(first) & set(".:") or first == "localhost"):
+        return name
+    return f"docker.io/{name}" if slash else f"docker.io/library/{name}"
+
+
+def _blob(folder: Path, digest: str) -> Path:
+    return folder / _path(digest)
+
+
+def _path(digest: str) -> str:
+    return f"blobs/{digest.replace(':', '/')}"
+
+
+def _encode(document: Mapping[str, Any]) -> bytes:
+    return json.dumps(document, sort_keys=True).encode()
+
+
+def _describe(content: bytes) -> dict[str, Any]:
+    return {"digest": f"sha256:{hashlib.sha256(content).hexdigest()}", "size": len(content)}

@@ -1,0 +1,130 @@
+"""Layers that are handed over once more: the same files under another digest, or all of them in one archive."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import io
+import json
+import tarfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+import zstandard
+
+from tfimg.engine.docker.handover import SALTS, SCHEME, list_salts, salt_contexts, stream_image
+from tfimg.layers.blob import Blob, BlobWriter
+from tfimg.layers.store import LayerStore
+from tfimg.recipe.layout import Compression
+
+FILES = {"opt/a": b"a" * 3_000_000, "opt/b": b"b"}
+
+
+def make_stage(store: LayerStore, compression: Compression, names: tuple[str, ...] = ("opt/a", "opt/b")) -> str:
+    """Write a stage with a layer for each file."""
+    store.prepare()
+    return store.write_stage([make_layer(store, compression, name) for name in names])
+
+
+def make_layer(store: LayerStore, compression: Compression, name: str) -> Blob:
+    partial = store.folder / "partial"
+    with partial.open("wb") as sink:
+        writer = BlobWriter(sink, compression)
+        writer.add(name, len(FILES[name]), [FILES[name]])
+        blob = writer.close()
+    store.add(blob, partial)
+    return blob
+
+
+def read_manifest(address: str) -> tuple[Path, Any]:
+    folder, _, digest = address.removeprefix(SCHEME).rpartition("@")
+    return Path(folder), json.loads(read_blob(Path(folder), digest))
+
+
+def read_blob(folder: Path, digest: str) -> bytes:
+    content = (folder / "blobs" / digest.replace(":", "/")).read_bytes()
+    assert f"sha256:{hashlib.sha256(content).hexdigest()}" == digest
+    return content
+
+
+def unpack(content: bytes, media_type: str) -> bytes:
+    if media_type.endswith("gzip"):
+        return gzip.decompress(content)
+    reader = zstandard.ZstdDecompressor().stream_reader(io.BytesIO(content), read_across_frames=True)
+    return reader.read()
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> LayerStore:
+    return LayerStore(folder=tmp_path / "layers")
+
+
+@pytest.mark.parametrize("compression", ["fast", "gzip"])
+def test_a_salted_layer_has_the_same_files_and_another_digest(store: LayerStore, compression: Compression) -> None:
+    plain = make_stage(store, compression)
+    first, second = (salt_contexts({"wheels": plain}, salt)["wheels"] for salt in SALTS[:2])
+    assert salt_contexts({"wheels": plain}, SALTS[0]) == {"wheels": first}, "images that share layers share these too"
+    folder, before = read_manifest(plain)
+    config = json.loads(read_blob(folder, before["config"]["digest"]))
+    seen = {layer["digest"] for layer in before["layers"]}
+    for address in (first, second):
+        _, manifest = read_manifest(address)
+        assert manifest["config"] == before["config"]
+        for layer, diff_id in zip(manifest["layers"], config["rootfs"]["diff_ids"], strict=True):
+            content = read_blob(folder, layer["digest"])
+            assert len(content) == layer["size"]
+            assert f"sha256:{hashlib.sha256(unpack(content, layer['mediaType'])).hexdigest()}" == diff_id
+            assert layer["digest"] not in seen
+            seen.add(layer["digest"])
+
+
+def test_a_layer_that_is_not_compressed_is_compressed(store: LayerStore) -> None:
+    """So `docker save` writes a base that the classic store has: its digest is that of its files."""
+    address = make_stage(store, "gzip", ("opt/a",))
+    folder, manifest = read_manifest(address)
+    (packed,) = manifest["layers"]
+    tar = gzip.decompress(read_blob(folder, packed["digest"]))
+    digest = f"sha256:{hashlib.sha256(tar).hexdigest()}"
+    (folder / "blobs/sha256" / digest[7:]).write_bytes(tar)
+    layers = [{"mediaType": "application/vnd.oci.image.layer.v1.tar", "digest": digest, "size": len(tar)}]
+    text = json.dumps({**manifest, "layers": layers})
+    plain = f"sha256:{hashlib.sha256(text.encode()).hexdigest()}"
+    (folder / "blobs/sha256" / plain[7:]).write_text(text)
+    _, salted = read_manifest(salt_contexts({"b": f"{SCHEME}{folder}@{plain}"}, 1)["b"])
+    (layer,) = salted["layers"]
+    assert layer["mediaType"] == "application/vnd.oci.image.layer.v1.tar+gzip"
+    assert gzip.decompress(read_blob(folder, layer["digest"])) == tar
+
+
+def test_the_last_salt_has_never_been_used() -> None:
+    one, other = list(list_salts()), list(list_salts())
+    assert one[:-1] == other[:-1] == [*SALTS]
+    assert one[-1] != other[-1]
+
+
+@pytest.mark.parametrize(
+    ("name", "whole"),
+    [
+        ("tfimg/candidate:x", "docker.io/tfimg/candidate:x"),
+        ("candidate:x", "docker.io/library/candidate:x"),
+        ("registry.example:5000/a/b:x", "registry.example:5000/a/b:x"),
+        ("localhost/a:x", "localhost/a:x"),
+    ],
+)
+def test_an_archive_has_each_layer_of_all_stages_once_under_the_name_that_the_engine_keeps(
+    store: LayerStore, name: str, whole: str
+) -> None:
+    stages = {"wheels": make_stage(store, "fast"), "code": make_stage(store, "fast", ("opt/b",))}
+    content = b"".join(stream_image(stages, name))
+    with tarfile.open(fileobj=io.BytesIO(content)) as archive:
+        files = {member.name: archive.extractfile(member).read() for member in archive}  # type: ignore[union-attr]
+    (entry,) = json.loads(files["index.json"])["manifests"]
+    assert entry["annotations"] == {"io.containerd.image.name": whole}
+    manifest = json.loads(files[f"blobs/{entry['digest'].replace(':', '/')}"])
+    config = json.loads(files[f"blobs/{manifest['config']['digest'].replace(':', '/')}"])
+    folder, expected = read_manifest(stages["wheels"])
+    assert manifest["layers"] == expected["layers"]
+    assert len(config["rootfs"]["diff_ids"]) == len(manifest["layers"])
+    for layer in manifest["layers"]:
+        assert files[f"blobs/{layer['digest'].replace(':', '/')}"] == read_blob(folder, layer["digest"])
