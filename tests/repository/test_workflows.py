@@ -160,7 +160,8 @@ def test_the_token_of_a_run_is_a_variable_of_the_steps_that_need_it() -> None:
             if holders:
                 tokens[file.stem, name] = holders
     assert set(tokens) == {
-        ("facts", "propose"), ("release", "notes"), ("release", "images"), ("release", "publish-tool-image"),
+        ("facts", "propose"), ("prove", "propose"), ("release", "notes"), ("release", "images"),
+        ("release", "publish-tool-image"),
     }  # fmt: skip
     for (step,) in tokens.values():
         assert "github.token" not in str({name: value for name, value in step.items() if name != "env"})
@@ -178,6 +179,7 @@ def test_publishing_is_done_by_one_run_at_a_time_with_locked_dependencies() -> N
 
 PERMISSIONS = {
     ("facts", "propose"): {"contents": "write", "pull-requests": "write"},
+    ("prove", "propose"): {"contents": "write", "pull-requests": "write"},
     ("publish", "publish"): {
         "contents": "read", "packages": "write", "id-token": "write", "attestations": "write",
     },
