@@ -41,6 +41,7 @@ GENERATORS: dict[str, Callable[..., str]] = {
     "labels": images.label_examples,
     "official-tags": images.official_tags,
     "levels": images.levels,
+    "proofs": images.proofs,
     "limits": limits.limits,
     "api": library.api,
     "matrix": matrix.matrix,

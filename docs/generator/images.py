@@ -7,7 +7,8 @@ from generator.program import project
 from tfimg.core.levels import LEVEL_MEANINGS, LEVELS
 from tfimg.matrix.flavor import RUNTIME
 from tfimg.matrix.schema import PLATFORMS
-from tfimg.matrix.spec import ImageSpec, with_flavor
+from tfimg.matrix.spec import ImageSpec, expand_matrix, with_flavor
+from tfimg.project.evidence import read_evidence
 from tfimg.recipe.labels import make_build_labels, make_recipe_labels
 from tfimg.recipe.layout import list_layer_names
 from tfimg.recipe.tags import list_aliases, make_build_tag
@@ -22,6 +23,7 @@ MEANINGS = {
     "org.opencontainers.image.licenses": "licence of the recipe; packages have their own",
     "org.opencontainers.image.base.name": "base image",
     "org.opencontainers.image.base.digest": "digest of the base image",
+    "tfimg.base.kind": "`official`, `look-alike` (an image made to be like the official one) or `bootstrapped`",
     "org.opencontainers.image.revision": "git commit of the recipe",
     "tfimg.identifier": "identifier of the image; most commands read it from here",
     "tfimg.tensorflow": "TensorFlow release",
@@ -79,6 +81,7 @@ def label_examples() -> str:
     labels = make_recipe_labels(spec, lock_digest=DIGEST, layers=LAYERS) | make_build_labels(
         base=spec.base.image,
         base_digest=DIGEST,
+        base_kind="official",
         recipe=DIGEST,
         revision="0123456789abcdef" * 2,
         version="0.1.0",
@@ -90,6 +93,23 @@ def label_examples() -> str:
         ((code(name), escape(MEANINGS[name]), code(value)) for name, value in short.items()),
         ".stack .labels",
     )
+
+
+def proofs() -> str:
+    """Return what the committed records prove of each image for amd64, or why there is none."""
+    rows = []
+    for spec in (spec for spec in project().specs if spec.platform == PLATFORMS[0]):
+        record = read_evidence(project().workspace, spec.identifier)
+        if record and project().status(spec).level != "declared":
+            base = f"{record.base.kind}, Python {record.versions['python']}" if record.base else "unknown"
+            rows.append((code(spec.identifier), escape(base), record.status.level, record.date[:10]))
+        else:
+            rows.append((code(spec.identifier), "not proven yet", "declared", ""))
+    for spec in expand_matrix(project().matrix, supplied=True):
+        if spec.device == "tpu" and spec.identifier not in project().statuses and spec.platform == PLATFORMS[0]:
+            reason = f"not proven: the package index has no libtpu {spec.libtpu}"
+            rows.append((code(spec.identifier), escape(reason), "declared", ""))
+    return table(("image", "base", "level", "date"), rows)
 
 
 def levels() -> str:

@@ -157,7 +157,7 @@ def test_a_base_is_bootstrapped_without_the_way_into_a_debian_mirror(engine: Doc
         fresh=True,
     )
     base = choose_base(spec, settings, engine)
-    assert (base.kind, base.name) == ("bootstrap", "tfimg/base:trixie-py3.13")
+    assert (base.kind, base.name) == ("bootstrapped", "tfimg/base:trixie-py3.13")
     assert blobs_with(engine, base.reference, MARK) == []
     script = "cat /etc/apt/sources.list; python3 -c 'import ssl, sys; print(sys.version_info[:2])'"
     ended = run_container(engine, base.reference, "sh", "-c", script)

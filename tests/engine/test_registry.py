@@ -67,7 +67,7 @@ def assert_from_mirror(ended: CliResult, mirror: str) -> None:
     assert ended.code == 0, ended.stderr
     document = ended.documents[-1]
     name = f"{mirror}/library/python:3.11-slim-bookworm"
-    assert (document["base"]["kind"], document["base"]["name"]) == ("registry", name)
+    assert (document["base"]["kind"], document["base"]["name"]) == ("official", name)
     assert document["base"]["reference"] == f"{name}@{document['base']['digest']}"
     assert document["labels"]["org.opencontainers.image.base.name"] == name
     assert document["report"]["passed"] is True
@@ -109,4 +109,4 @@ def test_without_a_registry_auto_bootstraps_and_says_why(engine: DockerEngine, l
     )
     assert ended.code == 0, ended.stderr
     name = "127.0.0.1:9/library/python:3.11-slim-bookworm"
-    assert f"Base: bootstrap tfimg/base:bookworm-py3.11, because {name} is not available: " in ended.stderr
+    assert f"Base: bootstrapped tfimg/base:bookworm-py3.11, because {name} is not available: " in ended.stderr

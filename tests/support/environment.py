@@ -14,7 +14,9 @@ from tfimg.core.errors import TfimgError
 from tfimg.engine.protocol import Engine
 from tfimg.host.survey import Host
 from tfimg.inspect.secrets.rules import Rule
+from tfimg.matrix.schema import Platform
 from tfimg.project.services import Services
+from tfimg.registry.images import ImageConfig
 from tfimg.registry.protocol import Registry
 from tfimg.registry.reference import Reference
 
@@ -84,6 +86,9 @@ class TestEnvironment(Services):
         self.connections.append((reference.repository, plain))
         assert self.registries, "this test has no registry"
         return self.registries
+
+    def image_config(self, name: str, platform: Platform) -> ImageConfig:
+        return super().image_config(name, platform) if self.registries else ImageConfig()
 
     def secrets(self) -> tuple[Rule, ...]:
         return self.secret_rules

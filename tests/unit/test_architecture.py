@@ -27,7 +27,6 @@ MODULES = {
     for file in sorted(ROOT.rglob("*.py"))
     if "data" not in file.relative_to(ROOT).parts
 }
-MAX_LINES = 300
 
 
 def name(file: Path) -> str:
@@ -119,11 +118,6 @@ def test_no_modules_import_each_other() -> None:
         for module, file in MODULES.items()
     }
     graphlib.TopologicalSorter(graph).prepare()
-
-
-def test_modules_are_short() -> None:
-    long = {name(file) for file in MODULES.values() if len(file.read_text().splitlines()) > MAX_LINES}
-    assert long == set()
 
 
 def test_tables_and_choices_have_every_device() -> None:

@@ -97,7 +97,7 @@ def test_list_prints_an_array_of_what_resolve_prints(tfimg: CliRunner, specs: li
     (only,) = tfimg("list", "2.15.1-cpu-py3.11", "--json").json
     assert {**only, "notes": []} == tfimg("resolve", "--tf", "2.15.1", "--json").json
     head, *rows = tfimg("list").lines
-    assert head == "IDENTIFIER CUDA CUDNN LIBTPU LEVEL SUPPORTED UNTIL TAGS"
+    assert head == "IDENTIFIER CUDA CUDNN LIBTPU LEVEL PROVEN ON SUPPORTED UNTIL TAGS"
     assert [row.split()[0] for row in rows] == [spec.identifier for spec in specs]
 
 
@@ -363,6 +363,7 @@ resolve --tf
 engine
 completion powershell
 build --base alpine
+build --base-digest sha256:abc
 validate ''
 doctor ''
 run ''
@@ -512,7 +513,7 @@ def test_a_build_that_passes_is_tagged_and_reported(tfimg: CliRunner, engine: Fa
     ended = tfimg(*BUILD)
     assert (ended.code, list(engine.names)) == (0, TAGS)
     assert ended.stderr.splitlines() == [
-        f"Base: registry {OFFICIAL}, because the registry has it",
+        f"Base: official {OFFICIAL}, because the registry has it",
         "build    12.3 s  done       tensorflow",
         "build     0.0 s  done       reading the image back",
         "check     0.5 s  passed     a",
@@ -522,7 +523,7 @@ def test_a_build_that_passes_is_tagged_and_reported(tfimg: CliRunner, engine: Fa
     assert {name: text.strip() for name, text in fields.items()} == {
         "image": engine.names[TAGS[0]].digest,
         "tags": TAGS[0],
-        "base": f"registry {OFFICIAL}",
+        "base": f"official {OFFICIAL}",
         "size": "0 MB unpacked, 0 MB compressed (zstd)",
         "checks": "2 passed in 0 s",
         "level": "validated",

@@ -266,6 +266,7 @@ def test_evidence_is_recorded_for_each_image_also_for_an_unchanged_one(
         report = json.loads(workspace_copy.evidence(name).read_text())
         tag = f"tfimg/tensorflow:{name}"
         assert (report["level"], report["digest"]) == ("validated", engine.names[tag].digest)
+        assert report["base"]["kind"] == "official"
 
 
 def test_images_for_another_platform_are_left_out_and_each_turn_has_a_line(
@@ -275,7 +276,7 @@ def test_images_for_another_platform_are_left_out_and_each_turn_has_a_line(
     note, first, base, last = ended.stderr.splitlines()
     assert note == "Left out: 1 image for arm64, which a pattern such as '*-arm64' names."
     assert first == f"{'':8}  started      {THREE[2]}"
-    assert base.startswith("Base: registry docker.io/library/python:3.11-slim-bookworm")
+    assert base.startswith("Base: official docker.io/library/python:3.11-slim-bookworm")
     assert last.split()[1:] == ["s", "built", THREE[2], "validated,", "2", "checks", "passed"]
     assert len(engine.built) == 1
     assert [tfimg("build", *line, "--quiet").stderr for line in (["--tf", "2.15"], [THREE[2], "--no-cache"])] == [

@@ -32,7 +32,7 @@ def test_a_bake_file_builds_what_a_build_would(tfimg: CliRunner, workspace: Work
     older = OFFICIAL.replace("3.11-slim-bookworm", "3.9-slim-bullseye")
 
     def target(base: str, *tags: str, **others: str) -> dict[str, object]:
-        named = {"org.opencontainers.image.base.name": base, **labels}
+        named = {"org.opencontainers.image.base.name": base, "tfimg.base.kind": "official", **labels}
         common = {"context": "images", "args": {"BASE": base}, "platforms": ["linux/amd64"]}
         return {**common, "labels": named, "tags": [f"a/b:{tag}" for tag in tags], **others}
 

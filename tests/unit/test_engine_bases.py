@@ -16,6 +16,7 @@ from tfimg.core.errors import BaseImageError, BuildError, NetworkError, NoEmulat
 from tfimg.core.events import Event, Message, OnEvent, ignore
 from tfimg.engine.base_images.choose import (
     RECIPE_LABEL,
+    BaseConfig,
     BaseImage,
     BaseSettings,
     BaseSource,
@@ -72,7 +73,7 @@ def test_an_available_official_image_is_used_by_digest(
 ) -> None:
     engine = FakeEngine(remote={OFFICIAL: "sha256:r"})
     assert choose(spec, choice, engine, surroundings) == BaseImage(
-        kind="registry",
+        kind="official",
         name=OFFICIAL,
         reference=f"{OFFICIAL}@sha256:r",
         digest="sha256:r",
@@ -89,6 +90,38 @@ def test_a_mirror_takes_the_registry_s_place(spec: ImageSpec, surroundings: Base
     assert base.reference == f"{name}@sha256:m"
 
 
+def test_a_digest_is_taken_whatever_the_tag_has_become(spec: ImageSpec, surroundings: BaseSettings) -> None:
+    engine = FakeEngine(remote={OFFICIAL: "sha256:new", f"{OFFICIAL}@sha256:old": "sha256:old"})
+    base = choose(spec, "bootstrap", engine, replace(surroundings, pinned="sha256:old"))
+    assert base.reference == f"{OFFICIAL}@sha256:old"
+    with pytest.raises(NetworkError):  # and nothing else takes its place
+        choose(spec, "auto", engine, replace(surroundings, pinned="sha256:gone"))
+    assert engine.built == []
+
+
+@pytest.mark.parametrize(
+    ("config", "kind"),
+    [(BaseConfig(python="3.11.9"), "official"), (BaseConfig(python="3.11.2", made="by hand"), "look-alike")],
+)
+def test_the_configuration_tells_a_look_alike(
+    config: BaseConfig, kind: str, spec: ImageSpec, surroundings: BaseSettings
+) -> None:
+    read = replace(surroundings, read_config=lambda _reference: config)
+    base = choose(spec, "auto", FakeEngine(remote={OFFICIAL: "sha256:r"}), read)
+    assert (base.kind, base.config) == (kind, config)
+
+
+@pytest.mark.parametrize("python", ["3.1.9", "3.12.1", "2.7"])
+def test_a_base_with_another_python_is_refused(python: str, spec: ImageSpec, surroundings: BaseSettings) -> None:
+    read = replace(surroundings, read_config=lambda _reference: BaseConfig(python=python))
+    with pytest.raises(BaseImageError) as caught:
+        choose(spec, "auto", FakeEngine(remote={OFFICIAL: "sha256:r"}), read)
+    assert str(caught.value) == (
+        f"{OFFICIAL}@sha256:r has Python {python}, and 2.15.1-cpu-py3.11 needs 3.11. Name the digest of an image of "
+        "Python 3.11 with --base-digest, or another --mirror."
+    )
+
+
 def test_only_the_named_registry_is_mirrored() -> None:
     other = "quay.example.test/library/python:3.11"
     assert apply_mirror(other, {"docker.io": "m.example.test:5000"}) == other
@@ -98,7 +131,7 @@ def test_auto_falls_back_to_a_bootstrap_and_says_why(spec: ImageSpec, surroundin
     engine, said = FakeEngine(), list[Event]()
     base = choose(spec, "auto", engine, surroundings, said.append)
     assert base == BaseImage(
-        kind="bootstrap",
+        kind="bootstrapped",
         name=NAME,
         reference=NAME,
         digest=engine.names[NAME].digest,
@@ -120,7 +153,7 @@ def test_a_base_is_bootstrapped_from_the_machine_s_mirrors_and_labelled_with_its
 ) -> None:
     engine = FakeEngine(remote={OFFICIAL: "sha256:r"})
     base = choose(spec, "bootstrap", engine, surroundings)
-    assert (base.kind, base.why) == ("bootstrap", "it was asked for")
+    assert (base.kind, base.why) == ("bootstrapped", "it was asked for")
     (order,) = engine.built
     assert engine.dockerfiles == ["# bookworm\nFROM scratch\nADD base.tar /\n"]
     assert (order.name, order.build_args, order.secrets) == (NAME, {}, ())
@@ -155,9 +188,9 @@ def test_a_snapshot_is_bootstrapped_unless_the_registry_s_image_is_asked_for(
     other = "docker.io/library/python:3.10-slim-bookworm"
     engine = FakeEngine(remote={OFFICIAL: "sha256:r", other: "sha256:o"})
     base = choose(named("2.15.1-cpu-py3.11"), "auto", engine, then)
-    assert (base.kind, base.why) == ("bootstrap", "a snapshot of Debian's archive was named")
-    assert choose(named("2.15.1-cpu-py3.11"), "registry", engine, then).kind == "registry"
-    assert choose(named("2.15.1-cpu-py3.10"), "auto", engine, then).kind == "registry", "Debian has no such Python"
+    assert (base.kind, base.why) == ("bootstrapped", "a snapshot of Debian's archive was named")
+    assert choose(named("2.15.1-cpu-py3.11"), "registry", engine, then).kind == "official"
+    assert choose(named("2.15.1-cpu-py3.10"), "auto", engine, then).kind == "official", "Debian has no such Python"
 
 
 def test_a_base_is_made_again_only_for_another_recipe(spec: ImageSpec, surroundings: BaseSettings) -> None:

@@ -28,6 +28,10 @@ Named = Callable[[str], ImageSpec]
 END = SupportEnd(subject="Python 3.9", ends=date(2025, 10, 31), source="https://peps.python.org/pep-0596/")
 
 
+OLD = ["TensorFlow 2.10", "Python 3.9", "The official image of Python 3.9", "Debian bullseye"]
+"""What has ended of an image of TensorFlow 2.10 on Python 3.9, the earliest first."""
+
+
 def test_the_last_day_has_fixes_and_the_next_has_none() -> None:
     assert not END.has_ended(date(2025, 10, 31))
     assert END.has_ended(date(2025, 11, 1))
@@ -41,7 +45,8 @@ def test_the_last_day_has_fixes_and_the_next_has_none() -> None:
 
 def test_an_image_has_the_ends_of_its_python_debian_and_tensorflow_the_earliest_first(named: Named) -> None:
     assert [(end.subject, str(end.ends)) for end in named("2.10.1-cpu-py3.9").support_ends] == [
-        ("TensorFlow 2.10", "2023-01-19"), ("Python 3.9", "2025-10-31"), ("Debian bullseye", "2026-08-31"),
+        ("TensorFlow 2.10", "2023-01-19"), ("Python 3.9", "2025-10-31"),
+        ("The official image of Python 3.9", "2025-10-31"), ("Debian bullseye", "2026-08-31"),
     ]  # fmt: skip
     assert [(end.subject, str(end.ends)) for end in named("2.16.2-cuda12.3-py3.12").support_ends] == [
         ("Debian bookworm", "2028-06-30"), ("Python 3.12", "2028-10-31"),
@@ -56,8 +61,8 @@ def test_every_image_has_a_python_and_a_debian_whose_end_is_published(specs: Seq
 @pytest.mark.parametrize(
     ("identifier", "subjects"),
     [
-        ("2.10.1-cpu-py3.9", ["TensorFlow 2.10", "Python 3.9", "Debian bullseye"]),
-        ("2.10.1-cuda11.2-py3.9-jupyter-own", ["TensorFlow 2.10", "Python 3.9", "Debian bullseye"]),
+        ("2.10.1-cpu-py3.9", OLD),
+        ("2.10.1-cuda11.2-py3.9-jupyter-own", OLD),
         ("custom-2.11.0_company.1-cpu-py3.11-arm64", ["TensorFlow 2.11", "Python 3.11", "Debian bookworm"]),
         ("2.99.0-tpu-py3.99", []), ("latest", None), ("", None),
     ],
@@ -115,10 +120,10 @@ def test_list_and_plan_have_a_column(tfimg: CliRunner) -> None:
     assert "2029-10-31 " in tfimg("list", "2.20.0-cpu-py3.13").stdout
     planned = tfimg("plan", "2.10.1-cpu-py3.9", "2.20.0-cpu-py3.13")
     assert planned.lines[0] == "IMAGE GB ENDED"
-    assert planned.lines[1].endswith(" TensorFlow 2.10, Python 3.9, Debian bullseye")
+    assert planned.lines[1].endswith(f" {', '.join(OLD)}")
     assert planned.lines[2].endswith(" -")
     document = tfimg("plan", "2.10.1-cpu-py3.9", "2.20.0-cpu-py3.13", "--json").json
-    assert document["ended"] == {"2.10.1-cpu-py3.9": ["TensorFlow 2.10", "Python 3.9", "Debian bullseye"]}
+    assert document["ended"] == {"2.10.1-cpu-py3.9": OLD}
 
 
 def test_init_and_which_warn(tfimg: CliRunner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -44,12 +44,20 @@ def test_an_image_with_programs_is_a_development_container(named: Callable[[str]
 def test_labels_of_a_build_have_a_revision_in_a_checkout_only() -> None:
     def labels(revision: str | None) -> dict[str, str]:
         return make_build_labels(
-            base="python:3.11", base_digest="sha256:b", recipe="sha256:r", revision=revision, version="0.1"
+            base="python:3.11",
+            base_digest="sha256:b",
+            base_kind="look-alike",
+            base_made="by hand",
+            recipe="sha256:r",
+            revision=revision,
+            version="0.1",
         )
 
     everywhere = {
         "org.opencontainers.image.base.name": "python:3.11",
         "org.opencontainers.image.base.digest": "sha256:b",
+        "tfimg.base.kind": "look-alike",
+        "tfimg.base.made": "by hand",
         "tfimg.recipe": "sha256:r",
         "tfimg.version": "0.1",
     }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import date
 
 import pytest
@@ -15,6 +16,7 @@ from tfimg.matrix.load import parse_matrix
 from tfimg.matrix.schema import Matrix
 from tfimg.matrix.spec import ImageSpec, expand_matrix
 from tfimg.recipe.describe import Status, describe_matrix_image, format_request
+from tfimg.recipe.labels import BaseKind
 from tfimg.recipe.support import Support, TpuSupport, format_capability, summarize_support
 from tfimg.recipe.support_table import (
     BEGIN,
@@ -23,6 +25,7 @@ from tfimg.recipe.support_table import (
     MAIN_COLUMNS,
     SHORT_COLUMNS,
     STACKED_COLUMNS,
+    describe_proven_bases,
     format_range,
     format_span,
     insert_table,
@@ -174,7 +177,8 @@ def test_markdown_keeps_what_would_be_markup(rows: Sequence[Support]) -> None:
 
 
 def test_a_readme_gets_the_table_between_its_markers(rows: Sequence[Support]) -> None:
-    written = f"before\n{BEGIN}\n{render_markdown(rows, MAIN_COLUMNS)}\n{END}\nafter\n"
+    sentence = describe_proven_bases(rows)
+    written = f"before\n{BEGIN}\n{render_markdown(rows, MAIN_COLUMNS)}\n{sentence}\n{END}\nafter\n"
     assert insert_table(f"before\n{BEGIN}old\n{END}\nafter\n", rows) == written
     assert insert_table(written, rows) == written
 
@@ -182,3 +186,20 @@ def test_a_readme_gets_the_table_between_its_markers(rows: Sequence[Support]) ->
 @pytest.mark.parametrize("readme", ["", "no markers\n", BEGIN, f"{END}\n{BEGIN}"])
 def test_a_readme_without_both_markers_is_left_alone(readme: str, rows: Sequence[Support]) -> None:
     assert insert_table(readme, rows) is None
+
+
+def test_the_kinds_of_bases_are_named_with_their_pythons(specs: Sequence[ImageSpec], matrix: Matrix) -> None:
+    kinds: dict[str, BaseKind] = {"3.9": "bootstrapped", "3.10": "look-alike", "3.12": "look-alike"}
+    statuses = {
+        spec.identifier: Status(level="validated", base_kind=kinds[spec.python])
+        for spec in specs
+        if spec.python in kinds and spec.platform == "linux/amd64"
+    }
+    assert describe_proven_bases(summarize_support(matrix, specs, statuses)) == (
+        "Proven on no official image yet; on look-alikes of the official images for Python 3.10, 3.12; on bases "
+        "bootstrapped from Debian's packages for Python 3.9."
+    )
+    official = {name: replace(status, base_kind="official") for name, status in statuses.items()}
+    assert describe_proven_bases(summarize_support(matrix, specs, official)) == (
+        "Proven on official images for Python 3.9, 3.10, 3.12."
+    )

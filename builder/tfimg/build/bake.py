@@ -43,6 +43,7 @@ def make_bake_document(
         labels = make_build_labels(
             base=name,
             base_digest=digest,
+            base_kind="bootstrapped" if reference == name and digest else "official",
             recipe=None,
             revision=project.revision,
             version=__version__,
@@ -59,10 +60,12 @@ def _resolve_base(
     project: Project, connect: Callable[[], Engine], settings: BuildSettings, spec: ImageSpec, on_event: OnEvent
 ) -> tuple[str, str, str | None]:
     """Return the value of `FROM`, the base's name and its digest."""
+    name = apply_mirror(spec.base.image, settings.mirrors)
+    if settings.base_digest:
+        return f"{name}@{settings.base_digest}", name, settings.base_digest
     if settings.base == "bootstrap":
         base = Builder(project, connect(), settings).prepare_base(spec, on_event)
         return base.reference, base.name, base.digest
-    name = apply_mirror(spec.base.image, settings.mirrors)
     if settings.base == "registry":
         return name, name, None
     try:

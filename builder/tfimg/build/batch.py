@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
 
+from tfimg.build.base import record_base
 from tfimg.build.builder import Builder
 from tfimg.build.capacity import predict_disk_bytes
 from tfimg.build.events import BuildResult, Validated
@@ -148,7 +149,9 @@ def _find_unchanged(
             if report is None:
                 continue
             recorded = replace(report, digest=image.digest)
-            record_evidence(builder.project.workspace, recorded, content=image.content, recipe=recipe)
+            base = record_base(plan.spec, builder.prepare_base(plan.spec, on_event))
+            workspace = builder.project.workspace
+            record_evidence(workspace, recorded, content=image.content, recipe=recipe, base=base)
         return ImageResult(
             identifier=plan.spec.identifier,
             status="unchanged",

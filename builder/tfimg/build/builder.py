@@ -12,6 +12,7 @@ from functools import cached_property, partial
 from pathlib import Path
 
 from tfimg import __version__
+from tfimg.build.base import read_base_config, record_base, report_base_change
 from tfimg.build.events import BuildResult, Validated
 from tfimg.build.image import (
     KEPT_LAYERS,
@@ -38,7 +39,7 @@ from tfimg.engine.build_cache import check_cache_export
 from tfimg.engine.candidates import remove_name
 from tfimg.engine.disk_space import check_disk_space
 from tfimg.engine.private_engine import PrivateEngine
-from tfimg.engine.protocol import BuildRequest, Capabilities, Engine, StoredImage
+from tfimg.engine.protocol import BuildRequest, Capabilities, Engine
 from tfimg.layers.pack import LAYER_FORMAT, LayerState
 from tfimg.matrix.spec import ImageSpec
 from tfimg.project.evidence import record_evidence
@@ -136,7 +137,7 @@ class Builder:
                         plan, name, digest=stored.digest, content=stored.content, on_event=on_event
                     )
                     raise_if_cancelled()
-                    self._require_green(report, stored, on_event)
+                    self._require_green(plan.spec, report, image, on_event)
                     self.project.inventories.take(name, stored.content, self.engine)
                 raise_if_cancelled()
                 with defer_signals():
@@ -148,14 +149,19 @@ class Builder:
                     on_event(result)
                 return result
 
-    def _require_green(self, report: Report, stored: StoredImage, on_event: OnEvent) -> None:
+    def _require_green(self, spec: ImageSpec, report: Report, image: BuiltImage, on_event: OnEvent) -> None:
         """Keep a report, and raise the verdict's error if it is not green."""
+        stored = image.stored
         file = self.project.services.state / "batch" / "reports" / f"{report.identifier}.json"
         write_atomically(file, format_json(report))
         on_event(Validated(report=report))
         if self.settings.record:
             record_evidence(
-                self.project.workspace, report, content=stored.content, recipe=stored.labels.get(RECIPE_LABEL)
+                self.project.workspace,
+                report,
+                content=stored.content,
+                recipe=stored.labels.get(RECIPE_LABEL),
+                base=record_base(spec, image.base),
             )
         raise_for_verdict(
             report,
@@ -171,6 +177,7 @@ class Builder:
         """Build an image under a candidate's name, which is removed at the end of the block or of a failed build."""
         with run_ahead(partial(self._make_layers, plan, on_event)) as wait_for_layers:
             base = self.prepare_base(plan.spec, on_event)
+            report_base_change(plan.spec, base, self.project.workspace, on_event)
             tools = self._prepare_tools(plan.spec, on_event)
             layers = wait_for_layers()
         start = time.monotonic()
@@ -220,10 +227,12 @@ class Builder:
         labels = make_build_labels(
             base=base.name,
             base_digest=base.digest,
+            base_kind=base.kind,
+            base_made=base.config.made,
             recipe=recipe,
             revision=self.project.revision,
             version=__version__,
-            snapshot=snapshot if mirrors or base.kind == "bootstrap" else None,
+            snapshot=snapshot if mirrors or base.kind == "bootstrapped" else None,
         )
         own = make_own_labels(plan.spec.own) if plan.spec.own else {}
         return labels | own | (make_custom_labels(plan.spec, plan.lock) if plan.spec.wheel else {})
@@ -255,6 +264,8 @@ class Builder:
         services, settings = self.project.services, self.settings
         base_settings = BaseSettings(
             source=settings.base,
+            pinned=settings.base_digest,
+            read_config=lambda name: read_base_config(name, spec.platform, services, on_event),
             registries=settings.mirrors,
             mirrors=snapshot_mirrors(settings.snapshot) if settings.snapshot else find_mirrors(),
             scratch=services.state / "scratch",

@@ -18,16 +18,17 @@ from tfimg.validation.run import ALL_CHECKS, CheckSelection
 class BuildSettings:
     """How images are built and validated.
 
-    Base images: `mirrors` maps registries to their mirrors, `snapshot` is a dated mirror of Debian's archive, and
-    `renew_base` bootstraps a base again that the engine has. `no_cache` runs every step again. `level` is the level to
-    prove, None for the highest that this machine can prove; `reuse_reports` accepts earlier green reports on equal
-    images. `record` writes what is proven into the workspace as evidence; `evidence_only`: of many images nothing else
-    is needed, so those with current evidence are not built, and recorded ones make room on a full disk. `recheck`
-    compares images with their evidence, and tags none. `jobs` limits builds at once on each engine. `compression` None
-    is that of the image: see `choose_compression`.
+    Base images: `base_digest` is the one to take from the registry, `mirrors` maps registries to their mirrors,
+    `snapshot` is a dated mirror of Debian's archive, and `renew_base` bootstraps a base again that the engine has.
+    `no_cache` runs every step again. `level` is the level to prove, None for the highest that this machine can prove;
+    `reuse_reports` accepts earlier green reports on equal images. `record` writes what is proven into the workspace as
+    evidence; `evidence_only`: of many images nothing else is needed, so those with current evidence are not built, and
+    recorded ones make room on a full disk. `recheck` compares images with their evidence, and tags none. `jobs` limits
+    builds at once on each engine. `compression` None is that of the image: see `choose_compression`.
     """
 
     base: BaseSource = "auto"
+    base_digest: str | None = None
     mirrors: Mapping[str, str] = field(default_factory=dict)
     snapshot: str | None = None
     renew_base: bool = False

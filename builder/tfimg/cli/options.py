@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from cyclopts import Parameter
 
 from tfimg.cli.completions import complete_identifiers
-from tfimg.cli.values import require_text, require_writable
+from tfimg.cli.values import require_text, require_whole_digest, require_writable
 
 if TYPE_CHECKING:
     from tfimg.build.settings import BuildSettings
@@ -234,6 +234,11 @@ class BaseOptions:
         "official Python image, or Debian from signed packages; auto (default) tries the first, with --snapshot the "
         "second"
     )
+    base_digest: str | None = option(
+        "the official image with this digest, in place of the one that its tag has now: sha256:…",
+        "DIGEST",
+        check=require_whole_digest,
+    )
     mirror: tuple[str, ...] = values(
         "take a registry's images from a mirror: docker.io=mirror.example:5000", "REGISTRY=HOST"
     )
@@ -251,7 +256,12 @@ class BaseOptions:
 
         if self.snapshot:
             snapshot_mirrors(self.snapshot)
-        return BuildSettings(base=self.base or "auto", mirrors=parse_mirrors(self.mirror), snapshot=self.snapshot)
+        return BuildSettings(
+            base=self.base or "auto",
+            base_digest=self.base_digest,
+            mirrors=parse_mirrors(self.mirror),
+            snapshot=self.snapshot,
+        )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,6 +10,8 @@ from pathlib import Path
 
 from tfimg.core.errors import FileError
 
+DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
+
 MAX_TEXT = 1000
 """Characters of a reason, as `tfimg.evidence.promotions` takes them."""
 
@@ -34,6 +36,12 @@ def require_writable(option: str, name: str) -> None:
             f"{option} {name} is not a file that can be written.",
             next_step="Name a file in a folder that you may write to.",
         )
+
+
+def require_whole_digest(text: str) -> None:
+    """Raise `ValueError` for what is not the digest of an image."""
+    if not DIGEST.fullmatch(text):
+        raise ValueError("is not a digest, which is sha256: and 64 digits of 0-9 and a-f")
 
 
 def require_printable(text: str) -> None:

@@ -10,7 +10,14 @@ from tfimg.core.text import format_size, parse_time
 from tfimg.evidence.statement import TEST_RESULT
 from tfimg.inspect.inspection import Inspection
 from tfimg.recipe.describe import describe_own_packages
-from tfimg.recipe.labels import LABEL_PREFIX, SNAPSHOT_LABEL
+from tfimg.recipe.labels import (
+    BASE_DIGEST_LABEL,
+    BASE_KIND_LABEL,
+    BASE_MADE_LABEL,
+    BASE_NAME_LABEL,
+    LABEL_PREFIX,
+    SNAPSHOT_LABEL,
+)
 
 SOURCES = {
     "unknown": "not known: it has no bill of materials",
@@ -41,7 +48,7 @@ def summarize(image: Inspection, row: Mapping[str, Any] | None, now: datetime) -
         "built": _describe_age(image.created, now),
         "tested": _describe_age(parse_time(str(result.predicate.get("finishedOn"))), now) if result else None,
         "level": f"{level}, as a test result says that is not verified" if result and not result.signer else level,
-        "base": labels.get("org.opencontainers.image.base.name"),
+        "base": _describe_base(labels),
         "Debian of": labels.get(SNAPSHOT_LABEL),
         "revision": labels.get("org.opencontainers.image.revision"),
         "aliases": ", ".join(image.aliases) or None,
@@ -49,6 +56,14 @@ def summarize(image: Inspection, row: Mapping[str, Any] | None, now: datetime) -
         "contents": SOURCES.get(contents.source, f"as its bill of materials says, {verified}"),
         "evidence": f"cannot be read: {image.evidence_problem}" if image.evidence_problem else None,
     }
+
+
+def _describe_base(labels: Mapping[str, str]) -> str | None:
+    """Return the base's name, kind and digest; of a look-alike, how it was made."""
+    name = labels.get(BASE_NAME_LABEL)
+    facts = (labels.get(label) for label in (BASE_KIND_LABEL, BASE_MADE_LABEL, BASE_DIGEST_LABEL))
+    known = ", ".join(fact for fact in facts if fact)
+    return f"{name} ({known})" if name and known else name
 
 
 def _describe_age(moment: datetime | None, now: datetime) -> str | None:

@@ -102,6 +102,7 @@ def ends_are_of_known_things(matrix: Matrix, _: date) -> Iterator[str]:
     facts = matrix.end_of_life
     known: Mapping[str, tuple[Mapping[str, object], Collection[str | None]]] = {
         "python": (facts.python, set(matrix.bases)),
+        "official_images": (facts.official_images, set(matrix.bases)),
         "debian": (facts.debian, {find_debian_release(matrix, base) for base in matrix.bases.values()}),
         "tensorflow": (facts.tensorflow, {minor_version(release.version) for _, release in _releases(matrix)}),
     }

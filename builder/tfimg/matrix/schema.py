@@ -214,6 +214,9 @@ class EndOfLife(MatrixModel):
     """The last day of security fixes of what an image is made of. Without an entry, no day was published."""
 
     python: dict[MinorText, LastFixes] = Field(default={}, description="By Python minor")
+    official_images: dict[MinorText, LastFixes] = Field(
+        default={}, description="By Python minor: the last day on which docker-library rebuilt its images"
+    )
     debian: dict[Annotated[str, Field(pattern=r"^[a-z]+$")], LastFixes] = Field(
         default={}, description="By Debian suite; with long-term support"
     )

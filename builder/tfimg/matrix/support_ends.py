@@ -31,11 +31,12 @@ class SupportEnd:
 
 
 def find_support_ends(matrix: Matrix, *, tensorflow: str, python: str, base: Base | None) -> tuple[SupportEnd, ...]:
-    """Return the published ends of an image's Python, Debian release and TensorFlow minor, the earliest first."""
+    """Return the published ends of an image's parts, the earliest first: Python, base, Debian, TensorFlow."""
     facts, minor = matrix.end_of_life, minor_version(tensorflow)
     debian = find_debian_release(matrix, base) if base else None
     found = [
         (f"Python {python}", facts.python.get(python)),
+        (f"The official image of Python {python}", facts.official_images.get(python)),
         (f"Debian {debian}", facts.debian.get(debian) if debian else None),
         (f"TensorFlow {minor}", facts.tensorflow.get(minor)),
     ]

@@ -11,7 +11,7 @@ from tfimg.core.levels import LEVELS
 from tfimg.core.paths import Workspace
 
 if TYPE_CHECKING:
-    from tfimg.validation.image_record import ImageRecord
+    from tfimg.validation.image_record import ImageRecord, RecordedBase
     from tfimg.validation.report import Report
 
 
@@ -26,19 +26,26 @@ def read_evidence(workspace: Workspace, identifier: str) -> ImageRecord | None:
     return read_image_record(content, source=str(file), identifier=identifier)
 
 
-def record_evidence(workspace: Workspace, report: Report, *, content: str | None, recipe: str | None) -> None:
+def record_evidence(
+    workspace: Workspace, report: Report, *, content: str | None, recipe: str | None, base: RecordedBase | None = None
+) -> None:
     """Write evidence into the workspace if a report proves more than that the image was built.
 
     `content` and `recipe` are those of the image, as in `LocalImage` and its label. Evidence of a higher level for the
-    same lock stays: a machine without a GPU does not replace what one with a GPU has proven.
+    same lock stays: a machine without a GPU does not replace what one with a GPU has proven. So does evidence of the
+    same level on the official base, which most users have.
     """
     from tfimg.validation.image_record import format_image_record, make_image_record
 
     if report.level == "built":
         return
-    record = make_image_record(report, content=content, recipe=recipe)
+    record = make_image_record(report, content=content, recipe=recipe, base=base)
     with suppress(FileError):
         earlier = read_evidence(workspace, report.identifier)
-        if earlier and earlier.lock == record.lock and LEVELS.index(earlier.level) > LEVELS.index(record.level):
+        if earlier and earlier.lock == record.lock and _rank(earlier) > _rank(record):
             return
     write_atomically(workspace.evidence(report.identifier), format_image_record(record))
+
+
+def _rank(record: ImageRecord) -> tuple[int, bool]:
+    return LEVELS.index(record.level), record.base is not None and record.base.kind == "official"

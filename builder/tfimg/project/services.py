@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from tfimg.matrix.schema import Platform
     from tfimg.recipe.layout import Compression
     from tfimg.recipe.lockfile import Lock, LockedPackage
+    from tfimg.registry.images import ImageConfig
     from tfimg.registry.protocol import Registry
     from tfimg.registry.reference import Reference
 
@@ -145,6 +146,14 @@ class Services:
             raise FileError(f"SSL_CERT_FILE names {named}, which is not a file.", next_step="Correct or unset it.")
         settings = ConnectionSettings(ca_file=ca, proxies=_proxies(self.network), plain_http=plain)
         return open_registry(reference, self.environ, self.state, settings=settings)
+
+    def image_config(self, name: str, platform: Platform) -> ImageConfig:
+        """Return the configuration of an image in a registry. Raises the errors of a `Registry`."""
+        from tfimg.registry.images import open_platform_image
+        from tfimg.registry.reference import parse_reference
+
+        reference = parse_reference(name)
+        return open_platform_image(self.registry(reference), reference.target, platform).settings
 
     def secrets(self) -> tuple[Rule, ...]:
         """Return what this machine knows and an image must not hold; see `tfimg.inspect.secrets.host_secrets`."""

@@ -11,6 +11,7 @@ from tfimg.matrix.flavor import RUNTIME
 from tfimg.matrix.schema import DEVICES, PLATFORMS
 from tfimg.matrix.spec import ImageSpec, OwnPackages
 from tfimg.matrix.support_ends import SupportEnd
+from tfimg.recipe.labels import BaseKind
 from tfimg.recipe.lockfile import read_packages
 from tfimg.recipe.tags import list_tags
 
@@ -26,7 +27,7 @@ class BareMachine:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Status:
-    """The proven level of an image, and the day, accelerator and driver of the proof.
+    """The proven level of an image, and the day, accelerator, driver and kind of base of the proof.
 
     `emulated`: an emulator ran the image's programs. `bare_machines` have proven its wheels without the image, which
     raises no level.
@@ -37,6 +38,7 @@ class Status:
     gpu: str | None = None
     driver: str | None = None
     emulated: bool = False
+    base_kind: BaseKind | None = None
     bare_machines: tuple[BareMachine, ...] = ()
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from typing import Literal, get_args
 
 from tfimg.core.errors import LockError, UnlabelledImage, UsageError
 from tfimg.matrix.flavor import RUNTIME
@@ -19,6 +20,8 @@ WHEEL_LABEL = f"{LABEL_PREFIX}wheel"  # the digest of the TensorFlow that a user
 FLAVOR_LABEL = f"{LABEL_PREFIX}flavor"  # of every image but the runtime
 BASE_NAME_LABEL = "org.opencontainers.image.base.name"
 BASE_DIGEST_LABEL = "org.opencontainers.image.base.digest"
+BASE_KIND_LABEL = f"{LABEL_PREFIX}base.kind"
+BASE_MADE_LABEL = f"{LABEL_PREFIX}base.made"  # of a look-alike, in the base and in images on it: how it was made
 LAYERS_LABEL = f"{LABEL_PREFIX}layers"  # the names of the layers, lowest first
 RECIPE_LABEL = f"{LABEL_PREFIX}recipe"  # see `tfimg.recipe.plan.hash_recipe`
 SNAPSHOT_LABEL = f"{LABEL_PREFIX}snapshot"  # the dated mirror that Debian packages came from
@@ -31,6 +34,13 @@ MAX_LABEL = 1 << 17
 
 DEVCONTAINER_LABEL = "devcontainer.metadata"
 """Settings of a development container, as VS Code reads them (Dev Container Specification, "Image metadata")."""
+
+BaseKind = Literal["official", "look-alike", "bootstrapped"]
+"""Kinds of bases: the image of docker-library, known by its digest; an image that says of itself how it was made to be
+like it; Debian with its own Python, from signed packages."""
+
+BASE_KINDS: tuple[BaseKind, ...] = get_args(BaseKind)
+"""All kinds of bases."""
 
 DEVICE_NAMES: Mapping[Device, str] = {"cpu": "CPU", "gpu": "NVIDIA GPU", "tpu": "Google TPU"}
 
@@ -105,6 +115,8 @@ def make_build_labels(
     *,
     base: str,
     base_digest: str | None,
+    base_kind: BaseKind | None,
+    base_made: str | None = None,
     recipe: str | None,
     revision: str | None,
     version: str,
@@ -114,6 +126,8 @@ def make_build_labels(
     labels = {
         BASE_NAME_LABEL: base,
         BASE_DIGEST_LABEL: base_digest,
+        BASE_KIND_LABEL: base_kind,
+        BASE_MADE_LABEL: base_made,
         RECIPE_LABEL: recipe,
         f"{LABEL_PREFIX}version": version,
         "org.opencontainers.image.revision": revision,

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import date
 from itertools import product
 
+from packaging.version import Version
 from pydantic import BaseModel
 
 from tfimg.core.levels import LEVELS, Level
@@ -14,6 +15,7 @@ from tfimg.matrix.gpus import ExecutionMode, find_execution_mode, parse_capabili
 from tfimg.matrix.schema import DEVICES, PLATFORMS, Constraint, Device, Gpu, Matrix, Platform, Row
 from tfimg.matrix.spec import ImageSpec, list_libraries
 from tfimg.recipe.describe import DECLARED, Status
+from tfimg.recipe.labels import BASE_KINDS, BaseKind
 
 
 class PlatformSupport(BaseModel, frozen=True):
@@ -58,7 +60,8 @@ class ProvenLevels(BaseModel, frozen=True):
     """Number of a row's images for a device and platform by level, highest first.
 
     `date`, `gpu` and `driver` are those of the newest proof above `declared`. Of those `linked`, `emulated` ran on an
-    emulator. The wheels of `bare` images were proven on a bare machine.
+    emulator. The wheels of `bare` images were proven on a bare machine. `bases` are the Pythons that are proven on each
+    kind of base.
     """
 
     device: Device
@@ -70,6 +73,7 @@ class ProvenLevels(BaseModel, frozen=True):
     driver: str | None
     emulated: int
     bare: int
+    bases: dict[BaseKind, tuple[str, ...]] = {}
 
 
 class Support(BaseModel, frozen=True):
@@ -152,11 +156,8 @@ def _gpu_support(matrix: Matrix, gpu: Gpu) -> GpuSupport:
 
 def _count_levels(specs: Sequence[ImageSpec], statuses: Mapping[str, Status]) -> Iterator[ProvenLevels]:
     for platform, device in product(PLATFORMS, DEVICES):
-        found = [
-            statuses.get(spec.identifier, DECLARED)
-            for spec in specs
-            if (spec.platform, spec.device) == (platform, device)
-        ]
+        of_platform = [spec for spec in specs if (spec.platform, spec.device) == (platform, device)]
+        found = [statuses.get(spec.identifier, DECLARED) for spec in of_platform]
         if not found:
             continue
         counts = Counter(status.level for status in found)
@@ -172,4 +173,15 @@ def _count_levels(specs: Sequence[ImageSpec], statuses: Mapping[str, Status]) ->
             driver=newest.driver,
             emulated=sum(status.emulated and status.level == "linked" for status in proven),
             bare=sum(bool(status.bare_machines) for status in found),
+            bases=_list_bases(of_platform, statuses),
         )
+
+
+def _list_bases(specs: Sequence[ImageSpec], statuses: Mapping[str, Status]) -> dict[BaseKind, tuple[str, ...]]:
+    """Return the Pythons of images that are proven on each kind of base, oldest first."""
+    found: dict[BaseKind, set[str]] = {kind: set() for kind in BASE_KINDS}
+    for spec in specs:
+        status = statuses.get(spec.identifier, DECLARED)
+        if status.base_kind and status.level != "declared":
+            found[status.base_kind].add(spec.python)
+    return {kind: tuple(sorted(pythons, key=Version)) for kind, pythons in found.items() if pythons}

@@ -3,18 +3,27 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import groupby, pairwise
 from typing import Literal
 
 from packaging.requirements import Requirement
+from packaging.version import Version
 
 from tfimg.matrix.schema import PLATFORMS, Platform
+from tfimg.recipe.labels import BaseKind
 from tfimg.recipe.support import GpuSupport, ProvenLevels, Support, format_capability
 
 NOTHING = "–"  # noqa: RUF001
 """Text of an empty cell."""
+
+PROVEN_ON: Mapping[BaseKind, str] = {
+    "official": "on official images",
+    "look-alike": "on look-alikes of the official images",
+    "bootstrapped": "on bases bootstrapped from Debian's packages",
+}
+"""Kinds of bases in a sentence."""
 
 BEGIN, END = "<!-- matrix: written by tfimg render -->\n", "<!-- /matrix -->"
 """Markers around the support table in a README."""
@@ -62,6 +71,19 @@ def format_proven_levels(proven: ProvenLevels) -> str:
     if proven.bare:
         counts |= {"on a bare machine": proven.bare}
     return ", ".join(f"{proven.device}{suffix} {count}/{proven.images} {words}" for words, count in counts.items())
+
+
+def describe_proven_bases(rows: Sequence[Support]) -> str:
+    """Return on which kinds of bases images of amd64 are proven, by Python, in a sentence."""
+    found: dict[BaseKind, set[str]] = {}
+    for proven in (proven for row in rows for proven in row.proven if proven.platform == PLATFORMS[0]):
+        for kind, pythons in proven.bases.items():
+            found.setdefault(kind, set()).update(pythons)
+    parts = [
+        f"{PROVEN_ON[kind]} for Python {', '.join(sorted(found[kind], key=Version))}" if kind in found else absent
+        for kind, absent in (("official", "on no official image yet"), ("look-alike", ""), ("bootstrapped", ""))
+    ]
+    return f"Proven {'; '.join(filter(None, parts))}."
 
 
 def _capabilities(gpu: GpuSupport) -> str:
@@ -195,4 +217,5 @@ def insert_table(readme: str, rows: Sequence[Support]) -> str | None:
     before, begin, rest = readme.partition(BEGIN)
     _, end, after = rest.partition(END)
     # Blank lines: inside an HTML block there is no Markdown.
-    return f"{before}{begin}\n{render_markdown(rows, MAIN_COLUMNS)}\n{end}{after}" if begin and end else None
+    text = f"{render_markdown(rows, MAIN_COLUMNS)}\n{describe_proven_bases(rows)}\n"
+    return f"{before}{begin}\n{text}{end}{after}" if begin and end else None

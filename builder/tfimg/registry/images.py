@@ -10,7 +10,7 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from tfimg.core.documents import Document, InvalidDocument, parse_object, validate
-from tfimg.core.errors import TamperedError
+from tfimg.core.errors import NotInRegistry, TamperedError
 from tfimg.core.text import parse_time
 from tfimg.registry import protocol
 from tfimg.registry.protocol import Descriptor, Manifest, Platform, Reader, digest_of, null_means, require_manifest
@@ -51,6 +51,12 @@ class ConfigStep(Document):
     empty_layer: Annotated[bool, null_means(False)] = False
 
 
+class RootFs(Document):
+    """The layers of a configuration, by the digests of their uncompressed archives, lowest first."""
+
+    diff_ids: Annotated[tuple[Text, ...], null_means(())] = ()
+
+
 class ImageConfig(Document):
     """The fields of an image's configuration that are read (OCI image specification 1.1, config.md)."""
 
@@ -58,6 +64,7 @@ class ImageConfig(Document):
     architecture: Text = ""
     created: Text = ""
     config: Annotated[ContainerConfig, null_means(ContainerConfig())] = ContainerConfig()
+    rootfs: Annotated[RootFs, null_means(RootFs())] = RootFs()
     history: Annotated[tuple[ConfigStep, ...], null_means(())] = ()
 
     @property
@@ -143,6 +150,29 @@ def open_image(registry: Reader, reference: str) -> RegistryImage:
             reason = f"its manifests and configurations have more than {MAX_TOTAL_BYTES >> 20} MiB"
             raise _malformed(registry, root.digest, reason)
     return RegistryImage(reference=reference, root=root, indexes=tuple(indexes), images=tuple(images))
+
+
+def open_platform_image(registry: Reader, reference: str, platform: str) -> PlatformImage:
+    """Read the documents of an image for one platform, the first of an index for it, without its layers.
+
+    Raises as `open_image`, and `NotInRegistry` for an index without the platform.
+    """
+    manifest = require_manifest(registry, reference)
+    try:
+        if manifest.media_type in INDEXES:
+            entries = [
+                entry.digest
+                for entry in manifest.index.manifests
+                if f"{entry.platform.os}/{entry.platform.architecture}" == platform
+            ]
+            if not entries:
+                raise NotInRegistry(
+                    f"{registry.repository}@{manifest.digest} has no image for {platform}.", next_step="Name another."
+                )
+            manifest = require_manifest(registry, entries[0])
+        return _read_image(registry, manifest, Platform())[0]
+    except InvalidDocument as error:
+        raise _malformed(registry, manifest.digest, error) from None
 
 
 def _read_image(registry: Reader, manifest: Manifest, platform: Platform) -> tuple[PlatformImage, int]:

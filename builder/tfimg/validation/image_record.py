@@ -17,6 +17,7 @@ from tfimg.core.levels import LEVELS
 from tfimg.core.text import to_plain_text
 from tfimg.matrix.schema import Device
 from tfimg.recipe.describe import Status
+from tfimg.recipe.labels import BaseKind
 from tfimg.validation.report import GPU_CHECK, CheckResult, Profile, ProvableLevel, Report
 
 KIND = "tfimg image"
@@ -24,8 +25,9 @@ KIND = "tfimg image"
 MAX_BYTES = 1 << 18
 """Bytes of a file. With 60 checks it has 3 kB."""
 
-MAX_CHECKS, MAX_FACTS, MAX_GPUS = 1000, 50, 64
-"""Checks, versions and facts of the machine, and GPUs that a file may name."""
+MAX_CHECKS, MAX_FACTS, MAX_GPUS, MAX_LAYERS = 1000, 50, 64, 127
+"""Checks, versions and facts of the machine, GPUs, and layers of a base (the most that Docker builds) that a file may
+name."""
 
 VERSION_CHECKS = {
     "environment.python": ("python",),
@@ -54,6 +56,22 @@ class RecordedGpu(StrictDocument):
     capability: Name
 
 
+class RecordedBase(StrictDocument):
+    """The base that an image was built on.
+
+    `python` and `created` are what its configuration states, `layers` its diff IDs, lowest first; `made` is how a
+    look-alike of an official image was made. `digest` is unknown in records of before 2026-11-26.
+    """
+
+    kind: BaseKind
+    name: Text
+    digest: Digest | None = None
+    python: Name | None = None
+    created: Name | None = None
+    layers: Annotated[tuple[Digest, ...], Field(max_length=MAX_LAYERS)] = ()
+    made: Text | None = None
+
+
 class ImageRecord(StrictDocument):
     """What the suite has proven of an image.
 
@@ -71,6 +89,7 @@ class ImageRecord(StrictDocument):
     digest: Digest
     content: Digest | None
     recipe: Digest | None
+    base: RecordedBase | None = None
     lock: Digest
     suite: Digest
     profile: Profile
@@ -94,7 +113,14 @@ class ImageRecord(StrictDocument):
         level = self.level if self.device == "cpu" or self.gpus else "linked"
         gpu = report.accelerator.get("gpu")
         emulated = bool(self.environment.get("emulated"))
-        return Status(level=level, date=self.date[:10], gpu=gpu, driver=self.driver, emulated=emulated)
+        return Status(
+            level=level,
+            date=self.date[:10],
+            gpu=gpu,
+            driver=self.driver,
+            emulated=emulated,
+            base_kind=self.base.kind if self.base else None,
+        )
 
     def to_report(self) -> Report:
         """Return the report, with as much evidence of its checks as the record has."""
@@ -130,8 +156,10 @@ class ImageRecord(StrictDocument):
         return found if len(names) > 1 else {key: value for one in found.values() for key, value in one.items()}
 
 
-def make_image_record(report: Report, *, content: str | None, recipe: str | None) -> ImageRecord:
-    """Return the record of a green report on an image that was built by `recipe`.
+def make_image_record(
+    report: Report, *, content: str | None, recipe: str | None, base: RecordedBase | None = None
+) -> ImageRecord:
+    """Return the record of a green report on an image that was built by `recipe` on `base`.
 
     Raises `FileError` for a report with more or longer values than a record takes: an image writes it.
     """
@@ -145,6 +173,7 @@ def make_image_record(report: Report, *, content: str | None, recipe: str | None
         "digest": report.digest,
         "content": content,
         "recipe": recipe,
+        "base": base and base.model_dump(),
         "lock": report.lock,
         "suite": report.suite,
         "profile": report.profile,
@@ -202,7 +231,10 @@ def find_contradictions(
 
 def format_image_record(record: ImageRecord) -> str:
     """Return a record as ASCII JSON, a line for each fact."""
-    return json.dumps(record.model_dump(by_alias=True, mode="json"), indent=1, allow_nan=False) + "\n"
+    document = record.model_dump(by_alias=True, mode="json")
+    if record.base:
+        document["base"] = record.base.model_dump(mode="json", exclude_defaults=True)
+    return json.dumps(document, indent=1, allow_nan=False) + "\n"
 
 
 def read_image_record(content: bytes, *, source: str, identifier: str | None = None) -> ImageRecord:

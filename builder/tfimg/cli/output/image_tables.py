@@ -18,8 +18,9 @@ from tfimg.recipe.support import Support
 from tfimg.recipe.support_table import FULL_COLUMNS, SUPPORT_FORMS, Columns, list_notes
 
 IMAGE_FORMS = (
-    ("IDENTIFIER", "CUDA", "CUDNN", "LIBTPU", "LEVEL", "SUPPORTED UNTIL", "TAGS"),
-    ("IDENTIFIER", "CUDA", "LEVEL", "SUPPORTED UNTIL", "TAGS"),
+    ("IDENTIFIER", "CUDA", "CUDNN", "LIBTPU", "LEVEL", "PROVEN ON", "SUPPORTED UNTIL", "TAGS"),
+    ("IDENTIFIER", "CUDA", "LEVEL", "PROVEN ON", "SUPPORTED UNTIL", "TAGS"),
+    ("IDENTIFIER", "LEVEL", "PROVEN ON", "SUPPORTED UNTIL", "TAGS"),
     ("IDENTIFIER", "LEVEL", "SUPPORTED UNTIL", "TAGS"),
     ("IDENTIFIER", "LEVEL", "TAGS"),
     ("IDENTIFIER", "LEVEL"),
@@ -42,6 +43,7 @@ def _image_table(rows: Sequence[Mapping[str, Any]], columns: Sequence[str], toda
             "IDENTIFIER": row["identifier"],
             **{name: row[name.lower()] or "-" for name in ("CUDA", "CUDNN", "LIBTPU")},
             "LEVEL": coloured(row["level"]) + notes,
+            "PROVEN ON": row["base_kind"] or "-",
             "SUPPORTED UNTIL": format_supported_until(row["supported_until"], today),
             "TAGS": ", ".join(tag.rpartition(":")[2] for tag in row["tags"][1:]) or "-",
         }

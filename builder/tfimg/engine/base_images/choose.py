@@ -21,6 +21,7 @@ from tfimg.engine.emulation import find_platform, require_runs_here
 from tfimg.engine.protocol import BuildRequest, Engine
 from tfimg.matrix.schema import PLATFORMS
 from tfimg.matrix.spec import ImageSpec
+from tfimg.recipe.labels import BaseKind
 
 BaseSource = Literal["auto", "registry", "bootstrap"]
 BASE_REPOSITORY = "tfimg/base"
@@ -49,25 +50,46 @@ SUITE_PACKAGES = {"bookworm": ("usr-is-merged",)}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class BaseImage:
-    """A base that the engine can build from. `reference` is for `FROM`; `why` is the reason of the choice."""
+class BaseConfig:
+    """What the configuration of a base says of it: its Python, its day, its layers (diff IDs, lowest first).
 
-    kind: Literal["registry", "bootstrap"]
+    `made` is how a look-alike of an official image was made; None for any other image.
+    """
+
+    python: str | None = None
+    created: str | None = None
+    layers: tuple[str, ...] = ()
+    made: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class BaseImage:
+    """A base that the engine can build from.
+
+    `reference` is for `FROM`; `why` is the reason of the choice; `config` is empty for a bootstrapped base.
+    """
+
+    kind: BaseKind
     name: str
     reference: str
     digest: str
     why: str
+    config: BaseConfig = BaseConfig()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BaseSettings:
     """Settings of base images. `auto` prefers the registry's image, unless the mirrors are a snapshot.
 
-    `registries` maps a registry to its mirror (`docker.io` → `host:port`). Of a bootstrap: `mirrors` are Debian's,
-    `template` renders a Dockerfile, `today` is the day in UTC, and `fresh` replaces a base that the engine has.
+    `registries` maps a registry to its mirror (`docker.io` → `host:port`). `pinned` is the digest to take from the
+    registry, None for the one that its tag has; `read_config` reads the configuration of REPOSITORY:TAG@DIGEST. Of a
+    bootstrap: `mirrors` are Debian's, `template` renders a Dockerfile, `today` is the day in UTC, and `fresh` replaces
+    a base that the engine has.
     """
 
     source: BaseSource = "auto"
+    pinned: str | None = None
+    read_config: Callable[[str], BaseConfig] = lambda _reference: BaseConfig()
     registries: Mapping[str, str] = field(default_factory=dict)
     mirrors: Mirrors | None
     scratch: Path
@@ -83,20 +105,37 @@ def choose_base(spec: ImageSpec, settings: BaseSettings, engine: Engine, on_even
     Raises `BaseImageError` when there is none, `NetworkError` when `registry` was chosen and does not answer.
     """
     name = apply_mirror(spec.base.image, settings.registries)
-    reason = "it was asked for"
-    if settings.source == "auto" and spec.base.suite and settings.mirrors and settings.mirrors.moment:
+    reason, snapshot = "it was asked for", settings.mirrors.moment if settings.mirrors else None
+    if settings.source == "auto" and snapshot and spec.base.suite and not settings.pinned:
         reason = "a snapshot of Debian's archive was named"  # the official image is of another day
-    elif settings.source != "bootstrap":
+    elif settings.source != "bootstrap" or settings.pinned:
         try:
-            digest = engine.resolve_digest(name)
+            digest = engine.resolve_digest(f"{name}@{settings.pinned}" if settings.pinned else name)
         except NetworkError as error:
-            if settings.source == "registry":
+            if settings.source == "registry" or settings.pinned:
                 raise
             reason = f"{name} is not available: {error.what.rstrip('.')}"
         else:
             reference = f"{name}@{digest}"
-            return BaseImage(kind="registry", name=name, reference=reference, digest=digest, why="the registry has it")
+            config = settings.read_config(reference)
+            _require_python(spec, reference, config)
+            return BaseImage(
+                kind="look-alike" if config.made else "official",
+                name=name,
+                reference=reference,
+                digest=digest,
+                why="the registry has it",
+                config=config,
+            )
     return _find_bootstrapped(spec, reason, settings, engine, on_event)
+
+
+def _require_python(spec: ImageSpec, reference: str, config: BaseConfig) -> None:
+    if config.python and not f"{config.python}.".startswith(f"{spec.python}."):
+        raise BaseImageError(
+            f"{reference} has Python {config.python}, and {spec.identifier} needs {spec.python}.",
+            next_step=f"Name the digest of an image of Python {spec.python} with --base-digest, or another --mirror.",
+        )
 
 
 def parse_mirrors(mirrors: Sequence[str]) -> dict[str, str]:
@@ -156,7 +195,7 @@ def _find_bootstrapped(
     digest = engine.find_digest(name)
     if digest is None:
         raise BaseImageError(f"The engine does not have {name} that was just built.", next_step="Build again.")
-    return BaseImage(kind="bootstrap", name=name, reference=name, digest=digest, why=reason)
+    return BaseImage(kind="bootstrapped", name=name, reference=name, digest=digest, why=reason)
 
 
 def _packages(suite: str) -> tuple[str, ...]:
