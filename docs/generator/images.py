@@ -96,7 +96,7 @@ def label_examples() -> str:
 
 
 def proofs() -> str:
-    """Return what the committed records prove of each image for amd64, or why there is none."""
+    """Return what the committed records prove of each image for amd64."""
     rows = []
     for spec in (spec for spec in project().specs if spec.platform == PLATFORMS[0]):
         record = read_evidence(project().workspace, spec.identifier)

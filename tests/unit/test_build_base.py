@@ -171,7 +171,7 @@ def test_a_base_that_has_changed_under_its_tag_is_described_with_the_way_back(
     day = read_evidence(proven, spec.identifier).date[:10]  # type: ignore[union-attr]
     assert changes(proven, spec, present) == [
         f"{NAME} has changed since 2.15.1-cpu-py3.11 was proven on {day}: Python 3.11.14 became 3.11.15; Debian's "
-        f"layer is another; 1 of 2 layers above it are others; made on 2026-11-20, was 2026-10-02. The suite decides; "
+        f"layer differs; 1 of 2 layers above it differ; made on 2026-11-20, was 2026-10-02. The suite decides; "
         f"--base-digest {DIGEST} takes the proven one."
     ]
 
@@ -179,7 +179,7 @@ def test_a_base_that_has_changed_under_its_tag_is_described_with_the_way_back(
 @pytest.mark.parametrize(
     ("config", "said"),
     [
-        (CONFIG, "its digest is another, its files are the same"),
+        (CONFIG, "only its digest differs"),
         (BaseConfig(), "Python 3.11.14 became unknown; made on an unknown day, was 2026-10-02"),
     ],
 )

@@ -81,11 +81,11 @@ def _list_changes(proven: RecordedBase, present: BaseConfig) -> Iterator[str]:
         yield f"Python {proven.python or 'unknown'} became {present.python or 'unknown'}"
     if proven.layers and present.layers:
         if proven.layers[0] != present.layers[0]:
-            yield "Debian's layer is another"
+            yield "Debian's layer differs"
         others = len(set(present.layers[1:]) - set(proven.layers))
         if others:
-            yield f"{others} of {len(present.layers) - 1} layers above it are others"
+            yield f"{others} of {len(present.layers) - 1} layers above it differ"
     if proven.created != present.created:
         yield f"made on {present.created or 'an unknown day'}, was {proven.created or 'unknown'}"
     if (proven.python, proven.layers, proven.created) == (present.python, present.layers, present.created):
-        yield "its digest is another, its files are the same"
+        yield "only its digest differs"
