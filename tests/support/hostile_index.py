@@ -373,7 +373,9 @@ BESIDE: Mapping[str, Attack] = {
     "a page": of_metadata(reply_of(b"<html>", HTML), f"{NO_METADATA}it is not a METADATA file"),
     "no requirement": of_metadata(reply_of(f"{METADATA}Requires-Dist: ===\n".encode()), f"{NO_METADATA}.*"),
     "nested requirement": of_metadata(
-        reply_of(f"{METADATA}Requires-Dist: x; {'(' * 50_000}\n".encode()), f"{NO_METADATA}.*nested"
+        reply_of(f"{METADATA}Requires-Dist: x; {'(' * 50_000}\n".encode()),
+        # packaging 26.4 limits the depth itself.
+        f"{NO_METADATA}(a requirement is|Marker expression is) nested"
     ),
     "undefined comparison": of_metadata(
         reply_of(f"{METADATA}Requires-Dist: x; os_name ~= 'a'\n".encode()), f"{NO_METADATA}a marker cannot be evaluated"

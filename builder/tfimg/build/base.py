@@ -25,7 +25,8 @@ PYTHON_VARIABLE = "PYTHON_VERSION"
 def read_base_config(reference: str, platform: Platform, services: Services, on_event: OnEvent) -> BaseConfig:
     """Return what a registry's image says of itself; nothing, with a message, if tfimg cannot read it.
 
-    The engine reaches the image all the same: it may be elsewhere, or have other credentials.
+    Such a base counts as official, by its digest alone. The engine reaches the image all the same: it may be
+    elsewhere, or have other credentials.
     """
     try:
         settings = services.image_config(reference, platform)

@@ -10,8 +10,6 @@ from pathlib import Path
 
 from tfimg.core.errors import FileError
 
-DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
-
 MAX_TEXT = 1000
 """Characters of a reason, as `tfimg.evidence.promotions` takes them."""
 
@@ -40,6 +38,8 @@ def require_writable(option: str, name: str) -> None:
 
 def require_whole_digest(text: str) -> None:
     """Raise `ValueError` for what is not the digest of an image."""
+    from tfimg.registry.reference import DIGEST
+
     if not DIGEST.fullmatch(text):
         raise ValueError("is not a digest, which is sha256: and 64 digits of 0-9 and a-f")
 
