@@ -83,7 +83,7 @@ def test_labels_name_base_lock_and_recipe(built: Built, engine: DockerEngine) ->
         "bytecode-tensorflow bytecode-numpy bytecode-compiled bytecode-tensorboard "
         "system packages bytecode-packages selftest home",
         "tfimg.version": "0.1.0",
-        # A bootstrapped base carries its own label on.
+        "tfimg.base.kind": "bootstrapped",
     }
 
 
