@@ -14,6 +14,7 @@ from dataclasses import MISSING, fields, replace
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Annotated, Any, get_args, get_type_hints
 
+from tfimg.cli import removed
 from tfimg.core.errors import UsageError
 
 if TYPE_CHECKING:
@@ -168,6 +169,8 @@ def _command_name(words: Sequence[str]) -> str:
     for count in (2, 1):
         if (name := " ".join(words[:count])) in COMMANDS:
             return name
+        if name in removed.COMMANDS:
+            raise UsageError(f"`tfimg {name}` was removed.", next_step=removed.COMMANDS[name])
     first, second = [*words, "", ""][:2]
     members = sorted(name.partition(" ")[2] for name in COMMANDS if name.startswith(f"{first} "))
     prog, word = (f"tfimg {first}", second) if members else ("tfimg", first)
@@ -213,6 +216,8 @@ def _usage_error(error: CycloptsError, name: str, words: Sequence[str]) -> Usage
     if isinstance(error, exceptions.UnknownOptionError):
         option = error.token.value if error.token.keyword is None else error.token.keyword
         option = option.partition("=")[0]
+        if instead := removed.OPTIONS.get((name, option)):
+            return UsageError(f"`{prog} {option}` was removed.", next_step=instead)
         near = get_close_matches(option, option_names(load_command(name)), n=1)
         suggestion = f"Did you mean {near[0]}? " if near else ""
         return UsageError(f"`{prog}` has no option {option}.", next_step=f"{suggestion}{options}")
