@@ -22,7 +22,6 @@ from generator import (
     limits,
     matrix,
     navigation,
-    published,
     signatures,
 )
 
@@ -46,7 +45,6 @@ GENERATORS: dict[str, Callable[..., str]] = {
     "api": library.api,
     "matrix": matrix.matrix,
     "benchmark": benchmarks.benchmark,
-    "published": published.published,
     "signatures": signatures.signatures,
     "toctree": navigation.toctree,
     "wide-page": navigation.wide_page,
@@ -93,8 +91,6 @@ def setup(app: Sphinx) -> dict[str, Any]:
 
     from generator.shell import ShellLexer
 
-    app.add_config_value("published_images", "", "html", [str])  # a file of `tfimg history --published`
-    app.connect("config-inited", lambda _app, config: published.read_from(config.published_images))
     app.add_lexer("sh", ShellLexer)
     app.connect("source-read", read)
     app.connect("doctree-read", mark_options)

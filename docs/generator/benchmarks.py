@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 
-from generator.published import embed_html
 from tfimg.core.paths import find_workspace
 
 _SIZE = re.compile(r'width="\d+" (height="\d+") viewBox="[^"]+"')
@@ -13,4 +12,5 @@ _SIZE = re.compile(r'width="\d+" (height="\d+") viewBox="[^"]+"')
 def benchmark(name: str) -> str:
     """Return a committed plot as inline SVG in Markdown."""
     file = find_workspace({}).root / ".github/benchmarks" / f"{name}.svg"
-    return embed_html(_SIZE.sub(r'width="100%" \1', file.read_text("utf-8"), count=1))
+    plot = _SIZE.sub(r'width="100%" \1', file.read_text("utf-8"), count=1)
+    return f"````{{raw}} html\n{plot}\n````\n"

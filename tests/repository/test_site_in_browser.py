@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import json
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from support.chromium import Browser
-from support.published_builds import collect_example
 from support.site import build_site
-from tfimg.publish.published import format_published
 
 # The first may have to install Chromium, which is what makes them part of the full tier.
 pytestmark = [pytest.mark.full, pytest.mark.timeout(600)]
@@ -21,7 +18,6 @@ SCREENS = {"phone": (390, 844), "desk": (1280, 900)}
 PAGES = (
     "index",
     "matrix",
-    "published",
     "tutorials/first-cpu-image",
     "tutorials/private-registry",
     "how-to/cloud-machine",
@@ -32,6 +28,7 @@ PAGES = (
     "reference/commands/build",
     "reference/commands/index",
     "reference/matrix-format",
+    "reference/proofs",
     "reference/python-api",
     "reference/tags-and-labels",
 )
@@ -90,33 +87,15 @@ def show(chromium: Browser, file: Path, screen: str, *, dark: bool = False) -> N
     chromium.show(file, width=width, height=height, dark=dark, phone=screen == "phone")
 
 
-@pytest.fixture(scope="module")
-def published(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The page of a site that was built from a file of published images."""
-    folder = tmp_path_factory.mktemp("published")
-    file = folder / "published.json"
-    file.write_text(format_published(collect_example(datetime.now(UTC))))
-    built = build_site(folder / "html", f"published_images={file}")
-    assert (built.returncode, built.stderr) == (0, "")
-    return folder / "html" / "published.html"
-
-
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
 @pytest.mark.parametrize("screen", SCREENS)
 @pytest.mark.parametrize("name", PAGES)
 def test_a_page_fits_the_screen_is_readable_and_asks_for_nothing_outside(
     name: str, screen: str, dark: bool, chromium: Browser, site: Path
 ) -> None:
-    show_clean(chromium, site / f"{name}.html", screen, dark=dark)
-
-
-def show_clean(chromium: Browser, file: Path, screen: str, *, dark: bool) -> None:
-    """Open a page; assert that it fits, is readable, asks for nothing outside and logs nothing."""
     chromium.requests.clear()
     chromium.complaints.clear()
-    show(chromium, file, screen, dark=dark)
-    chromium.ask("document.querySelectorAll('.published details').forEach((part) => { part.open = true; })")
-    chromium.ask("document.querySelectorAll('.published button.unfold').forEach((part) => part.click())")
+    show(chromium, site / f"{name}.html", screen, dark=dark)
     width = SCREENS[screen][0]
     assert chromium.ask("[document.documentElement.scrollWidth, innerWidth]") == [width, width]
     assert [chromium.ask(question) for question in (BEYOND, CUT, SPLIT)] == [[], [], []]
@@ -186,49 +165,3 @@ def test_the_button_of_the_theme_changes_the_matrix_too(chromium: Browser, site:
     before = chromium.ask(ground)
     chromium.ask("document.body.dataset.theme = 'light'")
     assert chromium.ask(ground) == "rgb(255, 255, 255)" != before
-
-
-@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
-@pytest.mark.parametrize("screen", SCREENS)
-def test_published_images_fit_the_screen_and_are_readable(
-    screen: str, dark: bool, chromium: Browser, published: Path
-) -> None:
-    show_clean(chromium, published, screen, dark=dark)
-    assert chromium.ask("typeof hacked") == "undefined"
-
-
-def identifiers(chromium: Browser) -> list[str]:
-    return visible(chromium, "tr.build > th code")
-
-
-def test_published_images_are_filtered_and_sorted(chromium: Browser, published: Path) -> None:
-    show(chromium, published, "desk")
-    assert identifiers(chromium) == [
-        "2.20.0-cpu-py3.12", "2.20.0-cuda12.5-py3.11", "2.18.1-cuda12.5-py3.11", "2.15.1-cpu-py3.11",
-        "2.15.1-cuda12.2-py3.11",
-    ]  # fmt: skip
-    assert visible(chromium, "tr.build time") == ["1 day ago", "today", "20 days ago", "3 days ago", "120 days ago"]
-    assert visible(chromium, "time.stale") == ["120 days ago"]
-    enter(chromium, device="gpu", tensorflow="2.15")
-    assert identifiers(chromium) == ["2.15.1-cuda12.2-py3.11"]
-    assert ask(chromium, "querySelector('#count').textContent") == "1 of 5 images"
-    enter(chromium, device="", tensorflow="", sort="time")
-    assert identifiers(chromium)[0] == "2.20.0-cuda12.5-py3.11"
-    ask(chromium, "querySelector('[name=earlier]').click()")
-    assert identifiers(chromium).count("2.15.1-cpu-py3.11") == 2
-    enter(chromium, python="3.12", level="linked")
-    assert identifiers(chromium) == []
-    assert visible(chromium, "#none")
-
-
-def test_the_button_copies_the_pull_command(chromium: Browser, published: Path) -> None:
-    show(chromium, published, "desk")
-    chromium.ask(
-        "Object.defineProperty(navigator, 'clipboard', {value: {writeText: (text) => { window.taken = text; "
-        "return Promise.resolve(); }}})"
-    )
-    ask(chromium, "querySelector('tr.build button.copy').click()")
-    taken = chromium.ask("window.taken")
-    assert taken == ask(chromium, "querySelector('tr.build button.copy').dataset.copy")
-    assert taken.startswith("docker pull registry.test:5000/team/tensorflow@sha256:")
-    assert visible(chromium, "#copied") == [f"Copied: {taken}"]

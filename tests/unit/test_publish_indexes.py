@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from copy import deepcopy
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,7 +11,6 @@ from support.memory_registry import MemoryRegistry
 from support.messages import exactly
 from support.published_images import Killed, Mortal
 from support.publisher import CPU, Machine, chain
-from support.reports import GREEN
 from support.signing import THEIRS
 from tfimg.core.errors import NetworkError, PolicyViolation, UsageError, WithdrawnError
 from tfimg.core.events import Event, Note
@@ -20,7 +18,6 @@ from tfimg.evidence.policy import Policy
 from tfimg.evidence.verify import verify
 from tfimg.publish.history import build_tags
 from tfimg.publish.indexes import PlatformTags, list_images, list_platform_tags, update_indexes
-from tfimg.publish.published import collect_published
 from tfimg.publish.retract import roll_back
 from tfimg.registry.platforms import make_index
 from tfimg.registry.protocol import Manifest
@@ -274,14 +271,6 @@ def test_the_images_of_a_tag_are_listed_by_platform(machine: Machine, registry: 
     assert list(list_images(registry, "2.15-arm64", "2.15-arm64")) == [("2.15-arm64", "2.15-arm64")]
     assert list(list_images(registry, arm64, None)) == [(arm64, None)]
     assert amd64 != arm64
-
-
-def test_the_published_page_lists_an_index_for_each_of_its_images(machine: Machine, registry: MemoryRegistry) -> None:
-    machine.reports |= {name: replace(GREEN, identifier=name) for name in (CPU, ARM)}
-    publish(machine, registry, amd64=0, arm64=0)
-    builds = build_tags(registry.named)
-    found = collect_published(registry, builds, machine.trusted, limit=9, now=machine.now())
-    assert {image.identifier: image.tags for image in found.images} == {CPU: SHARED, ARM: (*OWN, *SHARED)}
 
 
 def test_a_program_rolls_one_platform_back(machine: Machine, registry: MemoryRegistry) -> None:

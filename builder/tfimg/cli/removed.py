@@ -5,5 +5,7 @@ from __future__ import annotations
 COMMANDS: dict[str, str] = {}
 """Removed command → the sentences that say what to do instead."""
 
-OPTIONS: dict[tuple[str, str], str] = {}
+OPTIONS: dict[tuple[str, str], str] = {
+    ("history", "--published"): "`tfimg verify IMAGE --json` says what the evidence of one image proves today.",
+}
 """Command and its removed option → the sentences that say what to do instead."""

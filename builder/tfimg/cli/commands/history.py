@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING
 from tfimg.cli.context import Context
 from tfimg.cli.options import Command, EachPlatformOptions, argument, option
 from tfimg.cli.trust_options import TrustedKeyOptions, require_keys, split_tag
-from tfimg.cli.values import positive_number, require_writable
-from tfimg.core.errors import UsageError
+from tfimg.cli.values import positive_number
 
 if TYPE_CHECKING:
     from tfimg.evidence.keys import VerifyingKey
@@ -30,7 +29,6 @@ class History(Command, TrustedKeyOptions, EachPlatformOptions):
       tfimg history registry.example/team/tensorflow 2.15-gpu --public-key tfimg.pub
       tfimg history registry.example/team/tensorflow --limit 50
       tfimg history registry.example/team/tensorflow --withdrawals withdrawals.jsonl
-      tfimg history registry.example/team/tensorflow --limit 1000 --published published.json
     """
 
     target: str = argument("REGISTRY/NAME[:TAG]; a TAG alone is one of TFIMG_REPOSITORY", "REPOSITORY")
@@ -43,11 +41,6 @@ class History(Command, TrustedKeyOptions, EachPlatformOptions):
         parse=partial(positive_number, limit=1000),
     )
     withdrawals: str | None = option("write the signed withdrawals too, for `tfimg load --withdrawals`", "FILE")
-    published: str | None = option(
-        "of a repository: write what the evidence of its builds proves, as JSON for the page of published images",
-        "FILE",
-        check=partial(require_writable, "--published"),
-    )
 
     def run(self, context: Context) -> int:
         """Print what trusted keys signed, newest first."""
@@ -58,10 +51,6 @@ class History(Command, TrustedKeyOptions, EachPlatformOptions):
         environ = context.services.environ
         target, tag = (parse_repository(self.target), self.tag) if self.tag else split_tag(self.target, environ)
         keys, registry = require_keys(self.public_keys(environ)), context.registry(target)
-        if self.published and tag:
-            raise UsageError(
-                f"--published is about a repository, and the tag {tag} is named.", next_step="Drop the tag."
-            )
         if tag:
             histories = self._read_histories(registry, tag, keys)
             entries = [entry for history in histories.values() for entry in history]
@@ -70,8 +59,6 @@ class History(Command, TrustedKeyOptions, EachPlatformOptions):
             if len(builds) > self.limit:
                 context.say(f"Only the {self.limit} newest of {len(builds)} builds are read: --limit reads more.")
             entries = repository_history(registry, builds[: self.limit], keys, limit=self.limit)
-            if self.published:
-                self._write_published(context, registry, builds, keys, self.published)
         if self.withdrawals:
             digests = dict.fromkeys(entry.digest for entry in entries if entry.kind == "withdrawal")
             lines = [line for digest in digests for line in export_withdrawals(registry, digest, keys)]
@@ -99,16 +86,6 @@ class History(Command, TrustedKeyOptions, EachPlatformOptions):
             name: list(tag_history(tags, name, keys, limit=self.limit))
             for name in list_platform_tags(registry, tag, self.read_platform())
         }
-
-    def _write_published(
-        self, context: Context, registry: Registry, builds: Sequence[str], keys: Sequence[VerifyingKey], file: str
-    ) -> None:
-        from tfimg.core.files import write_atomically
-        from tfimg.publish.published import collect_published, format_published
-
-        found = collect_published(registry, builds, keys, limit=self.limit, now=context.services.now())
-        write_atomically(Path(file), format_published(found))
-        context.say(f"wrote {file}: {len(found.images)} image{'' if len(found.images) == 1 else 's'} with evidence")
 
 
 def _print_histories(context: Context, histories: Mapping[str, Sequence[HistoryEntry]]) -> None:
