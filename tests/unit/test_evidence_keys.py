@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import re
-import time
 from typing import Any
 
 import pytest
@@ -16,7 +14,6 @@ from support.messages import exactly
 from support.signing import OURS, PASSWORD, THEIRS
 from tfimg.core.errors import InvalidKey
 from tfimg.evidence.keys import generate_key, is_encrypted, read_signing_key, read_verifying_key
-from tfimg.evidence.pkcs8 import find_problem
 
 
 def unlocked(key: Any) -> bytes:
@@ -61,7 +58,6 @@ def test_a_private_key_is_not_written_without_a_password() -> None:
         OURS.pem(b"")
 
 
-NO_PKCS8 = "its encryption is not valid PKCS#8"
 ONE_BLOCK = "it is not exactly one PEM block"
 COSIGN = "it is in cosign's own format for private keys"
 NEEDED = "It must be an ECDSA key on the curve P-256, in PEM. `tfimg keygen DIR` makes a pair."
@@ -73,6 +69,11 @@ NEXT_STEPS = {
     ONE_BLOCK: f"Give each key a file of its own. {NEEDED}",
     COSIGN: "`tfimg keygen DIR` makes a pair.",
 }
+SCRYPT_OF_3 = bytes.fromhex(
+    "305b304706092a864886f70d01050d303a301906092b06010401da47040b300c040173020103020101020101301d06096086"
+    "4801650304012a041000000000000000000000000000000000041000000000000000000000000000000000"
+)
+"""A PKCS#8 key whose key derivation is scrypt with N = 3, which OpenSSL refuses with an internal error."""
 OTHER_CURVE = ec.derive_private_key(7, ec.SECP384R1())
 OTHER_KIND = rsa.generate_private_key(65537, 2048)
 
@@ -141,7 +142,9 @@ def test_a_key_of_openssl_is_read_with_its_password() -> None:
         (b"-----BEGIN PRIVATE KEY-----\n", None, ONE_BLOCK),
         (OURS.verifying_key.pem, None, "it is a public key"),
         (pem_block("ENCRYPTED PRIVATE KEY", b"[" * 100_000), PASSWORD, "it has more than 16384 bytes"),
-        (pem_block("ENCRYPTED PRIVATE KEY", b"[" * 10_000), PASSWORD, f"it is not a private key: {NO_PKCS8}"),
+        (pem_block("ENCRYPTED PRIVATE KEY", b"[" * 10_000), PASSWORD, WRONG_SECRET),
+        (pem_block("ENCRYPTED PRIVATE KEY", b"\x30\x84\xff"), PASSWORD, WRONG_SECRET),
+        (pem_block("ENCRYPTED PRIVATE KEY", SCRYPT_OF_3), PASSWORD, WRONG_SECRET),
         (OURS.pem(PASSWORD) + THEIRS.pem(PASSWORD), PASSWORD, ONE_BLOCK),
         (OURS.pem(PASSWORD) + THEIRS.verifying_key.pem, PASSWORD, ONE_BLOCK),
         (OURS.pem(PASSWORD) + b"trailing", PASSWORD, ONE_BLOCK),
@@ -180,86 +183,3 @@ def test_an_unsupported_public_key_is_refused_with_the_reason(pem: bytes, says: 
         InvalidKey, match=exactly(f"some.pub cannot be used as a key: {says}. {NEXT_STEPS.get(says, NEEDED)}")
     ):
         read_verifying_key(pem, source="some.pub")
-
-
-PBES2, PBKDF2, SCRYPT, PBE_SHA1 = (
-    "2a864886f70d01050d",
-    "2a864886f70d01050c",
-    "2b06010401da47040b",
-    "2a864886f70d010c0103",
-)
-"""Object identifiers in DER (RFC 8018, RFC 7914, RFC 7292)."""
-
-
-def der(tag: int, *parts: bytes) -> bytes:
-    content = b"".join(parts)
-    size = len(content)
-    length = [size] if size < 128 else [0x81, size] if size < 256 else [0x82, *size.to_bytes(2, "big")]
-    return bytes([tag, *length]) + content
-
-
-def encrypted(scheme: str, *costs: int) -> bytes:
-    """Return an encrypted private key with the costs of its key derivation function."""
-    numbers = [der(0x02, cost.to_bytes(cost.bit_length() // 8 + 1, "big", signed=True)) for cost in costs]
-    parameters = der(0x30, der(0x04, b"saltsalt"), *numbers)
-    algorithm = der(0x30, der(0x06, bytes.fromhex(scheme)), parameters)
-    if scheme != PBE_SHA1:
-        cipher = der(0x30, der(0x06, bytes.fromhex("60864801650304012a")), der(0x04, bytes(16)))
-        algorithm = der(0x30, der(0x06, bytes.fromhex(PBES2)), der(0x30, algorithm, cipher))
-    return pem_of(der(0x30, algorithm, der(0x04, bytes(160))))
-
-
-def pem_of(content: bytes) -> bytes:
-    text = base64.encodebytes(content)
-    return b"-----BEGIN ENCRYPTED PRIVATE KEY-----\n" + text + b"-----END ENCRYPTED PRIVATE KEY-----\n"
-
-
-@pytest.mark.parametrize(
-    ("pem", "cost"),
-    [
-        (encrypted(PBKDF2, 10_000_001), "10000001, more than allowed (10000000)"),
-        (encrypted(PBKDF2, 2**31, 32), "2147483648, more than allowed (10000000)"),
-        (encrypted(PBE_SHA1, 2**31), "2147483648, more than allowed (10000000)"),
-        (encrypted(SCRYPT, 2**21, 8, 1), "2097152 · 8 · 1, more than allowed (8388608)"),
-        (encrypted(SCRYPT, 2**14, 8, 2**10), "16384 · 8 · 1024, more than allowed (8388608)"),
-        (encrypted(SCRYPT, 2**14, 2**20, 1, 32), "16384 · 1048576 · 1, more than allowed (8388608)"),
-    ],
-)
-def test_a_key_whose_decryption_takes_too_long_is_refused(pem: bytes, cost: str) -> None:
-    started = time.monotonic()
-    says = f"tfimg.key cannot be used as a key: its key derivation function costs {cost}. {NEEDED}"
-    with pytest.raises(InvalidKey, match=exactly(says)):
-        read_signing_key(pem, password=PASSWORD, source="tfimg.key")
-    assert time.monotonic() - started < 1
-
-
-@pytest.mark.parametrize(
-    "pem",
-    [
-        pem_of(b""),
-        pem_of(der(0x30)),
-        pem_of(b"\x30\x84\xff"),
-        encrypted(PBKDF2),
-        encrypted(PBKDF2, -1),
-        encrypted(PBKDF2, 1 << 16_000),
-    ],
-)
-def test_a_key_whose_encryption_is_malformed_is_refused(pem: bytes) -> None:
-    with pytest.raises(InvalidKey, match=f"is not valid PKCS#8. {re.escape(NEEDED)}$"):
-        read_signing_key(pem, password=PASSWORD, source="tfimg.key")
-
-
-@pytest.mark.parametrize("pem", [encrypted(PBKDF2, 1000), encrypted(PBE_SHA1, 1000), encrypted(SCRYPT, 2**10, 8, 1)])
-def test_a_key_with_usual_costs_is_decrypted(pem: bytes) -> None:
-    with pytest.raises(InvalidKey, match=r"the password is wrong"):
-        read_signing_key(pem, password=PASSWORD, source="tfimg.key")
-
-
-@pytest.mark.parametrize("pem", [encrypted(PBKDF2, 10_000_000), encrypted(SCRYPT, 2**20, 8, 1)])
-def test_a_key_may_cost_as_much_as_is_allowed(pem: bytes) -> None:
-    assert find_problem(pem) is None
-
-
-@pytest.mark.parametrize(("cost", "problem"), [(2**127 - 1, "costs"), (2**127, "is not valid PKCS#8")])
-def test_a_cost_has_at_most_sixteen_bytes(cost: int, problem: str) -> None:
-    assert problem in (find_problem(encrypted(PBKDF2, cost)) or "")

@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
+from cryptography.exceptions import InternalError, InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.hashes import SHA256
@@ -16,7 +16,6 @@ from cryptography.hazmat.primitives.serialization import BestAvailableEncryption
 
 from tfimg.core.errors import InvalidKey
 from tfimg.core.files import read_limited
-from tfimg.evidence.pkcs8 import find_problem
 
 ALGORITHM = ec.ECDSA(SHA256(), deterministic_signing=True)
 """The same bytes get the same signature (RFC 6979), so attaching a statement twice leaves one."""
@@ -101,14 +100,12 @@ def read_signing_key(pem: bytes, *, password: bytes | None, source: str) -> Sign
     _require_one_block(pem, source)
     if COSIGN.search(pem):
         raise _refused(source, "it is in cosign's own format for private keys", "`tfimg keygen DIR` makes a pair.")
-    if problem := find_problem(pem):
-        raise _refused(source, problem)
     try:
         key = serialization.load_pem_private_key(pem, password=password or None)
     except TypeError:  # a password is missing, or was given for a key without one
         problem = "it has no password, and one was given" if password else "it has a password, and none was given"
         raise _refused(source, problem) from None
-    except (ValueError, UnsupportedAlgorithm):
+    except (ValueError, UnsupportedAlgorithm, InternalError):
         if b"PUBLIC KEY-----" in pem:
             raise _refused(source, "it is a public key", "Name the private key of the pair: FILE.key.") from None
         if is_encrypted(pem):
