@@ -20,8 +20,8 @@ from support.registry_container import docker, registry
 from support.small_workspace import build_small
 from support.statements import make_promotion
 from tfimg.engine.docker.engine import DockerEngine
-from tfimg.evidence.attach import attach
-from tfimg.evidence.cosign_tags import cosign_tag, read_layers
+from tfimg.evidence.attach import attach, make_referrer
+from tfimg.evidence.dsse import make_bundle, sign_statement
 from tfimg.evidence.keys import SigningKey, generate_key
 from tfimg.evidence.provenance import BuildRecord, make_provenance
 from tfimg.evidence.results import RunContext, make_report_statement, make_test_result
@@ -38,8 +38,9 @@ from tfimg.evidence.statement import (
 )
 from tfimg.registry.client import open_registry
 from tfimg.registry.connection import ConnectionSettings
-from tfimg.registry.protocol import OCI_MANIFEST, Manifest, Registry
+from tfimg.registry.protocol import OCI_INDEX, Manifest, Registry, require_manifest
 from tfimg.registry.reference import parse_reference
+from tfimg.registry.referrers import fallback_tag
 from tfimg.validation.schema import read_report
 
 pytestmark = pytest.mark.full
@@ -195,80 +196,46 @@ def spoiled(
     return publish(engine, name, made, published.key, tmp_path)
 
 
-def verify(tools: Tools, image: str, *options: str, key: str = "ours.pub") -> CliResult:
-    return tools("cosign", "verify", f"--key={key}", "--insecure-ignore-tlog=true", *options, image)
-
-
-BUNDLES = ("--new-bundle-format", "--trusted-root=nobody.json")
-
-
-def attestation(tools: Tools, image: str, kind: str, *options: str, key: str = "ours.pub") -> CliResult:
-    return tools(
-        "cosign", "verify-attestation", f"--key={key}", "--insecure-ignore-tlog=true", f"--type={kind}", *options, image
-    )
-
-
-def test_cosign_accepts_the_image_s_signature(tools: Tools, published: Published) -> None:
-    ended = verify(tools, published.image)
-    assert ended.code == 0, ended.stderr
-    (payload,) = json.loads(ended.stdout)
-    assert payload["critical"]["image"]["docker-manifest-digest"] == published.digest
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_cosign_accepts_each_statement(tools: Tools, published: Published, kind: str) -> None:
-    ended = attestation(tools, published.image, KINDS[kind])
-    assert ended.code == 0, ended.stderr
-    (envelope,) = ended.documents
-    said = next(one for one in published.statements if one.predicate_type == kind)
-    assert base64.b64decode(envelope["payload"]) == said.content
+def attestation(tools: Tools, image: str, kind: str, *, key: str = "ours.pub") -> CliResult:
+    options = ("--new-bundle-format", "--trusted-root=nobody.json", "--insecure-ignore-tlog=true")
+    return tools("cosign", "verify-attestation", f"--key={key}", f"--type={kind}", *options, image)
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_cosign_accepts_each_bundle(tools: Tools, published: Published, kind: str) -> None:
-    ended = attestation(tools, published.image, KINDS[kind], *BUNDLES)
+    ended = attestation(tools, published.image, KINDS[kind])
     assert ended.code == 0, ended.stderr
 
 
 def test_cosign_refuses_another_key(tools: Tools, published: Published) -> None:
-    assert verify(tools, published.image, key="theirs.pub").code != 0
     assert attestation(tools, published.image, TEST_RESULT, key="theirs.pub").code != 0
-    assert attestation(tools, published.image, TEST_RESULT, *BUNDLES, key="theirs.pub").code != 0
 
 
-def cosign_layers(published: Published, ending: str) -> list[dict[str, Any]]:
-    return read_layers(published.registry, cosign_tag(published.digest, ending))
-
-
-def put(published: Published, ending: str, layers: list[dict[str, Any]]) -> None:
-    """Write cosign's tag anew, with all digests right."""
-    tag = cosign_tag(published.digest, ending)
-    found = published.registry.find(tag)
-    assert found is not None
-    content = canonical_json({**found.document, "layers": layers})
-    published.registry.put(tag, Manifest(media_type=OCI_MANIFEST, content=content))
+def replace_evidence(published: Published, envelope: dict[str, Any]) -> None:
+    """Let a changed test result be the only bundle about the image, with all digests right."""
+    bundle = make_bundle(canonical_json(envelope), published.key.verifying_key)
+    published.registry.put_blob(bundle)
+    subject = require_manifest(published.registry, published.digest).descriptor
+    manifest = make_referrer(Statement(predicate_type=TEST_RESULT, content=b""), bundle, subject=subject)
+    index = {"schemaVersion": 2, "mediaType": OCI_INDEX, "manifests": []}
+    empty = Manifest(media_type=OCI_INDEX, content=canonical_json(index))
+    published.registry.put(fallback_tag(published.digest), empty)
+    published.registry.put_referrers([manifest], subject=published.digest)
 
 
 def test_changed_statements_are_refused_by_cosign_and_tfimg(tools: Tools, spoiled: Published) -> None:
-    layers = cosign_layers(spoiled, "att")
-    first = next(one for one in layers if one["annotations"]["predicateType"] == TEST_RESULT)
-    envelope = json.loads(b"".join(spoiled.registry.get_blob(first["digest"])))
+    envelope = json.loads(sign_statement(spoiled.statements[0], spoiled.key))
     words = base64.b64decode(envelope["payload"]).replace(b'"passedTests":["one"]', b'"passedTests":["two"]')
-    changed = canonical_json({**envelope, "payload": base64.b64encode(words).decode()})
-    described = spoiled.registry.put_blob(changed)
-    put(spoiled, "att", [{**first, "digest": described.digest, "size": described.size}])
+    replace_evidence(spoiled, {**envelope, "payload": base64.b64encode(words).decode()})
     assert attestation(tools, spoiled.image, TEST_RESULT).code != 0
-    expect_refusal(tools, spoiled, code=16, says="its content was changed")
+    expect_refusal(tools, spoiled, code=16, says="was changed after it was signed")
 
 
 def test_a_replaced_signature_is_refused_by_cosign_and_by_us(tools: Tools, spoiled: Published) -> None:
-    layers = cosign_layers(spoiled, "att")
-    first, other = (json.loads(b"".join(spoiled.registry.get_blob(one["digest"]))) for one in layers[:2])
-    changed = canonical_json({**first, "signatures": other["signatures"]})
-    described = spoiled.registry.put_blob(changed)
-    put(spoiled, "att", [{**layers[0], "digest": described.digest, "size": described.size}])
-    assert attestation(tools, spoiled.image, layers[0]["annotations"]["predicateType"]).code != 0
-    expect_refusal(tools, spoiled, code=16, says="its signature was replaced")
+    first, other = (json.loads(sign_statement(one, spoiled.key)) for one in spoiled.statements[:2])
+    replace_evidence(spoiled, {**first, "signatures": other["signatures"]})
+    assert attestation(tools, spoiled.image, TEST_RESULT).code != 0
+    expect_refusal(tools, spoiled, code=16, says="was changed after it was signed")
 
 
 def test_evidence_of_another_image_is_refused_by_cosign_and_by_us(
@@ -313,7 +280,7 @@ def test_oras_finds_every_bundle_and_pulls_what_was_signed(tools: Tools, publish
 def test_what_cosign_attached_before_stays_and_is_read(
     engine: DockerEngine, tools: Tools, made: Path, address: str, tmp_path: Path
 ) -> None:
-    """Two programs under one tag, each with a key of its own."""
+    """Two programs write one list of referrers, each with a key of its own."""
     assert tools("cosign", "generate-key-pair", COSIGN_PASSWORD=PASSWORD).code == 0
     name = f"{address}/team/both:2.20"
     pushed(engine, name)
@@ -327,6 +294,7 @@ def test_what_cosign_attached_before_stays_and_is_read(
         "attest",
         "--yes",
         "--tlog-upload=false",
+        "--new-bundle-format",
         "--key=cosign.key",
         "--type=https://x.test/kind",
         "--predicate=predicate.json",
@@ -337,7 +305,6 @@ def test_what_cosign_attached_before_stays_and_is_read(
     key = generate_key()
     (tools.folder / "both.pub").write_bytes(key.verifying_key.pem)
     attach(place, found.digest, everything(made, Subject(name=place.repository, digest=found.digest)), key=key)
-    assert verify(tools, image, key="both.pub").code == 0
     assert attestation(tools, image, "https://x.test/kind", key="cosign.pub").code == 0
     assert attestation(tools, image, TEST_RESULT, key="both.pub").code == 0
     keys = ("--public-key", str(tools.folder / "both.pub"), "--public-key", str(tools.folder / "cosign.pub"))
@@ -347,7 +314,7 @@ def test_what_cosign_attached_before_stays_and_is_read(
 
 
 def test_attaching_again_sends_nothing_and_changes_nothing(spoiled: Published) -> None:
-    tag = cosign_tag(spoiled.digest, "att")
+    tag = fallback_tag(spoiled.digest)
     before, listed = spoiled.registry.find(tag), spoiled.registry.list_referrers(spoiled.digest)
     attach(spoiled.registry, spoiled.digest, spoiled.statements, key=spoiled.key)
     assert spoiled.registry.find(tag) == before

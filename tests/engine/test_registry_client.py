@@ -115,10 +115,8 @@ def test_what_refers_to_an_image_is_under_a_tag(address: str, tmp_path: Path) ->
     subject = image(here)
     here.put("1", subject)
     assert here.list_referrers(subject.digest) == ()
-    entered = tuple(
-        here.put_referrer(evidence(here, subject, name), subject=subject.digest, artifact_type=KIND) for name in "ab"
-    )
-    assert here.list_referrers(subject.digest) == entered
+    entered = here.put_referrers([evidence(here, subject, name) for name in "ab"], subject=subject.digest)
+    assert list(here.list_referrers(subject.digest)) == entered
     assert [(one.artifact_type, one.annotations) for one in entered] == [(KIND, {"name": name}) for name in "ab"]
     assert sorted(here.list_tags()) == ["1", fallback_tag(subject.digest)]
 
@@ -134,7 +132,8 @@ def test_two_machines_that_publish_at_once_lose_nothing(address: str, tmp_path: 
     def publish(number: int) -> str:
         # Really waits: what the other one writes meanwhile is the point.
         mine = client(address, tmp_path / str(number % 2), path=path, slept=pause)
-        return mine.put_referrer(manifests[number], subject=subject.digest, artifact_type=KIND).digest
+        (entry,) = mine.put_referrers([manifests[number]], subject=subject.digest)
+        return entry.digest
 
     with ThreadPoolExecutor(2) as pool:
         entered = set(pool.map(publish, range(8)))

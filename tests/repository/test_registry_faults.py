@@ -26,9 +26,7 @@ READS: list[Callable[[HttpRegistry], object]] = [
 WRITES: list[Callable[[HttpRegistry], object]] = [
     lambda client: client.put("2", manifest("other")),
     lambda client: client.put_blob(b"{}"),
-    lambda client: client.put_referrer(
-        make_referrer(manifest()), subject=manifest().digest, artifact_type="application/x-test"
-    ),
+    lambda client: client.put_referrers([make_referrer(manifest())], subject=manifest().digest),
 ]
 
 
@@ -63,7 +61,7 @@ def test_after_faults_that_pass_answer_and_registry_are_as_without_them(
 def fill(client: HttpRegistry, registry: Loopback) -> None:
     """Put there what reads find, so that an empty answer is a wrong one."""
     client.put("1", manifest())
-    client.put_referrer(make_referrer(manifest(), "two"), subject=manifest().digest, artifact_type="application/x-test")
+    client.put_referrers([make_referrer(manifest(), "two")], subject=manifest().digest)
     registry.blobs[manifest().digest] = manifest().content
 
 

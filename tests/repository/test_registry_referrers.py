@@ -20,11 +20,17 @@ from support.messages import exactly
 from tfimg.core.errors import NetworkError, RegistryError, TamperedError
 from tfimg.registry import referrers
 from tfimg.registry.client import HttpRegistry
-from tfimg.registry.protocol import EMPTY, OCI_CONFIG, OCI_INDEX, OCI_MANIFEST, Manifest, digest_of
+from tfimg.registry.protocol import EMPTY, OCI_CONFIG, OCI_INDEX, OCI_MANIFEST, Descriptor, Manifest, digest_of
 from tfimg.registry.referrers import fallback_tag
 from tfimg.registry.retry import RetryPolicy
 
-ABOUT = {"subject": manifest().digest, "artifact_type": "application/x-test"}
+SUBJECT = manifest().digest
+
+
+def refer(client: HttpRegistry, referrer: Manifest) -> Descriptor:
+    """Attach one manifest; return its entry in the list."""
+    (entry,) = client.put_referrers([referrer], subject=SUBJECT)
+    return entry
 
 
 @pytest.fixture
@@ -44,20 +50,32 @@ def test_what_refers_to_a_manifest_is_listed(listing: Loopback, client: HttpRegi
     subject = manifest()
     client.put("1", subject)
     assert client.list_referrers(subject.digest) == ()
-    refer = partial(client.put_referrer, **ABOUT)
-    entered = [refer(make_referrer(subject, name)) for name in ("one", "two", "two")]
-    assert client.list_referrers(subject.digest) == tuple(entered[:2])
+    entered = client.put_referrers([make_referrer(subject, name) for name in ("one", "two")], subject=SUBJECT)
+    assert refer(client, make_referrer(subject, "two")) == entered[1]
+    assert list(client.list_referrers(subject.digest)) == entered
     assert entered[0].artifact_type == "application/x-test"
     assert (entered[0].digest, entered[0].annotations) == (make_referrer(subject).digest, {"name": "one"})
     assert client.find(make_referrer(subject).digest) == make_referrer(subject)
     assert ("1" in client.list_tags(), fallback_tag(subject.digest) in client.list_tags()) == (True, not listing.native)
 
 
+def test_the_tag_is_written_once_for_several_referrers(fallback: Loopback, client: HttpRegistry, proxy: Faulty) -> None:
+    refer(client, make_referrer(manifest(), "earlier"))
+    proxy.asked.clear()
+    entered = client.put_referrers([make_referrer(manifest(), name) for name in "abcde"], subject=SUBJECT)
+    assert proxy.count(f"^PUT .*/manifests/{fallback_tag(SUBJECT)}$") == 1
+    listed = client.list_referrers(SUBJECT)
+    assert (len(listed), list(listed[1:])) == (6, entered)
+    proxy.asked.clear()
+    client.put_referrers([make_referrer(manifest(), name) for name in "ab"], subject=SUBJECT)
+    assert proxy.count(f"^PUT .*/manifests/{fallback_tag(SUBJECT)}$") == 0, "they are listed already"
+
+
 @pytest.mark.parametrize("status", [400, 404, 405, 501])
 def test_a_registry_may_refuse_to_list_referrers_with_any_of_these(
     status: int, fallback: Loopback, client: HttpRegistry, proxy: Faulty
 ) -> None:
-    entry = client.put_referrer(make_referrer(manifest()), **ABOUT)
+    entry = refer(client, make_referrer(manifest()))
     proxy.faults.append(Fault(path="/referrers/", status=status))
     assert client.list_referrers(manifest().digest) == (entry,)
 
@@ -65,7 +83,7 @@ def test_a_registry_may_refuse_to_list_referrers_with_any_of_these(
 def test_the_list_is_that_of_all_pages(here: Loopback, client: HttpRegistry) -> None:
     here.page = 2
     for name in "abcde":
-        client.put_referrer(make_referrer(manifest(), name), **ABOUT)
+        refer(client, make_referrer(manifest(), name))
     assert len(client.list_referrers(manifest().digest)) == 5
 
 
@@ -78,7 +96,7 @@ def test_entries_of_others_are_kept(fallback: Loopback, client: HttpRegistry) ->
     index = {"schemaVersion": 2, "mediaType": OCI_INDEX, "manifests": [theirs], "annotations": {"a": "b"}}
     tag = fallback_tag(manifest().digest)
     client.put(tag, Manifest(media_type=OCI_INDEX, content=json.dumps(index).encode()))
-    client.put_referrer(make_referrer(manifest()), **ABOUT)
+    refer(client, make_referrer(manifest()))
     found = client.find(tag)
     assert found is not None
     assert (found.document["manifests"][0], len(found.document["manifests"])) == (theirs, 2)
@@ -89,7 +107,7 @@ def test_a_referrer_without_a_type_has_that_of_its_configuration(client: HttpReg
     typed = make_referrer(manifest())
     document = {name: value for name, value in typed.document.items() if name != "artifactType"}
     untyped = replace(typed, content=json.dumps(document).encode())
-    entries = [client.put_referrer(one, subject=manifest().digest, artifact_type="") for one in (typed, untyped)]
+    entries = client.put_referrers([typed, untyped], subject=SUBJECT)
     assert [entry.artifact_type for entry in entries] == ["application/x-test", EMPTY]
 
 
@@ -99,7 +117,7 @@ def test_an_entry_with_other_fields_is_replaced(fallback: Loopback, client: Http
     index = {"schemaVersion": 2, "mediaType": OCI_INDEX, "manifests": [without_type]}
     tag = fallback_tag(manifest().digest)
     client.put(tag, Manifest(media_type=OCI_INDEX, content=json.dumps(index).encode()))
-    entry = client.put_referrer(referrer, **ABOUT)
+    entry = refer(client, referrer)
     assert client.list_referrers(manifest().digest) == (entry,)
 
 
@@ -108,7 +126,7 @@ def test_a_tag_that_is_no_list_is_not_overwritten(fallback: Loopback, client: Ht
     client.put(tag, manifest("a signature"))
     says = r".*\. Another program wrote it; look at it, and remove it\.$"
     with pytest.raises(RegistryError, match=rf":{tag} is not a list of the referrers of {manifest().digest}: {says}"):
-        client.put_referrer(make_referrer(manifest()), **ABOUT)
+        refer(client, make_referrer(manifest()))
     assert client.find(tag) == manifest("a signature")
 
 
@@ -136,7 +154,7 @@ def test_an_entry_that_another_publisher_overwrites_is_added_again(
         fallback.tags[tag] = digest_of(index)
 
     proxy.faults.append(replace(when, path="/manifests/sha256-", before=overwrite))
-    ours = client.put_referrer(make_referrer(subject), **ABOUT)
+    ours = refer(client, make_referrer(subject))
     listed = {one.digest for one in client.list_referrers(subject.digest)}
     assert ours.digest in listed
     assert theirs.digest in listed or when.method == "PUT"
@@ -152,10 +170,10 @@ def test_a_referrer_that_is_overwritten_every_time_is_an_error(
     proxy.faults.append(Fault(method="GET", path=f"/{tag}$", times=-1, before=overwrite))
     says = (
         f"Other publishers keep overwriting {tag} of {client.repository}, the list of an image's referrers, and our "
-        "entry is lost. Publish from one machine at a time, and run it again."
+        "entries are lost. Publish from one machine at a time, and run it again."
     )
     with pytest.raises(NetworkError, match=exactly(says)):
-        client.put_referrer(make_referrer(manifest()), **ABOUT)
+        refer(client, make_referrer(manifest()))
     assert slept == [1, 2, 4, 8]
 
 
@@ -176,8 +194,8 @@ def test_other_publishers_are_waited_for_two_minutes(
         f"{client.repository} for 120 s. Wait until they have finished, and run it again."
     )
     with pytest.raises(NetworkError, match=exactly(says)):
-        referrers.add_referrer(
-            client, client.put_blob(b"{}"), manifest().digest, locks=Path(), retry_policy=RetryPolicy()
+        referrers.add_referrers(
+            client, [client.put_blob(b"{}")], manifest().digest, locks=Path(), retry_policy=RetryPolicy()
         )
     assert fallback.tags == {}
 
@@ -188,7 +206,7 @@ def test_a_manifest_about_something_else_is_refused(client: HttpRegistry, proxy:
         f"{manifest('other').digest}. Do not use it, and find out where it comes from."
     )
     with pytest.raises(TamperedError, match=exactly(says)):
-        client.put_referrer(make_referrer(manifest("other")), **ABOUT)
+        refer(client, make_referrer(manifest("other")))
     assert proxy.asked == []
 
 
@@ -201,9 +219,7 @@ def test_a_manifest_about_something_else_is_refused(client: HttpRegistry, proxy:
 )
 def test_a_malformed_manifest_refers_to_nothing(content: bytes, client: HttpRegistry, proxy: Faulty) -> None:
     with pytest.raises(TamperedError, match=rf"does not refer to {manifest().digest}: "):
-        client.put_referrer(
-            Manifest(media_type=OCI_MANIFEST, content=content), subject=manifest().digest, artifact_type=""
-        )
+        refer(client, Manifest(media_type=OCI_MANIFEST, content=content))
     assert proxy.asked == []
 
 
@@ -212,7 +228,7 @@ def test_two_publishers_on_one_machine_lose_nothing(fallback: Loopback, open_reg
     clients = [open_registry(fallback.address) for _ in range(4)]
 
     def publish(number: int) -> str:
-        return clients[number % 4].put_referrer(make_referrer(manifest(), f"evidence {number}"), **ABOUT).digest
+        return refer(clients[number % 4], make_referrer(manifest(), f"evidence {number}")).digest
 
     with ThreadPoolExecutor(4) as pool:
         fours = [pool.map(publish, range(start, start + 4)) for start in range(0, 12, 4)]

@@ -85,8 +85,9 @@ class MemoryRegistry:
                 found.append(make_descriptor(manifest, document.get("artifactType"), document.get("annotations")))
         return found
 
-    def put_referrer(self, manifest: Manifest, *, subject: str, artifact_type: str) -> Descriptor:
-        assert manifest.document["subject"]["digest"] == subject
-        if manifest.digest not in self.manifests:
-            self.put(manifest.digest, manifest)
-        return make_descriptor(manifest, artifact_type)
+    def put_referrers(self, manifests: Sequence[Manifest], *, subject: str) -> Sequence[Descriptor]:
+        for manifest in manifests:
+            assert manifest.document["subject"]["digest"] == subject
+            if manifest.digest not in self.manifests:
+                self.put(manifest.digest, manifest)
+        return [make_descriptor(manifest, manifest.document.get("artifactType")) for manifest in manifests]

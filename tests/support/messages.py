@@ -30,7 +30,7 @@ EVIDENCE = {
         "Check which key its publisher uses, and name that with --public-key."
     ),
     rf"{IMAGE} has signed evidence, but no test result\.": "Publish it with `tfimg publish`, which validates it first.",
-    rf"Evidence at {IMAGE} cannot be read: (invalid bundle: .+|invalid DSSE envelope: .+"
+    rf"Evidence at {IMAGE} cannot be read: (invalid bundle: .+"
     "|the registry lists it, but has other bytes or none under its digest"
     r"|it has \d+ bytes, and at most \d+ are read)\.": CHANGED,
     rf"The document {DIGEST} has more than \d+ bytes\.": "Do not use it, and report it to the registry's owner.",
@@ -44,12 +44,6 @@ EVIDENCE = {
     "(its content or its signature was changed after it was signed"
     "|its signature was replaced: the same content is attached elsewhere with the genuine signature"
     r"|its content was changed: the signature belongs to other content, which is attached elsewhere)\.": CHANGED,
-    rf"{IMAGE} is not a manifest of cosign's evidence: .+\.": (
-        "Find out who wrote it; delete the tag if it is not needed."
-    ),
-    rf"Another publisher keeps overwriting {IMAGE}: after 5 attempts the evidence of this run is still missing\.": (
-        "Try again when the other publisher has finished."
-    ),
     r"Invalid DSSE envelope: .+\.": "Do not trust it.",
     rf"The registry has no {IMAGE}\.": "Check the name and the tag.",
     rf"The registry's answer for {IMAGE} has the digest {DIGEST}\.": (

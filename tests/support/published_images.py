@@ -71,10 +71,8 @@ class Line:
     def list_referrers(self, digest: str) -> Sequence[Descriptor]:
         return self._ask("referrers", digest, lambda: self.to.list_referrers(digest))
 
-    def put_referrer(self, manifest: Manifest, *, subject: str, artifact_type: str) -> Descriptor:
-        return self._ask(
-            "refer", subject, lambda: self.to.put_referrer(manifest, subject=subject, artifact_type=artifact_type)
-        )
+    def put_referrers(self, manifests: Sequence[Manifest], *, subject: str) -> Sequence[Descriptor]:
+        return self._ask("refer", subject, lambda: self.to.put_referrers(manifests, subject=subject))
 
     def _ask(self, name: str, argument: str, answer: Callable[[], Answer]) -> Answer:
         call = name, argument

@@ -9,7 +9,8 @@ from datetime import UTC, datetime
 from support.memory_registry import MemoryRegistry
 from support.reports import GREEN, result
 from support.signing import OURS
-from tfimg.evidence.attach import attach
+from tfimg.core.text import canonical_json
+from tfimg.evidence.attach import attach, make_referrer
 from tfimg.evidence.keys import SigningKey
 from tfimg.evidence.promotions import Promotion, TagMove, Withdrawal, make_predicate_statement
 from tfimg.evidence.results import RunContext, make_report_statement, make_test_result
@@ -51,6 +52,22 @@ def published_registry(*reports: Report, key: SigningKey = OURS) -> MemoryRegist
     if reports:
         attach(registry, IMAGE.digest, [make_promotion("2.15", "2.15-gpu")], key=key)
     return registry
+
+
+def put_bundle(registry: MemoryRegistry, content: bytes, *, size: int | None = None) -> None:
+    """Attach bytes to the image as a bundle, with all digests right; `size` is the one that its manifest states."""
+    registry.put_blob(content)
+    manifest = make_referrer(Statement(predicate_type="any", content=b""), content, subject=IMAGE.descriptor)
+    if size is not None:
+        document = manifest.document
+        document["layers"][0]["size"] = size
+        manifest = replace(manifest, content=canonical_json(document))
+    registry.put_referrers([manifest], subject=IMAGE.digest)
+
+
+def put_envelope(registry: MemoryRegistry, envelope: bytes) -> None:
+    """Attach bytes to the image as the envelope of a bundle that names no key."""
+    put_bundle(registry, b'{"dsseEnvelope":%b}' % envelope)
 
 
 def make_promotion(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 
 import pytest
@@ -17,7 +16,6 @@ from tfimg.core.errors import PolicyViolation, TamperedError
 from tfimg.evidence import collect
 from tfimg.evidence.attach import attach
 from tfimg.evidence.collect import collect_envelopes
-from tfimg.evidence.cosign_tags import cosign_tag
 from tfimg.evidence.policy import Policy
 from tfimg.evidence.sbom import image_purl, list_components
 from tfimg.evidence.statement import Subject, canonical_json
@@ -31,27 +29,6 @@ def test_at_most_three_failures_are_named(count: int, named: str) -> None:
     registry = published_registry(replace(GREEN, results=failed))
     with expect_refusal(PolicyViolation, f"failed its tests on 2026-01-02: {named}\\. Do not use it"):
         verify(registry, "2.15", [OURS.verifying_key], Policy(level="built"), now=NOW)
-
-
-def test_cosign_s_tags_hold_oci_manifests_whose_configuration_lists_their_layers() -> None:
-    registry = MemoryRegistry()
-    registry.put("2.15", IMAGE)
-    statements = make_statements(GREEN)
-    attach(registry, IMAGE.digest, statements, key=OURS)
-    for tag in (cosign_tag(IMAGE.digest, suffix) for suffix in ("att", "sig")):
-        manifest = registry.manifests[registry.named[tag]].document
-        config = json.loads(registry.blobs[manifest["config"]["digest"]])
-        assert manifest["config"]["mediaType"] == "application/vnd.oci.image.config.v1+json"
-        assert config["rootfs"] == {
-            "type": "layers",
-            "diff_ids": [one["digest"] for one in manifest["layers"]],
-        }
-        for layer in manifest["layers"]:
-            assert layer["size"] == len(registry.blobs[layer["digest"]])
-        if tag.endswith(".att"):
-            assert [layer["annotations"] for layer in manifest["layers"]] == [
-                {"dev.cosignproject.cosign/signature": "", "predicateType": one.predicate_type} for one in statements
-            ]
 
 
 @pytest.mark.parametrize(("count", "more"), [(1, ""), (2, ", and 1 more")])
@@ -69,7 +46,8 @@ def test_the_first_skipped_check_is_named_and_the_others_are_counted(count: int,
 def test_a_bundle_s_manifest_has_the_empty_configuration() -> None:
     registry = MemoryRegistry()
     registry.put("2.15", IMAGE)
-    for referrer in attach(registry, IMAGE.digest, make_statements(GREEN), key=OURS):
+    attach(registry, IMAGE.digest, make_statements(GREEN), key=OURS)
+    for referrer in registry.list_referrers(IMAGE.digest):
         config = registry.manifests[referrer.digest].document["config"]
         assert registry.blobs[config.pop("digest")] == b"{}"
         assert config == {"mediaType": "application/vnd.oci.empty.v1+json", "size": 2}
@@ -88,16 +66,18 @@ def with_one_statement() -> tuple[MemoryRegistry, Descriptor, Descriptor]:
     """Return a registry with an image, the only bundle about it and the bundle's layer."""
     registry = MemoryRegistry()
     registry.put("2.15", IMAGE)
-    (bundle,) = attach(registry, IMAGE.digest, make_statements(GREEN)[:1], key=OURS)
+    attach(registry, IMAGE.digest, make_statements(GREEN)[:1], key=OURS)
+    (bundle,) = registry.list_referrers(IMAGE.digest)
     return registry, bundle, registry.manifests[bundle.digest].image.layers[0]
 
 
 def test_evidence_is_read_until_the_limit_is_reached(monkeypatch: pytest.MonkeyPatch) -> None:
     registry, bundle, layer = with_one_statement()
+    attach(registry, IMAGE.digest, make_statements(GREEN)[1:], key=OURS)
     for name, limit in (("MAX_TOTAL_BYTES", bundle.size + layer.size), ("MAX_DOCUMENTS", 2)):
         with monkeypatch.context() as patch:
             patch.setattr(collect, name, limit + 1)
-            assert len(collect_envelopes(registry, IMAGE.digest)) == 1
+            assert len(collect_envelopes(registry, IMAGE.digest)) == 2
             patch.setattr(collect, name, limit)
             with expect_refusal(TamperedError, "has too much evidence"):
                 collect_envelopes(registry, IMAGE.digest)

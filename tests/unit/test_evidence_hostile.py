@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -18,15 +18,22 @@ from support.memory_registry import MemoryRegistry
 from support.messages import assert_message, exactly, expect_refusal
 from support.reports import GREEN
 from support.signing import OURS, THEIRS
-from support.statements import IMAGE, NOW, ON_GPU, SUBJECT, make_statements, published_registry
+from support.statements import (
+    IMAGE,
+    NOW,
+    ON_GPU,
+    SUBJECT,
+    make_statements,
+    published_registry,
+    put_bundle,
+    put_envelope,
+)
 from tfimg.core.errors import FileError, PolicyViolation, TamperedError, TfimgError, UnsignedError
 from tfimg.evidence import collect as reading
-from tfimg.evidence.attach import attach, make_referrer, repair
+from tfimg.evidence.attach import attach
 from tfimg.evidence.collect import collect_envelopes
-from tfimg.evidence.cosign_tags import cosign_tag
 from tfimg.evidence.dsse import (
     BUNDLE_MEDIA_TYPE,
-    ENVELOPE_MEDIA_TYPE,
     make_bundle,
     parse_envelope,
     sign_envelope,
@@ -35,7 +42,7 @@ from tfimg.evidence.dsse import (
 from tfimg.evidence.keys import read_verifying_key
 from tfimg.evidence.policy import Policy
 from tfimg.evidence.policy_file import parse_policy
-from tfimg.evidence.statement import IN_TOTO, TEST_RESULT, Statement, canonical_json, make_statement
+from tfimg.evidence.statement import IN_TOTO, TEST_RESULT, canonical_json, make_statement
 from tfimg.evidence.verify import verify
 from tfimg.registry.protocol import OCI_MANIFEST, Descriptor, Manifest
 
@@ -45,23 +52,6 @@ HOSTILE = (
     b"", b"no", b"\xff", b"null", b"[]", b"7", b"1e999", b'{"a":1e999}', b'"\\ud800"', DEEP, b'{"a":' * 100_000,
     b"NaN", b"9" * 5000, b'{"payload":"","payloadType":"x","signatures":[1e999]}',
 )  # fmt: skip
-
-
-def put_bundle(registry: MemoryRegistry, content: bytes, *, size: int | None = None) -> None:
-    registry.put_blob(content)
-    subject = Descriptor(media_type=OCI_MANIFEST, digest=IMAGE.digest, size=len(IMAGE.content))
-    manifest = make_referrer(Statement(predicate_type="any", content=b""), content, subject=subject)
-    if size is not None:
-        document = manifest.document
-        document["layers"][0]["size"] = size
-        manifest = Manifest(media_type=OCI_MANIFEST, content=canonical_json(document))
-    registry.put_referrer(manifest, subject=IMAGE.digest, artifact_type=BUNDLE_MEDIA_TYPE)
-
-
-def put_envelope(registry: MemoryRegistry, content: bytes) -> None:
-    layer = {**registry.put_blob(content).to_document(), "mediaType": ENVELOPE_MEDIA_TYPE}
-    document = {"schemaVersion": 2, "mediaType": OCI_MANIFEST, "layers": [layer]}
-    registry.put(cosign_tag(IMAGE.digest, "att"), Manifest(media_type=OCI_MANIFEST, content=canonical_json(document)))
 
 
 def put_referrer(registry: MemoryRegistry, document: dict[str, Any]) -> None:
@@ -78,13 +68,10 @@ def check(registry: MemoryRegistry, error: type[TfimgError] = TamperedError, say
     assert len(str(caught.value)) < 1000
 
 
-@pytest.mark.parametrize("put", [put_bundle, put_envelope])
 @pytest.mark.parametrize("content", HOSTILE)
-def test_a_hostile_document_beside_genuine_evidence_is_refused(
-    content: bytes, put: Callable[[MemoryRegistry, bytes], None]
-) -> None:
+def test_a_hostile_document_beside_genuine_evidence_is_refused(content: bytes) -> None:
     registry = published_registry(GREEN)
-    put(registry, content)
+    put_bundle(registry, content)
     check(registry, says="cannot be read")
 
 
@@ -209,8 +196,6 @@ def test_a_signed_document_that_is_not_a_statement_is_refused(content: str) -> N
 @pytest.mark.parametrize("content", HOSTILE)
 def test_hostile_bytes_that_the_key_signed_are_refused(content: bytes) -> None:
     check(signed(content), says="is not an in-toto statement: ")
-    with pytest.raises(TamperedError, match="is not an in-toto statement"):
-        repair(signed(content), IMAGE.digest, key=OURS)
 
 
 def of(subject: Any) -> dict[str, Any]:
@@ -372,7 +357,7 @@ def test_signatures_of_nothing_prove_nothing(signatures: list[dict[str, str]]) -
 
 
 def test_a_genuine_statement_of_one_key_gives_another_key_s_no_weight() -> None:
-    """Only a trusted key's result counts, whatever else is in the same envelope or under the same tag."""
+    """Only a trusted key's result counts, whatever else is in the same envelope."""
     registry = MemoryRegistry()
     registry.put("2.15", IMAGE)
     attach(registry, IMAGE.digest, [make_statements(ON_GPU)[1]], key=OURS)  # ours is only a report

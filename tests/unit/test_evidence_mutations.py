@@ -12,16 +12,24 @@ from hypothesis import HealthCheck, given, settings
 from support.memory_registry import MemoryRegistry
 from support.mutated_documents import cases, mutations
 from support.signing import OURS, PASSWORD, THEIRS
-from support.statements import IMAGE, NOW, ON_GPU, make_promotion, make_statements, make_withdrawal, published_registry
+from support.statements import (
+    IMAGE,
+    NOW,
+    ON_GPU,
+    make_promotion,
+    make_statements,
+    make_withdrawal,
+    published_registry,
+    put_envelope,
+)
 from tfimg.core.errors import TfimgError
 from tfimg.evidence.attach import make_referrer
-from tfimg.evidence.cosign_tags import cosign_tag
-from tfimg.evidence.dsse import BUNDLE_MEDIA_TYPE, ENVELOPE_MEDIA_TYPE, make_bundle, sign_envelope, sign_statement
+from tfimg.evidence.dsse import BUNDLE_MEDIA_TYPE, make_bundle, sign_envelope, sign_statement
 from tfimg.evidence.keys import read_signing_key, read_verifying_key
 from tfimg.evidence.policy import Policy, parse_requirements
 from tfimg.evidence.policy_file import parse_policy
 from tfimg.evidence.promotions import read_image_statements, read_withdrawals, require_not_withdrawn, walk_history
-from tfimg.evidence.statement import IN_TOTO, Statement, canonical_json
+from tfimg.evidence.statement import IN_TOTO, Statement
 from tfimg.evidence.verify import VerifiedImage, verify
 from tfimg.registry.protocol import OCI_MANIFEST, Descriptor, Manifest
 
@@ -64,32 +72,17 @@ def as_referrer(content: bytes) -> None:
     assert all(one.content in genuine_envelopes() for one in check(registry).statements)
 
 
-def as_attestations(content: bytes) -> None:
-    registry = MemoryRegistry()
-    registry.put("2.15", IMAGE)
-    registry.put_blob(ENVELOPE_OF_RESULT)
-    manifest = Manifest(media_type=OCI_MANIFEST, content=content)
-    registry.manifests[manifest.digest] = manifest
-    registry.named[cosign_tag(IMAGE.digest, "att")] = manifest.digest
-    registry.list_referrers = lambda _: []  # type: ignore[method-assign,assignment]
-    assert all(one.content in genuine_envelopes() for one in check(registry).statements)
-
-
 def as_envelope(content: bytes) -> None:
     registry = MemoryRegistry()
     registry.put("2.15", IMAGE)
-    layer = {**registry.put_blob(content).to_document(), "mediaType": ENVELOPE_MEDIA_TYPE}
-    as_tag = Manifest(media_type=OCI_MANIFEST, content=canonical_json({"layers": [layer]}))
-    registry.put(cosign_tag(IMAGE.digest, "att"), as_tag)
+    put_envelope(registry, content)
     assert all(one.content in genuine_envelopes() for one in check(registry).statements)
 
 
 def as_signed_statement(content: bytes) -> None:
     registry = MemoryRegistry()
     registry.put("2.15", IMAGE)
-    layer = {**registry.put_blob(sign_envelope(content, IN_TOTO, OURS)).to_document(), "mediaType": ENVELOPE_MEDIA_TYPE}
-    as_tag = Manifest(media_type=OCI_MANIFEST, content=canonical_json({"layers": [layer]}))
-    registry.put(cosign_tag(IMAGE.digest, "att"), as_tag)
+    put_envelope(registry, sign_envelope(content, IN_TOTO, OURS))
     assert check(registry).outcome.is_pass
 
 
@@ -97,9 +90,7 @@ def as_promotion(content: bytes) -> None:
     """A signed statement of another form is refused; one of another kind is passed over."""
     registry = MemoryRegistry()
     registry.put("2.15", IMAGE)
-    layer = {**registry.put_blob(sign_envelope(content, IN_TOTO, OURS)).to_document(), "mediaType": ENVELOPE_MEDIA_TYPE}
-    as_tag = Manifest(media_type=OCI_MANIFEST, content=canonical_json({"layers": [layer]}))
-    registry.put(cosign_tag(IMAGE.digest, "att"), as_tag)
+    put_envelope(registry, sign_envelope(content, IN_TOTO, OURS))
     found = read_image_statements(registry, IMAGE.digest, [OURS.verifying_key])
     for tag in ("2.15", None):
         require_not_withdrawn(found, image="image", repository=registry.repository, tag=tag)
@@ -146,17 +137,9 @@ aliases:
   "*-gpu": {{level: linked, reason: Our CI has no GPU.}}
 refused-keys: ["{THEIRS.verifying_key.identifier}"]
 """.encode()
-ATTESTATIONS = canonical_json(
-    {
-        "schemaVersion": 2,
-        "mediaType": OCI_MANIFEST,
-        "layers": [{**MemoryRegistry().put_blob(ENVELOPE_OF_RESULT).to_document(), "mediaType": ENVELOPE_MEDIA_TYPE}],
-    }
-)
 DOCUMENTS: Mapping[Callable[[bytes], None], bytes] = {
     as_bundle: BUNDLE_OF_RESULT,
     as_referrer: make_referrer(make_statements(ON_GPU)[0], BUNDLE_OF_RESULT, subject=SUBJECT).content,
-    as_attestations: ATTESTATIONS,
     as_envelope: ENVELOPE_OF_RESULT,
     as_signed_statement: RESULT,
     as_promotion: make_promotion("2.15", cancels=[IMAGE.digest]).content,

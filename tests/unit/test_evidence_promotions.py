@@ -22,7 +22,6 @@ from support.statements import IMAGE, NOW, SUBJECT, make_promotion, make_stateme
 from tfimg.core.documents import InvalidDocument, validate
 from tfimg.core.errors import PolicyViolation, TamperedError, UnsignedError, WithdrawnError
 from tfimg.evidence.attach import attach
-from tfimg.evidence.collect import PREDICATE_TYPE
 from tfimg.evidence.dsse import sign_statement
 from tfimg.evidence.policy import Policy
 from tfimg.evidence.promotions import (
@@ -38,7 +37,7 @@ from tfimg.evidence.promotions import (
     read_withdrawals,
     walk_history,
 )
-from tfimg.evidence.statement import PROMOTION, WITHDRAWAL, Statement, Subject, canonical_json
+from tfimg.evidence.statement import PROMOTION, Statement, Subject, canonical_json
 from tfimg.evidence.verify import verify
 from tfimg.registry.protocol import digest_of
 
@@ -268,28 +267,6 @@ def test_a_file_without_a_line_means_that_nothing_was_withdrawn(content: bytes) 
     assert read_withdrawals(content, KEYS) == ()
 
 
-def test_a_withdrawal_is_found_under_cosign_s_tag_beside_a_promotion() -> None:
-    registry = published_registry(GREEN)
-    attach(registry, IMAGE.digest, [make_withdrawal("2.15")], key=OURS)
-    for referrer in registry.list_referrers(IMAGE.digest):
-        if referrer.annotations[PREDICATE_TYPE] == WITHDRAWAL:
-            del registry.manifests[referrer.digest]
-    counts = {
-        is_thorough: len(read_image_statements(registry, IMAGE.digest, KEYS, is_thorough=is_thorough).withdrawals)
-        for is_thorough in (True, False)
-    }
-    assert counts == {True: 1, False: 0}
-
-
-def test_statements_are_found_under_cosign_s_tag_where_the_bundles_were_deleted() -> None:
-    registry = published_registry(GREEN)
-    registry.manifests = {
-        one: manifest for one, manifest in registry.manifests.items() if "subject" not in manifest.document
-    }
-    for is_thorough in (True, False):
-        assert len(read_image_statements(registry, IMAGE.digest, KEYS, is_thorough=is_thorough).promotions) == 1
-
-
 def test_of_several_test_results_the_newest_is_the_first() -> None:
     dates = ("2026-01-02T03:04:05+00:00", "2026-01-04T03:04:05+00:00", "2026-01-03T03:04:05+00:00")
     registry = published_registry(*(replace(GREEN, date=date) for date in dates))
@@ -367,7 +344,7 @@ def test_a_history_costs_three_requests_for_a_move_among_1000_images() -> None:
         step.digest
         for step in walk_history(
             registry.repository, "2.15", digests[-1],
-            lambda one: read_image_statements(line, one, KEYS, is_thorough=False), limit=20,
+            lambda one: read_image_statements(line, one, KEYS, with_outcomes=False), limit=20,
         )
     ]  # fmt: skip
     assert read == digests[: 30 - 20 - 1 : -1]

@@ -17,7 +17,6 @@ from support.statements import ON_GPU, make_statements
 from tfimg.core.errors import NotInRegistry
 from tfimg.core.paths import Workspace
 from tfimg.evidence.attach import attach
-from tfimg.evidence.cosign_tags import cosign_tag
 from tfimg.evidence.sbom import make_sbom
 from tfimg.evidence.statement import CYCLONEDX, REPORT, TEST_RESULT, Subject, make_statement
 from tfimg.inspect.contents import parse_bill_of_materials, parse_inventory
@@ -25,6 +24,7 @@ from tfimg.inspect.inspection import inspect_image
 from tfimg.matrix.spec import ImageSpec
 from tfimg.recipe.layout import BYTECODE, LAYER_CONTENTS, describe_layer, list_layer_names
 from tfimg.registry.protocol import Manifest
+from tfimg.registry.referrers import fallback_tag
 
 LABELS = {
     "tfimg.identifier": "2.15.1-cpu-py3.11", "tfimg.device": "cpu", "tfimg.tensorflow": "2.15.1",
@@ -175,7 +175,7 @@ def test_evidence_that_was_signed_for_another_image_is_a_problem(registry: Memor
 
 def test_aliases_are_the_tags_that_lead_to_the_same_bytes(registry: MemoryRegistry) -> None:
     image = put(registry)
-    for tag in ("2.15.1", "latest", "unlike", cosign_tag(image.digest, "att")):
+    for tag in ("2.15.1", "latest", "unlike", fallback_tag(image.digest)):
         registry.put(tag, image)
     put_image(registry, "2.15.0")
     assert inspect_image(registry, "2.15", ()).aliases == ("2.15.1", "latest")

@@ -5,23 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from itertools import chain
-from typing import Any
 
-from tfimg.core.documents import MAX_BYTES, InvalidDocument, parse_document, validate
+from tfimg.core.documents import MAX_BYTES, InvalidDocument, parse_document
 from tfimg.core.errors import NotInRegistry, TamperedError
-from tfimg.evidence.cosign_tags import ATTESTATION_SUFFIX, cosign_tag, read_layers
-from tfimg.evidence.dsse import BUNDLE_MEDIA_TYPE, ENVELOPE_MEDIA_TYPE, Bundle, Envelope
+from tfimg.evidence.dsse import BUNDLE_MEDIA_TYPE, Bundle, Envelope
 from tfimg.evidence.keys import VerifyingKey
 from tfimg.registry.images import read_blob
 from tfimg.registry.protocol import Descriptor, Reader
 
 MAX_TOTAL_BYTES = 128 << 20
-"""Bytes of one image's evidence after which no document is read, or 300 validations: each attaches 0.2 MB twice. The
-bill of materials of an image with 1,000 packages has 0.5 MB."""
+"""Bytes of one image's evidence after which no document is read, or 600 validations: each attaches 0.2 MB. The bill
+of materials of an image with 1,000 packages has 0.5 MB."""
 
 MAX_DOCUMENTS = 2_000
-"""Manifests, bundles and envelopes of one image after which no other is read, or 330 validations: each attaches six."""
+"""Manifests and bundles of one image after which no other is read, or 500 validations: each attaches four."""
 
 PREDICATE_TYPE = "dev.sigstore.bundle.predicateType"
 """Annotation of a bundle's manifest, which a list of referrers repeats. Only a hint: it is not signed."""
@@ -41,13 +38,12 @@ class CollectedEnvelope:
 
 
 def collect_envelopes(registry: Reader, digest: str) -> tuple[CollectedEnvelope, ...]:
-    """Return each envelope of an image once: of the bundles that refer to it, then of cosign's tag.
+    """Return each envelope of the bundles that refer to an image once.
 
     Raises as the registry, and `TamperedError` for malformed or too much evidence.
     """
-    reader = _Reader(registry=registry, digest=digest)
     envelopes: dict[Envelope, CollectedEnvelope] = {}
-    for found in chain(reader.bundles(), reader.attestations()):
+    for found in _Reader(registry=registry, digest=digest).bundles():
         envelopes.setdefault(found.envelope, found)
     return tuple(envelopes.values())
 
@@ -55,11 +51,6 @@ def collect_envelopes(registry: Reader, digest: str) -> tuple[CollectedEnvelope,
 def collect_bundles(registry: Reader, digest: str, kinds: Sequence[str]) -> Iterator[CollectedEnvelope]:
     """Yield the bundles that are annotated with one of the predicate types, or with none; skip unreadable ones."""
     return _Reader(registry=registry, digest=digest, kinds=kinds).bundles()
-
-
-def collect_attestations(registry: Reader, digest: str, kinds: Sequence[str]) -> Iterator[CollectedEnvelope]:
-    """Yield the envelopes of some predicate types under cosign's tag, as `collect_bundles`."""
-    return _Reader(registry=registry, digest=digest, kinds=kinds).attestations()
 
 
 @dataclass(kw_only=True)
@@ -75,29 +66,16 @@ class _Reader:
     def bundles(self) -> Iterator[CollectedEnvelope]:
         for referrer in self.registry.list_referrers(self.digest):
             # Lists under the fallback tag may lack the type.
-            if referrer.artifact_type in (BUNDLE_MEDIA_TYPE, None) and self._is_wanted(referrer, PREDICATE_TYPE):
+            if referrer.artifact_type in (BUNDLE_MEDIA_TYPE, None) and self._is_wanted(referrer):
                 where = f"{self.registry.repository}@{referrer.digest}"
-                with self._read_one(where, "invalid bundle"):
+                with self._read_one(where):
                     yield from self._bundle(referrer, where)
 
-    def attestations(self) -> Iterator[CollectedEnvelope]:
-        tag = cosign_tag(self.digest, ATTESTATION_SUFFIX)
-        where = f"{self.registry.repository}:{tag}"
-        layers: list[dict[str, Any]] = []
-        with self._read_one(where, "invalid layers"):
-            layers = read_layers(self.registry, tag)
-        for document in layers:
-            layer = validate(Descriptor, document)
-            if layer.media_type == ENVELOPE_MEDIA_TYPE and self._is_wanted(layer, "predicateType"):
-                with self._read_one(where, "invalid DSSE envelope"):
-                    envelope = parse_document(Envelope, self._content(layer, where))
-                    yield CollectedEnvelope(where=where, envelope=envelope)
-
-    def _is_wanted(self, described: Descriptor, annotation: str) -> bool:
-        return not self.kinds or described.annotations.get(annotation, self.kinds[0]) in self.kinds
+    def _is_wanted(self, referrer: Descriptor) -> bool:
+        return not self.kinds or referrer.annotations.get(PREDICATE_TYPE, self.kinds[0]) in self.kinds
 
     @contextmanager
-    def _read_one(self, where: str, problem: str) -> Iterator[None]:
+    def _read_one(self, where: str) -> Iterator[None]:
         """Read one document. If it is unreadable, raise `TamperedError`, or skip it where only some kinds are read."""
         if self.documents >= MAX_DOCUMENTS or self.total >= MAX_TOTAL_BYTES:
             raise TamperedError(
@@ -111,7 +89,7 @@ class _Reader:
             if self.kinds:
                 return
             if isinstance(error, InvalidDocument):
-                raise _unreadable(where, f"{problem}: {error}") from None
+                raise _unreadable(where, f"invalid bundle: {error}") from None
             raise
 
     def _bundle(self, referrer: Descriptor, where: str) -> Iterator[CollectedEnvelope]:

@@ -16,7 +16,6 @@ from tfimg.evidence.keys import SigningKey, VerifyingKey
 from tfimg.evidence.statement import IN_TOTO, Statement
 from tfimg.registry.protocol import null_means
 
-ENVELOPE_MEDIA_TYPE = "application/vnd.dsse.envelope.v1+json"
 BUNDLE_MEDIA_TYPE = "application/vnd.dev.sigstore.bundle.v0.3+json"
 
 MAX_SIGNATURES = 16

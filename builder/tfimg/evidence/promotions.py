@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from itertools import chain
 from typing import Annotated, Generic, Literal, TypeVar
 
 from pydantic import Field, StringConstraints
@@ -20,7 +19,7 @@ from tfimg.core.documents import Digest, Document, InvalidDocument, validate
 from tfimg.core.errors import PolicyViolation, TamperedError, UnsignedError, WithdrawnError
 from tfimg.core.text import to_plain_text
 from tfimg.evidence import statement as in_toto
-from tfimg.evidence.collect import CollectedEnvelope, collect_attestations, collect_bundles
+from tfimg.evidence.collect import CollectedEnvelope, collect_bundles
 from tfimg.evidence.dsse import parse_envelope
 from tfimg.evidence.keys import VerifyingKey
 from tfimg.evidence.results import SignedResult, read_result
@@ -146,20 +145,16 @@ def read_statements(genuine: Iterable[VerifiedStatement], *, image: str) -> Imag
 
 
 def read_image_statements(
-    registry: Reader, digest: str, keys: Sequence[VerifyingKey], *, is_thorough: bool = True
+    registry: Reader, digest: str, keys: Sequence[VerifyingKey], *, with_outcomes: bool = True
 ) -> ImageStatements:
     """Read the statements of trusted keys about the tags and tests of a digest, and skip everything else.
 
     Only `verify` refuses an image for changed evidence: here, that would let everyone with write access to the
-    registry block a rollback. Unless thorough, cosign's tag is read only where no referrer is a promotion: this makes
-    three requests for a digest with one promotion.
+    registry block a rollback. Without outcomes, this makes three requests for a digest with one promotion.
     """
-    kinds = [in_toto.PROMOTION, in_toto.WITHDRAWAL, *([in_toto.TEST_RESULT] if is_thorough else [])]
-    image = f"{registry.repository}@{digest}"
-    found = tuple(filter_verified(collect_bundles(registry, digest, kinds), keys, digest=digest))
-    if is_thorough or not any(one.predicate_type == in_toto.PROMOTION for one in found):
-        found += tuple(filter_verified(collect_attestations(registry, digest, kinds), keys, digest=digest))
-    return read_statements({one.statement: one for one in found}.values(), image=image)
+    kinds = [in_toto.PROMOTION, in_toto.WITHDRAWAL, *([in_toto.TEST_RESULT] if with_outcomes else [])]
+    found = filter_verified(collect_bundles(registry, digest, kinds), keys, digest=digest)
+    return read_statements({one.statement: one for one in found}.values(), image=f"{registry.repository}@{digest}")
 
 
 def export_withdrawals(registry: Reader, digest: str, keys: Sequence[VerifyingKey]) -> tuple[bytes, ...]:
@@ -167,7 +162,7 @@ def export_withdrawals(registry: Reader, digest: str, keys: Sequence[VerifyingKe
     kinds = (in_toto.PROMOTION, in_toto.WITHDRAWAL)
     genuine = {
         statement.statement: found.envelope
-        for found in chain(collect_bundles(registry, digest, kinds), collect_attestations(registry, digest, kinds))
+        for found in collect_bundles(registry, digest, kinds)
         for statement in filter_verified([found], keys, digest=digest)
         if statement.predicate_type == in_toto.WITHDRAWAL or statement.predicate.get("cancels")
     }

@@ -60,7 +60,7 @@ class HistoryEntry:
 def tag_history(registry: Registry, tag: str, keys: Sequence[VerifyingKey], *, limit: int) -> Iterator[HistoryEntry]:
     """Yield the history of a tag, newest first, at most `limit` moves. Raises `NotInRegistry` for a missing tag."""
     present = require_manifest(registry, tag).digest
-    read = cache(lambda digest: read_image_statements(registry, digest, keys, is_thorough=False))
+    read = cache(lambda digest: read_image_statements(registry, digest, keys, with_outcomes=False))
     listed: set[str] = set()
     cancelled: list[tuple[datetime, HistoryEntry]] = []
     for step in walk_history(registry.repository, tag, present, read, limit=limit):
@@ -94,7 +94,7 @@ def repository_history(
         if manifest is None or tag != make_build_tag(tag[: -DIGEST_DIGITS - 1], manifest.digest):
             continue  # a build tag that was moved identifies no build
         digest = manifest.digest
-        statements = read_image_statements(registry, digest, keys, is_thorough=False)
+        statements = read_image_statements(registry, digest, keys, with_outcomes=False)
         for promotion in statements.promotions:
             entry = HistoryEntry(kind="promotion", digest=digest, signed=promotion)
             entries.append((promotion.predicate.time, entry))

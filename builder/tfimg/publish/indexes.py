@@ -125,9 +125,9 @@ class PlatformTags:
         """See `Registry`."""
         self.registry.put_stream(digest, size, pieces)
 
-    def put_referrer(self, manifest: Manifest, *, subject: str, artifact_type: str) -> Descriptor:
+    def put_referrers(self, manifests: Sequence[Manifest], *, subject: str) -> Sequence[Descriptor]:
         """See `Registry`."""
-        return self.registry.put_referrer(manifest, subject=subject, artifact_type=artifact_type)
+        return self.registry.put_referrers(manifests, subject=subject)
 
 
 def update_indexes(tags: PlatformTags, changed: Iterable[str], on_event: OnEvent = ignore) -> None:

@@ -9,7 +9,6 @@ from tfimg.core.errors import PublicationIncomplete
 from tfimg.core.events import OnEvent
 from tfimg.core.journal import Journal
 from tfimg.core.levels import Level
-from tfimg.evidence.attach import repair
 from tfimg.publish.engine_steps import EngineSteps, PublishJob
 from tfimg.publish.release import Release, is_same_image, read_release
 from tfimg.publish.repository import INSUFFICIENT, SignedRepository
@@ -70,10 +69,7 @@ def send(job: PublishJob, session: PublishSession) -> SentImage:
         # Without enough evidence, validating here may prove more.
         with suppress(*INSUFFICIENT):
             level = repository.require_level(manifest.digest, job.level)
-    if level:
-        # One copy of the evidence proves the image, but other programs read the other copies.
-        repair(session.registry, manifest.digest, key=repository.key)
-    else:
+    if not level:
         level, reused = _prove(job, manifest.digest, session, candidate)
     release = read_release(session.registry, manifest) or job.release
     return SentImage(job=job, digest=manifest.digest, release=release, level=level, is_new=is_new, reused=reused)

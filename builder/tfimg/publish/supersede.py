@@ -8,7 +8,7 @@ from contextlib import suppress
 from tfimg.core.documents import InvalidDocument
 from tfimg.core.events import Message, OnEvent, ignore
 from tfimg.core.text import list_first
-from tfimg.evidence.collect import collect_attestations, collect_bundles
+from tfimg.evidence.collect import collect_bundles
 from tfimg.evidence.promotions import TagHistoryEntry, walk_history
 from tfimg.evidence.signatures import filter_verified
 from tfimg.evidence.statement import CYCLONEDX
@@ -85,12 +85,11 @@ def find_superseded(repository: SignedRepository, result: PublishResult, on_even
 
 def _read_packages(repository: SignedRepository, digest: str) -> frozenset[tuple[str, str]]:
     """Return the names and versions in the bill of materials that a trusted key signed; none without one."""
-    for collect in (collect_bundles, collect_attestations):
-        found = collect(repository.registry, digest, [CYCLONEDX])
-        for bill in filter_verified(found, repository.trusted, digest=digest):
-            if bill.predicate_type == CYCLONEDX:
-                with suppress(InvalidDocument):
-                    contents = parse_bill_of_materials(bill.predicate)
-                    packages = (contents.libraries, contents.python, contents.debian)
-                    return frozenset(item for part in packages for item in part.items())
+    found = collect_bundles(repository.registry, digest, [CYCLONEDX])
+    for bill in filter_verified(found, repository.trusted, digest=digest):
+        if bill.predicate_type == CYCLONEDX:
+            with suppress(InvalidDocument):
+                contents = parse_bill_of_materials(bill.predicate)
+                packages = (contents.libraries, contents.python, contents.debian)
+                return frozenset(item for part in packages for item in part.items())
     return frozenset()

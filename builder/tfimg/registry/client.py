@@ -183,14 +183,14 @@ class HttpRegistry:
             return referrers.read_fallback(self, digest)
         return list_entries(self._connection, response, "referrers", parse_referrers)
 
-    def put_referrer(self, manifest: Manifest, *, subject: str, artifact_type: str) -> Descriptor:
+    def put_referrers(self, manifests: Sequence[Manifest], *, subject: str) -> Sequence[Descriptor]:
         """See `Registry`."""
-        entry = referrers.describe_referrer(manifest, subject, artifact_type)
-        response = self._put(manifest.digest, manifest)
-        if "OCI-Subject" not in response.headers:
+        entries = [referrers.describe_referrer(manifest, subject) for manifest in manifests]
+        responses = [self._put(manifest.digest, manifest) for manifest in manifests]
+        if not all("OCI-Subject" in response.headers for response in responses):
             policy = self._connection.retry_policy
-            referrers.add_referrer(self, entry, subject, locks=self._locks, retry_policy=policy)
-        return entry
+            referrers.add_referrers(self, entries, subject, locks=self._locks, retry_policy=policy)
+        return entries
 
     def _checked(self, reference: str, grammar: re.Pattern[str] | None = None) -> str:
         """Return a reference that may become part of an address: documents from outside contain it."""

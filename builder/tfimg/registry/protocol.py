@@ -26,7 +26,7 @@ EMPTY = "application/vnd.oci.empty.v1+json"
 EMPTY_JSON = b"{}"
 
 MAX_LAYERS = 10_000
-"""Entries in one manifest or index. An image has at most 127 layers; cosign adds one for each attestation."""
+"""Entries in one manifest or index. An image has at most 127 layers, an index one entry for each referrer."""
 
 MAX_BLOB_BYTES = 1 << 40
 """Size that a descriptor may state. The largest layer of our images has 3 GB."""
@@ -181,8 +181,11 @@ class Registry(Reader, Protocol):
         If the registry loses the upload, `pieces` are iterated again, which an iterator does not allow.
         """
 
-    def put_referrer(self, manifest: Manifest, *, subject: str, artifact_type: str) -> Descriptor:
-        """Put a manifest that refers to `subject`, and list it under the fallback tag if the registry has no list."""
+    def put_referrers(self, manifests: Sequence[Manifest], *, subject: str) -> Sequence[Descriptor]:
+        """Put manifests that refer to `subject`; list them under the fallback tag if the registry has no list.
+
+        The tag is written once for all of them. Returns their entries in the list.
+        """
 
 
 def require_manifest(registry: Reader, reference: str, *, next_step: str = "Check the name and the tag.") -> Manifest:

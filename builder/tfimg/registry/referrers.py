@@ -1,7 +1,7 @@
 """The referrers tag: an index that lists a manifest's referrers where the registry keeps no list.
 
 The OCI distribution specification 1.1 has both ("Listing Referrers", "Pushing Manifests with Subject"). Every publisher
-rewrites the index, so that simultaneous writers lose entries.
+rewrites the index: simultaneous writers could lose entries, and read it back.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -43,7 +44,7 @@ class _ReferringManifest(Document):
     annotations: Annotations = Field(default_factory=dict)
 
 
-def describe_referrer(manifest: Manifest, subject: str, artifact_type: str = "") -> Descriptor:
+def describe_referrer(manifest: Manifest, subject: str) -> Descriptor:
     """Return a manifest's entry in a list of referrers. Raises `TamperedError` if it does not refer to the subject."""
     try:
         document = parse_document(_ReferringManifest, manifest.content)
@@ -51,7 +52,7 @@ def describe_referrer(manifest: Manifest, subject: str, artifact_type: str = "")
             raise InvalidDocument(f"it refers to {document.subject}")
         fields = {
             "annotations": document.annotations,
-            "artifactType": artifact_type or document.artifact_type or document.config_type,
+            "artifactType": document.artifact_type or document.config_type,
         }
         return validate(Descriptor, {**manifest.descriptor.to_document(), **fields})
     except InvalidDocument as error:
@@ -66,16 +67,19 @@ def read_fallback(registry: Registry, subject: str) -> tuple[Descriptor, ...]:
     return validate(ImageIndex, _read_index(registry, subject)).manifests
 
 
-def add_referrer(
-    registry: Registry, entry: Descriptor, subject: str, *, locks: Path, retry_policy: RetryPolicy
+def add_referrers(
+    registry: Registry, entries: Sequence[Descriptor], subject: str, *, locks: Path, retry_policy: RetryPolicy
 ) -> None:
-    """Add an entry under the tag until it stays there, and leave all others. Raises `NetworkError` if it does not."""
+    """Add entries under the tag until they stay there, and leave all others. Raises `NetworkError` if they do not.
+
+    The index is read, merged, written and read back, again if another publisher has overwritten it.
+    """
     tag, deadline = fallback_tag(subject), time.monotonic() + LOCK_SECONDS
     lock = locks / hashlib.sha256(f"{registry.repository}@{subject}".encode()).hexdigest()
-    lost_entry = TransientError(
+    lost_entries = TransientError(
         NetworkError(
             f"Other publishers keep overwriting {tag} of {registry.repository}, the list of an image's referrers, and "
-            "our entry is lost.",
+            "our entries are lost.",
             next_step="Publish from one machine at a time, and run it again.",
         )
     )
@@ -91,17 +95,20 @@ def add_referrer(
     def attempt() -> None:
         with wait_for_lock(lock, check_deadline):
             index = _read_index(registry, subject)
-            present, new = index["manifests"] or [], entry.to_document()
-            if new not in present:
-                index["manifests"] = [*(other for other in present if other["digest"] != entry.digest), new]
+            present = index["manifests"] or []
+            new = [document for entry in entries if (document := entry.to_document()) not in present]
+            if new:
+                digests = {entry["digest"] for entry in new}
+                index["manifests"] = [*(other for other in present if other["digest"] not in digests), *new]
                 content = json.dumps(index, separators=(",", ":")).encode()
                 try:
                     registry.put(tag, Manifest(media_type=OCI_INDEX, content=content))
                 except TagConflict:
-                    raise lost_entry from None
+                    raise lost_entries from None
         retry_policy.sleep(SETTLE_SECONDS)  # without the lock: publishers on this machine need not wait for this
-        if entry not in read_fallback(registry, subject):
-            raise lost_entry
+        listed = read_fallback(registry, subject)
+        if not all(entry in listed for entry in entries):
+            raise lost_entries
 
     retry_policy.retry_transient(attempt)
 

@@ -9,7 +9,6 @@ from functools import partial
 
 from tfimg.core.documents import InvalidDocument
 from tfimg.core.errors import TamperedError
-from tfimg.evidence.cosign_tags import ATTESTATION_SUFFIX, SIGNATURE_SUFFIX, cosign_tag
 from tfimg.evidence.keys import VerifyingKey
 from tfimg.inspect.archive.layout import FULL_NAME, INDEX, KEYS, MARKER, REF_NAME, blob_path
 from tfimg.registry.images import MAX_MANIFESTS, MAX_TOTAL_BYTES, RegistryImage, open_image
@@ -96,11 +95,11 @@ def _make_index_files(image: RegistryImage, listed: Sequence[Descriptor], name: 
 
 
 def _collect_evidence(registry: Reader, image: RegistryImage) -> Iterator[tuple[Descriptor, Manifest]]:
-    """Yield the manifests that refer to the image or its platforms, and those of cosign's tags."""
+    """Yield the manifests that refer to the image or its platforms."""
     digests = dict.fromkeys([image.digest, *(platform.manifest.digest for platform in image.images)])
     seen: set[str] = set()
     size = 0
-    for descriptor in (one for digest in digests for one in _list_referrers(registry, digest)):
+    for descriptor in (one for digest in digests for one in registry.list_referrers(digest)):
         if descriptor.digest in seen or (manifest := registry.find(descriptor.digest)) is None:
             continue
         seen.add(descriptor.digest)
@@ -112,13 +111,6 @@ def _collect_evidence(registry: Reader, image: RegistryImage) -> Iterator[tuple[
                 next_step="Find out who attached them, and delete those that are not the publisher's.",
             )
         yield replace(descriptor, size=len(manifest.content)), manifest
-
-
-def _list_referrers(registry: Reader, digest: str) -> Iterator[Descriptor]:
-    yield from registry.list_referrers(digest)
-    for tag in (cosign_tag(digest, ATTESTATION_SUFFIX), cosign_tag(digest, SIGNATURE_SUFFIX)):
-        if manifest := registry.find(tag):
-            yield replace(manifest.descriptor, annotations={REF_NAME: tag})
 
 
 def _list_blobs(manifests: Sequence[Manifest]) -> Iterator[Descriptor]:
