@@ -84,6 +84,6 @@ def _make_statements(
 def _promotion(repository: str, name: str, digest: str) -> Statement:
     promotion = Promotion(
         repository=repository, tags=(TagMove(tag=name.rpartition(":")[2], previous=None),), time=datetime.now(UTC),
-        publisher="here", reason="publish", run="0123abcd", tfimg="0.1.0",
+        publisher="here", reason="publish", tfimg="0.1.0",
     )  # fmt: skip
     return make_predicate_statement(Subject(name=repository, digest=digest), promotion)

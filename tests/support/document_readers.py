@@ -125,7 +125,7 @@ class Readers:
             self.subject,
             Promotion(
                 repository=self.name, tags=(TagMove(tag=TAG, previous=None),), time=datetime.now(UTC),
-                publisher="host", reason="publish", run="1", tfimg="1",
+                publisher="host", reason="publish", tfimg="1",
             ),
         )  # fmt: skip
         attach(here.content, self.image.digest, [self.statement, self.promotion], key=OURS)

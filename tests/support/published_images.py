@@ -84,20 +84,14 @@ class Line:
 
 
 class Mortal:
-    """A run that is killed before its `point`-th call to a registry, after it, or at its `point`-th note.
-
-    Where the run does nothing besides calls and notes, "before" shows nothing that "after" and "note" do not.
+    """A run that is killed before its `point`-th call to a registry, or after it.
 
     Dead, it has no effect any more, though Python still runs its `except` and `finally`.
     """
 
     def __init__(self, to: MemoryRegistry, point: int, when: str) -> None:
-        self.point, self.when, self.notes, self.dead = point, when, 0, False
+        self.point, self.when, self.dead = point, when, False
         self.line = Line(to, before=self._before, after=self._after)
-
-    def note(self) -> None:
-        self.notes += 1
-        self._live(self.when == "note" and self.notes == self.point)
 
     def _before(self, _: Call) -> None:
         self._live(self.when == "before" and len(self.line.calls) + 1 == self.point)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
@@ -15,18 +15,16 @@ from support.signing import OURS
 from tfimg.core.errors import SecretFound, ValidationFailed
 from tfimg.core.events import OnEvent, ignore
 from tfimg.core.levels import Level
-from tfimg.core.runs import open_run
 from tfimg.evidence.attach import attach
 from tfimg.evidence.keys import SigningKey, VerifyingKey
 from tfimg.evidence.policy import Policy
 from tfimg.evidence.promotions import read_image_statements, walk_history
 from tfimg.evidence.results import RunContext, make_test_result
 from tfimg.evidence.statement import Subject
-from tfimg.matrix.schema import Platform
 from tfimg.publish.engine_steps import PublishJob
 from tfimg.publish.publisher import Publication, publish_jobs
 from tfimg.publish.repository import SignedRepository
-from tfimg.publish.retract import Retraction, roll_back, withdraw
+from tfimg.publish.retract import RetractedImage, roll_back, withdraw
 from tfimg.publish.send import PublishSession
 from tfimg.registry.protocol import Manifest, Registry
 from tfimg.validation.report import Report
@@ -41,6 +39,7 @@ class Machine:
     """A machine that publishes: its engine's images, its state folder, and the steps that it has done.
 
     `engine` has manifests by local name, `reports` the suite's by identifier, `done` the steps in order.
+    `candidates` are the names that a step has in the engine while it runs.
     """
 
     folder: Path
@@ -52,7 +51,7 @@ class Machine:
     key: SigningKey = OURS
     policy: Policy = field(default_factory=Policy)
     done: list[tuple[str, str]] = field(default_factory=list)
-    on_note: Callable[[], None] = lambda: None
+    candidates: set[str] = field(default_factory=set)
     run: Mortal | None = None
     seconds: int = 0
 
@@ -67,29 +66,22 @@ class Machine:
         )  # fmt: skip
 
     def publish(self, registry: Registry, *identifiers: str, reinstate: bool = False) -> Publication:
-        with self.session(registry, reinstate=reinstate) as session:
-            return publish_jobs([self.job(identifier) for identifier in identifiers or (CPU,)], session)
+        session = self.session(registry, reinstate=reinstate)
+        return publish_jobs([self.job(identifier) for identifier in identifiers or (CPU,)], session)
 
     def rollback(
-        self,
-        registry: Registry,
-        tag: str = "2.15",
-        *,
-        to: str | None = None,
-        platform: Platform | None = None,
-        reinstate: bool = False,
-    ) -> Retraction:
-        return roll_back(self.repository(registry, reinstate=reinstate), tag, to=to, platform=platform)
+        self, registry: Registry, *to: str, tag: str = "2.15", reinstate: bool = False
+    ) -> tuple[RetractedImage, ...]:
+        return roll_back(self.repository(registry, reinstate=reinstate), tag, to=to)
 
-    def withdraw(self, registry: Registry, digest: str, *tags: str, reason: str = "it leaks") -> Retraction:
+    def withdraw(
+        self, registry: Registry, digest: str, *tags: str, reason: str = "it leaks"
+    ) -> tuple[RetractedImage, ...]:
         return withdraw(self.repository(registry), digest, tags=tags, reason=reason)
 
-    @contextmanager
-    def session(self, registry: Registry, *, reinstate: bool = False) -> Iterator[PublishSession]:
-        """Open a run, or continue a killed one."""
+    def session(self, registry: Registry, *, reinstate: bool = False) -> PublishSession:
         repository = self.repository(registry, reinstate=reinstate)
-        with open_run(repository.folder, repository.now) as (run, _):
-            yield PublishSession(repository=repository, run=run, steps=MemorySteps(self, registry), on_event=ignore)
+        return PublishSession(repository=repository, steps=MemorySteps(self, registry), on_event=ignore)
 
     def repository(self, registry: Registry, *, reinstate: bool = False) -> SignedRepository:
         return SignedRepository(
@@ -99,7 +91,6 @@ class Machine:
 
     def now(self) -> datetime:
         """Each statement is a second later than the one before."""
-        self.on_note()
         self.seconds += 1
         return NOW + timedelta(seconds=self.seconds)
 
@@ -117,11 +108,17 @@ class MemorySteps:
 
     machine: Machine
     registry: Registry
-    removed: list[str] = field(default_factory=list)
 
     def _do(self, what: str, job: PublishJob) -> None:
         assert not (self.machine.run and self.machine.run.dead)
         self.machine.done.append((what, job.identifier))
+
+    @contextmanager
+    def _named(self, candidate: str) -> Iterator[None]:
+        """Have a name in the engine, which a kill leaves there."""
+        self.machine.candidates.add(candidate)
+        yield
+        self.machine.candidates.remove(candidate)
 
     def scan_local(self, job: PublishJob, _: OnEvent) -> None:
         self._do("scan", job)
@@ -131,11 +128,14 @@ class MemorySteps:
     def push(self, job: PublishJob, candidate: str, _: OnEvent) -> str:
         self._do("push", job)
         age = self.machine.ages.get(job.identifier, 0)
-        return put_image(self.registry, job.identifier, age=age, tag=candidate).digest
+        with self._named(candidate):
+            return put_image(self.registry, job.identifier, age=age, tag=candidate).digest
 
-    def validate(self, job: PublishJob, digest: str, *_: object) -> tuple[Report, bool]:
+    def validate(self, job: PublishJob, digest: str, candidate: str, _: OnEvent) -> tuple[Report, bool]:
+        assert candidate not in self.machine.candidates, "a container of a killed run occupies the GPU"
         self._do("validate", job)
-        assert self.registry.find(digest)
+        with self._named(candidate):
+            assert self.registry.find(digest)
         green = replace(GREEN, identifier=job.identifier)
         usual = replace(green, device="gpu", aim="linked") if "cuda" in job.identifier else green
         report = self.machine.reports.get(job.identifier, usual)
@@ -152,8 +152,11 @@ class MemorySteps:
         statements = [make_test_result(report, subject=subject, ran=RunContext(host="h", engine="e", version="0"))]
         attach(self.registry, digest, statements, key=self.machine.key)
 
+    def find_candidates(self, prefix: str) -> set[str]:
+        return {candidate for candidate in self.machine.candidates if candidate.startswith(prefix)}
+
     def remove_candidate(self, candidate: str) -> None:
-        self.removed.append(candidate)
+        self.machine.candidates.discard(candidate)
 
 
 def public_tags(named: Mapping[str, str]) -> dict[str, str]:

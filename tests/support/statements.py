@@ -76,7 +76,7 @@ def make_promotion(
     """Return the promotion that gives the image tags."""
     promotion = Promotion(
         repository=repository, tags=tuple(TagMove(tag=tag, previous=None) for tag in tags), time=NOW,
-        publisher="gpu-runner-3", reason="publish", run="0123abcd", tfimg="0.1.0", cancels=tuple(cancels),
+        publisher="gpu-runner-3", reason="publish", tfimg="0.1.0", cancels=tuple(cancels),
     )  # fmt: skip
     return make_predicate_statement(replace(SUBJECT, digest=of), promotion)
 

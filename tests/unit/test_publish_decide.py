@@ -41,7 +41,7 @@ def question(current: Release | None = None, **more: object) -> Question:
 def with_promotion(tag: str = "2.15-gpu") -> ImageStatements:
     promotion = Promotion(
         repository=REPOSITORY, tags=(TagMove(tag=tag, previous=None),), time=EPOCH, publisher="me",
-        reason="publish", run="r", tfimg="0",
+        reason="publish", tfimg="0",
     )  # fmt: skip
     return ImageStatements(promotions=(SignedPredicate(statement=NEW_DIGEST, signer="ours", predicate=promotion),))
 

@@ -8,17 +8,15 @@ from pathlib import Path
 import pytest
 
 from support.memory_registry import MemoryRegistry
-from support.messages import exactly
 from support.published_images import Killed, Mortal
 from support.publisher import CPU, Machine, chain
 from support.signing import THEIRS
-from tfimg.core.errors import NetworkError, PolicyViolation, UsageError, WithdrawnError
+from tfimg.core.errors import NetworkError, UsageError, WithdrawnError
 from tfimg.core.events import Event, Note
 from tfimg.evidence.policy import Policy
 from tfimg.evidence.verify import verify
 from tfimg.publish.history import build_tags
 from tfimg.publish.indexes import PlatformTags, list_images, list_platform_tags, update_indexes
-from tfimg.publish.retract import roll_back
 from tfimg.registry.platforms import make_index
 from tfimg.registry.protocol import Manifest
 
@@ -98,7 +96,7 @@ def test_an_index_never_mixes_releases(machine: Machine, registry: MemoryRegistr
     assert len(platforms(registry, "2.15.1")) == 2
     (other,) = machine.publish(registry, arm64).images
     assert platforms(registry) == [image.digest, other.digest]
-    machine.rollback(registry, "2.15", platform="linux/amd64")
+    machine.rollback(registry, amd64)
     assert platforms(registry) == [amd64]
 
 
@@ -135,11 +133,11 @@ def test_an_index_lists_no_image_that_was_not_promoted_to_the_tag(machine: Machi
 def test_a_rollback_of_an_index_rolls_every_platform_back(machine: Machine, registry: MemoryRegistry) -> None:
     old = publish(machine, registry, amd64=5, arm64=5)
     new = publish(machine, registry, amd64=0, arm64=0)
-    done = machine.rollback(registry)
+    done = machine.rollback(registry, *old)
     assert platforms(registry) == old
-    assert {(move.tag, move.before, move.after) for move in done.moves} == {
-        ("2.15", new[0], old[0]), ("2.15-arm64", new[1], old[1]),
-    }  # fmt: skip
+    assert [(image.digest, *((move.tag, move.before, move.after) for move in image.moves)) for image in done] == [
+        (new[0], ("2.15", new[0], old[0])), (new[1], ("2.15-arm64", new[1], old[1])),
+    ]  # fmt: skip
     assert platforms(registry, "2.15.1") == new, "it is withdrawn for one tag"
     for digest, tag in zip(new, ("2.15", "2.15-arm64"), strict=True):
         with pytest.raises(WithdrawnError, match=rf"was withdrawn as {tag} at"):
@@ -149,29 +147,34 @@ def test_a_rollback_of_an_index_rolls_every_platform_back(machine: Machine, regi
 def test_a_rollback_of_one_platform_leaves_the_other(machine: Machine, registry: MemoryRegistry) -> None:
     old = publish(machine, registry, amd64=5, arm64=5)
     new = publish(machine, registry, amd64=0, arm64=0)
-    machine.rollback(registry, platform="linux/arm64")
+    machine.rollback(registry, old[1])
     assert platforms(registry) == [new[0], old[1]]
-    machine.rollback(registry, platform="linux/amd64")
+    machine.rollback(registry, old[0])
     assert platforms(registry) == old
     assert platforms(registry, "2.15-arm64") == [old[1]]
-    machine.rollback(registry, to=new[0][:19], platform="linux/amd64", reinstate=True)
-    machine.rollback(registry, "2.15-arm64", to=new[1], reinstate=True)
+    machine.rollback(registry, new[0][:19], reinstate=True)
+    machine.rollback(registry, new[1], tag="2.15-arm64", reinstate=True)
     assert platforms(registry) == new
 
 
-def test_all_platforms_are_rolled_back_or_none(machine: Machine, registry: MemoryRegistry) -> None:
-    publish(machine, registry, amd64=5, arm64=0)
-    publish(machine, registry, amd64=0)
-    before = dict(registry.named)
-    says = (
-        f"No signed promotion says what {registry.repository}:2.15-arm64 pointed to before {before['2.15-arm64']}. "
-        "Roll back the other platform alone with --platform, or publish another image under the tag."
-    )
-    with pytest.raises(UsageError, match=exactly(says)):
-        machine.rollback(registry)
-    with pytest.raises(UsageError, match=r"^2\.15 is an index, and --to 0{12} is the image of one platform\."):
-        machine.rollback(registry, to="0" * 12)
-    assert registry.named == before
+def test_all_platforms_are_rolled_back_or_none(machine: Machine) -> None:
+    registry = Brittle()
+    old = publish(machine, registry, amd64=5, arm64=5)
+    new = publish(machine, registry, amd64=0, arm64=0)
+    with pytest.raises(UsageError, match=r"^--to names two images of one platform\."):
+        machine.rollback(registry, old[0], new[0])
+    with pytest.raises(
+        UsageError, match=rf"^--to {'0' * 12}: no image matches in the signed history of 2\.15-arm64, 2\.15\."
+    ):
+        machine.rollback(registry, old[0], "0" * 12)
+    registry.broken = "2.15-arm64"
+    with pytest.raises(NetworkError):
+        machine.rollback(registry, *old)
+    tags = machine.repository(registry).tags
+    present = [found.digest for tag in ("2.15", "2.15-arm64") if (found := tags.find(tag))]
+    assert present == new, "no tag has moved"
+    machine.rollback(registry, *old)
+    assert platforms(registry) == old
 
 
 @pytest.mark.parametrize("when", ["before", "after"])
@@ -183,9 +186,9 @@ def test_a_killed_rollback_of_an_index_is_finished_once(machine: Machine, regist
         copy = deepcopy(registry)
         mortal = Mortal(copy, point, when)
         try:
-            machine.rollback(mortal.line)
+            machine.rollback(mortal.line, *old)
         except Killed:
-            machine.rollback(copy)
+            machine.rollback(copy, *old)
             assert platforms(copy) == old, (point, when)
             continue
         assert point > 100
@@ -194,8 +197,8 @@ def test_a_killed_rollback_of_an_index_is_finished_once(machine: Machine, regist
 
 def test_a_withdrawn_platform_leaves_the_index(machine: Machine, registry: MemoryRegistry) -> None:
     amd64, arm64 = publish(machine, registry, amd64=0, arm64=0)
-    done = machine.withdraw(registry, arm64)
-    assert set(OWN) < set(done.images[0].unmoved), "there is no earlier image"
+    (done,) = machine.withdraw(registry, arm64)
+    assert set(OWN) < set(done.unmoved), "there is no earlier image"
     assert [platforms(registry, tag) for tag in SHARED] == [[amd64]] * 3
     publish(machine, registry, amd64=0, arm64=0)
     assert platforms(registry) == [amd64], "only --reinstate brings it back"
@@ -211,7 +214,7 @@ def test_a_withdrawal_returns_the_index_to_earlier_images(machine: Machine, regi
     assert platforms(registry) == [new[0], old[1]], "the tag is that of the image's platform"
     assert platforms(registry, "2.15.1") == new
     done = machine.withdraw(registry, index)
-    assert [image.digest for image in done.images] == new
+    assert [image.digest for image in done] == new
     assert [platforms(registry, tag) for tag in SHARED] == [old] * 3
     for digest in new:
         with pytest.raises(WithdrawnError, match="it leaks"):
@@ -247,8 +250,8 @@ def test_a_foreign_index_is_an_unknown_image(machine: Machine, registry: MemoryR
     (refused,) = (decision for decision in image.decisions if decision.verdict == "refuse")
     assert refused.why.startswith(f"it points to {nested.digest}, which has no test result of a trusted key")
     registry.put("2.15", make_index(images))  # type: ignore[arg-type]
-    with pytest.raises((UsageError, PolicyViolation)):
-        machine.rollback(registry, platform="linux/amd64")
+    machine.rollback(registry, amd64)
+    assert platforms(registry) == [amd64, arm64]
 
 
 def test_an_update_says_what_changed(machine: Machine, registry: MemoryRegistry) -> None:
@@ -271,10 +274,3 @@ def test_the_images_of_a_tag_are_listed_by_platform(machine: Machine, registry: 
     assert list(list_images(registry, "2.15-arm64", "2.15-arm64")) == [("2.15-arm64", "2.15-arm64")]
     assert list(list_images(registry, arm64, None)) == [(arm64, None)]
     assert amd64 != arm64
-
-
-def test_a_program_rolls_one_platform_back(machine: Machine, registry: MemoryRegistry) -> None:
-    old = publish(machine, registry, amd64=5, arm64=5)
-    publish(machine, registry, amd64=0, arm64=0)
-    roll_back(machine.repository(registry), "2.15", platform="linux/arm64", reason="wrong on Arm")
-    assert platforms(registry, "2.15-arm64") == [old[1]]

@@ -33,7 +33,7 @@ def test_a_program_publishes_rolls_back_and_reads_the_history(workspace: Workspa
         publication = publisher.publish([project.spec(CPU)], repository, on_event=events.append)
         publication.raise_for_failures()
         assert [image.digest for image in publication.images] == builds[-1:]
-    roll_back(repository, "2.15", reason="wrong cuDNN")
+    roll_back(repository, "2.15", to=builds[:1], reason="wrong cuDNN")
     history = tag_history(engine.registry, "2.15", repository.trusted, limit=9)
     old, new = builds
     assert [(entry.kind, entry.digest) for entry in history] == [

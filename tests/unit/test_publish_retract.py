@@ -17,15 +17,15 @@ from support.published_images import Call, Killed, Line, Mortal, put_image
 from support.publisher import CPU, GPU, NOW, Machine, chain
 from support.reports import GREEN
 from support.signing import OURS, THEIRS
-from tfimg.core.errors import NotInRegistry, PolicyViolation, TagConflict, UsageError, WithdrawnError
-from tfimg.core.events import Event, Message
+from tfimg.core.errors import NotInRegistry, PolicyViolation, UsageError, WithdrawnError
 from tfimg.evidence.attach import attach
 from tfimg.evidence.policy import Policy, TagPromise
 from tfimg.evidence.promotions import Promotion, TagMove, make_predicate_statement, read_image_statements
 from tfimg.evidence.results import RunContext, make_test_result
 from tfimg.evidence.statement import Subject
 from tfimg.evidence.verify import verify
-from tfimg.publish.retract import roll_back, withdraw
+from tfimg.publish.earlier_image import list_earlier
+from tfimg.publish.retract import RetractedImage
 from tfimg.recipe.tags import make_build_tag
 from tfimg.registry.protocol import Registry
 
@@ -52,7 +52,7 @@ def forge(registry: Registry, digest: str, previous: str, *, tag: str = "2.15") 
     """Attach a promotion that an attacker signed, with push rights and another key."""
     promotion = Promotion(
         repository=registry.repository, tags=(TagMove(tag=tag, previous=previous),), time=NOW + timedelta(days=1),
-        publisher="me", reason="publish", run="x", tfimg="0.0",
+        publisher="me", reason="publish", tfimg="0.0",
     )  # fmt: skip
     subject = Subject(name=registry.repository, digest=digest)
     attach(registry, digest, [make_predicate_statement(subject, promotion)], key=THEIRS)
@@ -65,7 +65,7 @@ def proven_level(registry: Registry, reference: str) -> str:
 def test_a_rollback_promotes_the_image_before_and_withdraws_the_present_one(machine: Machine) -> None:
     registry = MemoryRegistry()
     old, new = publish_builds(machine, registry, 5, 0)
-    machine.rollback(registry)
+    machine.rollback(registry, old)
     assert (registry.named["2.15"], registry.named["2.15.1"]) == (old, new)
     assert chain(registry) == [(old, True), (new, True), (old, True)]
     assert proven_level(registry, "2.15") == old
@@ -75,15 +75,16 @@ def test_a_rollback_promotes_the_image_before_and_withdraws_the_present_one(mach
         proven_level(registry, "2.15")
 
 
-def test_a_forged_history_does_not_steer_a_rollback(machine: Machine) -> None:
+def test_a_forged_history_lists_no_image(machine: Machine) -> None:
     registry = MemoryRegistry()
     old, new = publish_builds(machine, registry, 5, 0)
     evil = Machine(machine.folder.parent / "evil", key=THEIRS)
     (image,) = evil.publish(registry, "2.15.1-cpu-py3.10").images
     assert image.digest
     forge(registry, new, image.digest)
-    assert machine.rollback(registry).moves[0].after == old
-    assert registry.named["2.15"] == old
+    assert [one.digest for one in list_earlier(machine.repository(registry), "2.15", new)] == [old]
+    with pytest.raises(UsageError, match="no image matches"):
+        machine.rollback(registry, image.digest)
 
 
 def test_forged_statements_do_not_block_publishing_or_rollback(machine: Machine) -> None:
@@ -91,7 +92,7 @@ def test_forged_statements_do_not_block_publishing_or_rollback(machine: Machine)
     old, new = publish_builds(machine, registry, 5, 1)
     forge(registry, new, new)
     forge(registry, old, f"sha256:{'0' * 64}")
-    machine.rollback(registry)
+    machine.rollback(registry, old)
     assert registry.named["2.15"] == old
     (newer,) = publish_builds(machine, registry, 0)
     assert registry.named["2.15"] == newer
@@ -100,7 +101,7 @@ def test_forged_statements_do_not_block_publishing_or_rollback(machine: Machine)
 def test_what_was_rolled_back_is_promoted_again_only_when_it_is_reinstated(machine: Machine) -> None:
     registry = MemoryRegistry()
     old, new = publish_builds(machine, registry, 5, 0)
-    machine.rollback(registry)
+    machine.rollback(registry, old)
     publish_builds(machine, registry, 0)
     assert registry.named["2.15"] == old
     says = (
@@ -108,28 +109,13 @@ def test_what_was_rolled_back_is_promoted_again_only_when_it_is_reinstated(machi
         r"image, or cancel the withdrawal with --reinstate\.$"
     )
     with pytest.raises(WithdrawnError, match=says):
-        machine.rollback(registry, to=new[:19])
+        machine.rollback(registry, new[:19])
     machine.publish(registry, reinstate=True)
     assert registry.named["2.15"] == proven_level(registry, "2.15") == new
-    machine.rollback(registry)
-    machine.rollback(registry, to=new, reinstate=True)
+    machine.rollback(registry, old)
+    machine.rollback(registry, new, reinstate=True)
     assert registry.named["2.15"] == proven_level(registry, "2.15") == new
     assert [digest for digest, _ in chain(registry)] == [new, old, new, old, new, old]
-
-
-def test_each_further_rollback_goes_one_image_back_and_never_to_a_withdrawn_one(machine: Machine) -> None:
-    registry = MemoryRegistry()
-    first, second, _ = publish_builds(machine, registry, 9, 5, 0)
-    for expected in (second, first):
-        machine.rollback(registry)
-        assert registry.named["2.15"] == expected
-    third = registry.named["2.15.1"]
-    says = (
-        f"{registry.repository}:2.15 has no earlier image to return to: {second} was withdrawn; {third} was withdrawn. "
-        "Publish another image under the tag, or name one with --to DIGEST."
-    )
-    with pytest.raises(PolicyViolation, match=exactly(says)):
-        machine.rollback(registry)
 
 
 def test_a_rollback_demands_the_level_that_the_tag_promises(machine: Machine) -> None:
@@ -140,93 +126,49 @@ def test_a_rollback_demands_the_level_that_the_tag_promises(machine: Machine) ->
         machine.ages[GPU] = age
         digests.append(machine.publish(registry, GPU).images[0].digest)
     machine.policy = Policy()
-    says = r"lacks the evidence that the tag promises \(\S+ has level linked, but level validated is required"
-    with pytest.raises(PolicyViolation, match=says):
-        machine.rollback(registry, "2.15-gpu")
     with pytest.raises(PolicyViolation, match="has level linked, but level validated is required"):
-        machine.rollback(registry, "2.15-gpu", to=digests[0])
+        machine.rollback(registry, str(digests[0]), tag="2.15-gpu")
+    (earlier,) = list_earlier(machine.repository(registry), "2.15-gpu", str(digests[1]))
+    says = r"lacks the evidence that the tag promises \(\S+ has level linked, but level validated is required: .+\)"
+    assert re.fullmatch(says, str(earlier.objection))
     assert registry.named["2.15-gpu"] == digests[1]
 
 
-def test_a_rollback_without_an_earlier_image_is_an_error(machine: Machine) -> None:
-    registry = MemoryRegistry()
-    publish_builds(machine, registry, 0)
-    (present,) = publish_builds(machine, registry, 0)
-    says = (
-        f"No signed promotion says what {registry.repository}:2.15 pointed to before {present}. Name an image with "
-        "--to DIGEST; `tfimg history` lists the known ones."
-    )
-    with pytest.raises(UsageError, match=exactly(says)):
-        machine.rollback(registry)
-    with pytest.raises(NotInRegistry):
-        machine.rollback(registry, "9.99")
-    for to in ("ff", present):
-        says = (
-            f"--to {to}: no image matches in the signed history of 2.15, besides the present image. `tfimg history "
-            f"{registry.repository} 2.15` lists them; name the whole digest."
-        )
-        with pytest.raises(UsageError, match=exactly(says)):
-            machine.rollback(registry, to=to)
-
-
-def test_an_earlier_image_without_a_promotion_is_not_returned_to(machine: Machine) -> None:
-    registry = MemoryRegistry()
-    earlier = put_image(registry, CPU, age=5, tag="2.15").digest
-    subject, ran = Subject(name=registry.repository, digest=earlier), RunContext(host="h", engine="e", version="0")
-    attach(registry, earlier, [make_test_result(GREEN, subject=subject, ran=ran)], key=OURS)
-    publish_builds(machine, registry, 0)
-    message = (
-        f"{registry.repository}:2.15 has no earlier image to return to: {earlier} has no signed promotion for this "
-        "tag. Publish another image under the tag, or name one with --to DIGEST."
-    )
-    with pytest.raises(PolicyViolation, match=exactly(message)):
-        machine.rollback(registry)
-
-
-def test_a_digest_that_several_images_have_in_common_is_an_error(machine: Machine) -> None:
+@pytest.mark.parametrize(("to", "matches"), [("sha256:", "3 images match"), ("ff", "no image matches")])
+def test_what_names_no_image_of_the_history_or_several_is_an_error(machine: Machine, to: str, matches: str) -> None:
     registry = MemoryRegistry()
     publish_builds(machine, registry, 9, 5, 0)
     message = (
-        "--to sha256:: 2 images match in the signed history of 2.15, besides the present image. `tfimg history "
-        f"{registry.repository} 2.15` lists them; name the whole digest."
+        f"--to {to}: {matches} in the signed history of 2.15. `tfimg history {registry.repository} 2.15` lists them; "
+        "name the whole digest."
     )
     with pytest.raises(UsageError, match=exactly(message)):
-        machine.rollback(registry, to="sha256:")
+        machine.rollback(registry, to)
+    with pytest.raises(NotInRegistry):
+        machine.rollback(registry, to, tag="9.99")
 
 
-def test_the_events_name_the_killed_run_that_is_finished(machine: Machine) -> None:
-    registry, events = MemoryRegistry(), list[Event]()
-    _, new = publish_builds(machine, registry, 5, 0)
-    run = Mortal(registry, 5, "note")  # before the tag moves
-    machine.on_note = run.note
-    with suppress(Killed):
-        machine.rollback(run.line)
-    machine.on_note = lambda: None
-    withdraw(machine.repository(registry), new, tags=("1.0",), reason="it leaks", on_event=events.append)
-    roll_back(machine.repository(registry), "2.15", on_event=events.append)
-    first, second = [event.text for event in events if isinstance(event, Message)]
-    assert first == "Not finished, because it was killed: rollback 2.15. Run it again."
-    assert re.fullmatch(r"Finishing the run [0-9a-f]{8}, which was killed\.", second)
-
-
-def test_a_killed_withdrawal_of_one_tag_is_not_that_of_another(machine: Machine) -> None:
-    registry, events = MemoryRegistry(), list[Event]()
-    old, new = publish_builds(machine, registry, 5, 0)
-    kill_at(("put", "2.15"), lambda line: machine.withdraw(line, new, "2.15"), registry)
-    withdraw(machine.repository(registry), new, tags=("2.15.1",), reason="it leaks", on_event=events.append)
-    assert events == [Message(text=f"Not finished, because it was killed: withdraw {new} 2.15. Run it again.")]
-    assert (registry.named["2.15"], registry.named["2.15.1"]) == (new, old)
-
-
-def test_a_retraction_leaves_a_killed_publication_to_the_next_one(machine: Machine) -> None:
+def test_earlier_images_are_listed_newest_first_with_what_speaks_against_them(machine: Machine) -> None:
     registry = MemoryRegistry()
-    publish_builds(machine, registry, 5, 1)
-    machine.ages[CPU] = 0
-    with suppress(Killed), machine.session(registry) as session:
-        raise Killed
-    machine.rollback(registry)
-    with machine.session(registry) as continued:
-        assert continued.run.path == session.run.path
+    gap = put_image(registry, CPU, age=99, tag="2.15").digest
+    subject, ran = Subject(name=registry.repository, digest=gap), RunContext(host="h", engine="e", version="0")
+    attach(registry, gap, [make_test_result(GREEN, subject=subject, ran=ran)], key=OURS)
+    first, second, third = publish_builds(machine, registry, 9, 5, 0)
+    repository = machine.repository(registry)
+    machine.withdraw(registry, second)
+    machine.rollback(registry, first)
+    earlier = [*list_earlier(repository, "2.15", first)]
+    assert [(one.digest, one.objection) for one in earlier] == [
+        (third, "was withdrawn"), (second, "was withdrawn"), (gap, "has no signed promotion for this tag"),
+    ]  # fmt: skip
+    newest, before, unsigned = (one.promoted for one in earlier)
+    assert newest is not None
+    assert before is not None
+    assert newest > before
+    assert unsigned is None
+    assert [(one.digest, one.objection) for one in list_earlier(repository, "2.15.1", third)] == [
+        (second, "was withdrawn"), (first, None),
+    ]  # fmt: skip
 
 
 def test_a_digest_that_the_registry_does_not_have_is_not_withdrawn(machine: Machine) -> None:
@@ -240,9 +182,10 @@ def test_a_tag_that_an_attacker_moved_returns_to_a_digest_that_was_promoted_to_i
     registry = MemoryRegistry()
     (ours,) = publish_builds(machine, registry, 0)
     theirs = put_image(registry, "2.10.0-cpu-py3.7", tag="2.15").digest
-    with pytest.raises(UsageError, match="--to DIGEST"):
-        machine.rollback(registry)
-    machine.rollback(registry, to=ours)
+    assert [*list_earlier(machine.repository(registry), "2.15", theirs)][1:] == []
+    with pytest.raises(UsageError, match="no image matches"):
+        machine.rollback(registry, theirs)
+    machine.rollback(registry, ours)
     assert registry.named["2.15"] == ours
     assert chain(registry) == [(ours, True), (theirs, False)]
 
@@ -251,11 +194,9 @@ def test_a_withdrawal_moves_tags_back_and_everyone_refuses_the_digest(machine: M
     registry = MemoryRegistry()
     old, new = publish_builds(machine, registry, 5, 0)
     registry.put("mine", registry.manifests[new])
-    done = machine.withdraw(registry, new, reason="it leaks\x1b[2J a token")
+    (done,) = machine.withdraw(registry, new, reason="it leaks\x1b[2J a token")
     assert {tag: registry.named[tag] for tag in ("2.15", "2.15.1", CPU)} == dict.fromkeys(("2.15", "2.15.1", CPU), old)
-    assert done.images[0].unmoved.keys() == {make_build_tag(CPU, new), "mine"}, (
-        "a tag that was moved without tfimg is named"
-    )
+    assert done.unmoved.keys() == {make_build_tag(CPU, new), "mine"}, "a tag that was moved without tfimg is named"
     for reference in (new, make_build_tag(CPU, new)):
         with pytest.raises(WithdrawnError, match=r"was withdrawn at \S+ by me: it leaks a token") as caught:
             proven_level(registry, reference)
@@ -281,12 +222,12 @@ def test_a_withdrawn_digest_is_published_only_when_it_is_reinstated(machine: Mac
 def test_an_image_without_an_earlier_one_keeps_its_tags_which_are_refused(machine: Machine) -> None:
     registry = MemoryRegistry()
     (only,) = publish_builds(machine, registry, 0)
-    done = machine.withdraw(registry, only)
-    assert done.images[0].unmoved.keys() == {make_build_tag(CPU, only), CPU, "2.15.1", "2.15"}
+    (done,) = machine.withdraw(registry, only)
+    assert done.unmoved.keys() == {make_build_tag(CPU, only), CPU, "2.15.1", "2.15"}
     assert registry.named["2.15"] == only
     with pytest.raises(WithdrawnError):
         proven_level(registry, "2.15")
-    assert machine.withdraw(registry, only).images[0].withdrawal is None, "it was withdrawn already"
+    assert machine.withdraw(registry, only)[0].withdrawal is None, "it was withdrawn already"
     assert len(read_image_statements(registry, only, KEYS).withdrawals) == 1
 
 
@@ -302,58 +243,62 @@ def test_every_tag_of_a_withdrawal_is_considered(machine: Machine) -> None:
     registry = MemoryRegistry()
     old, new = publish_builds(machine, registry, 5, 0)
     registry.put("latest", registry.manifests[new])
-    done = machine.withdraw(registry, new, "1.0", "2.15", make_build_tag(CPU, new), "latest")
+    (done,) = machine.withdraw(registry, new, "1.0", "2.15", make_build_tag(CPU, new), "latest")
     assert registry.named["2.15"] == old
-    assert done.images[0].unmoved == {
+    assert done.unmoved == {
         make_build_tag(CPU, new): "the tag of one build is never moved",
-        "latest": f"No signed promotion says what {registry.repository}:latest pointed to before {new}.",
+        "latest": "no signed promotion says what it pointed to before",
     }
 
 
-def test_a_retraction_whose_tag_was_moved_meanwhile_stops_and_is_decided_again(machine: Machine) -> None:
-    registry = MemoryRegistry()
-    old, new = publish_builds(machine, registry, 5, 0)
-    run = Mortal(registry, 5, "note")  # before the tag moves
-    machine.on_note = run.note
-    with suppress(Killed):
-        machine.rollback(run.line)
-    machine.on_note = lambda: None
-    theirs = put_image(registry, "2.16.1-cpu-py3.11", tag="2.15")
-    with pytest.raises(TagConflict, match=theirs.digest):
-        machine.rollback(registry)
-    registry.put("2.15", registry.manifests[new])
-    machine.rollback(registry)
-    assert registry.named["2.15"] == old
-
-
-ACTS: dict[str, Callable[[Machine, Registry, str], object]] = {
-    "rollback": lambda machine, registry, _: machine.rollback(registry),
-    "withdraw": lambda machine, registry, digest: machine.withdraw(registry, digest),
+ACTS: dict[str, Callable[[Machine, Registry, str, str], tuple[RetractedImage, ...]]] = {
+    "rollback": lambda machine, registry, old, _: machine.rollback(registry, old),
+    "withdraw": lambda machine, registry, _, new: machine.withdraw(registry, new),
 }
 
 
-@pytest.mark.parametrize("when", ["after", "note"])
 @pytest.mark.parametrize("act", ACTS.values(), ids=ACTS)
 def test_killed_at_any_step_the_same_command_goes_on_and_signs_nothing_twice(
-    memory_folder: Path, act: Callable[[Machine, Registry, str], object], when: str
+    memory_folder: Path, act: Callable[[Machine, Registry, str, str], tuple[RetractedImage, ...]]
 ) -> None:
     earlier, first = MemoryRegistry(), Machine(memory_folder / "first")
     old, new = publish_builds(first, earlier, 5, 0)
     for point in range(1, 400):
         shared, machine = deepcopy(earlier), Machine(memory_folder / f"{point}", seconds=99)
-        run = Mortal(shared, point, when)
-        machine.on_note = run.note
+        run = Mortal(shared, point, "after")
         with suppress(Killed):
-            act(machine, run.line, new)
+            act(machine, run.line, old, new)
         if not run.dead:
-            assert point > 3
+            assert point > 40
             break
-        machine.on_note = lambda: None
-        act(machine, shared, new)
+        if shared.named["2.15"] == old:
+            assert proven_level(shared, "2.15") == old, "a tag moves when all is signed"
+        act(machine, shared, old, new)
         assert shared.named["2.15"] == proven_level(shared, "2.15") == old
         assert len(read_image_statements(shared, old, KEYS).promotions) == 2
-        assert len(read_image_statements(shared, new, KEYS).withdrawals) == 1
+        (withdrawal,) = read_image_statements(shared, new, KEYS).withdrawals
+        assert withdrawal.predicate.replacement == old
         assert [digest for digest, _ in chain(shared)] == [old, new, old]
+        sent = list(shared.sent)
+        act(machine, shared, old, new)
+        assert shared.sent == sent, "once more changes nothing"
+
+
+def test_a_rollback_that_is_done_says_so(machine: Machine) -> None:
+    registry = MemoryRegistry()
+    old, _ = publish_builds(machine, registry, 5, 0)
+    machine.rollback(registry, old)
+    assert machine.rollback(registry, old) == (
+        RetractedImage(digest=old, unmoved={"2.15": "it already points to this image"}),
+    )
+
+
+def test_a_withdrawn_image_that_a_tag_points_to_is_reinstated_by_publishing(machine: Machine) -> None:
+    registry = MemoryRegistry()
+    (only,) = publish_builds(machine, registry, 0)
+    machine.withdraw(registry, only)
+    with pytest.raises(WithdrawnError, match="or cancel the withdrawal with `tfimg publish --reinstate`"):
+        machine.rollback(registry, only, reinstate=True)
 
 
 def kill_at(call: Call, act: Callable[[Registry], object], registry: MemoryRegistry) -> None:
@@ -370,24 +315,27 @@ def kill_at(call: Call, act: Callable[[Registry], object], registry: MemoryRegis
     assert call in calls
 
 
-def test_a_killed_rollback_is_finished_by_the_same_command_and_named_by_another(machine: Machine) -> None:
+def test_a_killed_rollback_is_refused_by_users_until_it_is_finished(machine: Machine) -> None:
     registry = MemoryRegistry()
     old, new = publish_builds(machine, registry, 5, 0)
-    kill_at(("put", "2.15.1"), lambda line: machine.rollback(line, "2.15.1"), registry)
-    events: list[object] = []
-    roll_back(machine.repository(registry, reinstate=True), "2.15", to=old, on_event=events.append)
-    assert events == [Message(text="Not finished, because it was killed: rollback 2.15.1. Run it again.")]
-    assert (registry.named["2.15"], registry.named["2.15.1"]) == (old, new)
+    kill_at(("put", "2.15"), lambda line: machine.rollback(line, old), registry)
+    assert registry.named["2.15"] == new
     with pytest.raises(WithdrawnError):
-        proven_level(registry, "2.15.1")
-    machine.rollback(registry, "2.15.1")
-    assert registry.named["2.15.1"] == proven_level(registry, "2.15.1") == old
+        proven_level(registry, "2.15")
+
+
+def test_a_withdrawal_of_one_tag_leaves_a_killed_one_of_another_open(machine: Machine) -> None:
+    registry = MemoryRegistry()
+    old, new = publish_builds(machine, registry, 5, 0)
+    kill_at(("put", "2.15"), lambda line: machine.withdraw(line, new, "2.15"), registry)
+    machine.withdraw(registry, new, "2.15.1")
+    assert (registry.named["2.15"], registry.named["2.15.1"]) == (new, old)
 
 
 def test_a_killed_withdrawal_also_moves_tags_that_were_moved_to_the_image_since(machine: Machine) -> None:
     registry = MemoryRegistry()
     old, new = publish_builds(machine, registry, 5, 0)
-    machine.rollback(registry, "2.15.1")
+    machine.rollback(registry, old, tag="2.15.1")
     kill_at(("put", "2.15"), lambda line: machine.withdraw(line, new), registry)
     machine.publish(registry, reinstate=True)
     assert registry.named["2.15.1"] == new
@@ -397,38 +345,20 @@ def test_a_killed_withdrawal_also_moves_tags_that_were_moved_to_the_image_since(
 
 def test_a_killed_rollback_does_not_return_to_an_image_that_was_withdrawn_since(machine: Machine) -> None:
     registry = MemoryRegistry()
-    oldest, old, _ = publish_builds(machine, registry, 9, 5, 0)
-    kill_at(("put", "2.15"), machine.rollback, registry)
+    _, old, new = publish_builds(machine, registry, 9, 5, 0)
+    kill_at(("put", "2.15"), lambda line: machine.rollback(line, old), registry)
     machine.withdraw(registry, old)
-    machine.rollback(registry)
-    assert registry.named["2.15"] == proven_level(registry, "2.15") == oldest
+    with pytest.raises(WithdrawnError):
+        machine.rollback(registry, old)
+    assert registry.named["2.15"] == new
 
 
 def test_a_killed_rollback_withdraws_again_if_its_withdrawal_was_cancelled_since(machine: Machine) -> None:
     registry = MemoryRegistry()
     old, new = publish_builds(machine, registry, 5, 0)
-    kill_at(("put", "2.15"), machine.rollback, registry)
+    kill_at(("put", "2.15"), lambda line: machine.rollback(line, old), registry)
     machine.publish(registry, reinstate=True)
     assert proven_level(registry, "2.15") == new
-    machine.rollback(registry)
+    machine.rollback(registry, old)
     machine.publish(registry)
     assert registry.named["2.15"] == old
-
-
-def test_a_killed_withdrawal_withdraws_again_if_it_was_cancelled_since(machine: Machine) -> None:
-    registry = MemoryRegistry()
-    (only,) = publish_builds(machine, registry, 0)
-
-    def note() -> None:
-        if read_image_statements(registry, only, KEYS).withdrawals:
-            raise Killed
-
-    machine.on_note = note
-    with suppress(Killed):
-        machine.withdraw(registry, only)
-    machine.on_note = lambda: None
-    machine.publish(registry, reinstate=True)
-    assert proven_level(registry, "2.15") == only
-    machine.withdraw(registry, only)
-    with pytest.raises(WithdrawnError):
-        proven_level(registry, "2.15")

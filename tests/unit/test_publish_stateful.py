@@ -9,7 +9,6 @@ from __future__ import annotations
 import shutil
 import tempfile
 from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -49,7 +48,7 @@ REFUSALS = (
 TAGS = st.sampled_from(["2.15", "2.15.1", CPU])
 PUBLISHERS = st.sampled_from([0, 1])
 POINTS = st.integers(1, 120)
-WHEN = st.sampled_from(["before", "after", "note"])
+WHEN = st.sampled_from(["before", "after"])
 
 Act = Callable[[Machine, Registry], object]
 
@@ -81,22 +80,18 @@ class Publishing(RuleBasedStateMachine):
 
         self.carry_out(number, "publish", act, point, when)
 
-    @rule(number=PUBLISHERS, tag=TAGS, point=st.none() | POINTS, when=WHEN)
-    def roll_back(self, number: int, tag: str, point: int | None, when: str) -> None:
-        def act(machine: Machine, registry: Registry) -> None:
-            machine.rollback(registry, tag)
-
-        self.carry_out(number, f"rollback {tag}", act, point, when)
-
-    @rule(number=PUBLISHERS, tag=TAGS, index=st.integers(0, 9))
-    def reinstate(self, number: int, tag: str, index: int) -> None:
+    @rule(
+        number=PUBLISHERS, tag=TAGS, index=st.integers(0, 9), reinstate=st.booleans(), point=st.none() | POINTS,
+        when=WHEN,
+    )  # fmt: skip
+    def roll_back(self, number: int, tag: str, index: int, reinstate: bool, point: int | None, when: str) -> None:
         if digests := self.moved.get(tag):
             to = digests[index % len(digests)]
 
             def act(machine: Machine, registry: Registry) -> None:
-                machine.rollback(registry, tag, to=to, reinstate=True)
+                machine.rollback(registry, to, tag=tag, reinstate=reinstate)
 
-            self.carry_out(number, f"rollback {tag} {to}", act)
+            self.carry_out(number, f"rollback {tag} {to} {reinstate}", act, point, when)
 
     @rule(number=PUBLISHERS, index=st.integers(0, 9), of_tag=st.booleans(), point=st.none() | POINTS, when=WHEN)
     def withdraw(self, number: int, index: int, of_tag: bool, point: int | None, when: str) -> None:
@@ -117,7 +112,7 @@ class Publishing(RuleBasedStateMachine):
 
     @rule(index=st.integers(0, 99))
     def delete_a_statement(self, index: int) -> None:
-        """Delete a bundle, and cosign's copies of all statements about its image."""
+        """Delete a bundle."""
         bundles = [
             one
             for one in self.registry.manifests.values()
@@ -126,22 +121,21 @@ class Publishing(RuleBasedStateMachine):
         if bundles:
             bundle = bundles[index % len(bundles)]
             del self.registry.manifests[bundle.digest]
-            subject = str(bundle.document["subject"]["digest"])
-            self.registry.named.pop(f"{subject.replace(':', '-')}.att", None)
             self.deleted = True
 
-    def carry_out(self, number: int, command: str, act: Act, point: int | None = None, when: str = "note") -> None:
+    def carry_out(self, number: int, command: str, act: Act, point: int | None = None, when: str = "after") -> None:
         """Run a command, which is killed at a point of its way if it gets there."""
         machine = self.publishers[number]
         run = Mortal(self.registry, point or 0, when)
-        machine.on_note, machine.run = run.note, run
+        machine.run = run
         try:
-            with suppress(*REFUSALS):
-                act(machine, run.line)
+            act(machine, run.line)
             self.pending[number].pop(command, None)
+        except REFUSALS:
+            pass  # one that was killed stays open: its user has to decide anew
         except Killed:
             self.pending[number][command] = act
-        machine.on_note, machine.run = (lambda: None), None
+        machine.run = None
         for tag, digest in public_tags(self.registry.named).items():
             known = self.moved.setdefault(tag, [])
             if digest not in known[-1:]:

@@ -7,5 +7,6 @@ COMMANDS: dict[str, str] = {}
 
 OPTIONS: dict[tuple[str, str], str] = {
     ("history", "--published"): "`tfimg verify IMAGE --json` says what the evidence of one image proves today.",
+    ("rollback", "--platform"): "Name an image of that platform with `--to DIGEST`; of both platforms, repeat `--to`.",
 }
 """Command and its removed option → the sentences that say what to do instead."""

@@ -8,7 +8,7 @@ the withdrawals that it names by the SHA-256 of their payloads.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Annotated, Generic, Literal, TypeVar
@@ -44,14 +44,13 @@ class TagMove(Document):
 
 
 class Promotion(Document):
-    """The predicate of a promotion. `run` and `tfimg` say which run of which version made it."""
+    """The predicate of a promotion. `tfimg` is the version that made it."""
 
     repository: Repository
     tags: Annotated[tuple[TagMove, ...], Field(min_length=1, max_length=MAX_TAGS)]
     time: Time
     publisher: Text
     reason: Reason
-    run: Text
     tfimg: Text
     cancels: Annotated[tuple[Digest, ...], Field(max_length=MAX_TAGS)] = ()
 
@@ -102,6 +101,21 @@ class ImageStatements:
             for promotion in self.promotions
             if promotion.predicate.repository == repository
             and any(move.tag == tag for move in promotion.predicate.tags)
+        )
+
+    def has_promoted(
+        self, repository: str, move: TagMove, *, after: ImageStatements, cancels: Collection[str] = ()
+    ) -> bool:
+        """Return whether a promotion says of a tag what a new one would say: a killed run attached it.
+
+        It is later than those of the image that the tag points to, `after`: an older one was completed once.
+        """
+        completed = after.promotions_of(repository, move.tag)
+        return any(
+            one.predicate.previous(move.tag) == move.previous
+            and {*cancels} <= {*one.predicate.cancels}
+            and all(one.predicate.time > other.predicate.time for other in completed)
+            for one in self.promotions_of(repository, move.tag)
         )
 
     def in_force(self, repository: str, tag: str | None) -> tuple[SignedPredicate[Withdrawal], ...]:

@@ -1,10 +1,12 @@
-"""Find the image that a tag returns to: signed promotions name the images that it pointed to before."""
+"""The images that a tag pointed to before: signed promotions name them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import datetime
 
-from tfimg.core.errors import NotInRegistry, PolicyViolation, UsageError, WithdrawnError
+from tfimg.core.errors import NotInRegistry, UsageError, WithdrawnError
 from tfimg.evidence.promotions import TagHistoryEntry, walk_history, withdrawn_error
 from tfimg.publish.repository import INSUFFICIENT, SignedRepository
 from tfimg.registry.reference import DIGEST
@@ -13,55 +15,76 @@ MAX_STEPS = 1000
 """Moves of a tag that are searched for an image to roll back to."""
 
 
-def find_previous(repository: SignedRepository, tag: str, present: str) -> str:
-    """Return the image before the present one that is not withdrawn and has the level that the tag promises."""
-    objections: dict[str, str] = {}
+@dataclass(frozen=True, kw_only=True, slots=True)
+class EarlierImage:
+    """An image that a tag pointed to, and the time of that promotion.
+
+    `objection` says why the tag cannot return to it, None if it can: it is not withdrawn and has the level that the tag
+    promises.
+    """
+
+    digest: str
+    promoted: datetime | None
+    objection: str | None
+
+
+def list_earlier(repository: SignedRepository, tag: str, present: str) -> Iterator[EarlierImage]:
+    """Yield the images that a tag pointed to before the present one, newest first and each once."""
+    seen = {present}
     for step in _steps(repository, tag, present):
-        if step.digest == present or step.digest in objections:
-            continue
-        if step.in_force:
-            objections[step.digest] = "was withdrawn"
-        elif step.promotion is None:
-            objections[step.digest] = "has no signed promotion for this tag"
-        else:
-            try:
-                repository.require_level(step.digest, repository.policy.find_promise(tag).level)
-                return step.digest
-            except (*INSUFFICIENT, NotInRegistry, WithdrawnError) as error:
-                objections[step.digest] = f"lacks the evidence that the tag promises ({error.what})"
-    name = f"{repository.name}:{tag}"
-    if not objections:
-        raise UsageError(
-            f"No signed promotion says what {name} pointed to before {present}.",
-            next_step="Name an image with --to DIGEST; `tfimg history` lists the known ones.",
-        )
-    listed = "; ".join(f"{digest} {objection}" for digest, objection in objections.items())
-    raise PolicyViolation(
-        f"{name} has no earlier image to return to: {listed}.",
-        next_step="Publish another image under the tag, or name one with --to DIGEST.",
-    )
+        if step.digest not in seen:
+            seen.add(step.digest)
+            yield EarlierImage(
+                digest=step.digest,
+                promoted=step.promotion.predicate.time if step.promotion else None,
+                objection=_find_objection(repository, tag, step),
+            )
 
 
-def find_named(repository: SignedRepository, tag: str, present: str, to: str) -> str:
-    """Return the image that `to` names. Raises what `require_level` does, `UsageError` and `WithdrawnError`."""
-    history = dict.fromkeys(step.digest for step in _steps(repository, tag, present) if step.digest != present)
-    found = [digest for digest in history if digest.startswith((to, f"sha256:{to}"))]
-    is_behind_gap = not found and to != present and DIGEST.fullmatch(to)
-    if is_behind_gap and repository.statements(to).promotions_of(repository.name, tag):
-        found = [to]
+def find_named(repository: SignedRepository, presents: Mapping[str, str], to: str) -> tuple[str, str]:
+    """Return the tag and the digest that `to` names, a digest or its first digits.
+
+    `presents` are the images that a tag points to on each platform, by the platform's tag. Raises what `require_level`
+    does, `UsageError` and `WithdrawnError`.
+    """
+    found = {
+        (tag, step.digest)
+        for tag, present in presents.items()
+        for step in _steps(repository, tag, present)
+        if step.digest.startswith((to, f"sha256:{to}")) and (step.promotion or step.digest != present)
+    }
+    if not found and DIGEST.fullmatch(to):  # it may be behind a gap
+        known = repository.statements(to)
+        found = {(tag, to) for tag in presents if known.promotions_of(repository.name, tag)}
     if len(found) != 1:
         matches = f"{len(found)} images match" if found else "no image matches"
+        tags = ", ".join(presents)
         raise UsageError(
-            f"--to {to}: {matches} in the signed history of {tag}, besides the present image.",
-            next_step=f"`tfimg history {repository.name} {tag}` lists them; name the whole digest.",
+            f"--to {to}: {matches} in the signed history of {tags}.",
+            next_step=f"`tfimg history {repository.name} {tags.partition(',')[0]}` lists them; name the whole digest.",
         )
-    (digest,) = found
+    ((tag, digest),) = found
+    is_present = digest == presents[tag]
     withdrawals = repository.statements(digest).in_force(repository.name, tag)
-    if withdrawals and not repository.reinstate:
+    if withdrawals and (is_present or not repository.reinstate):
         error = withdrawn_error(withdrawals[0].predicate, image=f"{repository.name}@{digest}")
-        raise WithdrawnError(error.what, next_step="Name another image, or cancel the withdrawal with --reinstate.")
-    repository.require_level(digest, repository.policy.find_promise(tag).level)
-    return digest
+        command = "`tfimg publish --reinstate`" if is_present else "--reinstate"
+        raise WithdrawnError(error.what, next_step=f"Name another image, or cancel the withdrawal with {command}.")
+    if not is_present:
+        repository.require_level(digest, repository.policy.find_promise(tag).level)
+    return tag, digest
+
+
+def _find_objection(repository: SignedRepository, tag: str, step: TagHistoryEntry) -> str | None:
+    if step.in_force:
+        return "was withdrawn"
+    if step.promotion is None:
+        return "has no signed promotion for this tag"
+    try:
+        repository.require_level(step.digest, repository.policy.find_promise(tag).level)
+    except (*INSUFFICIENT, NotInRegistry, WithdrawnError) as error:
+        return f"lacks the evidence that the tag promises ({error.what})"
+    return None
 
 
 def _steps(repository: SignedRepository, tag: str, present: str) -> Iterator[TagHistoryEntry]:

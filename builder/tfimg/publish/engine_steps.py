@@ -169,6 +169,12 @@ class EngineSteps:
         )
         attach(registry, digest, statements, key=self.repository.key)
 
+    def find_candidates(self, prefix: str) -> set[str]:
+        """Return the tags of candidates that the engine has and that begin with `prefix`."""
+        names = (name.rpartition(":") for image in self._engine.list_images() for name in image.names)
+        repositories = (self.repository.name, CANDIDATE)
+        return {tag for repository, _, tag in names if repository in repositories and tag.startswith(prefix)}
+
     def remove_candidate(self, candidate: str) -> None:
         """Remove a candidate's names from the engine, with their containers."""
         for repository in (self.repository.name, CANDIDATE):

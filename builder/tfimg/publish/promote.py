@@ -157,26 +157,26 @@ def _promote_exact_tags(image: SentImage, session: PublishSession, decider: TagD
     if promoted:
         repository.require_level(image.digest, image.level)
         known = decider.statements(image.digest)
-        moves = [move for decision in promoted if (move := _signed_move(decision, known, repository.name))]
+        moves = [move for decision in promoted if (move := _signed_move(decision, known, decider))]
         if moves:
             earlier = [known, *(decider.statements(move.previous) for move in moves if move.previous)]
             cancels = [statement for decision in promoted for statement in decision.cancels]
-            promotion = repository.promotion(session.run, moves, earlier, reason="publish", cancels=cancels)
+            promotion = repository.promotion(moves, earlier, reason="publish", cancels=cancels)
             repository.attach(image.digest, promotion)
     _move(session, [(image, decision) for decision in decisions if decision.kind != "alias"])
     return decisions
 
 
-def _signed_move(decision: Decision, known: ImageStatements, repository: str) -> TagMove | None:
-    """Return what a new promotion says about a tag; None if an earlier promotion says the same."""
-    promotions = known.promotions_of(repository, decision.tag)
+def _signed_move(decision: Decision, known: ImageStatements, decider: TagDecider) -> TagMove | None:
+    """Return what a new promotion says about a tag; None if a killed run has attached one that says the same."""
+    repository = decider.registry.repository
     if decision.verdict == "attest":
+        promotions = known.promotions_of(repository, decision.tag)
         previous = promotions[0].predicate.previous(decision.tag) if promotions else None
         return TagMove(tag=decision.tag, previous=previous)
-    for predicate in (promotion.predicate for promotion in promotions):
-        if predicate.previous(decision.tag) == decision.before and {*decision.cancels} <= {*predicate.cancels}:
-            return None  # it can be completed as it is
-    return TagMove(tag=decision.tag, previous=decision.before)
+    move = TagMove(tag=decision.tag, previous=decision.before)
+    after = decider.statements(decision.before) if decision.before else ImageStatements()
+    return None if known.has_promoted(repository, move, after=after, cancels=decision.cancels) else move
 
 
 def _move(session: PublishSession, decided: Sequence[tuple[SentImage, Decision]]) -> None:
@@ -185,4 +185,4 @@ def _move(session: PublishSession, decided: Sequence[tuple[SentImage, Decision]]
         for image, decision in decided
         if decision.verdict == "move"
     ]
-    move_tags(session.registry, moves, write_record=session.run.write)
+    move_tags(session.registry, moves)

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 
 from tfimg.core import errors
 from tfimg.core.events import Note, OnEvent, ignore
 from tfimg.core.failures import MAX_LISTED, raise_for_failures
-from tfimg.core.runs import RunFinished, open_run
 from tfimg.core.text import list_first
 from tfimg.engine.protocol import Engine, LocalImage
 from tfimg.matrix.spec import ImageSpec
@@ -68,7 +67,7 @@ class Publisher:
     def publish(
         self, specs: Sequence[ImageSpec], repository: SignedRepository, on_event: OnEvent = ignore
     ) -> Publication:
-        """Publish those of the images that the engine has; remove the candidates of killed runs or continue one.
+        """Publish those of the images that the engine has; remove the candidates of killed runs.
 
         The result contains the failures of single images. Raises `ResolutionError` if the engine has none of them,
         `TagConflict`, `PublicationIncomplete`, and what the engine and the registry raise.
@@ -76,14 +75,8 @@ class Publisher:
         images = self._find_images(specs, on_event)
         by_identifier = {spec.identifier: spec for spec in specs}
         steps = EngineSteps(validator=self._validator, repository=repository, specs=by_identifier, images=images)
-        with open_run(repository.folder, repository.now) as (run, killed):
-            session = PublishSession(
-                repository=repository, run=run, steps=steps, on_event=on_event, revalidate=self.revalidate
-            )
-            for other in killed:
-                remove_candidates(replace(session, run=other))
-                other.write(RunFinished())
-            return publish_jobs(self._jobs(specs, images), session)
+        session = PublishSession(repository=repository, steps=steps, on_event=on_event, revalidate=self.revalidate)
+        return publish_jobs(self._jobs(specs, images), session)
 
     def plan(
         self, specs: Sequence[ImageSpec], decider: TagDecider, on_event: OnEvent = ignore
@@ -137,22 +130,23 @@ class Publisher:
 def publish_jobs(jobs: Sequence[PublishJob], session: PublishSession) -> Publication:
     """Send images, one after the other, then promote all of them.
 
-    The result contains the failures of single images. Any other error is raised, and the next run continues this one.
+    The result contains the failures of single images. Any other error is raised, and the next run goes on.
     Raises what `promote` does.
     """
+    repository, on_event = session.repository, session.on_event
     results: dict[str, PublishResult] = {}
     sent: list[SentImage] = []
-    for job in jobs:
-        try:
-            sent.append(send(job, session))
-        except IMAGE_ERRORS as error:
-            results[job.identifier] = PublishResult(identifier=job.identifier, status="failed", failure=error)
-    if sent:
-        results |= {result.identifier: result for result in promote(sent, session)}
-    tags = [tag for image in sent for kind, tag in image.job.tags(image.digest) if kind != "build"]
-    update_indexes(session.repository.tags, tags, session.on_event)
+    with repository.lock_tags(map(session.candidate, jobs), on_event):
+        for job in jobs:
+            try:
+                sent.append(send(job, session))
+            except IMAGE_ERRORS as error:
+                results[job.identifier] = PublishResult(identifier=job.identifier, status="failed", failure=error)
+        if sent:
+            results |= {result.identifier: result for result in promote(sent, session)}
+        tags = [tag for image in sent for kind, tag in image.job.tags(image.digest) if kind != "build"]
+        update_indexes(repository.tags, tags, on_event)
     candidates = remove_candidates(session)
-    session.run.write(RunFinished())
     return Publication(images=tuple(results[job.identifier] for job in jobs), candidates=candidates)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -14,8 +15,8 @@ from urllib.parse import quote
 from tfimg import __version__
 from tfimg.core.cancellation import raise_if_cancelled
 from tfimg.core.errors import PolicyViolation, PublicationIncomplete, StaleEvidence, TamperedError, UnsignedError
+from tfimg.core.events import Message, OnEvent, ignore
 from tfimg.core.files import wait_for_lock
-from tfimg.core.journal import Journal
 from tfimg.core.levels import Level
 from tfimg.evidence import promotions
 from tfimg.evidence.attach import attach
@@ -36,8 +37,8 @@ INSUFFICIENT = (UnsignedError, TamperedError, PolicyViolation, StaleEvidence)
 class SignedRepository:
     """A registry repository, and the identity that publishes to it.
 
-    `key` signs; statements of `key`, of `other_keys` and of the policy's keys count. `state` is the folder for journals
-    and locks, `publisher` this machine's name in statements. With `reinstate`, promotions cancel withdrawals. Raises
+    `key` signs; statements of `key`, of `other_keys` and of the policy's keys count. `state` is the folder for
+    locks, `publisher` this machine's name in statements. With `reinstate`, promotions cancel withdrawals. Raises
     `InvalidKey` for a key that the policy refuses.
     """
 
@@ -70,16 +71,36 @@ class SignedRepository:
 
     @property
     def folder(self) -> Path:
-        """Folder of this repository's journals and locks."""
+        """Folder of the locks of this repository's tags."""
         return self.state / "publish" / quote(self.name, safe="")
 
+    @cached_property
+    def candidate_prefix(self) -> str:
+        """Beginning of the tags that images have before they are promoted; those of this machine and repository alone.
+
+        The machine is known by its publisher's name and its state folder.
+        """
+        place = f"{self.publisher}\n{self.state.absolute()}\n{self.name}"
+        return f"candidate-{hashlib.sha256(place.encode()).hexdigest()[:8]}-"
+
     @contextmanager
-    def lock_tags(self, tags: Iterable[str]) -> Iterator[None]:
+    def lock_tags(self, tags: Iterable[str], on_event: OnEvent = ignore) -> Iterator[None]:
         """Hold the locks of tags on this machine, one for all platforms; wait for other processes to release them."""
+        notes = iter([Message(text=f"Waiting for another process that writes to {self.name}.")])
+
+        def wait() -> None:
+            raise_if_cancelled()
+            for note in notes:  # once
+                on_event(note)
+
         with ExitStack() as stack:
             for tag in sorted(set(map(find_shared_tag, tags))):  # in one order, to avoid deadlocks
-                stack.enter_context(wait_for_lock(self.folder / "locks" / tag, raise_if_cancelled))
+                stack.enter_context(wait_for_lock(self.lock_file(tag), wait))
             yield
+
+    def lock_file(self, tag: str) -> Path:
+        """Return the file whose lock a process of this machine holds while it writes a tag."""
+        return self.folder / tag
 
     def statements(self, digest: str) -> ImageStatements:
         """Read what trusted keys signed about a digest."""
@@ -96,7 +117,6 @@ class SignedRepository:
 
     def promotion(
         self,
-        run: Journal,
         tags: Sequence[TagMove],
         earlier: Iterable[ImageStatements],
         *,
@@ -110,7 +130,6 @@ class SignedRepository:
             publisher=self.publisher,
             reason=reason,
             time=promotions.next_time(self.now(), earlier),
-            run=run.path.stem,
             tfimg=__version__,
             cancels=tuple(sorted(set(cancels))),
         )

@@ -1,24 +1,24 @@
-"""Send one image to its registry: push, pull by digest, validate, scan, attach evidence."""
+"""Send one image to its registry: push, pull by digest, validate, scan, attach evidence.
+
+Until it is promoted it has the tag of a candidate, which names this machine and the image: the next run, also after a
+kill, finds what was pushed and what is left.
+"""
 
 from __future__ import annotations
 
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from tfimg.core.errors import PublicationIncomplete
 from tfimg.core.events import OnEvent
-from tfimg.core.journal import Journal
+from tfimg.core.files import AlreadyLocked, try_lock
 from tfimg.core.levels import Level
 from tfimg.publish.engine_steps import EngineSteps, PublishJob
 from tfimg.publish.release import Release, is_same_image, read_release
 from tfimg.publish.repository import INSUFFICIENT, SignedRepository
-from tfimg.publish.runs import StageStarted
 from tfimg.publish.stages import stage
 from tfimg.recipe.tags import make_build_tag
 from tfimg.registry.protocol import Manifest, Registry
-
-CANDIDATE = "candidate-"
-"""Prefix of the tags that images have before they are promoted."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -35,13 +35,12 @@ class SentImage:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PublishSession:
-    """One run of a publisher, whose journal is `run`: where to, with which steps.
+    """One run of a publisher: where to, with which steps.
 
     `revalidate` ignores evidence that images already have.
     """
 
     repository: SignedRepository
-    run: Journal
     steps: EngineSteps
     on_event: OnEvent
     revalidate: bool = False
@@ -51,6 +50,10 @@ class PublishSession:
         """The registry of the repository, in which each tag means the image of its platform."""
         return self.repository.tags
 
+    def candidate(self, job: PublishJob) -> str:
+        """Return the tag that an image has before it is promoted."""
+        return f"{self.repository.candidate_prefix}{job.identifier}"
+
 
 def send(job: PublishJob, session: PublishSession) -> SentImage:
     """Send an image and its evidence to the registry; skip what an earlier run has done.
@@ -58,11 +61,10 @@ def send(job: PublishJob, session: PublishSession) -> SentImage:
     Raises what the steps and the registry raise.
     """
     repository = session.repository
-    candidate = f"{CANDIDATE}{session.run.path.stem}-{job.identifier}"
-    own_tags = (make_build_tag(job.identifier, job.digest), job.identifier)
-    named = (manifest for tag in own_tags if (manifest := session.registry.find(tag)))
-    published = next((manifest for manifest in named if is_same_image(manifest, job.digest)), None)
-    manifest, is_new = (published, False) if published else _push(job, session, candidate)
+    tags = (make_build_tag(job.identifier, job.digest), job.identifier, session.candidate(job))
+    named = (manifest for tag in tags if (manifest := session.registry.find(tag)))
+    sent = next((manifest for manifest in named if is_same_image(manifest, job.digest)), None)
+    manifest = sent or _push(job, session)
     level: Level | None = None
     reused = True
     if not session.revalidate:
@@ -70,54 +72,50 @@ def send(job: PublishJob, session: PublishSession) -> SentImage:
         with suppress(*INSUFFICIENT):
             level = repository.require_level(manifest.digest, job.level)
     if not level:
-        level, reused = _prove(job, manifest.digest, session, candidate)
+        level, reused = _prove(job, manifest.digest, session)
     release = read_release(session.registry, manifest) or job.release
-    return SentImage(job=job, digest=manifest.digest, release=release, level=level, is_new=is_new, reused=reused)
+    return SentImage(job=job, digest=manifest.digest, release=release, level=level, is_new=sent is None, reused=reused)
 
 
 def remove_candidates(session: PublishSession) -> tuple[str, ...]:
-    """Remove a run's candidates from engine and registry; return the tags that the registry does not delete."""
-    undeleted = []
-    candidates = dict.fromkeys(record.candidate for record in session.run.read(StageStarted))
-    existing = set(session.registry.list_tags()) if candidates else set()
-    for candidate in candidates:
-        session.steps.remove_candidate(candidate)
-        if candidate in existing and not session.registry.delete_tag(candidate):
-            undeleted.append(candidate)
+    """Remove this machine's candidates from engine and registry, also those that killed runs have left.
+
+    Those that another process is sending stay. Returns the tags that the registry does not delete.
+    """
+    prefix, undeleted = session.repository.candidate_prefix, []
+    tagged = {tag for tag in session.registry.list_tags() if tag.startswith(prefix)}
+    for candidate in sorted(tagged | session.steps.find_candidates(prefix)):
+        with suppress(AlreadyLocked), try_lock(session.repository.lock_file(candidate)):
+            session.steps.remove_candidate(candidate)
+            if candidate in tagged and not session.registry.delete_tag(candidate):
+                undeleted.append(candidate)
     return tuple(undeleted)
 
 
-def _push(job: PublishJob, session: PublishSession, candidate: str) -> tuple[Manifest, bool]:
-    """Return the candidate's manifest, and whether it was pushed now: a killed run may have done it."""
-    repository, registry = session.repository.name, session.registry
-    record = StageStarted(stage="push", identifier=job.identifier, candidate=candidate, digest=job.digest)
-    manifest = registry.find(candidate) if record in session.run.earlier(StageStarted) else None
-    if manifest:
-        return manifest, False
+def _push(job: PublishJob, session: PublishSession) -> Manifest:
+    """Push an image that holds no secret under its candidate's tag, and return its manifest."""
+    repository, candidate = session.repository.name, session.candidate(job)
     with stage(session.on_event, f"{job.identifier}: scan for secrets") as on_event:
         session.steps.scan_local(job, on_event)
     with stage(session.on_event, f"{job.identifier}: push") as on_event:
-        session.run.write(record)
         digest = session.steps.push(job, candidate, on_event)
-        manifest = registry.find(candidate)
+        manifest = session.registry.find(candidate)
         if manifest is None or manifest.digest != digest:
             raise PublicationIncomplete(
                 f"The engine pushed {candidate} to {repository} as {digest}, but the registry does not have it.",
                 next_step="Run the command again; if it fails again, check the proxies between engine and registry.",
             )
-    return manifest, True
+    return manifest
 
 
-def _prove(job: PublishJob, digest: str, session: PublishSession, candidate: str) -> tuple[Level, bool]:
+def _prove(job: PublishJob, digest: str, session: PublishSession) -> tuple[Level, bool]:
     """Validate and scan a digest and attach evidence; return its level, and whether a report was reused."""
-    steps = session.steps
-    record = StageStarted(stage="validate", identifier=job.identifier, candidate=candidate, digest=digest)
+    steps, candidate = session.steps, session.candidate(job)
     with stage(session.on_event, f"{job.identifier}: validate by digest") as on_event:
-        session.run.write(record)
+        steps.remove_candidate(candidate)  # a killed run's container may still occupy a GPU
         report, reused = steps.validate(job, digest, candidate, on_event)
     with stage(session.on_event, f"{job.identifier}: scan the pushed image") as on_event:
         steps.scan_published(job, digest, on_event)
     with stage(session.on_event, f"{job.identifier}: attach evidence"):
-        session.run.write(replace(record, stage="attach"))
         steps.attach_evidence(job, digest, report)
         return session.repository.require_level(digest, report.level), reused

@@ -16,8 +16,7 @@ from tfimg.inspect.contents import parse_bill_of_materials
 from tfimg.publish.earlier_image import MAX_STEPS
 from tfimg.publish.promote import PublishResult
 from tfimg.publish.repository import SignedRepository
-from tfimg.publish.retract import withdraw
-from tfimg.publish.retraction import Retraction
+from tfimg.publish.retract import RetractedImage, withdraw
 
 MAX_NAMED = 5
 """Images that a message names."""
@@ -33,19 +32,17 @@ def withdraw_superseded(
     results: Sequence[PublishResult],
     advisories: Sequence[str],
     on_event: OnEvent = ignore,
-) -> tuple[Retraction, ...]:
+) -> tuple[RetractedImage, ...]:
     """Withdraw the images that each published one has replaced under its identifier, and name the new one instead.
 
     The images are those of the signed history, so that a repeated command does what a killed one did not. Raises as
     `withdraw` does.
     """
-    reason, retractions = format_reason(advisories), []
+    reason, images = format_reason(advisories), list[RetractedImage]()
     for result in results:
         for before in find_superseded(repository, result, on_event):
-            retractions.append(
-                withdraw(repository, before, reason=reason, replacement=result.digest, on_event=on_event)
-            )
-    return tuple(retractions)
+            images += withdraw(repository, before, reason=reason, replacement=result.digest)
+    return tuple(images)
 
 
 def find_superseded(repository: SignedRepository, result: PublishResult, on_event: OnEvent = ignore) -> tuple[str, ...]:

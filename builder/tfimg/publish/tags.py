@@ -2,34 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
 from tfimg.core.errors import PublicationIncomplete, TagConflict, TfimgError
-from tfimg.core.journal import Record
 from tfimg.core.process import defer_signals
 from tfimg.registry.protocol import Manifest, Registry, require_manifest
 
 DELETED = "Another program deleted it. Publish it again."
-"""Next step for an image that was in the registry a format_time ago."""
+"""Next step for an image that was in the registry a moment ago."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Move(Record):
-    """A tag that moves from the digest `before`, None for a new tag, to the digest `after`. Also a journal record."""
-
-    event = "tag"
+class Move:
+    """A tag that moves from the digest `before`, None for a new tag, to the digest `after`."""
 
     tag: str
     before: str | None
     after: str
 
 
-def move_tags(registry: Registry, moves: Sequence[Move], *, write_record: Callable[[Move], None]) -> None:
+def move_tags(registry: Registry, moves: Sequence[Move]) -> None:
     """Move all tags or none. Tags that a killed run has moved already are rolled back with the others.
 
-    `write_record` saves each move before it happens. Raises `TagConflict` if a tag points neither to `before` nor to
+    Raises `TagConflict` if a tag points neither to `before` nor to
     `after`, `PublicationIncomplete` if tags could not be rolled back, and what the registry raises.
     """
     moved: list[Move] = []
@@ -42,7 +39,6 @@ def move_tags(registry: Registry, moves: Sequence[Move], *, write_record: Callab
             is_moved = current is not None and current.digest == move.after
             if not is_moved:
                 _require_digest(move.tag, current, move.before)
-                write_record(move)
             moved.append(move)
             if not is_moved:
                 registry.put(move.tag, manifests[move.after])

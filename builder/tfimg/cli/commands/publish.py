@@ -141,8 +141,8 @@ def _withdraw_superseded(
     from tfimg.publish.supersede import withdraw_superseded
 
     with context.render_events(title="withdraw") as on_event:
-        retractions = withdraw_superseded(repository, images, advisories, on_event)
-    for image in (image for retraction in retractions for image in retraction.images):
+        withdrawn = withdraw_superseded(repository, images, advisories, on_event)
+    for image in withdrawn:
         words = "is" if image.withdrawal else "was already"
         document = {"event": "withdrawal", "repository": repository.name, **image.to_json()}
         context.print_result(document, f"{repository.name}@{image.digest} {words} withdrawn for every tag.")

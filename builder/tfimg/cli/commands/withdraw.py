@@ -33,8 +33,9 @@ class Withdraw(Command, SigningOptions):
 
     def run(self, context: Context) -> int:
         """Move its tags back, then withdraw it, for all tags or for some."""
+        from tfimg.evidence.promotions import export_withdrawals
         from tfimg.publish.history import find_build
-        from tfimg.publish.retract import export_withdrawal, withdraw
+        from tfimg.publish.retract import withdraw
         from tfimg.publish.supersede import format_reason
         from tfimg.registry.reference import parse_repository
 
@@ -54,14 +55,12 @@ class Withdraw(Command, SigningOptions):
             ) from None
         repository = self.signed_repository(context, target, self.signing_key(context.services.environ))
         digest = find_build(repository.registry, digest.removeprefix("sha256:"))
-        with context.render_events(title="withdraw") as on_event:
-            done = withdraw(
-                repository, digest, tags=self.tag, reason=format_reason(self.advisory, self.reason), on_event=on_event
-            )
-        for image in done.images:
-            if self.output and image.withdrawal:
+        reason = format_reason(self.advisory, self.reason)
+        for image in withdraw(repository, digest, tags=self.tag, reason=reason):
+            if self.output:
                 with Path(self.output).open("ab") as file:
-                    file.write(export_withdrawal(repository, image.withdrawal, image.digest))
+                    for line in export_withdrawals(repository.registry, image.digest, repository.trusted):
+                        file.write(line + b"\n")
             lines = [f"{move.tag} points to {move.after} now." for move in image.moves]
             lines += [
                 f"{tag} still points to the image, which `verify` refuses: {why}" for tag, why in image.unmoved.items()
