@@ -184,4 +184,4 @@ def test_a_withdrawn_platform_is_in_no_index(published: Publisher) -> None:
     published.succeed("publish", published.target, *identifiers, "--from", SMALL, "--reinstate", *published.key)
     published.succeed("verify", name, "--platform", "arm64", *published.public_key)
     assert published.succeed("inspect", name).documents[-1]["platforms"] == ["linux/amd64", "linux/arm64"]
-    published.succeed("rollback", name, "--platform", "arm64", "--to", "0" * 12, *published.key, code=2)
+    published.succeed("rollback", name, "--to", "0" * 12, *published.key, code=2)

@@ -75,19 +75,20 @@ import json, os, signal, sys, traceback
 from pathlib import Path
 from repository.test_publish_faults import open_registry
 from support.publisher import Machine
+from tfimg.registry.connection import Connection
 
 def publish(address, folder, last):
-    notes = 0
+    writes, request = 0, Connection.request
 
-    def noted():
-        nonlocal notes
-        notes += 1
-        if notes == last:
+    def counted(connection, method, *args, **kwargs):
+        nonlocal writes
+        writes += method != "GET"
+        if writes == last:
             os.kill(os.getpid(), signal.SIGKILL)
+        return request(connection, method, *args, **kwargs)
 
-    machine = Machine(folder / "machine")
-    machine.on_note = noted
-    machine.publish(open_registry(address, folder))
+    Connection.request = counted
+    Machine(folder / "machine").publish(open_registry(address, folder))
 
 running, codes = {}, {}
 
@@ -111,13 +112,13 @@ while running:
     reap()
 print(json.dumps([codes[number] for number in sorted(codes)]))
 """
-"""Publishes in forks, so that the program is imported once; the n-th is killed before its n-th note."""
+"""Publishes in forks, so that the program is imported once; the n-th is killed before its n-th write."""
 
-ROUNDS = 16
-"""More than a publication has notes."""
+ROUNDS = 40
+"""More than a publication writes."""
 
 
-def test_killed_with_kill_9_before_each_note_it_goes_on_and_no_tag_is_without_evidence(
+def test_killed_with_kill_9_before_each_write_it_goes_on_and_no_tag_is_without_evidence(
     tmp_path: Path,
 ) -> None:
     with ExitStack() as registries, ThreadPoolExecutor(6) as pool:
@@ -132,7 +133,7 @@ def test_killed_with_kill_9_before_each_note_it_goes_on_and_no_tag_is_without_ev
         )  # fmt: skip
         codes = json.loads(done.stdout)
         count = codes.index(0)
-        assert 8 < count < ROUNDS, "the last rounds come to their end"
+        assert 15 < count < ROUNDS, "the last rounds come to their end"
         assert codes == [-signal.SIGKILL] * count + [0] * (ROUNDS - count), done.stderr
         list(pool.map(_publish_again, here[:count], places[:count]))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 import shutil
 from copy import deepcopy
 from dataclasses import dataclass, replace
@@ -33,7 +34,6 @@ from tfimg.matrix.schema import Matrix
 from tfimg.recipe.labels import make_recipe_labels
 from tfimg.recipe.lockfile import hash_lock
 from tfimg.recipe.tags import make_build_tag
-from tfimg.registry.protocol import Manifest
 
 REPOSITORY = "registry.test:5000/team/tensorflow"
 CPU, GPU = "2.15.1-cpu-py3.11", "2.15.1-cuda12.2-py3.11"
@@ -206,14 +206,6 @@ def test_a_refused_key_signs_nothing_though_another_is_trusted(
     assert (engine.did, registry.named) == ([], {})
 
 
-def test_an_image_that_is_there_is_not_sent_or_validated_again(
-    publish: CliRunner, engine: PushingEngine, twice: tuple[str, str]
-) -> None:
-    ended = publish("--json")
-    assert (ended.code, engine.did) == (0, [])
-    assert set(verdicts(ended).values()) == {"stay"}
-
-
 def test_a_report_on_the_same_digest_is_reused_and_that_is_reported(
     publish: CliRunner, engine: PushingEngine, registry: MemoryRegistry, twice: tuple[str, str]
 ) -> None:
@@ -280,7 +272,9 @@ def test_an_image_that_fails_or_holds_a_secret_gets_no_tag(
     assert [tag for tag in registry.named if not tag.startswith("sha256-")] == []
     secret = archive({"etc/hello": b"password=hunter2hunter2\n"})
     engine.story, engine.content = STORY, archive({"layer.tar": secret})
+    engine.did.clear()
     ended = publish()
+    assert (engine.did, [tag for tag in registry.named if not tag.startswith("sha256-")]) == ([], [])
     assert (ended.code, "a secret of ours" in ended.stderr) == (16, True)
     assert "hunter2hunter2" not in ended.stderr + ended.stdout
 
@@ -406,11 +400,11 @@ def test_rollback_moves_a_tag_back_and_publishing_does_not_undo_that(
     registry: MemoryRegistry,
 ) -> None:
     old, new = twice
-    ended = rollback("--reason", "wrong cuDNN").succeeded()
+    ended = rollback("--to", old[7:19], "--reason", "wrong cuDNN").succeeded()
     assert ended.stdout == f"{REPOSITORY}:2.15 points to {old} again; {new} was withdrawn for this tag.\n"
+    assert rollback("--to", old[7:19]).succeeded().stdout == f"{REPOSITORY}:2.15 points to {old} already.\n"
     assert (registry.named["2.15"], registry.named["2.15.1"]) == (old, new)
     assert verdicts(publish("--json"))["2.15"] == "refuse"
-    assert "was withdrawn" in rollback().refusal(16)
     rows = history(REPOSITORY, "2.15").succeeded().lines
     assert rows[2].split()[2:] == ["withdrawal", new[7:19], "me", "wrong", "cuDNN"]
     assert "--reinstate" in rollback("--to", new[7:19]).refusal(17)
@@ -423,6 +417,29 @@ def test_rollback_moves_a_tag_back_and_publishing_does_not_undo_that(
     ]  # fmt: skip
     assert [one["in_force"] for one in told.documents if one["event"] == "withdrawal"] == [True, False]
     assert history(REPOSITORY, "2.15").lines[3].split()[2] == "cancelled"
+
+
+def test_a_rollback_to_no_image_prints_the_command_for_the_one_before(
+    rollback: CliRunner, twice: tuple[str, str], registry: MemoryRegistry, keys: dict[str, str]
+) -> None:
+    old, new = twice
+    message = rollback("--reason", "wrong cuDNN", "--plain-http").refusal(2)
+    (promoted,) = re.findall(r"promoted (\S+Z)", message)
+    command = (
+        f"tfimg rollback {REPOSITORY}:2.15 --to {old[7:19]} --plain-http --key {keys['ours.key']} --publisher me "
+        "--reason 'wrong cuDNN'"
+    )
+    head, _, pasted = message.partition("tfimg rollback ")
+    assert head == (
+        f"The image to return to is not named with --to.\n2.15 points to {new}. Before, it pointed to:\n"
+        f"  {old}  promoted {promoted}. Return to the newest that qualifies:\n  "
+    )
+    assert sorted(shlex.split(f"tfimg rollback {pasted}")) == sorted(shlex.split(command))
+    assert registry.named["2.15"] == new
+    rollback(*shlex.split(pasted)[1:]).succeeded()
+    assert registry.named["2.15"] == old
+    message = rollback().refusal(2)
+    assert f"  {new}  was withdrawn. `tfimg history {REPOSITORY} 2.15` lists the whole history." in message
 
 
 @pytest.fixture
@@ -453,7 +470,9 @@ def test_withdraw_moves_tags_back_and_verify_and_pull_name_the_reason(
         refused = tfimg(command, f"{REPOSITORY}@{new}", "--public-key", keys["ours.pub"])
         assert re.search(r"was withdrawn at \S+Z by me: it leaks\. Use \S+ instead", refused.refusal(17))
     assert tfimg("verify", f"{REPOSITORY}:2.15", "--public-key", keys["ours.pub"]).code == 0
-    assert "was already withdrawn" in withdraw().succeeded().stdout
+    again = withdraw("--output", str(tmp_path / "again.jsonl")).succeeded()
+    assert "was already withdrawn" in again.stdout
+    assert (tmp_path / "again.jsonl").read_bytes() == (tmp_path / "out.jsonl").read_bytes()
     assert_refused(publish(), code=17, says="it leaks")
     history(REPOSITORY, "--withdrawals", str(tmp_path / "all.jsonl")).succeeded()
     assert (tmp_path / "all.jsonl").read_bytes() == (tmp_path / "out.jsonl").read_bytes()
@@ -490,51 +509,14 @@ def test_a_mirror_is_verified_with_its_origin(
     command("--origin", REPOSITORY).succeeded()
 
 
-class Killed(BaseException):
-    """What no code catches."""
-
-
-@pytest.mark.parametrize("named", [False, True])
-def test_a_rollback_that_was_killed_is_finished_by_the_same_command_and_not_undone(
-    named: bool, rollback: CliRunner, history: CliRunner, twice: tuple[str, str], registry: MemoryRegistry,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:  # fmt: skip
-    old, new = twice
-    to = ["--to", old[:19]] if named else []
-    put, dead = registry.put, False
-
-    def die(reference: str, manifest: Manifest) -> None:
-        nonlocal dead
-        if not dead:  # the dead write nothing, though Python still runs their `except`
-            put(reference, manifest)
-        dead = dead or reference == "2.15"
-        if dead:
-            raise Killed
-
-    with monkeypatch.context() as patch:
-        patch.setattr(registry, "put", die)
-        with pytest.raises(Killed):
-            rollback(*to)
-    assert registry.named["2.15"] == old
-    if named:
-        assert "because it was killed: rollback 2.15 sha256:" in rollback().stderr
-    ended = rollback(*to).succeeded()
-    assert registry.named["2.15"] == old
-    assert f"points to {old} again; {new} was withdrawn" in ended.stdout
-    assert history_of(history(REPOSITORY, "2.15", "--json")) == [
-        ("promotion", old), ("withdrawal", new), ("promotion", new), ("promotion", old),
-    ]  # fmt: skip
-    assert rollback().code == 16, "asked for once more, it is a second one"
-
-
 NOWHERE = {
     "no tag": (f"{REPOSITORY}:2.16", 3, "The registry has no"),
+    "no tag, but an image": (f"{REPOSITORY}:2.16 --to sha256:{'f' * 12}", 3, "The registry has no"),
     "no such digest": (f"{REPOSITORY}:{CPU} --to sha256:{'f' * 12}", 2, "no image matches"),
     "too few digits": (f"{REPOSITORY}:{CPU} --to sha256:ff", 2, "12 or more of its hexadecimal digits"),
     "no digits": (f"{REPOSITORY}:{CPU} --to sha256", 2, "12 or more of its hexadecimal digits"),
     "a digest": (f"{REPOSITORY}@sha256:{'0' * 64}", 2, "must be a tag without a digest"),
     "a repository": (REPOSITORY, 2, f"{REPOSITORY} has no tag. Write REGISTRY/NAME:TAG."),
-    "reinstate what": (f"{REPOSITORY}:2.15 --reinstate", 2, "--reinstate needs --to"),
     "no publisher": (f"{REPOSITORY}:2.15 --publisher {'x' * 1001}", 2, "1 to 1000 characters"),
     "no reason": (f"{REPOSITORY}:2.15 --reason {'x' * 1001}", 2, "one line of at most 1000 characters"),
 }
@@ -594,9 +576,10 @@ def test_a_rollback_reads_only_statements_of_its_own_key_and_of_trusted_ones(
     tfimg: CliRunner, twice: tuple[str, str], keys: dict[str, str], registry: MemoryRegistry
 ) -> None:
     command = ("rollback", f"{REPOSITORY}:2.15", "--key", keys["theirs.key"])
-    assert "No signed promotion" in tfimg(*command).refusal(2)
+    assert "  no image that a signed promotion names. " in tfimg(*command).refusal(2)
+    assert "no image matches" in tfimg(*command, "--to", twice[0]).refusal(2)
     assert registry.named["2.15"] == twice[1]
-    tfimg(*command, "--public-key", keys["ours.pub"]).succeeded()
+    tfimg(*command, "--public-key", keys["ours.pub"], "--to", twice[0]).succeeded()
     assert registry.named["2.15"] == twice[0]
 
 
@@ -672,7 +655,8 @@ def test_a_fix_withdraws_an_image_that_was_only_rolled_back(
         return digest, publish(*options).succeeded()
 
     (first, _), (second, _) = (publish_build(age, "3.13.2") for age in (8, 7))
-    tfimg("rollback", f"{REPOSITORY}:{CPU}", "--key", keys["ours.key"], "--publisher", "me").succeeded()
+    command = ("rollback", f"{REPOSITORY}:{CPU}", "--to", first, "--key", keys["ours.key"], "--publisher", "me")
+    tfimg(*command).succeeded()
     assert tfimg("verify", f"{REPOSITORY}@{second}", "--public-key", keys["ours.pub"]).code == 0
     _, ended = publish_build(6, "3.15.0", "--fixes", "CVE-2026-12484")
     withdrawn = [line for line in ended.lines if "withdrawn for every tag" in line]

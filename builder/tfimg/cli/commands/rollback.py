@@ -87,7 +87,7 @@ class Rollback(Command, SigningOptions, ReinstateOptions):
         command = shlex.join(("tfimg", "rollback", self.image, *words, *self._given_options()))
         return UsageError(
             "\n".join(("The image to return to is not named with --to.", *lines)),
-            next_step=f"Return to the newest that qualifies: {command}"
+            next_step=f"Return to the newest that qualifies:\n  {command}"
             if newest
             else f"`tfimg history {repository.name} {tag}` lists the whole history.",
         )
