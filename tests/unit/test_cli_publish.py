@@ -409,7 +409,9 @@ def test_rollback_moves_a_tag_back_and_publishing_does_not_undo_that(
     assert rows[2].split()[2:] == ["withdrawal", new[7:19], "me", "wrong", "cuDNN"]
     assert "--reinstate" in rollback("--to", new[7:19]).refusal(17)
     ended = rollback("--to", new[7:19], "--reinstate", "--json").succeeded()
-    assert ended.documents[0]["moves"] == [{"tag": "2.15", "before": old, "after": new}]
+    (document,) = ended.documents
+    assert (document["event"], document["repository"], document["digest"]) == ("rollback", REPOSITORY, old)
+    assert document["moves"] == [{"tag": "2.15", "before": old, "after": new}]
     told = history(REPOSITORY, "2.15", "--json")
     assert history_of(told) == [
         ("promotion", new), ("withdrawal", old), ("withdrawal", new), ("promotion", old), ("promotion", new),
