@@ -103,12 +103,6 @@ def test_both_forms_of_an_index_are_read(form: str, index_server: PackageIndex, 
     assert not linux.has_metadata
 
 
-def test_an_html_page_may_tell_days_as_well(index_server: PackageIndex, index: Index) -> None:
-    link = f'<a href="/files/{NAME}" data-upload-time="2024-03-09T00:30:00+01:00">{NAME}</a>'
-    index_server.answers["/simple/tensorflow/"] = (200, HTML, link.encode())
-    assert only(index.wheels("tensorflow")).uploaded == date(2024, 3, 8), "in UTC"
-
-
 def test_a_project_that_the_index_does_not_know_has_no_wheels(index: Index) -> None:
     assert index.wheels("tensorflow-tpu") == ()
 
