@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import threading
 import zipfile
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
@@ -21,6 +22,7 @@ from support.matrix_edits import GOOD
 from support.package_index import HTML, JSON, File, PackageIndex, package_index
 from support.surveys import matching_survey
 from tfimg.cli import main
+from tfimg.core.cancellation import map_in_threads
 from tfimg.core.errors import NetworkError
 from tfimg.index.client import Index, IndexedWheel
 from tfimg.index.wheel_metadata import BUILD_INFO
@@ -101,6 +103,70 @@ def test_both_forms_of_an_index_are_read(form: str, index_server: PackageIndex, 
     assert linux.url == f"{index_server.url}/files/{NAME}"
     assert linux.uploaded == (date(2024, 3, 8) if form == JSON else None)
     assert not linux.has_metadata
+
+
+@pytest.mark.parametrize(
+    "link",
+    [
+        '<a href="../../files/thing-1.0%2Bcpu-py3-none-any.whl#sha256=00ff">thing-1.0+cpu-py3-n..&gt;</a>',
+        "<A HREF='/files/thing-1.0+cpu-py3-none-any.whl?a=b#sha256=00ff' rel=internal>x</A>",
+        '<base href="/files/"><a href=thing-1.0&#43;cpu-py3-none-any.whl#sha256=00ff><b>thing',
+        '<a class="x" href="/files/thing-1.0+cpu-py3-none-any.whl#sha256=00ff" data-requires-python="&gt;=3.9"',
+    ],
+)
+def test_links_are_read_as_servers_write_them(link: str, index_server: PackageIndex, index: Index) -> None:
+    index_server.answers["/simple/thing/"] = (200, HTML, f"<!DOCTYPE html><ul><li>{link}>\n</ul>".encode())
+    wheel = only(index.wheels("thing"))
+    assert (str(wheel.version), wheel.filename) == ("1.0+cpu", "thing-1.0+cpu-py3-none-any.whl")
+    assert (wheel.sha256, wheel.is_yanked, wheel.has_metadata) == ("00ff", False, False)
+    assert wheel.url.startswith(f"{index_server.url}/files/thing-1.0")
+
+
+@pytest.mark.parametrize("form", [JSON, HTML])
+@pytest.mark.parametrize(("requires", "supported"), [(">=3.9", ["3.9", "3.12"]), ("<3.12", ["3.8", "3.9"])])
+def test_a_wheel_states_which_pythons_may_install_it(
+    requires: str, supported: list[str], form: str, index_server: PackageIndex, index: Index
+) -> None:
+    index_server.form = form
+    index_server.files["thing"] = [File("thing-1.0-py3-none-any.whl", requires_python=requires)]
+    wheel = only(index.wheels("thing"))
+    assert [python for python in ("3.8", "3.9", "3.12") if wheel.supports(python)] == supported
+
+
+@pytest.mark.parametrize("requires", ["no versions", f">={'0' * 200}3.9"])
+def test_unreadable_versions_of_python_count_as_not_stated(
+    requires: str, index_server: PackageIndex, index: Index
+) -> None:
+    index_server.files["thing"] = [File("thing-1.0-py3-none-any.whl", requires_python=requires)]
+    assert only(index.wheels("thing")).supports("3.8")
+
+
+@pytest.mark.parametrize(("abis", "is_read"), [(16, True), (17, False)])
+def test_a_name_has_a_largest_number_of_tags(
+    abis: int, is_read: bool, index_server: PackageIndex, index: Index
+) -> None:
+    name = f"thing-1.0-{'.'.join(['py3'] * 16)}-{'.'.join(['none'] * abis)}-any.whl"
+    index_server.files["thing"] = [File(name)]
+    assert len(index.wheels("thing")) == is_read
+
+
+def test_the_newest_minor_version_of_pages_is_read(index_server: PackageIndex, index: Index) -> None:
+    page = b'{"meta": {"api-version": "1.99"}, "name": "thing", "project-status": {"status": "new"}, "files": []}'
+    index_server.answers["/simple/thing/"] = (200, JSON, page)
+    assert index.wheels("thing") == ()
+
+
+def test_threads_read_a_page_once_and_other_pages_meanwhile(index_server: PackageIndex, index: Index) -> None:
+    barrier = threading.Barrier(2, timeout=5)
+    answer = index_server.answer
+
+    def wait(path: str) -> tuple[int, str, bytes]:
+        barrier.wait()
+        return answer(path)
+
+    index_server.answer = wait  # type: ignore[method-assign]
+    assert list(map_in_threads(index.wheels, ["a", "b", "A", "B"], threads=4)) == [()] * 4
+    assert sorted(index_server.asked) == ["/simple/a/", "/simple/b/"]
 
 
 def test_a_project_that_the_index_does_not_know_has_no_wheels(index: Index) -> None:

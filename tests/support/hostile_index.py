@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import io
 import json
+import ssl
 import time
 import zipfile
 from collections.abc import Callable, Iterator, Mapping
@@ -74,11 +75,11 @@ class Request(AnyMethod):
 
 
 @contextmanager
-def hostile_index(replies: Mapping[str, Reply]) -> Iterator[HostileIndex]:
+def hostile_index(replies: Mapping[str, Reply], tls: ssl.SSLContext | None = None) -> Iterator[HostileIndex]:
     """Serve an index with these replies."""
     index = HostileIndex(replies=dict(replies))
-    with serving(Request, index) as address:
-        index.url = f"http://{address}"
+    with serving(Request, index, tls) as address:
+        index.url = f"{'https' if tls else 'http'}://{address}"
         yield index
 
 
