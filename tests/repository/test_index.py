@@ -188,6 +188,16 @@ def test_metadata_beside_a_wheel_spares_the_wheel(form: str, index_server: Packa
     assert index_server.asked == ["/simple/tensorflow/", f"/files/{NAME}.metadata"]
 
 
+def test_metadata_is_beside_the_wheel_whatever_its_address_has(index_server: PackageIndex, index: Index) -> None:
+    index_server.files["thing"] = [File("thing-1.0-py3-none-any.whl", metadata=metadata(("numpy",)))]
+    page = json.loads(index_server.answer("/simple/thing/")[2])
+    page["files"][0]["url"] = f"{index_server.url.replace('//', '//a:b@')}/files/thing-1.0-py3-none-any.whl#sha256=0"
+    index_server.answers["/simple/thing/"] = (200, JSON, json.dumps(page).encode())
+    wheel = only(index.wheels("thing"))
+    assert wheel.url == f"{index_server.url}/files/thing-1.0-py3-none-any.whl"
+    assert index.read_metadata(wheel, build=False).requires == ("numpy",)
+
+
 def test_of_a_big_wheel_only_the_end_is_fetched(index_server: PackageIndex, index: Index) -> None:
     content = archive(("numpy<2", "keras>=3"), BUILD, ballast=4_000_000)
     index_server.files["tensorflow"] = [File(NAME, content, metadata=metadata(("not taken",)))]

@@ -202,7 +202,7 @@ def _parse_wheel(file: DistributionPackage) -> IndexedWheel | None:
         version=version,
         tags=tags,
         filename=file.filename,
-        url=file.url,
+        url=_without_credentials(file.url),
         sha256=file.digests.get("sha256"),
         max_size=MAX_WHEEL if file.size is None else min(file.size, MAX_WHEEL),
         uploaded=file.upload_time.astimezone(UTC).date() if file.upload_time else None,
