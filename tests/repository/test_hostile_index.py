@@ -215,6 +215,14 @@ def test_an_index_with_tls_leads_to_no_address_without(secure: tuple[HostileInde
         assert other.asked == []
 
 
+def test_the_port_of_a_scheme_is_the_same_origin() -> None:
+    with hostile_index({"http://index.test:80/files/": reply_of(b"")}) as proxy:
+        proxy.replies["http://index.test/simple/"] = file_page(url=f"http://index.test:80/files/{WHEEL}")
+        index = Index("http://hans:hunter2@index.test/simple", proxies={"http": proxy.url}, attempts=1)
+        assert list(index.download(*index.wheels("thing"))) == []
+    assert [authorization for _, authorization in proxy.asked] == [f"Basic {SECRET}"] * 2
+
+
 def test_an_error_shows_no_credentials_of_a_page(wheel: Path) -> None:
     replies = {"/simple/": file_page(url="ftp://hans:hunter2@127.0.0.1/x")}
     with hostile_index(replies) as served, pytest.raises(NetworkError) as caught:

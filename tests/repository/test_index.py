@@ -133,12 +133,14 @@ def test_a_wheel_states_which_pythons_may_install_it(
     assert [python for python in ("3.8", "3.9", "3.12") if wheel.supports(python)] == supported
 
 
-@pytest.mark.parametrize("requires", ["no versions", f">={'0' * 200}3.9"])
+@pytest.mark.parametrize(
+    ("requires", "is_stated"), [("no versions", False), (f">={'0' * 195}3.9", True), (f">={'0' * 196}3.9", False)]
+)
 def test_unreadable_versions_of_python_count_as_not_stated(
-    requires: str, index_server: PackageIndex, index: Index
+    requires: str, is_stated: bool, index_server: PackageIndex, index: Index
 ) -> None:
     index_server.files["thing"] = [File("thing-1.0-py3-none-any.whl", requires_python=requires)]
-    assert only(index.wheels("thing")).supports("3.8")
+    assert only(index.wheels("thing")).supports("3.8") is not is_stated
 
 
 @pytest.mark.parametrize(("abis", "is_read"), [(16, True), (17, False)])
@@ -296,14 +298,14 @@ def test_an_index_without_range_requests_is_an_error_and_no_wheel_is_downloaded(
 
 def test_an_index_out_of_reach_is_reported_without_its_password() -> None:
     index = Index("http://someone:hunter2@127.0.0.1:9/simple", attempts=1)
-    with pytest.raises(NetworkError, match="Connection refused") as caught:
+    with pytest.raises(NetworkError, match=r"index: \[Errno 111\] Connection refused") as caught:
         index.wheels("tensorflow")
     assert "hunter2" not in str(caught.value)
 
 
 @pytest.mark.parametrize("url", ["http://[::1/simple", "https://hans:hunter2@127.0.0.1:port/simple", "ftp://x/simple"])
 def test_an_address_that_is_not_valid_is_reported_without_its_password(url: str) -> None:
-    with pytest.raises(NetworkError, match=r"^Cannot read .* from the package index") as caught:
+    with pytest.raises(NetworkError, match=r"^Cannot read (anything|the wheels of \w+) from ") as caught:
         Index(url, attempts=1).wheels("tensorflow")
     assert "hunter2" not in str(caught.value)
 

@@ -12,7 +12,7 @@ from support.manifests import LONGEST_WAITS, Slept
 from tfimg.core.cancellation import Cancellation
 from tfimg.core.errors import Interrupted
 from tfimg.core.retry import RetryPolicy
-from tfimg.index.responses import read_body
+from tfimg.index.responses import make_network_error, read_body
 from tfimg.index.transport import MAX_STEP_BYTES, DirectSession, retry_request
 
 LARGE = bytes(range(256)) * (3 * MAX_STEP_BYTES // 256)
@@ -100,3 +100,9 @@ def test_cancelled_work_sends_no_request(address: str, statuses: list[int]) -> N
     with cancellation.activate(), DirectSession() as session, pytest.raises(Interrupted):
         retry_request(session, "GET", address, RetryPolicy())
     assert statuses == [200]
+
+
+def test_an_error_shows_no_password_and_nothing_that_changes_a_terminal() -> None:
+    error = make_network_error("x", ValueError("no route\n to http://ann:secret@proxy.test:1/\x1b[31m"), source="there")
+    assert str(error).startswith("Cannot read x from there: no route to http://proxy.test:1/")
+    assert "\x1b" not in str(error)
