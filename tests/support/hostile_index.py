@@ -275,6 +275,7 @@ PAGES: Mapping[str, Attack] = {
     "nothing": of_page(lambda _: None, f"{NOT_TOLD}.*"),
     # Slow.
     "slow page": of_page(slow_reply(OK + b"Content-Type: application/json\r\n\r\n", b" "), f"{NOT_TOLD}.*"),
+    "silence": of_page(lambda _: time.sleep(5), f"{NOT_TOLD}.*timed out"),
     "slow headers": of_page(slow_reply(OK + b"X: ", b"a"), f"{NOT_TOLD}.*"),
     "slow 100 Continue": of_page(slow_reply(b"", b"HTTP/1.1 100 Continue\r\n\r\n"), f"{NOT_TOLD}.*"),
     # Redirects elsewhere.
