@@ -276,6 +276,14 @@ def test_an_upload_that_fails_for_the_moment_begins_anew(
     assert (proxy.count("POST"), slept) == (3, [1, 2])
 
 
+@pytest.mark.parametrize("method", ["HEAD", "POST", "PUT"])
+def test_an_upload_is_tried_five_times(method: str, client: HttpRegistry, proxy: Faulty, slept: Slept) -> None:
+    proxy.faults.append(Fault(method=method, status=503, times=-1))
+    with pytest.raises(NetworkError, match="failed: 503"):
+        client.put_blob(CONTENT)
+    assert (proxy.count(method), slept) == (5, [1, 2, 4, 8])
+
+
 def test_an_upload_that_arrived_is_not_repeated(client: HttpRegistry, here: Loopback, proxy: Faulty) -> None:
     proxy.faults.append(Fault(method="PUT", drop_answer=True))
     client.put_blob(CONTENT)
