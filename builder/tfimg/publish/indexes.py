@@ -121,10 +121,6 @@ class PlatformTags:
         """See `Registry`."""
         return self.registry.put_blob(content)
 
-    def put_stream(self, digest: str, size: int, pieces: Iterable[bytes]) -> None:
-        """See `Registry`."""
-        self.registry.put_stream(digest, size, pieces)
-
     def put_referrers(self, manifests: Sequence[Manifest], *, subject: str) -> Sequence[Descriptor]:
         """See `Registry`."""
         return self.registry.put_referrers(manifests, subject=subject)
