@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-COMMANDS: dict[str, str] = {}
+COMMANDS: dict[str, str] = {
+    "scan-secrets": "`tfimg publish` searches for values of this machine, trivy and gitleaks for tokens of any kind.",
+}
 """Removed command → the sentences that say what to do instead."""
 
 OPTIONS: dict[tuple[str, str], str] = {}

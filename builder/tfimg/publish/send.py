@@ -1,4 +1,4 @@
-"""Send one image to its registry: push, pull by digest, validate, scan, attach evidence."""
+"""Send one image to its registry: scan, push, pull by digest, validate, attach evidence."""
 
 from __future__ import annotations
 
@@ -74,6 +74,9 @@ def send(job: PublishJob, session: PublishSession) -> SentImage:
         # One copy of the evidence proves the image, but other programs read the other copies.
         repair(session.registry, manifest.digest, key=repository.key)
     else:
+        if not is_new:
+            # Another program may have pushed it, or this one with other secrets.
+            _scan(job, session)
         level, reused = _prove(job, manifest.digest, session, candidate)
     release = read_release(session.registry, manifest) or job.release
     return SentImage(job=job, digest=manifest.digest, release=release, level=level, is_new=is_new, reused=reused)
@@ -98,8 +101,7 @@ def _push(job: PublishJob, session: PublishSession, candidate: str) -> tuple[Man
     manifest = registry.find(candidate) if record in session.run.earlier(StageStarted) else None
     if manifest:
         return manifest, False
-    with stage(session.on_event, f"{job.identifier}: scan for secrets") as on_event:
-        session.steps.scan_local(job, on_event)
+    _scan(job, session)
     with stage(session.on_event, f"{job.identifier}: push") as on_event:
         session.run.write(record)
         digest = session.steps.push(job, candidate, on_event)
@@ -112,15 +114,18 @@ def _push(job: PublishJob, session: PublishSession, candidate: str) -> tuple[Man
     return manifest, True
 
 
+def _scan(job: PublishJob, session: PublishSession) -> None:
+    with stage(session.on_event, f"{job.identifier}: scan for secrets") as on_event:
+        session.steps.scan(job, on_event)
+
+
 def _prove(job: PublishJob, digest: str, session: PublishSession, candidate: str) -> tuple[Level, bool]:
-    """Validate and scan a digest and attach evidence; return its level, and whether a report was reused."""
+    """Validate a digest and attach evidence; return its level, and whether a report was reused."""
     steps = session.steps
     record = StageStarted(stage="validate", identifier=job.identifier, candidate=candidate, digest=digest)
     with stage(session.on_event, f"{job.identifier}: validate by digest") as on_event:
         session.run.write(record)
         report, reused = steps.validate(job, digest, candidate, on_event)
-    with stage(session.on_event, f"{job.identifier}: scan the pushed image") as on_event:
-        steps.scan_published(job, digest, on_event)
     with stage(session.on_event, f"{job.identifier}: attach evidence"):
         session.run.write(replace(record, stage="attach"))
         steps.attach_evidence(job, digest, report)
