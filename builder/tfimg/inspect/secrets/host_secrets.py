@@ -96,7 +96,7 @@ def read_host_secrets(
         *(secret for text in _read_texts(netrcs) for secret in _list_netrc_secrets(text, public)),
         *_list_pem_secrets(_read_texts(keys), [*_read_texts(shipped), *public_certificates]),
     ]
-    return tuple({(secret.value, secret.word): secret for secret in reversed(found)}.values())
+    return tuple({(secret.value, secret.word): secret for secret in found}.values())
 
 
 def _name_files(environ: Mapping[str, str], *names: str) -> Iterator[Path]:

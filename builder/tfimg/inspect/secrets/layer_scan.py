@@ -20,9 +20,6 @@ from tfimg.inspect.limits import Budget, LimitReached, UnreadableError
 from tfimg.inspect.secrets.findings import SecretFinding
 from tfimg.inspect.secrets.search import Match, Search, StreamSearch
 
-MAX_SHOWN_PATH = 300
-"""Characters of a file's name in a finding."""
-
 MAX_DEPTH = 4
 """Containers within one another that are unpacked: a zip in a tar in a gzip file in a layer has three."""
 
@@ -110,11 +107,10 @@ class _LayerScan:
     def add_member(self, member: TarInfo) -> None:
         """Search each text of a member's headers apart from its neighbours in the header."""
         self._budget.add_member()
-        name = member.name[: 4 * MAX_SHOWN_PATH]
-        self._names_length += len(name)
+        self._names_length += len(member.name)
         if self._names_length > (limit := self._budget.limits.names_bytes):
             raise LimitReached(f"names of its files take more than {limit >> 20} MiB")
-        self._names.append(_format_name(name))
+        self._names.append(_format_name(member.name))
         self._content_offsets.append(member.offset)
         self._header_offsets.append(self._headers.length)
         self._headers.feed(b"\n" + b"\n\n".join(filter(None, _list_header_texts(member))) + b"\n")
@@ -169,7 +165,7 @@ class _LayerScan:
 
     def _add_match(self, match: Match, name: str) -> None:
         secret = match.secret
-        path = self._search.hide(name.removeprefix("./").rstrip("/"))[:MAX_SHOWN_PATH]
+        path = name.removeprefix("./").rstrip("/")
         finding = SecretFinding(place="layer", path=path, kind=secret.kind, what=secret.what, form=match.form)
         self._found[finding] = None
 

@@ -18,6 +18,9 @@ from tfimg.inspect.secrets.search import Search, Secret
 MANIFEST = "manifest.json"
 """The file of an export that names the layers of its image."""
 
+MAX_SHOWN_PATH = 300
+"""Characters of a file's name in a finding."""
+
 OnBytes = Callable[[str, int], object]
 """Gets the name of a blob, and how many of its unpacked bytes have been searched."""
 
@@ -49,7 +52,9 @@ def scan_export(
                 layers = saved_image(whole or b"").layers
             content = reader.content() if whole is None else iter([whole])
             findings = _search_file(whole, content, search, budget, _count(blob, on_bytes)) if member.size else ()
-            found |= dict.fromkeys(replace(finding, digest=blob) for finding in findings)
+            for finding in findings:
+                path = search.hide(finding.path)[:MAX_SHOWN_PATH]
+                found[replace(finding, path=path, digest=blob)] = None
         if missing := [name for name in (MANIFEST, *layers) if name not in names]:
             raise InvalidArchive(f"it lacks {missing[0]}")
     except (InvalidArchive, InvalidDocument) as error:
