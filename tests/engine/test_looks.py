@@ -14,6 +14,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
+from support.tokens import GITHUB
 
 from support.attached_evidence import Published, publish
 from support.cli import CliResult, run_tfimg
@@ -21,7 +22,6 @@ from support.docker_daemon import daemon, find_dockerd, image_tags
 from support.paths import ROOT
 from support.registry_container import docker, registry
 from support.small_workspace import build_small
-from support.tokens import GITHUB
 from tfimg.core.errors import DiskSpaceError
 from tfimg.engine.docker.engine import DockerEngine
 from tfimg.engine.protocol import Line, RunRequest

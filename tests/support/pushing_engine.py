@@ -25,7 +25,7 @@ class PushingEngine(FakeEngine):
         self.workspace = workspace
         self.registry = MemoryRegistry()
         self.builds: dict[str, tuple[str, int]] = {}
-        self.content = archive({"layer.tar": archive({"etc/hello": b"hello\n"})})
+        self.content = archive({"etc/hello": b"hello\n"})
         self.did: list[str] = []
 
     def has(self, identifier: str, *, age: int = 0, more: Mapping[str, str] | None = None) -> str:

@@ -120,7 +120,9 @@ def test_dockers_passwords_are_secrets(tmp_path: Path) -> None:
     for text in ("pw-7c1e-docker", auth, "idtoken-7c1e", "token-of-7c1e", "pw-7c1e-proxy"):
         assert secret_kinds(text, root=tmp_path) == {"credential"}
     assert secret_kinds("PROXY.corp.test", root=tmp_path) == {"proxy"}
-    write(tmp_path, "root/.config/containers/auth.json", json.dumps({"auths": {"r": {"identitytoken": "of-podman-7c"}}}))
+    write(
+        tmp_path, "root/.config/containers/auth.json", json.dumps({"auths": {"r": {"identitytoken": "of-podman-7c"}}})
+    )
     assert secret_kinds("of-podman-7c", root=tmp_path) == {"credential"}
     write(tmp_path, "root/.docker/config.json", "[torn")
     assert kinds("pw-7c1e-docker", root=tmp_path) == set()

@@ -8,7 +8,6 @@ import gzip
 import io
 import json
 import lzma
-import tarfile
 import tracemalloc
 import zipfile
 from collections.abc import Callable, Iterator, Mapping, Sequence

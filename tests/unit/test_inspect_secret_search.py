@@ -81,8 +81,8 @@ def test_bytes_that_are_no_text_are_found() -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["PROXY.Corp.test", "at proxy.corp.test:80", "http%3A%2F%2Fproxy.corp.test", "a\\nproxy.corp.test", "-proxy.corp.test",
-     "\\x0aproxy.corp.test", "\\u000aproxy.corp.test"],
+    ["PROXY.Corp.test", "at proxy.corp.test:80", "http%3A%2F%2Fproxy.corp.test", "a\\nproxy.corp.test",
+     "-proxy.corp.test", "\\x0aproxy.corp.test", "\\u000aproxy.corp.test"],
 )  # fmt: skip
 def test_a_host_is_found_in_any_case_as_a_whole_word(text: str) -> None:
     assert [form for _, form in find(text.encode(), host("proxy.corp.test"))] == ["as it is"]
@@ -111,7 +111,7 @@ def test_a_long_value_is_found_by_its_beginning() -> None:
     assert find(value[:MAX_VALUE].encode(), password(value)) == [(0, "as it is")]
 
 
-ALPHABET = "aQ\"/"
+ALPHABET = 'aQ"/'
 
 
 @settings(deadline=None, max_examples=300)
@@ -129,7 +129,10 @@ def test_the_search_finds_what_a_plain_one_does(values: list[tuple[str, bool]], 
     expected = set()
     for content, _, secret in forms:
         for at in range(len(text) if len(content) >= MIN_LENGTH else 0):
-            there, around = text[at : at + len(content)], text[max(0, at - 1) : at] + b" " + text[at + len(content) :][:1]
+            there, around = (
+                text[at : at + len(content)],
+                text[max(0, at - 1) : at] + b" " + text[at + len(content) :][:1],
+            )
             if secret.word and there.lower() == content.lower() and not any(map(bytes.isalnum, around.split())):
                 expected.add((at, len(content), secret))
             if not secret.word and there == content:
