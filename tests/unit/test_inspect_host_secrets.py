@@ -170,11 +170,11 @@ def test_passwords_in_the_settings_of_installers_are_secrets(tmp_path: Path) -> 
     }  # fmt: skip
     for name, text in files.items():
         write(tmp_path, name, text)
-    environ = {"PIP_CONFIG_FILE": str(tmp_path / "named.conf"), "LIST": "http://a/,https://u:pw-7c1e-e@b/,http://c"}
+    environ = {"PIP_CONFIG_FILE": str(tmp_path / "named.conf"), "LIST": "http://a/,'https://u:pw'7c1e-e@b/',http://c"}
     for letter in "abcd":
         found = {("credential", "a secret of an installer's settings")}
         assert kinds(f"pw-7c1e-{letter}", root=tmp_path, environ=environ) == found
-    assert kinds("pw-7c1e-e", root=tmp_path, environ=environ) == {("credential", "a secret of LIST")}
+    assert kinds("pw'7c1e-e", root=tmp_path, environ=environ) == {("credential", "a secret of LIST")}
 
 
 @pytest.mark.parametrize(

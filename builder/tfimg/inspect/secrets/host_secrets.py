@@ -183,7 +183,7 @@ def _list_environment_secrets(environ: Mapping[str, str]) -> Iterator[Secret]:
 
 def _list_setting_secrets(text: str, origin: str) -> Iterator[Secret]:
     """Yield what addresses, lines of passwords and private keys in a text have."""
-    for address in re.split(r"[\s\"']+|,(?=[A-Za-z][\w+.-]*://)", text):
+    for address in re.split(r"\s+|,(?=[\"']?[A-Za-z][\w+.-]*://)", text):
         if "://" in address:
             yield from _list_url_secrets(address, origin)
     for password in re.findall(r"(?mi)^\s*password\s*[=:]\s*[\"']?([^\s\"']+)", text):
