@@ -24,9 +24,13 @@ from support.cases import cases
 from support.tls import CORP, PUBLIC
 from tfimg.engine.base_images.debian import Mirrors
 from tfimg.index.network import HostNetwork, read_host_network
-from tfimg.inspect.secrets.host_secrets import read_host_secrets
+from tfimg.inspect.secrets.host_secrets import PEM_VARIABLES, read_host_secrets
 from tfimg.inspect.secrets.search import Search
 
+KEYS: dict[str, Any] = {
+    "rsa": rsa.generate_private_key(65537, 2048), "ec": ec.generate_private_key(ec.SECP256R1()),
+    "ed25519": ed25519.Ed25519PrivateKey.generate(),
+}  # fmt: skip
 NOWHERE = HostNetwork(ca=None, netrc=None, variables={}, left_out=())
 
 
@@ -107,6 +111,7 @@ def test_a_private_mirror_is_a_secret_and_the_distributions_is_not(tmp_path: Pat
     own = Mirrors(archive="http://mirror.corp.test/debian", security="http://security.distro.test/x")
     text = "deb http://mirror.corp.test/debian deb http://security.distro.test/x"
     assert kinds(text, root=tmp_path, mirrors=own) == {("mirror", "the host of APT's sources")}
+    assert kinds("security.distro.test", root=tmp_path, mirrors=own) == set()
 
 
 def test_dockers_passwords_are_secrets(tmp_path: Path) -> None:
@@ -178,6 +183,24 @@ def test_passwords_in_the_settings_of_installers_are_secrets(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize(
+    "name", ["etc/pip.conf", "etc/xdg/pip/pip.conf", "root/.pip/pip.conf", "root/.config/pip/pip.conf",
+             "etc/uv/uv.toml", "PIP_CONFIG_FILE", "UV_CONFIG_FILE"],
+)  # fmt: skip
+def test_the_settings_of_installers_are_read_wherever_they_are(tmp_path: Path, name: str) -> None:
+    write(tmp_path, name, 'url = "https://ann:pw-7c1e-abc@b.test/simple"')
+    environ = {name: str(tmp_path / name)} if name.isupper() else {}
+    assert secret_kinds("pw-7c1e-abc", root=tmp_path, environ=environ) == {"credential"}
+
+
+@pytest.mark.parametrize("name", PEM_VARIABLES)
+def test_certificates_and_keys_that_variables_name_are_secrets(tmp_path: Path, name: str) -> None:
+    key = KEYS["ec"].private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()).decode()
+    write(tmp_path, "some.pem", CORP + key)
+    environ = {name: str(tmp_path / "some.pem")}
+    assert secret_kinds(CORP + key, root=tmp_path, environ=environ, network=NOWHERE) == {"certificate", "private key"}
+
+
+@pytest.mark.parametrize(
     "environ",
     [
         {"DOCKER_HOST": "ssh://tensorflow@10.0.0.5"}, {"A": "https://tensorflow@git.test/"}, {"A_PASSWORD": "password"},
@@ -193,10 +216,6 @@ def test_a_token_in_the_place_of_a_user_is_a_secret(tmp_path: Path, user: str) -
     assert secret_kinds(user, root=tmp_path, environ={"URL": f"git+https://{user}@git.test/x"}) == {"credential"}
 
 
-KEYS: dict[str, Any] = {
-    "rsa": rsa.generate_private_key(65537, 2048), "ec": ec.generate_private_key(ec.SECP256R1()),
-    "ed25519": ed25519.Ed25519PrivateKey.generate(),
-}  # fmt: skip
 FORMATS = {
     "pkcs8": PrivateFormat.PKCS8, "openssl": PrivateFormat.TraditionalOpenSSL, "openssh": PrivateFormat.OpenSSH,
 }  # fmt: skip

@@ -192,6 +192,12 @@ def test_the_files_of_a_zip_are_counted() -> None:
     assert first.what == "it has more than 10 files"
     entries = layer_scan.ZIP + layer_scan.ZIP_ENTRY * (MAX_ZIP_MEMBERS + 1)
     assert [one.what for one in scan(archive({"a.zip": entries}))] == ["it has a zip with more than 100000 files"]
+    assert scan(archive({"a.zip": entries[: -len(layer_scan.ZIP_ENTRY)]})) == ()
+
+
+def test_the_files_of_an_export_are_counted() -> None:
+    (finding,) = scan_export(export_layers(), SECRETS, limits=Limits(members=1))
+    assert finding.what == "the engine's export cannot be read: it has more than 1 files"
 
 
 def test_a_zip_that_does_not_fit_on_the_disk_is_a_finding(monkeypatch: pytest.MonkeyPatch) -> None:

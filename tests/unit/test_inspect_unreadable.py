@@ -198,6 +198,7 @@ def pax(records: dict[str, bytes], kind: bytes = b"x") -> bytes:
     [
         pytest.param(pax({"GNU.sparse.major": b"1", "GNU.sparse.minor": b"0"}) + header(b"a") + END, id="sparse file"),
         pytest.param(header(b"a", kind=b"Z") + END, id="unknown type"),
+        pytest.param(pax({"LIBARCHIVE.xattr.user.x": b"a"}) + header(b"a") + END, id="malformed extended attribute"),
         pytest.param(header(b"a", BLOCK, kind=b"5") + NOISE[:BLOCK] + END, id="a folder with content"),
         pytest.param(pax({"path": b"b"}, b"g") + header(b"a") + END, id="a global name"),
         pytest.param(header(b"a", 5000) + NOISE[:600], id="breaks off in a file"),
@@ -225,6 +226,7 @@ def test_an_archive_that_readers_understand_differently_is_a_finding(
         pytest.param(pax({"SCHILY.xattr.user.origin": SECRET}) + header(b"a") + END, id="extended attribute"),
         pytest.param(pax({"LIBARCHIVE.xattr.user.origin": base64.b64encode(SECRET)}) + header(b"a") + END,
                      id="extended attribute of libarchive"),
+        pytest.param(pax({"comment": b"caf\xe9 " + SECRET}) + header(b"a") + END, id="comment that is not UTF-8"),
         pytest.param(pax({"comment": SECRET}, b"g") + header(b"a") + END, id="global comment"),
         pytest.param(header(b"L", 200, b"L") + padded(b"d" * 180 + b"/" + HOST.encode()[:19]) + header(b"a") + END,
                      id="GNU long name"),
