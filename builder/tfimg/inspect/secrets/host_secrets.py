@@ -15,13 +15,12 @@ from urllib.parse import unquote, urlsplit
 from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives.asymmetric import ec, ed448, ed25519, rsa
 from cryptography.hazmat.primitives.serialization import load_pem_private_key, load_ssh_private_key
-from pydantic import Field
 
-from tfimg.core.documents import Document, InvalidDocument, parse_document, validate
+from tfimg.core.documents import InvalidDocument, parse_document, validate
 from tfimg.engine.base_images.debian import Mirrors
 from tfimg.index.network import PROXY_VARIABLES, HostNetwork
 from tfimg.inspect.secrets.search import MIN_LENGTH, Kind, Secret
-from tfimg.registry.credentials import config_file
+from tfimg.registry.credentials import DockerConfig, Login, config_file
 
 SECRET_NAME = re.compile(
     r"(?i)(?:.*_)?(?:token|passwo?r?d|secret|secret_key|api_?key|access_key|private_key|credentials?)"
@@ -140,17 +139,12 @@ def _list_netrc_secrets(text: str, public: Collection[str]) -> Iterator[Secret]:
         yield from _list_credential_secrets(login, password, "netrc")
 
 
-class _Login(Document):
-    """An entry of Docker's config.json (docker/cli, cli/config/types)."""
-
-    auth: str = ""
-    identity_token: str = Field(default="", alias="identitytoken")
-    registry_token: str = Field(default="", alias="registrytoken")
+class _Login(Login):
+    registrytoken: str | None = None
 
 
-class _DockerConfig(Document):
-    auths: dict[str, Any] = Field(default_factory=dict)
-    proxies: dict[str, Any] = Field(default_factory=dict)
+class _DockerConfig(DockerConfig):
+    proxies: dict[str, Any] | None = None
 
 
 def _list_docker_secrets(text: str, public: Collection[str]) -> Iterator[Secret]:
@@ -159,17 +153,17 @@ def _list_docker_secrets(text: str, public: Collection[str]) -> Iterator[Secret]
         config = parse_document(_DockerConfig, text.encode())
     except InvalidDocument:
         return
-    for proxies in config.proxies.values():  # Docker passes them to builds and containers
+    for proxies in (config.proxies or {}).values():  # Docker passes them to builds and containers
         for value in proxies.values() if isinstance(proxies, dict) else ():
             yield from _list_address_secrets(str(value), "proxy", origin, public)
-    for entry in config.auths.values():
+    for entry in (config.auths or {}).values():
         try:
             login = validate(_Login, entry)
-            user, _, password = base64.b64decode(login.auth).decode("utf-8", "replace").partition(":")
+            user, _, password = base64.b64decode(login.auth or "").decode("utf-8", "replace").partition(":")
         except ValueError:  # also `binascii.Error` and `InvalidDocument`
             continue
-        for token in (login.identity_token, login.registry_token):
-            yield from _list_word_secrets(token, origin)
+        for token in (login.identitytoken, login.registrytoken):
+            yield from _list_word_secrets(token or "", origin)
         yield from _list_credential_secrets(user, password, origin)
 
 
