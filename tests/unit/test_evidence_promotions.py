@@ -129,6 +129,8 @@ def test_a_promotion_is_later_than_those_before_it_whatever_the_clock_says() -> 
     future = statements([promotion("2.15", None, hour=99)])
     assert next_time(NOW, [statements(), future]) == NOW + timedelta(hours=99, microseconds=1)
     assert next_time(NOW, [statements()]) == NOW
+    withdrawn = statements([], [withdrawal()])
+    assert next_time(NOW - timedelta(days=1), [withdrawn]) == NOW + timedelta(microseconds=1)
 
 
 def test_a_digest_without_a_promotion_to_the_tag_is_a_gap_and_ends_the_history() -> None:
@@ -156,11 +158,13 @@ def test_a_withdrawal_holds_for_its_tags_of_its_repository_or_for_the_digest_eve
 def test_a_promotion_cancels_only_the_withdrawals_that_it_names_and_only_for_its_tags() -> None:
     two = [withdrawal("2.15", "latest"), withdrawal("2.15")]
     later = promotion("2.15", None, hour=9)
-    assert len(statements([later], two).in_force(REPOSITORY, "2.15")) == 2, "clocks play no part"
-    first = statements([promotion("2.15", None, cancels=(digest(2000),))], two)
+    assert len(statements([later], two).in_force(REPOSITORY, "2.15")) == 2, "to be later is not enough"
+    same = promotion("2.15", None, hour=0, cancels=(digest(2000), digest(2001)))
+    assert len(statements([same], two).in_force(REPOSITORY, "2.15")) == 2, "equal times go to the withdrawal"
+    first = statements([promotion("2.15", None, hour=1, cancels=(digest(2000),))], two)
     assert [one.statement for one in first.in_force(REPOSITORY, "2.15")] == [digest(2001)]
     assert [one.statement for one in first.in_force(REPOSITORY, "latest")] == [digest(2000)]
-    whole = statements([promotion("2.15", None, cancels=(digest(2000),))], [withdrawal()])
+    whole = statements([promotion("2.15", None, hour=1, cancels=(digest(2000),))], [withdrawal()])
     assert not whole.in_force(REPOSITORY, None)
 
 
