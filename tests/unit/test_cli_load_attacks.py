@@ -24,7 +24,7 @@ from tfimg.validation.report import Report
 NAME = "registry.test:5000/team/tensorflow"
 EVIL = "registry.test:5000/evil/tensorflow"
 IDENTIFIER = "2.15.1-cuda12.2-py3.11"
-BUILD = f"{IDENTIFIER}-0123456789ab"
+ALIAS = "2.15.1-gpu"
 
 Save = Callable[..., Path]
 
@@ -98,20 +98,22 @@ def test_without_a_tag_the_identifier_needs_a_promotion_too(
 ) -> None:
     file = save("2.15-gpu", promoted, report=report)
     refused = tfimg("load", change_names(file, repository, None), "--public-key", key).refusal(16)
-    assert (f"gives it the tag {IDENTIFIER} of {NAME}" in refused, engine.names) == (True, {})
+    signed = ", ".join(f"{NAME}:{tag}" for tag in promoted) or "nothing"
+    assert f":{IDENTIFIER}, but signed promotions name it {signed}." in refused
+    assert engine.names == {}
 
 
-@pytest.mark.parametrize("tag", [None, IDENTIFIER, BUILD])
+@pytest.mark.parametrize("tag", [None, IDENTIFIER, ALIAS])
 def test_another_of_its_tags_hides_no_withdrawal(
     tfimg: CliRunner, engine: FakeEngine, key: str, save: Save, tag: str | None
 ) -> None:
     """The index names a tag that is promoted and not withdrawn. Only the user may choose it."""
-    file = save("2.15-gpu", ["2.15-gpu", IDENTIFIER, BUILD], withdrawn("2.15-gpu"))
+    file = save("2.15-gpu", ["2.15-gpu", IDENTIFIER, ALIAS], withdrawn("2.15-gpu"))
     changed = change_names(file, NAME, tag)
     refused = tfimg("load", changed, "--public-key", key).refusal(17)
     assert ("was withdrawn as 2.15-gpu" in refused, "--as" in refused, engine.names) == (True, True, {})
-    tfimg("load", changed, "--public-key", key, "--as", f"{NAME}:{BUILD}").succeeded()
-    assert list(engine.names) == [f"{NAME}:{BUILD}"]
+    tfimg("load", changed, "--public-key", key, "--as", f"{NAME}:{ALIAS}").succeeded()
+    assert list(engine.names) == [f"{NAME}:{ALIAS}"]
 
 
 @pytest.mark.parametrize("tag", [None, IDENTIFIER])

@@ -131,7 +131,8 @@ def next_time(now: datetime, earlier: Iterable[ImageStatements]) -> datetime:
 
     So a second withdrawal is never the same bytes as a first one, which a promotion has cancelled.
     """
-    times = [one.predicate.time for statements in earlier for one in (*statements.promotions, *statements.withdrawals)]
+    times = [one.predicate.time for statements in earlier for one in statements.promotions]
+    times += [one.predicate.time for statements in earlier for one in statements.withdrawals]
     return max([now.astimezone(UTC), *(time + timedelta.resolution for time in times)])
 
 
