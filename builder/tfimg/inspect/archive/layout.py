@@ -114,8 +114,7 @@ class LayoutRegistry:
     def keys(self) -> Mapping[str, bytes]:
         """The public keys in the layout by name. They are not trusted."""
         if self._members is None:
-            folder = self.path / KEYS
-            names = [entry.name for entry in islice(os.scandir(folder), MAX_KEYS)] if folder.is_dir() else []
+            names = [file.name for file in islice((self.path / KEYS).glob("*"), MAX_KEYS)]
         else:
             names = [name.removeprefix(f"{KEYS}/") for name in self._members if name.startswith(f"{KEYS}/")]
         return {name: self._read(f"{KEYS}/{name}", MAX_KEY_BYTES) for name in names[:MAX_KEYS]}
@@ -200,10 +199,8 @@ class LayoutRegistry:
                 return _Part(path, 0, os.fstat(file.fileno()).st_size)
         except FileNotFoundError:
             return None
-        except OSError as error:
-            raise self._not_a_layout(
-                f"its {name} cannot be read as a plain file ({error.strerror or 'it is none'})"
-            ) from None
+        except OSError:
+            raise self._not_a_layout(f"its {name} is not a plain file that can be read") from None
 
     def _require(self, name: str) -> _Part:
         part = self._find(name)

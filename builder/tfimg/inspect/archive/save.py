@@ -248,11 +248,11 @@ def _keep_members(out: BinaryIO, files: Sequence[LayoutFile]) -> int:
     end, kept = os.fstat(out.fileno()).st_size, 0
     for file in files:
         start = out.tell()
-        header = next(stream_member(file.name, file.size, ()))
-        if start + file.tar_size > end or out.read(BLOCK) != header or _digest(out, file.size) != file.digest:
+        header, padding = stream_member(file.name, file.size, ())
+        is_whole = start + file.tar_size <= end and out.read(BLOCK) == header
+        if not is_whole or _digest(out, file.size) != file.digest or out.read(len(padding)) != padding:
             out.seek(start)
             break
-        out.seek(start + file.tar_size)
         kept += 1
     out.truncate()
     return kept
