@@ -6,10 +6,11 @@ from generator.markdown import table
 from tfimg.advisories import folder as advisory_folder
 from tfimg.advisories import schema as advisory_schema
 from tfimg.evidence import policy_file
+from tfimg.inspect.archive import layout
 from tfimg.inspect.limits import Limits
 from tfimg.layers import wheel_zip
 from tfimg.matrix import load
-from tfimg.registry import connection, download, listing, responses, retry
+from tfimg.registry import connection, download, images, listing, responses, retry
 
 
 def limits() -> str:
@@ -30,6 +31,8 @@ def limits() -> str:
         f"{advisory_schema.MAX_RANGES} ranges and {advisory_schema.MAX_VERSIONS:,} versions of each",
         "folder or zip of advisories": f"{_size(advisory_folder.MAX_TOTAL)}, {advisory_folder.MAX_FILES:,} files, "
         f"{advisory_folder.MAX_DEPTH} folders deep, {advisory_folder.MAX_RATIO} times the size of the zip",
+        "image layout": f"{layout.MAX_FILES:,} files in a tar, {layout.MAX_KEYS} keys; {images.MAX_MANIFESTS:,} "
+        f"manifests, {_size(images.MAX_TOTAL_BYTES)} together; blobs of the size in their manifest",
         "policy file": f"{_size(policy_file.MAX_BYTES)}, {policy_file.MAX_KEYS} keys",
     }
     return table(("input", "limit"), rows.items())

@@ -16,7 +16,6 @@ from support.statements import (
     IMAGE,
     NOW,
     ON_GPU,
-    SUBJECT,
     make_promotion,
     make_statements,
     make_withdrawal,
