@@ -63,7 +63,7 @@ class Load(Command, RequirementOptions):
             later = read_withdrawals(content, keys)
         now = context.services.now()
         verified, name = verify_layout(layout, keys, policy, now=now, name=chosen, later=later)
-        with render_file(context, f"reading {layout.path.name}") as on_progress:
+        with render_file(context, f"reading {layout.repository}") as on_progress:
             load_layout(layout, verified.digest, name, context.services.runner(), on_progress=on_progress)
         fields = {
             "image": str(name),

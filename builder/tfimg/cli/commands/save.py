@@ -55,7 +55,7 @@ class Save(Command, RequirementOptions, PlatformOptions):
         layout = collect_image(registry, target, tag=reference.tag, keys=keys)
         if not layout.attestations:
             context.say("The image has no attestations: `tfimg load` will refuse it.")
-        with render_file(context, f"writing {path.name}") as on_progress:
+        with render_file(context, f"writing {path.resolve().name}") as on_progress:
             save_layout(layout, path, on_progress=on_progress)
         fields = {"image": str(reference), "digest": layout.digest, "path": self.path}
         identifiers = [key.identifier for key in keys]

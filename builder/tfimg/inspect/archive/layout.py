@@ -87,7 +87,7 @@ class LayoutRegistry:
     @property
     def repository(self) -> str:
         """The name of the folder or file, for messages: the names in it are not signed."""
-        return self.path.name
+        return self.path.resolve().name
 
     @property
     def digest(self) -> str:
