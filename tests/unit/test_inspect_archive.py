@@ -602,6 +602,18 @@ def test_an_index_has_a_largest_number_of_manifests(saved: Saved, monkeypatch: p
         _ = LayoutRegistry(saved.path).tag
 
 
+def test_the_manifests_of_an_index_have_a_largest_size_together(
+    saved: Saved, registry: Line, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    manifests = [registry.manifests[one.digest] for one in registry.list_referrers(registry.named[TAG])]
+    total = sum(len(one.content) for one in (registry.manifests[registry.named[TAG]], *manifests))
+    monkeypatch.setattr("tfimg.inspect.archive.layout.MAX_TOTAL_BYTES", total)
+    assert LayoutRegistry(saved.path).list_referrers(registry.named[TAG])
+    monkeypatch.setattr("tfimg.inspect.archive.layout.MAX_TOTAL_BYTES", total - 1)
+    with pytest.raises(TamperedError, match="its manifests have more than 0 MiB"):
+        LayoutRegistry(saved.path).list_referrers(registry.named[TAG])
+
+
 @pytest.mark.parametrize("tag", ["-rm", "a b", "", None])
 def test_an_invalid_tag_is_none(saved: Saved, tag: str | None) -> None:
     names = {"org.opencontainers.image.ref.name": tag} if tag is not None else {}
