@@ -35,7 +35,7 @@ from tfimg.inspect.archive.layout import LayoutRegistry
 from tfimg.inspect.archive.load import load_layout, verify_layout
 from tfimg.inspect.archive.save import ImageLayout, LayoutFile, collect_image, save_layout
 from tfimg.registry.images import open_image
-from tfimg.registry.protocol import Descriptor, Reader, Registry, digest_of
+from tfimg.registry.protocol import OCI_MANIFEST, Descriptor, Manifest, Reader, Registry, digest_of
 from tfimg.registry.reference import parse_reference
 
 TAG = "2.15-gpu"
@@ -235,6 +235,14 @@ def test_a_file_of_more_than_eight_gibibytes_has_one_header() -> None:
     large = LayoutFile("blobs/sha256/" + "0" * 64, 20 << 30, "sha256:" + "0" * 64, lambda: iter(()))
     assert ImageLayout(digest="", files=(large,)).size == 512 + (20 << 30) + 1024
     assert tarfile.TarInfo.frombuf(next(large.stream()), "utf-8", "strict").size == 20 << 30
+
+
+def test_a_malformed_attestation_is_refused(registry: Line) -> None:
+    document = {"subject": {"digest": registry.named[TAG]}, "layers": [1]}
+    malformed = Manifest(media_type=OCI_MANIFEST, content=json.dumps(document).encode())
+    registry.put(malformed.digest, malformed)
+    with pytest.raises(TamperedError, match=f"The attestation {malformed.digest} is malformed: layers"):
+        collect(registry)
 
 
 @pytest.mark.parametrize("size", [1, 1_000_000])
