@@ -5,12 +5,13 @@ from __future__ import annotations
 from generator.markdown import table
 from tfimg.advisories import folder as advisory_folder
 from tfimg.advisories import schema as advisory_schema
+from tfimg.core import retry
 from tfimg.evidence import policy_file
 from tfimg.inspect.archive import layout
 from tfimg.inspect.limits import Limits
 from tfimg.layers import wheel_zip
 from tfimg.matrix import load
-from tfimg.registry import connection, download, images, listing, responses, retry
+from tfimg.registry import connection, download, images, listing, responses
 
 
 def limits() -> str:
