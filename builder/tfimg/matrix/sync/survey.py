@@ -8,13 +8,12 @@ from dataclasses import dataclass
 from datetime import date
 from typing import Any
 
-from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
-from packaging.utils import canonicalize_name
 from packaging.version import Version
 
 from tfimg.core.errors import NetworkError
 from tfimg.index.client import Index, IndexedWheel
+from tfimg.index.wheel_metadata import make_environment, select_requirements
 from tfimg.matrix.schema import PROCESSORS, Matrix, Platform
 
 PACKAGES = ("tensorflow", "tensorflow-cpu", "tensorflow-cpu-aws", "tensorflow-tpu")
@@ -49,20 +48,8 @@ class TensorFlowWheel:
 
     def requirements(self, *, extra: str = "") -> dict[str, SpecifierSet]:
         """Return all requirements on the wheel's own Python and platform, with one extra."""
-        environment = {
-            "python_version": self.python,
-            "python_full_version": f"{self.python}.0",
-            "platform_machine": PROCESSORS[self.platform],
-            "platform_system": "Linux",
-            "sys_platform": "linux",
-            "extra": extra,
-        }
-        found: dict[str, SpecifierSet] = {}
-        for requirement in map(Requirement, self.requires):
-            if requirement.marker is None or requirement.marker.evaluate(environment):
-                name = canonicalize_name(requirement.name)
-                found[name] = found.get(name, SpecifierSet()) & requirement.specifier
-        return found
+        environment = make_environment(self.python, PROCESSORS[self.platform], extra=extra)
+        return select_requirements(self.requires, environment)
 
     def and_cuda_requirements(self) -> dict[str, SpecifierSet]:
         """Return what the extra `and-cuda` adds; nothing before 2.14, which lacks the extra."""
