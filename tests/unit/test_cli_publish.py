@@ -14,6 +14,7 @@ import pytest
 
 from support.cli import CliResult, CliRunner, assert_refused
 from support.environment import TestEnvironment
+from support.inventories import INVENTORY
 from support.memory_registry import MemoryRegistry
 from support.oci_images import archive
 from support.published_images import put_image
