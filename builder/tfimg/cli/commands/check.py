@@ -12,7 +12,7 @@ from tfimg.cli.options import Command, argument
 if TYPE_CHECKING:
     from rich.text import Text
 
-    from tfimg.matrix.sync.releases import RowFindings
+    from tfimg.matrix.sync.check import RowFindings
 
 
 @dataclass(frozen=True)
@@ -29,20 +29,19 @@ class Check(Command):
         """Print how many facts agree. Raises `MatrixMismatch` for those that do not."""
         from tfimg.advisories.audit import find_expired, raise_for_expired
         from tfimg.cli.output.transfers import render_count
-        from tfimg.matrix.sync.releases import check_releases, count_unconfirmed
+        from tfimg.matrix.sync.check import check_matrix
 
         matrix, file = context.project.matrix, context.project.workspace.matrix
         with render_count(context, "wheels read") as on_progress:
-            found = check_releases(matrix, context.services.index(), self.releases, on_progress)
-        unconfirmed = count_unconfirmed(file.read_text(encoding="utf-8"))
-        wheels = len(found.survey.wheels)
+            found = check_matrix(matrix, context.services.index(), self.releases, on_progress)
+        unconfirmed = file.read_text(encoding="utf-8").count("# confirm:")
         if self.json:
             missing = [str(version) for version in found.missing]
             rows = [asdict(row) for row in found.rows]
-            context.emit({"wheels": wheels, "missing": missing, "unconfirmed": unconfirmed, "rows": rows})
+            context.emit({"wheels": found.wheels, "missing": missing, "unconfirmed": unconfirmed, "rows": rows})
         else:
             _print_rows(found.rows)
-            print(f"{wheels} wheels read, {sum(len(row.findings) for row in found.rows)} facts compared.")
+            print(f"{found.wheels} wheels read, {sum(len(row.findings) for row in found.rows)} facts compared.")
             if unconfirmed:
                 print(f"{unconfirmed} lines of {file.name} are still marked “confirm”: wheels do not contain those.")
         found.raise_for_mismatch()

@@ -71,6 +71,10 @@ class IndexSurvey:
     wheels: tuple[TensorFlowWheel, ...]
     libraries: Mapping[str, frozenset[Version]]
 
+    def wheels_of(self, version: Version) -> list[TensorFlowWheel]:
+        """Return the wheels of a release that were read."""
+        return [wheel for wheel in self.wheels if wheel.version == version]
+
 
 def survey_index(
     matrix: Matrix, index: Index, *, is_selected: Callable[[Version], bool], on_progress: OnProgress
@@ -105,6 +109,12 @@ def survey_index(
     return IndexSurvey(releases=releases, wheels=tuple(wheels), libraries=libraries)
 
 
+def is_missing(matrix: Matrix, version: Version) -> bool:
+    """Return whether a matrix lacks a release that is newer than its oldest."""
+    known = {Version(release.version) for row in matrix.rows for release in row.tensorflow}
+    return version not in known and version > min(known)
+
+
 def _library_names(matrix: Matrix) -> Iterator[str]:
     yield "libtpu"
     for cuda, toolkit in matrix.toolkits.items():
@@ -131,9 +141,9 @@ def _read(index: Index, wheel: IndexedWheel) -> list[TensorFlowWheel]:
 
 
 def list_requirements(wheels: Iterable[TensorFlowWheel], name: str) -> list[SpecifierSet]:
-    """Return the versions of a package that the wheels accept, each range once."""
+    """Return the versions of a package that the wheels accept, each range once; those with `===` have no order."""
     ranges = dict.fromkeys(wheel.requirements().get(name) for wheel in wheels)
-    return [specifiers for specifiers in ranges if specifiers is not None]
+    return [specifiers for specifiers in ranges if specifiers is not None and "===" not in str(specifiers)]
 
 
 def find_installable_pythons(
