@@ -151,6 +151,16 @@ OF_WHEELS: dict[str, tuple[Change, list[FactCheck]]] = {
         built(cudnn_version="9"),
         [difference("rows[0].gpu.cudnn", "cudnn", "the matrix has 8, the index 9")],
     ),
+    "build information of other types": (
+        built(cuda_version=12, cudnn_version=True, cuda_compute_capabilities="sm_80"),
+        [
+            difference("rows[0].gpu.cuda", "cuda", "the matrix has 12.2, the index 12"),
+            difference("rows[0].gpu.cudnn", "cudnn", "the matrix has 8, the index True"),
+            difference(
+                "rows[0].gpu.architectures", "architectures", "the matrix has sm_80, compute_90, the index sm_80"
+            ),
+        ],
+    ),
     # 2.22.0rc0 tells only that it is a build for CUDA.
     "no CUDA": (built(cuda_version=None), [not_stated("rows[0].gpu.cuda", "cuda", NO_INFORMATION)]),
     "no cuDNN": (built(cudnn_version=None), [not_stated("rows[0].gpu.cudnn", "cudnn", NO_INFORMATION)]),

@@ -143,7 +143,7 @@ def _find_device(facts: WheelFacts, given: GivenFacts) -> Device:
     if facts.name.startswith("tensorflow-cpu") or has_cuda is False:
         stated: tuple[str, ...] = ("cpu",)
     else:
-        stated = ("gpu",) if has_cuda or facts.cuda else ()
+        stated = ("gpu",) if has_cuda is True or facts.cuda else ()
     return "gpu" if _choose("device", given.device, stated, facts) == "gpu" else "cpu"
 
 

@@ -214,13 +214,14 @@ def check_build_information(context: RowContext) -> Iterator[FactCheck]:
         return
     builds = [wheel.build or {} for device, wheel in context.image_wheels() if device == "gpu"]
     major = str(Version(gpu.libraries.cudnn).major)  # that of the range, by the rules of the matrix
-    for field, key, matrix, convert in (
-        ("cuda", "cuda_version", gpu.cuda, minor_version),
-        ("cudnn", "cudnn_version", major, str),
-        ("architectures", "cuda_compute_capabilities", ", ".join(gpu.architectures), ", ".join),
+    for field, key, matrix in (
+        ("cuda", "cuda_version", gpu.cuda),
+        ("cudnn", "cudnn_version", major),
+        ("architectures", "cuda_compute_capabilities", _format(gpu.architectures)),
     ):
         path = f"{context.path}.gpu.{field}"
-        found = {convert(build[key]) for build in builds if key in build}
+        found = {_format(build[key]) for build in builds if key in build}
+        found = {minor_version(text) for text in found} if field == "cuda" else found
         if found:
             yield _compare(path, field, matrix=matrix, found=matrix if found == {matrix} else sorted(found))
         else:
