@@ -132,7 +132,7 @@ def read_facts(file: Path) -> WheelFacts:
             requires=_read_requirements(read_headers(archive, f"{info}/METADATA", MAX_METADATA)),
             build=build,
             cuda=_choose_exact(build.get("cuda_version"), _find_definition(config, "TF_CUDA_VERSION")),
-            cudnn=_choose_exact(build.get("cudnn_version"), _find_definition(config, "TF_CUDNN_VERSION"), cudnn),
+            cudnn=_choose_exact(build.get("cudnn_version"), cudnn),
             compiled_for=_find_compiled_python(archive),
         )
 
