@@ -81,12 +81,15 @@ def test_nvidia_s_libraries_follow_from_cuda_and_cudnn(matrix: Matrix, gpu: Whee
 
 def test_requirements_of_the_wheel_come_before_the_toolkit(matrix: Matrix, tmp_path: Path) -> None:
     metadata = make_members(cuda=True)[GPU_METADATA].replace(b"cublas-cu12 ==12.5.3.2", b"cublas-cu12 >=12.6,<13")
-    metadata = metadata.replace(b"==9.3.0.75", b"<10,>=9.3.0.75")
+    metadata = metadata.replace(b"==9.3.0.75", b"<10,>=9.3.0.75").replace(
+        b"runtime-cu12 ==12.5.82", b"runtime-cu12 >=12.1"
+    )
     libraries = dict(
         make(matrix, read_facts(write_tiny_wheel(tmp_path, cuda=True, changes={GPU_METADATA: metadata}))).libraries
     )
     assert libraries["nvidia-cublas-cu12"] == "12.6"  # the toolkit's 12.5.3.2 is too old for it
     assert libraries["nvidia-cudnn-cu12"] == "9.3.0.75"
+    assert libraries["nvidia-cuda-runtime-cu12"] == "12.5.82", "the toolkit's, which the wheel accepts"
 
 
 @pytest.mark.parametrize(("cuda", "toolkit"), [("12.1", "12.2"), ("12.4", "12.5"), ("12.8", "12.5"), ("11.6", "11.8")])
@@ -95,6 +98,7 @@ def test_the_toolkit_is_the_next_of_the_same_major(cuda: str, toolkit: str, matr
     spec = make(matrix, replace(gpu, cuda=cuda, cudnn=cudnn, requires=()))
     assert spec.gpu is not None
     assert (spec.gpu.cuda, spec.gpu.libraries.toolkit) == (cuda, toolkit)
+    assert spec.gpu.libraries.nccl == "2.21.5", "of the row: the wheel requires none"
 
 
 def test_a_local_version_is_part_of_a_valid_tag(matrix: Matrix, cpu: WheelFacts) -> None:
