@@ -13,7 +13,7 @@ from support.accepted_risks import replace_risks
 from support.advisories import CRITICAL, advisory, affected, below, osv_server, write_advisories
 from support.cli import CliRunner
 from support.environment import TestEnvironment
-from support.inventories import INVENTORY
+from support.inventories import INVENTORY, make_inventory
 from support.memory_engine import FakeEngine, stored_image
 from support.memory_registry import MemoryRegistry
 from support.oci_images import put_image
@@ -251,7 +251,7 @@ def test_an_image_of_a_registry_is_audited_by_the_bill_that_a_trusted_key_signed
     command = ("audit", "--published", "registry.example/a:2.15", "--advisories", str(advisories), "--json")
     assert "has no bill of materials." in tfimg(*command).stderr
     subject = Subject(name=registry.repository, digest=image.digest)
-    bill = make_sbom(INVENTORY, subject=subject, created=datetime(2026, 1, 2, tzinfo=UTC))
+    bill = make_sbom(make_inventory(), subject=subject, created=datetime(2026, 1, 2, tzinfo=UTC))
     attach(registry, image.digest, [bill], key=THEIRS)
     assert "has no bill of materials that a trusted key signed." in tfimg(*command, "--public-key", key).stderr
     attach(registry, image.digest, [bill], key=OURS)

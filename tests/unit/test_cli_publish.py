@@ -14,6 +14,7 @@ import pytest
 
 from support.cli import CliResult, CliRunner, assert_refused
 from support.environment import TestEnvironment
+from support.inventories import INVENTORY
 from support.memory_registry import MemoryRegistry
 from support.oci_images import archive
 from support.published_images import put_image
@@ -189,7 +190,7 @@ def test_the_bill_of_materials_is_made_of_the_inventory_that_was_kept(
 ) -> None:
     engine.has(CPU)
     local = tfimg("inspect", "--local", f"tfimg/tensorflow:{CPU}", "--json").succeeded().documents[-1]
-    engine.holds = {"packages": {"other": "1"}}
+    engine.holds = {**INVENTORY, "packages": {"other": "1"}}
     publish().succeeded()
     found = tfimg("inspect", f"{REPOSITORY}:{CPU}", "--json").succeeded().documents[-1]
     sources = [one["contents"].pop("source") for one in (local, found)]
@@ -644,7 +645,7 @@ def test_a_fix_withdraws_earlier_images_with_what_it_replaced(
     publish: CliRunner, history: CliRunner, engine: PushingEngine
 ) -> None:
     def publish_build(age: int, keras: str, *options: str) -> tuple[str, CliResult]:
-        engine.holds = {"packages": {"keras": keras, "numpy": "1.26.4"}}
+        engine.holds = {**INVENTORY, "packages": {"keras": keras, "numpy": "1.26.4"}}
         digest = engine.has(CPU, age=age)
         return digest, publish(*options).succeeded()
 
@@ -667,7 +668,7 @@ def test_a_fix_withdraws_an_image_that_was_only_rolled_back(
     """A rollback withdraws it for the tag alone: by its digest it is still accepted."""
 
     def publish_build(age: int, keras: str, *options: str) -> tuple[str, CliResult]:
-        engine.holds = {"packages": {"keras": keras}}
+        engine.holds = {**INVENTORY, "packages": {"keras": keras}}
         digest = engine.has(CPU, age=age)
         return digest, publish(*options).succeeded()
 
@@ -681,7 +682,7 @@ def test_a_fix_withdraws_an_image_that_was_only_rolled_back(
 
 
 def test_earlier_images_are_named_if_the_fix_replaced_no_package(publish: CliRunner, engine: PushingEngine) -> None:
-    engine.holds = {"packages": {"keras": "3.13.2"}}
+    engine.holds = {**INVENTORY, "packages": {"keras": "3.13.2"}}
     first = engine.has(CPU, age=8)
     for age in (7, 6):
         publish().succeeded()

@@ -7,7 +7,7 @@ import subprocess
 import sys
 import tarfile
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import cache
@@ -39,15 +39,14 @@ from tfimg.inspect.archive.layout import LayoutRegistry
 from tfimg.inspect.archive.load import load_layout, verify_layout
 from tfimg.inspect.archive.save import collect_image, save_layout
 from tfimg.inspect.comparison import compare_images
-from tfimg.inspect.contents import parse_inventory
+from tfimg.inspect.contents import list_contents
 from tfimg.inspect.inspection import inspect_image
-from tfimg.matrix.spec import ImageSpec
 from tfimg.publish.release import read_release
 from tfimg.registry.images import MAX_MANIFESTS, open_image
 from tfimg.registry.protocol import OCI_CONFIG, OCI_INDEX, OCI_MANIFEST, Descriptor, Manifest
 from tfimg.validation.event_stream import EventStream
 from tfimg.validation.formats import format_json
-from tfimg.validation.inventory import compare, take_inventory
+from tfimg.validation.inventory import take_inventory
 from tfimg.validation.junit import format_junit
 from tfimg.validation.page import format_page
 from tfimg.validation.report import CheckResult
@@ -264,17 +263,13 @@ def test_a_suite_without_end_is_not_kept() -> None:
 
 @settings(MANY, max_examples=50)  # bills of materials are validated, which takes most of the time
 @given(data=st.data())
-def test_a_hostile_inventory_is_read_or_refused(data: st.DataObject, named: Callable[[str], ImageSpec]) -> None:
-    spec = named("2.15.1-cuda12.2-py3.11")
-    build = {"is_cuda_build": True, "cuda_version": "12.2", "cuda_compute_capabilities": ["sm_80"]}
-    versions = {"python": "3.11", "machine": "x86_64", "cuda": "12.2", "cudnn": "8.9.4"}
-    whole = {**INVENTORY, "build": build, **versions}
-    line = data.draw(mutations(json.dumps(whole).encode())).decode("utf-8", "replace").replace("\n", " ")
+def test_a_hostile_inventory_is_read_or_refused(data: st.DataObject) -> None:
+    mutant = data.draw(mutations(json.dumps({**INVENTORY, "imported": ["numpy"]}).encode()))
+    line = mutant.decode("utf-8", "replace").replace("\n", " ")
     engine = FakeEngine(story=[Line(stream="stdout", text=line), Exit(status=0, out_of_memory=False)])
     with only_our_errors():
         inventory = take_inventory("some:image", b"", engine=engine)
-        parse_inventory(inventory)
-        assert list(compare(spec, inventory))
+        list_contents(inventory)
         make_sbom(inventory, subject=Subject(name="a/b", digest=f"sha256:{'0' * 64}"), created=NOW)
 
 

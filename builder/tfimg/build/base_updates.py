@@ -11,7 +11,7 @@ from tfimg.advisories.versions import DEBIAN, UnorderedVersion, is_before
 from tfimg.core.errors import NetworkError
 from tfimg.engine.base_images.choose import BASE_REPOSITORY
 from tfimg.engine.protocol import Engine, LocalImage
-from tfimg.inspect.contents import parse_inventory
+from tfimg.inspect.contents import list_contents
 from tfimg.matrix.schema import Platform
 from tfimg.matrix.spec import ImageSpec
 from tfimg.project.project import Project
@@ -65,7 +65,7 @@ def find_base_updates(
         if (name := list_tags(spec, repository=project.repository)[0]) in local
     }
     contents = {
-        spec: parse_inventory(project.inventories.take(name, image.content, engine)).debian
+        spec: list_contents(project.inventories.take(name, image.content, engine)).debian
         for spec, (name, image) in built.items()
     }
     available: dict[tuple[str | None, Platform], Mapping[str, str]] = {}

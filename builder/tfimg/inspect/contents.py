@@ -11,6 +11,7 @@ from packaging.utils import canonicalize_name
 from pydantic import BeforeValidator
 
 from tfimg.core.documents import Document, validate
+from tfimg.validation.inventory import Inventory
 
 Source = Literal["bill of materials", "inventory", "unknown"]
 
@@ -66,15 +67,14 @@ def parse_bill_of_materials(bill: Mapping[str, Any], signer: str | None = None) 
     return _make_contents("bill of materials", found["pypi"], found["deb"], found["generic"], signer)
 
 
-def parse_inventory(inventory: Mapping[str, Any]) -> Contents:
-    """Return the contents from the output of images/inventory.py."""
-    packages: dict[str, str] = dict(inventory.get("packages") or {})
-    owners: Mapping[str, str | None] = inventory.get("libraries") or {}
+def list_contents(inventory: Inventory) -> Contents:
+    """Return the contents that an inventory lists."""
+    packages = inventory.packages
     libraries = {
         path.rpartition("/")[2]: packages.get(canonicalize_name(owner), "") if owner else ""
-        for path, owner in owners.items()
+        for path, owner in inventory.libraries.items()
     }
-    debian = {entry["package"]: entry["version"] for entry in inventory.get("debian") or ()}
+    debian = {entry.package: entry.version for entry in inventory.debian}
     return _make_contents("inventory", packages, debian, libraries, None)
 
 

@@ -41,12 +41,7 @@ def read_built_image(project: Project, engine: Engine, name: str) -> AuditedImag
             f"The packages of {name} cannot be read: {to_plain_text(truncate(str(error))).rstrip('.')}.",
             next_step=INVALID_CONTENTS,
         ) from None
-    imported = inventory["imported"]
-    return AuditedImage(
-        identifier=spec.identifier,
-        packages=packages,
-        imported=None if imported is None else frozenset(imported),
-    )
+    return AuditedImage(identifier=spec.identifier, packages=packages, imported=inventory.imported)
 
 
 def read_published_image(project: Project, name: str, image: Inspection, *, trusts_keys: bool) -> AuditedImage:
