@@ -5,5 +5,10 @@ from __future__ import annotations
 COMMANDS: dict[str, str] = {}
 """Removed command → the sentences that say what to do instead."""
 
-OPTIONS: dict[tuple[str, str], str] = {}
+OPTIONS: dict[tuple[str, str], str] = {
+    ("audit", "--advisories"): "OSV's service is asked; --osv URL names a mirror of it.",
+    ("build", "--affected"): "Name the images whose locks changed by patterns: `tfimg build '2.15*' --record`.",
+    ("lock", "--advisories"): "OSV's service is asked; --osv URL names a mirror of it.",
+    ("publish", "--fixes"): "Withdraw what was replaced: `tfimg withdraw REPOSITORY@DIGEST --advisory ID`.",
+}
 """Command and its removed option → the sentences that say what to do instead."""

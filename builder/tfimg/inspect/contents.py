@@ -8,21 +8,32 @@ from typing import Annotated, Any, Literal
 
 from packageurl import PackageURL
 from packaging.utils import canonicalize_name
-from pydantic import BeforeValidator
+from pydantic import BeforeValidator, ConfigDict, PlainValidator
 
 from tfimg.core.documents import Document, validate
 
 Source = Literal["bill of materials", "inventory", "unknown"]
 
 
-class _Component(Document):
-    purl: str | None = None
+def _parse_purl(value: Any) -> PackageURL | None:
+    try:
+        return PackageURL.from_string(value)
+    except (ValueError, TypeError, AttributeError):
+        return None
 
 
-class _Bill(Document):
+class Component(Document):
+    """A component; without a `purl` if it has no valid package URL."""
+
+    model_config = ConfigDict(arbitrary_types_allowed=True)
+
+    purl: Annotated[PackageURL | None, PlainValidator(_parse_purl)] = None
+
+
+class Bill(Document):
     """The fields of a CycloneDX bill of materials that are read."""
 
-    components: Annotated[tuple[_Component, ...], BeforeValidator(lambda value: value or ())] = ()
+    components: Annotated[tuple[Component, ...], BeforeValidator(lambda value: value or ())] = ()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -56,12 +67,9 @@ def parse_bill_of_materials(bill: Mapping[str, Any], signer: str | None = None) 
     Raises `InvalidDocument`.
     """
     found: dict[str, dict[str, str]] = {"pypi": {}, "deb": {}, "generic": {}}
-    for component in validate(_Bill, bill).components:
-        try:
-            purl = PackageURL.from_string(component.purl or "")
-        except ValueError:
-            continue
-        if purl.type in found and purl.name:
+    for component in validate(Bill, bill).components:
+        purl = component.purl
+        if purl and purl.type in found and purl.name:
             found[purl.type][purl.name] = purl.version or ""
     return _make_contents("bill of materials", found["pypi"], found["deb"], found["generic"], signer)
 
