@@ -45,13 +45,17 @@ def advisory(identifier: str, *parts: Mapping[str, Any], **fields: Any) -> dict[
 
 @dataclass
 class OsvServer:
-    """Advisories, how many identifiers a page has, answers to single paths, and what was asked."""
+    """Advisories, how many identifiers a page has, answers to single paths, and what was asked.
+
+    `tokens` are answers without identifiers, before the first page; `failures` of a `status` come before all else.
+    """
 
     url: str = ""
     advisories: list[Mapping[str, Any]] = field(default_factory=list)
     page: int = 1000
     answers: dict[str, tuple[int, bytes]] = field(default_factory=dict)
     asked: list[tuple[str, Any]] = field(default_factory=list)
+    tokens: list[str] = field(default_factory=list)
     failures: int = 0
     status: int = 503
 
@@ -70,6 +74,8 @@ class OsvServer:
         return (200, json.dumps(found[0]).encode()) if found else (404, b'{"code":5,"message":"Bug not found."}')
 
     def _result(self, query: Mapping[str, Any]) -> dict[str, Any]:
+        if self.tokens:
+            return {"next_page_token": self.tokens.pop()}
         found = [
             one["id"]
             for one in self.advisories

@@ -284,6 +284,6 @@ def _format_reason(findings: Iterable[Finding]) -> str:
 
 def _quote_uv(error: LockError) -> str:
     """Return uv's own words: of a short proof its premise, of a long one all that a message has room for."""
-    text = re.sub(r"^.*?cause: (Because )?", "", " ".join(error.what.split()))
+    text = re.sub(r"^.*?cause: (Because )?", "", " ".join(error.what.split())).rstrip(".")
     premise, *conclusions = text.split(". And because ")
     return escape_unprintable(truncate(premise.partition(", we can conclude")[0] if len(conclusions) < 2 else text))

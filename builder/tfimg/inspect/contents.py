@@ -8,26 +8,24 @@ from typing import Annotated, Any, Literal
 
 from packageurl import PackageURL
 from packaging.utils import canonicalize_name
-from pydantic import BeforeValidator, ConfigDict, PlainValidator
+from pydantic import BeforeValidator
 
 from tfimg.core.documents import Document, validate
 
 Source = Literal["bill of materials", "inventory", "unknown"]
 
 
-def _parse_purl(value: Any) -> PackageURL | None:
-    try:
-        return PackageURL.from_string(value)
-    except (ValueError, TypeError, AttributeError):
-        return None
-
-
 class Component(Document):
-    """A component; without a `purl` if it has no valid package URL."""
+    """A component of an image, by its package URL."""
 
-    model_config = ConfigDict(arbitrary_types_allowed=True)
+    purl: str | None = None
 
-    purl: Annotated[PackageURL | None, PlainValidator(_parse_purl)] = None
+    def parse_purl(self) -> PackageURL | None:
+        """Return the package URL; None without a valid one."""
+        try:
+            return PackageURL.from_string(self.purl or "")
+        except ValueError:
+            return None
 
 
 class Bill(Document):
@@ -68,7 +66,7 @@ def parse_bill_of_materials(bill: Mapping[str, Any], signer: str | None = None) 
     """
     found: dict[str, dict[str, str]] = {"pypi": {}, "deb": {}, "generic": {}}
     for component in validate(Bill, bill).components:
-        purl = component.purl
+        purl = component.parse_purl()
         if purl and purl.type in found and purl.name:
             found[purl.type][purl.name] = purl.version or ""
     return _make_contents("bill of materials", found["pypi"], found["deb"], found["generic"], signer)

@@ -66,7 +66,7 @@ def read_published_image(project: Project, name: str, image: Inspection, *, trus
     if spec is None:
         raise UnlabelledImage(f"{name} does not say which image it is.", next_step="Name an image of tfimg.")
     try:
-        purls = [component.purl for component in validate(Bill, bills[0].predicate).components]
+        purls = [component.parse_purl() for component in validate(Bill, bills[0].predicate).components]
         if None in purls:
             raise InvalidDocument("a component has no valid package URL")
         packages = read_components(filter(None, purls), _find_supplied(spec))
