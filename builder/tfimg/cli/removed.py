@@ -7,7 +7,7 @@ COMMANDS: dict[str, str] = {}
 
 OPTIONS: dict[tuple[str, str], str] = {
     ("audit", "--advisories"): "OSV's service is asked; --osv URL names a mirror of it.",
-    ("build", "--affected"): "Name the images whose locks changed by patterns: `tfimg build '2.15*' --record`.",
+    ("build", "--affected"): "`tfimg build '2.15*' --record` leaves images alone whose record is of their lock.",
     ("lock", "--advisories"): "OSV's service is asked; --osv URL names a mirror of it.",
     ("publish", "--fixes"): "Withdraw what was replaced: `tfimg withdraw REPOSITORY@DIGEST --advisory ID`.",
 }
