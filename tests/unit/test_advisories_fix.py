@@ -235,6 +235,20 @@ def test_an_accepted_risk_is_left_alone(world: World) -> None:
     assert [show(one) for one in fix.outcomes] == [("A-2", "aa 1.0 1.2")]
 
 
+def test_versions_that_were_yanked_or_that_a_mirror_built_stay(world: World) -> None:
+    """A yanked version is only taken if it is named; a local part has no order."""
+    world.index.files["bb"][0].yanked = True
+    world.add("dd", "1.0+mirror.1")
+    world.index.files["tensorflow-cpu"].pop()
+    world.add("tensorflow-cpu", "2.15.1", "aa", "bb", "dd", "tensorboard")
+    packages = write_lines({**LOCKED, "dd": "1.0+mirror.1"})
+    fix = world.fix(
+        advisory("A-1", affected("aa", *below("1.1"))), lock={"tensorflow": TENSORFLOW, "packages": packages}
+    )
+    assert [show(one) for one in fix.outcomes] == [("A-1", "aa 1.0 1.1")]
+    assert (world.versions(fix)["bb"], world.versions(fix)["dd"]) == ("1.0", "1.0+mirror.1")
+
+
 NOTEBOOK = {"notebook": Flavor(description="a notebook", requirements=("notebook",))}
 
 

@@ -234,7 +234,7 @@ class _ImageFix:
             ),
             constraints=(
                 *(f"{name}=={version}" for name, version in self.pinned.items()),
-                *(f"{name}>={version}" for name, version in free.items()),
+                *(f"{name}>={version.partition('+')[0]}" for name, version in free.items()),  # no order of local parts
                 *(f"{name}{bound}" for name, bound in bounds.items() if name not in own),
             ),
             cutoff=end_of(self.tools.today),

@@ -118,14 +118,10 @@ class Locks:
         """Return the committed lock of an image, or of its flavour alone; empty without one."""
         return {file.stem: file.read_text() for file in sorted(self.workspace.locks(spec.identifier).glob("*.txt"))}
 
-    def list_flavors(self, specs: Iterable[ImageSpec]) -> tuple[ImageSpec, ...]:
-        """Return all flavours of images; an image of a flavour has none."""
-        plain = [spec for spec in specs if not spec.flavors]
-        return tuple(with_flavor(spec, name, self.flavors) for spec in plain for name in self.flavors)
-
     def list_committed_flavors(self, specs: Iterable[ImageSpec]) -> tuple[ImageSpec, ...]:
-        """Return the flavours of images whose own lock is committed."""
-        flavors = self.list_flavors(specs)
+        """Return the flavours of images whose own lock is committed; an image of a flavour has none."""
+        plain = [spec for spec in specs if not spec.flavors]
+        flavors = [with_flavor(spec, name, self.flavors) for spec in plain for name in self.flavors]
         return tuple(spec for spec in flavors if self.workspace.lock(spec.identifier, "flavor").exists())
 
     def list_locked_flavors(self, specs: Iterable[ImageSpec]) -> tuple[ImageSpec, ...]:
