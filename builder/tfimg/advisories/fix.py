@@ -115,8 +115,7 @@ class _ImageFix:
         kept = (part for part in lock if part not in MOVABLE_PARTS)
         self.below = {ALIAS: spec.tensorflow, **_read_versions(below, {part: lock[part] for part in kept})}
         self.pinned = {**_read_versions(*(part for _, part in above)), **self.below}
-        self.flavors = _list_requirements(spec)
-        self.above = tuple(text for one, _ in above for text in _list_requirements(one))
+        self.above = tuple(text for one, _ in above for text in one.flavor_requirements)
         self.goals: list[Finding] = []
         self.known: dict[str, frozenset[str]] = {}
         stay: dict[tuple[str, str], list[Finding]] = {}
@@ -228,7 +227,7 @@ class _ImageFix:
             query,
             requirements=(
                 *query.requirements,
-                *self.flavors,
+                *self.spec.flavor_requirements,
                 *self.above,
                 *(f"{name}{bound}" for name, bound in bounds.items() if name in own),
             ),
@@ -266,11 +265,6 @@ class _ImageFix:
 def _read_versions(*locks: Lock) -> dict[str, str]:
     """Return the versions of locks by name."""
     return {package.name: package.version for lock in locks for package in read_packages(lock)}
-
-
-def _list_requirements(spec: ImageSpec) -> tuple[str, ...]:
-    """Return the requirements of the flavours of an image."""
-    return tuple(text for _, flavor in spec.flavors for text in flavor.requirements)
 
 
 def _format_reason(findings: Iterable[Finding]) -> str:

@@ -107,7 +107,7 @@ class Locks:
         committed = self.workspace.lock(identifier, "flavor")
         if committed.exists():
             return committed.read_text()
-        requirements = _list_flavor_packages(spec)
+        requirements = spec.flavor_requirements
         asked = hashlib.sha256("\n".join([hash_lock(lock), str(spec.cutoff), *requirements]).encode()).hexdigest()
         kept = self.services.state / "locks" / f"{identifier}-{asked[:16]}.txt"
         if not kept.exists():
@@ -141,7 +141,7 @@ class Locks:
             try:
                 lock = self.workspace.read_lock(spec.runtime)
                 fixes = find_fixes(self.read_committed(spec))
-                return {"flavor": self._resolve(spec, lock, _list_flavor_packages(spec), fixes=fixes)}
+                return {"flavor": self._resolve(spec, lock, spec.flavor_requirements, fixes=fixes)}
             except LockError as error:
                 return error
 
@@ -212,7 +212,3 @@ class Locks:
             if name in versions and SpecifierSet(specifier).contains(versions[name], prereleases=True):
                 return f"{one.identifier}, which has {name} {versions[name]}"
         return None
-
-
-def _list_flavor_packages(spec: ImageSpec) -> tuple[str, ...]:
-    return tuple(requirement for _, flavor in spec.flavors for requirement in flavor.requirements)
