@@ -21,7 +21,6 @@ from tfimg.core.documents import Document, InvalidDocument, Model, parse_documen
 from tfimg.core.errors import NetworkError, UsageError
 from tfimg.index.responses import UNREADABLE, make_network_error, read_body
 from tfimg.index.transport import DirectSession
-from tfimg.registry.retry import pause
 
 PUBLIC_SERVICE = "https://api.osv.dev"
 """The service of the project that made the schema; it has the databases of PyPI, GitHub and Debian."""
@@ -164,7 +163,6 @@ class OsvService:
             | tenacity.retry_if_result(lambda response: response.status_code in TRANSIENT_STATUSES),
             stop=tenacity.stop_after_attempt(ATTEMPTS),
             wait=tenacity.wait_exponential(multiplier=self._wait),
-            sleep=pause,
             retry_error_callback=lambda state: state.outcome.result() if state.outcome else None,
         )
         return retrying(send)
