@@ -300,7 +300,7 @@ def test_the_words_of_uv_are_escaped_and_bounded(world: World) -> None:
 
 
 def test_the_comment_of_a_line_names_as_many_advisories_as_it_has_room_for(world: World) -> None:
-    names = [f"CVE-2026-{'1' * 30}{number}" for number in range(4)]
+    names = [f"CVE-2026-{'1' * 44}{number}" for number in range(4)]
     fix = world.fix(*(advisory(name, affected("aa", *below("1.1"))) for name in names))
     assert [one.advisories for one in fix.outcomes] == [tuple(names)]
     assert f"fixes {names[0]}, {names[1]}\n" in fix.changed["packages"]

@@ -129,7 +129,7 @@ class _ImageFix:
             else:
                 self.goals.append(finding)
         self.kept = [self._outcome(findings, blocked=reason) for (_, reason), findings in stay.items()]
-        self.goals.sort(key=lambda one: (one.package.name, Version(str(one.bound).lstrip(">="))))
+        self.goals.sort(key=lambda one: (one.package.name, Version(str(one.bound).strip(">="))))
 
     @property
     def versions(self) -> dict[str, str]:
@@ -256,7 +256,7 @@ class _ImageFix:
         default = next(part for part in self.lock if part in MOVABLE_PARTS)
         for part in MOVABLE_PARTS:
             if part in self.lock:
-                old = (line for line in self.lock[part].splitlines(keepends=True) if not line.startswith("#"))
+                old = self.lock[part].splitlines(keepends=True)
                 kept = {name: line for line in old if (name := line.partition("==")[0]) in needed}
                 kept |= {name: line for name, line in lines.items() if self.part_of.get(name, default) == part}
                 self.lock[part] = HEADER + "".join(line for _, line in sorted(kept.items()))
