@@ -136,7 +136,10 @@ def test_an_acceptance_is_about_the_images_of_its_pattern(
     assert [(bool(one["accepted"]), one["images"]) for one in ended.documents[0]["findings"]] == [
         (False, ["2.15.1-cpu-py3.9"]), (True, [IMAGE]),
     ]  # fmt: skip
-    assert ended.code == 1
+    assert (ended.code, ended.documents[0]["unused"]) == (1, [])
+    accept(workspace_copy, package="idna")
+    (unused,) = here("audit", IMAGE, "--osv", osv.url, "--json").documents[0]["unused"]
+    assert (unused["package"], unused["advisories"]) == ("idna", ["GHSA-1"])
 
 
 def test_a_risk_of_tensorflow_covers_the_package_for_cpus(
