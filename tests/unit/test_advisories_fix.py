@@ -105,7 +105,7 @@ class World:
             fixer = LockFixer(
                 newer=self.project.matrix.newer,
                 risks=self.risks,
-                find=OsvService(server.url, wait=0).find,
+                find=OsvService(server.url).find,
                 resolve=options.pop("resolve", self.resolve),
                 today=TODAY,
             )

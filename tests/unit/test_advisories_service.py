@@ -11,15 +11,17 @@ from support.advisories import OsvServer, advisory, affected, below, osv_server
 from tfimg.advisories.packages import AuditedPackage, make_python_package
 from tfimg.advisories.service import OsvService
 from tfimg.core.errors import NetworkError, UsageError
+from tfimg.core.retry import RetryPolicy
 
 IDNA = make_python_package("idna", "3.4")
 SSL = AuditedPackage(ecosystem="Debian:12", name="openssl", version="3.0.14-1", installed="libssl3")
 ABOUT_IDNA = advisory("GHSA-1", affected("idna", *below("3.7")))
 ABOUT_SSL = advisory("DSA-1", affected("openssl", *below("3.0.15-1"), ecosystem="Debian:12"))
+AT_ONCE = RetryPolicy(sleep=lambda _seconds: None)
 
 
 def make_service(server: OsvServer) -> OsvService:
-    return OsvService(server.url, wait=0)
+    return OsvService(server.url, retries=AT_ONCE)
 
 
 def test_packages_are_asked_about_in_one_batch_and_the_advisories_are_read() -> None:
@@ -95,18 +97,18 @@ def test_a_service_that_names_too_many_advisories_is_asked_no_more() -> None:
 
 @pytest.mark.parametrize("status", [429, 500, 502, 503, 504])
 def test_a_busy_service_is_asked_again(status: int) -> None:
-    with osv_server(ABOUT_IDNA, failures=3, status=status) as server:
+    with osv_server(ABOUT_IDNA, failures=4, status=status) as server:
         assert make_service(server).find([IDNA])[IDNA]
-        assert [path for path, _ in server.asked] == ["/v1/querybatch"] * 4 + ["/v1/vulns/GHSA-1"]
+        assert [path for path, _ in server.asked] == ["/v1/querybatch"] * 5 + ["/v1/vulns/GHSA-1"]
 
 
 def test_a_service_that_stays_busy_or_is_out_of_reach_is_no_good_news() -> None:
-    with osv_server(ABOUT_IDNA, failures=4) as server:
-        with pytest.raises(NetworkError, match="it answers /v1/querybatch with status 503"):
+    with osv_server(ABOUT_IDNA, failures=5) as server:
+        with pytest.raises(NetworkError, match="503 Server Error"):
             make_service(server).find([IDNA])
-        assert len(server.asked) == 4
+        assert len(server.asked) == 5
     with pytest.raises(NetworkError, match="Cannot read advisories from"):
-        OsvService("http://127.0.0.1:9", wait=0).find([IDNA])
+        OsvService("http://127.0.0.1:9", retries=AT_ONCE).find([IDNA])
 
 
 def test_a_refusal_is_not_repeated() -> None:

@@ -10,17 +10,17 @@ from typing import Annotated, Any
 from urllib.parse import quote, urlsplit
 
 import requests
-import tenacity
 from pydantic import BeforeValidator, Field
 
 from tfimg.advisories.match import Finding, make_findings
 from tfimg.advisories.packages import AuditedPackage
 from tfimg.advisories.schema import MAX_BYTES, Advisory, Identifier
-from tfimg.core.cancellation import map_in_threads, raise_if_cancelled
+from tfimg.core.cancellation import map_in_threads
 from tfimg.core.documents import Document, InvalidDocument, Model, parse_document
 from tfimg.core.errors import NetworkError, UsageError
+from tfimg.core.retry import RetryPolicy
 from tfimg.index.responses import UNREADABLE, make_network_error, read_body
-from tfimg.index.transport import DirectSession
+from tfimg.index.transport import DirectSession, retry_request
 
 PUBLIC_SERVICE = "https://api.osv.dev"
 """The service of the project that made the schema; it has the databases of PyPI, GitHub and Debian."""
@@ -39,8 +39,6 @@ MAX_ANSWER = 32 << 20
 
 CONNECTIONS = 8
 TIMEOUT_SECONDS = 60
-ATTEMPTS = 4
-TRANSIENT_STATUSES = frozenset({429, 500, 502, 503, 504})
 
 OnProgress = Callable[[int, int], None]
 """Called with the number of advisories that are read, and of those to read."""
@@ -70,7 +68,12 @@ class OsvService:
     """
 
     def __init__(
-        self, url: str, *, ca: str | None = None, proxies: Mapping[str, str] | None = None, wait: float = 0.5
+        self,
+        url: str,
+        *,
+        ca: str | None = None,
+        proxies: Mapping[str, str] | None = None,
+        retries: RetryPolicy | None = None,
     ) -> None:
         self.url = url.rstrip("/").removesuffix("/v1")
         parts = urlsplit(self.url)
@@ -79,7 +82,7 @@ class OsvService:
                 f"{url} is not the address of an advisory service.",
                 next_step=f"Write it as {PUBLIC_SERVICE}, without user and password.",
             )
-        self._wait = wait
+        self._retries = retries or RetryPolicy()
         self._session = DirectSession(step_seconds=TIMEOUT_SECONDS)
         self._session.proxies.update(proxies or {})
         if ca:
@@ -138,7 +141,9 @@ class OsvService:
 
     def _read(self, method: str, path: str, model: type[Model], limit: int, body: Any = None) -> Model:
         try:
-            response = self._send(method, f"{self.url}{path}", body)
+            response = retry_request(
+                self._session, method, f"{self.url}{path}", self._retries, json=body, timeout=TIMEOUT_SECONDS
+            )
             if response.status_code != requests.codes.ok:
                 response.close()
                 raise ValueError(f"it answers {path} with status {response.status_code}")
@@ -147,25 +152,6 @@ class OsvService:
             raise self._invalid(f"its answer to {path} is invalid: {error}") from None
         except UNREADABLE as error:
             raise make_network_error("advisories", error, source=self.url) from None
-
-    def _send(self, method: str, url: str, body: Any) -> requests.Response:
-        """Return a streamed response; retry transient failures with exponential backoff."""
-
-        def send() -> requests.Response:
-            raise_if_cancelled()
-            response = self._session.request(method, url, json=body, stream=True, timeout=TIMEOUT_SECONDS)
-            if response.status_code in TRANSIENT_STATUSES:
-                response.close()
-            return response
-
-        retrying = tenacity.Retrying(
-            retry=tenacity.retry_if_exception_type((requests.ConnectionError, requests.Timeout))
-            | tenacity.retry_if_result(lambda response: response.status_code in TRANSIENT_STATUSES),
-            stop=tenacity.stop_after_attempt(ATTEMPTS),
-            wait=tenacity.wait_exponential(multiplier=self._wait),
-            retry_error_callback=lambda state: state.outcome.result() if state.outcome else None,
-        )
-        return retrying(send)
 
     def _invalid(self, problem: str) -> NetworkError:
         return NetworkError(
