@@ -13,7 +13,7 @@ from tfimg.core.events import Message, OnEvent, ignore
 from tfimg.core.journal import Journal
 from tfimg.core.runs import RunFinished, open_run
 from tfimg.evidence.dsse import sign_statement
-from tfimg.evidence.promotions import Promotion, TagMove, Withdrawal, make_predicate_statement
+from tfimg.evidence.promotions import Promotion, TagMove, Withdrawal, make_predicate_statement, next_time
 from tfimg.evidence.statement import EARLIEST, Subject
 from tfimg.matrix.schema import Platform
 from tfimg.publish.earlier_image import find_named, find_previous
@@ -237,7 +237,7 @@ def _withdrawal(
         tags=tags,
         reason=reason,
         replacement=replacement,
-        time=repository.now(),
+        time=next_time(repository.now(), [known]),
         publisher=repository.publisher,
     )
 
