@@ -122,27 +122,6 @@ def test_links_are_read_as_servers_write_them(link: str, index_server: PackageIn
     assert wheel.url.startswith(f"{index_server.url}/files/thing-1.0")
 
 
-@pytest.mark.parametrize("form", [JSON, HTML])
-@pytest.mark.parametrize(("requires", "supported"), [(">=3.9", ["3.9", "3.12"]), ("<3.12", ["3.8", "3.9"])])
-def test_a_wheel_states_which_pythons_may_install_it(
-    requires: str, supported: list[str], form: str, index_server: PackageIndex, index: Index
-) -> None:
-    index_server.form = form
-    index_server.files["thing"] = [File("thing-1.0-py3-none-any.whl", requires_python=requires)]
-    wheel = only(index.wheels("thing"))
-    assert [python for python in ("3.8", "3.9", "3.12") if wheel.supports(python)] == supported
-
-
-@pytest.mark.parametrize(
-    ("requires", "is_stated"), [("no versions", False), (f">={'0' * 195}3.9", True), (f">={'0' * 196}3.9", False)]
-)
-def test_unreadable_versions_of_python_count_as_not_stated(
-    requires: str, is_stated: bool, index_server: PackageIndex, index: Index
-) -> None:
-    index_server.files["thing"] = [File("thing-1.0-py3-none-any.whl", requires_python=requires)]
-    assert only(index.wheels("thing")).supports("3.8") is not is_stated
-
-
 @pytest.mark.parametrize(("abis", "is_read"), [(16, True), (17, False)])
 def test_a_name_has_a_largest_number_of_tags(
     abis: int, is_read: bool, index_server: PackageIndex, index: Index

@@ -7,7 +7,8 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from tfimg.advisories.versions import DEBIAN, UnorderedVersion, is_before
+from debian_inspector.version import Version
+
 from tfimg.core.errors import NetworkError
 from tfimg.engine.base_images.choose import BASE_REPOSITORY
 from tfimg.engine.protocol import Engine, LocalImage
@@ -115,7 +116,7 @@ def _compare_packages(installed: Mapping[str, str], available: Mapping[str, str]
     """Return the packages that have a newer version; versions without an order are left out."""
     found = []
     for name, version in sorted(installed.items()):
-        with suppress(UnorderedVersion):
-            if name in available and is_before(DEBIAN, version, available[name]):
+        with suppress(ValueError, TypeError):
+            if name in available and Version.from_string(version) < Version.from_string(available[name]):
                 found.append(Update(package=name, installed=version, available=available[name]))
     return found

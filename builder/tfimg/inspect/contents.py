@@ -16,14 +16,23 @@ from tfimg.validation.inventory import Inventory
 Source = Literal["bill of materials", "inventory", "unknown"]
 
 
-class _Component(Document):
+class Component(Document):
+    """A component of an image, by its package URL."""
+
     purl: str | None = None
 
+    def parse_purl(self) -> PackageURL | None:
+        """Return the package URL; None without a valid one."""
+        try:
+            return PackageURL.from_string(self.purl or "")
+        except ValueError:
+            return None
 
-class _Bill(Document):
+
+class Bill(Document):
     """The fields of a CycloneDX bill of materials that are read."""
 
-    components: Annotated[tuple[_Component, ...], BeforeValidator(lambda value: value or ())] = ()
+    components: Annotated[tuple[Component, ...], BeforeValidator(lambda value: value or ())] = ()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -57,12 +66,9 @@ def parse_bill_of_materials(bill: Mapping[str, Any], signer: str | None = None) 
     Raises `InvalidDocument`.
     """
     found: dict[str, dict[str, str]] = {"pypi": {}, "deb": {}, "generic": {}}
-    for component in validate(_Bill, bill).components:
-        try:
-            purl = PackageURL.from_string(component.purl or "")
-        except ValueError:
-            continue
-        if purl.type in found and purl.name:
+    for component in validate(Bill, bill).components:
+        purl = component.parse_purl()
+        if purl and purl.type in found and purl.name:
             found[purl.type][purl.name] = purl.version or ""
     return _make_contents("bill of materials", found["pypi"], found["deb"], found["generic"], signer)
 
