@@ -206,6 +206,18 @@ def test_what_holds_a_secret_is_never_pushed(machine: Machine) -> None:
     assert registry.blobs == {}
 
 
+def test_what_another_program_has_pushed_is_searched_before_it_is_proven(machine: Machine) -> None:
+    registry = MemoryRegistry()
+    put_image(registry, CPU, tag=CPU)
+    machine.leaks.add(CPU)
+    (image,) = machine.publish(registry).images
+    assert isinstance(image.failure, SecretFound)
+    assert machine.done == [("scan", CPU)]
+    machine.leaks.clear()
+    machine.publish(registry)
+    assert [what for what, _ in machine.done] == ["scan", "scan", "validate", "attach"]
+
+
 def test_a_rebuild_replaces_what_was_there_and_the_old_digest_keeps_its_own_tag(machine: Machine) -> None:
     registry = MemoryRegistry()
     machine.ages[CPU] = 5
