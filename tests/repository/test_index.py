@@ -122,27 +122,6 @@ def test_links_are_read_as_servers_write_them(link: str, index_server: PackageIn
     assert wheel.url.startswith(f"{index_server.url}/files/thing-1.0")
 
 
-@pytest.mark.parametrize("form", [JSON, HTML])
-@pytest.mark.parametrize(("requires", "supported"), [(">=3.9", ["3.9", "3.12"]), ("<3.12", ["3.8", "3.9"])])
-def test_a_wheel_states_which_pythons_may_install_it(
-    requires: str, supported: list[str], form: str, index_server: PackageIndex, index: Index
-) -> None:
-    index_server.form = form
-    index_server.files["thing"] = [File("thing-1.0-py3-none-any.whl", requires_python=requires)]
-    wheel = only(index.wheels("thing"))
-    assert [python for python in ("3.8", "3.9", "3.12") if wheel.supports(python)] == supported
-
-
-@pytest.mark.parametrize(
-    ("requires", "is_stated"), [("no versions", False), (f">={'0' * 195}3.9", True), (f">={'0' * 196}3.9", False)]
-)
-def test_unreadable_versions_of_python_count_as_not_stated(
-    requires: str, is_stated: bool, index_server: PackageIndex, index: Index
-) -> None:
-    index_server.files["thing"] = [File("thing-1.0-py3-none-any.whl", requires_python=requires)]
-    assert only(index.wheels("thing")).supports("3.8") is not is_stated
-
-
 @pytest.mark.parametrize(("abis", "is_read"), [(16, True), (17, False)])
 def test_a_name_has_a_largest_number_of_tags(
     abis: int, is_read: bool, index_server: PackageIndex, index: Index
@@ -532,15 +511,18 @@ def test_what_sync_writes_is_complete_and_agrees(behind: None, tfimg: Run, matri
     assert [path for path in matrix_file.parent.iterdir() if path.is_file()] == [matrix_file]
 
 
-def test_what_sync_cannot_complete_is_reported_by_path(index_server: PackageIndex, tfimg: Run) -> None:
+def test_what_sync_cannot_complete_is_reported_by_path(
+    index_server: PackageIndex, tfimg: Run, matrix_file: Path
+) -> None:
     """A release whose only wheel stands for one that is not there."""
     survey = matching_survey(small())
     stub = next(wheel for wheel in survey.wheels if wheel.platform == "linux/arm64" and wheel.package == "tensorflow")
     lone = replace(stub, version=Version("2.17.0"), filename=stub.filename.replace("2.15.0", "2.17.0"))
     publish(index_server, replace(survey, wheels=(*survey.wheels, lone)))
     ended = tfimg("sync")
-    assert ended.code == 2
-    assert "matrix.yaml has 1 problem:\n  rows[2].wheels: " in ended.stderr
+    assert ended.code == 1
+    assert "TensorFlow 2.17.0 state what no row of a matrix can have:\n  wheels: " in ended.stderr
+    assert matrix_file.read_text() == MATRIX
 
 
 @pytest.mark.facts

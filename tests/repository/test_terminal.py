@@ -34,7 +34,6 @@ COMMANDS = {
     "verify": ("verify", "--public-key", "{key}"),
     "inspect": ("inspect",),
     "pull": ("pull", "--public-key", "{key}"),
-    "scan-secrets": ("scan-secrets",),
     "save": ("save", "{folder}/bundle.tar", "--public-key", "{key}"),
 }
 

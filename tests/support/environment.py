@@ -13,7 +13,7 @@ from support.memory_engine import FakeEngine
 from tfimg.core.errors import TfimgError
 from tfimg.engine.protocol import Engine
 from tfimg.host.survey import Host
-from tfimg.inspect.secrets.rules import Rule
+from tfimg.inspect.secrets.search import Secret
 from tfimg.matrix.schema import Platform
 from tfimg.project.services import Services
 from tfimg.registry.images import ImageConfig
@@ -37,7 +37,7 @@ class TestEnvironment(Services):
     host: Host = PLAIN
     registries: Registry | None = None
     pip: Mapping[str, str] = field(default_factory=dict)
-    secret_rules: tuple[Rule, ...] = ()
+    own_secrets: tuple[Secret, ...] = ()
     docker_status: int | None = 7
 
     time: datetime | None = None
@@ -90,8 +90,8 @@ class TestEnvironment(Services):
     def image_config(self, name: str, platform: Platform) -> ImageConfig:
         return super().image_config(name, platform) if self.registries else ImageConfig()
 
-    def secrets(self) -> tuple[Rule, ...]:
-        return self.secret_rules
+    def secrets(self) -> tuple[Secret, ...]:
+        return self.own_secrets
 
     def index(self) -> Any:
         raise AssertionError("this test has no package index")

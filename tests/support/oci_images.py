@@ -6,7 +6,7 @@ import gzip
 import io
 import json
 import tarfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal
 
 import zstandard
@@ -34,6 +34,15 @@ def compress(content: bytes, packing: Packing) -> bytes:
     if packing == "zstd":
         return zstandard.ZstdCompressor().compress(content)
     return gzip.compress(content, mtime=0) if packing == "gzip" else content
+
+
+def export_layers(*layers: bytes, documents: Mapping[str, bytes] | None = None) -> Iterator[bytes]:
+    """An image as an engine exports it, in pieces: the bytes of its layers, and other files by name."""
+    names = [f"{number}/layer.tar" for number, _ in enumerate(layers)]
+    listed = json.dumps([{"Config": "c.json", "RepoTags": None, "Layers": names}]).encode()
+    files = {"c.json": b"{}", **dict(zip(names, layers, strict=True)), "manifest.json": listed, **(documents or {})}
+    content = archive(files)
+    return (content[at : at + 999] for at in range(0, len(content), 999))
 
 
 def put_document(registry: MemoryRegistry, document: Mapping[str, Any]) -> dict[str, Any]:

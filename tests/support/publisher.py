@@ -120,7 +120,7 @@ class MemorySteps:
         yield
         self.machine.candidates.remove(candidate)
 
-    def scan_local(self, job: PublishJob, _: OnEvent) -> None:
+    def scan(self, job: PublishJob, _: OnEvent) -> None:
         self._do("scan", job)
         if job.identifier in self.machine.leaks:
             raise SecretFound(f"{job.name} holds a token.", next_step="Take it out.")
@@ -142,9 +142,6 @@ class MemorySteps:
         if not report.passed:
             raise ValidationFailed("A check failed.", next_step="Look.")
         return replace(report, digest=digest), False
-
-    def scan_published(self, job: PublishJob, *_: object) -> None:
-        self._do("scan published", job)
 
     def attach_evidence(self, job: PublishJob, digest: str, report: Report) -> None:
         self._do("attach", job)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 
 from support.memory_engine import FakeEngine
 from support.memory_registry import MemoryRegistry
-from support.oci_images import archive
+from support.oci_images import archive, export_layers
 from support.published_images import put_image
 from support.suite_events import done_event, end, make_output, start, suite
 from tfimg.core.events import ProgressEvent
@@ -25,7 +25,7 @@ class PushingEngine(FakeEngine):
         self.workspace = workspace
         self.registry = MemoryRegistry()
         self.builds: dict[str, tuple[str, int]] = {}
-        self.content = archive({"layer.tar": archive({"etc/hello": b"hello\n"})})
+        self.content = archive({"etc/hello": b"hello\n"})
         self.did: list[str] = []
 
     def has(self, identifier: str, *, age: int = 0, more: Mapping[str, str] | None = None) -> str:
@@ -48,7 +48,7 @@ class PushingEngine(FakeEngine):
         return manifest.digest
 
     def export(self, _: str) -> Iterator[bytes]:
-        yield archive({"0/layer.tar": self.content})
+        yield from export_layers(self.content)
 
     def push(self, name: str, _: Callable[[ProgressEvent], None]) -> str:
         self.did.append("push")

@@ -11,22 +11,19 @@ import pytest
 
 from support.cli import CliRunner
 from support.environment import TestEnvironment
-from support.inventories import INVENTORY
+from support.inventories import INVENTORY, make_inventory
 from support.memory_engine import FakeEngine, stored_image
 from support.memory_registry import MemoryRegistry
 from support.oci_images import put_image
 from support.signing import OURS
 from support.statements import ON_GPU, make_statements
-from support.tokens import GITHUB
 from tfimg.core.errors import EngineError
 from tfimg.engine.protocol import Exit, StoredImage, StoredLayer
 from tfimg.evidence.attach import attach
 from tfimg.evidence.sbom import make_sbom
 from tfimg.evidence.statement import CYCLONEDX, Subject, make_statement
-from tfimg.inspect.secrets.rules import Rule
 
 NAME = "registry.test:5000/team/tensorflow"
-TOKEN = GITHUB
 
 
 PARTS = "cudnn cublas solvers cuda tensorflow tensorflow-python bytecode-tensorflow system packages selftest home"
@@ -45,7 +42,7 @@ def add(registry: MemoryRegistry, tag: str, release: str, *, numpy: str = "1.26.
     files = [{name: (name if name < "h" else name + tag).encode()} for name in names]
     image = put_image(registry, tag, files, config={"Labels": labels(release), "Env": [f"RELEASE={release}"]})
     subject = Subject(name=registry.repository, digest=image.digest)
-    inventory = {**INVENTORY, "packages": {**INVENTORY["packages"], "numpy": numpy, "tensorflow": release}}
+    inventory = make_inventory(packages={**INVENTORY["packages"], "numpy": numpy, "tensorflow": release})
     bill = make_sbom(inventory, subject=subject, created=datetime(2026, 1, 2, tzinfo=UTC))
     report = replace(ON_GPU, seconds=seconds)
     attach(registry, image.digest, (*make_statements(report, of=image.digest), bill), key=OURS)
@@ -74,9 +71,8 @@ def engine() -> FakeEngine:
 
 @pytest.fixture
 def environment(registry: MemoryRegistry, engine: FakeEngine) -> TestEnvironment:
-    """One registry for every name, and one secret."""
-    rule = Rule(kind="index", what="the host of UV_INDEX", pattern=rb"index\.corp\.test")
-    return TestEnvironment(docker=engine, registries=registry, secret_rules=(rule,))
+    """One registry for every name."""
+    return TestEnvironment(docker=engine, registries=registry)
 
 
 def test_inspect_shows_row_versions_layers_evidence_and_packages(tfimg: CliRunner, key: str) -> None:
@@ -220,9 +216,8 @@ def test_diff_compares_images_in_the_engine(tfimg: CliRunner, engine: FakeEngine
     assert {"numpy 1.26.4 1.26.5", "RELEASE 2.15.0 2.15.1", "User 1.26.4 1000"} <= set(lines)
 
 
-@pytest.mark.parametrize("command", ["inspect", "scan-secrets"])
-def test_an_image_that_the_engine_lacks_is_reported(tfimg: CliRunner, command: str) -> None:
-    assert "The engine has no image none:1" in tfimg(command, "--local", "none:1").refusal(3)
+def test_an_image_that_the_engine_lacks_is_reported(tfimg: CliRunner) -> None:
+    assert "The engine has no image none:1" in tfimg("inspect", "--local", "none:1").refusal(3)
 
 
 def test_compare_shows_differences(tfimg: CliRunner) -> None:
@@ -271,19 +266,3 @@ def test_diff_says_what_is_the_same_and_what_could_not_be_compared(tfimg: CliRun
     assert "Python packages:" not in text
     told = tfimg("compare", f"{NAME}:plain", f"{NAME}:2.15.1", "--json").documents[-1]
     assert (told["packages"], told["libraries"], told["debian"]) == (None, None, None)
-
-
-def test_scan_of_a_clean_image_names_what_was_searched_for(tfimg: CliRunner) -> None:
-    ended = tfimg("scan-secrets", f"{NAME}:2.15.1").succeeded()
-    assert "contains none of this machine's own values, and no key, token or password that a rule knows" in ended.stdout
-    assert tfimg("scan-secrets", f"{NAME}:2.15.1", "--json").documents[-1]["findings"] == []
-
-
-def test_scan_names_what_it_finds_and_shows_none_of_it(tfimg: CliRunner, registry: MemoryRegistry) -> None:
-    files = {"srv/key": TOKEN.encode(), "etc/index": b"http://index.corp.test/"}
-    put_image(registry, "leak", [files])
-    ended = tfimg("scan-secrets", f"{NAME}:leak", "--json")
-    assert ended.code == 16
-    found = [(one["path"], one["kind"]) for one in ended.documents[-1]["findings"]]
-    assert found == [("srv/key", "token"), ("etc/index", "index")]
-    assert not [secret for secret in (TOKEN, "index.corp.test") if secret in ended.stdout + ended.stderr]

@@ -15,6 +15,7 @@ import pytest
 
 from support.cli import CliResult, CliRunner, assert_refused
 from support.environment import TestEnvironment
+from support.inventories import INVENTORY
 from support.memory_registry import MemoryRegistry
 from support.oci_images import archive
 from support.published_images import put_image
@@ -29,7 +30,7 @@ from tfimg.custom.labels import make_custom_labels
 from tfimg.evidence.collect import collect_envelopes
 from tfimg.evidence.signatures import verify_signatures
 from tfimg.evidence.statement import PROVENANCE
-from tfimg.inspect.secrets.rules import Rule
+from tfimg.inspect.secrets.search import Secret
 from tfimg.matrix.schema import Matrix
 from tfimg.recipe.labels import make_recipe_labels
 from tfimg.recipe.lockfile import hash_lock
@@ -61,8 +62,8 @@ def keys(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 
 def run_in(home: Path, engine: PushingEngine) -> CliRunner:
     """Run commands with one engine, its registry, and one secret."""
-    rule = Rule(kind="credential", what="a secret of ours", pattern=b"hunter2hunter2")
-    environment = TestEnvironment(docker=engine, registries=engine.registry, secret_rules=(rule,))
+    secret = Secret(kind="credential", what="a secret of ours", value=b"hunter2hunter2")
+    environment = TestEnvironment(docker=engine, registries=engine.registry, own_secrets=(secret,))
     return CliRunner(home=home, edge=environment, environ={"TFIMG_KEY_PASSWORD": PASSWORD.decode()})
 
 
@@ -121,7 +122,7 @@ def test_an_image_is_published_step_by_step(
     ended = publish().succeeded()
     assert engine.did == ["push", "pull", "suite"]
     assert [line.split("  ")[-1].strip() for line in ended.stderr.splitlines() if "publish" in line[:8]] == [
-        f"{CPU}: scan for secrets", f"{CPU}: push", f"{CPU}: validate by digest", f"{CPU}: scan the pushed image",
+        f"{CPU}: scan for secrets", f"{CPU}: push", f"{CPU}: validate by digest",
         f"{CPU}: attach evidence", f"{CPU}: move exact tags", "move aliases", "read tags back",
     ]  # fmt: skip
     told = [line.split()[:4] for line in ended.stdout.splitlines()[1:]]
@@ -189,7 +190,7 @@ def test_the_bill_of_materials_is_made_of_the_inventory_that_was_kept(
 ) -> None:
     engine.has(CPU)
     local = tfimg("inspect", "--local", f"tfimg/tensorflow:{CPU}", "--json").succeeded().documents[-1]
-    engine.holds = {"packages": {"other": "1"}}
+    engine.holds = {**INVENTORY, "packages": {"other": "1"}}
     publish().succeeded()
     found = tfimg("inspect", f"{REPOSITORY}:{CPU}", "--json").succeeded().documents[-1]
     sources = [one["contents"].pop("source") for one in (local, found)]
@@ -270,8 +271,7 @@ def test_an_image_that_fails_or_holds_a_secret_gets_no_tag(
     assert f"`tfimg validate tfimg/tensorflow:{CPU} --report FILE` writes" in ended.stderr
     assert re.search(r"failed +2\S+: validate by digest", ended.stderr), ended.stderr
     assert [tag for tag in registry.named if not tag.startswith("sha256-")] == []
-    secret = archive({"etc/hello": b"password=hunter2hunter2\n"})
-    engine.story, engine.content = STORY, archive({"layer.tar": secret})
+    engine.story, engine.content = STORY, archive({"etc/hello": b"password=hunter2hunter2\n"})
     engine.did.clear()
     ended = publish()
     assert (engine.did, [tag for tag in registry.named if not tag.startswith("sha256-")]) == ([], [])
@@ -607,92 +607,6 @@ def test_a_key_of_cosign_is_refused_without_asking_for_its_password(
 @pytest.mark.parametrize("option", ["--key=k", "--public-key=k", "--policy=p", "--publisher=me"])
 def test_options_of_publishing_need_push(option: str, tfimg: CliRunner) -> None:
     assert "without --push" in tfimg("build", "--tf", "2.15", option).refusal(2)
-
-
-def test_a_fix_withdraws_what_it_replaces_and_names_itself_instead(
-    tfimg: CliRunner, publish: CliRunner, history: CliRunner, twice: tuple[str, str], registry: MemoryRegistry,
-    keys: dict[str, str],
-) -> None:  # fmt: skip
-    old, new = twice
-    for expected in ("is withdrawn for every tag.", "was already withdrawn for every tag."):
-        ended = publish("--fixes", "CVE-2026-12484", "--fixes", "GHSA-aaaa-bbbb-cccc").succeeded()
-        assert f"{REPOSITORY}@{old} {expected}" in ended.lines
-    assert {registry.named[tag] for tag in ("2.15.1", "2.15", CPU)} == {new}
-    assert tfimg("verify", f"{REPOSITORY}:2.15", "--public-key", keys["ours.pub"]).code == 0
-    refused = tfimg("verify", f"{REPOSITORY}@{old}", "--public-key", keys["ours.pub"]).refusal(17)
-    told = f"by me: vulnerable to CVE-2026-12484, GHSA-aaaa-bbbb-cccc. Use {REPOSITORY}@{new} instead"
-    assert told in refused
-    assert ("withdrawal", old) in history_of(history(REPOSITORY, "2.15", "--json"))
-
-
-def test_a_fix_withdraws_earlier_images_with_what_it_replaced(
-    publish: CliRunner, history: CliRunner, engine: PushingEngine
-) -> None:
-    def publish_build(age: int, keras: str, *options: str) -> tuple[str, CliResult]:
-        engine.holds = {"packages": {"keras": keras, "numpy": "1.26.4"}}
-        digest = engine.has(CPU, age=age)
-        return digest, publish(*options).succeeded()
-
-    harmless, _ = publish_build(9, "3.9.0")
-    (first, _), (second, _) = (publish_build(age, "3.13.2") for age in (8, 7))
-    fixed, ended = publish_build(6, "3.15.0", "--fixes", "CVE-2026-12484")
-    withdrawn = [line for line in ended.lines if "withdrawn for every tag" in line]
-    assert withdrawn == [f"{REPOSITORY}@{digest} is withdrawn for every tag." for digest in (second, first)]
-    told = " ".join(ended.stderr.split())
-    assert f"do not have all packages that the fix replaced: {REPOSITORY}@{harmless}." in told
-    assert [digest for kind, digest in history_of(history(REPOSITORY, CPU, "--json")) if kind == "withdrawal"] == [
-        second, first
-    ]  # fmt: skip
-    assert fixed not in "".join(withdrawn)
-
-
-def test_a_fix_withdraws_an_image_that_was_only_rolled_back(
-    tfimg: CliRunner, publish: CliRunner, engine: PushingEngine, keys: dict[str, str]
-) -> None:
-    """A rollback withdraws it for the tag alone: by its digest it is still accepted."""
-
-    def publish_build(age: int, keras: str, *options: str) -> tuple[str, CliResult]:
-        engine.holds = {"packages": {"keras": keras}}
-        digest = engine.has(CPU, age=age)
-        return digest, publish(*options).succeeded()
-
-    (first, _), (second, _) = (publish_build(age, "3.13.2") for age in (8, 7))
-    command = ("rollback", f"{REPOSITORY}:{CPU}", "--to", first, "--key", keys["ours.key"], "--publisher", "me")
-    tfimg(*command).succeeded()
-    assert tfimg("verify", f"{REPOSITORY}@{second}", "--public-key", keys["ours.pub"]).code == 0
-    _, ended = publish_build(6, "3.15.0", "--fixes", "CVE-2026-12484")
-    withdrawn = [line for line in ended.lines if "withdrawn for every tag" in line]
-    assert withdrawn == [f"{REPOSITORY}@{digest} is withdrawn for every tag." for digest in (first, second)]
-    tfimg("verify", f"{REPOSITORY}@{second}", "--public-key", keys["ours.pub"]).refusal(17)
-
-
-def test_earlier_images_are_named_if_the_fix_replaced_no_package(publish: CliRunner, engine: PushingEngine) -> None:
-    engine.holds = {"packages": {"keras": "3.13.2"}}
-    first = engine.has(CPU, age=8)
-    for age in (7, 6):
-        publish().succeeded()
-        engine.has(CPU, age=age)
-    told = " ".join(publish("--fixes", "CVE-2026-12484").succeeded().stderr.split())
-    assert f"of the fix do not tell which packages it replaced: {REPOSITORY}@{first}." in told
-    assert "do not have all packages" not in told
-
-
-def test_a_tag_that_the_fix_did_not_get_stays_and_is_refused(
-    publish: CliRunner, twice: tuple[str, str], registry: MemoryRegistry
-) -> None:
-    old, new = twice
-    registry.named["of-a-user"] = old
-    documents = publish("--fixes", "CVE-2026-12484", "--json").documents
-    (withdrawal,) = [one for one in documents if one["event"] == "withdrawal"]
-    assert withdrawal["left"]["of-a-user"] == f"{new} did not get it when it was published"
-    assert (withdrawal["moves"], withdrawal["withdrawal"]["replacement"]) == ([], new)
-    assert registry.named["of-a-user"] == old
-
-
-def test_a_first_publication_replaces_nothing(publish: CliRunner, engine: PushingEngine) -> None:
-    engine.has(CPU)
-    documents = publish("--fixes", "CVE-2026-12484", "--json").succeeded().documents
-    assert [one for one in documents if one["event"] == "withdrawal"] == []
 
 
 def test_an_advisory_is_a_reason_to_withdraw(tfimg: CliRunner, keys: dict[str, str], twice: tuple[str, str]) -> None:

@@ -1,4 +1,4 @@
-"""What this machine knows and an image must not."""
+"""What this machine knows and an image must not hold."""
 
 from __future__ import annotations
 
@@ -11,14 +11,26 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
+from cryptography.hazmat.primitives.serialization import (
+    BestAvailableEncryption,
+    Encoding,
+    NoEncryption,
+    PrivateFormat,
+    PublicFormat,
+)
 
 from support.cases import cases
 from support.tls import CORP, PUBLIC
 from tfimg.engine.base_images.debian import Mirrors
 from tfimg.index.network import HostNetwork, read_host_network
-from tfimg.inspect.secrets.host_secrets import host_secret_rules
+from tfimg.inspect.secrets.host_secrets import PEM_VARIABLES, read_host_secrets
 from tfimg.inspect.secrets.search import Search
 
+KEYS: dict[str, Any] = {
+    "rsa": rsa.generate_private_key(65537, 2048), "ec": ec.generate_private_key(ec.SECP256R1()),
+    "ed25519": ed25519.Ed25519PrivateKey.generate(),
+}  # fmt: skip
 NOWHERE = HostNetwork(ca=None, netrc=None, variables={}, left_out=())
 
 
@@ -29,9 +41,9 @@ def kinds(
     """(kind, what) of all that is found in a text on a machine whose files are below `root`."""
     environ = {"HOME": str(root / "root"), **(environ or {})}
     network = network or read_host_network({"SSL_CERT_FILE": "/none", "NETRC": str(root / "netrc"), **environ}, {})
-    rules = host_secret_rules(network, mirrors, environ, public={"index.example"}, root=root)
-    window = text if isinstance(text, bytes) else text.encode()
-    return {(match.kind, match.what) for match in Search(rules).matches(window)} if rules else set()
+    secrets = read_host_secrets(network, mirrors, environ, public={"index.example"}, root=root)
+    content = text if isinstance(text, bytes) else text.encode()
+    return {(match.secret.kind, match.secret.what) for match in Search(secrets).matches(content)}
 
 
 def secret_kinds(text: str, **machine: Any) -> set[str]:
@@ -99,14 +111,24 @@ def test_a_private_mirror_is_a_secret_and_the_distributions_is_not(tmp_path: Pat
     own = Mirrors(archive="http://mirror.corp.test/debian", security="http://security.distro.test/x")
     text = "deb http://mirror.corp.test/debian deb http://security.distro.test/x"
     assert kinds(text, root=tmp_path, mirrors=own) == {("mirror", "the host of APT's sources")}
+    assert kinds("security.distro.test", root=tmp_path, mirrors=own) == set()
 
 
 def test_dockers_passwords_are_secrets(tmp_path: Path) -> None:
     auth = base64.b64encode(b"ann:pw-7c1e-docker").decode()
-    auths = {"r.test": {"auth": auth}, "s.test": {"identitytoken": "idtoken-7c1e"}, "t.test": {}, "u": None}
-    write(tmp_path, "root/.docker/config.json", json.dumps({"auths": auths}))
-    for text in ("pw-7c1e-docker", auth, "idtoken-7c1e"):
+    auths = {
+        "r.test": {"auth": auth}, "s.test": {"identitytoken": "idtoken-7c1e"}, "t.test": {}, "u": None,
+        "v.test": {"registrytoken": "token-of-7c1e"},
+    }  # fmt: skip
+    proxies = {"default": {"httpProxy": "http://ann:pw-7c1e-proxy@proxy.corp.test:3128"}, "other": None}
+    write(tmp_path, "root/.docker/config.json", json.dumps({"auths": auths, "proxies": proxies}))
+    for text in ("pw-7c1e-docker", auth, "idtoken-7c1e", "token-of-7c1e", "pw-7c1e-proxy"):
         assert secret_kinds(text, root=tmp_path) == {"credential"}
+    assert secret_kinds("PROXY.corp.test", root=tmp_path) == {"proxy"}
+    write(
+        tmp_path, "root/.config/containers/auth.json", json.dumps({"auths": {"r": {"identitytoken": "of-podman-7c"}}})
+    )
+    assert secret_kinds("of-podman-7c", root=tmp_path) == {"credential"}
     write(tmp_path, "root/.docker/config.json", "[torn")
     assert kinds("pw-7c1e-docker", root=tmp_path) == set()
 
@@ -145,6 +167,111 @@ def test_secrets_of_the_environment_are_known_by_their_names(tmp_path: Path) -> 
     }
 
 
+def test_passwords_in_the_settings_of_installers_are_secrets(tmp_path: Path) -> None:
+    files = {
+        "etc/pip.conf": "[global]\nextra-index-url = https://a.test/x\n  https://ann:pw-7c1e-a@b.test/simple\n",
+        "root/.config/uv/uv.toml": '[[index]]\nurl = "https://ann:pw-7c1e-b@b.test/simple"\n',
+        "root/.pypirc": "[pypi]\nusername = ann\npassword = pw-7c1e-c\n", "named.conf": "proxy = http://a:pw-7c1e-d@p",
+    }  # fmt: skip
+    for name, text in files.items():
+        write(tmp_path, name, text)
+    environ = {"PIP_CONFIG_FILE": str(tmp_path / "named.conf"), "LIST": "http://a/,'https://u:pw'7c1e-e@b/',http://c"}
+    for letter in "abcd":
+        found = {("credential", "a secret of an installer's settings")}
+        assert kinds(f"pw-7c1e-{letter}", root=tmp_path, environ=environ) == found
+    assert kinds("pw'7c1e-e", root=tmp_path, environ=environ) == {("credential", "a secret of LIST")}
+
+
+@pytest.mark.parametrize(
+    "name", ["etc/pip.conf", "etc/xdg/pip/pip.conf", "root/.pip/pip.conf", "root/.config/pip/pip.conf",
+             "etc/uv/uv.toml", "PIP_CONFIG_FILE", "UV_CONFIG_FILE"],
+)  # fmt: skip
+def test_the_settings_of_installers_are_read_wherever_they_are(tmp_path: Path, name: str) -> None:
+    write(tmp_path, name, 'url = "https://ann:pw-7c1e-abc@b.test/simple"')
+    environ = {name: str(tmp_path / name)} if name.isupper() else {}
+    assert secret_kinds("pw-7c1e-abc", root=tmp_path, environ=environ) == {"credential"}
+
+
+@pytest.mark.parametrize("name", PEM_VARIABLES)
+def test_certificates_and_keys_that_variables_name_are_secrets(tmp_path: Path, name: str) -> None:
+    key = KEYS["ec"].private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()).decode()
+    write(tmp_path, "some.pem", CORP + key)
+    environ = {name: str(tmp_path / "some.pem")}
+    assert secret_kinds(CORP + key, root=tmp_path, environ=environ, network=NOWHERE) == {"certificate", "private key"}
+
+
+@pytest.mark.parametrize(
+    "environ",
+    [
+        {"DOCKER_HOST": "ssh://tensorflow@10.0.0.5"}, {"A": "https://tensorflow@git.test/"}, {"A_PASSWORD": "password"},
+        {"A_TOKEN": "Disabled"}, {"URL": "https://user:password@git.test"}, {"URL": "https://u:pw@git.test"},
+    ],
+)  # fmt: skip
+def test_names_and_words_that_occur_everywhere_are_not_secrets(tmp_path: Path, environ: dict[str, str]) -> None:
+    assert kinds("tensorflow password user:password disabled u:pw pw", root=tmp_path, environ=environ) == set()
+
+
+@pytest.mark.parametrize("user", ["tok-7c1e-abc", "abcdefghijklmnopqrst"])
+def test_a_token_in_the_place_of_a_user_is_a_secret(tmp_path: Path, user: str) -> None:
+    assert secret_kinds(user, root=tmp_path, environ={"URL": f"git+https://{user}@git.test/x"}) == {"credential"}
+
+
+FORMATS = {
+    "pkcs8": PrivateFormat.PKCS8, "openssl": PrivateFormat.TraditionalOpenSSL, "openssh": PrivateFormat.OpenSSH,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("stored", FORMATS)
+@pytest.mark.parametrize("key", KEYS)
+def test_a_private_key_is_found_in_every_format_and_its_public_half_is_not(
+    tmp_path: Path, key: str, stored: str
+) -> None:
+    if (key, stored) == ("ed25519", "openssl"):
+        stored = "pkcs8"
+    private = KEYS[key]
+    write(tmp_path, "root/.ssh/id_x", private.private_bytes(Encoding.PEM, FORMATS[stored], NoEncryption()).decode())
+    for form in FORMATS.values():
+        if (key, form) != ("ed25519", PrivateFormat.TraditionalOpenSSL):
+            text = private.private_bytes(Encoding.PEM, form, NoEncryption()).decode()
+            for content in (text, json.dumps(text), text.replace("\n", "")):
+                assert kinds(content, root=tmp_path) == {("private key", "a private key of this machine")}
+    assert kinds(private.private_bytes(Encoding.DER, PrivateFormat.PKCS8, NoEncryption()), root=tmp_path)
+    public = private.public_key()
+    for encoding, form in ((Encoding.PEM, PublicFormat.SubjectPublicKeyInfo), (Encoding.OpenSSH, PublicFormat.OpenSSH)):
+        assert kinds(public.public_bytes(encoding, form), root=tmp_path) == set()
+
+
+@pytest.mark.parametrize("stored", FORMATS)
+def test_an_encrypted_key_is_found_as_it_is(tmp_path: Path, stored: str) -> None:
+    encryption = BestAvailableEncryption(b"password-of-the-key")
+    text = KEYS["ec"].private_bytes(Encoding.PEM, FORMATS[stored], encryption).decode()
+    write(tmp_path, "my.key", text)
+    environ = {"TFIMG_KEY": str(tmp_path / "my.key")}
+    assert secret_kinds(text, root=tmp_path, environ=environ) == {"private key"}
+    assert kinds(text[:200], root=tmp_path, environ=environ) == set()
+
+
+@pytest.mark.parametrize("place", ["environment", "client", "docker", "password"])
+def test_private_keys_are_collected_where_a_build_may_reach_them(tmp_path: Path, place: str) -> None:
+    text = KEYS["ec"].private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()).decode()
+    write(tmp_path, "client.pem", text)
+    environ = {"DEPLOY": text} if place == "environment" else {}
+    if place == "client":
+        write(tmp_path, "etc/pip.conf", f"[global]\nclient_cert = {tmp_path}/client.pem\n")
+    elif place == "docker":
+        write(tmp_path, "etc/docker/certs.d/r.test/client.key", text)
+    elif place == "password":
+        auth = base64.b64encode(f"_json_key:{json.dumps({'private_key': text})}".encode()).decode()
+        write(tmp_path, "root/.docker/config.json", json.dumps({"auths": {"r.test": {"auth": auth}}}))
+    assert secret_kinds(text, root=tmp_path, environ=environ) == {"private key"}
+
+
+@pytest.mark.parametrize("body", ["", "x", "!", "AAAA", "M" * 99])
+def test_what_is_no_key_is_ignored(tmp_path: Path, body: str) -> None:
+    write(tmp_path, "root/.ssh/id_x", f"-----BEGIN PRIVATE KEY-----\n{body}\n-----END PRIVATE KEY-----\n")
+    assert kinds("x", root=tmp_path) == set()
+
+
 def bodies(pem: str) -> dict[str, bytes]:
     """A certificate as programs keep it."""
     der = ssl.PEM_cert_to_DER_cert(pem)
@@ -170,14 +297,30 @@ def test_a_certificate_that_came_with_the_machine_is_one_too(tmp_path: Path) -> 
     assert secret_kinds(CORP, root=tmp_path, network=NOWHERE) == {"certificate"}
 
 
+@pytest.mark.parametrize("place", ["usr/share/pki/ca-trust-source/bundle.p11-kit", "usr/share/ca-certificates/x/x.crt"])
+def test_the_certificates_of_the_distribution_are_public(tmp_path: Path, place: str) -> None:
+    write(tmp_path, place, PUBLIC)
+    write(tmp_path, "bundle.pem", PUBLIC + CORP)
+    environ = {"REQUESTS_CA_BUNDLE": str(tmp_path / "bundle.pem")}
+    assert secret_kinds(CORP, root=tmp_path, environ=environ) == {"certificate"}
+    assert kinds(PUBLIC, root=tmp_path, environ=environ) == set()
+
+
+def test_the_certificates_of_a_program_are_public(tmp_path: Path) -> None:
+    write(tmp_path, "etc/pip.conf", f"[global]\ncert = {tmp_path}/bundle.pem\n")
+    write(tmp_path, "bundle.pem", PUBLIC)
+    (own,) = read_host_secrets(NOWHERE, None, {}, public=(), root=tmp_path)
+    assert own.kind == "certificate"
+    assert read_host_secrets(NOWHERE, None, {}, public=(), root=tmp_path, public_certificates=[PUBLIC]) == ()
+
+
 def test_a_machine_without_secrets_has_none(tmp_path: Path) -> None:
-    assert host_secret_rules(NOWHERE, None, {}, public=(), root=tmp_path) == ()
+    assert read_host_secrets(NOWHERE, None, {}, public=(), root=tmp_path) == ()
 
 
-def test_no_secret_is_reported_by_its_rule(tmp_path: Path) -> None:
+def test_the_description_of_a_secret_does_not_show_it(tmp_path: Path) -> None:
     environ = {"https_proxy": "http://ann:pw-7c1e-long@proxy.corp.test:3128"}
     network = read_host_network(environ, {})
-    rules = host_secret_rules(network, None, environ, public=(), root=tmp_path)
-    told = " ".join(rule.what for rule in rules)
+    told = " ".join(secret.what for secret in read_host_secrets(network, None, environ, public=(), root=tmp_path))
     assert "pw-7c1e" not in told
     assert "corp" not in told

@@ -23,6 +23,7 @@ from support.signing import OURS
 from tfimg.core.errors import (
     NetworkError,
     PublicationIncomplete,
+    SecretFound,
     TagConflict,
     TamperedError,
     ValidationFailed,
@@ -55,7 +56,7 @@ def verdicts(publication: Publication, identifier: str) -> dict[str, str]:
 def test_an_image_is_searched_pushed_validated_vouched_for_and_then_named(machine: Machine) -> None:
     registry = MemoryRegistry()
     (image,) = machine.publish(registry).images
-    assert [what for what, _ in machine.done] == ["scan", "push", "validate", "scan published", "attach"]
+    assert [what for what, _ in machine.done] == ["scan", "push", "validate", "attach"]
     assert (image.status, image.level, image.failure) == ("published", "validated", None)
     assert image.digest
     own = make_build_tag(CPU, image.digest)
@@ -188,6 +189,18 @@ def test_a_program_reads_what_became_of_each_image(machine: Machine) -> None:
         ("2.15.1-gpu", "alias", "refuse"), ("2.15-gpu", "alias", "refuse"),
     ]  # fmt: skip
     assert all(set(tag) == {"tag", "kind", "verdict", "why", "before", "cancels"} for tag in green["tags"])
+
+
+def test_what_another_program_has_pushed_is_searched_before_it_is_proven(machine: Machine) -> None:
+    registry = MemoryRegistry()
+    put_image(registry, CPU, tag=CPU)
+    machine.leaks.add(CPU)
+    (image,) = machine.publish(registry).images
+    assert isinstance(image.failure, SecretFound)
+    assert machine.done == [("scan", CPU)]
+    machine.leaks.clear()
+    machine.publish(registry)
+    assert [what for what, _ in machine.done] == ["scan", "scan", "validate", "attach"]
 
 
 def test_a_rebuild_replaces_what_was_there_and_the_old_digest_keeps_its_own_tag(machine: Machine) -> None:
@@ -342,7 +355,7 @@ def test_what_an_earlier_run_pushed_is_not_pushed_again(machine: Machine) -> Non
     assert [tag.partition("-")[0] for tag in shared.named] == ["candidate"]
     machine.done.clear()
     (image,) = machine.publish(shared).images
-    assert [what for what, _ in machine.done] == ["validate", "scan published", "attach"]
+    assert [what for what, _ in machine.done] == ["scan", "validate", "attach"]
     assert image.status == "published"
     machine.ages[CPU] = -1
     machine.publish(shared)

@@ -62,7 +62,6 @@ GROUPS = {
         "pull": ("pull:Pull", "verify an image, then pull it"),
         "inspect": ("inspect:Inspect", "show contents and evidence of an image"),
         "compare": ("compare:Compare", "compare two images"),
-        "scan-secrets": ("scan_secrets:ScanSecrets", "search an image for secrets"),
         "save": ("save:Save", "write an image and its evidence to a file"),
         "load": ("load:Load", "verify such a file and load it into the engine"),
     },

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
-COMMANDS: dict[str, str] = {}
+COMMANDS: dict[str, str] = {
+    "scan-secrets": "`tfimg publish` searches for values of this machine, trivy and gitleaks for tokens of any kind.",
+}
 """Removed command → the sentences that say what to do instead."""
 
 OPTIONS: dict[tuple[str, str], str] = {
     ("history", "--published"): "`tfimg verify IMAGE --json` says what the evidence of one image proves today.",
     ("rollback", "--platform"): "Name an image of that platform with `--to DIGEST`; of both platforms, repeat `--to`.",
+    ("check", "--built"): "`tfimg validate IMAGE` proves it inside: checks `libraries.versions` and `environment.*`.",
+    ("audit", "--advisories"): "OSV's service is asked; --osv URL names a mirror of it.",
+    ("build", "--affected"): "`tfimg build '2.15*' --record` leaves images alone whose record is of their lock.",
+    ("lock", "--advisories"): "OSV's service is asked; --osv URL names a mirror of it.",
+    ("publish", "--fixes"): "Withdraw what was replaced: `tfimg withdraw REPOSITORY@DIGEST --advisory ID`.",
 }
 """Command and its removed option → the sentences that say what to do instead."""

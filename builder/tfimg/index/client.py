@@ -11,7 +11,6 @@ from types import SimpleNamespace
 from urllib.parse import unquote, urljoin, urlsplit, urlunsplit
 
 import requests
-from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from packaging.tags import Tag
 from packaging.utils import InvalidWheelFilename, canonicalize_name, parse_wheel_filename
 from packaging.version import InvalidVersion, Version
@@ -33,13 +32,10 @@ TIMEOUT_SECONDS = 60
 MAX_REDIRECTS = 5
 """Redirects of one request. Mirrors and their storage need two."""
 
-MAX_SPECIFIER = 200
-"""Characters of the versions of Python that a file supports; longer ones count as not stated."""
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class IndexedWheel:
-    """A wheel in an index; `uploaded`, `sha256` and `requires_python` are None if the index does not state them.
+    """A wheel in an index; `uploaded` and `sha256` are None if the index does not state them.
 
     `max_size` is its size in bytes, or the largest allowed one.
     """
@@ -54,17 +50,12 @@ class IndexedWheel:
     uploaded: date | None
     is_yanked: bool
     has_metadata: bool
-    requires_python: SpecifierSet | None = None
 
     @property
     def pythons(self) -> tuple[str, ...]:
         """CPython minors that it supports, e.g. `3.11`; none for a wheel without compiled code."""
         found = {tag.interpreter for tag in self.tags if tag.interpreter.startswith("cp3")}
         return tuple(f"3.{interpreter[3:]}" for interpreter in sorted(found))
-
-    def supports(self, python: str) -> bool:
-        """Return whether the first release of a minor of Python may install it, which is what uv resolves for."""
-        return self.requires_python is None or self.requires_python.contains(f"{python}.0", prereleases=True)
 
     @property
     def processors(self) -> frozenset[str]:
@@ -208,16 +199,7 @@ def _parse_wheel(file: DistributionPackage) -> IndexedWheel | None:
         uploaded=file.upload_time.astimezone(UTC).date() if file.upload_time else None,
         is_yanked=file.is_yanked,
         has_metadata=bool(file.has_metadata),
-        requires_python=_parse_specifier(file.requires_python or ""),
     )
-
-
-def _parse_specifier(text: str) -> SpecifierSet | None:
-    """Return the versions of Python that a file supports; None if they are not stated or cannot be read."""
-    try:
-        return SpecifierSet(text) if text and len(text) <= MAX_SPECIFIER else None
-    except InvalidSpecifier:
-        return None
 
 
 def _without_credentials(url: str) -> str:

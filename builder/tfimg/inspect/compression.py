@@ -5,19 +5,14 @@ from __future__ import annotations
 import bz2
 import lzma
 import re
-import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, BinaryIO
 
+import zstandard
 from isal import igzip_lib
 
 from tfimg.inspect.limits import Budget, UnreadableError
-
-if sys.version_info >= (3, 14):
-    from compression import zstd
-else:
-    from backports import zstd
 
 INPUT_BYTES = 1 << 16
 """Bytes that are read at once. Small, because each new frame copies the rest of them."""
@@ -28,8 +23,12 @@ OUTPUT_BYTES = 1 << 20
 MAGIC_BYTES = 6
 """Bytes that identify every compression below."""
 
-WINDOW_LOG = 27
-"""Largest window of a zstd frame, 128 MiB: what `zstd --long` writes, and the limit of its program (`--memory`)."""
+ZSTD_WINDOW = 128 << 20
+"""Largest window of a zstd frame: what `zstd --long` writes, and the limit of its program (`--memory`)."""
+
+ZSTD_INPUT = 256
+"""Bytes that zstd decompresses at once. `zstandard` does not limit the output, and a block of four bytes may have 128
+KiB (RFC 8878, 3.1.1.2): 8 MiB at most."""
 
 LZMA_MEMORY = 256 << 20
 """Bytes that decompressing an xz stream may take: `xz -9` asks for 65 MiB."""
@@ -47,18 +46,53 @@ class Compression:
     start: Callable[[], Any]
 
 
+class _ZstdDecompressor:
+    """Decompresses one frame of zstd, with the interface of `bz2.BZ2Decompressor`."""
+
+    def __init__(self) -> None:
+        self._frame = zstandard.ZstdDecompressor(max_window_size=ZSTD_WINDOW).decompressobj()
+        self._data, self._position = memoryview(b""), 0
+
+    @property
+    def eof(self) -> bool:
+        """Whether the frame has ended."""
+        return self._frame.eof
+
+    @property
+    def needs_input(self) -> bool:
+        """Whether all input was decompressed."""
+        return self._position == len(self._data)
+
+    @property
+    def unused_data(self) -> bytes:
+        """The input behind the frame."""
+        return self._frame.unused_data + self._data[self._position :].tobytes()
+
+    def decompress(self, data: bytes, max_length: int) -> bytes:
+        """Return the next `max_length` bytes and the rest of a block or two; `data` is empty if there is input left."""
+        if data:
+            self._data, self._position = memoryview(data), 0
+        output, length = [], 0
+        while length < max_length and not (self.needs_input or self.eof):
+            piece = self._frame.decompress(self._data[self._position : self._position + ZSTD_INPUT])
+            self._position = min(self._position + ZSTD_INPUT, len(self._data))
+            output.append(piece)
+            length += len(piece)
+        return b"".join(output)
+
+
 COMPRESSIONS: tuple[Compression, ...] = (
     Compression("gzip", re.compile(rb"\x1f\x8b"), lambda: igzip_lib.IgzipDecompressor(flag=igzip_lib.DECOMP_GZIP)),
     Compression(
         "zstd",
         re.compile(rb"\x28\xb5\x2f\xfd|[\x50-\x5f]\x2a\x4d\x18", re.DOTALL),  # or skippable (RFC 8878, 3.1)
-        lambda: zstd.ZstdDecompressor(options={int(zstd.DecompressionParameter.window_log_max): WINDOW_LOG}),
+        _ZstdDecompressor,
     ),
     Compression("xz", re.compile(rb"\xfd7zXZ\x00"), lambda: lzma.LZMADecompressor(lzma.FORMAT_XZ, LZMA_MEMORY)),
     Compression("bzip2", re.compile(rb"BZh[1-9]"), bz2.BZ2Decompressor),
 )
 
-DAMAGED: tuple[Any, ...] = (igzip_lib.IsalError, zstd.ZstdError, lzma.LZMAError, OSError, EOFError, ValueError)
+DAMAGED: tuple[Any, ...] = (igzip_lib.IsalError, zstandard.ZstdError, lzma.LZMAError, OSError, EOFError, ValueError)
 """Errors that decompressors raise for damaged data."""
 
 

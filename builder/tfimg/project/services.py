@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from tfimg.host.survey import Host
     from tfimg.index.client import Index
     from tfimg.index.network import HostNetwork
-    from tfimg.inspect.secrets.rules import Rule
+    from tfimg.inspect.secrets.search import Secret
     from tfimg.layers.pack import OnLayerEvent
     from tfimg.layers.store import LayerStore
     from tfimg.matrix.schema import Platform
@@ -155,7 +155,7 @@ class Services:
         reference = parse_reference(name)
         return open_platform_image(self.registry(reference), reference.target, platform).settings
 
-    def secrets(self) -> tuple[Rule, ...]:
+    def secrets(self) -> tuple[Secret, ...]:
         """Return what this machine knows and an image must not hold; see `tfimg.inspect.secrets.host_secrets`."""
         from urllib.parse import urlsplit
 
@@ -163,10 +163,10 @@ class Services:
         from pypi_simple import PYPI_SIMPLE_ENDPOINT
 
         from tfimg.engine.base_images.debian import find_mirrors
-        from tfimg.inspect.secrets.host_secrets import host_secret_rules
+        from tfimg.inspect.secrets.host_secrets import read_host_secrets
 
         public_index = ".".join((urlsplit(PYPI_SIMPLE_ENDPOINT).hostname or "").split(".")[-2:])
-        return host_secret_rules(
+        return read_host_secrets(
             self.network,
             find_mirrors(),
             self.environ,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 
@@ -19,7 +19,8 @@ from tfimg.evidence.results import RunContext, make_report_statement, make_test_
 from tfimg.evidence.sbom import make_sbom
 from tfimg.evidence.statement import Subject
 from tfimg.inspect.secrets.findings import require_clean
-from tfimg.inspect.secrets.scan import ScanProgress, scan_export, scan_image
+from tfimg.inspect.secrets.host_secrets import make_key_secret
+from tfimg.inspect.secrets.scan import OnBytes, scan_export
 from tfimg.matrix.spec import ImageSpec
 from tfimg.project.validator import Validator
 from tfimg.publish.decide import TagKind
@@ -72,15 +73,21 @@ class EngineSteps:
     def _engine(self) -> Engine:
         return self.validator.engine
 
-    def scan_local(self, job: PublishJob, on_event: OnEvent) -> None:
-        """Search the engine's image for secrets. Raises `LockError` if it was built from another lock."""
+    def scan(self, job: PublishJob, on_event: OnEvent) -> None:
+        """Search the engine's image for secrets of this machine.
+
+        The registry has no other image: what is pulled by digest must be this one. Raises `SecretFound`, and
+        `LockError` if the image was built from another lock.
+        """
         project = self.validator.project
         if self.images[job.identifier].labels.get(LOCK_LABEL) != hash_lock(project.lock(self.specs[job.identifier])):
             raise LockError(
                 f"{job.name} was built from another lock than {job.identifier} has now.", next_step="Build it again."
             )
+        key = self.repository.key.private.private_numbers().private_value
+        secrets = [*project.services.secrets(), make_key_secret(key.to_bytes(32, "big"), "the key that signs")]
         pieces = self._engine.export(job.name)
-        require_clean(job.name, scan_export(pieces, project.services.secrets(), on_progress=_scan_progress(on_event)))
+        require_clean(job.name, scan_export(pieces, secrets, on_bytes=_report_bytes(on_event)))
 
     def push(self, job: PublishJob, candidate: str, on_event: OnEvent) -> str:
         """Push the image under a candidate tag and return the digest that it has in the registry."""
@@ -123,18 +130,6 @@ class EngineSteps:
             date = report.date.replace("+00:00", "Z")
             on_event(Message(text=f"{job.identifier}: reusing the validation report of {date} for this digest"))
         return report, reused
-
-    def scan_published(self, job: PublishJob, digest: str, on_event: OnEvent) -> None:
-        """Search the registry's image for secrets."""
-        services = self.validator.project.services
-        findings = scan_image(
-            self.repository.registry,
-            digest,
-            services.secrets(),
-            cache=services.state / "registry" / "leaks",
-            on_progress=_scan_progress(on_event),
-        )
-        require_clean(f"{self.repository.name}@{digest} ({job.identifier})", findings)
 
     def attach_evidence(self, job: PublishJob, digest: str, report: Report) -> None:
         """Sign and attach the evidence of a digest, the test result last: it means that all is there."""
@@ -209,9 +204,6 @@ class EngineSteps:
                 remove_name(self._engine, reference)
 
 
-def _scan_progress(on_event: OnEvent) -> Callable[[ScanProgress], None]:
-    def report(scanned: ScanProgress) -> None:
-        searched = scanned.searched
-        on_event(ProgressEvent(step="", what=scanned.digest[:19], current=searched, total=searched))
-
-    return report
+def _report_bytes(on_event: OnEvent) -> OnBytes:
+    # How much there is shows only at its end: a layer is compressed.
+    return lambda blob, count: on_event(ProgressEvent(step="", what=blob[:19], current=count, total=count))

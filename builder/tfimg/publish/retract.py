@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from tfimg.core.errors import UsageError
-from tfimg.evidence.promotions import TagMove, Withdrawal
+from tfimg.evidence.promotions import TagMove, Withdrawal, next_time
 from tfimg.matrix.schema import PLATFORMS
 from tfimg.publish.earlier_image import find_named, list_earlier
 from tfimg.publish.indexes import find_own_tag, list_digests, update_indexes
@@ -82,24 +82,22 @@ def withdraw(
     *,
     tags: Sequence[str] = (),
     reason: str,
-    replacement: str | None = None,
 ) -> tuple[RetractedImage, ...]:
     """Withdraw an image for some tags, or for all and by digest; move the tags that point to it back.
 
-    The digest of an index means each of its images. With a `replacement` that is published, tags that it did not get
-    stay, as an earlier image is no better. Tags without an earlier image stay, too, and are listed in the result.
+    The digest of an index means each of its images. Tags without an earlier image stay, and are listed in the result.
     Raises `NotInRegistry` for an image that the registry does not have, `TagConflict`.
     """
     require_manifest(repository.registry, digest, next_step="Check the name and the digest.")
     affected = _find_affected(repository, digest, tags)
     with repository.lock_tags(tag for one in affected.values() for tag in one):
-        planned = {image: _plan_moves(repository, image, own, replacement) for image, own in affected.items()}
+        planned = {image: _plan_moves(repository, image, own) for image, own in affected.items()}
         all_moves = [move for moves, _ in planned.values() for move in moves]
         _promote(repository, all_moves)
         images = []
         for image, (moves, unmoved) in planned.items():
             targets = {move.after for move in moves}
-            instead = replacement or (targets.pop() if len(targets) == 1 else None)
+            instead = targets.pop() if len(targets) == 1 else None
             withdrawal = _withdraw(repository, image, tuple(affected[image]) if tags else None, reason, instead)
             images.append(RetractedImage(digest=image, withdrawal=withdrawal, moves=tuple(moves), unmoved=unmoved))
         _move(repository, all_moves, [tag for own in affected.values() for tag in own])
@@ -146,7 +144,7 @@ def _withdraw(
         tags=tags,
         reason=reason,
         replacement=replacement,
-        time=repository.now(),
+        time=next_time(repository.now(), [known]),
         publisher=repository.publisher,
     )
     repository.attach(digest, withdrawal)
@@ -171,17 +169,13 @@ def _find_affected(repository: SignedRepository, digest: str, tags: Sequence[str
     return found
 
 
-def _plan_moves(
-    repository: SignedRepository, digest: str, tags: Sequence[str], replacement: str | None
-) -> tuple[list[Move], dict[str, str]]:
+def _plan_moves(repository: SignedRepository, digest: str, tags: Sequence[str]) -> tuple[list[Move], dict[str, str]]:
     moves, unmoved = [], {}
     for tag in tags:
         if not _points_to(repository.tags, tag, digest):
             continue
         if tag == make_build_tag(tag.rpartition("-")[0], digest):
             unmoved[tag] = "the tag of one build is never moved"
-        elif replacement:
-            unmoved[tag] = f"{replacement} did not get it when it was published"
         else:
             objections = []
             for earlier in list_earlier(repository, tag, digest):

@@ -1,4 +1,4 @@
-"""Send one image to its registry: push, pull by digest, validate, scan, attach evidence.
+"""Send one image to its registry: scan, push, pull by digest, validate, attach evidence.
 
 Until it is promoted it has the tag of a candidate, which names this machine and the image: the next run, also after a
 kill, finds what was pushed and what is left.
@@ -72,6 +72,8 @@ def send(job: PublishJob, session: PublishSession) -> SentImage:
         with suppress(*INSUFFICIENT):
             level = repository.require_level(manifest.digest, job.level)
     if not level:
+        if sent:  # another program may have pushed it, or this one with other secrets
+            _scan(job, session)
         level, reused = _prove(job, manifest.digest, session)
     release = read_release(session.registry, manifest) or job.release
     return SentImage(job=job, digest=manifest.digest, release=release, level=level, is_new=sent is None, reused=reused)
@@ -95,8 +97,7 @@ def remove_candidates(session: PublishSession) -> tuple[str, ...]:
 def _push(job: PublishJob, session: PublishSession) -> Manifest:
     """Push an image that holds no secret under its candidate's tag, and return its manifest."""
     repository, candidate = session.repository.name, session.candidate(job)
-    with stage(session.on_event, f"{job.identifier}: scan for secrets") as on_event:
-        session.steps.scan_local(job, on_event)
+    _scan(job, session)
     with stage(session.on_event, f"{job.identifier}: push") as on_event:
         digest = session.steps.push(job, candidate, on_event)
         manifest = session.registry.find(candidate)
@@ -108,14 +109,17 @@ def _push(job: PublishJob, session: PublishSession) -> Manifest:
     return manifest
 
 
+def _scan(job: PublishJob, session: PublishSession) -> None:
+    with stage(session.on_event, f"{job.identifier}: scan for secrets") as on_event:
+        session.steps.scan(job, on_event)
+
+
 def _prove(job: PublishJob, digest: str, session: PublishSession) -> tuple[Level, bool]:
-    """Validate and scan a digest and attach evidence; return its level, and whether a report was reused."""
+    """Validate a digest and attach evidence; return its level, and whether a report was reused."""
     steps, candidate = session.steps, session.candidate(job)
     with stage(session.on_event, f"{job.identifier}: validate by digest") as on_event:
         steps.remove_candidate(candidate)  # a killed run's container may still occupy a GPU
         report, reused = steps.validate(job, digest, candidate, on_event)
-    with stage(session.on_event, f"{job.identifier}: scan the pushed image") as on_event:
-        steps.scan_published(job, digest, on_event)
     with stage(session.on_event, f"{job.identifier}: attach evidence"):
         steps.attach_evidence(job, digest, report)
         return session.repository.require_level(digest, report.level), reused

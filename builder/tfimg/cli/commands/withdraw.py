@@ -36,7 +36,6 @@ class Withdraw(Command, SigningOptions):
         from tfimg.evidence.promotions import export_withdrawals
         from tfimg.publish.history import find_build
         from tfimg.publish.retract import withdraw
-        from tfimg.publish.supersede import format_reason
         from tfimg.registry.reference import parse_repository
 
         if not (self.reason or self.advisory):
@@ -54,8 +53,9 @@ class Withdraw(Command, SigningOptions):
                 next_step="Write REGISTRY/NAME@DIGEST with 12 or more digits, as `tfimg history` prints them.",
             ) from None
         repository = self.signed_repository(context, target, self.signing_key(context.services.environ))
+        vulnerable = f"vulnerable to {', '.join(self.advisory)}" if self.advisory else None
+        reason = ": ".join(filter(None, (vulnerable, self.reason)))
         digest = find_build(repository.registry, digest.removeprefix("sha256:"))
-        reason = format_reason(self.advisory, self.reason)
         for image in withdraw(repository, digest, tags=self.tag, reason=reason):
             if self.output:
                 with Path(self.output).open("ab") as file:

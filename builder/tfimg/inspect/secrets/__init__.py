@@ -1,1 +1,1 @@
-"""Search images for secrets of this host, and for keys, tokens and passwords."""
+"""Search images for this machine's own values: passwords, tokens, private keys, certificates and private hosts."""

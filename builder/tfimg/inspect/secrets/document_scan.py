@@ -5,13 +5,11 @@ from __future__ import annotations
 import base64
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from functools import cache
 
 from tfimg.core.documents import InvalidDocument, parse_json
 from tfimg.inspect.limits import UnreadableError
 from tfimg.inspect.secrets.findings import Place, SecretFinding
-from tfimg.inspect.secrets.rules import SETTINGS
-from tfimg.inspect.secrets.search import Match, Search, StreamSearch
+from tfimg.inspect.secrets.search import Match, Search
 
 PLACES: tuple[tuple[tuple[str, ...], Place], ...] = (
     (("config", "Labels"), "label"),
@@ -19,11 +17,6 @@ PLACES: tuple[tuple[tuple[str, ...], Place], ...] = (
     (("annotations",), "annotation"),
 )
 """Beginnings of paths in an image's configuration and manifest (image specification, config.md)."""
-
-
-@cache
-def _make_settings_search() -> Search:
-    return Search(SETTINGS)
 
 
 def search_document(content: bytes, search: Search) -> Sequence[SecretFinding]:
@@ -37,24 +30,18 @@ def search_document(content: bytes, search: Search) -> Sequence[SecretFinding]:
         raise UnreadableError(f"it is not a readable JSON document: {error}") from None
     found: dict[SecretFinding, None] = {}
     for path, text in _list_texts(document, ()):
-        encoded = text.encode("utf-8", "surrogatepass")
-        for match in (*_search(encoded, search), *_search(encoded, _make_settings_search())):
+        for match in search.matches(text.encode("utf-8", "surrogatepass")):
             found[_make_finding(match, *_locate(path, text))] = None
     known = {(finding.kind, finding.what) for finding in found}
-    for match in _search(content, search):
-        if (match.kind, match.what) not in known:
+    for match in search.matches(content):
+        if (match.secret.kind, match.secret.what) not in known:
             found[_make_finding(match, "document", "")] = None
     return tuple(found)
 
 
-def _search(text: bytes, search: Search) -> Sequence[Match]:
-    stream = StreamSearch(search)
-    stream.feed(text)
-    return stream.close()
-
-
 def _make_finding(match: Match, place: Place, path: str) -> SecretFinding:
-    return SecretFinding(place=place, path=path, kind=match.kind, what=match.what, shown=match.shown)
+    secret = match.secret
+    return SecretFinding(place=place, path=path, kind=secret.kind, what=secret.what, form=match.form)
 
 
 def _list_texts(value: object, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], str]]:

@@ -8,39 +8,38 @@ from typing import Literal
 
 from tfimg.core.errors import SecretFound
 from tfimg.core.text import to_plain_text
-from tfimg.inspect.secrets.rules import Kind
+from tfimg.inspect.secrets.search import Kind
 
 Place = Literal["layer", "environment", "label", "history", "annotation", "configuration", "document"]
+
+ORDINARY_WORDS = "A password of ordinary words occurs in public files too: choose a random one. "
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SecretFinding:
     """A secret in an image, or a part that cannot be read.
 
-    `path` is that of a file, or of a text in a document; `shown` describes the secret without revealing it; `digest` is
-    that of the blob or manifest.
+    `path` is that of a file, or of a text in a document; `form` says how the secret is written (`in base64`); `digest`
+    is that of the blob or manifest.
     """
 
     place: Place
     path: str
     kind: Kind
     what: str
-    shown: str
+    form: str = ""
     digest: str = ""
 
     @property
     def text(self) -> str:
         """One line for people."""
         where = " ".join(filter(None, (self.place, self.digest[:19], self.path)))
-        return to_plain_text(f"{where}: {self.what} {self.shown}")
+        return to_plain_text(f"{where}: {self.what}{', ' if self.form else ''}{self.form}")
 
 
-ORDINARY_WORDS = "A password of ordinary words occurs in public files too: choose a random one. "
-
-
-def unreadable_finding(reason: str) -> SecretFinding:
+def make_unread_finding(reason: str) -> SecretFinding:
     """Return the finding that a document or an export cannot be read."""
-    return SecretFinding(place="document", path="", kind="unread", what=reason, shown="")
+    return SecretFinding(place="document", path="", kind="unread", what=reason)
 
 
 def require_clean(image: str, findings: Sequence[SecretFinding]) -> None:

@@ -1,4 +1,4 @@
-"""Collect the secrets of this host: certificates, proxies, package indexes, mirrors and passwords."""
+"""Collect the secrets of this machine: passwords, tokens, private keys, certificates, and hosts of its network."""
 
 from __future__ import annotations
 
@@ -9,29 +9,45 @@ import ssl
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 from urllib.parse import unquote, urlsplit
+
+from cryptography.exceptions import UnsupportedAlgorithm
+from cryptography.hazmat.primitives.asymmetric import ec, ed448, ed25519, rsa
+from cryptography.hazmat.primitives.serialization import load_pem_private_key, load_ssh_private_key
 
 from tfimg.core.documents import InvalidDocument, parse_document, validate
 from tfimg.engine.base_images.debian import Mirrors
 from tfimg.index.network import PROXY_VARIABLES, HostNetwork
-from tfimg.inspect.secrets.rules import MAX_MATCH_BYTES, Kind, Rule
+from tfimg.inspect.secrets.search import MIN_LENGTH, Kind, Secret
 from tfimg.registry.credentials import DockerConfig, Login, config_file
-
-MIN_LENGTH = 8
-"""Length below which a password is searched for only together with its user: shorter words occur everywhere."""
 
 SECRET_NAME = re.compile(
     r"(?i)(?:.*_)?(?:token|passwo?r?d|secret|secret_key|api_?key|access_key|private_key|credentials?)"
 )
 """Names of variables with secrets."""
 
-PEM = re.compile(r"-----BEGIN CERTIFICATE-----.+?-----END CERTIFICATE-----", re.DOTALL)
+PEM_VARIABLES = (
+    *("SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "PIP_CERT", "NODE_EXTRA_CA_CERTS"),
+    *("GIT_SSL_CAINFO", "AWS_CA_BUNDLE", "PIP_CLIENT_CERT", "SSL_CLIENT_CERT", "TFIMG_KEY"),
+)
+"""Variables that name files with certificates or private keys."""
+
+TRIVIAL = frozenset(
+    {"password", "passw0rd", "changeme", "changeit", "anonymous", "username", "disabled", "required", "undefined"}
+)
+"""Words that are no secrets whatever their place, and that occur in every image."""
+
+PEM = re.compile(r"-----BEGIN ([A-Z0-9 ]{0,40})-----(.+?)-----END \1-----", re.DOTALL)
+
+TAIL = 36
+"""Bytes at the end of a certificate (its signature) or of a private number that identify it."""
 
 PUBLIC_HOSTS = frozenset({"localhost", "metadata.google.internal", "host.docker.internal"})
 """Names that every host resolves for itself, and that occur in public packages."""
 
 
-def host_secret_rules(
+def read_host_secrets(
     network: HostNetwork,
     mirrors: Mirrors | None,
     environ: Mapping[str, str],
@@ -39,28 +55,51 @@ def host_secret_rules(
     public: Collection[str],
     root: Path = Path("/"),
     public_certificates: Sequence[str] = (),
-) -> tuple[Rule, ...]:
-    """Return a rule for each secret in this host's settings; missing and unreadable files are ignored.
+) -> tuple[Secret, ...]:
+    """Return the secrets in this machine's settings; missing and unreadable files are ignored.
 
     Hosts of the `public` domains and loopback addresses are not secrets. `public_certificates` are those that come with
-    a program, beside those of the distribution's `ca-certificates`.
+    a program, beside those of the distribution.
     """
-    apt = root / "etc/apt"
-    public = {*public, *_read_distribution_domains(root / "etc/os-release")}
+    home = Path(environ.get("HOME", "/"))
+    config = Path(environ.get("XDG_CONFIG_HOME") or home / ".config")
+    etc, apt = root / "etc", root / "etc/apt"
+    public = {*public, *_read_distribution_domains(etc / "os-release")}
+    installers = _read_texts(
+        [
+            *(etc / "pip.conf", etc / "xdg/pip/pip.conf", home / ".pip/pip.conf", config / "pip/pip.conf"),
+            *(etc / "uv/uv.toml", config / "uv/uv.toml", home / ".pypirc"),
+            *_name_files(environ, "PIP_CONFIG_FILE", "UV_CONFIG_FILE"),
+        ]
+    )
+    dockers = [config_file(environ), config / "containers/auth.json", *_name_files(environ, "REGISTRY_AUTH_FILE")]
+    netrcs = [network.netrc, apt / "auth.conf", *apt.glob("auth.conf.d/*")]
     apt_settings = ("apt.conf", "apt.conf.d/*", "sources.list", "sources.list.d/*")
-    netrcs = [network.netrc, *apt.glob("auth.conf"), *apt.glob("auth.conf.d/*")]
-    local = (root / "usr/local/share/ca-certificates").rglob("*.crt")
-    shipped = (root / "usr/share/ca-certificates").rglob("*.crt")
-    own_certificates = _read_texts([network.ca, root / "etc/ssl/certs/ca-certificates.crt", *local])
-    found = [
-        *_make_network_rules(network, public),
-        *_make_apt_rules(mirrors, _read_texts(file for pattern in apt_settings for file in apt.glob(pattern)), public),
-        *_make_docker_rules(_read_texts([config_file(environ)])),
-        *_make_environment_rules(environ),
-        *(rule for text in _read_texts(netrcs) for rule in _make_netrc_rules(text, public)),
-        *_make_certificate_rules(own_certificates, [*_read_texts(shipped), *public_certificates]),
+    keys = [
+        *(network.ca, etc / "ssl/certs/ca-certificates.crt", *_name_files(environ, *PEM_VARIABLES)),
+        *(Path(file) for text in installers for file in re.findall(r"(?m)^\s*(?:client.)?cert\s*[=:]\s*(\S+)", text)),
+        *(root / "usr/local/share/ca-certificates").rglob("*.crt"),
+        *(etc / "pki/ca-trust/source/anchors").glob("*"),
+        *(etc / "docker/certs.d").glob("*/*"),
+        *(folder for name in _name_files(environ, "DOCKER_CERT_PATH") for folder in name.glob("*.pem")),
+        *(home / ".docker").glob("*.pem"),
+        *(home / ".ssh").glob("*"),
     ]
-    return tuple({(rule.pattern, rule.caseless): rule for rule in found}.values())
+    shipped = (*(root / "usr/share/ca-certificates").rglob("*.crt"), *(root / "usr/share/pki").rglob("*"))
+    found = [
+        *_list_network_secrets(network, public),
+        *_list_apt_secrets(mirrors, _read_texts(file for form in apt_settings for file in apt.glob(form)), public),
+        *(secret for text in _read_texts(dockers) for secret in _list_docker_secrets(text, public)),
+        *(secret for text in installers for secret in _list_setting_secrets(text, "an installer's settings")),
+        *_list_environment_secrets(environ),
+        *(secret for text in _read_texts(netrcs) for secret in _list_netrc_secrets(text, public)),
+        *_list_pem_secrets(_read_texts(keys), [*_read_texts(shipped), *public_certificates]),
+    ]
+    return tuple({(secret.value, secret.word): secret for secret in found}.values())
+
+
+def _name_files(environ: Mapping[str, str], *names: str) -> Iterator[Path]:
+    return (Path(environ[name]) for name in names if environ.get(name))
 
 
 def _read_distribution_domains(release: Path) -> Iterator[str]:
@@ -71,77 +110,95 @@ def _read_distribution_domains(release: Path) -> Iterator[str]:
 
 def _read_texts(files: Iterable[Path | None]) -> list[str]:
     found = []
-    for file in files:
+    for file in dict.fromkeys(files):
         with suppress(OSError):
             if file and file.is_file():
                 found.append(file.read_text(errors="replace"))
     return found
 
 
-def _make_network_rules(network: HostNetwork, public: Collection[str]) -> Iterator[Rule]:
+def _list_network_secrets(network: HostNetwork, public: Collection[str]) -> Iterator[Secret]:
     for name, value in network.variables.items():
         kind: Kind = "proxy" if name.upper() in PROXY_VARIABLES else "index"
-        for word in re.split(r"[\s,]+", value):
-            # uv allows names of indexes: NAME=URL.
-            yield from _make_address_rules(re.sub(r"^[\w-]+=", "", word), kind, name, public)
+        yield from _list_address_secrets(value, kind, name, public)
 
 
-def _make_apt_rules(mirrors: Mirrors | None, settings: Sequence[str], public: Collection[str]) -> Iterator[Rule]:
+def _list_apt_secrets(mirrors: Mirrors | None, settings: Sequence[str], public: Collection[str]) -> Iterator[Secret]:
     for address in (mirrors.archive, mirrors.security) if mirrors else ():
-        if address:
-            yield from _make_address_rules(address, "mirror", "APT's sources", public)
+        yield from _list_address_secrets(address or "", "mirror", "APT's sources", public)
     for text in settings:
         for proxy in re.findall(r"(?i)\bproxy\s+\"([^\"]+)\"", text):
-            yield from _make_address_rules(proxy, "proxy", "APT's settings", public)
-        for address in re.findall(r"[a-z+]+://[^\s@\"]+@[^\s\"]+", text):
-            yield from _make_url_credential_rules(address, "APT's settings")
+            yield from _list_address_secrets(proxy, "proxy", "APT's settings", public)
+        yield from _list_setting_secrets(text, "APT's settings")
 
 
-def _make_netrc_rules(text: str, public: Collection[str]) -> Iterator[Rule]:
+def _list_netrc_secrets(text: str, public: Collection[str]) -> Iterator[Secret]:
     for host in re.findall(r"\bmachine\s+(\S+)", text):
-        yield from _make_address_rules(host, "index", "netrc", public)
+        yield from _list_address_secrets(host, "index", "netrc", public)
     for login, password in re.findall(r"(?:\blogin\s+(\S+)\s+)?\bpassword\s+(\S+)", text):
-        yield from _make_credential_rules(login, password, "netrc")
+        yield from _list_credential_secrets(login, password, "netrc")
 
 
-def _make_docker_rules(configs: Sequence[str]) -> Iterator[Rule]:
+class _Login(Login):
+    registrytoken: str | None = None
+
+
+class _DockerConfig(DockerConfig):
+    proxies: dict[str, Any] | None = None
+
+
+def _list_docker_secrets(text: str, public: Collection[str]) -> Iterator[Secret]:
+    origin = "Docker's settings"
     try:
-        parsed = [parse_document(DockerConfig, text.encode()).auths or {} for text in configs]
+        config = parse_document(_DockerConfig, text.encode())
     except InvalidDocument:
         return
-    for entry in (entry for auths in parsed for entry in auths.values()):
+    for proxies in (config.proxies or {}).values():  # Docker passes them to builds and containers
+        for value in proxies.values() if isinstance(proxies, dict) else ():
+            yield from _list_address_secrets(str(value), "proxy", origin, public)
+    for entry in (config.auths or {}).values():
         try:
-            login = validate(Login, entry)
+            login = validate(_Login, entry)
             user, _, password = base64.b64decode(login.auth or "").decode("utf-8", "replace").partition(":")
         except ValueError:  # also `binascii.Error` and `InvalidDocument`
             continue
-        if password:
-            yield from _make_credential_rules(user, password, "docker's settings")
-        if login.identitytoken:
-            yield _make_literal_rule("credential", "docker's settings", login.identitytoken)
+        for token in (login.identitytoken, login.registrytoken):
+            yield from _list_word_secrets(token or "", origin)
+        yield from _list_credential_secrets(user, password, origin)
 
 
-def _make_environment_rules(environ: Mapping[str, str]) -> Iterator[Rule]:
+def _list_environment_secrets(environ: Mapping[str, str]) -> Iterator[Secret]:
     for name, value in environ.items():
         # The path of a secret is not a secret.
-        if SECRET_NAME.fullmatch(name) and len(value) >= MIN_LENGTH and not value.startswith(("/", "~")):
-            yield _make_literal_rule("credential", name, value)
-        elif "@" in value and "://" in value:
-            yield from _make_url_credential_rules(value, name)
+        if SECRET_NAME.fullmatch(name) and not value.startswith(("/", "~")):
+            yield from _list_word_secrets(value, name)
+        yield from _list_setting_secrets(value, name)
 
 
-def _make_address_rules(address: str, kind: Kind, origin: str, public: Collection[str]) -> Iterator[Rule]:
-    """Yield rules for a URL, or for HOST[:PORT] as in `no_proxy`, which may begin with a dot."""
-    yield from _make_url_credential_rules(address, origin)
-    try:
-        split = urlsplit(address if "://" in address else f"//{address}")
-        host, port = (split.hostname or "").lstrip(".*").lower(), split.port
-    except ValueError:  # not an address
-        return
-    if _is_private_host(host, port, public):
-        literal = f"{host}:{port}" if port and _is_ip(host) else host
-        pattern = _escape(literal.encode())
-        yield Rule(kind=kind, what=f"the host of {origin}", pattern=pattern, whole=True, caseless=True)
+def _list_setting_secrets(text: str, origin: str) -> Iterator[Secret]:
+    """Yield what addresses, lines of passwords and private keys in a text have."""
+    for address in re.split(r"\s+|,(?=[\"']?[A-Za-z][\w+.-]*://)", text):
+        if "://" in address:
+            yield from _list_url_secrets(address, origin)
+    for password in re.findall(r"(?mi)^\s*password\s*[=:]\s*[\"']?([^\s\"']+)", text):
+        yield from _list_word_secrets(password, origin)
+    yield from _list_key_secrets(text, origin)
+
+
+def _list_address_secrets(text: str, kind: Kind, origin: str, public: Collection[str]) -> Iterator[Secret]:
+    """Yield the secrets of URLs, or of HOST[:PORT] as in `no_proxy`, which may begin with a dot."""
+    for word in re.split(r"[\s,]+", text):
+        address = re.sub(r"^[\w-]+=", "", word)  # uv allows names of indexes: NAME=URL
+        yield from _list_url_secrets(address, origin)
+        try:
+            split = urlsplit(address if "://" in address else f"//{address}")
+            host, port = (split.hostname or "").lstrip(".*").lower(), split.port
+        except ValueError:  # not an address
+            continue
+        if _is_private_host(host, port, public):
+            numeric = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+            value = (numeric if _is_ip(host) else host).encode()
+            yield Secret(kind=kind, what=f"the host of {origin}", value=value, word=True)
 
 
 def _is_private_host(host: str, port: int | None, public: Collection[str]) -> bool:
@@ -160,46 +217,78 @@ def _is_ip(host: str) -> bool:
     return True
 
 
-def _make_url_credential_rules(address: str, origin: str) -> Iterator[Rule]:
-    user, colon, password = re.sub(r"^.*?://", "", address).partition("/")[0].rpartition("@")[0].partition(":")
+def _list_url_secrets(address: str, origin: str) -> Iterator[Secret]:
+    scheme, _, rest = address.rpartition("://")
+    user, colon, password = rest.partition("/")[0].rpartition("@")[0].partition(":")
     if colon and password:
-        yield from _make_credential_rules(user, password, origin)
-    elif len(user) >= MIN_LENGTH and "://" in address:  # a token in place of the user
-        yield _make_literal_rule("credential", origin, user)
+        yield from _list_credential_secrets(user, password, origin)
+    elif scheme.endswith(("http", "https")) and re.search(r"[0-9]|.{20}", user):
+        # A token in place of the user. One without a digit is probably a name, which is no secret.
+        yield from _list_credential_secrets("", user, origin)
 
 
-def _make_credential_rules(login: str, password: str, origin: str) -> Iterator[Rule]:
-    """Yield rules for a password as it is, URL-decoded, and as base64 of `USER:PASSWORD` (HTTP, Docker)."""
-    for user, word in {(login, password), (unquote(login), unquote(password))}:
-        if len(word) >= MIN_LENGTH:
-            yield _make_literal_rule("credential", origin, word)
-        elif user:
-            yield _make_literal_rule("credential", origin, f"{user}:{word}")
-        encoded = base64.b64encode(f"{user}:{word}".encode()).decode().rstrip("=")
-        if len(encoded) >= MIN_LENGTH:
-            yield _make_literal_rule("credential", origin, encoded)
+def _list_credential_secrets(login: str, password: str, origin: str) -> Iterator[Secret]:
+    """Yield a password as it is and URL-decoded."""
+    for user, word in dict.fromkeys([(login, password), (unquote(login), unquote(password))]):
+        yield from _list_word_secrets(word, origin, user)
+    yield from _list_key_secrets(password, origin)  # Google's registry takes a JSON key as the password
 
 
-def _make_certificate_rules(own: Sequence[str], public: Sequence[str]) -> Iterator[Rule]:
-    """Yield rules for certificates that only this host trusts, in PEM and DER, by the end of their signatures."""
+def _list_word_secrets(word: str, origin: str, user: str = "") -> Iterator[Secret]:
+    """Yield a password or token; a short one only together with its user, because it occurs everywhere."""
+    whole = word if len(word) >= MIN_LENGTH or not (user and word) else f"{user}:{word}"
+    if len(whole) >= MIN_LENGTH and word.lower() not in TRIVIAL:
+        yield Secret(kind="credential", what=f"a secret of {origin}", value=whole.encode(errors="surrogateescape"))
+
+
+def _list_pem_secrets(texts: Sequence[str], public: Sequence[str]) -> Iterator[Secret]:
+    """Yield the private keys of texts, and the certificates that only this machine trusts."""
     known = {certificate for text in public for certificate in _parse_certificates(text)}
-    for certificate in {one for text in own for one in _parse_certificates(text)} - known:
-        text = base64.b64encode(certificate)
-        # A line break can be in one of two neighbours only.
-        ends = (text[-72:-48], text[-48:-24], certificate[-48:])
-        pattern = b"|".join(_escape(end) for end in ends)
-        yield Rule(kind="certificate", what="a certificate that this machine trusts", pattern=pattern)
+    for certificate in {one for text in texts for one in _parse_certificates(text)} - known:
+        what = "a certificate that this machine trusts"
+        yield Secret(kind="certificate", what=what, value=certificate[-TAIL:])
+    for text in texts:
+        yield from _list_key_secrets(text, "this machine")
 
 
 def _parse_certificates(text: str) -> Iterator[bytes]:
-    for pem in PEM.findall(text):
-        with suppress(ValueError):
-            yield ssl.PEM_cert_to_DER_cert(pem)
+    for pem in PEM.finditer(text):
+        if pem[1] == "CERTIFICATE":
+            with suppress(ValueError):
+                yield ssl.PEM_cert_to_DER_cert(pem[0])
 
 
-def _make_literal_rule(kind: Kind, origin: str, text: str) -> Rule:
-    return Rule(kind=kind, what=f"a secret of {origin}", pattern=_escape(text.encode()[: MAX_MATCH_BYTES // 2]))
+def _list_key_secrets(text: str, origin: str) -> Iterator[Secret]:
+    """Yield each private key of a text; in JSON, its line breaks are escaped."""
+    for pem in PEM.finditer(text.replace("\\n", "\n")):
+        if pem[1].endswith("PRIVATE KEY"):
+            with suppress(ValueError):
+                yield make_key_secret(_find_private_bytes(pem[0], pem[2]), f"a private key of {origin}")
 
 
-def _escape(value: bytes) -> bytes:
-    return b"".join(b"\\x%02x" % byte for byte in value)
+def make_key_secret(private: bytes, what: str) -> Secret:
+    """Return the secret of a private key, by the bytes of its private number."""
+    return Secret(kind="private key", what=what, value=private[-TAIL:])
+
+
+def _find_private_bytes(pem: str, body: str) -> bytes:
+    """Return the private number of a key as every format stores it: public keys have the other parts.
+
+    Of an encrypted key, return its end. Raises `ValueError`.
+    """
+    load = load_ssh_private_key if "OPENSSH" in pem else load_pem_private_key
+    with suppress(ValueError, TypeError, UnsupportedAlgorithm):
+        key = load(pem.encode(), password=None)
+        if isinstance(key, rsa.RSAPrivateKey):
+            return _to_bytes(key.private_numbers().p)
+        if isinstance(key, ec.EllipticCurvePrivateKey):
+            return _to_bytes(key.private_numbers().private_value)
+        if isinstance(key, ed25519.Ed25519PrivateKey | ed448.Ed448PrivateKey):
+            return key.private_bytes_raw()
+    # Headers such as `DEK-Info: …` precede the body of OpenSSL's older form.
+    lines = re.findall(r"(?m)^\s*([A-Za-z0-9+/]+={0,2})\s*$", body)
+    return base64.b64decode("".join(lines))
+
+
+def _to_bytes(number: int) -> bytes:
+    return number.to_bytes((number.bit_length() + 7) // 8, "big")

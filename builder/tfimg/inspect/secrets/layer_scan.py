@@ -1,61 +1,70 @@
-"""Search a layer: every byte, packed and unpacked, and the headers of its archive."""
+"""Search a layer: every byte, packed and unpacked, the headers of its archive, and compressed files within it."""
 
 from __future__ import annotations
 
 import base64
 import binascii
 import itertools
-import posixpath
+import tempfile
+import zipfile
+import zlib
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
-from tarfile import TarInfo
+from contextlib import contextmanager
+from tarfile import BLOCKSIZE, TarInfo
 
 from tfimg.core.files import open_chunks
 from tfimg.core.tar import InvalidArchive, TarReader
-from tfimg.inspect.compression import MAGIC_BYTES, OUTPUT_BYTES, Compression, decompress, recognise
+from tfimg.inspect.compression import DAMAGED, OUTPUT_BYTES, decompress, recognise
 from tfimg.inspect.limits import Budget, LimitReached, UnreadableError
 from tfimg.inspect.secrets.findings import SecretFinding
-from tfimg.inspect.secrets.rules import Kind, classify_file_name, is_public
-from tfimg.inspect.secrets.search import MAX_MATCHES, Match, Search, StreamSearch
+from tfimg.inspect.secrets.search import Match, Search, StreamSearch
 
-READER_VERSION = 3
-"""Version of this module's reading: cached results of another version are not reused."""
+MAX_DEPTH = 4
+"""Containers within one another that are unpacked: a zip in a tar in a gzip file in a layer has three."""
 
-MAX_SHOWN_PATH = 300
-"""Characters of a file's name in a finding."""
+MAX_ZIP_MEMBERS = 100_000
+"""Files of one zip, whose list is in memory. The largest wheel of the matrix, of TensorFlow, has 13,000."""
 
-MEDIA_TYPE_COMPRESSION = {"gzip": "gzip", "zstd": "zstd", "tar": None}
-"""Compression by the last word of a layer's media type (image specification, layer.md)."""
+SPOOLED_BYTES = 32 << 20
+"""Bytes of a zip that are kept in memory; a larger one is copied to a temporary file, as its list is at its end."""
+
+ZIP, ZIP_ENTRY = b"PK\x03\x04", b"PK\x01\x02"
+"""Begins a zip; begins each entry of its list (APPNOTE, 4.3.7 and 4.3.12)."""
+
+BROKEN_ZIP = (zipfile.BadZipFile, zlib.error, RuntimeError, *DAMAGED)
+"""Errors of `zipfile` for damaged, encrypted and unknown members."""
 
 XATTR = "LIBARCHIVE.xattr."
 """libarchive writes extended attributes in base64; other programs write them as they are."""
 
 
 def search_layer(
-    pieces: Iterator[bytes], search: Search, budget: Budget, on_bytes: Callable[[int], None], media_type: str = ""
+    pieces: Iterator[bytes], search: Search, budget: Budget, on_bytes: Callable[[int], None]
 ) -> Sequence[SecretFinding]:
     """Search every byte of a layer, packed and unpacked, and the headers of its archive.
 
-    A part that cannot be read completely is a finding. Compressed files inside the layer (zip, `.gz`) are not unpacked.
-    `on_bytes` gets the numbers of unpacked bytes. Raises the errors of reading `pieces`.
+    A part of the layer that cannot be read completely is a finding. Files that are compressed (gzip, zstd, xz, bzip2)
+    or a zip are searched unpacked too, as far as they can be read. `on_bytes` gets the numbers of unpacked bytes.
+    Raises the errors of reading `pieces`.
     """
     head, pieces = _peek(pieces)
     compression = recognise(head)
     scan = _LayerScan(search, budget, on_bytes)
     # The packed bytes too: decompression omits headers and skippable frames.
     source = open_chunks(scan.search_packed(pieces) if compression else scan.search_unpacked(pieces))
-    if mismatch := _describe_mismatch(media_type, compression):
-        scan.problems.append(mismatch)
     try:
         unpacked = open_chunks(scan.search_unpacked(decompress(source, compression, budget))) if compression else source
-        for member in TarReader(unpacked):
+        reader = TarReader(unpacked)
+        for member in reader:
             scan.add_member(member)
+            scan.unpack(reader.content(), _format_name(member.name))
     except UnreadableError as error:
         scan.problems.append(str(error))
     except InvalidArchive as error:
         scan.problems.append(f"its archive cannot be read: {error}")
     try:
-        # Search unreadable bytes as they are, and read to the end so that the digest is compared.
+        # Search unreadable bytes as they are, and read to the end.
         while source.read(OUTPUT_BYTES):
             pass
     except LimitReached as error:
@@ -67,10 +76,10 @@ class _LayerScan:
     """The findings in one layer while it is read."""
 
     def __init__(self, search: Search, budget: Budget, on_bytes: Callable[[int], None]) -> None:
-        self._budget, self._on_bytes = budget, on_bytes
+        self._search, self._budget, self._on_bytes = search, budget, on_bytes
         self._content, self._headers, self._packed = (StreamSearch(search) for _ in range(3))
         self.problems: list[str] = []
-        self._named: list[SecretFinding] = []
+        self._found: dict[SecretFinding, None] = {}
         # The names of the files so far, and where their contents and headers begin in the streams.
         self._names: list[str] = []
         self._content_offsets: list[int] = []
@@ -86,8 +95,11 @@ class _LayerScan:
 
     def search_unpacked(self, pieces: Iterator[bytes]) -> Iterator[bytes]:
         """Search the bytes of the archive."""
+        return self._tee(pieces, self._content)
+
+    def _tee(self, pieces: Iterator[bytes], stream: StreamSearch) -> Iterator[bytes]:
         for piece in pieces:
-            self._content.feed(piece)
+            stream.feed(piece)
             self._budget.add_bytes(len(piece))
             self._on_bytes(len(piece))
             yield piece
@@ -95,41 +107,102 @@ class _LayerScan:
     def add_member(self, member: TarInfo) -> None:
         """Search each text of a member's headers apart from its neighbours in the header."""
         self._budget.add_member()
-        name = member.name[: 4 * MAX_SHOWN_PATH]
-        self._names_length += len(name)
+        self._names_length += len(member.name)
         if self._names_length > (limit := self._budget.limits.names_bytes):
             raise LimitReached(f"names of its files take more than {limit >> 20} MiB")
-        self._names.append(name)
+        self._names.append(_format_name(member.name))
         self._content_offsets.append(member.offset)
         self._header_offsets.append(self._headers.length)
         self._headers.feed(b"\n" + b"\n\n".join(filter(None, _list_header_texts(member))) + b"\n")
-        what = classify_file_name(_normalize(member.name)) if member.size or member.islnk() else None
-        if what and len(self._named) < MAX_MATCHES:
-            shown = f"({member.size} bytes)" if member.size else "(a hard link)"
-            self._named.append(_make_finding(member.name, "credential file", what, shown))
+
+    def unpack(self, pieces: Iterator[bytes], name: str, depth: int = MAX_DEPTH) -> None:
+        """Search what a file has compressed, `depth` containers deep; its bytes as they are, are searched elsewhere.
+
+        What is damaged or encrypted is not a finding: packages bring such files for their tests.
+        """
+        if depth == 0:
+            return
+        head, pieces = _peek(pieces)
+        if compression := recognise(head):
+            self._search_inner(decompress(open_chunks(pieces), compression, self._budget), name, depth - 1)
+        elif head.startswith(ZIP):
+            self._unpack_zip(pieces, name, depth - 1)
+        elif head[257:262] == b"ustar":
+            with _as_far_as_readable():
+                reader = TarReader(open_chunks(pieces))
+                for member in reader:
+                    self._budget.add_member()
+                    self.unpack(reader.content(), f"{name}!{_format_name(member.name)}", depth - 1)
+
+    def _search_inner(self, pieces: Iterator[bytes], name: str, depth: int) -> None:
+        stream = StreamSearch(self._search)
+        searched = self._tee(pieces, stream)
+        with _as_far_as_readable():
+            self.unpack(searched, name, depth)
+            for _ in searched:
+                pass
+        for match in stream.close():
+            self._add_match(match, name)
+
+    def _unpack_zip(self, pieces: Iterator[bytes], name: str, depth: int) -> None:
+        entries = 0
+        with tempfile.SpooledTemporaryFile(max_size=SPOOLED_BYTES) as spool:
+            for piece in pieces:
+                entries += piece.count(ZIP_ENTRY)
+                try:
+                    spool.write(piece)
+                except OSError as error:
+                    raise LimitReached(f"there is no space to unpack a zip of it: {error}") from None
+            if entries > MAX_ZIP_MEMBERS:
+                raise LimitReached(f"it has a zip with more than {MAX_ZIP_MEMBERS} files")
+            try:
+                archive = zipfile.ZipFile(spool)
+            except BROKEN_ZIP:
+                return
+            for member in archive.infolist():
+                self._budget.add_member()
+                self._search_inner(_read_zip_member(archive, member), f"{name}!{member.filename}", depth)
+
+    def _add_match(self, match: Match, name: str) -> None:
+        secret = match.secret
+        path = name.removeprefix("./").rstrip("/")
+        finding = SecretFinding(place="layer", path=path, kind=secret.kind, what=secret.what, form=match.form)
+        self._found[finding] = None
 
     def close(self) -> Sequence[SecretFinding]:
         """Return all findings, each once."""
-        found = dict.fromkeys(self._named)
         for stream, offsets in ((self._content, self._content_offsets), (self._headers, self._header_offsets)):
-            for match in self._close(stream):
+            for match in stream.close():
                 index = bisect_right(offsets, match.offset) - 1
-                found[_make_match_finding(match, self._names[index] if index >= 0 else "")] = None
-        known = {(one.kind, one.what, one.shown) for one in found}
-        packed = (_make_match_finding(match, "") for match in self._close(self._packed))
-        found |= dict.fromkeys(one for one in packed if (one.kind, one.what, one.shown) not in known)
-        secrets = [one for one in found if not is_public(posixpath.normpath(f"/{one.path}").lstrip("/"), one.kind)]
-        return (*(_make_finding("", "unread", problem, "") for problem in dict.fromkeys(self.problems)), *secrets)
+                self._add_match(match, self._names[index] if index >= 0 else "")
+        known = {(finding.kind, finding.what) for finding in self._found}
+        for match in self._packed.close():
+            if (match.secret.kind, match.secret.what) not in known:
+                self._add_match(match, "")
+        problems = (
+            SecretFinding(place="layer", path="", kind="unread", what=what) for what in dict.fromkeys(self.problems)
+        )
+        return (*problems, *self._found)
 
-    def _close(self, stream: StreamSearch) -> Sequence[Match]:
-        try:
-            matches = stream.close()
-        except LimitReached as error:
-            self.problems.append(str(error))
-            return ()
-        if not stream.is_complete:
-            self.problems.append(f"it has more than {MAX_MATCHES} matches, and the rest is not listed")
-        return matches
+
+@contextmanager
+def _as_far_as_readable() -> Iterator[None]:
+    """Continue behind data that cannot be read; a limit ends the search."""
+    try:
+        yield
+    except LimitReached:
+        raise
+    except InvalidArchive:
+        pass
+
+
+def _read_zip_member(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> Iterator[bytes]:
+    try:
+        with archive.open(member) as content:
+            while piece := content.read(OUTPUT_BYTES):
+                yield piece
+    except BROKEN_ZIP as error:
+        raise UnreadableError(f"its zip data is damaged or encrypted: {error}") from None
 
 
 def _list_header_texts(member: TarInfo) -> Iterator[bytes]:
@@ -147,35 +220,12 @@ def _list_header_texts(member: TarInfo) -> Iterator[bytes]:
 
 
 def _peek(pieces: Iterator[bytes]) -> tuple[bytes, Iterator[bytes]]:
-    """Return the bytes that identify a compression, and all bytes."""
+    """Return the bytes that identify a compression or an archive, and all bytes."""
     head = b""
-    while len(head) < MAGIC_BYTES and (piece := next(pieces, None)) is not None:
+    while len(head) < BLOCKSIZE and (piece := next(pieces, None)) is not None:
         head += piece
     return head, itertools.chain([head], pieces)
 
 
-def _make_match_finding(match: Match, name: str) -> SecretFinding:
-    return _make_finding(name, match.kind, match.what, match.shown)
-
-
-def _make_finding(name: str, kind: Kind, what: str, shown: str) -> SecretFinding:
-    path = _format_name(name).removeprefix("./").rstrip("/")[:MAX_SHOWN_PATH]
-    return SecretFinding(place="layer", path=path, kind=kind, what=what, shown=shown)
-
-
 def _format_name(name: str) -> str:
     return name.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
-
-
-def _normalize(name: str) -> str:
-    """Return the path to which an engine unpacks a member, without the leading slash."""
-    return posixpath.normpath("/" + _format_name(name)).lstrip("/")
-
-
-def _describe_mismatch(media_type: str, compression: Compression | None) -> str | None:
-    """Describe how a layer's bytes differ from its media type: engines differ in which of the two they follow."""
-    word = media_type.replace("+", ".").rpartition(".")[2]
-    actual = compression.name if compression else None
-    if word == "encrypted" or MEDIA_TYPE_COMPRESSION.get(word, actual) != actual:
-        return f"its media type is {media_type}, and its bytes are {actual or 'not compressed'}"
-    return None
