@@ -52,7 +52,7 @@ def test_a_withdrawal_that_follows_its_own_cancellation_counts(machine: Machine,
         with pytest.raises(WithdrawnError):
             verify(registry, "2.15", KEYS, Policy(), now=NOW)
         registry.put("2.15", registry.manifests[old])
-        machine.rollback(registry, to=new, reinstate=True)
+        machine.rollback(registry, new, reinstate=True)
         assert verify(registry, "2.15", KEYS, Policy(), now=NOW).digest == new
 
 
@@ -62,7 +62,7 @@ def test_statements_about_an_image_have_different_times_in_the_order_in_which_th
     for _ in range(2):
         machine.withdraw(registry, new, "2.15")
         registry.put("2.15", registry.manifests[old])
-        machine.rollback(registry, to=new, reinstate=True)
+        machine.rollback(registry, new, reinstate=True)
     found = read_image_statements(registry, new, KEYS)
     kinds = [*((one.predicate.time, "withdrawn") for one in found.withdrawals)]
     kinds += [(one.predicate.time, "promoted") for one in found.promotions]
