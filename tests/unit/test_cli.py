@@ -576,7 +576,7 @@ def not_passed(outcome: str, code: int, *explained: Mapping[str, str]) -> list[L
     return make_output(SUITE, START_A, first, START_B, end("b"), done_event(code), status=code)
 
 
-KEEP = "No tag was given. `tfimg report {report}` shows the whole evidence."
+KEEP = "No tag was given. `tfimg explain {report}` shows the whole evidence."
 TRY_AGAIN = "No tag was given. Try again; if it breaks at the same check, the image is at fault."
 SILENT = "the process ended with status {}: no output"
 NOT_GREEN = {
