@@ -134,7 +134,7 @@ def test_times_are_read_as_people_write_them(cloud_init: Run) -> None:
     assert found == times
 
 
-@pytest.mark.parametrize("time", ["", "0m", "30", "8 h", "-5m", "1.5h", "5w", "367d", "9999999999999999999s", "٣h"])
+@pytest.mark.parametrize("time", ["", "0m", "30", "8 h", "-5m", "1.5h", "5w", "9999999999999999999s", "٣h"])
 def test_an_invalid_time_is_refused(cloud_init: Run, time: str) -> None:
     assert cloud_init("--max-time", time).code == 2
 
