@@ -292,9 +292,7 @@ def test_problems_are_named_by_their_path(text: str, problems: list[str]) -> Non
     assert lines == ["tfimg.toml is not valid:", *(f"  {one}" for one in problems), "Correct each path named above."]
 
 
-@pytest.mark.parametrize(
-    "content", [b"\xff\xfe", b"a = " + b"[" * 60_000, b"a = " + b"9" * 60_000, b"with = [" + b'"a",' * 15_000 + b"]"]
-)
+@pytest.mark.parametrize("content", [b"\xff\xfe", b"a = " + b"[" * 60_000, b"a = " + b"9" * 60_000])
 def test_hostile_files_are_refused_shortly(content: bytes) -> None:
     with pytest.raises(FileError) as refused:
         parse_project_file(content)
