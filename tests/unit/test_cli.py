@@ -413,7 +413,7 @@ def test_json_may_be_asked_for_before_the_command(tfimg: CliRunner) -> None:
 @pytest.mark.parametrize(
     "words",
     ["list", "plan", "build", "resolve --tf", "resolve --python", "resolve --platform",
-     "resolve --gpu", "resolve --device", "resolve --driver", "inspect", "report", "matrix --output"],
+     "resolve --gpu", "resolve --device", "resolve --driver", "inspect", "explain", "matrix --output"],
 )  # fmt: skip
 def test_a_long_value_is_not_repeated_whole(words: str, tfimg: CliRunner) -> None:
     for value in ("x" * 100_000, "it's " * 20_000, "é\n" * 50_000):
