@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import sys
 from dataclasses import KW_ONLY, asdict, dataclass
+from typing import TYPE_CHECKING
 
 from tfimg.cli.context import Context
 from tfimg.cli.documentation import locate_page
 from tfimg.cli.options import Command, argument, report_option
 from tfimg.core.errors import UnknownFailure, UsageError
-from tfimg.validation.report import Explanation, Report
+
+if TYPE_CHECKING:
+    from tfimg.validation.report import Explanation, Report
 
 MAX_BYTES = 8 << 20
 """Bytes that are read of a log. Longer ones repeat themselves; this much takes two seconds."""
