@@ -63,7 +63,7 @@ class Reproduce(Command, RequestOptions, FreshBase, WheelOptions):
         project = context.project
         proven = [spec for spec in project.specs if project.statuses[spec.identifier].level != "declared"]
         specs = choose_turn(proven, context.services.today, count)
-        with context.render_events(many=True) as on_event:
+        with context.render_events() as on_event:
             batch = build_many(
                 project, [context.engine], replace(self.base_settings(), recheck=True, jobs=1), specs, on_event
             )
