@@ -67,6 +67,12 @@ def test_a_device_is_not_guessed(cloud_init: Run, name: str) -> None:
     assert needs(cloud_init("--device", "cpu", image=f"host.example/tf{name}"))[0] == "cpu"
 
 
+def test_the_publisher_of_a_mirrored_image_is_named(cloud_init: Run) -> None:
+    assert setting(cloud_init().stdout, "ORIGIN") == "''"
+    assert setting(cloud_init("--origin", "publisher.example/tf").stdout, "ORIGIN") == "publisher.example/tf"
+    assert "is not a repository" in cloud_init("--origin", "publisher.example/tf:2.15").refusal(2)
+
+
 def test_a_cloud_without_the_device_is_refused(cloud_init: Run) -> None:
     refusal = cloud_init("--device", "tpu", image="host.example/tf:2.15-tpu").refusal(2)
     assert "AWS has no machines with a Google TPU" in refusal

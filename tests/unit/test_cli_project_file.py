@@ -261,8 +261,10 @@ def test_every_key_is_written_and_read_again() -> None:
     read = parse_project_file(text.encode()).model_dump(by_alias=True)
     assert {name: [*value] if isinstance(value, tuple) else value for name, value in read.items()} == values
     assert set(values) == {field.alias or name for name, field in ProjectFile.model_fields.items()}
-    empty = parse_project_file(format_project_file({}).encode())
-    assert empty == ProjectFile()
+    assert "\n\n# Where it goes\nrepository = " in text
+    empty = format_project_file({})
+    assert "\n\n# How it is built\n# base: where the base comes from\n" in empty
+    assert parse_project_file(empty.encode()) == ProjectFile()
 
 
 @pytest.mark.parametrize(

@@ -132,6 +132,7 @@ def test_known_failures_follow_the_summary_once_each(tfimg: CliRunner, kept: Kep
     ended = tfimg("explain", kept(replace(GREEN, results=(*failed, green, *GREEN.results[3:])))).succeeded()
     summary, explanation = ended.stdout.rsplit("\n\n", 1)
     assert "at fault  host" in summary
+    assert ended.stdout.count("found   ") == 1
     assert explanation.splitlines() == [
         "found   old-driver", "fault   the machine", "cause   It is\\x1b old.", "proof   p", "remedy  Update it.",
         "more    docs/how-to/troubleshoot.md#old-driver",
