@@ -71,6 +71,8 @@ def checkout(tmp_path: Path, workspace: Workspace) -> Checkout:
     shutil.copytree(workspace.images / "rendered", copy.images / "rendered")
     copy.validation.mkdir()
     (copy.validation / "__main__.py").write_text(SUITE.replace("CODE", "0"))
+    (copy.validation / "__pycache__").mkdir()
+    (copy.validation / "__pycache__/left.py").write_text("no part of the suite")
     (wheels := tmp_path / "wheels").mkdir()
     site = (
         "nvidia/cuda_nvcc/bin/ptxas",
@@ -142,6 +144,14 @@ def test_a_wheel_that_is_missing_or_another_is_named_and_nothing_is_run(
 
 def test_a_machine_without_the_python_says_so(checkout: Checkout) -> None:
     assert "the environment cannot be made" in checkout.run("--python", str(shutil.which("false")), code=2)
+
+
+@makes_environment
+def test_another_python_than_the_image_s_is_refused(checkout: Checkout) -> None:
+    identifier = GPU.replace(f"py{PYTHON}", "py3.9")
+    checkout.workspace.locks(GPU).rename(checkout.workspace.locks(identifier))
+    output = checkout.run("--python", sys.executable, identifier=identifier, code=2)
+    assert f"is Python {PYTHON}, and the image is for 3.9" in output
 
 
 def test_a_work_folder_that_exists_is_left_alone(checkout: Checkout) -> None:

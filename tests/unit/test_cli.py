@@ -271,7 +271,7 @@ SPOILT: dict[str, tuple[Callable[[Workspace], object], list[str], int, str]] = {
     "evidence that is no report": (
         lambda it: it.evidence(CPU).write_text("{"), ["resolve", "--tf", "2.15"], 2,
         "{root}/images/evidence/2.15.1-cpu-py3.11.json is not the evidence of an image: it is not valid JSON: "
-        "EOF while parsing an object at line 1 column 1. Write it again with `tfimg build --record`.",
+        "EOF while parsing an object at line 1 column 1. Write it again with `tfimg build --record` or `tfimg record`.",
     ),
 }  # fmt: skip
 
@@ -473,7 +473,7 @@ def test_an_empty_version_is_no_version(option: str, tfimg: CliRunner) -> None:
 
 
 @pytest.mark.parametrize(
-    "line", ["list ''", "run ''", "report a.json --report=", "publish a/b --key ''", "verify a/b --public-key ''"]
+    "line", ["list ''", "run ''", "explain a.json --report=", "publish a/b --key ''", "verify a/b --public-key ''"]
 )
 def test_an_empty_value_is_refused(line: str, tfimg: CliRunner) -> None:
     assert " is empty. For example: `tfimg " in tfimg(*shlex.split(line)).refusal(2)
