@@ -3,10 +3,9 @@
 Runs inside the image: the standard library and what the image ships, Python 3.7 syntax. It judges nothing.
 """
 
-import ctypes
+import importlib
 import json
 import os
-import platform
 import re
 import subprocess
 import sys
@@ -112,51 +111,9 @@ def libraries():
     return found
 
 
-def asked(paths, beginning, function):
-    """What a library says of its version; None where there is none or it cannot be asked."""
-    for path in sorted(paths):
-        if path.rpartition("/")[2].startswith(beginning):
-            try:
-                return getattr(ctypes.CDLL(path), function)
-            except (OSError, AttributeError):
-                return None
-    return None
-
-
-def cudnn(paths):
-    """Version of the cuDNN that is found, e.g. 8.9.4: 8904 up to 8.x, 90300 from 9.0 on (cudnn_version.h)."""
-    function = asked(paths, "libcudnn.so", "cudnnGetVersion")
-    if function is None:
-        return None
-    function.restype = ctypes.c_size_t
-    return cudnn_version(function())
-
-
-def cudnn_version(number):
-    """Version that cuDNN's number means."""
-    major, rest = divmod(number, 10000) if number >= 90000 else divmod(number, 1000)
-    return f"{major}.{rest // 100}.{rest % 100}"
-
-
-def cuda(paths):
-    """Version of the CUDA runtime that is found, e.g. 12.2: 12020 (cuda_runtime_api.h)."""
-    function = asked(paths, "libcudart.so", "cudaRuntimeGetVersion")
-    number = ctypes.c_int()
-    if function is None or function(ctypes.byref(number)) != 0:
-        return None
-    return cuda_version(number.value)
-
-
-def cuda_version(number):
-    """Version that CUDA's number means."""
-    return f"{number // 1000}.{number % 1000 // 10}"
-
-
 def contents():
     """What is installed, as metadata and files tell it."""
     return {
-        "python": ".".join(platform.python_version_tuple()[:2]),
-        "machine": platform.machine(),
         "packages": packages(),
         "about": about(),
         "debian": debian(),
@@ -177,26 +134,14 @@ def imported():
     return sorted(found)
 
 
-def versions(paths):
-    """What TensorFlow and the libraries at these paths say of themselves, and what `import tensorflow` loads."""
-    os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
-    import tensorflow
-
-    return {
-        "imported": imported(),
-        "tensorflow": tensorflow.__version__,
-        "build": dict(tensorflow.sysconfig.get_build_info()),
-        "cudnn": cudnn(paths),
-        "cuda": cuda(paths),
-    }
-
-
 def main(arguments):
     """Collect and print."""
     # Before TensorFlow: it imports setuptools, which puts the packages that it brings inside itself on the path.
     found = contents()
     if "--contents-only" not in arguments:
-        found.update(versions(found["libraries"]))
+        os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
+        importlib.import_module("tensorflow")
+        found["imported"] = imported()
     print("\n" + json.dumps(found))
 
 

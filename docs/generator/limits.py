@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from generator.markdown import table
-from tfimg.advisories import folder as advisory_folder
 from tfimg.advisories import schema as advisory_schema
+from tfimg.advisories import service as advisory_service
+from tfimg.core import retry
 from tfimg.evidence import policy_file
+from tfimg.inspect.archive import layout
 from tfimg.inspect.limits import Limits
 from tfimg.layers import wheel_zip
 from tfimg.matrix import load
-from tfimg.registry import connection, download, listing, responses, retry
+from tfimg.registry import connection, download, images, listing, responses
 
 
 def limits() -> str:
@@ -28,8 +30,10 @@ def limits() -> str:
         "`matrix.yaml`": f"{load.MAX_CHARACTERS:,} characters",
         "advisory": f"{_size(advisory_schema.MAX_BYTES)}, {advisory_schema.MAX_AFFECTED:,} packages, "
         f"{advisory_schema.MAX_RANGES} ranges and {advisory_schema.MAX_VERSIONS:,} versions of each",
-        "folder or zip of advisories": f"{_size(advisory_folder.MAX_TOTAL)}, {advisory_folder.MAX_FILES:,} files, "
-        f"{advisory_folder.MAX_DEPTH} folders deep, {advisory_folder.MAX_RATIO} times the size of the zip",
+        "answers of an advisory service": f"{advisory_service.MAX_ADVISORIES:,} advisories, "
+        f"{advisory_service.MAX_PAGES} pages of a batch",
+        "image layout": f"{layout.MAX_FILES:,} files in a tar, {layout.MAX_KEYS} keys; {images.MAX_MANIFESTS:,} "
+        f"manifests, {_size(images.MAX_TOTAL_BYTES)} together; blobs of the size in their manifest",
         "policy file": f"{_size(policy_file.MAX_BYTES)}, {policy_file.MAX_KEYS} keys",
     }
     return table(("input", "limit"), rows.items())

@@ -69,10 +69,14 @@ def main() -> None:
         shutil.copy(ROOT / "matrix.yaml", folder)
         environ = {**os.environ, "TFIMG_WORKSPACE": str(folder)}
         affected = read_version(folder, package)
-        advisories = write_advisory(folder / "advisories", package, affected)
         measured.build("before", environ, folder)
-        measured.tfimg("audit", "audit", IDENTIFIER, f"--advisories={advisories}", environ=environ, code=1)
-        measured.tfimg("fix", "lock", IDENTIFIER, "--fix", f"--advisories={advisories}", "--json", environ=environ)
+        sys.path.insert(0, str(ROOT / "tests"))
+        from support.advisories import advisory, osv_server
+
+        part = {"package": {"ecosystem": "PyPI", "name": package}, "versions": [affected], "ranges": []}
+        with osv_server(advisory(ADVISORY, part)) as osv:
+            measured.tfimg("audit", "audit", IDENTIFIER, f"--osv={osv.url}", environ=environ, code=1)
+            measured.tfimg("fix", "lock", IDENTIFIER, "--fix", f"--osv={osv.url}", "--json", environ=environ)
         measured.build("after", environ, folder)
         fixed = read_version(folder, package)
     print_result(measured, f"{package} {affected} to {fixed}")
@@ -82,15 +86,6 @@ def read_version(root: Path, package: str) -> str:
     """Return the locked version of a package."""
     lock = Workspace(root=root).read_lock(IDENTIFIER)
     return next(one.version for one in read_packages(lock) if one.name == package)
-
-
-def write_advisory(folder: Path, package: str, version: str) -> Path:
-    """Write an advisory about one version of a package."""
-    folder.mkdir()
-    part = {"package": {"ecosystem": "PyPI", "name": package}, "versions": [version]}
-    document = {"schema_version": "1.7.0", "id": ADVISORY, "modified": "2026-01-01T00:00:00Z", "affected": [part]}
-    (folder / "advisory.json").write_text(json.dumps(document))
-    return folder
 
 
 def print_result(measured: Measured, package: str) -> None:

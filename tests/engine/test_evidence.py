@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from support.cli import CliResult, run_tfimg
-from support.inventories import INVENTORY
+from support.inventories import make_inventory
 from support.registry_container import docker, registry
 from support.small_workspace import build_small
 from support.statements import make_promotion
@@ -157,7 +157,7 @@ def everything(report: Path, subject: Subject) -> tuple[Statement, ...]:
         make_test_result(read, subject=subject, ran=RunContext(host="here", engine="Docker", version="0.1.0")),
         make_report_statement(read, subject=subject),
         make_provenance(making, subject=subject),
-        make_sbom(INVENTORY, subject=subject, created=now),
+        make_sbom(make_inventory(), subject=subject, created=now),
         make_promotion("2.20", of=subject.digest, repository=subject.name),
     )
 

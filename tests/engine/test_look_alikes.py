@@ -133,7 +133,7 @@ def test_extra_packages_are_published_verified_and_pulled(engine: DockerEngine, 
 
 @pytest.mark.skipif(PYTHON != "3.11", reason="the wheel that stands for one of a user is for Python 3.11")
 def test_a_custom_wheel_passes_the_suite(mirror: Mirror, tmp_path: Path) -> None:
-    wheel = shutil.copy(published_wheel(cuda=False), tmp_path)
+    wheel = shutil.copy(published_wheel(), tmp_path)
     (built,) = mirror.build("--wheel", str(wheel), "--as-of", DAY).events("built")
     require_proven(built, mirror, "custom-2.18.1-cpu-py3.11", "validated")
 

@@ -55,7 +55,7 @@ class Custom:
 @pytest.fixture(scope="module")
 def custom(engine: DockerEngine, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Custom]:
     folder = tmp_path_factory.mktemp("custom")
-    wheel = Path(shutil.copy(published_wheel(cuda=False), folder))
+    wheel = Path(shutil.copy(published_wheel(), folder))
     options = ("--wheel", str(wheel), "--as-of", DAY, "--base", "bootstrap", "--repository", REPOSITORY)
     (built,) = run_tfimg("build", *options, "--json").succeeded().events("built")
     sha256 = hash_file(wheel)
@@ -99,7 +99,7 @@ def test_it_is_published_under_exact_tags_verified_pulled_and_renewed(engine: Do
 
 
 def test_a_flavour_with_packages_of_a_wheel_is_built_and_pushed(custom: Custom) -> None:
-    wheel = published_wheel(cuda=False)
+    wheel = published_wheel()
     identifier = f"{IDENTIFIER}-jupyter-own"
     options = ("--wheel", str(wheel), "--as-of", DAY, "--base", "bootstrap", "--repository", REPOSITORY)
     added = ("--flavor", "jupyter", "--with", "tensorflow-text")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -16,8 +17,19 @@ from support.programs import program
 WORKFLOW = ROOT / ".github/workflows/facts.yml"
 LOCK = "images/locks/2.15.1-cpu-py3.11/packages.txt"
 NEW_LOCK = "images/locks/2.22.0-cpu-py3.13/packages.txt"
+FIXED = "images/locks/2.21.0-cpu-py3.13-arm64/packages.txt"
+FLAVOR = "images/locks/2.21.0-cpu-py3.13-arm64-jupyter/flavor.txt"
+FIX = f"""\
+case "$1 $2" in
+"lock --fix")
+    echo "3 fixes"
+    sed -i 's/keras==3.13/keras==3.14/' {LOCK} {FIXED}
+    sed -i 's/tornado==6.5/tornado==6.6/' {FLAVOR}
+    exit ;;
+esac
+"""
 CHANGE = f"""\
-case "$1 $2" in "lock --fix") echo "1 fix"; exit ;; esac
+{FIX}
 case $1 in
 sync) echo '+ "2.22.0": # confirm'; echo 'rows:' >>matrix.yaml ;;
 lock)
@@ -45,8 +57,13 @@ def checkout(tmp_path: Path) -> Path:
     for name in ("matrix.yaml", "README.md", "images/rendered/a", "builder/requirements.txt", "builder/release.txt"):
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text("first\n")
-    (folder / LOCK).parent.mkdir(parents=True)
-    (folder / LOCK).write_text("numpy==1.26.3 \\\n    --hash=sha256:0\n")
+    for name, text in {
+        LOCK: "numpy==1.26.3 \\\n    --hash=sha256:0\n",
+        FIXED: "",
+        FLAVOR: "tornado==6.5 --hash=sha256:0\n",
+    }.items():
+        (folder / name).parent.mkdir(parents=True)
+        (folder / name).write_text(f"{text}keras==3.13 --hash=sha256:0\n")
     (folder / ".gitignore").write_text(".venv\n")
     shutil.copy(ROOT / "builder/update", folder / "builder")
     program(folder / "builder", "lock", 'echo "$@"')
@@ -65,7 +82,7 @@ def update(checkout: Path, script: str) -> tuple[str, str]:
         [checkout / "builder/update", folder], capture_output=True, text=True, check=True, cwd=checkout.parent
     )
     assert done.stderr == ""
-    return done.stdout, (folder / "body.md").read_text()
+    return done.stdout, (folder / "changes.md").read_text()
 
 
 def test_an_update_without_changes_says_so(checkout: Path) -> None:
@@ -84,7 +101,8 @@ def test_changes_become_a_patch_and_a_comparison_and_failures_are_told(checkout:
     left = sections["Advisories that are left: tfimg audit"]
     assert "Exit code 14." in left
     assert "'''advisory''' of numpy" in left
-    assert "1 fix" in sections["Fixes: tfimg lock --fix"]
+    assert "3 fixes" in sections["Fixes, each in a pull request of its own: tfimg lock --fix"]
+    assert "keras" not in sections["Changed files"]
     images = sections["An image before and after: tfimg build, tfimg compare"]
     assert [line for line in images.splitlines() if line.startswith(("built", "compared"))] == [
         "built 2.15.1-cpu-py3.11 as update/before of numpy==1.26.3 \\",
@@ -106,27 +124,86 @@ def test_the_text_fits_into_a_pull_request(checkout: Path) -> None:
     assert 9000 < len(body) < 65_536
 
 
-@pytest.mark.parametrize("number", ["", "12"])
-def test_the_pull_request_is_opened_or_renewed(number: str, checkout: Path) -> None:
-    update(checkout, CHANGE)
+def test_the_fixes_of_an_image_and_its_flavours_become_a_patch_of_their_own(checkout: Path) -> None:
+    printed, _ = update(checkout, f"{FIX}\necho all is current")
+    assert printed == "changed=true\n"
+    folder = checkout.parent / "runner/update"
+    assert (folder / "changes.patch").read_text() == ""
+    fixes = {file.name: file.read_text() for file in sorted((folder / "fixes").iterdir())}
+    arm = "2.21.0-cpu-py3.13-arm64"
+    assert list(fixes) == [f"{image}.{kind}" for image in ("2.15.1-cpu-py3.11", arm) for kind in ("md", "patch")]
+    git(checkout, "apply", "--index", str(folder / f"fixes/{arm}.patch"))
+    assert git(checkout, "diff", "--cached", "--name-only").split() == [FLAVOR, FIXED]
+    text = fixes[f"{arm}.md"]
+    assert f"1. `tfimg build {arm} --record` and `tfimg render`" in text
+    assert text.endswith("````text\n-tornado==6.5\n+tornado==6.6\n-keras==3.13\n+keras==3.14\n````\n")
+
+
+PLANTED = """\
+diff --git a/builder/setup b/builder/setup
+new file mode 100755
+index 0000000..e69de29
+--- /dev/null
++++ b/builder/setup
+@@ -0,0 +1 @@
++echo unwanted
+"""
+
+
+@dataclass(frozen=True)
+class Proposed:
+    """What the job that opens pull requests left in the repository, and what it said to GitHub."""
+
+    origin: Path
+    asked: list[str]
+
+    def changed(self, branch: str) -> list[str]:
+        return git(self.origin, "diff", "--name-only", "main", branch).split()
+
+    @property
+    def branches(self) -> list[str]:
+        return git(self.origin, "for-each-ref", "--format=%(refname:short)", "refs/heads").split()
+
+
+def propose(checkout: Path, open_branch: str = "") -> Proposed:
+    """Run the job; GitHub has the pull request 12 for a branch."""
     runner, elsewhere = checkout.parent / "runner", checkout.parent / "elsewhere"
-    with (runner / "update/changes.patch").open("a") as patch:
-        patch.write(
-            "diff --git a/builder/setup b/builder/setup\nnew file mode 100755\nindex 0000000..e69de29\n"
-            "--- /dev/null\n+++ b/builder/setup\n@@ -0,0 +1 @@\n+echo unwanted\n"
-        )
+    for name in ("changes", "fixes/2.15.1-cpu-py3.11"):
+        with (runner / f"update/{name}.patch").open("a") as patch:
+            patch.write(PLANTED)
+    (runner / "update/fixes/..;echo.patch").write_text(PLANTED)
     git(checkout.parent, "clone", "--quiet", "--bare", str(checkout), "origin.git")
     git(checkout.parent, "clone", "--quiet", "origin.git", str(elsewhere))
-    script = f'echo "$@" >>{runner}/asked\n[ "$1 $2" != "pr list" ] || echo "{number}"'
+    script = f'echo "$@" >>{runner}/asked\n[ "$1 $2 $4" != "pr list {open_branch}" ] || echo 12'
     environ = {**program(checkout.parent / "bin", "gh", script), "RUNNER_TEMP": str(runner)}
     environ["PATH"] += os.pathsep + os.environ["PATH"]
     (step,) = (step for step in read(WORKFLOW)["jobs"]["propose"]["steps"] if "run" in step)
     done = bash(step["run"], elsewhere, environ, file=runner / "step.sh")
     assert done.code == 0, done.stderr
-    changed = git(elsewhere, "diff", "--name-only", "origin/main", "origin/update/facts").split()
-    assert changed == [LOCK, NEW_LOCK, "matrix.yaml"], "and not builder/setup"
-    asked = (runner / "asked").read_text().splitlines()
-    assert asked[0] == "auth setup-git"
-    assert asked[2].startswith(f"pr edit {number} --body-file" if number else "pr create --head update/facts --title")
-    assert asked[2].endswith("/update/body.md")
-    git(checkout.parent / "origin.git", "rev-parse", "update/facts")
+    asked = [line for line in (runner / "asked").read_text().splitlines() if "pr list" not in line]
+    assert asked.pop(0) == "auth setup-git"
+    return Proposed(origin=checkout.parent / "origin.git", asked=asked)
+
+
+FIX_BRANCHES = ("fix/2.15.1-cpu-py3.11", "fix/2.21.0-cpu-py3.13-arm64")
+
+
+@pytest.mark.parametrize("open_branch", ["", "update/facts"])
+def test_pull_requests_are_opened_and_that_of_updates_is_renewed(open_branch: str, checkout: Path) -> None:
+    update(checkout, CHANGE)
+    proposed = propose(checkout, open_branch)
+    assert proposed.branches == [*FIX_BRANCHES, "main", "update/facts"]
+    assert proposed.changed("update/facts") == [LOCK, NEW_LOCK, "matrix.yaml"], "and not builder/setup"
+    assert [proposed.changed(branch) for branch in FIX_BRANCHES] == [[LOCK], [FLAVOR, FIXED]]
+    first, *fixes = proposed.asked
+    assert first.startswith("pr edit 12 --body-file" if open_branch else "pr create --head update/facts --title")
+    assert first.endswith("/update/changes.md")
+    assert [line.split()[3] for line in fixes] == [*reversed(FIX_BRANCHES)], "the newest first"
+    assert fixes[0].endswith("/update/fixes/2.21.0-cpu-py3.13-arm64.md")
+
+
+def test_an_open_pull_request_of_a_fix_stays_as_it_is(checkout: Path) -> None:
+    update(checkout, CHANGE)
+    proposed = propose(checkout, FIX_BRANCHES[1])
+    assert proposed.branches == [FIX_BRANCHES[0], "main", "update/facts"]
+    assert [line.split()[3] for line in proposed.asked] == ["update/facts", FIX_BRANCHES[0]]

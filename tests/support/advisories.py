@@ -1,18 +1,19 @@
-"""Advisories in the OSV schema, as files and as a service on loopback that speaks OSV's API."""
+"""Advisories in the OSV schema, and a service on loopback that speaks OSV's API and compares versions as it does."""
 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, cast
 from urllib.parse import unquote
 
+from packaging.utils import canonicalize_name
+from packaging.version import InvalidVersion, Version
+
 from support.http_server import AnyMethod, Server, serving
-from tfimg.advisories.schema import Advisory
-from tfimg.advisories.versions import is_affected, matches_ecosystem
 
 CRITICAL = "CVSS:3.1/AV:N/AC:L/PR:N/UI:N/S:U/C:H/I:H/A:H"
 """9.8."""
@@ -42,53 +43,90 @@ def advisory(identifier: str, *parts: Mapping[str, Any], **fields: Any) -> dict[
     }
 
 
-def write_advisories(folder: Path, *advisories: Mapping[str, Any]) -> Path:
-    """Write each advisory into a file of a folder."""
-    folder.mkdir(parents=True, exist_ok=True)
-    for one in advisories:
-        (folder / f"{one['id']}.json").write_text(json.dumps(one))
-    return folder
-
-
 @dataclass
 class OsvServer:
-    """Advisories, how many identifiers a page has, answers to single paths, and what was asked."""
+    """Advisories, how many identifiers a page has, answers to single paths, and what was asked.
+
+    `tokens` are answers without identifiers, before the first page; `failures` of a `status` come before all else.
+    """
 
     url: str = ""
     advisories: list[Mapping[str, Any]] = field(default_factory=list)
     page: int = 1000
     answers: dict[str, tuple[int, bytes]] = field(default_factory=dict)
     asked: list[tuple[str, Any]] = field(default_factory=list)
+    tokens: list[str] = field(default_factory=list)
     failures: int = 0
+    status: int = 503
 
     def answer(self, path: str, body: Any) -> tuple[int, bytes]:
         if self.failures:
             self.failures -= 1
-            return 503, b"busy"
+            return self.status, b"busy"
         if path in self.answers:
             return self.answers[path]
         if path == "/v1/querybatch":
+            if len(body["queries"]) > 1000:
+                return 400, b'{"code":3,"message":"too many queries"}'
             return 200, json.dumps({"results": [self._result(query) for query in body["queries"]]}).encode()
         name = unquote(path.removeprefix("/v1/vulns/"))
         found = [one for one in self.advisories if one["id"] == name]
         return (200, json.dumps(found[0]).encode()) if found else (404, b'{"code":5,"message":"Bug not found."}')
 
     def _result(self, query: Mapping[str, Any]) -> dict[str, Any]:
-        asked, version = query["package"], query.get("version")
-        found = []
-        for one in map(Advisory.model_validate, self.advisories):
-            for part in one.affected:
-                package = part.package
-                if (
-                    package
-                    and package.name == asked["name"]
-                    and matches_ecosystem(package.ecosystem, asked["ecosystem"])
-                ) and (version is None or is_affected(part, asked["ecosystem"], version)):
-                    found.append(one.id)
+        if self.tokens:
+            return {"next_page_token": self.tokens.pop()}
+        found = [
+            one["id"]
+            for one in self.advisories
+            if "withdrawn" not in one and any(_is_about(part, query) for part in one["affected"])
+        ]
         start = int(query.get("page_token", 0))
         page = [{"id": name, "modified": "2026-01-01T00:00:00Z"} for name in found[start : start + self.page]]
         more = {"next_page_token": str(start + self.page)} if found[start + self.page :] else {}
         return {**({"vulns": page} if page else {}), **more}
+
+
+def _is_about(part: Mapping[str, Any], query: Mapping[str, Any]) -> bool:
+    """Return whether a part of an advisory matches a query: its ecosystem to the letter, its name, its version."""
+    package, asked, version = part["package"], query["package"], query["version"]
+    if package["ecosystem"] != asked["ecosystem"]:
+        return False
+    if canonicalize_name(package["name"]) != canonicalize_name(asked["name"]):
+        return False
+    parse = Version if asked["ecosystem"] == "PyPI" else _parse_debian
+    present = parse(version)
+    if any(_same(parse, listed, present) for listed in part["versions"]):
+        return True
+    return any(_is_within(parse, one["events"], present) for one in part["ranges"] if one["type"] == "ECOSYSTEM")
+
+
+def _same(parse: Any, text: str, version: Any) -> bool:
+    try:
+        return bool(parse(text) == version)
+    except InvalidVersion:
+        return False
+
+
+def _is_within(parse: Any, events: Sequence[Mapping[str, str]], version: Any) -> bool:
+    """Decide as the service: the last event that is not above a version says whether that is vulnerable."""
+    ordered = []
+    for event in events:
+        ((kind, text),) = event.items()
+        try:
+            ordered.append((parse("0.dev0" if text == "0" and parse is Version else text), kind))
+        except InvalidVersion:
+            continue
+    before = [(one, kind) for one, kind in sorted(ordered) if one <= version]
+    if not before:
+        return False
+    one, kind = before[-1]
+    return kind == "introduced" or (kind == "last_affected" and one == version)
+
+
+def _parse_debian(text: str) -> tuple[tuple[int, str], ...]:
+    """Return a key for versions such as 2.36-9+deb12u4: their numbers decide. Debian's own order knows more."""
+    return tuple((int(number), "") for number in re.findall(r"\d+", text))
 
 
 @contextmanager

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+from tfimg.core.documents import validate
+from tfimg.validation.inventory import Inventory
+
 NVIDIA = "/opt/tensorflow/shared/nvidia"
 
 INVENTORY: dict[str, Any] = {
-    "tensorflow": "2.15.1",
     "packages": {"tensorflow": "2.15.1", "numpy": "1.26.4", "nvidia-cudnn-cu12": "8.9.4.25", "odd": "1.0"},
     "about": {
         "tensorflow": {"licence": "Apache 2.0", "homepage": "https://www.tensorflow.org/"},
@@ -31,3 +33,8 @@ INVENTORY: dict[str, Any] = {
         "/usr/lib/x86_64-linux-gnu/libcuda.so.1": None,
     },
 }  # fmt: skip
+
+
+def make_inventory(**changes: Any) -> Inventory:
+    """Return what was read of the image, with other values."""
+    return validate(Inventory, {**INVENTORY, **changes})

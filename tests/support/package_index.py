@@ -8,7 +8,6 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from html import escape
 from typing import cast
 
 from support.http_server import AnyMethod, Server, serving
@@ -28,7 +27,6 @@ class File:
     yanked: bool = False
     metadata: str | None = None
     sha256: str | None = None
-    requires_python: str | None = None
 
 
 @dataclass
@@ -75,7 +73,6 @@ def _json(project: str, files: list[File]) -> str:
             "filename": file.name, "url": f"../../files/{file.name}", "yanked": file.yanked,
             "hashes": {"sha256": file.sha256} if file.sha256 else {},
             **({"upload-time": file.uploaded} if file.uploaded else {}),
-            **({"requires-python": file.requires_python} if file.requires_python else {}),
             **({"core-metadata": {"sha256": _digest(file.metadata)}} if file.metadata else {}),
         }
         for file in files
@@ -87,7 +84,6 @@ def _html(_project: str, files: list[File]) -> str:
     links = (
         f'<a href="../../files/{file.name}"'
         + (' data-yanked=""' if file.yanked else "")
-        + (f' data-requires-python="{escape(file.requires_python)}"' if file.requires_python else "")
         + (f' data-core-metadata="sha256={_digest(file.metadata)}"' if file.metadata else "")
         + f">{file.name}</a><br>"
         for file in files

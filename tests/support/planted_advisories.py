@@ -184,7 +184,7 @@ def _plants() -> list[Plant]:
     )
     plant("a package that is not installed yet", affected("new-affected", *ALL))
     simple("no fixed release", "opt-einsum", *ALL)
-    simple("every later release is affected", "google-pasta", *ALL)
+    simple("no fixed release", "google-pasta", *ALL)
     simple("the fix needs a newer Python", "flatbuffers", *below("25.13"))
     simple("the fix is a pre-release", "absl-py", *below("2.4.1rc1"))
     simple("the fix was yanked", "termcolor", *below("3.4"))
@@ -199,7 +199,7 @@ def _plants() -> list[Plant]:
     plant("another ecosystem", affected("requests", *ALL, ecosystem="npm"))
     simple("an accepted risk", "typing-extensions", *ALL)
     plant("Debian package", affected("glibc", *below("2.36-9+deb12u13"), ecosystem="Debian:12"))
-    plant("Debian package", affected("base-files", *below("12.4+deb12u12"), ecosystem="Debian"))
+    plant("Debian package", affected("base-files", *below("12.4+deb12u12"), ecosystem="Debian:12"))
     plant("Debian package of another release", affected("glibc", *below("2.41-13"), ecosystem="Debian:13"))
     return found
 

@@ -1,4 +1,4 @@
-"""Wheels of TensorFlow 2.18.1 as they are published."""
+"""The wheel of TensorFlow 2.18.1 for CPUs as it is published."""
 
 from __future__ import annotations
 
@@ -11,12 +11,10 @@ from tfimg.layers.fetch import WheelSource, fetch_wheel
 from tfimg.project.services import Services
 from tfimg.recipe.lockfile import read_packages
 
-IMAGES = {False: "2.18.1-cpu-py3.11", True: "2.18.1-cuda12.5-py3.11"}
 
-
-def published_wheel(*, cuda: bool) -> Path:
-    """Download a wheel that a lock names, once in a test run: 230 MB for CPUs, 615 MB for CUDA."""
-    lock = find_workspace({}).read_lock(IMAGES[cuda])
+def published_wheel() -> Path:
+    """Download the wheel that a lock names, once in a test run: 230 MB."""
+    lock = find_workspace({}).read_lock("2.18.1-cpu-py3.11")
     (package,) = read_packages({"tensorflow": lock["tensorflow"]})
     folder = session_folder() / "published" / package.sha256[:8]
     source = WheelSource(indexes=[Services(environ=os.environ).index()])

@@ -20,7 +20,6 @@ GROUPS = (
     "flavours",
     "own packages",
     "own wheels",
-    "lying wheels",
     "rebuild and faults",
     "patches",
     "other engines",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 from support.memory_registry import MemoryRegistry
 from support.reports import GREEN, result
@@ -56,18 +56,21 @@ def published_registry(*reports: Report, key: SigningKey = OURS) -> MemoryRegist
 def make_promotion(
     *tags: str, of: str = IMAGE.digest, repository: str = SUBJECT.name, cancels: Sequence[str] = ()
 ) -> Statement:
-    """Return the promotion that gives the image tags."""
+    """Return the promotion that gives the image tags, a second later than the withdrawals that it cancels."""
     promotion = Promotion(
-        repository=repository, tags=tuple(TagMove(tag=tag, previous=None) for tag in tags), time=NOW,
-        publisher="gpu-runner-3", reason="publish", run="0123abcd", tfimg="0.1.0", cancels=tuple(cancels),
+        repository=repository, tags=tuple(TagMove(tag=tag, previous=None) for tag in tags),
+        time=NOW + timedelta(seconds=bool(cancels)), publisher="gpu-runner-3", reason="publish", run="0123abcd",
+        tfimg="0.1.0", cancels=tuple(cancels),
     )  # fmt: skip
     return make_predicate_statement(replace(SUBJECT, digest=of), promotion)
 
 
-def make_withdrawal(*tags: str, repository: str = SUBJECT.name, replacement: str | None = None) -> Statement:
+def make_withdrawal(
+    *tags: str, of: str = IMAGE.digest, repository: str = SUBJECT.name, replacement: str | None = None
+) -> Statement:
     """Return the withdrawal of the image for some tags, or altogether."""
     withdrawal = Withdrawal(
         repository=repository, tags=tags or None, reason="wrong cuDNN", replacement=replacement, time=NOW,
         publisher="gpu-runner-3",
     )  # fmt: skip
-    return make_predicate_statement(SUBJECT, withdrawal)
+    return make_predicate_statement(replace(SUBJECT, digest=of), withdrawal)

@@ -1,13 +1,11 @@
-"""Tiny wheels with the parts of TensorFlow's that state facts, and changes of any wheel, also of a real one."""
+"""Tiny wheels with the parts of TensorFlow's that state facts."""
 
 from __future__ import annotations
 
-import shutil
 import zipfile
 from collections.abc import Mapping
 from pathlib import Path
 
-from support.tiny_elf import make_elf, make_fatbin
 from support.wheels import record_hash
 
 INCLUDE = "tensorflow/include"
@@ -15,9 +13,7 @@ INTERNAL = "tensorflow/python/_pywrap_tensorflow_internal.so"
 FRAMEWORK = "tensorflow/libtensorflow_framework.so.2"
 LIBRARY = "tensorflow/libtensorflow_cc.so.2"
 BUILD_INFO = "tensorflow/python/platform/build_info.py"
-VERSION_HEADER = f"{INCLUDE}/tensorflow/core/public/version.h"
 CUDA_CONFIG = f"{INCLUDE}/third_party/gpus/cuda/cuda_config.h"
-CUDA_HEADER = f"{INCLUDE}/third_party/gpus/cuda/include/cuda.h"
 CUDNN_HEADER = f"{INCLUDE}/external/cuda_cudnn/include/cudnn_version.h"
 
 TAGS = "cp311-cp311-manylinux_2_17_x86_64.manylinux2014_x86_64"
@@ -37,26 +33,15 @@ def make_members(*, cuda: bool) -> dict[str, bytes]:
     )
     plain = "[('is_cuda_build', False), ('is_rocm_build', False), ('is_tensorrt_build', False)]"
     requires = [f'{package} ==={version} ; extra == "and-cuda"' for package, version in AND_CUDA.items()]
-    fatbin = make_fatbin([60, 70, 80, 89, 90], [90]) if cuda else b""
-    runpath = "$ORIGIN/../../nvidia/nccl/lib"
     check = b"\0Python version mismatch: module was compiled for Python %s\0003.11\0"
     config = {"TF_CUDA_VERSION": "12.5.1", "TF_CUDNN_VERSION": "9"} if cuda else {"TF_CUDA_VERSION": ""}
     members = {
         "tensorflow/__init__.py": b"",
         BUILD_INFO: f"import collections\nbuild_info = collections.OrderedDict({build if cuda else plain})\n".encode(),
-        VERSION_HEADER: b"#define TF_MAJOR_VERSION 2\n#define TF_MINOR_VERSION 18\n#define TF_PATCH_VERSION 1\n"
-        b'#define TF_VERSION_SUFFIX ""\n',
-        CUDA_CONFIG: (
-            "".join(f'#define {key} "{value}"\n' for key, value in config.items())
-            + f"#define TF_CUDA_COMPUTE_CAPABILITIES {'60, 70, 80, 89, 90' if cuda else ''}\n"
-        ).encode(),
-        FRAMEWORK: make_elf(strings=b"a\0002.18.1\0b", fatbin=fatbin, glibc=["GLIBC_2.2.5", "GLIBC_2.16"]),
-        LIBRARY: make_elf(
-            needed=["libtensorflow_framework.so.2", "libpthread.so.0"], fatbin=fatbin * 3, glibc=["GLIBC_2.17"]
-        ),
-        INTERNAL: make_elf(
-            needed=["libtensorflow_cc.so.2", "libpthread.so.0"], runpath=runpath, strings=check, fatbin=fatbin
-        ),
+        CUDA_CONFIG: "".join(f'#define {key} "{value}"\n' for key, value in config.items()).encode(),
+        FRAMEWORK: b"the framework",
+        LIBRARY: b"the library",
+        INTERNAL: check,
         f"{info}/METADATA": "\n".join(
             ["Metadata-Version: 2.1", f"Name: {name}", "Version: 2.18.1", "Requires-Dist: numpy <2.1.0,>=1.26.0"]
             + [f"Requires-Dist: {text.replace('===', '==')}" for text in requires]
@@ -65,7 +50,6 @@ def make_members(*, cuda: bool) -> dict[str, bytes]:
         b"Tag: cp311-cp311-manylinux2014_x86_64\n",
     }  # fmt: skip
     if cuda:
-        members[CUDA_HEADER] = b"#define CUDA_VERSION 12050\n"
         members[CUDNN_HEADER] = b"#define CUDNN_MAJOR 9\n#define CUDNN_MINOR 3\n#define CUDNN_PATCHLEVEL 0\n"
     return members
 
@@ -84,35 +68,3 @@ def write_tiny_wheel(
             archive.writestr(path, content)
         archive.writestr(f"{info}/RECORD", "\n".join([*rows, f"{info}/RECORD,,"]))
     return file
-
-
-def repack(source: Path, target: Path, changes: Mapping[str, bytes | None], *, record: bool = True) -> Path:
-    """Copy a wheel with other or without some files; see `edit_wheel`."""
-    shutil.copy(source, target)
-    edit_wheel(target, changes, record=record)
-    return target
-
-
-def edit_wheel(wheel: Path, changes: Mapping[str, bytes | None], *, record: bool = True) -> None:
-    """Give a wheel other files, or remove those that are None; without `record`, RECORD stays as it was.
-
-    Only the end of the archive is written.
-    """
-    with zipfile.ZipFile(wheel, "a", zipfile.ZIP_STORED) as archive:
-        name = next(path for path in archive.namelist() if path.endswith(".dist-info/RECORD"))
-        rows = archive.read(name).decode().splitlines()
-        metadata = [path for path, content in changes.items() if path.endswith("/METADATA") and content is not None]
-        record_name = f"{metadata[0].rpartition('/')[0]}/RECORD" if metadata else name
-        archive.comment = b""  # marks the directory as changed
-        gone = {*changes, *([name] if record else [])}
-        archive.filelist[:] = [item for item in archive.filelist if item.filename not in gone]
-        for path in gone:
-            archive.NameToInfo.pop(path, None)
-        if record:
-            rows = [row for row in rows if row.rsplit(",", 2)[0].strip('"') not in gone]
-        for path, content in changes.items():
-            if content is not None:
-                archive.writestr(path, content)
-                rows.append(f"{path},sha256={record_hash(content)},{len(content)}")
-        if record:
-            archive.writestr(record_name, "\n".join([*rows, f"{record_name},,"]))

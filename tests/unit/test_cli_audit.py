@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from support.accepted_risks import replace_risks
-from support.advisories import CRITICAL, advisory, affected, below, osv_server, write_advisories
+from support.advisories import CRITICAL, OsvServer, advisory, affected, below, osv_server
 from support.cli import CliRunner
 from support.environment import TestEnvironment
-from support.inventories import INVENTORY
+from support.inventories import INVENTORY, make_inventory
 from support.memory_engine import FakeEngine, stored_image
 from support.memory_registry import MemoryRegistry
 from support.oci_images import put_image
@@ -22,7 +22,7 @@ from tfimg.core.paths import Workspace
 from tfimg.engine.protocol import Exit, Line
 from tfimg.evidence.attach import attach
 from tfimg.evidence.sbom import make_sbom
-from tfimg.evidence.statement import Subject
+from tfimg.evidence.statement import CYCLONEDX, Subject, make_statement
 
 IMAGE = "2.15.1-cpu-py3.10"
 TODAY = datetime(2026, 11, 22, tzinfo=UTC)
@@ -42,21 +42,22 @@ def environment() -> TestEnvironment:
 
 
 @pytest.fixture
-def advisories(tmp_path: Path) -> Path:
-    return write_advisories(tmp_path / "db", KERAS, WERKZEUG, SSL)
+def osv() -> Iterator[OsvServer]:
+    with osv_server(KERAS, WERKZEUG, SSL) as server:
+        yield server
 
 
-def test_a_finding_names_package_advisory_severity_fix_and_images(tfimg: CliRunner, advisories: Path) -> None:
-    ended = tfimg("audit", "2.15.1-cpu-py3.9", IMAGE, "--advisories", str(advisories))
+def test_a_finding_names_package_advisory_severity_fix_and_images(tfimg: CliRunner, osv: OsvServer) -> None:
+    ended = tfimg("audit", "2.15.1-cpu-py3.9", IMAGE, "--osv", osv.url)
     assert ended.code == 1
     images = "2.15.1-cpu-py3.9 and 1 more"
     assert f"keras 2.15.0 CVE-2026-1 GHSA-1 critical 9.8 3.12.3 not known open {images}" in ended.lines
-    assert ended.lines[-1].endswith(f"packages of 2 images: 1 advisory ({advisories})")
+    assert ended.lines[-1].endswith(f"packages of 2 images: 1 advisory ({osv.url})")
     assert "1 advisory affects keras 2.15.0." in ended.stderr
 
 
-def test_the_result_as_json_is_complete(tfimg: CliRunner, advisories: Path) -> None:
-    ended = tfimg("audit", IMAGE, "--advisories", str(advisories), "--json")
+def test_the_result_as_json_is_complete(tfimg: CliRunner, osv: OsvServer) -> None:
+    ended = tfimg("audit", IMAGE, "--osv", osv.url, "--json")
     result, error = ended.documents
     assert result["findings"] == [
         {
@@ -69,43 +70,33 @@ def test_the_result_as_json_is_complete(tfimg: CliRunner, advisories: Path) -> N
     assert error["error"] == "VulnerablePackage"
 
 
-def test_packages_that_are_not_affected_are_green(tfimg: CliRunner, tmp_path: Path) -> None:
-    folder = write_advisories(tmp_path / "db", WERKZEUG)
-    ended = tfimg("audit", IMAGE, "--advisories", str(folder)).succeeded()
+def test_packages_that_are_not_affected_are_green(tfimg: CliRunner, osv: OsvServer) -> None:
+    osv.advisories = [WERKZEUG]
+    ended = tfimg("audit", IMAGE, "--osv", osv.url).succeeded()
     assert ended.lines == [
         "A lock has no Debian packages: --built IMAGE and --published IMAGE audit those too.",
-        f"42 packages of 1 image: 0 advisories ({folder})",
+        f"42 packages of 1 image: 0 advisories ({osv.url})",
     ]
 
 
-def test_a_source_without_advisories_of_an_ecosystem_is_not_green(tfimg: CliRunner, tmp_path: Path) -> None:
-    ended = tfimg("audit", IMAGE, "--advisories", str(write_advisories(tmp_path / "db", SSL)), "--json")
-    assert (ended.code, ended.documents[-1]["error"]) == (1, "NotAudited")
-    assert len(ended.documents[0]["not_audited"]) == 42
-    assert ended.documents[0]["not_audited"][0]["reason"] == f"{tmp_path / 'db'} has no advisories of PyPI"
-
-
-def test_a_service_says_the_same_as_a_folder(tfimg: CliRunner, advisories: Path) -> None:
-    with osv_server(KERAS, WERKZEUG, SSL) as server:
-        asked, read = (
-            tfimg("audit", IMAGE, "--json", "--advisories", source).documents[0]
-            for source in (server.url, str(advisories))
-        )
-    assert asked == {**read, "source": server.url}
-
-
-def test_nothing_read_is_no_good_news(tfimg: CliRunner, tmp_path: Path) -> None:
-    assert "does not exist" in tfimg("audit", IMAGE, "--advisories", "absent").refusal(2)
-    assert "has no JSON files" in tfimg("audit", IMAGE, "-q", "--advisories", str(tmp_path)).refusal(2)
+def test_nothing_read_is_no_good_news(tfimg: CliRunner, osv: OsvServer) -> None:
+    assert "is not the address of an advisory service" in tfimg("audit", IMAGE, "--osv", "db.zip").refusal(2)
     assert "cannot be combined" in tfimg("audit", IMAGE, "--built", "x").refusal(2)
+    osv.answers["/v1/querybatch"] = (404, b"")
+    assert "status 404" in tfimg("audit", IMAGE, "--osv", osv.url, "-q").refusal(11)
 
 
 MARKUP = "[red]x[/] [/usr] [link=https://evil.example.test]y[/link]"
 
 
-def test_rich_s_markup_and_terminal_sequences_of_an_advisory_are_text(tfimg: CliRunner, tmp_path: Path) -> None:
-    evil = advisory("A-1", affected("keras", *below(f"9\x1b[2J{MARKUP}")), affected("keras", versions=["2.15.0"]))
-    ended = tfimg("audit", IMAGE, "--advisories", str(write_advisories(tmp_path / "db", evil)))
+def test_rich_s_markup_and_terminal_sequences_of_an_advisory_are_text(
+    tfimg: CliRunner, environment: TestEnvironment, osv: OsvServer
+) -> None:
+    """Versions of Python packages are parsed, so that the fixed one of a Debian package can hold anything."""
+    fixed = affected("glibc", *below(f"9\x1b[2J{MARKUP}"), ecosystem="Debian:12", versions=["2.36-9"])
+    osv.advisories = [advisory("A-1", fixed)]
+    environment.docker = engine_with(GPU, INVENTORY)
+    ended = tfimg("audit", "--built", "mine:1", "--osv", osv.url)
     assert ended.code == 1
     assert "\x1b" not in ended.stdout + ended.stderr
     assert MARKUP in ended.stdout
@@ -130,40 +121,43 @@ def accept(
     replace_risks(workspace.matrix, risk)
 
 
-def test_an_accepted_risk_is_shown_and_green(here: CliRunner, workspace_copy: Workspace, advisories: Path) -> None:
+def test_an_accepted_risk_is_shown_and_green(here: CliRunner, workspace_copy: Workspace, osv: OsvServer) -> None:
     accept(workspace_copy)
-    ended = here("audit", IMAGE, "--advisories", str(advisories)).succeeded()
+    ended = here("audit", IMAGE, "--osv", osv.url).succeeded()
     assert f"accepted until 2027-01-31: bounded by TensorFlow {IMAGE}" in ended.lines[1]
-    assert ended.lines[-1].endswith("1 advisory, 1 of them accepted (" + str(advisories) + ")")
+    assert ended.lines[-1].endswith("1 advisory, 1 of them accepted (" + osv.url + ")")
 
 
 def test_an_acceptance_is_about_the_images_of_its_pattern(
-    here: CliRunner, workspace_copy: Workspace, advisories: Path
+    here: CliRunner, workspace_copy: Workspace, osv: OsvServer
 ) -> None:
     accept(workspace_copy, images="*-py3.10")
-    ended = here("audit", "2.15.1-cpu-py3.9", IMAGE, "--advisories", str(advisories), "--json")
+    ended = here("audit", "2.15.1-cpu-py3.9", IMAGE, "--osv", osv.url, "--json")
     assert [(bool(one["accepted"]), one["images"]) for one in ended.documents[0]["findings"]] == [
         (False, ["2.15.1-cpu-py3.9"]), (True, [IMAGE]),
     ]  # fmt: skip
-    assert ended.code == 1
+    assert (ended.code, ended.documents[0]["unused"]) == (1, [])
+    accept(workspace_copy, package="idna")
+    (unused,) = here("audit", IMAGE, "--osv", osv.url, "--json").documents[0]["unused"]
+    assert (unused["package"], unused["advisories"]) == ("idna", ["GHSA-1"])
 
 
 def test_a_risk_of_tensorflow_covers_the_package_for_cpus(
-    here: CliRunner, workspace_copy: Workspace, tmp_path: Path
+    here: CliRunner, workspace_copy: Workspace, osv: OsvServer
 ) -> None:
     accept(workspace_copy, package="tensorflow")
-    folder = write_advisories(tmp_path / "db", advisory("GHSA-1", affected("tensorflow", *below("2.21"))))
-    ended = here("audit", IMAGE, "--advisories", str(folder), "--json").succeeded()
+    osv.advisories = [advisory("GHSA-1", affected("tensorflow", *below("2.21")))]
+    ended = here("audit", IMAGE, "--osv", osv.url, "--json").succeeded()
     assert [one["package"] for one in ended.documents[0]["findings"]] == ["tensorflow-cpu"]
 
 
 @pytest.mark.parametrize("package", ["keras", "no-such-package"])
 def test_an_expired_acceptance_is_an_error_whatever_it_is_about(
-    package: str, here: CliRunner, workspace_copy: Workspace, tmp_path: Path
+    package: str, here: CliRunner, workspace_copy: Workspace, osv: OsvServer
 ) -> None:
     accept(workspace_copy, review_by="2026-11-21", package=package)
-    folder = write_advisories(tmp_path / "db", WERKZEUG)
-    message = here("audit", IMAGE, "--advisories", str(folder), "-q")
+    osv.advisories = [WERKZEUG]
+    message = here("audit", IMAGE, "--osv", osv.url, "-q")
     assert message.code == 1
     assert (
         f"1 accepted risk of matrix.yaml is past the day of review: GHSA-1 of {package} (2026-11-21)." in message.stderr
@@ -172,12 +166,12 @@ def test_an_expired_acceptance_is_an_error_whatever_it_is_about(
 
 
 def test_an_acceptance_holds_on_its_last_day_and_is_over_the_day_after(
-    here: CliRunner, workspace_copy: Workspace, advisories: Path
+    here: CliRunner, workspace_copy: Workspace, osv: OsvServer
 ) -> None:
     accept(workspace_copy, review_by="2026-11-22")
-    here("audit", IMAGE, "--advisories", str(advisories)).succeeded()
+    here("audit", IMAGE, "--osv", osv.url).succeeded()
     workspace_copy.matrix.write_text(workspace_copy.matrix.read_text().replace("2026-11-22}", "2026-11-21}"))
-    ended = here("audit", IMAGE, "--advisories", str(advisories), "--json")
+    ended = here("audit", IMAGE, "--osv", osv.url, "--json")
     assert ended.documents[0]["findings"][0]["accepted"] is None
 
 
@@ -209,12 +203,12 @@ def engine_with(identifier: str, inventory: dict[str, Any]) -> FakeEngine:
 
 
 def test_an_image_of_the_engine_is_audited_with_debian_s_packages_and_what_tensorflow_imports(
-    tfimg: CliRunner, environment: TestEnvironment, tmp_path: Path
+    tfimg: CliRunner, environment: TestEnvironment, osv: OsvServer
 ) -> None:
     numpy, odd = (advisory(f"A-{name}", affected(name, *below("99"))) for name in ("numpy", "odd"))
     environment.docker = engine_with(GPU, {**INVENTORY, "imported": ["numpy", "tensorflow"]})
-    folder = write_advisories(tmp_path / "db", SSL, numpy, odd)
-    ended = tfimg("audit", "--built", "mine:1", "--advisories", str(folder), "--json")
+    osv.advisories = [SSL, numpy, odd]
+    ended = tfimg("audit", "--built", "mine:1", "--osv", osv.url, "--json")
     assert names(ended.documents[0]) == [
         ("DSA-1-1", "libc6", None),
         ("A-numpy", "numpy", True),
@@ -234,24 +228,24 @@ def test_an_image_of_the_engine_is_audited_with_debian_s_packages_and_what_tenso
     ],
 )
 def test_an_image_whose_packages_cannot_be_read_is_refused(
-    odd: dict[str, Any], problem: str, tfimg: CliRunner, environment: TestEnvironment, advisories: Path
+    odd: dict[str, Any], problem: str, tfimg: CliRunner, environment: TestEnvironment, osv: OsvServer
 ) -> None:
     environment.docker = engine_with(GPU, {**INVENTORY, **odd})
-    ended = tfimg("audit", "--built", "mine:1", "--advisories", str(advisories))
+    ended = tfimg("audit", "--built", "mine:1", "--osv", osv.url)
     assert ended.code == 13
     assert f"The packages of mine:1 cannot be read: {problem}" in ended.stderr
 
 
 def test_an_image_of_a_registry_is_audited_by_the_bill_that_a_trusted_key_signed(
-    tfimg: CliRunner, environment: TestEnvironment, advisories: Path, key: str, tmp_path: Path
+    tfimg: CliRunner, environment: TestEnvironment, osv: OsvServer, key: str
 ) -> None:
     registry = MemoryRegistry()
     image = put_image(registry, "2.15", [{"a": b"b"}], config={"Labels": {"tfimg.identifier": GPU}})
     environment.registries = registry
-    command = ("audit", "--published", "registry.example/a:2.15", "--advisories", str(advisories), "--json")
+    command = ("audit", "--published", "registry.example/a:2.15", "--osv", osv.url, "--json")
     assert "has no bill of materials." in tfimg(*command).stderr
     subject = Subject(name=registry.repository, digest=image.digest)
-    bill = make_sbom(INVENTORY, subject=subject, created=datetime(2026, 1, 2, tzinfo=UTC))
+    bill = make_sbom(make_inventory(), subject=subject, created=datetime(2026, 1, 2, tzinfo=UTC))
     attach(registry, image.digest, [bill], key=THEIRS)
     assert "has no bill of materials that a trusted key signed." in tfimg(*command, "--public-key", key).stderr
     attach(registry, image.digest, [bill], key=OURS)
@@ -259,13 +253,36 @@ def test_an_image_of_a_registry_is_audited_by_the_bill_that_a_trusted_key_signed
     assert names(ended.documents[0]) == [("DSA-1-1", "libc6", None)]
 
 
+@pytest.mark.parametrize(
+    ("components", "problem"),
+    [
+        (None, "it lists no packages"),
+        ([{"purl": "pkg:generic/libcudnn.so.8"}], "it lists no packages"),
+        ([{"purl": "pkg:pypi/idna@3.4"}, {"name": "idna"}], "a component has no valid package URL"),
+        ([{"purl": "pkg:pypi/idna@3.4"}, {"purl": "idna"}], "a component has no valid package URL"),
+        (1, "components"),
+    ],
+)
+def test_a_bill_of_materials_that_lists_nothing_or_something_else_is_refused(
+    components: Any, problem: str, tfimg: CliRunner, environment: TestEnvironment, osv: OsvServer
+) -> None:
+    registry = MemoryRegistry()
+    image = put_image(registry, "2.15", [{"a": b"b"}], config={"Labels": {"tfimg.identifier": GPU}})
+    environment.registries = registry
+    subject = Subject(name=registry.repository, digest=image.digest)
+    attach(registry, image.digest, [make_statement(subject, CYCLONEDX, {"components": components})], key=OURS)
+    ended = tfimg("audit", "--published", "registry.example/a:2.15", "--osv", osv.url)
+    assert ended.code == 16
+    assert f"cannot be read: {problem}" in ended.stderr
+
+
 def test_the_tensorflow_of_a_custom_image_is_not_audited(
-    tfimg: CliRunner, environment: TestEnvironment, advisories: Path
+    tfimg: CliRunner, environment: TestEnvironment, osv: OsvServer
 ) -> None:
     packages = {"tensorflow-cpu": "2.15.1", "tensorflow": "2.15.1"}
     inventory = {**INVENTORY, "packages": packages, "libraries": {}, "debian": []}
     environment.docker = engine_with("custom-2.15.1-cpu-py3.11", inventory)
-    ended = tfimg("audit", "--built", "mine:1", "--advisories", str(advisories), "--json")
+    ended = tfimg("audit", "--built", "mine:1", "--osv", osv.url, "--json")
     assert ended.code == 1
     assert [one["package"] for one in ended.documents[0]["not_audited"]] == ["tensorflow-cpu"]
     assert json.loads(ended.stdout.splitlines()[-1])["error"] == "NotAudited"

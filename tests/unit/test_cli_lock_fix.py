@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
-from support.advisories import advisory, affected, below, write_advisories
+from support.advisories import OsvServer, osv_server
 from support.cli import CliRunner
 from support.own_packages import RealUv
 from support.package_index import PackageIndex, package_index
@@ -19,6 +18,12 @@ class Services(RealUv):
 
     def index(self) -> Index:
         return self.open_index(self.environ["UV_DEFAULT_INDEX"])
+
+
+@pytest.fixture
+def osv() -> Iterator[OsvServer]:
+    with osv_server() as server:
+        yield server
 
 
 @pytest.fixture
@@ -35,15 +40,15 @@ def index(tfimg: CliRunner) -> Iterator[PackageIndex]:
     [
         (("--fix", "--check"), "--fix and --check cannot be combined."),
         (("--dry-run",), "--dry-run needs --fix."),
-        (("--advisories", "db"), "--advisories needs --fix."),
-        (("--fix", "--advisories", "absent"), "--advisories absent does not exist."),
+        (("--osv", "https://osv.example"), "--osv needs --fix."),
+        (("--fix", "--osv", "absent"), "absent is not the address of an advisory service."),
     ],
 )
 def test_options_that_mean_nothing_are_refused(options: tuple[str, ...], message: str, tfimg: CliRunner) -> None:
     assert message in tfimg("lock", "2.15.1-cpu-py3.10", *options).refusal(2)
 
 
-def test_comments_of_lines_that_fixes_write_are_read_and_others_refused(tfimg: CliRunner, tmp_path: Path) -> None:
+def test_comments_of_lines_that_fixes_write_are_read_and_others_refused() -> None:
     from tfimg.core.errors import LockError
     from tfimg.recipe.lockfile import read_packages
 
@@ -78,16 +83,14 @@ def test_comments_of_lines_that_fixes_write_are_read_and_others_refused(tfimg: C
     ],
 )
 def test_an_image_without_a_lock_of_its_own_stands_for_the_one_that_it_has(
-    named: str, locks: list[str], tfimg: CliRunner, tmp_path: Path, index: PackageIndex
+    named: str, locks: list[str], tfimg: CliRunner, osv: OsvServer, index: PackageIndex
 ) -> None:
-    folder = write_advisories(tmp_path / "db", advisory("A-1", affected("torch", *below("9"))))
-    ended = tfimg("lock", "--fix", "--dry-run", named, "--advisories", str(folder)).succeeded()
+    ended = tfimg("lock", "--fix", "--dry-run", named, "--osv", osv.url).succeeded()
     assert [line.split()[1].rstrip(":") for line in ended.stderr.splitlines() if line.startswith("[")] == locks
 
 
-def test_nothing_to_fix_needs_no_index_page_of_anything(tfimg: CliRunner, tmp_path: Path, index: PackageIndex) -> None:
-    """Advisories about packages that the lock does not have."""
-    folder = write_advisories(tmp_path / "db", advisory("A-1", affected("torch", *below("9"))))
-    ended = tfimg("lock", "--fix", "2.15.1-cpu-py3.10", "--advisories", str(folder)).succeeded()
+def test_nothing_to_fix_needs_no_index_page_of_anything(tfimg: CliRunner, osv: OsvServer, index: PackageIndex) -> None:
+    ended = tfimg("lock", "--fix", "2.15.1-cpu-py3.10", "--osv", osv.url).succeeded()
     assert ended.lines == ["0 files changed; 0 fixes, 0 blocked"]
+    assert "tfimg build" not in ended.stderr
     assert index.asked == []

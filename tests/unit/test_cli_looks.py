@@ -11,7 +11,7 @@ import pytest
 
 from support.cli import CliRunner
 from support.environment import TestEnvironment
-from support.inventories import INVENTORY
+from support.inventories import INVENTORY, make_inventory
 from support.memory_engine import FakeEngine, stored_image
 from support.memory_registry import MemoryRegistry
 from support.oci_images import put_image
@@ -45,7 +45,7 @@ def add(registry: MemoryRegistry, tag: str, release: str, *, numpy: str = "1.26.
     files = [{name: (name if name < "h" else name + tag).encode()} for name in names]
     image = put_image(registry, tag, files, config={"Labels": labels(release), "Env": [f"RELEASE={release}"]})
     subject = Subject(name=registry.repository, digest=image.digest)
-    inventory = {**INVENTORY, "packages": {**INVENTORY["packages"], "numpy": numpy, "tensorflow": release}}
+    inventory = make_inventory(packages={**INVENTORY["packages"], "numpy": numpy, "tensorflow": release})
     bill = make_sbom(inventory, subject=subject, created=datetime(2026, 1, 2, tzinfo=UTC))
     report = replace(ON_GPU, seconds=seconds)
     attach(registry, image.digest, (*make_statements(report, of=image.digest), bill), key=OURS)

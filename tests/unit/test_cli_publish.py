@@ -14,6 +14,7 @@ import pytest
 
 from support.cli import CliResult, CliRunner, assert_refused
 from support.environment import TestEnvironment
+from support.inventories import INVENTORY
 from support.memory_registry import MemoryRegistry
 from support.oci_images import archive
 from support.published_images import put_image
@@ -189,7 +190,7 @@ def test_the_bill_of_materials_is_made_of_the_inventory_that_was_kept(
 ) -> None:
     engine.has(CPU)
     local = tfimg("inspect", "--local", f"tfimg/tensorflow:{CPU}", "--json").succeeded().documents[-1]
-    engine.holds = {"packages": {"other": "1"}}
+    engine.holds = {**INVENTORY, "packages": {"other": "1"}}
     publish().succeeded()
     found = tfimg("inspect", f"{REPOSITORY}:{CPU}", "--json").succeeded().documents[-1]
     sources = [one["contents"].pop("source") for one in (local, found)]
@@ -622,91 +623,6 @@ def test_a_key_of_cosign_is_refused_without_asking_for_its_password(
 @pytest.mark.parametrize("option", ["--key=k", "--public-key=k", "--policy=p", "--publisher=me"])
 def test_options_of_publishing_need_push(option: str, tfimg: CliRunner) -> None:
     assert "without --push" in tfimg("build", "--tf", "2.15", option).refusal(2)
-
-
-def test_a_fix_withdraws_what_it_replaces_and_names_itself_instead(
-    tfimg: CliRunner, publish: CliRunner, history: CliRunner, twice: tuple[str, str], registry: MemoryRegistry,
-    keys: dict[str, str],
-) -> None:  # fmt: skip
-    old, new = twice
-    for expected in ("is withdrawn for every tag.", "was already withdrawn for every tag."):
-        ended = publish("--fixes", "CVE-2026-12484", "--fixes", "GHSA-aaaa-bbbb-cccc").succeeded()
-        assert f"{REPOSITORY}@{old} {expected}" in ended.lines
-    assert {registry.named[tag] for tag in ("2.15.1", "2.15", CPU)} == {new}
-    assert tfimg("verify", f"{REPOSITORY}:2.15", "--public-key", keys["ours.pub"]).code == 0
-    refused = tfimg("verify", f"{REPOSITORY}@{old}", "--public-key", keys["ours.pub"]).refusal(17)
-    told = f"by me: vulnerable to CVE-2026-12484, GHSA-aaaa-bbbb-cccc. Use {REPOSITORY}@{new} instead"
-    assert told in refused
-    assert ("withdrawal", old) in history_of(history(REPOSITORY, "2.15", "--json"))
-
-
-def test_a_fix_withdraws_earlier_images_with_what_it_replaced(
-    publish: CliRunner, history: CliRunner, engine: PushingEngine
-) -> None:
-    def publish_build(age: int, keras: str, *options: str) -> tuple[str, CliResult]:
-        engine.holds = {"packages": {"keras": keras, "numpy": "1.26.4"}}
-        digest = engine.has(CPU, age=age)
-        return digest, publish(*options).succeeded()
-
-    harmless, _ = publish_build(9, "3.9.0")
-    (first, _), (second, _) = (publish_build(age, "3.13.2") for age in (8, 7))
-    fixed, ended = publish_build(6, "3.15.0", "--fixes", "CVE-2026-12484")
-    withdrawn = [line for line in ended.lines if "withdrawn for every tag" in line]
-    assert withdrawn == [f"{REPOSITORY}@{digest} is withdrawn for every tag." for digest in (second, first)]
-    told = " ".join(ended.stderr.split())
-    assert f"do not have all packages that the fix replaced: {REPOSITORY}@{harmless}." in told
-    assert [digest for kind, digest in history_of(history(REPOSITORY, CPU, "--json")) if kind == "withdrawal"] == [
-        second, first
-    ]  # fmt: skip
-    assert fixed not in "".join(withdrawn)
-
-
-def test_a_fix_withdraws_an_image_that_was_only_rolled_back(
-    tfimg: CliRunner, publish: CliRunner, engine: PushingEngine, keys: dict[str, str]
-) -> None:
-    """A rollback withdraws it for the tag alone: by its digest it is still accepted."""
-
-    def publish_build(age: int, keras: str, *options: str) -> tuple[str, CliResult]:
-        engine.holds = {"packages": {"keras": keras}}
-        digest = engine.has(CPU, age=age)
-        return digest, publish(*options).succeeded()
-
-    (first, _), (second, _) = (publish_build(age, "3.13.2") for age in (8, 7))
-    tfimg("rollback", f"{REPOSITORY}:{CPU}", "--key", keys["ours.key"], "--publisher", "me").succeeded()
-    assert tfimg("verify", f"{REPOSITORY}@{second}", "--public-key", keys["ours.pub"]).code == 0
-    _, ended = publish_build(6, "3.15.0", "--fixes", "CVE-2026-12484")
-    withdrawn = [line for line in ended.lines if "withdrawn for every tag" in line]
-    assert withdrawn == [f"{REPOSITORY}@{digest} is withdrawn for every tag." for digest in (first, second)]
-    tfimg("verify", f"{REPOSITORY}@{second}", "--public-key", keys["ours.pub"]).refusal(17)
-
-
-def test_earlier_images_are_named_if_the_fix_replaced_no_package(publish: CliRunner, engine: PushingEngine) -> None:
-    engine.holds = {"packages": {"keras": "3.13.2"}}
-    first = engine.has(CPU, age=8)
-    for age in (7, 6):
-        publish().succeeded()
-        engine.has(CPU, age=age)
-    told = " ".join(publish("--fixes", "CVE-2026-12484").succeeded().stderr.split())
-    assert f"of the fix do not tell which packages it replaced: {REPOSITORY}@{first}." in told
-    assert "do not have all packages" not in told
-
-
-def test_a_tag_that_the_fix_did_not_get_stays_and_is_refused(
-    publish: CliRunner, twice: tuple[str, str], registry: MemoryRegistry
-) -> None:
-    old, new = twice
-    registry.named["of-a-user"] = old
-    documents = publish("--fixes", "CVE-2026-12484", "--json").documents
-    (withdrawal,) = [one for one in documents if one["event"] == "withdrawal"]
-    assert withdrawal["left"]["of-a-user"] == f"{new} did not get it when it was published"
-    assert (withdrawal["moves"], withdrawal["withdrawal"]["replacement"]) == ([], new)
-    assert registry.named["of-a-user"] == old
-
-
-def test_a_first_publication_replaces_nothing(publish: CliRunner, engine: PushingEngine) -> None:
-    engine.has(CPU)
-    documents = publish("--fixes", "CVE-2026-12484", "--json").succeeded().documents
-    assert [one for one in documents if one["event"] == "withdrawal"] == []
 
 
 def test_an_advisory_is_a_reason_to_withdraw(tfimg: CliRunner, keys: dict[str, str], twice: tuple[str, str]) -> None:

@@ -12,8 +12,7 @@ from packaging.requirements import Requirement
 from support.cli import CliRunner
 from support.memory_engine import FakeEngine
 from support.own_packages import RealUv, own_packages_engine, own_packages_index
-from support.tensorflow_wheels import FRAMEWORK, TAGS, VERSION_HEADER, make_members, write_tiny_wheel
-from support.tiny_elf import make_elf
+from support.tensorflow_wheels import TAGS, make_members, write_tiny_wheel
 from support.wheels import sha256, write_wheel
 from tfimg.core.exit_codes import ExitCode
 from tfimg.matrix.schema import Matrix
@@ -56,8 +55,6 @@ def write_own_wheel(folder: Path, requirement: str = "") -> str:
         f"{OLD}/METADATA": None, f"{OLD}/WHEEL": None,
         f"{NEW}/METADATA": members[f"{OLD}/METADATA"].replace(b"2.18.1", f"{VERSION}{requirement}".encode()),
         f"{NEW}/WHEEL": members[f"{OLD}/WHEEL"],
-        FRAMEWORK: make_elf(strings=b"a\0002.15.1\0b", glibc=["GLIBC_2.2.5"]),
-        VERSION_HEADER: members[VERSION_HEADER].replace(b"18", b"15"),
     }  # fmt: skip
     return str(write_tiny_wheel(folder, changes=changes, filename=f"tensorflow_cpu-{VERSION}-{TAGS}.whl"))
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import date
 from pathlib import Path
@@ -14,6 +14,7 @@ from packaging.version import Version
 
 from support.tensorflow_wheels import BUILD_INFO, make_members, write_tiny_wheel
 from tfimg.core.errors import (
+    InvalidWheel,
     LockError,
     NotTensorFlowWheel,
     TfimgError,
@@ -27,7 +28,7 @@ from tfimg.core.errors import (
 from tfimg.core.paths import Workspace
 from tfimg.custom.facts import WheelFacts, read_facts
 from tfimg.custom.identifier import parse_custom_identifier
-from tfimg.custom.image import GivenFacts, make_custom_spec
+from tfimg.custom.image import GLIBC_MINORS, GivenFacts, make_custom_spec
 from tfimg.matrix.schema import Matrix
 from tfimg.matrix.spec import ImageSpec
 from tfimg.project.project import Project
@@ -55,10 +56,6 @@ def make(matrix: Matrix, facts: WheelFacts, **given: str) -> ImageSpec:
     return make_custom_spec(matrix, facts, GivenFacts(**given), DAY)
 
 
-def with_statements(facts: WheelFacts, **statements: Mapping[str, str]) -> WheelFacts:
-    return replace(facts, statements={**facts.statements, **statements})
-
-
 def test_a_wheel_for_cpus_becomes_an_image_without_aliases(matrix: Matrix, cpu: WheelFacts) -> None:
     spec = make(matrix, cpu)
     assert spec.identifier == "custom-2.18.1-cpu-py3.11"
@@ -84,24 +81,24 @@ def test_nvidia_s_libraries_follow_from_cuda_and_cudnn(matrix: Matrix, gpu: Whee
 
 def test_requirements_of_the_wheel_come_before_the_toolkit(matrix: Matrix, tmp_path: Path) -> None:
     metadata = make_members(cuda=True)[GPU_METADATA].replace(b"cublas-cu12 ==12.5.3.2", b"cublas-cu12 >=12.6,<13")
-    metadata = metadata.replace(b"==9.3.0.75", b"<10,>=9.3.0.75")
+    metadata = metadata.replace(b"==9.3.0.75", b"<10,>=9.3.0.75").replace(
+        b"runtime-cu12 ==12.5.82", b"runtime-cu12 >=12.1"
+    )
     libraries = dict(
         make(matrix, read_facts(write_tiny_wheel(tmp_path, cuda=True, changes={GPU_METADATA: metadata}))).libraries
     )
     assert libraries["nvidia-cublas-cu12"] == "12.6"  # the toolkit's 12.5.3.2 is too old for it
     assert libraries["nvidia-cudnn-cu12"] == "9.3.0.75"
+    assert libraries["nvidia-cuda-runtime-cu12"] == "12.5.82", "the toolkit's, which the wheel accepts"
 
 
 @pytest.mark.parametrize(("cuda", "toolkit"), [("12.1", "12.2"), ("12.4", "12.5"), ("12.8", "12.5"), ("11.6", "11.8")])
 def test_the_toolkit_is_the_next_of_the_same_major(cuda: str, toolkit: str, matrix: Matrix, gpu: WheelFacts) -> None:
-    facts = replace(with_statements(gpu, cuda={"build_info.py": cuda}, cudnn={"build_info.py": "8.9"}), requires=())
-    if toolkit == "12.5":
-        facts = with_statements(facts, cudnn={"build_info.py": "9"})
-    if toolkit == "11.8":
-        facts = with_statements(facts, cudnn={"build_info.py": "8.6"})
-    spec = make(matrix, facts)
+    cudnn = {"12.2": "8.9", "12.5": "9", "11.8": "8.6"}[toolkit]
+    spec = make(matrix, replace(gpu, cuda=cuda, cudnn=cudnn, requires=()))
     assert spec.gpu is not None
     assert (spec.gpu.cuda, spec.gpu.libraries.toolkit) == (cuda, toolkit)
+    assert spec.gpu.libraries.nccl == "2.21.5", "of the row: the wheel requires none"
 
 
 def test_a_local_version_is_part_of_a_valid_tag(matrix: Matrix, cpu: WheelFacts) -> None:
@@ -135,21 +132,65 @@ def test_title_and_labels_say_that_the_wheel_was_supplied(matrix: Matrix, cpu: W
 def test_facts_that_the_wheel_lacks_come_from_options(matrix: Matrix, tmp_path: Path) -> None:
     changes: dict[str, bytes | None] = dict.fromkeys(path for path in make_members(cuda=True) if path.endswith(".h"))
     facts = read_facts(write_tiny_wheel(tmp_path, cuda=True, changes={**changes, BUILD_INFO: None}))
-    with pytest.raises(UsageError, match=r"does not state its CUDA\. Name it with --cuda\."):
+    with pytest.raises(UsageError, match=r"does not state its device\. Name it with --device\."):
         make(matrix, facts)
+    with pytest.raises(UsageError, match=r"does not state its CUDA\. Name it with --cuda\."):
+        make(matrix, facts, device="gpu")
     with pytest.raises(UsageError, match=r"does not state its cuDNN\. Name it with --cudnn\."):
-        make(matrix, facts, cuda="12.5")
+        make(matrix, facts, device="gpu", cuda="12.5")
     with pytest.raises(UsageError, match=r"CUDA 12 does not name a minor version"):
-        make(matrix, facts, cuda="12", cudnn="9.3")
-    spec = make(matrix, facts, cuda="12.5", cudnn="9.3")
+        make(matrix, facts, device="gpu", cuda="12", cudnn="9.3")
+    spec = make(matrix, facts, device="gpu", cuda="12.5", cudnn="9.3")
     assert spec.identifier == "custom-2.18.1-cuda12.5-py3.11"
     assert spec.gpu is not None
-    assert spec.gpu.architectures == ("sm_60", "sm_70", "sm_80", "sm_89", "compute_90")  # of the code
+    assert spec.gpu.architectures == matrix.rows[spec.row].gpu.architectures  # type: ignore[union-attr]
+    assert make(matrix, facts, device="cpu").identifier == "custom-2.18.1-cpu-py3.11"
+
+
+def test_what_the_wheel_says_of_cuda_or_its_name_decides_the_device(
+    matrix: Matrix, cpu: WheelFacts, gpu: WheelFacts
+) -> None:
+    for facts, device in (
+        (replace(gpu, build={}), "gpu"),  # a header has CUDA
+        (replace(gpu, build={"is_cuda_build": False}), "cpu"),
+        (replace(cpu, name="tensorflow", build={"is_cuda_build": False}), "cpu"),
+        (replace(gpu, name="tensorflow-cpu"), "cpu"),  # which the check environment.build_info refuses
+        (replace(cpu, build={}), "cpu"),
+    ):
+        assert make(matrix, facts).device == device
+
+
+def test_modules_that_were_compiled_for_another_python_are_refused(matrix: Matrix, cpu: WheelFacts) -> None:
+    renamed = replace(cpu, tags=parse_tag("cp312-cp312-linux_x86_64"))
+    with pytest.raises(InvalidWheel) as raised:
+        make(matrix, renamed)
+    assert str(raised.value) == (
+        f"{cpu.file.name} is for Python 3.12 by its tags, and its modules were compiled for Python 3.11: they do not "
+        "import in another one. Build the wheel with Python 3.12; a renamed one stays what it was built for."
+    )
+    assert make(matrix, replace(renamed, compiled_for=None)).python == "3.12"
+    assert make(matrix, replace(renamed, tags=parse_tag("cp312-abi3-linux_x86_64"))).python == "3.12"
+    assert make(matrix, replace(cpu, tags=parse_tag("py3-none-linux_x86_64"))).python == "3.11", "its modules say so"
+
+
+def test_a_glibc_that_the_base_lacks_is_refused(matrix: Matrix, cpu: WheelFacts) -> None:
+    assert make(matrix, replace(cpu, tags=parse_tag("cp311-cp311-manylinux_2_36_x86_64"))).python == "3.11"
+    with pytest.raises(UnavailablePlatform) as raised:
+        make(matrix, replace(cpu, tags=parse_tag("cp311-cp311-manylinux_2_37_x86_64")))
+    assert str(raised.value) == (
+        f"{cpu.file.name} needs glibc 2.37 by its tags, and images with Python 3.11 have glibc 2.36 of Debian "
+        "bookworm: its libraries do not load there. Build it where glibc is as old, for example in a manylinux "
+        "container."
+    )
+
+
+def test_each_debian_release_of_a_base_has_a_glibc(matrix: Matrix) -> None:
+    assert {base.codename for base in matrix.bases.values()} <= GLIBC_MINORS.keys()
 
 
 @pytest.mark.parametrize("cudnn", ["abc", "9.x", "", "9" * 5000])
 def test_a_given_cudnn_is_a_version(cudnn: str, matrix: Matrix, gpu: WheelFacts) -> None:
-    facts = with_statements(gpu, cudnn={})
+    facts = replace(gpu, cudnn="")
     with pytest.raises(
         UsageError, match=r"^cuDNN .* is not a version\. Name it with --cudnn, for example --cudnn 9\.3\.$"
     ):
@@ -157,7 +198,7 @@ def test_a_given_cudnn_is_a_version(cudnn: str, matrix: Matrix, gpu: WheelFacts)
 
 
 def test_an_option_makes_a_fact_more_exact(matrix: Matrix, gpu: WheelFacts) -> None:
-    facts = with_statements(gpu, cuda={"build_info.py": "12"})
+    facts = replace(gpu, cuda="12")
     spec = make(matrix, facts, cuda="12.5")
     assert spec.gpu is not None
     assert spec.gpu.cuda == "12.5"
@@ -187,7 +228,7 @@ def test_an_option_that_contradicts_the_wheel_is_refused(
         ({"name": "keras"}, {}, NotTensorFlowWheel, "is the package 'keras', and images are"),
         ({"build": {"is_rocm_build": True}}, {}, UnavailableDevice, "is for ROCm; images of supplied"),
         ({}, {"device": "tpu"}, UnavailableDevice, "is for TPUs; images of supplied"),
-        ({"tags": "cp314-cp314-linux_x86_64"}, {}, UnavailablePython, "is for Python 3.14, and images have"),
+        ({"tags": "cp314-abi3-linux_x86_64"}, {}, UnavailablePython, "is for Python 3.14, and images have"),
         ({"tags": "cp311-cp311-win_amd64"}, {}, UnavailablePlatform, "is for win_amd64, and images are for"),
         ({"tags": "cp311-cp311-linux_aarch64"}, {}, UnavailablePlatform, "is for CUDA on linux/arm64, and"),
         ({"cuda": "13.0"}, {}, UnavailableCuda, "is for CUDA 13.0, and the matrix has toolkits"),
@@ -202,11 +243,8 @@ def test_a_wheel_that_no_image_can_have_is_refused_by_name(
     change = {**change}
     if "tags" in change:
         change["tags"] = parse_tag(str(change["tags"]))
-    facts = with_statements(
-        gpu, **{fact: {"build_info.py": str(change.pop(fact))} for fact in ("cuda", "cudnn") if fact in change}
-    )
     with pytest.raises(error) as raised:
-        make(matrix, replace(facts, **change), **given)  # type: ignore[arg-type]
+        make(matrix, replace(gpu, **change), **given)  # type: ignore[arg-type]
     assert message in str(raised.value)
     assert raised.value.next_step
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from support.inventories import INVENTORY
+from support.inventories import make_inventory
 from support.memory_registry import MemoryRegistry
 from support.messages import expect_refusal
 from support.reports import GREEN, result
@@ -77,7 +77,7 @@ def test_a_bundle_s_manifest_has_the_empty_configuration() -> None:
 
 def test_a_library_of_a_package_and_one_without_a_package_may_have_the_same_name() -> None:
     libraries = {"/a/libcudnn.so.8": "nvidia-cudnn-cu12", "/b/libcudnn.so.8": None}
-    found = [part for part, _ in list_components({**INVENTORY, "libraries": libraries}) if part.type == "file"]
+    found = [part for part, _ in list_components(make_inventory(libraries=libraries)) if part.type == "file"]
     assert [(part.name, part.version, [one.value for one in part.properties]) for part in found] == [
         ("libcudnn.so.8", None, ["/b/libcudnn.so.8"]),
         ("libcudnn.so.8", "8.9.4.25", ["/a/libcudnn.so.8"]),
@@ -126,7 +126,7 @@ def test_a_bundle_has_a_largest_size(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_library_s_vendor_follows_from_its_name() -> None:
     libraries = {"/a/libtpu.so": None, "/b/libcudnn.so.8": None}
-    found = [part.purl for part, _ in list_components({**INVENTORY, "libraries": libraries}) if part.type == "file"]
+    found = [part.purl for part, _ in list_components(make_inventory(libraries=libraries)) if part.type == "file"]
     assert list(map(str, found)) == ["pkg:generic/nvidia/libcudnn.so.8", "pkg:generic/google/libtpu.so"]
 
 

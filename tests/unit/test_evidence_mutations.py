@@ -12,7 +12,15 @@ from hypothesis import HealthCheck, given, settings
 from support.memory_registry import MemoryRegistry
 from support.mutated_documents import cases, mutations
 from support.signing import OURS, PASSWORD, THEIRS
-from support.statements import IMAGE, NOW, ON_GPU, make_promotion, make_statements, make_withdrawal, published_registry
+from support.statements import (
+    IMAGE,
+    NOW,
+    ON_GPU,
+    make_promotion,
+    make_statements,
+    make_withdrawal,
+    published_registry,
+)
 from tfimg.core.errors import TfimgError
 from tfimg.evidence.attach import make_referrer
 from tfimg.evidence.cosign_tags import cosign_tag
@@ -20,7 +28,14 @@ from tfimg.evidence.dsse import BUNDLE_MEDIA_TYPE, ENVELOPE_MEDIA_TYPE, make_bun
 from tfimg.evidence.keys import read_signing_key, read_verifying_key
 from tfimg.evidence.policy import Policy, parse_requirements
 from tfimg.evidence.policy_file import parse_policy
-from tfimg.evidence.promotions import read_image_statements, read_withdrawals, require_not_withdrawn, walk_history
+from tfimg.evidence.promotions import (
+    read_image_statements,
+    read_statements,
+    read_withdrawals,
+    require_not_withdrawn,
+    walk_history,
+)
+from tfimg.evidence.signatures import filter_verified
 from tfimg.evidence.statement import IN_TOTO, Statement, canonical_json
 from tfimg.evidence.verify import VerifiedImage, verify
 from tfimg.registry.protocol import OCI_MANIFEST, Descriptor, Manifest
@@ -111,8 +126,8 @@ def as_withdrawal(content: bytes) -> None:
 
 
 def as_withdrawals_file(content: bytes) -> None:
-    later = read_withdrawals(content, [OURS.verifying_key])
-    verify(published_registry(ON_GPU), "2.15-gpu", [OURS.verifying_key], Policy(), now=NOW, later=later)
+    found = filter_verified(read_withdrawals(content, [OURS.verifying_key]), [OURS.verifying_key], digest=IMAGE.digest)
+    read_statements(found, image="image").in_force(MemoryRegistry().repository, "2.15")
 
 
 def as_policy(content: bytes) -> None:

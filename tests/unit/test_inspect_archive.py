@@ -1,201 +1,293 @@
-"""An image with its evidence in one file: whole or not there, read as a registry."""
+"""An image with its attestations as an OCI layout: written piece by piece, continued, read as a registry."""
 
 from __future__ import annotations
 
 import errno
+import hashlib
 import json
 import os
+import random
+import shutil
 import signal
 import subprocess
 import sys
 import tarfile
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
 from support.cases import cases
-from support.memory_engine import FakeEngine
+from support.memory_engine import FakeEngine, stored_image
 from support.memory_registry import MemoryRegistry
 from support.messages import exactly
 from support.oci_images import archive, put_image, put_index
 from support.signing import OURS
 from support.statements import NOW, ON_GPU, make_promotion, make_statements
-from tfimg.core.errors import (
-    DiskSpaceError,
-    FileError,
-    NetworkError,
-    NotInRegistry,
-    PolicyViolation,
-    TamperedError,
-    UnsignedError,
-)
+from tfimg.core.errors import DiskSpaceError, FileError, NetworkError, NotInRegistry, TamperedError, UnsignedError
 from tfimg.evidence.attach import attach
-from tfimg.evidence.cosign_tags import cosign_tag
 from tfimg.evidence.policy import Policy
 from tfimg.evidence.verify import verify
-from tfimg.inspect.archive.collect import ArchiveFile, ImageArchive, collect_image
-from tfimg.inspect.archive.layout import ArchiveRegistry
-from tfimg.inspect.archive.load import find_signed_name, load_archive, verify_archive
-from tfimg.inspect.archive.save import archive_size, read_file, save_archive, stream_archive
+from tfimg.inspect.archive.layout import LayoutRegistry
+from tfimg.inspect.archive.load import load_layout, verify_layout
+from tfimg.inspect.archive.save import ImageLayout, LayoutFile, collect_image, save_layout
 from tfimg.registry.images import open_image
-from tfimg.registry.protocol import Descriptor, Reader, Registry
+from tfimg.registry.protocol import OCI_MANIFEST, Descriptor, Manifest, Reader, Registry, digest_of
 from tfimg.registry.reference import parse_reference
 
 TAG = "2.15-gpu"
 NAME = parse_reference(f"registry.test:5000/team/tensorflow:{TAG}")
-PLENTY = 10**12
 LABELS = {"Labels": {"tfimg.identifier": "2.15.1-cuda12.2-py3.11"}}
+KEYS = [OURS.verifying_key]
 
 
-@pytest.fixture
-def registry() -> MemoryRegistry:
-    """An image of two platforms, with evidence about its index."""
-    registry = MemoryRegistry()
-    amd64 = put_image(registry, None, [{"usr/a": b"a" * 5000}, {"usr/b": b"b"}], config=LABELS)
-    arm64 = put_image(registry, None, [{"usr/c": b"c"}], platform="linux/arm64", packing="gzip")
-    index = put_index(registry, TAG, {"linux/amd64": amd64, "linux/arm64": arm64})
-    attach(
-        registry,
-        index.digest,
-        [*make_statements(ON_GPU, of=index.digest), make_promotion(TAG, of=index.digest)],
-        key=OURS,
-    )
-    put_image(registry, "somebody-elses", [{"x": b"x"}])
-    return registry
+@dataclass(kw_only=True)
+class Line(MemoryRegistry):
+    """A registry that notes which blobs were fetched, and whose line is cut when so many more bytes have come."""
 
-
-def archive_of(registry: Registry, tag: str | None = TAG) -> ImageArchive:
-    return collect_image(registry, TAG, tag=tag, keys=[OURS.verifying_key])
-
-
-@pytest.fixture
-def file(registry: MemoryRegistry, tmp_path: Path) -> Path:
-    save_archive(archive_of(registry), tmp_path / "image.tar", free_bytes=PLENTY)
-    return tmp_path / "image.tar"
-
-
-def contents(file: Path) -> dict[str, bytes]:
-    with tarfile.open(file) as tar:
-        return {member.name: tar.extractfile(member).read() for member in tar}  # type: ignore[union-attr]
-
-
-def rewrite_archive(file: Path, changes: dict[str, bytes | None]) -> Path:
-    """The file with other contents, as somebody else's program would write it."""
-    files = {**contents(file), **changes}
-    file.write_bytes(archive({name: content for name, content in files.items() if content is not None}))
-    return file
-
-
-def test_the_file_is_an_image_layout_with_nothing_but_the_image_and_what_speaks_of_it(
-    registry: MemoryRegistry, file: Path
-) -> None:
-    found = contents(file)
-    assert json.loads(found["oci-layout"]) == {"imageLayoutVersion": "1.0.0"}
-    index = json.loads(found["index.json"])
-    assert index["manifests"][0]["annotations"] == {
-        "org.opencontainers.image.ref.name": TAG,
-        "io.containerd.image.name": f"{registry.repository}:{TAG}",
-    }
-    digest = registry.named[TAG]
-    assert [entry.get("annotations", {}).get("org.opencontainers.image.ref.name") for entry in index["manifests"]] == [
-        TAG, None, None, None, cosign_tag(digest, "att"), cosign_tag(digest, "sig"),
-    ]  # fmt: skip
-    elses = registry.manifests[registry.named["somebody-elses"]]
-    foreign = {
-        elses.digest,
-        *(one["digest"] for one in (elses.document["config"], *elses.document["layers"])),
-    }
-    blobs = {f"sha256:{name[13:]}" for name in found if name.startswith("blobs/sha256/")}
-    assert blobs <= {*registry.manifests, *registry.blobs} - foreign
-    assert [name for name in found if name.startswith("keys/")] == [
-        f"keys/{OURS.verifying_key.identifier.replace(':', '-').replace('/', '_')}.pub"
-    ]
-
-
-def test_an_image_and_its_evidence_are_read_from_it_as_from_the_registry(registry: MemoryRegistry, file: Path) -> None:
-    layout = ArchiveRegistry(file)
-    there = (registry.repository, TAG, registry.named[TAG])
-    assert (layout.repository, layout.reference, layout.digest) == there
-    assert open_image(layout, TAG) == open_image(registry, TAG)
-    assert {one.digest for one in layout.list_referrers(layout.digest)} == {
-        one.digest for one in registry.list_referrers(layout.digest)
-    }
-    there, here = (verify(one, TAG, [OURS.verifying_key], Policy(), now=NOW) for one in (registry, layout))
-    assert there == here
-    for digest, content in registry.blobs.items():
-        if f"blobs/sha256/{digest[7:]}" in contents(file):
-            assert b"".join(layout.get_blob(digest)) == content
-
-
-def test_nothing_can_be_put_into_it() -> None:
-    writing = {name for name in vars(Registry) if not name.startswith("_")} - vars(Reader).keys()
-    assert {"put", "put_blob", "put_stream", "put_referrer", "delete_tag"} <= writing
-    assert not [name for name in writing if hasattr(ArchiveRegistry, name)]
-
-
-def test_the_same_image_gives_the_same_bytes(registry: MemoryRegistry, file: Path) -> None:
-    assert b"".join(stream_archive(archive_of(registry))) == file.read_bytes()
-    assert archive_size(archive_of(registry)) == file.stat().st_size
-
-
-@dataclass
-class Cut:
-    """A registry whose connection is lost when so many more bytes of blobs have come."""
-
-    registry: MemoryRegistry
     left: float = float("inf")
-
-    def __getattr__(self, name: str) -> object:
-        return getattr(self.registry, name)
+    fetched: list[str] = field(default_factory=list)
 
     def get_blob(self, digest: str) -> Iterator[bytes]:
-        for piece in self.registry.get_blob(digest):
+        for piece in super().get_blob(digest):
             for at in range(0, len(piece), 100):
                 self.left -= 100
                 if self.left < 0:
                     raise NetworkError("The line is dead.", next_step="Try again.")
                 yield piece[at : at + 100]
+        self.fetched.append(digest)
 
 
-def write_cut(registry: MemoryRegistry, file: Path, left: float) -> None:
-    """Write through a line that is cut."""
-    cut = Cut(registry)
-    whole = archive_of(cut)  # type: ignore[arg-type]
-    cut.left = left
-    save_archive(whole, file, free_bytes=PLENTY)
+@pytest.fixture
+def registry() -> Line:
+    """An image of two platforms, with attestations about its index."""
+    registry = Line()
+    amd64 = put_image(registry, None, [{"usr/a": hashlib.shake_256(b"a").digest(5000)}, {"usr/b": b"b"}], config=LABELS)
+    arm64 = put_image(registry, None, [{"usr/c": b"c"}], platform="linux/arm64", packing="gzip")
+    index = put_index(registry, TAG, {"linux/amd64": amd64, "linux/arm64": arm64})
+    statements = [*make_statements(ON_GPU, of=index.digest), make_promotion(TAG, of=index.digest)]
+    attach(registry, index.digest, statements, key=OURS)
+    put_image(registry, "another", [{"x": b"x"}])
+    return registry
 
 
-def leftovers(folder: Path) -> list[Path]:
-    return sorted(folder.glob("tfimg-bundle-*.partial"))
+def collect(registry: Registry, tag: str = TAG) -> ImageLayout:
+    return collect_image(registry, tag, tag=tag, keys=KEYS)
 
 
-@pytest.mark.parametrize("before", [None, b"old"])
-def test_a_lost_connection_leaves_nothing_and_the_next_run_starts_over(
-    registry: MemoryRegistry, file: Path, tmp_path: Path, before: bytes | None
+class Saved(NamedTuple):
+    """A layout on the disk; `part` is where an interrupted run leaves what it has."""
+
+    path: Path
+
+    @property
+    def part(self) -> Path:
+        return self.path.with_name("image.tar.partial") if self.path.suffix else self.path
+
+    def read(self) -> dict[str, bytes]:
+        if self.path.is_dir():
+            files = (file for file in self.path.rglob("*") if file.is_file())
+            return {str(file.relative_to(self.path)): file.read_bytes() for file in files}
+        with tarfile.open(self.path, "r:") as tar:
+            return {member.name: tar.extractfile(member).read() for member in tar}  # type: ignore[union-attr]
+
+    def change(self, changes: dict[str, bytes | None]) -> LayoutRegistry:
+        """Give it other contents, as another program would write them; None removes a file."""
+        files = {name: content for name, content in {**self.read(), **changes}.items() if content is not None}
+        if self.path.is_dir():
+            shutil.rmtree(self.path)
+            for name, content in files.items():
+                (self.path / name).parent.mkdir(parents=True, exist_ok=True)
+                (self.path / name).write_bytes(content)
+        else:
+            self.path.write_bytes(archive(files))
+        return LayoutRegistry(self.path)
+
+    def change_index(self, **entry: Any) -> LayoutRegistry:
+        """Give the image other fields in the index."""
+        index = json.loads(self.read()["index.json"])
+        index["manifests"][0] |= entry
+        return self.change({"index.json": json.dumps(index).encode()})
+
+
+@pytest.fixture(params=["image", "image.tar"], ids=["folder", "tar"])
+def target(tmp_path: Path, request: pytest.FixtureRequest) -> Saved:
+    return Saved(tmp_path / request.param)
+
+
+@pytest.fixture
+def saved(target: Saved, registry: Line) -> Saved:
+    save_layout(collect(registry), target.path)
+    registry.fetched.clear()
+    return target
+
+
+# What is written
+
+
+def test_the_layout_has_nothing_but_the_image_and_what_speaks_of_it(registry: Line, saved: Saved) -> None:
+    found = saved.read()
+    assert json.loads(found["oci-layout"]) == {"imageLayoutVersion": "1.0.0"}
+    first, *others = json.loads(found["index.json"])["manifests"]
+    assert first["annotations"] == {
+        "org.opencontainers.image.ref.name": TAG,
+        "io.containerd.image.name": f"{registry.repository}:{TAG}",
+    }
+    assert {one["digest"] for one in others} == {one.digest for one in registry.list_referrers(registry.named[TAG])}
+    assert len(others) == 3
+    subjects = {json.loads(found[f"blobs/sha256/{one['digest'][7:]}"])["subject"]["digest"] for one in others}
+    assert subjects == {registry.named[TAG]}
+    other = registry.manifests[registry.named["another"]]
+    foreign = {other.digest, *(one["digest"] for one in (other.document["config"], *other.document["layers"]))}
+    blobs = {f"sha256:{name[13:]}" for name in found if name.startswith("blobs/sha256/")}
+    assert blobs <= {*registry.manifests, *registry.blobs} - foreign
+    assert {name for name in found if not name.startswith("blobs/")} == {
+        "oci-layout", "index.json", "manifest.json",
+        f"keys/{OURS.verifying_key.identifier.replace(':', '-').replace('/', '_')}.pub",
+    }  # fmt: skip
+
+
+def test_a_folder_and_a_tar_have_the_same_files_and_the_same_image_gives_the_same_bytes(
+    registry: Line, saved: Saved, tmp_path: Path
 ) -> None:
-    folder = tmp_path / "folder"
-    folder.mkdir()
-    other = folder / "other.tar"
-    if before:
-        other.write_bytes(before)
-    with pytest.raises(NetworkError):
-        write_cut(registry, other, 1500)
-    assert [one.read_bytes() for one in folder.iterdir()] == ([before] if before else [])
-    write_cut(registry, other, PLENTY)
-    assert other.read_bytes() == file.read_bytes()
-    assert [one.name for one in folder.iterdir()] == ["other.tar"]
+    save_layout(collect(registry), tmp_path / "other.tar")
+    assert Saved(tmp_path / "other.tar").read() == saved.read()
+    assert b"".join(collect(registry).stream()) == (tmp_path / "other.tar").read_bytes()
+    assert collect(registry).size == (tmp_path / "other.tar").stat().st_size
+
+
+def test_an_image_and_its_attestations_are_read_from_it_as_from_the_registry(registry: Line, saved: Saved) -> None:
+    layout = LayoutRegistry(saved.path)
+    assert (layout.digest, layout.tag, layout.claimed_repository) == (registry.named[TAG], TAG, registry.repository)
+    assert open_image(layout, TAG) == open_image(registry, TAG)
+    assert {one.digest for one in layout.list_referrers(layout.digest)} == {
+        one.digest for one in registry.list_referrers(layout.digest)
+    }
+    verified, name = verify_layout(layout, KEYS, Policy(), now=NOW)
+    there = verify(registry, TAG, KEYS, Policy(), now=NOW)
+    assert (replace(verified, image=there.image), name) == (there, NAME)
+    for digest, content in registry.blobs.items():
+        if f"blobs/sha256/{digest[7:]}" in saved.read():
+            assert b"".join(layout.get_blob(digest)) == content
+
+
+def test_nothing_can_be_put_into_it() -> None:
+    writing = {name for name in vars(Registry) if not name.startswith("_")} - vars(Reader).keys()
+    assert {"put", "put_blob", "put_referrer", "delete_tag"} <= writing
+    assert not [name for name in writing if hasattr(LayoutRegistry, name)]
+
+
+def test_engines_with_the_classic_store_load_the_first_platform(registry: Line, saved: Saved) -> None:
+    (document,) = json.loads(saved.read()["manifest.json"])
+    (first, _) = open_image(registry, TAG).platforms
+    assert first.config_descriptor
+    assert document["RepoTags"] == [f"{registry.repository}:{TAG}"]
+    assert document["Config"] == f"blobs/sha256/{first.config_descriptor.digest[7:]}"
+    assert document["Layers"] == [f"blobs/sha256/{layer.digest[7:]}" for layer in first.layers]
+
+
+def test_an_image_without_a_tag_has_its_digest_as_its_name(registry: Line, target: Saved) -> None:
+    digest = registry.named[TAG]
+    save_layout(collect_image(registry, digest, tag=None), target.path)
+    (entry, *_) = json.loads(target.read()["index.json"])["manifests"]
+    assert entry["annotations"] == {"io.containerd.image.name": f"{registry.repository}@{digest}"}
+    assert json.loads(target.read()["manifest.json"])[0]["RepoTags"] == []
+    layout = LayoutRegistry(target.path)
+    assert (layout.tag, layout.claimed_repository, layout.keys) == (None, registry.repository, {})
+
+
+@pytest.mark.skipif(not shutil.which("skopeo"), reason="skopeo is not installed")
+def test_skopeo_reads_it(registry: Line, saved: Saved, tmp_path: Path) -> None:
+    policy = tmp_path / "policy.json"
+    policy.write_text('{"default": [{"type": "insecureAcceptAnything"}]}')
+    source = f"{'oci-archive' if saved.path.suffix else 'oci'}:{saved.path}:{TAG}"
+    command = ["skopeo", f"--policy={policy}", "copy", "--all", source, f"dir:{tmp_path}/copy"]
+    subprocess.run(command, check=True, capture_output=True)
+    assert (tmp_path / "copy/manifest.json").read_bytes() == registry.manifests[registry.named[TAG]].content
+
+
+def test_attestations_that_are_listed_twice_are_saved_once(registry: Line) -> None:
+    class Twice(MemoryRegistry):
+        def list_referrers(self, digest: str) -> list[Descriptor]:
+            return [*super().list_referrers(digest)] * 2
+
+    twice = collect(Twice.with_content_of(registry))
+    assert b"".join(twice.stream()) == b"".join(collect(registry).stream())
+    assert twice.attestations == 3
+
+
+def test_the_attestations_of_an_image_have_a_largest_number(registry: Line, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tfimg.inspect.archive.save.MAX_MANIFESTS", 3)
+    assert collect(registry).attestations == 3
+    monkeypatch.setattr("tfimg.inspect.archive.save.MAX_MANIFESTS", 2)
+    message = (
+        f"{registry.repository}@{registry.named[TAG]} has more than 2 attestations, or more than 64 MiB of their "
+        "manifests. Find out who attached them, and delete those that are not the publisher's."
+    )
+    with pytest.raises(TamperedError, match=exactly(message)):
+        collect(registry)
+
+
+def test_a_file_of_more_than_eight_gibibytes_has_one_header() -> None:
+    large = LayoutFile("blobs/sha256/" + "0" * 64, 20 << 30, "sha256:" + "0" * 64, lambda: iter(()))
+    assert ImageLayout(digest="", files=(large,)).size == 512 + (20 << 30) + 1024
+    assert tarfile.TarInfo.frombuf(next(large.stream()), "utf-8", "strict").size == 20 << 30
+
+
+def test_a_malformed_attestation_is_refused(registry: Line) -> None:
+    document = {"subject": {"digest": registry.named[TAG]}, "layers": [1]}
+    malformed = Manifest(media_type=OCI_MANIFEST, content=json.dumps(document).encode())
+    registry.put(malformed.digest, malformed)
+    with pytest.raises(TamperedError, match=f"The attestation {malformed.digest} is malformed: layers"):
+        collect(registry)
+
+
+@pytest.mark.parametrize("size", [1, 1_000_000])
+def test_a_blob_of_another_size_is_refused(registry: Line, target: Saved, size: int) -> None:
+    whole = collect(registry)
+    changed = [replace(file, size=size) if "blobs" in file.name and file.size > 4000 else file for file in whole.files]
+    with pytest.raises(TamperedError, match=f"does not have the {size} bytes"):
+        save_layout(replace(whole, files=tuple(changed)), target.path)
+    assert not (target.path / "index.json").exists()
+
+
+def test_no_byte_beyond_the_stated_size_is_written() -> None:
+    pieces = LayoutFile("x", 3, "sha256:x", lambda: iter([b"ab", b"c", b"d"])).read()
+    assert [next(pieces), next(pieces)] == [b"ab", b"c"]
+    with pytest.raises(TamperedError, match="does not have the 3 bytes"):
+        next(pieces)
+
+
+# Interrupted, and continued
+
+
+def test_a_lost_connection_is_continued_where_it_was_cut(registry: Line, target: Saved, tmp_path: Path) -> None:
+    layout = collect(registry)
+    blobs = [file.digest for file in layout.files if file.digest in registry.blobs]
+    registry.fetched.clear()
+    for _ in blobs:
+        registry.left = max(map(len, registry.blobs.values())) + 200
+        with suppress(NetworkError):
+            save_layout(layout, target.path)
+            break
+        assert not (target.path / "index.json").exists()
+        assert target.path.is_dir() or not target.path.exists()
+    assert registry.fetched == blobs, "each once, although it took several runs"
+    assert registry.left < float("inf")
+    registry.left = float("inf")
+    save_layout(layout, tmp_path / "other.tar")
+    assert target.read() == Saved(tmp_path / "other.tar").read(), "no other file is left"
+    assert not list(tmp_path.glob("*.partial"))
 
 
 WRITER = """
-import signal, sys, time
+import hashlib, signal, sys, time
 from pathlib import Path
 from tfimg.cli import _interrupt
-from tfimg.inspect.archive.collect import ArchiveFile, ImageArchive
-from tfimg.inspect.archive.save import save_archive
+from tfimg.inspect.archive.save import ImageLayout, LayoutFile, save_layout
 
 def pieces():
     yield bytes(100_000)
@@ -204,353 +296,437 @@ def pieces():
 
 for number in (signal.SIGINT, signal.SIGTERM):
     signal.signal(number, _interrupt)
-entry = ArchiveFile(name="blob", size=200_000, digest="sha256:" + "0" * 64, pieces=pieces)
-save_archive(ImageArchive(digest="", entries=(entry,), evidence=0), Path(sys.argv[1]))
+first = LayoutFile("first", 1, "sha256:" + hashlib.sha256(b"a").hexdigest(), lambda: iter([b"a"]))
+second = LayoutFile("second", 200_000, "sha256:" + "0" * 64, pieces)
+save_layout(ImageLayout(digest="", files=(first, second)), Path(sys.argv[1]))
 """
 
 
-@contextmanager
-def writer(file: Path) -> Iterator[subprocess.Popen[str]]:
-    """A process in the middle of writing a bundle."""
-    command = [sys.executable, "-c", WRITER, str(file)]
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+def test_a_run_that_is_ended_is_continued_and_not_disturbed_while_it_writes(
+    registry: Line, target: Saved, number: signal.Signals
+) -> None:
+    command = [sys.executable, "-c", WRITER, str(target.path)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as child:
         try:
             assert child.stdout
             assert child.stdout.readline() == "writing\n"
-            yield child
+            with pytest.raises(FileError, match="Another run writes"):
+                save_layout(collect(registry), target.path)
+            child.send_signal(number)
+            child.wait(30)
         finally:
             child.kill()
+    assert target.path.is_dir() or not target.path.exists()
+    assert number == signal.SIGKILL or not (target.path / "second.partial").exists()
+    asked: list[str] = []
+
+    def make(name: str, content: bytes) -> LayoutFile:
+        return LayoutFile(name, 1, digest_of(content), lambda: asked.append(name) or iter([content]))  # type: ignore[func-returns-value]
+
+    files = (make("first", b"a"), make("second", b"b"))
+    save_layout(ImageLayout(digest="", files=files), target.path)
+    assert asked == ["second"]
+    assert {"oci-layout": b"", **target.read()} == {"oci-layout": b"", "first": b"a", "second": b"b"}
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_an_interrupted_run_leaves_nothing(tmp_path: Path, number: signal.Signals) -> None:
-    with writer(tmp_path / "image.tar") as child:
-        assert len(leftovers(tmp_path)) == 1
-        child.send_signal(number)
-        child.wait(30)
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_what_a_killed_run_left_is_removed_by_the_next_one_and_nothing_else(
-    registry: MemoryRegistry, file: Path, tmp_path: Path
-) -> None:
-    folder = tmp_path / "folder"
-    folder.mkdir()
-    with writer(folder / "image.tar"):
-        pass
-    (left,) = leftovers(folder)
-    others = {"image.tar.partial", "tfimg-bundle-1.partial", f"{left.name}.tar", "tfimg-bundle.partial"}
-    for name in others:
-        (folder / name).write_bytes(b"precious")
-    save_archive(archive_of(registry), folder / "other.tar", free_bytes=PLENTY)
-    assert {one.name for one in folder.iterdir()} == {*others, "other.tar"}
-    assert (folder / "other.tar").read_bytes() == file.read_bytes()
-
-
-def test_a_run_does_not_remove_what_another_one_writes(registry: MemoryRegistry, tmp_path: Path) -> None:
-    with writer(tmp_path / "image.tar"):
-        (there,) = leftovers(tmp_path)
-        save_archive(archive_of(registry), tmp_path / "other.tar", free_bytes=PLENTY)
-        assert leftovers(tmp_path) == [there]
-
-
-KILLED = f"tfimg-bundle-{'0' * 16}.partial"
+def change_file(file: Path, how: str) -> None:
+    content = file.read_bytes()
+    file.unlink()
+    if how == "a link":
+        (file.parent / "elsewhere").write_bytes(content)
+        file.symlink_to("elsewhere")
+    elif how == "a pipe":
+        os.mkfifo(file)
+    else:
+        file.write_bytes({"other bytes": b"!" + content[1:], "short": content[:-1], "long": content + b"!"}[how])
 
 
 @pytest.mark.timeout(20)
-def test_a_link_or_pipe_named_like_a_leftover_is_left_alone(registry: MemoryRegistry, tmp_path: Path) -> None:
-    """Another user could put it into a folder that both write to."""
-    victim = tmp_path / "victim"
+@pytest.mark.parametrize("how", ["other bytes", "short", "long", "a link", "a pipe"])
+def test_a_blob_in_the_folder_counts_only_with_the_right_content(registry: Line, tmp_path: Path, how: str) -> None:
+    folder = Saved(tmp_path / "image")
+    layout = collect(registry)
+    save_layout(layout, folder.path)
+    before = folder.read()
+    digest = next(file.digest for file in layout.files if file.size > 4000 and file.digest in registry.blobs)
+    registry.fetched.clear()
+    change_file(folder.path / f"blobs/sha256/{digest[7:]}", how)
+    save_layout(layout, folder.path)
+    assert registry.fetched == [digest]
+    (folder.path / "blobs/sha256/elsewhere").unlink(missing_ok=True)
+    assert folder.read() == before
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_whatever_an_interrupted_tar_has_the_next_one_is_right(registry: Line, tmp_path: Path, seed: int) -> None:
+    draw, whole = random.Random(seed), b"".join(collect(registry).stream())  # noqa: S311
+    part = bytearray(whole[: draw.randrange(len(whole) + 1)] + draw.randbytes(draw.choice([0, 0, 1, 512, 10_000])))
+    if part and seed % 2:
+        part[draw.randrange(len(part))] ^= 1 << draw.randrange(8)
+    (tmp_path / "image.tar.partial").write_bytes(part)
+    save_layout(collect(registry), tmp_path / "image.tar")
+    assert (tmp_path / "image.tar").read_bytes() == whole
+    assert [file.name for file in tmp_path.iterdir()] == ["image.tar"]
+
+
+def test_new_attestations_come_to_a_folder_that_has_the_image(registry: Line, tmp_path: Path) -> None:
+    save_layout(collect(registry), tmp_path / "image")
+    attach(registry, registry.named[TAG], [make_promotion("2.15.1-gpu", of=registry.named[TAG])], key=OURS)
+    layout = collect(registry)
+    registry.fetched.clear()
+    save_layout(layout, tmp_path / "image")
+    assert len(registry.fetched) == 1, "the bundle alone"
+    assert len(LayoutRegistry(tmp_path / "image").list_referrers(registry.named[TAG])) == 4
+
+
+def test_a_folder_with_another_image_is_left_alone(registry: Line, tmp_path: Path) -> None:
+    save_layout(collect(registry, "another"), tmp_path / "image")
+    before = Saved(tmp_path / "image").read()
+    with pytest.raises(FileError, match=f"has another image, {registry.named['another']}"):
+        save_layout(collect(registry), tmp_path / "image")
+    assert Saved(tmp_path / "image").read() == before
+
+
+def test_a_second_name_for_the_file_is_replaced_and_not_followed(registry: Line, tmp_path: Path) -> None:
+    victim, file = tmp_path / "victim", tmp_path / "image.tar"
     victim.write_bytes(b"precious")
-    (tmp_path / KILLED).symlink_to(victim)
-    os.mkfifo(tmp_path / KILLED.replace("0", "1"))
-    (tmp_path / KILLED.replace("0", "2")).mkdir()
-    save_archive(archive_of(registry), tmp_path / "image.tar", free_bytes=PLENTY)
+    file.symlink_to(victim)
+    save_layout(collect(registry), file)
+    assert (victim.read_bytes(), file.is_symlink()) == (b"precious", False)
+    for partial in (tmp_path / "image.tar.partial", tmp_path / "image" / "oci-layout.partial"):
+        partial.parent.mkdir(exist_ok=True)
+        partial.symlink_to(victim)
+    with pytest.raises(OSError, match="symbolic links"):
+        save_layout(collect(registry), file)
+    (tmp_path / "image" / "oci-layout").touch()
+    save_layout(collect(registry), tmp_path / "image")
     assert victim.read_bytes() == b"precious"
-    assert len(leftovers(tmp_path)) == 3
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file away")
-def test_another_users_leftover_is_left_alone(registry: MemoryRegistry, tmp_path: Path) -> None:
-    (tmp_path / KILLED).touch()
-    os.chown(tmp_path / KILLED, 12345, 12345)
-    save_archive(archive_of(registry), tmp_path / "image.tar", free_bytes=PLENTY)
-    assert leftovers(tmp_path) == [tmp_path / KILLED]
+def test_a_target_that_is_no_place_for_an_image_is_refused(registry: Line, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("mine")
+    (tmp_path / "home").mkdir()
+    (tmp_path / "home/letter").write_text("mine")
+    (tmp_path / "x.tar").mkdir()
+    cases = {
+        "no/such/image.tar": f"there is no folder {tmp_path}/no/such", "no/such": f"there is no folder {tmp_path}/no",
+        "file": "it is not a folder, nor is its name that of a .tar", "x.tar": "it is not a file",
+        "home": "it has other files", "/dev/null": "it is not a folder, nor is its name that of a .tar",
+    }  # fmt: skip
+    for name, problem in cases.items():
+        message = (
+            f"The image cannot be saved as {tmp_path / name}: {problem}. Name a new folder, or a new file that ends in "
+            ".tar, in a folder that you may write to."
+        )
+        with pytest.raises(FileError, match=exactly(message)):
+            save_layout(collect(registry), tmp_path / name)
+    assert (tmp_path / "file").read_text() == "mine"
+    assert list((tmp_path / "home").iterdir()) == [tmp_path / "home/letter"]
 
 
-def test_a_link_under_the_name_is_replaced_and_not_followed(registry: MemoryRegistry, tmp_path: Path) -> None:
-    victim, target = tmp_path / "victim", tmp_path / "image.tar"
-    victim.write_bytes(b"precious")
-    target.symlink_to(victim)
-    save_archive(archive_of(registry), target, free_bytes=PLENTY)
-    assert (victim.read_bytes(), target.is_symlink()) == (b"precious", False)
+class Disk(NamedTuple):
+    free: int
 
 
-def test_a_full_disk_is_reported_before_anything_is_written(registry: MemoryRegistry, tmp_path: Path) -> None:
+def test_space_is_checked_before_and_only_what_is_missing_needs_some(
+    registry: Line, target: Saved, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    layout = collect(registry)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: Disk(layout.size - 1024 - 1))
     with pytest.raises(DiskSpaceError, match="needs 0 MB, and its disk has 0 MB free"):
-        save_archive(archive_of(registry), tmp_path / "x.tar", free_bytes=10)
-    assert list(tmp_path.iterdir()) == []
+        save_layout(layout, target.path)
+    assert target.path.is_dir() or target.part.stat().st_size == 0
+    registry.left = 6000
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: Disk(layout.size))
+    with pytest.raises(NetworkError):
+        save_layout(layout, target.path)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: Disk(layout.size - 1))
+    registry.left = float("inf")
+    save_layout(layout, target.path)
 
 
-def with_last(registry: MemoryRegistry, **changes: Any) -> ImageArchive:
-    """An archive whose last entry is not as usual."""
-    whole = archive_of(registry)
-    return replace(whole, entries=(*whole.entries[:-1], replace(whole.entries[-1], **changes)))
-
-
-def test_a_full_disk_leaves_no_file(registry: MemoryRegistry, tmp_path: Path) -> None:
+def test_a_full_disk_is_continued(registry: Line, target: Saved) -> None:
     def full() -> Iterator[bytes]:
         yield b"a"
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    with pytest.raises(DiskSpaceError, match="The disk is full"):
-        save_archive(with_last(registry, pieces=full), tmp_path / "x.tar", free_bytes=PLENTY)
-    assert list(tmp_path.iterdir()) == []
+    layout = collect(registry)
+    last = max(range(len(layout.files)), key=lambda at: layout.files[at].size)
+    broken = [replace(file, pieces=full) if at == last else file for at, file in enumerate(layout.files)]
+    with pytest.raises(OSError, match="No space left"):
+        save_layout(replace(layout, files=tuple(broken)), target.path)
+    assert target.path.is_dir() or not target.path.exists()
+    registry.fetched.clear()
+    save_layout(layout, target.path)
+    assert registry.fetched == [layout.files[last].digest]
 
 
-@pytest.mark.parametrize("size", [1, 1_000_000])
-def test_a_blob_of_another_size_is_refused(registry: MemoryRegistry, tmp_path: Path, size: int) -> None:
-    with pytest.raises(TamperedError, match="does not have the"):
-        save_archive(with_last(registry, size=size), tmp_path / "x.tar", free_bytes=PLENTY)
-
-
-def test_a_file_of_more_than_eight_gibibytes_has_one_header(tmp_path: Path) -> None:
-    entry = ArchiveFile(
-        name="blobs/sha256/" + "0" * 64, size=20 << 30, digest="sha256:" + "0" * 64, pieces=lambda: iter(())
-    )
-    whole = ImageArchive(digest="", entries=(entry,), evidence=0)
-    assert archive_size(whole) == 512 + (20 << 30) + 1024
-    header = next(stream_archive(whole))
-    assert tarfile.TarInfo.frombuf(header, "utf-8", "strict").size == 20 << 30
+# What is read
 
 
 @pytest.mark.parametrize(
     ("content", "why"),
     [
         (b"", "it has no oci-layout"),
-        (b"\x28\xb5\x2f\xfd" + b"x" * 600, "not an uncompressed tar"),
-        (b"x" * 600, "not an uncompressed"),
+        (bytes(1024), "it has no oci-layout"),
+        (b"\x28\xb5\x2f\xfd" + b"x" * 600, "it is no uncompressed tar"),
+        (b"x" * 600, "it is no uncompressed tar"),
+        (b"x" * 60, "it is no uncompressed tar"),
     ],
 )
 def test_another_file_is_no_layout(tmp_path: Path, content: bytes, why: str) -> None:
     (tmp_path / "x").write_bytes(content)
-    with pytest.raises(FileError, match=f"is not an image layout.*{why}"):
-        ArchiveRegistry(tmp_path / "x")
+    with pytest.raises(FileError, match=f"is not an OCI image layout: {why}"):
+        LayoutRegistry(tmp_path / "x")
+
+
+@pytest.mark.timeout(20)
+def test_a_device_a_pipe_and_a_file_without_end_are_refused_at_once(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    with (tmp_path / "sparse").open("wb") as file:
+        file.truncate(50 << 30)
+    for path in (Path("/dev/zero"), Path("/dev/stdin"), tmp_path / "pipe", tmp_path / "sparse", tmp_path):
+        with pytest.raises(FileError, match="is not an OCI image layout"):
+            LayoutRegistry(path)
+
+
+def test_a_tar_of_other_programs_is_read(registry: Line, tmp_path: Path) -> None:
+    save_layout(collect(registry), tmp_path / "image")
+    for names in (["."], ["oci-layout", "index.json", "blobs"]):
+        subprocess.run(["tar", "-C", tmp_path / "image", "-cf", tmp_path / "x.tar", *names], check=True)
+        assert verify_layout(LayoutRegistry(tmp_path / "x.tar"), KEYS, Policy(), now=NOW)[1] == NAME
+    (tmp_path / "link.tar").symlink_to("x.tar")
+    assert LayoutRegistry(tmp_path / "link.tar").tag == TAG
 
 
 @cases("inspect_archive", "an_incomplete_layout_is_refused")
-def test_an_incomplete_layout_is_refused(file: Path, changes: dict[str, bytes | None], why: str) -> None:
+def test_an_incomplete_layout_is_refused(saved: Saved, changes: dict[str, bytes | None], why: str) -> None:
     with pytest.raises(FileError, match=why):
-        _ = ArchiveRegistry(rewrite_archive(file, changes)).digest
+        _ = saved.change(changes).digest
+
+
+MEMBERS: dict[str, dict[str, Any]] = {
+    "is not a plain file": {"type": tarfile.SYMTYPE, "linkname": "/etc/passwd"},
+    "is not a plain file, or has": {"type": tarfile.LNKTYPE, "linkname": "index.json"},
+    "'d' is not a plain file": {"type": tarfile.CHRTYPE, "name": "d"},
+    "'s' is not a plain file": {"type": tarfile.GNUTYPE_SPARSE, "name": "s"},
+    "'c' is not a plain file": {"type": tarfile.CONTTYPE, "name": "c"},
+    "or has an extended header": {"pax_headers": {"path": "index.json"}},
+    "or has an extended": {"name": "x" * 101},
+    "it has two files 'index.json'": {"name": "index.json"},
+    "it has two files 'oci-layout'": {"name": "./oci-layout"},
+    "breaks off": {"size": 1 << 62},
+}
+
+
+@pytest.mark.timeout(20)
+@pytest.mark.parametrize("why", MEMBERS)
+def test_a_hostile_tar_is_refused(registry: Line, tmp_path: Path, why: str) -> None:
+    info = tarfile.TarInfo("blobs/sha256/" + "0" * 64)
+    for name, value in MEMBERS[why].items():
+        setattr(info, name, value)
+    form = tarfile.PAX_FORMAT if info.pax_headers else tarfile.GNU_FORMAT
+    content = b"".join(collect(registry).stream())
+    (tmp_path / "x.tar").write_bytes(content[:-1024] + info.tobuf(form) + content[-1024:])
+    with pytest.raises(FileError, match=why):
+        LayoutRegistry(tmp_path / "x.tar")
+
+
+def header(field: bytes, kind: bytes = tarfile.REGTYPE) -> bytes:
+    """A header whose size has these 12 bytes, with a right checksum."""
+    block = bytearray(tarfile.TarInfo("a").tobuf(tarfile.GNU_FORMAT))
+    block[124:136], block[156:157], block[148:156] = field, kind, b" " * 8
+    block[148:156] = b"%06o\0 " % sum(block)
+    return bytes(block)
+
+
+NEGATIVE = b"\xff" * 10 + b"\xfe\x00"
+"""-512: the next header is this one again, and `tarfile` reads it again, and again (CVE-2025-8194)."""
+
+
+@pytest.mark.timeout(20)
+@pytest.mark.parametrize("kind", [tarfile.REGTYPE, tarfile.DIRTYPE, tarfile.XHDTYPE, tarfile.GNUTYPE_LONGNAME])
+@pytest.mark.parametrize("size", [NEGATIVE, b"-0000000512\0", b"\x80" + b"\xff" * 11, b"77777777777\0"])
+def test_a_size_that_cannot_be_is_refused(tmp_path: Path, size: bytes, kind: bytes) -> None:
+    (tmp_path / "x.tar").write_bytes(header(size, kind) + bytes(1024))
+    with pytest.raises(FileError, match=r"breaks off|is not a plain file"):
+        LayoutRegistry(tmp_path / "x.tar")
+
+
+@pytest.mark.parametrize("name", ["/oci-layout", "../oci-layout", "a/../oci-layout"])
+def test_a_name_outside_is_only_another_name(tmp_path: Path, name: str) -> None:
+    """Nothing is ever unpacked."""
+    (tmp_path / "x.tar").write_bytes(archive({name: b"x"}))
+    with pytest.raises(FileError, match="it has no oci-layout"):
+        LayoutRegistry(tmp_path / "x.tar")
+
+
+def test_a_tar_has_a_largest_number_of_files(registry: Line, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    layout = collect(registry)
+    save_layout(layout, tmp_path / "x.tar")
+    monkeypatch.setattr("tfimg.inspect.archive.layout.MAX_FILES", len(layout.files))
+    assert LayoutRegistry(tmp_path / "x.tar").tag == TAG
+    monkeypatch.setattr("tfimg.inspect.archive.layout.MAX_FILES", len(layout.files) - 1)
+    with pytest.raises(FileError, match="or more than"):
+        LayoutRegistry(tmp_path / "x.tar")
+
+
+def test_a_tar_that_breaks_off_is_refused(registry: Line, tmp_path: Path) -> None:
+    content = b"".join(collect(registry).stream())
+    start = content.index(b"index.json")
+    for cut, why in (
+        (start + 600, "'index.json' breaks off"),
+        (start + 100, "no uncompressed tar"),
+        (start, "no index"),
+    ):
+        (tmp_path / "x.tar").write_bytes(content[:cut])
+        with pytest.raises(FileError, match=why):
+            _ = LayoutRegistry(tmp_path / "x.tar").digest
 
 
 DAMAGED = "is damaged, or was changed: {}. Do not use it; get it again from its source."
 
 
-def test_a_key_in_an_archive_has_a_largest_size(file: Path) -> None:
-    layout = ArchiveRegistry(rewrite_archive(file, {"keys/x.pub": bytes(10_000)}))
+def test_keys_have_a_largest_size_and_number(saved: Saved) -> None:
+    layout = saved.change({"keys/x.pub": bytes(10_000)})
     assert layout.keys["x.pub"] == bytes(10_000)
-    layout = ArchiveRegistry(rewrite_archive(file, {"keys/x.pub": bytes(10_001)}))
-    with pytest.raises(
-        TamperedError, match=exactly(f"{file} {DAMAGED.format('its keys/x.pub has more than 10,000 bytes')}")
-    ):
+    layout = saved.change({"keys/x.pub": bytes(10_001)})
+    message = f"{saved.path} {DAMAGED.format('its keys/x.pub has more than 10,000 bytes')}"
+    with pytest.raises(TamperedError, match=exactly(message)):
         _ = layout.keys
+    assert len(saved.change({f"keys/{number}.pub": b"" for number in (*range(101), "x")}).keys) == 100
 
 
-@pytest.mark.parametrize("tag", ["-rm", "a b", ""])
-def test_an_image_with_an_invalid_tag_is_named_by_its_digest(tag: str, file: Path) -> None:
-    layout = rename_image(file, None, tag)
-    assert layout.reference == layout.digest
-
-
-def test_no_byte_beyond_the_stated_size_is_written(registry: MemoryRegistry) -> None:
-    entry = with_last(registry, size=3, pieces=lambda: iter([b"ab", b"c", b"d"])).entries[-1]
-    pieces = read_file(entry)
-    assert [next(pieces), next(pieces)] == [b"ab", b"c"]
-    with pytest.raises(TamperedError, match="does not have the 3 bytes"):
-        next(pieces)
-
-
-def test_evidence_that_is_listed_twice_is_saved_once(registry: MemoryRegistry, file: Path) -> None:
-    class Twice(MemoryRegistry):
-        def list_referrers(self, digest: str) -> list[Descriptor]:
-            return [*super().list_referrers(digest)] * 2
-
-    assert b"".join(stream_archive(archive_of(Twice.with_content_of(registry)))) == file.read_bytes()
-
-
-def test_so_many_keys_of_an_archive_are_read(file: Path) -> None:
-    keys: dict[str, bytes | None] = {f"keys/{number}.pub": b"" for number in range(101)}
-    assert len(ArchiveRegistry(rewrite_archive(file, keys)).keys) == 100
-
-
-def test_an_index_has_a_largest_number_of_manifests(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    count = len(json.loads(contents(file)["index.json"])["manifests"])
-    monkeypatch.setattr("tfimg.inspect.archive.layout.MAX_MANIFESTS", count)
-    assert ArchiveRegistry(file).reference == TAG
-    monkeypatch.setattr("tfimg.inspect.archive.layout.MAX_MANIFESTS", count - 1)
+def test_an_index_has_a_largest_number_of_manifests(saved: Saved, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tfimg.inspect.archive.layout.MAX_MANIFESTS", 4)
+    assert LayoutRegistry(saved.path).tag == TAG
+    monkeypatch.setattr("tfimg.inspect.archive.layout.MAX_MANIFESTS", 3)
     message = (
-        f"{file} is not an image layout in a tar archive: its index.json lists more than {count - 1} manifests. "
-        "`tfimg save IMAGE FILE` writes one. If the file was one, get it again."
+        f"{saved.path} is not an OCI image layout: its index.json lists more than 3 manifests. "
+        "`tfimg save IMAGE DIR` writes one. If it was one, get it again."
     )
     with pytest.raises(FileError, match=exactly(message)):
-        _ = ArchiveRegistry(file).reference
+        _ = LayoutRegistry(saved.path).tag
 
 
-def test_the_evidence_of_an_archive_has_a_largest_number(
-    registry: MemoryRegistry, monkeypatch: pytest.MonkeyPatch
+def test_the_manifests_of_an_index_have_a_largest_size_together(
+    saved: Saved, registry: Line, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    count = archive_of(registry).evidence
-    monkeypatch.setattr("tfimg.inspect.archive.collect.MAX_MANIFESTS", count)
-    assert archive_of(registry).evidence == count
-    monkeypatch.setattr("tfimg.inspect.archive.collect.MAX_MANIFESTS", count - 1)
-    message = (
-        f"{registry.repository}@{registry.named[TAG]} has more than {count - 1} pieces of evidence, or more than "
-        "64 MiB of their manifests. Find out who attached them, and delete those that are not the publisher's."
-    )
-    with pytest.raises(TamperedError, match=exactly(message)):
-        archive_of(registry)
+    manifests = [registry.manifests[one.digest] for one in registry.list_referrers(registry.named[TAG])]
+    total = sum(len(one.content) for one in (registry.manifests[registry.named[TAG]], *manifests))
+    monkeypatch.setattr("tfimg.inspect.archive.layout.MAX_TOTAL_BYTES", total)
+    assert LayoutRegistry(saved.path).list_referrers(registry.named[TAG])
+    monkeypatch.setattr("tfimg.inspect.archive.layout.MAX_TOTAL_BYTES", total - 1)
+    with pytest.raises(TamperedError, match="its manifests have more than 0 MiB"):
+        LayoutRegistry(saved.path).list_referrers(registry.named[TAG])
 
 
-def test_engines_with_the_classic_store_load_the_first_platform(registry: MemoryRegistry, file: Path) -> None:
-    (saved,) = json.loads(contents(file)["manifest.json"])
-    (first, _) = open_image(registry, TAG).platforms
-    assert first.config_descriptor
-    assert saved["RepoTags"] == [f"{registry.repository}:{TAG}"]
-    assert saved["Config"] == f"blobs/sha256/{first.config_descriptor.digest[7:]}"
-    assert saved["Layers"] == [f"blobs/sha256/{layer.digest[7:]}" for layer in first.layers]
+@pytest.mark.parametrize("tag", ["-rm", "a b", "", None])
+def test_an_invalid_tag_is_none(saved: Saved, tag: str | None) -> None:
+    names = {"org.opencontainers.image.ref.name": tag} if tag is not None else {}
+    assert saved.change_index(annotations=names).tag is None
 
 
-def test_an_archive_may_fill_the_disk(registry: MemoryRegistry, file: Path, tmp_path: Path) -> None:
-    save_archive(archive_of(registry), tmp_path / "x.tar", free_bytes=archive_size(archive_of(registry)))
-    assert (tmp_path / "x.tar").read_bytes() == file.read_bytes()
+@pytest.mark.parametrize("name", ["host/X:1", "x y:1", "\x1b[2J", "registry.test/x:-rm"])
+def test_an_invalid_name_is_refused(saved: Saved, name: str) -> None:
+    with pytest.raises(FileError, match=r"its index\.json names the image wrongly"):
+        _ = saved.change_index(annotations={"io.containerd.image.name": name}).claimed_repository
 
 
-def test_a_chosen_name_needs_no_promotion(registry: MemoryRegistry, file: Path) -> None:
-    layout, now, keys = rename_image(file, None, "2.14-gpu"), NOW, [OURS.verifying_key]
-    with pytest.raises(PolicyViolation):
-        verify_archive(layout, keys, Policy(), now=now)
-    verified, name = verify_archive(layout, keys, Policy(), now=now, name=NAME)
-    assert (verified.digest, name) == (registry.named[TAG], NAME)
+def read_all(folder: Path, layer: str) -> None:
+    layout = LayoutRegistry(folder)
+    assert layout.keys
+    list(layout.get_blob(layout.digest))
+    list(layout.get_blob(layer))
 
 
-def test_an_archive_that_breaks_off_is_refused(file: Path) -> None:
-    file.write_bytes(file.read_bytes()[:-3000])
-    with pytest.raises(FileError, match="breaks off"):
-        ArchiveRegistry(file)
-
-
-def layer_of(file: Path) -> str:
-    return open_image(ArchiveRegistry(file), TAG).images[0].layers[0].digest
-
-
-def test_it_is_loaded_by_the_digest_that_was_verified(registry: MemoryRegistry, file: Path) -> None:
-    engine, told = FakeEngine(), []
-    name = f"{registry.repository}:{TAG}"
-    load_archive(
-        ArchiveRegistry(file),
-        registry.named[TAG],
-        parse_reference(name),
-        engine,
-        on_progress=lambda *at: told.append(at),
-    )
-    assert engine.find_digest(name) == registry.named[TAG]
-    assert list(engine.names) == [name]
-    assert told[-1][0] == told[-1][1] > 0
-
-
-IDENTIFIER = "2.15.1-cuda12.2-py3.11"
-
-
-def name_of(layout: ArchiveRegistry) -> str:
-    return str(find_signed_name(layout, verify(layout, layout.digest, [OURS.verifying_key], Policy(), now=NOW)))
-
-
-def test_the_repository_is_the_signed_one_and_the_tag_the_files_or_the_identifier(
-    registry: MemoryRegistry, file: Path, tmp_path: Path
+@pytest.mark.timeout(20)
+@pytest.mark.parametrize("name", ["oci-layout", "index.json", "manifest", "layer", "keys/x.pub"])
+@pytest.mark.parametrize("make", [os.mkfifo, Path.mkdir, lambda path: path.symlink_to("/dev/zero")])
+def test_what_is_no_plain_file_in_a_folder_is_refused_at_once(
+    registry: Line, tmp_path: Path, name: str, make: Callable[[Path], None]
 ) -> None:
-    untagged = tmp_path / "My Image.tar"
-    save_archive(archive_of(registry, tag=None), untagged, free_bytes=PLENTY)
-    assert name_of(ArchiveRegistry(file)) == f"{registry.repository}:{TAG}"
-    assert name_of(ArchiveRegistry(untagged)) == f"{registry.repository}:{IDENTIFIER}"
+    folder, layer = tmp_path / "image", open_image(registry, TAG).images[0].layers[0].digest
+    save_layout(collect(registry), folder)
+    digest = {"manifest": registry.named[TAG], "layer": layer}.get(name)
+    name = f"blobs/sha256/{digest[7:]}" if digest else name
+    (folder / name).unlink(missing_ok=True)
+    make(folder / name)
+    with pytest.raises(FileError, match=f"its {name} is not a plain file"):
+        read_all(folder, layer)
 
 
-def rename_image(file: Path, name: str | None, tag: str | None) -> ArchiveRegistry:
-    """The file, with another name for its image."""
-    index = json.loads(contents(file)["index.json"])
-    names = {"io.containerd.image.name": name, "org.opencontainers.image.ref.name": tag}
-    index["manifests"][0]["annotations"] = {key: value for key, value in names.items() if value is not None}
-    return ArchiveRegistry(rewrite_archive(file, {"index.json": json.dumps(index).encode()}))
+# What is loaded
 
 
-@pytest.mark.parametrize(
-    "name", ["docker.io/library/ubuntu:22.04", "ubuntu:22.04", "registry.test:5000/team/tensorflow2:2.15-gpu"]
-)
-def test_a_name_outside_the_signed_repository_is_refused(registry: MemoryRegistry, file: Path, name: str) -> None:
-    layout = rename_image(file, name, name.rpartition(":")[2])
-    with pytest.raises(PolicyViolation, match=f"signed statements name it {registry.repository}.*--as NAME:TAG"):
-        name_of(layout)
+def layer_path(layout: LayoutRegistry) -> str:
+    return f"blobs/sha256/{open_image(layout, TAG).images[0].layers[0].digest[7:]}"
 
 
-def test_without_a_claim_the_one_signed_repository_is_the_name(registry: MemoryRegistry, file: Path) -> None:
-    layout = rename_image(file, None, None)
-    assert name_of(layout) == f"{registry.repository}:{IDENTIFIER}"
-    proven = verify(layout, layout.digest, [OURS.verifying_key], Policy(), now=NOW)
-    two = replace(proven, statements=(*proven.statements, replace(proven.statements[0], subjects=("other/x",))))
-    with pytest.raises(PolicyViolation, match="names its image nothing"):
-        find_signed_name(layout, two)
+def test_it_is_loaded_by_the_digest_that_was_verified(registry: Line, saved: Saved) -> None:
+    engine, seen = FakeEngine(), []
+    layout = LayoutRegistry(saved.path)
+    load_layout(layout, registry.named[TAG], NAME, engine, on_progress=lambda *at: seen.append(at))
+    assert list(engine.names) == [str(NAME)]
+    assert engine.find_digest(str(NAME)) == registry.named[TAG]
+    files = collect_image(layout, TAG, repository=NAME.repository, tag=NAME.tag, with_attestations=False).files
+    assert seen[-1][0] == sum(file.size for file in files) <= seen[-1][1]
+    assert [done for done, _ in seen] == sorted(done for done, _ in seen)
 
 
-def test_of_a_changed_layer_nothing_reaches_the_engine(registry: MemoryRegistry, file: Path) -> None:
-    place = f"blobs/sha256/{layer_of(file)[7:]}"
-    content = contents(file)[place]
-    rewrite_archive(file, {place: content[:-1] + b"!"})
-    engine = FakeEngine()
-    with pytest.raises(TamperedError, match="damaged, or was changed"):
-        load_archive(ArchiveRegistry(file), registry.named[TAG], NAME, engine)
+def test_of_a_changed_layer_nothing_reaches_the_engine(registry: Line, saved: Saved) -> None:
+    path = layer_path(LayoutRegistry(saved.path))
+    layout, engine = saved.change({path: saved.read()[path][:-1] + b"!"}), FakeEngine()
+    with pytest.raises(TamperedError, match=r"damaged, or was changed: the content of sha256:\w+ does not match"):
+        load_layout(layout, registry.named[TAG], NAME, engine)
     assert engine.names == {}
 
 
-def test_a_layer_that_is_missing_is_reported(registry: MemoryRegistry, file: Path) -> None:
-    rewrite_archive(file, {f"blobs/sha256/{layer_of(file)[7:]}": None})
+def test_a_layer_that_is_missing_is_reported(registry: Line, saved: Saved) -> None:
+    layout = saved.change({layer_path(LayoutRegistry(saved.path)): None})
     with pytest.raises(NotInRegistry, match="lacks sha256"):
-        load_archive(ArchiveRegistry(file), registry.named[TAG], NAME, FakeEngine())
+        load_layout(layout, registry.named[TAG], NAME, FakeEngine())
 
 
-def test_a_changed_manifest_is_not_the_image(file: Path) -> None:
-    digest = ArchiveRegistry(file).digest
-    place = f"blobs/sha256/{digest[7:]}"
-    rewrite_archive(file, {place: contents(file)[place].replace(b"amd64", b"amd65")})
-    with pytest.raises(TamperedError):
-        verify(ArchiveRegistry(file), TAG, [OURS.verifying_key], Policy(), now=NOW)
+def test_a_changed_manifest_is_not_the_image(registry: Line, saved: Saved) -> None:
+    path = f"blobs/sha256/{registry.named[TAG][7:]}"
+    layout = saved.change({path: saved.read()[path].replace(b"amd64", b"amd65")})
+    with pytest.raises(TamperedError, match="does not match its digest"):
+        verify_layout(layout, KEYS, Policy(), now=NOW)
 
 
-def test_another_image_under_the_same_name_has_no_evidence(registry: MemoryRegistry, file: Path) -> None:
-    """Whoever puts their own image first in the index, with everything that was signed for ours behind it."""
+def test_another_image_under_the_same_name_has_no_attestations(registry: Line, saved: Saved) -> None:
+    """An attacker puts their own image first in the index, with everything that was signed for ours behind it."""
     other = put_image(registry, None, [{"evil": b"!"}])
-    index = json.loads(contents(file)["index.json"])
-    index["manifests"][0] |= {
-        "digest": other.digest, "size": len(other.content), "mediaType": "application/vnd.oci.image.manifest.v1+json",
-    }  # fmt: skip
-    rewrite_archive(file, {"index.json": json.dumps(index).encode(), f"blobs/sha256/{other.digest[7:]}": other.content})
-    with pytest.raises(UnsignedError):
-        verify(ArchiveRegistry(file), TAG, [OURS.verifying_key], Policy(), now=NOW)
+    saved.change({f"blobs/sha256/{other.digest[7:]}": other.content})
+    layout = saved.change_index(digest=other.digest, size=len(other.content), mediaType=other.media_type)
+    with pytest.raises(UnsignedError, match=rf"^{saved.path.name}@{other.digest} has no evidence attached\."):
+        verify_layout(layout, KEYS, Policy(), now=NOW)
 
 
-def test_an_engine_with_another_digest_after_loading_is_an_error(registry: MemoryRegistry, file: Path) -> None:
+def test_an_engine_with_another_digest_after_loading_is_an_error(registry: Line, saved: Saved) -> None:
     class Lying(FakeEngine):
         def find_digest(self, name: str) -> str | None:
             return f"sha256:{name[:4]}"
 
     with pytest.raises(TamperedError, match="the engine has sha256:regi"):
-        load_archive(ArchiveRegistry(file), registry.named[TAG], NAME, Lying())
+        load_layout(LayoutRegistry(saved.path), registry.named[TAG], NAME, Lying())
 
 
-@pytest.mark.parametrize(
-    ("name", "tag"),
-    [("registry.test/x:-rm", "-rm"), ("host/X:1", "1"), ("x y:1", "1"), ("host/x:1", "2"), ("host/x:1", None),
-     ("host/x@sha256:" + "0" * 64, None), ("\x1b[2J", None)],
-)  # fmt: skip
-def test_an_invalid_name_is_refused(file: Path, name: str, tag: str | None) -> None:
-    with pytest.raises(FileError, match=r"names the image wrongly|two names"):
-        _ = rename_image(file, name, tag).claimed
+class FullDisk(FakeEngine):
+    """Like Docker's containerd store: it tags the image, and then has no space to unpack it."""
+
+    def load(self, pieces: Any) -> None:
+        super().load(pieces)
+        raise DiskSpaceError("The disk is full.", next_step="Free some space.")
+
+
+@pytest.mark.parametrize("before", [{}, {str(NAME): stored_image("sha256:before")}], ids=["new", "known"])
+def test_a_failed_load_removes_the_tag_unless_the_engine_had_it(
+    registry: Line, saved: Saved, before: dict[str, Any]
+) -> None:
+    engine = FullDisk(names=dict(before))
+    with pytest.raises(DiskSpaceError):
+        load_layout(LayoutRegistry(saved.path), registry.named[TAG], NAME, engine)
+    assert engine.names.keys() == before.keys()

@@ -7,7 +7,7 @@ import subprocess
 import sys
 import tarfile
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import cache
@@ -35,21 +35,18 @@ from tfimg.evidence.attach import attach
 from tfimg.evidence.policy import Policy
 from tfimg.evidence.sbom import make_sbom
 from tfimg.evidence.statement import REPORT, Subject, make_statement
-from tfimg.evidence.verify import verify
-from tfimg.inspect.archive.collect import collect_image
-from tfimg.inspect.archive.layout import ArchiveRegistry
-from tfimg.inspect.archive.load import find_signed_name, load_archive
-from tfimg.inspect.archive.save import save_archive, stream_archive
+from tfimg.inspect.archive.layout import LayoutRegistry
+from tfimg.inspect.archive.load import load_layout, verify_layout
+from tfimg.inspect.archive.save import collect_image, save_layout
 from tfimg.inspect.comparison import compare_images
-from tfimg.inspect.contents import parse_inventory
+from tfimg.inspect.contents import list_contents
 from tfimg.inspect.inspection import inspect_image
-from tfimg.matrix.spec import ImageSpec
 from tfimg.publish.release import read_release
 from tfimg.registry.images import MAX_MANIFESTS, open_image
 from tfimg.registry.protocol import OCI_CONFIG, OCI_INDEX, OCI_MANIFEST, Descriptor, Manifest
 from tfimg.validation.event_stream import EventStream
 from tfimg.validation.formats import format_json
-from tfimg.validation.inventory import compare, take_inventory
+from tfimg.validation.inventory import take_inventory
 from tfimg.validation.junit import format_junit
 from tfimg.validation.page import format_page
 from tfimg.validation.report import CheckResult
@@ -121,9 +118,8 @@ def test_a_hostile_image_is_read_or_refused(data: st.DataObject, which: str) -> 
     with only_our_errors():
         read_release(registry, registry.manifests[registry.named[TAG]])
     with only_our_errors(), tempfile.TemporaryDirectory() as folder:
-        file = Path(folder, "x.tar")
-        save_archive(collect_image(registry, TAG, tag=TAG, keys=[]), file, free_bytes=10**15)
-        assert open_image(ArchiveRegistry(file), TAG).digest == registry.named[TAG]
+        save_layout(collect_image(registry, TAG, tag=TAG), Path(folder, "x"))
+        assert open_image(LayoutRegistry(Path(folder, "x")), TAG).digest == registry.named[TAG]
 
 
 @cache
@@ -133,7 +129,7 @@ def bundle() -> dict[str, bytes]:
     image = put_image(registry, TAG, config={"Labels": LABELS})
     statements = (*make_statements(ON_GPU, of=image.digest), make_promotion(TAG, of=image.digest))
     attach(registry, image.digest, statements, key=OURS)
-    content = b"".join(stream_archive(collect_image(registry, TAG, tag=TAG, keys=[OURS.verifying_key])))
+    content = b"".join(collect_image(registry, TAG, tag=TAG, keys=[OURS.verifying_key]).stream())
     with tempfile.TemporaryFile() as file:
         file.write(content)
         file.seek(0)
@@ -147,9 +143,9 @@ def loaded(content: bytes) -> FakeEngine:
     with tempfile.TemporaryDirectory() as folder, only_our_errors():
         file = Path(folder, "x.tar")
         file.write_bytes(content)
-        layout, keys = ArchiveRegistry(file), [OURS.verifying_key]
-        proven = verify(layout, layout.reference, keys, Policy(), now=NOW)
-        load_archive(layout, proven.digest, find_signed_name(layout, proven), engine)
+        layout = LayoutRegistry(file)
+        verified, name = verify_layout(layout, [OURS.verifying_key], Policy(), now=NOW)
+        load_layout(layout, verified.digest, name, engine)
     return engine
 
 
@@ -170,55 +166,10 @@ def test_a_hostile_archive_is_read_or_refused(content: bytes) -> None:
     loaded(content)
 
 
-MEMBERS = {
-    "a link": {"type": tarfile.SYMTYPE, "linkname": "/etc/passwd"},
-    "a hard link": {"type": tarfile.LNKTYPE, "linkname": "index.json"},
-    "a device": {"type": tarfile.CHRTYPE},
-    "a sparse file": {"type": tarfile.GNUTYPE_SPARSE},
-    "PAX records": {"pax_headers": {"path": "index.json"}},
-    "a second index": {"name": "index.json"},
-}
-
-
-@pytest.mark.parametrize("kind", MEMBERS)
-def test_a_bundle_has_plain_files_alone_and_each_once(tmp_path: Path, kind: str) -> None:
-    file = tmp_path / "x.tar"
-    file.write_bytes(archive(bundle()))
-    with tarfile.open(file, "a", format=tarfile.PAX_FORMAT) as tar:
-        info = tarfile.TarInfo("blobs/sha256/" + "0" * 64)
-        for name, value in MEMBERS[kind].items():
-            setattr(info, name, value)
-        tar.addfile(info)
-    with pytest.raises(FileError, match=r"not a plain file|it has two files|type b'S', which is not supported"):
-        ArchiveRegistry(file)
-
-
-def negative_size() -> bytes:
-    """A header whose content has -512 bytes, after which `tarfile` reads it again, and again (CVE-2025-8194)."""
-    block = bytearray(tarfile.TarInfo("a").tobuf(tarfile.GNU_FORMAT))
-    block[124:136], block[148:156] = b"\xff" * 10 + b"\xfe\x00", b" " * 8
-    block[148:156] = b"%06o\0 " % sum(block)
-    return bytes(block)
-
-
-@pytest.mark.timeout(20)
-def test_a_negative_size_is_refused_in_bundles(tmp_path: Path) -> None:
-    (tmp_path / "x.tar").write_bytes(negative_size() + bytes(1024))
-    with pytest.raises(FileError, match="a size of -512 bytes"):
-        ArchiveRegistry(tmp_path / "x.tar")
-
-
-def test_something_behind_a_bundle_is_refused(tmp_path: Path) -> None:
-    file = tmp_path / "x.tar"
-    file.write_bytes(archive(bundle()) + b"hidden")
-    with pytest.raises(FileError, match="something follows its end"):
-        ArchiveRegistry(file)
-
-
-def bundle_with(tmp_path: Path, files: Iterable[tuple[str, bytes]]) -> ArchiveRegistry:
+def bundle_with(tmp_path: Path, files: Iterable[tuple[str, bytes]]) -> LayoutRegistry:
     file = tmp_path / "x.tar"
     file.write_bytes(archive({**bundle(), **dict(files)}))
-    return ArchiveRegistry(file)
+    return LayoutRegistry(file)
 
 
 def test_a_bundle_with_too_many_manifests_is_refused(tmp_path: Path) -> None:
@@ -312,17 +263,13 @@ def test_a_suite_without_end_is_not_kept() -> None:
 
 @settings(MANY, max_examples=50)  # bills of materials are validated, which takes most of the time
 @given(data=st.data())
-def test_a_hostile_inventory_is_read_or_refused(data: st.DataObject, named: Callable[[str], ImageSpec]) -> None:
-    spec = named("2.15.1-cuda12.2-py3.11")
-    build = {"is_cuda_build": True, "cuda_version": "12.2", "cuda_compute_capabilities": ["sm_80"]}
-    versions = {"python": "3.11", "machine": "x86_64", "cuda": "12.2", "cudnn": "8.9.4"}
-    whole = {**INVENTORY, "build": build, **versions}
-    line = data.draw(mutations(json.dumps(whole).encode())).decode("utf-8", "replace").replace("\n", " ")
+def test_a_hostile_inventory_is_read_or_refused(data: st.DataObject) -> None:
+    mutant = data.draw(mutations(json.dumps({**INVENTORY, "imported": ["numpy"]}).encode()))
+    line = mutant.decode("utf-8", "replace").replace("\n", " ")
     engine = FakeEngine(story=[Line(stream="stdout", text=line), Exit(status=0, out_of_memory=False)])
     with only_our_errors():
         inventory = take_inventory("some:image", b"", engine=engine)
-        parse_inventory(inventory)
-        assert list(compare(spec, inventory))
+        list_contents(inventory)
         make_sbom(inventory, subject=Subject(name="a/b", digest=f"sha256:{'0' * 64}"), created=NOW)
 
 

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from support.inventories import INVENTORY
+from support.inventories import make_inventory
 from support.memory_registry import MemoryRegistry
 from support.oci_images import put_image, put_index
 from support.signing import OURS, THEIRS
@@ -20,7 +20,7 @@ from tfimg.evidence.attach import attach
 from tfimg.evidence.cosign_tags import cosign_tag
 from tfimg.evidence.sbom import make_sbom
 from tfimg.evidence.statement import CYCLONEDX, REPORT, TEST_RESULT, Subject, make_statement
-from tfimg.inspect.contents import parse_bill_of_materials, parse_inventory
+from tfimg.inspect.contents import list_contents, parse_bill_of_materials
 from tfimg.inspect.inspection import inspect_image
 from tfimg.matrix.spec import ImageSpec
 from tfimg.recipe.layout import BYTECODE, LAYER_CONTENTS, describe_layer, list_layer_names
@@ -123,7 +123,7 @@ def test_every_layer_of_every_image_says_what_it_holds(specs: Sequence[ImageSpec
 
 def said_of(registry: MemoryRegistry, digest: str) -> None:
     subject = Subject(name=registry.repository, digest=digest)
-    bill = make_sbom(INVENTORY, subject=subject, created=datetime(2026, 1, 2, tzinfo=UTC))
+    bill = make_sbom(make_inventory(), subject=subject, created=datetime(2026, 1, 2, tzinfo=UTC))
     attach(registry, digest, (*make_statements(ON_GPU, of=digest), bill), key=OURS)
 
 
@@ -224,9 +224,9 @@ def test_an_spdx_statement_is_no_bill_of_materials(registry: MemoryRegistry) -> 
 
 def test_an_inventory_says_the_same_as_the_bill_that_is_made_of_it() -> None:
     subject = Subject(name="registry.test/x", digest="sha256:" + "0" * 64)
-    bill = make_sbom(INVENTORY, subject=subject, created=datetime(2026, 1, 2, tzinfo=UTC))
+    bill = make_sbom(make_inventory(), subject=subject, created=datetime(2026, 1, 2, tzinfo=UTC))
     told = parse_bill_of_materials(json.loads(bill.content)["predicate"])
-    asked = parse_inventory(INVENTORY)
+    asked = list_contents(make_inventory())
     for name in ("python", "libraries", "debian", "files"):
         assert getattr(told, name) == getattr(asked, name)
 

@@ -15,12 +15,8 @@ from support.matrix_edits import GOOD, MatrixEdit, read_edits
 from support.surveys import matching_survey
 from tfimg.matrix.load import parse_matrix
 from tfimg.matrix.schema import Matrix
-from tfimg.matrix.sync.check import (
-    FactCheck,
-    check_rows,
-    find_missing_releases,
-)
-from tfimg.matrix.sync.survey import IndexSurvey, TensorFlowWheel, find_installable_pythons
+from tfimg.matrix.sync.check import FactCheck, check_rows
+from tfimg.matrix.sync.survey import IndexSurvey, TensorFlowWheel, find_installable_pythons, is_missing
 
 
 def parse_text(text: str) -> Matrix:
@@ -39,7 +35,12 @@ def survey(small: Matrix) -> IndexSurvey:
 
 def find_differences(matrix: Matrix, survey: IndexSurvey) -> list[FactCheck]:
     """What does not agree."""
-    return [finding for _, finding in check_rows(matrix, survey) if finding.verdict != "agrees"]
+    rows = check_rows(matrix, survey, releases_of(matrix))
+    return [finding for row in rows for finding in row.findings if finding.verdict != "agrees"]
+
+
+def releases_of(matrix: Matrix) -> set[Version]:
+    return {Version(release.version) for row in matrix.rows for release in row.tensorflow}
 
 
 def difference(path: str, field: str, message: str) -> FactCheck:
@@ -101,7 +102,7 @@ def asking_also_for(requirement: str) -> Change:
 def test_a_survey_made_from_the_matrix_agrees_with_it(small: Matrix, matrix: Matrix) -> None:
     for facts in (small, matrix):
         assert find_differences(facts, matching_survey(facts)) == []
-        assert find_missing_releases(facts, matching_survey(facts)) == ()
+        assert not any(is_missing(facts, version) for version in matching_survey(facts).releases)
 
 
 @pytest.mark.parametrize("slip", list(read_edits("disagreements.txt")), ids=lambda slip: slip.name)
@@ -149,6 +150,16 @@ OF_WHEELS: dict[str, tuple[Change, list[FactCheck]]] = {
     "another cuDNN": (
         built(cudnn_version="9"),
         [difference("rows[0].gpu.cudnn", "cudnn", "the matrix has 8, the index 9")],
+    ),
+    "build information of other types": (
+        built(cuda_version=12, cudnn_version=True, cuda_compute_capabilities="sm_80"),
+        [
+            difference("rows[0].gpu.cuda", "cuda", "the matrix has 12.2, the index 12"),
+            difference("rows[0].gpu.cudnn", "cudnn", "the matrix has 8, the index True"),
+            difference(
+                "rows[0].gpu.architectures", "architectures", "the matrix has sm_80, compute_90, the index sm_80"
+            ),
+        ],
     ),
     # 2.22.0rc0 tells only that it is a build for CUDA.
     "no CUDA": (built(cuda_version=None), [not_stated("rows[0].gpu.cuda", "cuda", NO_INFORMATION)]),
@@ -236,17 +247,13 @@ def test_a_tpu_wheel_that_the_matrix_does_not_know_is_reported(small: Matrix, su
     ]
 
 
-def test_rows_of_which_no_wheel_was_read_are_not_compared(small: Matrix, survey: IndexSurvey) -> None:
-    part = change_survey(survey, lambda wheel: wheel if wheel.version == Version("2.16.1") else None)
-    assert {number for number, _ in check_rows(small, part)} == {1}
+def test_rows_without_a_selected_release_are_not_compared(small: Matrix, survey: IndexSurvey) -> None:
+    assert [row.row for row in check_rows(small, survey, {Version("2.16.1")})] == [1]
 
 
-def test_missing_releases_begin_after_the_matrixs_oldest(small: Matrix, survey: IndexSurvey) -> None:
-    more = {Version(version) for version in ("2.14.1", "2.15.0.post1", "2.17.0")}
-    assert find_missing_releases(small, replace(survey, releases=survey.releases | more)) == (
-        Version("2.15.0.post1"),
-        Version("2.17.0"),
-    )
+def test_missing_releases_begin_after_the_matrixs_oldest(small: Matrix) -> None:
+    versions = ["2.14.1", "2.15.0", "2.15.0.post1", "2.17.0"]
+    assert [version for version in versions if is_missing(small, Version(version))] == ["2.15.0.post1", "2.17.0"]
 
 
 def test_requirements_are_those_of_the_wheels_own_python_and_platform(survey: IndexSurvey) -> None:

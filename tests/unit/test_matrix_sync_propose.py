@@ -15,13 +15,13 @@ from packaging.version import Version
 
 from support.paths import DATA
 from support.surveys import matching_survey
-from tfimg.core.errors import MatrixError
+from tfimg.core.errors import MatrixMismatch
 from tfimg.core.paths import Workspace
 from tfimg.matrix.load import parse_matrix
 from tfimg.matrix.schema import Matrix, Release
-from tfimg.matrix.sync.check import check_rows, find_missing_releases
+from tfimg.matrix.sync.check import check_rows
 from tfimg.matrix.sync.propose import propose_rows as propose_until
-from tfimg.matrix.sync.survey import IndexSurvey, TensorFlowWheel
+from tfimg.matrix.sync.survey import IndexSurvey, TensorFlowWheel, is_missing
 
 
 @pytest.fixture(scope="session")
@@ -108,8 +108,8 @@ def releases(matrix: Matrix) -> Sequence[Release]:
     return [release for row in matrix.rows for release in row.tensorflow]
 
 
-VERSIONS = ["2.10.1", "2.11.1", "2.12.1", "2.14.0", "2.15.0.post1", "2.16.1", "2.19.1", "2.21.0"]
-"""Of each kind one: joins a row, stands alone, lacks a platform, is the newest, has a TPU pair or one out of reach."""
+VERSIONS = ["2.10.1", "2.11.1", "2.12.1", "2.14.0", "2.15.0.post1", "2.16.1", "2.19.0", "2.21.0"]
+"""Of each kind one: joins a row, stands alone, lacks a platform, is the newest, begins a row."""
 
 
 def test_where_nothing_is_missing_the_text_stays_as_it_is(text: str, survey: IndexSurvey) -> None:
@@ -127,8 +127,9 @@ def test_a_release_that_is_taken_out_comes_back_with_what_its_wheels_say(
     assert said_by_wheels(anew, version) == said_by_wheels(matrix, version)
     assert comments(less) <= comments(proposed)
     added(less, proposed)
-    assert [finding for _, finding in check_rows(anew, survey) if finding.verdict != "agrees"] == []
-    assert find_missing_releases(anew, survey) == ()
+    rows = check_rows(anew, survey, survey.releases)
+    assert [finding for row in rows for finding in row.findings if finding.verdict != "agrees"] == []
+    assert not any(is_missing(anew, version) for version in survey.releases)
 
 
 def test_several_releases_are_added_at_once_whatever_their_order(
@@ -168,9 +169,20 @@ def test_a_patch_release_without_aarch64_wheels_joins_and_lacks_the_platform(tex
         '      - version: "2.21.1"',
         "        released: 2026-03-06",
         "        cutoff: 2026-03-20",
-        "        missing:",
-        "          linux/arm64: no wheel of it can be installed",
+        "        missing: {linux/arm64: no wheel of it can be installed}",
     ]
+
+
+def test_a_release_for_a_tpu_gets_a_row_where_the_earlier_ones_have_no_package(text: str, survey: IndexSurvey) -> None:
+    tpu = [
+        replace(wheel, version=Version("2.21.1"))
+        for wheel in survey.wheels
+        if wheel.package == "tensorflow-tpu" and wheel.version == Version("2.20.0")
+    ]
+    found = later(survey, "2.21.1")
+    newest = parse_text(propose(text, replace(found, wheels=(*found.wheels, *tpu)), "2.21.1")).rows[-1]
+    assert newest.wheels["linux/amd64"].packages["tpu"] == "tensorflow-tpu"
+    assert [(one.version, one.tpu and one.tpu.libtpu) for one in newest.tensorflow] == [("2.21.1", "0.0.14")]
 
 
 def test_a_patch_release_with_facts_of_its_own_gets_a_row_before_the_next_minor(text: str, survey: IndexSurvey) -> None:
@@ -217,10 +229,9 @@ def test_where_cuda_is_of_a_new_major_the_toolkit_stays_and_what_it_lacks_is_nam
 ) -> None:
     found = later(survey, "2.22.0", change=lambda wheel: with_requirements(wheel, "-cu12", "-cu13"))
     (line,) = [line for line in added(text, propose(text, found, "2.22.0")) if "libraries:" in line]
-    assert line.startswith(
-        '      libraries: {toolkit: "12.5", cudnn: "9.10.2.21", nccl: "2.27.7"} # confirm: [and-cuda]'
-    )
-    assert "nvidia-cublas-cu13==12.5.3.2" in line
+    known, _, marked = line.partition(" # confirm: ")
+    assert known == '      libraries: {toolkit: "12.5", cudnn: "9.10.2.21", nccl: "2.27.7"}'
+    assert marked.startswith("the matrix has none, the index nvidia-cublas-cu13 ==12.5.3.2; ")
 
 
 def test_without_upload_days_those_of_the_previous_row_are_marked_for_confirmation(
@@ -229,10 +240,14 @@ def test_without_upload_days_those_of_the_previous_row_are_marked_for_confirmati
     found = later(survey, "2.22.0", change=lambda wheel: replace(wheel, uploaded=None))
     proposed = propose(text, found, "2.22.0")
     assert parse_text(proposed).rows[-1].tensorflow[0].released == date(2026, 3, 6)
-    assert added(text, proposed)[2:5] == [
-        '      - version: "2.22.0"',
-        "        released: 2026-03-06 # confirm: the index does not state the day",
-        "        cutoff: 2026-03-20 # confirm: the index does not state the day",
+    assert added(text, proposed)[1:3] == [
+        "  - tensorflow: # confirm: the index does not state the day of 2.22.0",
+        '      - {version: "2.22.0", released: 2026-03-06, cutoff: 2026-03-20}',
+    ]
+    joining = later(survey, "2.21.1", change=lambda wheel: replace(wheel, uploaded=None))
+    assert added(text, propose(text, joining, "2.21.1")) == [
+        '      - {version: "2.21.1", released: 2026-03-06, cutoff: 2026-03-20} '
+        "# confirm: the index does not state the day of 2.21.1"
     ]
 
 
@@ -243,13 +258,31 @@ def test_a_release_that_is_still_being_uploaded_gets_what_is_there(text: str, su
     assert (amd64.packages, amd64.pythons) == ({"gpu": "tensorflow"}, ("3.10", "3.11", "3.12", "3.13"))
 
 
-def test_a_release_of_which_nothing_can_be_installed_is_proposed_and_named_as_wrong(
-    text: str, survey: IndexSurvey
-) -> None:
-    proposed = propose(text, later(survey, "2.22.0", change=lambda _: None), "2.22.0")
-    with pytest.raises(MatrixError) as caught:
-        parse_text(proposed)
-    assert [problem.partition(":")[0] for problem in caught.value.problems] == ["rows[15].wheels"]
+def test_wheels_that_no_row_can_state_are_refused(text: str, survey: IndexSurvey) -> None:
+    def evil(wheel: TensorFlowWheel) -> TensorFlowWheel:
+        return replace(wheel, build=wheel.build and {**wheel.build, "cuda_version": "12.5]\nevil: [1"})
+
+    for change, problem in (
+        (lambda _: None, "wheels: dictionary should have at least 1 item"),
+        (evil, "gpu.cuda: string should match pattern"),
+    ):
+        with pytest.raises(MatrixMismatch) as caught:
+            propose(text, later(survey, "2.22.0", change=change), "2.22.0")
+        assert caught.value.what.startswith(
+            f"The wheels of TensorFlow 2.22.0 state what no row of a matrix can have:\n  {problem}"
+        )
+
+
+def test_what_an_index_says_stays_in_its_comment(text: str, survey: IndexSurvey) -> None:
+    def evil(wheel: TensorFlowWheel) -> TensorFlowWheel:
+        builds = {"3.10": wheel.build, "3.11": {**(wheel.build or {}), "cuda_version": "1\n\x1b\nevil: 1\n"}}
+        wheel = with_requirements(wheel, "numpy>=1.26.0", 'numpy===1"x')
+        return replace(wheel, build=builds.get(wheel.python, wheel.build) if wheel.build else None)
+
+    proposed = propose(text, later(survey, "2.22.0", change=evil), "2.22.0")
+    assert parse_text(proposed).rows[-1].numpy == ">=1.26.0", "of the row before"
+    (line,) = [line for line in added(text, proposed) if "cuda:" in line]
+    assert line == '      cuda: "12.5" # confirm: the matrix has 12.5, the index 1 \\x1b evil: 1 , 12.5'
 
 
 def test_the_cutoff_is_two_weeks_after_the_first_wheel(text: str, survey: IndexSurvey) -> None:
@@ -263,7 +296,10 @@ def test_libtpu_is_what_the_tpu_wheel_asks_for_and_its_absence_is_reported(text:
     """2.20 has a TPU wheel, whose libtpu then is taken off the index."""
     found = later(survey, "2.20.1", like="2.20.0")
     assert added(text, propose(text, found, "2.20.1")) == [
-        '      - {version: "2.20.1", released: 2025-08-13, cutoff: 2025-08-27, tpu: {libtpu: "0.0.14"}}'
+        '      - version: "2.20.1"',
+        "        released: 2025-08-13",
+        "        cutoff: 2025-08-27",
+        '        tpu: {libtpu: "0.0.14"}',
     ]
     gone = replace(found, libraries={**found.libraries, "libtpu": frozenset()})
     assert added(text, propose(text, gone, "2.20.1")) == [

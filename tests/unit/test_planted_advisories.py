@@ -13,8 +13,8 @@ import pytest
 from uv import find_uv_bin
 
 from conftest import ROOT
-from support.advisories import advisory, affected, write_advisories
-from support.cli import CliRunner
+from support.advisories import advisory, affected, osv_server
+from support.cli import CliResult, CliRunner
 from support.inventories import INVENTORY
 from support.memory_engine import FakeEngine, stored_image
 from support.own_packages import RealUv
@@ -44,7 +44,7 @@ class Run:
     after: dict[str, dict[str, str]]
     preview: Any
     notebook: Any
-    partial: Any
+    partial: CliResult
     fixed: Any
     again: Any
     audited: Any
@@ -60,25 +60,20 @@ def read_locks(workspace: Workspace) -> dict[str, dict[str, str]]:
 def run(tmp_path_factory: pytest.TempPathFactory, workspace: Workspace) -> Iterator[Run]:
     home = tmp_path_factory.mktemp("planted")
     copy = copy_workspace(workspace, home / "workspace")
-    folder = write_advisories(home / "db", *(plant.document for plant in PLANTS))
     engine = FakeEngine(story=[Line(stream="stdout", text=json.dumps(INVENTORY)), Exit(status=0, out_of_memory=False)])
     engine.names["mine:1"] = stored_image(labels={"tfimg.identifier": GPU})
-    with package_index() as index:
+    with package_index() as index, osv_server(*(plant.document for plant in PLANTS)) as osv:
         fill_index(index, copy)
         index.cached = True
         environ = {"UV_DEFAULT_INDEX": f"{index.url}/simple", "UV_CACHE_DIR": str(home / "uv")}
         environ["TFIMG_WORKSPACE"] = str(copy.root)
         tfimg = CliRunner(home=home, edge=PlantedServices(docker=engine, time=TODAY), environ=environ)
-        options = ("--advisories", str(folder), "--json")
+        options = ("--osv", osv.url, "--json")
         before = read_locks(copy)
         audited = tfimg("audit", OLD, GPU, NEW, *options).documents[0]
         image = tfimg("audit", "--built", "mine:1", *options).documents[0]
         preview = tfimg("lock", "--fix", "--dry-run", OLD, GPU, NEW, *options).documents[0]
         notebook = tfimg("lock", "--fix", "--dry-run", NOTEBOOK, *options).documents[0]
-        some = [plant.document for plant in PLANTS if plant.identifier == "TFIMG-TEST-33"]
-        some.append(advisory("TFIMG-TEST-90", affected("opt-einsum", {"introduced": "0"}, {"fixed": "3.4.0"})))
-        two = write_advisories(home / "two", *some)
-        partial = tfimg("lock", "--fix", "--dry-run", OLD, "--advisories", str(two), "--json").documents[0]
         assert read_locks(copy) == before
         fixed = tfimg("lock", "--fix", OLD, GPU, NEW, *options)
         assert fixed.code == 1, fixed.stderr
@@ -96,6 +91,10 @@ def run(tmp_path_factory: pytest.TempPathFactory, workspace: Workspace) -> Itera
         for spec, found in project.locks.resolve_flavors(project.select([NOTEBOOK])):
             assert isinstance(found, dict), found
             relocked[spec.identifier] = found
+        some = [plant.document for plant in PLANTS if plant.identifier == "TFIMG-TEST-33"]
+        some.append(advisory("TFIMG-TEST-90", affected("opt-einsum", {"introduced": "0"}, {"fixed": "3.4.0"})))
+        with osv_server(*some) as two:
+            partial = tfimg("lock", "--fix", OLD, "--osv", two.url)
         yield Run(before, after, preview, notebook, partial, fixed.documents[0], again, audited, image, relocked)
 
 
@@ -140,15 +139,16 @@ def test_a_flavour_is_fixed_without_the_image_below_it(run: Run) -> None:
     ] == ["6.9.1"]
 
 
-def test_what_can_be_fixed_is_fixed_although_another_defect_of_the_package_stays(run: Run) -> None:
-    found = {
-        row["advisories"][0]: ([move["after"] for move in row["moves"]], row["blocked"])
-        for row in run.partial["packages"]
-    }
-    assert found == {
-        "TFIMG-TEST-33": ([], "every later release (3.4.0) is affected too"),
-        "TFIMG-TEST-90": (["3.4.0"], None),
-    }
+def test_the_text_says_what_was_fixed_what_was_not_and_what_comes_next(run: Run) -> None:
+    ended = run.partial
+    assert ended.lines[1:] == [
+        f"opt-einsum 3.3.0 TFIMG-TEST-90 opt-einsum 3.3.0 → 3.4.0 {OLD}",
+        f"opt-einsum 3.3.0 TFIMG-TEST-33 blocked: its advisory names no fixed version {OLD}",
+        "1 files changed; 1 fixes, 1 blocked",
+    ]
+    assert f"Run `tfimg render`, and prove the fixes: `tfimg build {OLD} --record`." in ended.stderr
+    assert "1 vulnerable package has no fix that all bounds allow: opt-einsum 3.3.0." in ended.stderr
+    assert ended.code == 1
 
 
 def lines(run: dict[str, dict[str, str]], image: str) -> dict[str, str]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import date
 from typing import Any
 
-from tfimg.advisories.match import AdvisoryIndex, Finding, match_packages
+from tfimg.advisories.match import Finding
 from tfimg.advisories.packages import AuditedPackage
 from tfimg.core.errors import ExpiredRisk, NotAudited, VulnerablePackage
 from tfimg.core.text import list_first
@@ -124,30 +124,45 @@ class AuditResult:
             raise NotAudited(
                 f"Nothing is known of {_count(len(listed), 'package')}: {'; '.join(listed[:MAX_LISTED])}"
                 f"{f'; and {len(listed) - MAX_LISTED} more' if len(listed) > MAX_LISTED else ''}.",
-                next_step="Name advisories that cover their ecosystem, and check such packages yourself.",
+                next_step="Check such packages yourself.",
             )
 
 
 def audit(
-    images: Sequence[AuditedImage], index: AdvisoryIndex, risks: Sequence[AcceptedRisk], *, today: date
+    images: Sequence[AuditedImage],
+    findings: Mapping[AuditedPackage, Sequence[Finding]],
+    risks: Sequence[AcceptedRisk],
+    *,
+    source: str,
+    today: date,
 ) -> AuditResult:
-    """Return what advisories say of images; `risks` are accepted until their day of review."""
+    """Return what advisories say of images; `risks` are accepted until their day of review.
+
+    `findings` are those of all packages but the ones with a problem, from the service `source`.
+    """
     users: dict[AuditedPackage, list[AuditedImage]] = {}
     for image in images:
         for package in dict.fromkeys(image.packages):
             users.setdefault(package, []).append(image)
-    matches = match_packages(users, index)
+    packages = sorted(users, key=lambda one: (one.ecosystem, one.installed, one.version))
     valid = [risk for risk in risks if risk.review_by >= today]
-    found = [finding for match in matches.findings for finding in _split_accepted(match, users[match.package], valid)]
+    found = [
+        split
+        for package in packages
+        if package.problem is None
+        for finding in findings[package]
+        for split in _split_accepted(finding, users[package], valid)
+    ]
     used = {id(finding.accepted) for finding in found}
     return AuditResult(
-        source=index.source,
+        source=source,
         images=tuple(image.identifier for image in images),
         packages=len(users),
         findings=tuple(found),
         not_audited=tuple(
-            (package, reason, tuple(image.identifier for image in users[package]))
-            for package, reason in matches.not_audited.items()
+            (package, package.problem, tuple(image.identifier for image in users[package]))
+            for package in packages
+            if package.problem
         ),
         expired=find_expired(risks, today),
         unused=tuple(risk for risk in valid if id(risk) not in used),

@@ -1,29 +1,90 @@
-"""Move affected packages of a lock to fixed versions, and explain what blocks a fix.
+"""Move affected packages of a lock to fixed versions with uv, and say what blocks a fix.
 
-The packages that are not affected stay, TensorFlow and the accelerator's libraries always. uv resolves; the bounds of
-the index's metadata say which other package has to move too, and what blocks.
+uv resolves the image again with its lock as the last answer, so that nothing moves but what has to.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import date
+from itertools import groupby
 
 from packaging.pylock import Package
+from packaging.specifiers import SpecifierSet
 from packaging.version import Version
 
-from tfimg.advisories.outcomes import LockFix, Move, Outcome, format_reason, quote_uv
-from tfimg.advisories.search import FixTools, Plan, Search
+from tfimg.advisories.audit import find_risk
+from tfimg.advisories.match import Finding
+from tfimg.advisories.packages import AuditedPackage, make_python_package, read_lock_packages
 from tfimg.core.cancellation import raise_if_cancelled
 from tfimg.core.errors import LockError
+from tfimg.core.text import escape_unprintable, truncate
+from tfimg.matrix.risks import AcceptedRisk
+from tfimg.matrix.schema import Newer
 from tfimg.matrix.spec import ImageSpec
-from tfimg.recipe.lockfile import Lock
+from tfimg.recipe.facts import ALIAS
+from tfimg.recipe.lock import LockQuery, end_of, format_line, make_query
+from tfimg.recipe.lockfile import HEADER, Lock, read_packages
+
+MOVABLE_PARTS = ("packages", "flavor")
+"""Parts of a lock whose packages may move. The bytes of all others never change."""
+
+KEPT = {
+    "tensorflow": "its layer stays: the fix is another release of TensorFlow",
+    "libtpu": "its layer stays: TensorFlow is built for this libtpu",
+}
+KEPT_LIBRARY = "its layer stays: matrix.yaml pins the libraries of the CUDA toolkit"
+"""Why the packages of other parts stay."""
+
+NOT_FIXED = "its advisory names no fixed version"
+
+MAX_ROUNDS = 10
+"""Resolutions for one fix: each excludes the versions of the last that are affected too."""
+
+MAX_NAMES = 110
+"""Characters of identifiers in a line of a lock."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class LockFixer(FixTools):
-    """Fixes the locks of images."""
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Move:
+    """A package and the version that it moves to; `before` is None for one that the lock lacked."""
+
+    name: str
+    before: str | None
+    after: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Outcome:
+    """An affected package of an image: `moves` fix its advisories, or `blocked` says why none does."""
+
+    package: str
+    version: str
+    advisories: tuple[str, ...]
+    moves: tuple[Move, ...] = ()
+    blocked: str = ""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LockFix:
+    """The outcomes of an image's lock, and the text of its parts that change."""
+
+    spec: ImageSpec
+    outcomes: tuple[Outcome, ...]
+    changed: Lock
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LockFixer:
+    """Fixes the locks of images: `find` asks for the defects of packages, `resolve` runs uv."""
+
+    newer: Newer
+    risks: Sequence[AcceptedRisk]
+    find: Callable[[Iterable[AuditedPackage]], Mapping[AuditedPackage, Sequence[Finding]]]
+    resolve: Callable[[LockQuery], Sequence[Package]]
+    today: date
 
     def fix(
         self, spec: ImageSpec, lock: Lock, *, below: Lock | None = None, above: Sequence[tuple[ImageSpec, Lock]] = ()
@@ -33,101 +94,190 @@ class LockFixer(FixTools):
         `below` is the lock that a flavour's stands on. `above` are the flavours of an image with the part of their
         locks that lies above it: what they need stays possible. Raises `NetworkError`.
         """
-        run = _ImageFix(Search(tools=self, spec=spec, lock=dict(lock), below=below or {}, above=above))
-        state = run.apply(sorted(run.plans), dict(lock))
-        changed = {part: text for part, text in state.items() if lock[part] != text}
-        outcomes = sorted(
-            (*run.outcomes.values(), *run.left.values()), key=lambda outcome: (outcome.package, outcome.blocked)
+        run = _ImageFix(self, spec, lock, below or {}, above)
+        outcomes = [*run.kept, *(run.fix_all() if run.goals else ())]
+        return LockFix(
+            spec=spec,
+            outcomes=tuple(sorted(outcomes, key=lambda one: (one.package, one.blocked))),
+            changed={part: text for part, text in run.lock.items() if lock[part] != text},
         )
-        return LockFix(spec=spec, outcomes=tuple(outcomes), changed=changed)
 
 
 class _ImageFix:
-    """The fixes of one image: which packages move for each, by the index's metadata; then all at once, by uv."""
+    """The fixes of one image. `goals` are the defects that a later version may fix, `kept` those that stay."""
 
-    def __init__(self, search: Search) -> None:
-        self.search = search
-        self.outcomes: dict[str, Outcome] = {}
-        self.left: dict[str, Outcome] = {}
-        self.plans: dict[str, Sequence[str]] = {}
-        self.next_plans: dict[str, Iterator[Plan]] = {}
-        for name, package in sorted(search.own.items()):
-            if search.find_open(package):
-                self.next_plans[name] = search.plans(name)
-                self._take_next(name, "")
-
-    def _take_next(self, name: str, reason: str) -> None:
-        """Take the next plan of a package. `reason` says why the one before it is impossible."""
-        plan = next(self.next_plans[name])
-        outcome = Outcome(package=name, version=self.search.own[name].version, findings=plan.fixed)
-        if plan.left:
-            first = self.left[name].blocked if name in self.left else plan.blocked or reason
-            self.left[name] = replace(outcome, findings=plan.left, blocked=first)
-        if plan.moved:
-            self.outcomes[name], self.plans[name] = outcome, plan.moved
-        else:
-            self.outcomes.pop(name, None)
-
-    def apply(self, names: Sequence[str], lock: Lock) -> Lock:
-        """Return a lock with the fixes of packages; where one turns out to be impossible, its next plan is tried.
-
-        Where uv finds no solution for all and does not say which package is to blame, halves of them are tried.
-        """
-        while names:
-            raise_if_cancelled()
-            search = self.search.on(lock)
-            moved = sorted({other for name in names for other in self.plans[name]})
-            try:
-                packages = search.resolve(moved)
-            except LockError as error:
-                reason = quote_uv(error)
-                culprit = next((name for name in names if re.match(rf"{re.escape(name)}[<>=]", reason)), "")
+    def __init__(
+        self, tools: LockFixer, spec: ImageSpec, lock: Lock, below: Lock, above: Sequence[tuple[ImageSpec, Lock]]
+    ) -> None:
+        self.tools, self.spec, self.lock = tools, spec, dict(lock)
+        self.part_of = {package.name: part for part in lock for package in read_packages({part: lock[part]})}
+        self.first = self.versions
+        kept = (part for part in lock if part not in MOVABLE_PARTS)
+        self.below = {ALIAS: spec.tensorflow, **_read_versions(below, {part: lock[part] for part in kept})}
+        self.pinned = {**_read_versions(*(part for _, part in above)), **self.below}
+        self.above = tuple(text for one, _ in above for text in one.flavor_requirements)
+        self.goals: list[Finding] = []
+        self.known: dict[str, frozenset[str]] = {}
+        stay: dict[tuple[str, str], list[Finding]] = {}
+        for finding in self._find_open(read_lock_packages(read_packages(lock))):
+            name = finding.package.name
+            self.known[name] = self.known.get(name, frozenset()) | finding.identifiers
+            if (part := self.part_of[name]) not in MOVABLE_PARTS:
+                stay.setdefault((name, KEPT.get(part, KEPT_LIBRARY)), []).append(finding)
+            elif finding.bound is None:
+                stay.setdefault((name, NOT_FIXED), []).append(finding)
             else:
-                changed = search.list_changed(packages)
-                affected = search.find_affected(changed)
-                if not affected:
-                    return self._write(search, names, packages)
-                reason = f"every fixed version needs {affected}, which is affected"
-                versions: dict[str, Version] = {package.name: Version(str(package.version)) for package in changed}
-                needs = (name for name in names if affected.name in search.list_needed(name, versions))
-                culprit = next(needs, "")
-                if culprit and search.refuse_lowest(moved, culprit):
-                    continue
-            if len(names) == 1:
-                culprit = names[0]
-            if not culprit:
-                middle = len(names) // 2
-                return self.apply(names[middle:], self.apply(names[:middle], lock))
-            self._take_next(culprit, reason)
-            names = [name for name in names if name in self.outcomes]
-        return lock
+                self.goals.append(finding)
+        self.kept = [self._outcome(findings, blocked=reason) for (_, reason), findings in stay.items()]
+        self.goals.sort(key=lambda one: (one.package.name, Version(str(one.bound).strip(">="))))
 
-    def _write(self, search: Search, names: Sequence[str], packages: Sequence[Package]) -> Lock:
-        """Return the lock with packages that are resolved, and keep what moves with each of the affected ones."""
-        moves = self._attribute(names, search.list_changed(packages))
-        for name in names:
-            self.outcomes[name] = replace(self.outcomes[name], moves=moves[name] or self._moved_before(name, search))
-        return search.write(packages, [move for group in moves.values() for move in group])
+    @property
+    def versions(self) -> dict[str, str]:
+        """The locked versions by name."""
+        return _read_versions(self.lock)
 
-    def _moved_before(self, name: str, search: Search) -> tuple[Move, ...]:
-        """Return the move of a package that went with another one to a version without defects."""
-        before, after = self.search.own[name].version, search.own[name].version
-        return (Move(name=name, before=before, after=after, reason=format_reason(self.outcomes[name].findings)),)
+    def _find_open(self, packages: Iterable[AuditedPackage]) -> list[Finding]:
+        """Return the defects of packages that no risk of the matrix covers."""
+        found = self.tools.find(packages).values()
+        return [one for some in found for one in some if not find_risk(one, self.spec.identifier, self.tools.risks)]
 
-    def _attribute(self, names: Sequence[str], changed: Sequence[Package]) -> dict[str, tuple[Move, ...]]:
-        """Return what moves with each of the affected packages."""
-        moves: dict[str, tuple[Move, ...]] = dict.fromkeys(names, ())
-        versions: dict[str, Version] = {package.name: Version(str(package.version)) for package in changed}
-        for package in changed:
-            owner: str = package.name
-            if owner not in moves:
-                needs = (name for name in names if package.name in self.search.list_needed(name, versions))
-                planned = (name for name in names if package.name in self.plans[name])
-                owner = next(iter((*planned, *needs, *names)))
-            locked = self.search.own.get(package.name)
-            reason = format_reason(self.outcomes[owner].findings) if owner == package.name else f"goes with {owner}"
-            move = Move(
-                name=package.name, before=locked.version if locked else None, after=str(package.version), reason=reason
-            )
-            moves[owner] = (move, *moves[owner]) if owner == package.name else (*moves[owner], move)
-        return moves
+    def _outcome(self, findings: Sequence[Finding], moves: Sequence[Move] = (), blocked: str = "") -> Outcome:
+        name, names = findings[0].package.name, tuple(finding.identifier for finding in findings)
+        return Outcome(package=name, version=self.first[name], advisories=names, moves=tuple(moves), blocked=blocked)
+
+    def fix_all(self) -> list[Outcome]:
+        """Fix all goals at once; where that is impossible or moves other packages too, one package after the other."""
+        packages = {name: list(group) for name, group in groupby(self.goals, key=lambda one: one.package.name)}
+        if not self._apply(self.goals, only=packages):
+            return [self._outcome(goals, self._list_moves(name, {})) for name, goals in packages.items()]
+        return [outcome for name, goals in packages.items() for outcome in self._fix_package(name, goals)]
+
+    def _fix_package(self, name: str, goals: Sequence[Finding]) -> Iterable[Outcome]:
+        """Fix the defects of a package, or as many as a version fixes: those with the lowest fixed versions."""
+        before, fixed = self.versions, goals
+        if reason := self._apply(goals):
+            fixed = []
+            for count in range(1, len(goals)):
+                if self._apply(goals[:count]):
+                    break
+                fixed = goals[:count]
+            yield self._outcome(goals[len(fixed) :], blocked=reason)
+        if fixed:
+            yield self._outcome(fixed, self._list_moves(name, before))
+
+    def _list_moves(self, name: str, before: Mapping[str, str]) -> list[Move]:
+        """Return the move of a package since the beginning, and those of others since the versions `before`."""
+        now = self.versions
+        others = [
+            Move(name=other, before=before.get(other), after=now[other])
+            for other in (now if before else ())
+            if other != name and before.get(other) != now[other]
+        ]
+        return [Move(name=name, before=self.first[name], after=now[name]), *others]
+
+    def _apply(self, goals: Sequence[Finding], only: Iterable[str] | None = None) -> str:
+        """Apply the fixes of defects to the lock, if it moves `only` some packages; return why that is impossible."""
+        try:
+            query, packages = self._resolve(goals)
+            before = {**self.below, **self.versions}
+            moved = [one for one in packages if before.get(one.name) != str(one.version)]
+            if only and not {one.name for one in moved} <= set(only):
+                return "other packages move too"
+            reasons = dict.fromkeys((one.name for one in moved), f"goes with {goals[0].package.name}")
+            for name, group in groupby(goals, key=lambda one: one.package.name):
+                reasons[name] = _format_reason(group)
+            lines: dict[str, str] = {one.name: format_line(one, query, reasons[one.name]) for one in moved}
+        except LockError as error:
+            return _quote_uv(error)
+        self._write({one.name for one in packages}, lines)
+        return ""
+
+    def _resolve(self, goals: Sequence[Finding]) -> tuple[LockQuery, Sequence[Package]]:
+        """Return the packages without defects of `goals` and without new ones. Raises `LockError`."""
+        own, wanted = self.versions, frozenset().union(*(goal.identifiers for goal in goals))
+        bounds: dict[str, SpecifierSet] = {}
+        affected = goals
+        for _ in range(MAX_ROUNDS):
+            raise_if_cancelled()
+            for one in affected:
+                name = one.package.name
+                bounds[name] = bounds.get(name, SpecifierSet()) & SpecifierSet(one.bound or f">{one.package.version}")
+            query = self._make_query(own, bounds)
+            packages = self.tools.resolve(query)
+            moved = [make_python_package(one.name, str(one.version)) for one in packages]
+            moved = [one for one in moved if {**own, **self.pinned}.get(one.name) != one.version]
+            tolerated = {name: known - wanted for name, known in self.known.items()}
+            affected = [
+                one
+                for one in self._find_open(moved)
+                if one.identifiers.isdisjoint(tolerated.get(one.package.name, frozenset()))
+            ]
+            if not affected:
+                return query, self.tools.resolve(self._without_flavors(query, packages)) if self.above else packages
+        raise LockError(
+            f"every version that was tried is affected too, the last by {affected[0].identifier} of "
+            f"{affected[0].package}",
+            next_step="Accept the risk.",
+        )
+
+    def _make_query(self, own: Mapping[str, str], bounds: Mapping[str, SpecifierSet]) -> LockQuery:
+        query = make_query(self.spec, self.tools.newer)
+        free = {name: version for name, version in own.items() if name not in self.pinned}
+        return replace(
+            query,
+            requirements=(
+                *query.requirements,
+                *self.spec.flavor_requirements,
+                *self.above,
+                *(f"{name}{bound}" for name, bound in bounds.items() if name in own),
+            ),
+            constraints=(
+                *(f"{name}=={version}" for name, version in self.pinned.items()),
+                *(f"{name}>={version.partition('+')[0]}" for name, version in free.items()),  # no order of local parts
+                *(f"{name}{bound}" for name, bound in bounds.items() if name not in own),
+            ),
+            cutoff=end_of(self.tools.today),
+            newer=(),
+            locked=tuple({**own, **self.pinned}.items()),
+        )
+
+    def _without_flavors(self, query: LockQuery, packages: Sequence[Package]) -> LockQuery:
+        """Return the query for those of the packages that the image needs without the flavours above it."""
+        versions: dict[str, str] = {one.name: str(one.version) for one in packages}
+        versions[ALIAS] = self.spec.tensorflow
+        return replace(
+            query,
+            requirements=tuple(one for one in query.requirements if one not in self.above),
+            constraints=tuple(f"{name}=={version}" for name, version in versions.items()),
+        )
+
+    def _write(self, needed: set[str], lines: Mapping[str, str]) -> None:
+        """Write new lines into the lock; others stay as they are, but those of packages that nothing needs now."""
+        default = next(part for part in self.lock if part in MOVABLE_PARTS)
+        for part in MOVABLE_PARTS:
+            if part in self.lock:
+                old = self.lock[part].splitlines(keepends=True)
+                kept = {name: line for line in old if (name := line.partition("==")[0]) in needed}
+                kept |= {name: line for name, line in lines.items() if self.part_of.get(name, default) == part}
+                self.lock[part] = HEADER + "".join(line for _, line in sorted(kept.items()))
+
+
+def _read_versions(*locks: Lock) -> dict[str, str]:
+    """Return the versions of locks by name."""
+    return {package.name: package.version for lock in locks for package in read_packages(lock)}
+
+
+def _format_reason(findings: Iterable[Finding]) -> str:
+    """Return the comment of a lock line that fixes defects: as many of them as a line has room for."""
+    names: list[str] = []
+    for finding in findings:
+        if len(", ".join([*names, finding.identifier])) <= MAX_NAMES:
+            names.append(finding.identifier)
+    return f"fixes {', '.join(names)}"
+
+
+def _quote_uv(error: LockError) -> str:
+    """Return uv's own words: of a short proof its premise, of a long one all that a message has room for."""
+    text = re.sub(r"^.*?cause: (Because )?", "", " ".join(error.what.split())).rstrip(".")
+    premise, *conclusions = text.split(". And because ")
+    return escape_unprintable(truncate(premise.partition(", we can conclude")[0] if len(conclusions) < 2 else text))

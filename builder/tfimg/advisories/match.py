@@ -1,36 +1,42 @@
-"""Match packages with advisories: one finding for each defect of a package, whatever its names."""
+"""What advisories state of a package: a finding for each defect, whatever its names, and the versions that fix it."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
-from tfimg.advisories.packages import AuditedPackage
+from packaging.utils import canonicalize_name
+from packaging.version import InvalidVersion, Version
+
+from tfimg.advisories.packages import PYPI, AuditedPackage
 from tfimg.advisories.schema import Advisory, Affected
 from tfimg.advisories.severity import Rating, rate
-from tfimg.advisories.versions import (
-    UnorderedVersion,
-    base_ecosystem,
-    find_fixes,
-    is_affected,
-    matches_ecosystem,
-    normalize_name,
-    sort_versions,
-)
 
 PREFIXES = ("CVE-", "GHSA-", "PYSEC-", "DSA-", "DEBIAN-")
 """Beginnings of identifiers; the first that a defect has is its main name."""
 
+ORDERED = "ECOSYSTEM"
+"""Type of the ranges of versions; others are of commits."""
+
+Bound = tuple[Version, str]
+"""A version and `>=` or `>`: versions from there on lack a defect."""
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Finding:
-    """A defect of a package. `fixed` are the versions without it: one for each range of versions that has it."""
+    """A defect of a package. `fixed` are the lowest later versions without it, one for each advisory that names one.
+
+    `bound` is the specifier of the versions of a Python package that all advisories call fixed, such as `>=3.7`; None
+    if one knows of none.
+    """
 
     package: AuditedPackage
     identifier: str
     aliases: tuple[str, ...]
     severity: Rating
     fixed: tuple[str, ...]
+    bound: str | None = None
 
     @property
     def identifiers(self) -> frozenset[str]:
@@ -38,72 +44,13 @@ class Finding:
         return frozenset((self.identifier, *self.aliases))
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Matches:
-    """Findings of packages, and the packages that could not be judged, each with the reason."""
+def make_findings(package: AuditedPackage, advisories: Iterable[Advisory]) -> tuple[Finding, ...]:
+    """Return the defects of a package that it has according to advisories, the gravest first.
 
-    findings: tuple[Finding, ...]
-    not_audited: Mapping[AuditedPackage, str]
-
-
-class AdvisoryIndex:
-    """Advisories by ecosystem and name of the packages that they are about. Withdrawn ones are left out.
-
-    `source` is the folder or service that they come from; `ecosystems` are those that it has advisories of, if not
-    those of the advisories.
+    Advisories that were withdrawn say nothing.
     """
-
-    def __init__(self, advisories: Iterable[Advisory], *, source: str, ecosystems: Iterable[str] = ()) -> None:
-        self._by_name: dict[tuple[str, str], list[tuple[Advisory, Affected]]] = {}
-        self.source = source
-        self.ecosystems = set(ecosystems)
-        self.count = 0
-        self.withdrawn = 0
-        for advisory in advisories:
-            self.count += 1
-            self.withdrawn += advisory.withdrawn is not None
-            for affected in advisory.affected:
-                if affected.package:
-                    advised = affected.package
-                    self.ecosystems.add(advised.ecosystem)
-                    if advisory.withdrawn is None:
-                        name = normalize_name(advised.ecosystem, advised.name)
-                        self._by_name.setdefault((advised.ecosystem, name), []).append((advisory, affected))
-
-    def covers(self, ecosystem: str) -> bool:
-        """Return whether the source has advisories about packages of an ecosystem, withdrawn ones included."""
-        return any(matches_ecosystem(advised, ecosystem) for advised in self.ecosystems)
-
-    def find(self, package: AuditedPackage) -> tuple[tuple[Finding, ...], str | None]:
-        """Return the defects of a package, the gravest first, and why some of them could not be judged."""
-        hits, problem = [], package.problem
-        if problem is None and not self.covers(package.ecosystem):
-            problem = f"{self.source} has no advisories of {package.ecosystem}"
-        for advisory, affected in () if problem else self._about(package):
-            try:
-                if is_affected(affected, package.ecosystem, package.version):
-                    hits.append((advisory, affected))
-            except UnorderedVersion as error:
-                problem = f"{advisory.id} cannot be compared with it: {error}"
-        found = [_make_finding(package, group) for group in _group_aliases(hits)]
-        return tuple(sorted(found, key=_gravest_first)), problem
-
-    def _about(self, package: AuditedPackage) -> Iterator[tuple[Advisory, Affected]]:
-        for ecosystem in dict.fromkeys((package.ecosystem, base_ecosystem(package.ecosystem))):
-            for name in (package.name, *package.aliases):
-                yield from self._by_name.get((ecosystem, name), ())
-
-
-def match_packages(packages: Iterable[AuditedPackage], index: AdvisoryIndex) -> Matches:
-    """Return the defects of packages, and the packages that could not be judged."""
-    findings: list[Finding] = []
-    not_audited: dict[AuditedPackage, str] = {}
-    for package in sorted(set(packages), key=lambda one: (one.ecosystem, one.installed, one.version)):
-        found, problem = index.find(package)
-        findings += found
-        if problem:
-            not_audited[package] = problem
-    return Matches(findings=tuple(findings), not_audited=not_audited)
+    records = [one for one in advisories if one.withdrawn is None]
+    return tuple(sorted((_make_finding(package, group) for group in _group_aliases(records)), key=_gravest_first))
 
 
 def _gravest_first(finding: Finding) -> tuple[int, float, str]:
@@ -111,10 +58,10 @@ def _gravest_first(finding: Finding) -> tuple[int, float, str]:
     return -word, -score, finding.identifier
 
 
-def _group_aliases(records: Sequence[tuple[Advisory, Affected]]) -> list[list[tuple[Advisory, Affected]]]:
+def _group_aliases(records: Sequence[Advisory]) -> list[list[Advisory]]:
     """Return the records in groups that share an identifier, directly or through others. Takes linear time."""
     by_name: dict[str, list[int]] = {}
-    for number, (advisory, _) in enumerate(records):
+    for number, advisory in enumerate(records):
         for name in advisory.identifiers:
             by_name.setdefault(name, []).append(number)
     groups, grouped = [], set()
@@ -123,7 +70,7 @@ def _group_aliases(records: Sequence[tuple[Advisory, Affected]]) -> list[list[tu
             grouped.add(first)
             members = [first]
             for number in members:  # which grows meanwhile
-                found = (other for name in records[number][0].identifiers for other in by_name.pop(name, ()))
+                found = (other for name in records[number].identifiers for other in by_name.pop(name, ()))
                 more = [other for other in dict.fromkeys(found) if other not in grouped]
                 grouped.update(more)
                 members += more
@@ -131,18 +78,68 @@ def _group_aliases(records: Sequence[tuple[Advisory, Affected]]) -> list[list[tu
     return groups
 
 
-def _make_finding(package: AuditedPackage, records: Sequence[tuple[Advisory, Affected]]) -> Finding:
-    names = sorted({name for advisory, _ in records for name in advisory.identifiers}, key=_rank)
-    fixes = [fix for _, affected in records for fix in find_fixes(affected, package.ecosystem, package.version)]
+def _make_finding(package: AuditedPackage, records: Sequence[Advisory]) -> Finding:
+    names = sorted({name for advisory in records for name in advisory.identifiers}, key=_rank)
+    parts = [(advisory, _find_parts(package, advisory)) for advisory in records]
+    if package.ecosystem == PYPI:
+        bounds = [_find_bound(Version(package.version), own) for _, own in parts]
+        fixed = [str(bound[0]) for bound in sorted(filter(None, bounds)) if bound[1] == ">="]
+        version, operator = max(filter(None, bounds)) if all(bounds) else (None, "")
+        bound = f"{operator}{version}" if version else None
+    else:
+        fixed, bound = [fixed for _, own in parts for fixed in _list_versions(own, "fixed")], None
     return Finding(
         package=package,
         identifier=names[0],
         aliases=tuple(names[1:]),
-        severity=rate(records),
-        fixed=tuple(sort_versions(package.ecosystem, fixes)),
+        severity=rate((advisory, part) for advisory, own in parts for part in own or [Affected()]),
+        fixed=tuple(dict.fromkeys(fixed)),
+        bound=bound,
     )
 
 
 def _rank(identifier: str) -> tuple[int, str]:
     place = next((place for place, prefix in enumerate(PREFIXES) if identifier.startswith(prefix)), len(PREFIXES))
     return place, identifier
+
+
+def _find_parts(package: AuditedPackage, advisory: Advisory) -> list[Affected]:
+    """Return the parts of an advisory that are about a package."""
+    names = set(map(canonicalize_name, (package.name, *package.aliases)))
+    ecosystems = (package.ecosystem, package.ecosystem.partition(":")[0])
+    return [
+        part
+        for part in advisory.affected
+        if part.package and part.package.ecosystem in ecosystems and canonicalize_name(part.package.name) in names
+    ]
+
+
+def _find_bound(version: Version, parts: Sequence[Affected]) -> Bound | None:
+    """Return from where on one advisory calls a package fixed: the lowest version after the present one.
+
+    Its ranges do not overlap, so that the one with the present version ends first. Without ranges, every version after
+    those that it lists counts as fixed.
+    """
+    ends = [(fixed, ">=") for fixed in _parse_versions(_list_versions(parts, "fixed")) if fixed > version]
+    ends += [(last, ">") for last in _parse_versions(_list_versions(parts, "last_affected")) if last >= version]
+    if not any(one.type == ORDERED for part in parts for one in part.ranges):
+        listed = _parse_versions(one for part in parts for one in part.versions)
+        return max(((one, ">") for one in listed), default=None)
+    return min(ends, default=None)
+
+
+def _list_versions(parts: Iterable[Affected], field: str) -> Iterator[str]:
+    for part in parts:
+        for one in part.ranges:
+            for event in one.events if one.type == ORDERED else ():
+                if value := getattr(event, field):
+                    yield value
+
+
+def _parse_versions(texts: Iterable[str]) -> list[Version]:
+    """Return the texts that are versions; advisories also name others."""
+    found = []
+    for text in texts:
+        with suppress(InvalidVersion):
+            found.append(Version(text))
+    return found

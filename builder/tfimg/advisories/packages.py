@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Annotated, Any
 
 from packageurl import PackageURL
 from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion, Version
-from pydantic import BeforeValidator
 
-from tfimg.advisories.versions import DEBIAN, PYPI
-from tfimg.core.documents import Document, InvalidDocument, validate
+from tfimg.core.documents import InvalidDocument
 from tfimg.recipe.lockfile import LockedPackage
+
+PYPI, DEBIAN = "PyPI", "Debian"
+"""Ecosystems, as advisories name them; Debian's are followed by a release: `Debian:12`."""
 
 MAX_COMPONENTS = 20_000
 """Components of one bill of materials. Ours have less than 1,000."""
@@ -24,6 +25,10 @@ TENSORFLOW = "tensorflow"
 VARIANTS = frozenset(("tensorflow-cpu", "tensorflow-cpu-aws", "tensorflow-gpu", "tensorflow-tpu"))
 """Distributions of the same TensorFlow: advisories about one name are about all. Their images also have metadata of the
 plain name, without files (`tfimg.recipe.facts.ALIAS`)."""
+
+
+_DEBIAN_VERSION = re.compile(r"(\d+:)?\d[A-Za-z0-9.+~:-]*", re.ASCII)
+"""A version of Debian (policy, 5.6.12). A service compares another text with nothing, which is no proof."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -47,34 +52,21 @@ class AuditedPackage:
 
 def read_lock_packages(packages: Iterable[LockedPackage]) -> tuple[AuditedPackage, ...]:
     """Return the packages of a lock."""
-    return tuple(_python_package(package.name, package.version, None) for package in packages)
+    return tuple(make_python_package(package.name, package.version) for package in packages)
 
 
-class _Component(Document):
-    purl: str | None = None
-
-
-class _Bill(Document):
-    components: Annotated[tuple[_Component, ...], BeforeValidator(lambda value: value or ())] = ()
-
-
-def read_bill(bill: Mapping[str, Any], supplied: str | None = None) -> tuple[AuditedPackage, ...]:
-    """Return the Python and Debian packages of a CycloneDX bill of materials. Raises `InvalidDocument`.
+def read_components(purls: Iterable[PackageURL], supplied: str | None = None) -> tuple[AuditedPackage, ...]:
+    """Return the Python and Debian packages among the components of an image. Raises `InvalidDocument`.
 
     `supplied` is the version of a TensorFlow whose wheel a user supplied, None for one from the package index.
 
-    A component without a package URL, or of a type that no advisory is read for, is a package with a `problem`; the
-    files of an accelerator's libraries belong to packages that are in the bill themselves.
+    A component of a type that no advisory is read for is a package with a `problem`; the files of an accelerator's
+    libraries belong to packages that are components themselves.
     """
-    components = validate(_Bill, bill).components
-    if len(components) > MAX_COMPONENTS:
-        raise InvalidDocument(f"it has more than {MAX_COMPONENTS} components")
     found = set()
-    for component in components:
-        try:
-            purl = PackageURL.from_string(component.purl or "")
-        except ValueError:
-            raise InvalidDocument(f"a component has no valid package URL: {component.purl!r}"[:MAX_NAME]) from None
+    for number, purl in enumerate(purls):
+        if number == MAX_COMPONENTS:
+            raise InvalidDocument(f"it has more than {MAX_COMPONENTS} components")
         if purl.type != "generic":
             found.add(_read_purl(purl, supplied))
     if not found:
@@ -98,15 +90,18 @@ def _read_purl(purl: PackageURL, supplied: str | None) -> AuditedPackage:
     name, version = purl.name[:MAX_NAME], (purl.version or "")[:MAX_NAME]
     qualifiers = purl.qualifiers if isinstance(purl.qualifiers, Mapping) else {}
     if purl.type == "pypi":
-        return _python_package(canonicalize_name(name), version, supplied)
+        return make_python_package(canonicalize_name(name), version, supplied)
     if purl.type == "deb" and purl.namespace == "debian":
         release = qualifiers.get("distro", "").removeprefix("debian-").partition(".")[0]
         source, _, source_version = qualifiers.get("upstream", name).partition("@")
-        problem = None if release.isdigit() else "the bill of materials does not say of which Debian release it is"
+        version = source_version[:MAX_NAME] or version
+        problem = None if _DEBIAN_VERSION.fullmatch(version) else "its version is not one of Debian"
+        if not (has_release := release.isascii() and release.isdigit()):
+            problem = "the bill of materials does not say of which Debian release it is"
         return AuditedPackage(
-            ecosystem=f"{DEBIAN}:{release}" if release.isdigit() else DEBIAN,
-            name=source[:MAX_NAME],
-            version=source_version[:MAX_NAME] or version,
+            ecosystem=f"{DEBIAN}:{release}" if has_release else DEBIAN,
+            name=source[:MAX_NAME] or name,
+            version=version,
             installed=name,
             problem=problem,
         )
@@ -120,7 +115,8 @@ def _read_purl(purl: PackageURL, supplied: str | None) -> AuditedPackage:
     )
 
 
-def _python_package(name: str, version: str, supplied: str | None) -> AuditedPackage:
+def make_python_package(name: str, version: str, supplied: str | None = None) -> AuditedPackage:
+    """Return a Python package by its normalized name."""
     problem = None
     try:
         local = Version(version).local

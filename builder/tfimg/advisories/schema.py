@@ -67,7 +67,6 @@ class Event(Document):
     introduced: Short | None = None
     fixed: Short | None = None
     last_affected: Short | None = None
-    limit: Short | None = None
 
 
 class Range(Document):

@@ -1,25 +1,26 @@
-"""Ask a service that speaks OSV's API (https://google.github.io/osv.dev/api/) about packages."""
+"""Ask OSV's service (https://google.github.io/osv.dev/api/), or a mirror of it, which defects packages have.
+
+The service compares the versions: an answer names the advisories about a package in its version, which are then read.
+"""
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Annotated, Any
 from urllib.parse import quote, urlsplit
 
 import requests
 from pydantic import BeforeValidator, Field
 
-from tfimg.advisories.match import AdvisoryIndex
+from tfimg.advisories.match import Finding, make_findings
 from tfimg.advisories.packages import AuditedPackage
 from tfimg.advisories.schema import MAX_BYTES, Advisory, Identifier
-from tfimg.advisories.versions import DEBIAN, PYPI
-from tfimg.core.cancellation import map_in_threads, raise_if_cancelled
+from tfimg.core.cancellation import map_in_threads
 from tfimg.core.documents import Document, InvalidDocument, Model, parse_document
 from tfimg.core.errors import NetworkError, UsageError
+from tfimg.core.retry import RetryPolicy
 from tfimg.index.responses import UNREADABLE, make_network_error, read_body
-from tfimg.index.transport import DirectSession
+from tfimg.index.transport import DirectSession, retry_request
 
 PUBLIC_SERVICE = "https://api.osv.dev"
 """The service of the project that made the schema; it has the databases of PyPI, GitHub and Debian."""
@@ -31,17 +32,18 @@ MAX_PAGES = 100
 """Pages of the answer to one batch."""
 
 MAX_ADVISORIES = 20_000
-"""Advisories that are fetched. TensorFlow 2.10 has 500."""
+"""Advisories that are read. TensorFlow 2.10 has 500."""
 
 MAX_ANSWER = 32 << 20
 """Bytes of the answer to one batch: identifiers only."""
 
 CONNECTIONS = 8
 TIMEOUT_SECONDS = 60
-ATTEMPTS = 4
-TRANSIENT_STATUSES = frozenset({429, 500, 502, 503, 504})
 
 OnProgress = Callable[[int, int], None]
+"""Called with the number of advisories that are read, and of those to read."""
+
+Query = dict[str, Any]
 
 
 class _Hit(Document):
@@ -60,10 +62,18 @@ class _Answer(Document):
 
 
 class OsvService:
-    """A service at an address without its `/v1`. Methods raise `NetworkError`; `proxies` are by scheme."""
+    """A service at an address without its `/v1`. Methods raise `NetworkError`; `proxies` are by scheme.
+
+    It reads each advisory once, and asks once about each package.
+    """
 
     def __init__(
-        self, url: str, *, ca: str | None = None, proxies: Mapping[str, str] | None = None, wait: float = 0.5
+        self,
+        url: str,
+        *,
+        ca: str | None = None,
+        proxies: Mapping[str, str] | None = None,
+        retries: RetryPolicy | None = None,
     ) -> None:
         self.url = url.rstrip("/").removesuffix("/v1")
         parts = urlsplit(self.url)
@@ -72,52 +82,55 @@ class OsvService:
                 f"{url} is not the address of an advisory service.",
                 next_step=f"Write it as {PUBLIC_SERVICE}, without user and password.",
             )
-        self._wait = wait
+        self._retries = retries or RetryPolicy()
         self._session = DirectSession(step_seconds=TIMEOUT_SECONDS)
         self._session.proxies.update(proxies or {})
         if ca:
             self._session.verify = ca
+        self._advisories: dict[str, Advisory] = {}
+        self._findings: dict[AuditedPackage, tuple[Finding, ...]] = {}
 
     def find(
-        self, packages: Sequence[AuditedPackage], on_progress: OnProgress, *, every_version: bool = False
-    ) -> AdvisoryIndex:
-        """Return the advisories about these versions of packages, or about `every_version` of them."""
-        asked = {
-            (package.ecosystem, name, None if every_version else package.version): None
-            for package in packages
-            if package.problem is None
-            for name in (package.name, *package.aliases)
-        }
+        self, packages: Iterable[AuditedPackage], on_progress: OnProgress = lambda _done, _total: None
+    ) -> Mapping[AuditedPackage, tuple[Finding, ...]]:
+        """Return the defects of packages, the gravest first; without those that no advisory can be about."""
+        wanted = [package for package in dict.fromkeys(packages) if package.problem is None]
         queries = [
-            {"package": {"ecosystem": ecosystem, "name": name}, **({"version": version} if version else {})}
-            for ecosystem, name, version in asked
+            (package, {"package": {"ecosystem": package.ecosystem, "name": name}, "version": package.version})
+            for package in wanted
+            if package not in self._findings
+            for name in (package.name, *package.aliases)
         ]
-        identifiers: dict[str, None] = {}
+        found: dict[AuditedPackage, dict[str, None]] = {package: {} for package, _ in queries}
         for start in range(0, len(queries), MAX_QUERIES):
-            self._query(queries[start : start + MAX_QUERIES], identifiers)
-        found = []
-        for number, advisory in enumerate(map_in_threads(self._fetch, identifiers, CONNECTIONS), start=1):
-            on_progress(number, len(identifiers))
-            found.append(advisory)
-        return AdvisoryIndex(found, source=self.url, ecosystems=(PYPI, DEBIAN))
+            self._query(queries[start : start + MAX_QUERIES], found)
+        names = [name for name in _list_names(found) if name not in self._advisories]
+        for number, advisory in enumerate(map_in_threads(self._fetch, names, CONNECTIONS), start=1):
+            on_progress(number, len(names))
+            self._advisories[advisory.id] = advisory
+        for package, named in found.items():
+            self._findings[package] = make_findings(package, map(self._advisories.__getitem__, named))
+        return {package: self._findings[package] for package in wanted}
 
-    def _query(self, queries: Sequence[dict[str, Any]], found: dict[str, None]) -> None:
-        """Add the identifiers that answer a batch of queries to `found`, with all pages."""
-        left = list(queries)
+    def _query(
+        self, queries: Sequence[tuple[AuditedPackage, Query]], found: Mapping[AuditedPackage, dict[str, None]]
+    ) -> None:
+        """Add the identifiers that answer a batch of queries to those `found` of each package, with all pages."""
         for _ in range(MAX_PAGES):
-            if not left:
+            if not queries:
                 return
-            answer = self._read("POST", "/v1/querybatch", _Answer, MAX_ANSWER, {"queries": left})
-            if len(answer.results) != len(left):
-                raise self._invalid(f"it answers {len(left)} queries with {len(answer.results)} results")
+            body = {"queries": [query for _, query in queries]}
+            answer = self._read("POST", "/v1/querybatch", _Answer, MAX_ANSWER, body)
+            if len(answer.results) != len(queries):
+                raise self._invalid(f"it answers {len(queries)} queries with {len(answer.results)} results")
             pages = []
-            for query, result in zip(left, answer.results, strict=True):
-                found.update(dict.fromkeys(hit.id for hit in result.vulns))
+            for (package, query), result in zip(queries, answer.results, strict=True):
+                found[package].update(dict.fromkeys(hit.id for hit in result.vulns))
                 if result.next_page_token:
-                    pages.append({**query, "page_token": result.next_page_token})
-            if len(found) > MAX_ADVISORIES:
+                    pages.append((package, {**query, "page_token": result.next_page_token}))
+            if len(_list_names(found)) > MAX_ADVISORIES:
                 raise self._invalid(f"it names more than {MAX_ADVISORIES} advisories")
-            left = pages
+            queries = pages
         raise self._invalid(f"its answer has more than {MAX_PAGES} pages")
 
     def _fetch(self, identifier: str) -> Advisory:
@@ -128,7 +141,9 @@ class OsvService:
 
     def _read(self, method: str, path: str, model: type[Model], limit: int, body: Any = None) -> Model:
         try:
-            response = self._send(method, f"{self.url}{path}", body)
+            response = retry_request(
+                self._session, method, f"{self.url}{path}", self._retries, json=body, timeout=TIMEOUT_SECONDS
+            )
             if response.status_code != requests.codes.ok:
                 response.close()
                 raise ValueError(f"it answers {path} with status {response.status_code}")
@@ -138,20 +153,13 @@ class OsvService:
         except UNREADABLE as error:
             raise make_network_error("advisories", error, source=self.url) from None
 
-    def _send(self, method: str, url: str, body: Any) -> requests.Response:
-        """Return a streamed response; retry transient failures with exponential backoff."""
-        for seconds in [self._wait * 2**retry for retry in range(ATTEMPTS - 1)]:
-            raise_if_cancelled()
-            with suppress(requests.ConnectionError, requests.Timeout):
-                response = self._session.request(method, url, json=body, stream=True, timeout=TIMEOUT_SECONDS)
-                if response.status_code not in TRANSIENT_STATUSES:
-                    return response
-                response.close()
-            time.sleep(seconds)
-        return self._session.request(method, url, json=body, stream=True, timeout=TIMEOUT_SECONDS)
-
     def _invalid(self, problem: str) -> NetworkError:
         return NetworkError(
             f"No advisory was read from {self.url}: {problem}.",
-            next_step="Name the address of a service that speaks OSV's API, or a folder of its export.",
+            next_step="Name the address of a service that speaks OSV's API with --osv.",
         )
+
+
+def _list_names(found: Mapping[AuditedPackage, Iterable[str]]) -> dict[str, None]:
+    """Return the advisories that are named, each once."""
+    return {name: None for named in found.values() for name in named}

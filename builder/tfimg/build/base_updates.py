@@ -7,11 +7,12 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from tfimg.advisories.versions import DEBIAN, UnorderedVersion, is_before
+from debian_inspector.version import Version
+
 from tfimg.core.errors import NetworkError
 from tfimg.engine.base_images.choose import BASE_REPOSITORY
 from tfimg.engine.protocol import Engine, LocalImage
-from tfimg.inspect.contents import parse_inventory
+from tfimg.inspect.contents import list_contents
 from tfimg.matrix.schema import Platform
 from tfimg.matrix.spec import ImageSpec
 from tfimg.project.project import Project
@@ -65,7 +66,7 @@ def find_base_updates(
         if (name := list_tags(spec, repository=project.repository)[0]) in local
     }
     contents = {
-        spec: parse_inventory(project.inventories.take(name, image.content, engine)).debian
+        spec: list_contents(project.inventories.take(name, image.content, engine)).debian
         for spec, (name, image) in built.items()
     }
     available: dict[tuple[str | None, Platform], Mapping[str, str]] = {}
@@ -115,7 +116,7 @@ def _compare_packages(installed: Mapping[str, str], available: Mapping[str, str]
     """Return the packages that have a newer version; versions without an order are left out."""
     found = []
     for name, version in sorted(installed.items()):
-        with suppress(UnorderedVersion):
-            if name in available and is_before(DEBIAN, version, available[name]):
+        with suppress(ValueError, TypeError):
+            if name in available and Version.from_string(version) < Version.from_string(available[name]):
                 found.append(Update(package=name, installed=version, available=available[name]))
     return found

@@ -11,5 +11,11 @@ COMMANDS: dict[str, str] = {
 }
 """Removed command → the sentences that say what to do instead."""
 
-OPTIONS: dict[tuple[str, str], str] = {}
+OPTIONS: dict[tuple[str, str], str] = {
+    ("check", "--built"): "`tfimg validate IMAGE` proves it inside: checks `libraries.versions` and `environment.*`.",
+    ("audit", "--advisories"): "OSV's service is asked; --osv URL names a mirror of it.",
+    ("build", "--affected"): "`tfimg build '2.15*' --record` leaves images alone whose record is of their lock.",
+    ("lock", "--advisories"): "OSV's service is asked; --osv URL names a mirror of it.",
+    ("publish", "--fixes"): "Withdraw what was replaced: `tfimg withdraw REPOSITORY@DIGEST --advisory ID`.",
+}
 """Command and its removed option → the sentences that say what to do instead."""

@@ -197,10 +197,6 @@ class NotTensorFlowWheel(InvalidWheel):
     """The wheel does not contain a TensorFlow that tfimg can put into an image."""
 
 
-class ContradictoryWheel(InvalidWheel):
-    """What a wheel states and what it contains contradict each other; the message names each contradiction."""
-
-
 class ValidationFailed(TfimgError, exit_code=ExitCode.VALIDATION):
     """A check failed inside the image; no tag was set."""
 

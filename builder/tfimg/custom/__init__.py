@@ -1,1 +1,1 @@
-"""Images of TensorFlow wheels that a user supplies: facts, contradictions, and the image that follows."""
+"""Images of TensorFlow wheels that a user supplies: their facts and the image that follows."""

@@ -1,47 +1,58 @@
-"""Read the facts of a TensorFlow wheel from the wheel itself, as hostile input; nothing of it is executed."""
+"""Read the facts of a TensorFlow wheel from the wheel itself, as hostile input; nothing of it is executed.
+
+`build_info.py` is parsed as a literal, headers of C++ by regular expressions. What the libraries contain is left to the
+suite, but for the Python that they were compiled for.
+"""
 
 from __future__ import annotations
 
-import mmap
+import math
 import re
-import tempfile
-import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
+from email.message import Message
 from pathlib import Path
 from typing import Any
 
-from installer.records import RecordEntry
+from packaging.markers import UndefinedComparison, UndefinedEnvironmentName
 from packaging.requirements import Requirement
-from packaging.tags import Tag
-from packaging.utils import canonicalize_name, parse_wheel_filename
-from packaging.version import InvalidVersion, Version
+from packaging.specifiers import SpecifierSet
+from packaging.tags import Tag, parse_tag
+from packaging.utils import parse_wheel_filename
+from packaging.version import Version
 
-from tfimg.core.cancellation import raise_if_cancelled
 from tfimg.core.errors import NotTensorFlowWheel
 from tfimg.core.files import hash_file
-from tfimg.custom.elf import ElfFacts, read_elf
-from tfimg.custom.statements import (
-    MAX_TAGS,
-    Statements,
-    count_tags,
+from tfimg.index.wheel_metadata import (
+    BUILD_INFO,
+    MAX_BUILD_INFO,
     make_environment,
-    read_build_info,
-    read_requirements,
-    read_statements,
-    read_tags,
+    parse_build_info,
+    select_requirements,
 )
-from tfimg.layers.wheel import MAX_ENTRY_POINTS, MAX_METADATA, open_archive, read_headers, read_records
+from tfimg.layers.wheel import MAX_ENTRY_POINTS, MAX_METADATA, check_wheel, open_archive, read_headers
 from tfimg.layers.wheel_zip import WheelZip
-from tfimg.matrix.schema import PROCESSORS, Platform
+from tfimg.matrix.schema import PLATFORMS, PROCESSORS, Platform, minor_version
 
 PACKAGE = "tensorflow/__init__.py"
-FRAMEWORK = "libtensorflow_framework.so.2"
+INCLUDE = "tensorflow/include"
+CUDA_CONFIG = (
+    f"{INCLUDE}/third_party/gpus/cuda/cuda_config.h",
+    f"{INCLUDE}/external/local_config_cuda/cuda/cuda/cuda_config.h",
+)
+CUDNN_HEADERS = (
+    f"{INCLUDE}/third_party/gpus/cudnn/cudnn_version.h",
+    f"{INCLUDE}/external/cuda_cudnn/include/cudnn_version.h",
+)
 
-MAX_LIBRARY = 4 << 30  # bytes of one library: libtensorflow_cc of TensorFlow 2.18.1 has 1.1 GB
-MAX_LIBRARIES = 1000  # 2.18.1 has 70
-MAX_SECONDS = 300.0  # of all libraries: those of 2.18.1 take 10 on a slow machine
-MAX_FOUND = 8  # versions in one library
+MAX_HEADER = 4 << 20  # bytes: cudnn_version.h of 2.18.1 has 4 kB
+MAX_LINES = 64  # with tags in WHEEL: 2.18.1 has two
+MAX_TAGS = 256  # of a wheel, which lists them as products: 2.18.1 has two
+MAX_REQUIREMENTS = 1000  # 2.18.1 has 45
+MAX_REQUIREMENT = 400  # characters: 2.18.1 has 60
+MAX_CONDITIONS = 1000  # of the versions in all requirements, which compare each with each: 2.18.1 has 60
+MAX_MODULE = 1 << 20  # bytes of a module that is read: those of 2.15.1 and 2.21.0 have 140 kB or more
+MAX_MODULES = 30  # that are read, the smallest first: in 2.21.0 the tenth names its Python
 
 PLATFORM_OF: Mapping[str, Platform] = {processor: platform for platform, processor in PROCESSORS.items()}
 
@@ -49,46 +60,27 @@ _LIBRARY = re.compile(r"[^/]+\.so(\.[\w.]+)?")
 # pybind11 compares the Python that a module was compiled for with the running one (PYBIND11_CHECK_PYTHON_VERSION).
 _PYTHON_CHECK = b"module was compiled for Python"
 _PYTHON = re.compile(rb"\0(3\.\d{1,2})\0")
-_TENSORFLOW = re.compile(rb"\0(2\.\d{1,2}\.\d{1,2}(?:-[\w.]{1,30})?)\0")
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Library:
-    """A shared library of a wheel.
-
-    `pythons` are the versions that a Python module says it was compiled for, `versions` those of TensorFlow among the
-    strings of its framework library.
-    """
-
-    path: str
-    elf: ElfFacts
-    pythons: tuple[str, ...]
-    versions: tuple[str, ...]
-
-    @property
-    def name(self) -> str:
-        """The file name."""
-        return self.path.rpartition("/")[2]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class WheelFacts:
-    """What a wheel states and contains.
+    """What a wheel states.
 
-    `name` and `version` are those of METADATA, `filename_tags` and `tags` those of the file name and of WHEEL. `build`
-    is the dictionary of build_info.py. `statements` are values of the same fact in several places.
+    `tags` are those of WHEEL and of the file name. `build` is the dictionary of build_info.py. `cuda` and `cudnn` are
+    the most exact version of several statements, empty if there is none. `compiled_for` is the Python that a module
+    was compiled for; None if none says.
     """
 
     file: Path
     sha256: str
     name: str
     version: Version
-    filename_tags: frozenset[Tag]
     tags: frozenset[Tag]
     requires: tuple[str, ...]
-    build: Mapping[str, Any] | None
-    statements: Statements
-    libraries: tuple[Library, ...]
+    build: Mapping[str, Any]
+    cuda: str
+    cudnn: str
+    compiled_for: str | None
 
     @property
     def pythons(self) -> tuple[str, ...]:
@@ -102,66 +94,46 @@ class WheelFacts:
         return tuple(sorted({_platform(tag.platform) for tag in self.tags} - {"any"}))
 
     @property
-    def processors(self) -> Mapping[str, str]:
-        """The processor of each library by its path."""
-        return {library.path: library.elf.processor for library in self.libraries}
+    def glibc(self) -> int | None:
+        """The oldest glibc 2 that the tags allow; None if they do not say, as `linux_x86_64`."""
+        minors = [re.match(r"manylinux_2_(\d{1,3})_", tag.platform) for tag in self.tags]
+        return min((int(match[1]) for match in minors if match), default=None) if all(minors) else None
 
-    @property
-    def claims_cuda(self) -> bool | None:
-        """Whether build_info.py states a build for CUDA; None if it states nothing."""
-        stated = (self.build or {}).get("is_cuda_build")
-        return stated if isinstance(stated, bool) else None
-
-    @property
-    def has_cuda_code(self) -> bool:
-        """Whether a library has CUDA code."""
-        return any(library.elf.code.binaries for library in self.libraries)
-
-    def requirements(self, python: str, platform: Platform, *, extra: str = "") -> tuple[Requirement, ...]:
-        """Return what the wheel requires on a Python and platform, with one extra."""
-        environment = make_environment(python, platform, extra=extra)
-        found = (Requirement(text) for text in self.requires)
-        return tuple(one for one in found if one.marker is None or one.marker.evaluate(environment))
+    def requirements(self, python: str, platform: Platform, *, extra: str = "") -> Mapping[str, SpecifierSet]:
+        """Return what the wheel requires on a Python and platform, with one extra, by name."""
+        return select_requirements(self.requires, make_environment(python, PROCESSORS[platform], extra=extra))
 
 
 def read_facts(file: Path) -> WheelFacts:
     """Return the facts of a wheel.
 
-    Raises `InvalidWheel` for a file that is malformed, damaged or too large, `NotTensorFlowWheel` for another package.
+    Raises `InvalidWheel` for a file that is malformed or whose name differs from what it states, `NotTensorFlowWheel`
+    for another package.
     """
     with open_archive(file) as archive:
-        if count_tags(file.stem) > MAX_TAGS:
+        if _count_tags(file.stem) > MAX_TAGS:
             raise ValueError(f"its name has more than {MAX_TAGS} tags")
-        name, version, _, filename_tags = parse_wheel_filename(file.name)
-        infos = sorted({path.split("/")[0] for path in archive.files if path.endswith(".dist-info/METADATA")})
-        if len(infos) != 1:
-            raise ValueError(f"it must have one dist-info folder with METADATA, but has {infos[:3]}")
-        info = infos[0]
-        metadata = read_headers(archive, f"{info}/METADATA", MAX_METADATA)
-        headers = read_headers(archive, f"{info}/WHEEL", MAX_ENTRY_POINTS)
-        records = read_records(archive, info)
-        stated_name, stated_version = str(metadata["Name"]), Version(str(metadata["Version"]))
-        _require_tensorflow(file, archive, stated_name)
-        build = read_build_info(archive)
-        statements = dict(read_statements(archive, build))
-        statements["name"] = {"METADATA": canonicalize_name(stated_name), "the file name": name}
-        statements["version"] = {
-            "METADATA": str(stated_version),
-            "the file name": str(version),
-            "the dist-info folder": _normalize(info.removesuffix(".dist-info").rpartition("-")[2]),
-            **{source: _normalize(text) for source, text in statements["version"].items()},
-        }
+        name, version, _, tags = parse_wheel_filename(file.name)
+        info = check_wheel(file.name, archive).info
+        _require_tensorflow(file, archive, name)
+        stated = _read_tags(read_headers(archive, f"{info}/WHEEL", MAX_ENTRY_POINTS))
+        if stated and stated != tags:
+            raise ValueError(f"its name is tagged {_format_tags(tags)}, and WHEEL {_format_tags(stated)}")
+        has_build = BUILD_INFO in archive.files
+        build = parse_build_info(archive.read(BUILD_INFO, MAX_BUILD_INFO).decode()) if has_build else {}
+        config, header = (_find_text(archive, paths) for paths in (CUDA_CONFIG, CUDNN_HEADERS))
+        cudnn = ".".join(_find_definition(header, f"CUDNN_{part}") for part in ("MAJOR", "MINOR"))
         return WheelFacts(
             file=file,
             sha256=hash_file(file),
-            name=canonicalize_name(stated_name),
-            version=stated_version,
-            filename_tags=filename_tags,
-            tags=read_tags(headers) or filename_tags,
-            requires=read_requirements(metadata),
+            name=name,
+            version=version,
+            tags=tags,
+            requires=_read_requirements(read_headers(archive, f"{info}/METADATA", MAX_METADATA)),
             build=build,
-            statements=statements,
-            libraries=tuple(_read_libraries(archive, records)),
+            cuda=_choose_exact(build.get("cuda_version"), _find_definition(config, "TF_CUDA_VERSION")),
+            cudnn=_choose_exact(build.get("cudnn_version"), cudnn),
+            compiled_for=_find_compiled_python(archive),
         )
 
 
@@ -171,19 +143,11 @@ def _require_tensorflow(file: Path, archive: WheelZip, name: str) -> None:
     if PACKAGE in archive.files and has_libraries:
         return
     lacks = "shared libraries" if PACKAGE in archive.files else PACKAGE
-    depends = " It may only depend on the package that has them." if name.lower().startswith("tensorflow") else ""
+    depends = " It may only depend on the package that has them." if name.startswith("tensorflow") else ""
     raise NotTensorFlowWheel(
         f"{file.name} is a wheel of {name[:100]!r} without {lacks}.{depends}",
         next_step="Name a wheel that contains TensorFlow for Linux, such as the result of its build_pip_package.",
     )
-
-
-def _normalize(version: str) -> str:
-    """Return a version as PEP 440 writes it, if it is one: TensorFlow's headers have `2.18.0-rc1`."""
-    try:
-        return str(Version(version))
-    except InvalidVersion:
-        return version
 
 
 def _platform(tag: str) -> str:
@@ -197,44 +161,79 @@ def _is_library(path: str) -> bool:
     return _LIBRARY.fullmatch(path.rpartition("/")[2]) is not None
 
 
-def _read_libraries(archive: WheelZip, records: Mapping[str, RecordEntry]) -> Iterator[Library]:
-    """Yield the shared libraries, each copied to a temporary file first. Raises `ValueError`."""
-    items = [item for path, item in archive.files.items() if _is_library(path)]
-    if len(items) > MAX_LIBRARIES or any(item.file_size > MAX_LIBRARY for item in items):
-        raise ValueError(f"it has more than {MAX_LIBRARIES} libraries, or one of more than {MAX_LIBRARY >> 30} GiB")
-    deadline = time.monotonic() + MAX_SECONDS
-    with tempfile.TemporaryDirectory(prefix="tfimg-wheel-") as folder:
-        for item in items:
-            if time.monotonic() > deadline:
-                raise ValueError(f"its libraries take more than {MAX_SECONDS:g} seconds to read")
-            target = Path(folder, item.filename.rpartition("/")[2])
-            try:
-                with target.open("wb") as sink:
-                    for piece in archive.pieces(item, records[item.filename]):
-                        raise_if_cancelled()
-                        sink.write(piece)
-            except OSError as error:
-                error.filename = f"{target} ({item.file_size >> 20} MiB; TMPDIR names another folder)"
-                raise
-            pythons, versions = _find_strings(target)
-            yield Library(path=item.filename, elf=read_elf(target), pythons=pythons, versions=versions)
-            target.unlink()
+def _find_compiled_python(archive: WheelZip) -> str | None:
+    """Return the Python that the first of the smallest modules says it was compiled for; None if none says."""
+    modules = [item for path, item in archive.files.items() if _is_library(path) and item.file_size <= MAX_MODULE]
+    for item in sorted(modules, key=lambda item: item.file_size)[:MAX_MODULES]:
+        content = archive.read(item.filename, MAX_MODULE)
+        if _PYTHON_CHECK in content and (match := _PYTHON.search(content)):
+            return match[1].decode()
+    return None
 
 
-def _find_strings(library: Path) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return the Pythons that a module was compiled for, and the versions in TensorFlow's framework library."""
-    if not library.stat().st_size:
-        return (), ()
-    with library.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
-        pythons = _find(_PYTHON, content) if content.find(_PYTHON_CHECK) >= 0 else ()
-        versions = _find(_TENSORFLOW, content) if library.name == FRAMEWORK else ()
-    return pythons, versions
+def _read_tags(headers: Message) -> frozenset[Tag]:
+    """Return the tags in the headers of a WHEEL file. Raises `ValueError`."""
+    texts = [str(text) for text in headers.get_all("Tag", [])]
+    if len(texts) > MAX_LINES or any(text.count("-") != 2 or len(text) > 200 for text in texts):
+        raise ValueError(f"WHEEL has more than {MAX_LINES} lines of tags, or one unlike cp311-cp311-linux_x86_64")
+    if sum(map(_count_tags, texts)) > MAX_TAGS:
+        raise ValueError(f"WHEEL has more than {MAX_TAGS} tags")
+    return frozenset(tag for text in texts for tag in parse_tag(text))
 
 
-def _find(pattern: re.Pattern[bytes], content: mmap.mmap) -> tuple[str, ...]:
-    found: dict[str, None] = {}
-    for match in pattern.finditer(content):
-        found[match[1].decode()] = None
-        if len(found) == MAX_FOUND:
-            break
-    return tuple(found)
+def _count_tags(text: str) -> int:
+    """Return how many tags a text such as `cp310.cp311-abi3-linux_x86_64`, or the end of a file name, stands for."""
+    return math.prod(part.count(".") + 1 for part in text.split("-")[-3:])
+
+
+def _format_tags(tags: frozenset[Tag]) -> str:
+    return ", ".join(sorted(map(str, tags))[:3])
+
+
+def _read_requirements(metadata: Message) -> tuple[str, ...]:
+    """Return the requirements in METADATA. Raises `ValueError`, also for one that cannot be compared or evaluated."""
+    lines = [str(line) for line in metadata.get_all("Requires-Dist", [])]
+    if len(lines) > MAX_REQUIREMENTS:
+        raise ValueError(f"METADATA has more than {MAX_REQUIREMENTS} requirements")
+    requirements = [_parse_requirement(line) for line in lines]
+    if sum(len(requirement.specifier) for requirement in requirements) > MAX_CONDITIONS:
+        raise ValueError(f"the requirements in METADATA have more than {MAX_CONDITIONS} conditions")
+    environment = make_environment("3.11", PROCESSORS[PLATFORMS[0]])
+    for requirement in requirements:
+        try:
+            requirement.specifier.is_disjoint(SpecifierSet(">=0"))
+            if requirement.marker:
+                requirement.marker.evaluate(environment)
+        except (ValueError, UndefinedComparison, UndefinedEnvironmentName) as error:
+            raise ValueError(f"its requirement {str(requirement)[:100]!r} cannot be used: {error}") from None
+    return tuple(map(str, requirements))
+
+
+def _parse_requirement(line: str) -> Requirement:
+    if len(line) > MAX_REQUIREMENT:
+        raise ValueError(f"a requirement has more than {MAX_REQUIREMENT} characters")
+    try:
+        requirement = Requirement(line)
+    except RecursionError:
+        raise ValueError("a requirement is nested too deeply") from None
+    if requirement.url:  # uv would open it: a file of this machine, or a server that only this machine reaches
+        raise ValueError(f"its requirement {line[:100]!r} names an address, and images take packages from an index")
+    return requirement
+
+
+def _find_text(archive: WheelZip, paths: tuple[str, ...]) -> str:
+    """Return the text of the first header that the wheel has, else an empty one. Raises `ValueError`."""
+    found = next((path for path in paths if path in archive.files), None)
+    return archive.read(found, MAX_HEADER).decode(errors="replace") if found else ""
+
+
+def _find_definition(text: str, name: str) -> str:
+    match = re.search(rf'^#define {name} +"?([\w.+-]{{1,40}})"?\s*$', text, re.MULTILINE)
+    return match[1] if match else ""
+
+
+def _choose_exact(*versions: object) -> str:
+    """Return the first two numbers of the first version with most of them; empty if nothing is a version."""
+    pattern = r"[0-9]{1,3}(\.[0-9]{1,4}){0,3}"
+    numbers = [minor_version(text) for text in map(str, versions) if re.fullmatch(pattern, text)]
+    return max(numbers, key=lambda number: number.count("."), default="")

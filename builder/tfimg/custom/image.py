@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from datetime import date
 
 from packaging.specifiers import SpecifierSet
-from packaging.utils import canonicalize_name
 from packaging.version import Version
 
 from tfimg.core.documents import InvalidDocument, validate
@@ -22,8 +21,7 @@ from tfimg.core.errors import (
     UsageError,
 )
 from tfimg.core.text import escape_unprintable
-from tfimg.custom.cuda_checks import and_cuda
-from tfimg.custom.facts import PLATFORM_OF, WheelFacts
+from tfimg.custom.facts import WheelFacts
 from tfimg.custom.labels import ImageFacts, find_row, make_spec
 from tfimg.matrix.schema import PLATFORMS, Device, Gpu, Matrix, Platform, Row, has_version_prefix
 from tfimg.matrix.spec import ImageSpec, SuppliedWheel
@@ -56,6 +54,7 @@ def make_custom_spec(matrix: Matrix, facts: WheelFacts, given: GivenFacts, as_of
         )
     platform = _find_platform(facts, given)
     python = _find_python(facts, given)
+    _check_glibc(matrix, facts, python)
     device = _find_device(facts, given)
     if device == "gpu" and platform != PLATFORMS[0]:
         raise UnavailablePlatform(
@@ -63,8 +62,14 @@ def make_custom_spec(matrix: Matrix, facts: WheelFacts, given: GivenFacts, as_of
             next_step=f"Name a wheel for CPUs, or one for {PLATFORMS[0]}.",
         )
     row = matrix.rows[find_row(matrix, str(facts.version))]
+    required = facts.requirements(python, platform)
+    and_cuda = {
+        name: specifier
+        for name, specifier in facts.requirements(python, platform, extra="and-cuda").items()
+        if name.startswith("nvidia-")
+    }
     try:
-        gpu = _make_gpu(matrix, facts, given, row) if device == "gpu" else None
+        gpu = _make_gpu(matrix, facts, given, row, and_cuda) if device == "gpu" else None
         image = validate(
             ImageFacts,
             {
@@ -73,10 +78,10 @@ def make_custom_spec(matrix: Matrix, facts: WheelFacts, given: GivenFacts, as_of
                 "python": python,
                 "platform": platform,
                 "as_of": as_of,
-                "numpy": _requirement(facts, python, platform, "numpy") or row.numpy,
-                "keras": _requirement(facts, python, platform, "keras") or row.keras,
+                "numpy": str(required.get("numpy", "")) or row.numpy,
+                "keras": str(required.get("keras", "")) or row.keras,
                 "gpu": gpu,
-                "libraries": _list_libraries(matrix, facts, gpu) if gpu else {},
+                "libraries": _list_libraries(matrix, gpu, and_cuda) if gpu else {},
             },
         )
     except InvalidDocument as error:
@@ -88,8 +93,7 @@ def make_custom_spec(matrix: Matrix, facts: WheelFacts, given: GivenFacts, as_of
 
 
 def _find_platform(facts: WheelFacts, given: GivenFacts) -> Platform:
-    stated = facts.platforms or tuple(sorted({PLATFORM_OF.get(name, name) for name in facts.processors.values()}))
-    platform = _choose("platform", given.platform, stated, facts)
+    platform = _choose("platform", given.platform, facts.platforms, facts)
     known = next((name for name in PLATFORMS if name == platform), None)
     if known is None:
         raise UnavailablePlatform(
@@ -100,33 +104,65 @@ def _find_platform(facts: WheelFacts, given: GivenFacts) -> Platform:
 
 
 def _find_python(facts: WheelFacts, given: GivenFacts) -> str:
-    compiled = {python for library in facts.libraries for python in library.pythons}
-    return _choose("python", given.python, facts.pythons or tuple(sorted(compiled, key=Version)), facts)
+    """Return the Python of the tags. Raises `InvalidWheel` if the modules are compiled for another."""
+    compiled = (facts.compiled_for,) if facts.compiled_for else ()
+    python = _choose("python", given.python, facts.pythons or compiled, facts)
+    if compiled and python not in compiled and not any(tag.abi == "abi3" for tag in facts.tags):
+        raise InvalidWheel(
+            f"{facts.file.name} is for Python {python} by its tags, and its modules were compiled for Python "
+            f"{facts.compiled_for}: they do not import in another one.",
+            next_step=f"Build the wheel with Python {python}; a renamed one stays what it was built for.",
+        )
+    return python
+
+
+GLIBC_MINORS = {"bullseye": 31, "bookworm": 36, "trixie": 41}
+"""Debian release → the minor of its glibc 2."""
+
+
+def _check_glibc(matrix: Matrix, facts: WheelFacts, python: str) -> None:
+    """Raise `UnavailablePlatform` for a wheel whose tags need a newer glibc than images have."""
+    base = matrix.bases.get(python)
+    minor = GLIBC_MINORS.get(base.codename or "") if base else None
+    if base and minor and facts.glibc and facts.glibc > minor:
+        raise UnavailablePlatform(
+            f"{facts.file.name} needs glibc 2.{facts.glibc} by its tags, and images with Python {python} have glibc "
+            f"2.{minor} of Debian {base.codename}: its libraries do not load there.",
+            next_step="Build it where glibc is as old, for example in a manylinux container.",
+        )
 
 
 def _find_device(facts: WheelFacts, given: GivenFacts) -> Device:
-    other = next((name for key, name in OTHER_BUILDS.items() if (facts.build or {}).get(key) is True), None)
+    other = next((name for key, name in OTHER_BUILDS.items() if facts.build.get(key) is True), None)
     if other or given.device == "tpu":
         raise UnavailableDevice(
             f"{facts.file.name} is for {other or 'TPUs'}; images of supplied wheels are for CPUs or NVIDIA's GPUs.",
             next_step="Name a wheel for one of these.",
         )
-    has_cuda = facts.claims_cuda if facts.claims_cuda is not None else facts.has_cuda_code
-    return "gpu" if _choose("device", given.device, ("gpu" if has_cuda else "cpu",), facts) == "gpu" else "cpu"
+    has_cuda = facts.build.get("is_cuda_build")
+    if facts.name.startswith("tensorflow-cpu") or has_cuda is False:
+        stated: tuple[str, ...] = ("cpu",)
+    else:
+        stated = ("gpu",) if has_cuda is True or facts.cuda else ()
+    return "gpu" if _choose("device", given.device, stated, facts) == "gpu" else "cpu"
 
 
 OTHER_BUILDS = {"is_rocm_build": "ROCm"}
 """Keys of build_info.py that state a build for what no image has."""
 
 
-def _make_gpu(matrix: Matrix, facts: WheelFacts, given: GivenFacts, row: Row) -> Gpu:
+Required = Mapping[str, SpecifierSet]
+"""What the extra and-cuda requires of NVIDIA's packages; nothing of wheels without the extra."""
+
+
+def _make_gpu(matrix: Matrix, facts: WheelFacts, given: GivenFacts, row: Row, and_cuda: Required) -> Gpu:
     """Return what the wheel states of CUDA, and the toolkit that fits."""
-    cuda = _choose("cuda", given.cuda, _most_exact(facts, "cuda"), facts)
+    cuda = _choose("cuda", given.cuda, (facts.cuda,) if facts.cuda else (), facts)
     if not re.fullmatch(r"\d{1,2}\.\d{1,2}", cuda):
         raise UsageError(
             f"CUDA {cuda} does not name a minor version.", next_step="Name it with --cuda, for example --cuda 12.5."
         )
-    cudnn = _choose("cudnn", given.cudnn, _most_exact(facts, "cudnn"), facts)
+    cudnn = _choose("cudnn", given.cudnn, (facts.cudnn,) if facts.cudnn else (), facts)
     if not re.fullmatch(r"[0-9]{1,3}(\.[0-9]{1,4}){0,3}", cudnn):
         raise UsageError(
             f"cuDNN {cudnn!r} is not a version.", next_step="Name it with --cudnn, for example --cudnn 9.3."
@@ -140,22 +176,21 @@ def _make_gpu(matrix: Matrix, facts: WheelFacts, given: GivenFacts, row: Row) ->
         )
     toolkit = next((name for name in known if Version(name) >= Version(cuda)), known[-1])
     chosen = {candidate.libraries.cudnn for candidate in _gpus(matrix) if candidate.libraries.toolkit == toolkit}
-    required = and_cuda(facts)
-    library = _pin(required.get(f"nvidia-cudnn-cu{major}"), chosen, cudnn)
+    library = _pin(and_cuda.get(f"nvidia-cudnn-cu{major}"), chosen, cudnn)
     if library is None:
         raise UnavailableCudnn(
             f"{facts.file.name} is for cuDNN {cudnn}, and neither its extra and-cuda nor the matrix has it for CUDA "
             f"{major}.",
             next_step="Name the version in the wheel's requirements, or add it to a matrix of your own.",
         )
-    collectives = _pin(required.get(f"nvidia-nccl-cu{major}"), set(), "0")
+    collectives = _pin(and_cuda.get(f"nvidia-nccl-cu{major}"), set(), "0")
     similar = [candidate for candidate in _gpus(matrix) if candidate.cuda == cuda] or [*_gpus(matrix)][-1:]
     return validate(
         Gpu,
         {
             "cuda": cuda,
             "cudnn": f">={cudnn},<{int(cudnn.partition('.')[0]) + 1}",
-            "architectures": _list_architectures(facts),
+            "architectures": _list_architectures(facts) or similar[-1].architectures,
             "ptx_driver": similar[-1].ptx_driver,
             "libraries": {
                 "toolkit": toolkit,
@@ -166,15 +201,14 @@ def _make_gpu(matrix: Matrix, facts: WheelFacts, given: GivenFacts, row: Row) ->
     )
 
 
-def _list_libraries(matrix: Matrix, facts: WheelFacts, gpu: Gpu) -> dict[str, str]:
+def _list_libraries(matrix: Matrix, gpu: Gpu, and_cuda: Required) -> dict[str, str]:
     """Return NVIDIA's wheels: those of the toolkit, where the wheel's own requirements allow them."""
-    required = and_cuda(facts)
     wheels: dict[str, str] = dict(matrix.toolkits[gpu.libraries.toolkit].wheels)
     major = gpu.libraries.toolkit.partition(".")[0]
     wheels[f"nvidia-cudnn-cu{major}"] = gpu.libraries.cudnn
     if gpu.libraries.nccl:
         wheels[f"nvidia-nccl-cu{major}"] = gpu.libraries.nccl
-    for name, specifier in required.items():
+    for name, specifier in and_cuda.items():
         known = wheels.get(name)
         if pinned := _pin(specifier, {known} if known else set(), "0"):
             wheels[name] = pinned
@@ -197,32 +231,14 @@ def _pin(required: SpecifierSet | None, known: Collection[str], floor: str) -> s
 
 
 def _list_architectures(facts: WheelFacts) -> tuple[str, ...]:
-    """Return the architectures that build_info.py states, else those of the code."""
-    listed = (facts.build or {}).get("cuda_compute_capabilities")
-    if isinstance(listed, list) and listed:
-        return tuple(name.removesuffix("a") for name in listed if re.fullmatch(r"(sm|compute)_\d{2,3}a?", name))
-    codes = [library.elf.code for library in facts.libraries]
-    ptx = {number for code in codes for number in code.ptx}
-    every = sorted(ptx | {number for code in codes for number in code.machine_code})
-    return tuple(f"{'compute' if number in ptx else 'sm'}_{number}" for number in every)
+    """Return the architectures that build_info.py states."""
+    listed = facts.build.get("cuda_compute_capabilities")
+    names = listed if isinstance(listed, list) else []
+    return tuple(name.removesuffix("a") for name in names if re.fullmatch(r"(sm|compute)_\d{2,3}a?", name))
 
 
 def _gpus(matrix: Matrix) -> list[Gpu]:
     return [row.gpu for row in matrix.rows if row.gpu]
-
-
-def _most_exact(facts: WheelFacts, fact: str) -> tuple[str, ...]:
-    """Return the value with the most numbers; the others do not contradict it."""
-    return tuple(sorted(facts.statements.get(fact, {}).values(), key=lambda value: -value.count("."))[:1])
-
-
-def _requirement(facts: WheelFacts, python: str, platform: Platform, name: str) -> str:
-    """Return the range of a package that the wheel requires; empty if it requires none."""
-    found = SpecifierSet()
-    for requirement in facts.requirements(python, platform):
-        if canonicalize_name(requirement.name) == name:
-            found &= requirement.specifier
-    return str(found)
 
 
 OPTIONS: Mapping[str, str] = {

@@ -63,7 +63,7 @@ class Policy:
     a policy file brings; `refused_keys` are fingerprints of keys that count for nothing, also where they are trusted.
     `refuse_end_of_life`: its Python, Debian release and TensorFlow minor get security fixes, as `find_support_ends`
     tells by its identifier (None: it cannot be told). `origin` is the publisher's repository, which promotions name, if
-    the image is in a mirror. A tag that the user gives the image needs no promotion.
+    the image is in a mirror.
     """
 
     level: EvidenceLevel | None = None
@@ -77,7 +77,6 @@ class Policy:
     find_support_ends: Callable[[str], Sequence[SupportEnd] | None] = lambda _: None
     origin: str | None = None
     allow_withdrawn: bool = False
-    needs_promotion: bool = True
 
     def find_promise(self, tag: str) -> TagPromise:
         """Return the promise of a tag."""

@@ -2,8 +2,8 @@
 
 Both are in-toto statements about the image's digest. A *promotion* names tags with the digest that each pointed to
 before; a *withdrawal* names tags, or the whole digest, and a reason. The history of a tag is the chain of `previous`
-digests from its present one. A promotion is always later than those before it in the chain (`next_time`), and cancels
-the withdrawals that it names by the SHA-256 of their payloads.
+digests from its present one. Each statement is later than those on the image that it follows (`next_time`). A promotion
+cancels the earlier withdrawals that it names by the SHA-256 of their payloads.
 """
 
 from __future__ import annotations
@@ -119,12 +119,20 @@ class ImageStatements:
     def _is_cancelled(self, withdrawal: SignedPredicate[Withdrawal], repository: str, tag: str | None) -> bool:
         is_whole = withdrawal.predicate.tags is None
         promotions = self.promotions if is_whole else self.promotions_of(repository, str(tag))
-        return any(withdrawal.statement in promotion.predicate.cancels for promotion in promotions)
+        return any(
+            withdrawal.statement in promotion.predicate.cancels
+            and withdrawal.predicate.time < promotion.predicate.time  # equal times go to the withdrawal
+            for promotion in promotions
+        )
 
 
 def next_time(now: datetime, earlier: Iterable[ImageStatements]) -> datetime:
-    """Return the time of a new promotion: now, or just after every promotion that it follows."""
+    """Return the time of a new promotion or withdrawal: now, or just after every statement that it follows.
+
+    So a second withdrawal is never the same bytes as a first one, which a promotion has cancelled.
+    """
     times = [one.predicate.time for statements in earlier for one in statements.promotions]
+    times += [one.predicate.time for statements in earlier for one in statements.withdrawals]
     return max([now.astimezone(UTC), *(time + timedelta.resolution for time in times)])
 
 

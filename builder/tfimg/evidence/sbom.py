@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from datetime import datetime
 from pathlib import PurePosixPath
 from typing import Any
@@ -20,10 +20,10 @@ from cyclonedx.schema import SchemaVersion
 from packageurl import PackageURL
 from packaging.utils import canonicalize_name
 
-from tfimg.core.documents import Document, InvalidDocument, validate
 from tfimg.core.errors import ValidationAborted
 from tfimg.core.text import to_plain_text
 from tfimg.evidence.statement import CYCLONEDX, Statement, Subject, make_statement
+from tfimg.validation.inventory import About, Inventory
 
 MAX_PROBLEM = 200
 """Characters of a problem that a message shows."""
@@ -46,44 +46,10 @@ VENDORS = {"libtpu": "google"}
 """Vendors of libraries that are not NVIDIA's."""
 
 
-class _About(Document):
-    licence: str | None = None
-    homepage: str | None = None
+def make_sbom(inventory: Inventory, *, subject: Subject, created: datetime) -> Statement:
+    """Return the CycloneDX statement of an inventory, validated; `created` is the document's timestamp.
 
-
-class _DebianPackage(Document):
-    package: str
-    version: str
-    architecture: str
-    source: str
-    source_version: str = ""
-
-    @property
-    def upstream(self) -> str | None:
-        """The source package if its name differs, with its version if that differs too."""
-        other_version = self.source_version not in ("", self.version)
-        if self.source == self.package and not other_version:
-            return None
-        return f"{self.source}@{self.source_version}" if other_version else self.source
-
-
-class _System(Document):
-    id: str = "linux"
-    version: str = ""
-
-
-class _Inventory(Document):
-    packages: dict[str, str]
-    about: dict[str, _About]
-    libraries: dict[str, str | None]
-    debian: tuple[_DebianPackage, ...]
-    system: _System
-
-
-def make_sbom(inventory: Mapping[str, Any], *, subject: Subject, created: datetime) -> Statement:
-    """Return the CycloneDX statement of an inventory (`tfimg.validation.inventory.take_inventory`), validated.
-
-    `created` is the document's timestamp. Raises `ValidationAborted` if the inventory cannot be read or expressed.
+    Raises `ValidationAborted` for names, versions and addresses that it cannot express.
     """
     try:
         bom = _make_cyclonedx(list_components(inventory), subject, created.replace(microsecond=0))
@@ -103,39 +69,32 @@ def image_purl(subject: Subject) -> str:
     return PackageURL("oci", name=name, version=subject.digest, qualifiers=qualifiers).to_string()
 
 
-def list_components(inventory: Mapping[str, Any]) -> Iterator[tuple[Component, str | None]]:
+def list_components(inventory: Inventory) -> Iterator[tuple[Component, str | None]]:
     """Yield the Python packages, Debian packages and accelerator libraries of an inventory, sorted.
 
-    Each comes with the purl of the package that contains it, None for the image itself. Raises `ValidationAborted` for
-    an invalid inventory, `ValueError` for a name or version that cannot be expressed.
+    Each comes with the purl of the package that contains it, None for the image itself. Raises `ValueError` for a name
+    or version that cannot be expressed.
     """
-    try:
-        parsed = validate(_Inventory, dict(inventory))
-    except InvalidDocument as error:
-        raise ValidationAborted(
-            f"The inventory of the image is invalid: {error}.",
-            next_step="Take it again with the same version of tfimg.",
-        ) from None
-    for number, (name, version) in enumerate(sorted(parsed.packages.items())):
-        about = parsed.about.get(name, _About())
+    for number, (name, version) in enumerate(sorted(inventory.packages.items())):
+        about = inventory.about.get(name, About())
         sites = []
         if about.homepage and len(about.homepage) <= MAX_ADDRESS and number < MAX_ADDRESSES:
             sites = [ExternalReference(type=ExternalReferenceType.WEBSITE, url=XsUri(about.homepage))]
         licence = [LicenseFactory().make_from_string(about.licence)] if about.licence else []
         purl = PackageURL("pypi", name=name, version=version)
         yield _component(name, purl, external_references=sites, licenses=licence), None
-    for package in sorted(parsed.debian, key=lambda package: (package.package, package.architecture)):
-        qualifiers = {"arch": package.architecture, "distro": f"{parsed.system.id}-{parsed.system.version}"}
+    for package in sorted(inventory.debian, key=lambda package: (package.package, package.architecture)):
+        qualifiers = {"arch": package.architecture, "distro": f"{inventory.system.id}-{inventory.system.version}"}
         if package.upstream:
             qualifiers["upstream"] = package.upstream
-        purl = PackageURL("deb", parsed.system.id, package.package, package.version, qualifiers)
+        purl = PackageURL("deb", inventory.system.id, package.package, package.version, qualifiers)
         yield _component(package.package, purl), None
     # One component for all libraries of one name from one package.
     libraries: dict[tuple[str, str], list[str]] = {}
-    for path, owner in sorted(parsed.libraries.items()):
+    for path, owner in sorted(inventory.libraries.items()):
         libraries.setdefault((PurePosixPath(path).name, canonicalize_name(owner or "")), []).append(path)
     for (name, owner), paths in sorted(libraries.items()):
-        known = parsed.packages.get(owner)
+        known = inventory.packages.get(owner)
         purl = PackageURL("generic", VENDORS.get(name.partition(".")[0], "nvidia"), name, known)
         within = PackageURL("pypi", name=owner, version=known).to_string() if known else None
         properties = [Property(name="tfimg:path", value=path) for path in paths]

@@ -13,12 +13,12 @@ from packaging.version import Version
 from tfimg.core.errors import PolicyViolation, StaleEvidence, TamperedError, TfimgError
 from tfimg.core.events import ProgressEvent, ignore
 from tfimg.engine.protocol import Engine
-from tfimg.evidence.collect import CollectedEnvelope, collect_envelopes
+from tfimg.evidence.collect import collect_envelopes
 from tfimg.evidence.keys import VerifyingKey
 from tfimg.evidence.policy import EVIDENCE_LEVELS, Policy
 from tfimg.evidence.promotions import read_statements, require_not_withdrawn, require_promoted
 from tfimg.evidence.results import SignedResult, read_result
-from tfimg.evidence.signatures import VerifiedStatement, filter_verified, verify_signatures
+from tfimg.evidence.signatures import VerifiedStatement, verify_signatures
 from tfimg.evidence.statement import TEST_RESULT
 from tfimg.recipe.tags import find_contradiction
 from tfimg.registry.protocol import Reader, require_manifest
@@ -74,12 +74,10 @@ def verify(
     *,
     now: datetime,
     tag: str | None = None,
-    later: Sequence[CollectedEnvelope] = (),
 ) -> VerifiedImage:
     """Resolve a tag or digest, verify the signatures of its evidence, check the newest test result against the policy.
 
-    `tag` is the name whose promise counts if `reference` is a digest; a promotion has to name it. `later` are
-    statements that the registry does not have.
+    `tag` is the name whose promise counts if `reference` is a digest; a promotion has to name it.
 
     The newest result decides. One that is not a pass (failed or incomplete, of any trusted key) blocks all older ones,
     and those of the same time. A pass that proves less than required, as from a machine without a GPU, does not
@@ -89,14 +87,12 @@ def verify(
     evidence = read_evidence(registry, reference, keys, policy)
     image, digest = evidence.image, evidence.digest
     name = tag or ("" if _is_digest(reference) else reference)
-    later_statements = filter_verified(later, policy.accepted_keys(keys), digest=digest)
-    known = read_statements((*evidence.statements, *later_statements), image=image)
+    known = read_statements(evidence.statements, image=image)
     repository = policy.origin or registry.repository
     if not policy.allow_withdrawn:
         require_not_withdrawn(known, image=image, repository=repository, tag=name)
-    outcome, signer = _decide(evidence, policy, name, now)
-    if policy.needs_promotion:
-        require_promoted(known, image=image, repository=repository, tag=name)
+    outcome, signer = decide(evidence, policy, name, now)
+    require_promoted(known, image=image, repository=repository, tag=name)
     return VerifiedImage(image=image, digest=digest, outcome=outcome, signer=signer, statements=evidence.statements)
 
 
@@ -160,8 +156,11 @@ def _is_digest(reference: str) -> bool:
     return reference.startswith("sha256:")
 
 
-def _decide(evidence: ImageEvidence, policy: Policy, tag: str, now: datetime) -> tuple[SignedResult, str]:
-    """Return the newest result that meets the policy, with its signer, unless a newer one is not a pass."""
+def decide(evidence: ImageEvidence, policy: Policy, tag: str, now: datetime) -> tuple[SignedResult, str]:
+    """Return the newest result that meets the policy, with its signer, unless a newer one is not a pass.
+
+    `tag` is empty for an image that was requested by digest alone. Raises as `verify`.
+    """
 
     def newness(result: tuple[SignedResult, str]) -> tuple[bool, datetime, bool]:
         # A pass from the future is the oldest: it neither counts nor hides a failure.

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import ast
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from email.parser import HeaderParser
 from typing import Any
 
 from packaging.markers import UndefinedComparison, UndefinedEnvironmentName
 from packaging.requirements import Requirement
+from packaging.specifiers import SpecifierSet
+from packaging.utils import canonicalize_name
 
 from tfimg.core.documents import validate
 
@@ -69,6 +71,31 @@ def parse_requires(metadata: bytes) -> tuple[str, ...]:
     except RecursionError:
         raise ValueError("a requirement is nested too deeply") from None
     return requires
+
+
+def make_environment(python: str, processor: str, *, extra: str = "") -> dict[str, str]:
+    """Return the values of environment markers on a Python of Linux on a processor, with one extra (PEP 508)."""
+    return {
+        "python_version": python,
+        "python_full_version": f"{python}.0",
+        "platform_machine": processor,
+        "platform_system": "Linux",
+        "sys_platform": "linux",
+        "os_name": "posix",
+        "implementation_name": "cpython",
+        "platform_python_implementation": "CPython",
+        "extra": extra,
+    }
+
+
+def select_requirements(requires: Iterable[str], environment: Mapping[str, str]) -> dict[str, SpecifierSet]:
+    """Return the versions of each package that requirements ask for in an environment."""
+    found: dict[str, SpecifierSet] = {}
+    for requirement in map(Requirement, requires):
+        if requirement.marker is None or requirement.marker.evaluate(dict(environment)):
+            name = canonicalize_name(requirement.name)
+            found[name] = found.get(name, SpecifierSet()) & requirement.specifier
+    return found
 
 
 def parse_build_info(text: str) -> Mapping[str, Any]:

@@ -11,18 +11,28 @@ from packaging.utils import canonicalize_name
 from pydantic import BeforeValidator
 
 from tfimg.core.documents import Document, validate
+from tfimg.validation.inventory import Inventory
 
 Source = Literal["bill of materials", "inventory", "unknown"]
 
 
-class _Component(Document):
+class Component(Document):
+    """A component of an image, by its package URL."""
+
     purl: str | None = None
 
+    def parse_purl(self) -> PackageURL | None:
+        """Return the package URL; None without a valid one."""
+        try:
+            return PackageURL.from_string(self.purl or "")
+        except ValueError:
+            return None
 
-class _Bill(Document):
+
+class Bill(Document):
     """The fields of a CycloneDX bill of materials that are read."""
 
-    components: Annotated[tuple[_Component, ...], BeforeValidator(lambda value: value or ())] = ()
+    components: Annotated[tuple[Component, ...], BeforeValidator(lambda value: value or ())] = ()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -56,25 +66,21 @@ def parse_bill_of_materials(bill: Mapping[str, Any], signer: str | None = None) 
     Raises `InvalidDocument`.
     """
     found: dict[str, dict[str, str]] = {"pypi": {}, "deb": {}, "generic": {}}
-    for component in validate(_Bill, bill).components:
-        try:
-            purl = PackageURL.from_string(component.purl or "")
-        except ValueError:
-            continue
-        if purl.type in found and purl.name:
+    for component in validate(Bill, bill).components:
+        purl = component.parse_purl()
+        if purl and purl.type in found and purl.name:
             found[purl.type][purl.name] = purl.version or ""
     return _make_contents("bill of materials", found["pypi"], found["deb"], found["generic"], signer)
 
 
-def parse_inventory(inventory: Mapping[str, Any]) -> Contents:
-    """Return the contents from the output of images/inventory.py."""
-    packages: dict[str, str] = dict(inventory.get("packages") or {})
-    owners: Mapping[str, str | None] = inventory.get("libraries") or {}
+def list_contents(inventory: Inventory) -> Contents:
+    """Return the contents that an inventory lists."""
+    packages = inventory.packages
     libraries = {
         path.rpartition("/")[2]: packages.get(canonicalize_name(owner), "") if owner else ""
-        for path, owner in owners.items()
+        for path, owner in inventory.libraries.items()
     }
-    debian = {entry["package"]: entry["version"] for entry in inventory.get("debian") or ()}
+    debian = {entry.package: entry.version for entry in inventory.debian}
     return _make_contents("inventory", packages, debian, libraries, None)
 
 

@@ -130,7 +130,7 @@ def list_record_rows(wheel: Path, shared: Sequence[str]) -> list[str]:
 def _open(wheel: Path) -> Iterator[CheckedWheel]:
     """Open and check a wheel. Raises `InvalidWheel`, also for errors inside the block."""
     with open_archive(wheel) as archive:
-        yield _check(wheel.name, archive)
+        yield check_wheel(wheel.name, archive)
 
 
 @contextmanager
@@ -165,7 +165,7 @@ def _place(scheme: Scheme | str, path: str) -> str:
     return f"{SCHEME_FOLDERS[scheme]}/{path}".lstrip("/")
 
 
-def _check(filename: str, archive: WheelZip) -> CheckedWheel:
+def check_wheel(filename: str, archive: WheelZip) -> CheckedWheel:
     """Read what a wheel states. Raises `ValueError`, and the errors of parsers."""
     name, version, _, _ = parse_wheel_filename(filename)
     info = _find_info(archive, name, version)

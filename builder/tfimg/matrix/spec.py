@@ -99,6 +99,11 @@ class ImageSpec:
         return self.identifier.removesuffix(self.variant)
 
     @property
+    def flavor_requirements(self) -> tuple[str, ...]:
+        """The Python packages of the flavour and of those that it extends, as they are locked."""
+        return tuple(requirement for _, flavor in self.flavors for requirement in flavor.requirements)
+
+    @property
     def locked_flavor(self) -> str | None:
         """The flavour whose lock the image has: the last of its flavours that adds Python packages."""
         return next((name for name, flavor in self.flavors[::-1] if flavor.requirements), None)

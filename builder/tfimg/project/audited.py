@@ -7,13 +7,14 @@ from collections.abc import Iterator, Sequence
 from cyclonedx.exception import CycloneDxException
 
 from tfimg.advisories.audit import AuditedImage
-from tfimg.advisories.packages import read_bill, read_lock_packages
-from tfimg.core.documents import InvalidDocument
+from tfimg.advisories.packages import read_components, read_lock_packages
+from tfimg.core.documents import InvalidDocument, validate
 from tfimg.core.errors import TamperedError, UnlabelledImage, UnsignedError, ValidationAborted
 from tfimg.core.text import to_plain_text, truncate
 from tfimg.engine.protocol import Engine
 from tfimg.evidence.sbom import INVALID_CONTENTS, list_components
 from tfimg.evidence.statement import CYCLONEDX
+from tfimg.inspect.contents import Bill
 from tfimg.inspect.inspection import Inspection
 from tfimg.matrix.spec import ImageSpec
 from tfimg.project.project import Project
@@ -34,19 +35,14 @@ def read_built_image(project: Project, engine: Engine, name: str) -> AuditedImag
     spec = project.spec_of_image(engine, name)
     inventory = take_inventory(name, (project.workspace.images / "inventory.py").read_bytes(), engine=engine)
     try:
-        bill = {"components": [{"purl": str(component.purl)} for component, _ in list_components(inventory)]}
-        packages = read_bill(bill, _find_supplied(spec))
+        purls = [component.purl for component, _ in list_components(inventory) if component.purl]
+        packages = read_components(purls, _find_supplied(spec))
     except (ValueError, CycloneDxException) as error:  # names, versions and addresses come from the image
         raise ValidationAborted(
             f"The packages of {name} cannot be read: {to_plain_text(truncate(str(error))).rstrip('.')}.",
             next_step=INVALID_CONTENTS,
         ) from None
-    imported = inventory["imported"]
-    return AuditedImage(
-        identifier=spec.identifier,
-        packages=packages,
-        imported=None if imported is None else frozenset(imported),
-    )
+    return AuditedImage(identifier=spec.identifier, packages=packages, imported=inventory.imported)
 
 
 def read_published_image(project: Project, name: str, image: Inspection, *, trusts_keys: bool) -> AuditedImage:
@@ -65,7 +61,11 @@ def read_published_image(project: Project, name: str, image: Inspection, *, trus
     if spec is None:
         raise UnlabelledImage(f"{name} does not say which image it is.", next_step="Name an image of tfimg.")
     try:
-        return AuditedImage(identifier=spec.identifier, packages=read_bill(bills[0].predicate, _find_supplied(spec)))
+        purls = [component.parse_purl() for component in validate(Bill, bills[0].predicate).components]
+        if None in purls:
+            raise InvalidDocument("a component has no valid package URL")
+        packages = read_components(filter(None, purls), _find_supplied(spec))
+        return AuditedImage(identifier=spec.identifier, packages=packages)
     except InvalidDocument as error:
         raise TamperedError(
             f"The bill of materials of {name} cannot be read: {error}.",

@@ -11,8 +11,7 @@ from pathlib import Path
 from tfimg.core.documents import InvalidDocument, parse_document
 from tfimg.core.errors import InvalidWheel, LockError
 from tfimg.core.files import hash_file, write_atomically
-from tfimg.custom.contradictions import require_consistent
-from tfimg.custom.facts import WheelFacts, read_facts
+from tfimg.custom.facts import read_facts
 from tfimg.custom.image import GivenFacts, make_custom_spec
 from tfimg.custom.source import find_wheel, parse_address
 from tfimg.matrix.schema import Matrix, Newer
@@ -23,10 +22,17 @@ from tfimg.recipe.lock import make_query, resolve_lock
 from tfimg.recipe.lockfile import Lock
 
 
-def read_supplied_wheel(services: Services, text: str, on_step: Callable[[str], None] = lambda _: None) -> WheelFacts:
-    """Return the facts of the wheel of FILE-or-URL#sha256=….
+def find_custom_spec(
+    matrix: Matrix,
+    services: Services,
+    text: str,
+    given: GivenFacts,
+    as_of: date | None = None,
+    on_step: Callable[[str], None] = lambda _: None,
+) -> ImageSpec:
+    """Return the image of the wheel of FILE-or-URL#sha256=…, with a lock as of a day, else as of today.
 
-    Raises `UsageError`, `FileError`, `HashMismatchError`, `NetworkError`, `InvalidWheel` and its subclasses.
+    Raises `UsageError`, `FileError`, `HashMismatchError`, `NetworkError`, `InvalidWheel`, and as `make_custom_spec`.
     """
     address = parse_address(text)
     file = find_wheel(
@@ -40,23 +46,6 @@ def read_supplied_wheel(services: Services, text: str, on_step: Callable[[str], 
             raise
         # It is in no lock, which the advice for wheels of a package index is about.
         raise InvalidWheel(error.what, next_step="Copy, download or build it again.") from None
-    require_consistent(facts)
-    return facts
-
-
-def find_custom_spec(
-    matrix: Matrix,
-    services: Services,
-    text: str,
-    given: GivenFacts,
-    as_of: date | None = None,
-    on_step: Callable[[str], None] = lambda _: None,
-) -> ImageSpec:
-    """Return the image of a supplied wheel, with a lock as of a day, else as of today.
-
-    Raises as `read_supplied_wheel` and `make_custom_spec`.
-    """
-    facts = read_supplied_wheel(services, text, on_step)
     return make_custom_spec(matrix, facts, given, as_of or services.today)
 
 

@@ -5,11 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from functools import partial
 
-from tfimg.advisories.bounds import MetadataReader
-from tfimg.advisories.fix import LockFixer
-from tfimg.advisories.match import AdvisoryIndex
-from tfimg.advisories.outcomes import LockFix
-from tfimg.advisories.search import Lookup
+from tfimg.advisories.fix import LockFix, LockFixer
+from tfimg.advisories.service import OsvService
 from tfimg.core.cancellation import map_in_threads
 from tfimg.matrix.spec import ImageSpec
 from tfimg.project.project import Project
@@ -18,25 +15,16 @@ from tfimg.recipe.lockfile import Lock
 
 
 def fix_locks(
-    project: Project,
-    plain: Sequence[ImageSpec],
-    flavored: Sequence[ImageSpec],
-    index: AdvisoryIndex,
-    lookup: Lookup,
+    project: Project, plain: Sequence[ImageSpec], flavored: Sequence[ImageSpec], service: OsvService
 ) -> Iterator[LockFix]:
-    """Yield the fix of each image's lock, then of each flavour's part above it. Raises `NetworkError`.
-
-    `lookup` reads the advisories about packages that a fix adds.
-    """
+    """Yield the fix of each image's lock, then of each flavour's part above it. Raises `NetworkError`."""
     services, locks = project.services, project.locks
     env = services.network.environment(services.environ)
     fixer = LockFixer(
         newer=project.matrix.newer,
-        index=index,
         risks=[risk for risk in project.matrix.accepted_risks if risk.review_by >= services.today],
-        reader=MetadataReader(services.index()),
+        find=service.find,
         resolve=partial(resolve_packages, uv=services.uv(), env=env),
-        lookup=lookup,
         today=services.today,
     )
 

@@ -107,7 +107,7 @@ class Locks:
         committed = self.workspace.lock(identifier, "flavor")
         if committed.exists():
             return committed.read_text()
-        requirements = _list_flavor_packages(spec)
+        requirements = spec.flavor_requirements
         asked = hashlib.sha256("\n".join([hash_lock(lock), str(spec.cutoff), *requirements]).encode()).hexdigest()
         kept = self.services.state / "locks" / f"{identifier}-{asked[:16]}.txt"
         if not kept.exists():
@@ -118,14 +118,10 @@ class Locks:
         """Return the committed lock of an image, or of its flavour alone; empty without one."""
         return {file.stem: file.read_text() for file in sorted(self.workspace.locks(spec.identifier).glob("*.txt"))}
 
-    def list_flavors(self, specs: Iterable[ImageSpec]) -> tuple[ImageSpec, ...]:
-        """Return all flavours of images; an image of a flavour has none."""
-        plain = [spec for spec in specs if not spec.flavors]
-        return tuple(with_flavor(spec, name, self.flavors) for spec in plain for name in self.flavors)
-
     def list_committed_flavors(self, specs: Iterable[ImageSpec]) -> tuple[ImageSpec, ...]:
-        """Return the flavours of images whose own lock is committed."""
-        flavors = self.list_flavors(specs)
+        """Return the flavours of images whose own lock is committed; an image of a flavour has none."""
+        plain = [spec for spec in specs if not spec.flavors]
+        flavors = [with_flavor(spec, name, self.flavors) for spec in plain for name in self.flavors]
         return tuple(spec for spec in flavors if self.workspace.lock(spec.identifier, "flavor").exists())
 
     def list_locked_flavors(self, specs: Iterable[ImageSpec]) -> tuple[ImageSpec, ...]:
@@ -145,7 +141,7 @@ class Locks:
             try:
                 lock = self.workspace.read_lock(spec.runtime)
                 fixes = find_fixes(self.read_committed(spec))
-                return {"flavor": self._resolve(spec, lock, _list_flavor_packages(spec), fixes=fixes)}
+                return {"flavor": self._resolve(spec, lock, spec.flavor_requirements, fixes=fixes)}
             except LockError as error:
                 return error
 
@@ -216,7 +212,3 @@ class Locks:
             if name in versions and SpecifierSet(specifier).contains(versions[name], prereleases=True):
                 return f"{one.identifier}, which has {name} {versions[name]}"
         return None
-
-
-def _list_flavor_packages(spec: ImageSpec) -> tuple[str, ...]:
-    return tuple(requirement for _, flavor in spec.flavors for requirement in flavor.requirements)

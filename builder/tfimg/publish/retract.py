@@ -13,7 +13,7 @@ from tfimg.core.events import Message, OnEvent, ignore
 from tfimg.core.journal import Journal
 from tfimg.core.runs import RunFinished, open_run
 from tfimg.evidence.dsse import sign_statement
-from tfimg.evidence.promotions import Promotion, TagMove, Withdrawal, make_predicate_statement
+from tfimg.evidence.promotions import Promotion, TagMove, Withdrawal, make_predicate_statement, next_time
 from tfimg.evidence.statement import EARLIEST, Subject
 from tfimg.matrix.schema import Platform
 from tfimg.publish.earlier_image import find_named, find_previous
@@ -67,28 +67,26 @@ def withdraw(
     *,
     tags: Sequence[str] = (),
     reason: str,
-    replacement: str | None = None,
     on_event: OnEvent = ignore,
 ) -> Retraction:
     """Move the tags that point to an image back, then withdraw it: for some tags, or for all and by digest.
 
-    The digest of an index means each of its images. With a `replacement` that is published, tags that it did not get
-    stay, as an earlier image is no better. Raises as `roll_back` does, except that a tag without an earlier image
-    stays, and is listed in the result.
+    The digest of an index means each of its images. Raises as `roll_back` does, except that a tag without an earlier
+    image stays, and is listed in the result.
     """
-    request = RetractionRequest(command="withdraw", image=digest, to=replacement, tags=tuple(sorted(tags)))
+    request = RetractionRequest(command="withdraw", image=digest, tags=tuple(sorted(tags)))
     with open_run(repository.folder / "retract", repository.now, new=True) as (run, killed):
         if finished := _finish_killed(repository, request, run, killed, on_event):
             return finished
         require_manifest(repository.registry, digest, next_step="Check the name and the digest.")
         affected = _find_affected(repository, request)
         with repository.lock_tags(tag for one in affected.values() for tag in one):
-            planned = {image: _plan_moves(repository, image, own, replacement) for image, own in affected.items()}
+            planned = {image: _plan_moves(repository, image, own) for image, own in affected.items()}
             promotions = _promotions(repository, run, [move for moves, _ in planned.values() for move in moves])
             images = []
             for image, (moves, unmoved) in planned.items():
                 targets = {move.after for move in moves}
-                instead = replacement or (targets.pop() if len(targets) == 1 else None)
+                instead = targets.pop() if len(targets) == 1 else None
                 named = tuple(affected[image]) if tags else None
                 withdrawal = _withdrawal(repository, image, named, reason, instead)
                 images.append(RetractedImage(digest=image, withdrawal=withdrawal, moves=tuple(moves), unmoved=unmoved))
@@ -146,8 +144,8 @@ def _is_outdated(repository: SignedRepository, started: Retraction) -> bool:
             return True
     if is_rollback:
         return False
-    affected, replacement = _find_affected(repository, started.request), started.request.to
-    plans = (_plan_moves(repository, digest, tags, replacement) for digest, tags in affected.items())
+    affected = _find_affected(repository, started.request)
+    plans = (_plan_moves(repository, digest, tags) for digest, tags in affected.items())
     return not {move for moves, _ in plans for move in moves} <= set(started.moves)
 
 
@@ -239,23 +237,18 @@ def _withdrawal(
         tags=tags,
         reason=reason,
         replacement=replacement,
-        time=repository.now(),
+        time=next_time(repository.now(), [known]),
         publisher=repository.publisher,
     )
 
 
-def _plan_moves(
-    repository: SignedRepository, digest: str, tags: Sequence[str], replacement: str | None
-) -> tuple[list[Move], dict[str, str]]:
+def _plan_moves(repository: SignedRepository, digest: str, tags: Sequence[str]) -> tuple[list[Move], dict[str, str]]:
     moves, unmoved = [], {}
     for tag in tags:
         if not _points_to(repository.tags, tag, digest):
             continue
         if tag == make_build_tag(tag.rpartition("-")[0], digest):
             unmoved[tag] = "the tag of one build is never moved"
-            continue
-        if replacement:
-            unmoved[tag] = f"{replacement} did not get it when it was published"
             continue
         try:
             moves.append(Move(tag=tag, before=digest, after=find_previous(repository, tag, digest)))

@@ -54,8 +54,9 @@ class LockQuery:
 
     `cutoff` and the days in `newer` are the first instants that uv does not see; `find_links` is a folder of wheels
     that the package index lacks. `constraints` bound packages without requiring them. `supplied` are names and versions
-    of packages that the image has from elsewhere, without further requirements. `lowest`: the lowest versions of the
-    requirements are taken, and the highest of what those need.
+    of packages that the image has from elsewhere, without further requirements. `locked` are the versions of a lock,
+    which stay where the requirements allow it; those of the requirements that have to move are the lowest, of what they
+    need the highest.
     """
 
     requirements: tuple[str, ...]
@@ -66,7 +67,7 @@ class LockQuery:
     find_links: Path | None = None
     constraints: tuple[str, ...] = ()
     supplied: tuple[tuple[str, str], ...] = ()
-    lowest: bool = False
+    locked: tuple[tuple[str, str], ...] = ()
 
 
 def make_query(
@@ -186,6 +187,9 @@ def resolve_packages(query: LockQuery, *, uv: str, env: Mapping[str, str]) -> Se
         source.write_text("\n".join(query.requirements) + "\n")
         constraints = Path(folder, "constraints.txt")
         constraints.write_text("\n".join(query.constraints))
+        if query.locked:  # uv keeps the versions of its last answer
+            lines = (f'[[packages]]\nname = "{name}"\nversion = "{version}"\n' for name, version in query.locked)
+            answer.write_text('lock-version = "1.0"\ncreated-by = "tfimg"\n' + "".join(lines))
         for name, version in query.supplied:
             _write_metadata_wheel(Path(folder), name, version)
         argv = [
@@ -198,7 +202,7 @@ def resolve_packages(query: LockQuery, *, uv: str, env: Mapping[str, str]) -> Se
             f"--exclude-newer={query.cutoff}",
             *(f"--exclude-newer-package={name}={day}" for name, day in query.newer),
             *([f"--constraints={constraints}"] if query.constraints else []),
-            *(["--resolution=lowest-direct"] if query.lowest else []),
+            *(["--resolution=lowest-direct", "--prerelease=disallow"] if query.locked else []),
             str(source),
             # As an address: uv ends a path at a comma or #.
             *([f"--find-links={query.find_links.absolute().as_uri()}"] if query.find_links else []),

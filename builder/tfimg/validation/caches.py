@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import hashlib
-import json
 from contextlib import suppress
 from dataclasses import astuple, dataclass
 from pathlib import Path
-from typing import Any
 
-from tfimg.core.documents import InvalidDocument
+from tfimg.core.documents import InvalidDocument, parse_document
 from tfimg.core.errors import FileError
 from tfimg.core.files import remove_oldest, write_atomically
 from tfimg.engine.protocol import Engine
 from tfimg.validation.formats import format_json
-from tfimg.validation.inventory import parse_inventory, take_inventory
+from tfimg.validation.inventory import Inventory, take_inventory
 from tfimg.validation.report import Profile, Report
 from tfimg.validation.schema import read_report
 
@@ -74,7 +72,7 @@ class InventoryCache:
     folder: Path
     script: bytes
 
-    def take(self, image: str, content: str | None, engine: Engine) -> dict[str, Any]:
+    def take(self, image: str, content: str | None, engine: Engine) -> Inventory:
         """Return the inventory of an image: the one kept since its build, else ask the image and keep the answer.
 
         `content` is as in `LocalImage`. Raises `ValidationAborted` if no inventory can be taken.
@@ -83,9 +81,9 @@ class InventoryCache:
         file = self.folder / f"{key}.json"
         with suppress(OSError, InvalidDocument):
             if content:
-                return parse_inventory(file.read_bytes())
+                return parse_document(Inventory, file.read_bytes())
         inventory = take_inventory(image, self.script, engine=engine, contents_only=True)
         if content:
-            write_atomically(file, json.dumps(inventory))
+            write_atomically(file, inventory.model_dump_json())
             remove_oldest(self.folder, keep=MAX_FILES)
         return inventory

@@ -21,8 +21,8 @@ class Audit(Command, AdvisoryOptions, TrustedKeyOptions, Patterns):
     """Find known vulnerabilities of what locks install, or of all packages of images.
 
     Examples:
-      tfimg audit '2.21*' --advisories osv-export.zip
-      tfimg audit --built tfimg/tensorflow:2.15 --advisories https://osv.example
+      tfimg audit '2.21*'
+      tfimg audit --built tfimg/tensorflow:2.15 --osv https://osv.example
     """
 
     built: tuple[str, ...] = values("audit an image in the engine instead of locks, Debian packages included", "IMAGE")
@@ -39,8 +39,9 @@ class Audit(Command, AdvisoryOptions, TrustedKeyOptions, Patterns):
             )
         images = list(self._read_images(context))
         packages = list(dict.fromkeys(package for image in images for package in image.packages))
-        index = self.read_advisories(context, packages)
-        result = audit(images, index, context.project.matrix.accepted_risks, today=context.services.today)
+        service = self.ask_service(context, packages)
+        risks, today = context.project.matrix.accepted_risks, context.services.today
+        result = audit(images, service.find(packages), risks, source=service.url, today=today)
         context.print_result(
             result.to_json(), lambda: _print_result(result, has_debian=bool(self.built or self.published))
         )

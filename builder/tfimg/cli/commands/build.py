@@ -15,14 +15,13 @@ from tfimg.cli.options import Command, FreshBase, ValidationOptions, flag, optio
 from tfimg.cli.project_options import with_project_file
 from tfimg.cli.trust_options import SigningOptions
 from tfimg.cli.values import positive_number
-from tfimg.core.errors import LockError, UsageError
+from tfimg.core.errors import UsageError
 
 if TYPE_CHECKING:
     from tfimg.build.events import BuildResult
     from tfimg.build.settings import BuildSettings
     from tfimg.core.events import Event
     from tfimg.matrix.spec import ImageSpec
-    from tfimg.project.affected import AffectedImage
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,14 +33,10 @@ class Build(Command, ImageOptions, SigningOptions, FreshBase, ValidationOptions)
       tfimg build '2.1[5-8]*-cpu-*' --report summary.xml
       tfimg build --tf 2.15 --with tensorflow-text,pandas
       tfimg build '2.18*-slim'
-      tfimg build --affected --record
       tfimg build --wheel dist/tensorflow-2.19.0-cp311-cp311-linux_x86_64.whl
     """
 
     all: bool = flag("every image of the matrix")
-    affected: bool = flag(
-        "images whose lock differs from the one of their evidence; with --record, a red suite reverts the lock's fix"
-    )
     jobs: int | None = option(
         "images at once (default: what processors, memory and disk have room for)", "N", parse=positive_number
     )
@@ -70,7 +65,7 @@ class Build(Command, ImageOptions, SigningOptions, FreshBase, ValidationOptions)
     @property
     def _is_many(self) -> bool:
         """Whether the options select any number of images."""
-        return bool(self.patterns or self.all or self.affected)
+        return bool(self.patterns or self.all)
 
     def _build(self, context: Context) -> int:
         self._check_options(context)
@@ -81,45 +76,12 @@ class Build(Command, ImageOptions, SigningOptions, FreshBase, ValidationOptions)
                 publish_images(self, context, [spec], named=True)
             return 0
         specs = self.select_images(context)
-        affected: Sequence[AffectedImage] = ()
-        if self.affected:
-            from tfimg.project.affected import find_affected
-
-            affected = find_affected(context.project, specs)
-            specs = [image.spec for image in affected]
-            context.say(f"{len(specs)} images have evidence of another lock than theirs.")
         batch = self._build_many(context, settings, specs)
-        if self.record:
-            self._revert_red(context, affected, batch)
         green = {result.identifier for result in batch.results if result.is_green}
         if self.target and green:
             publish_images(self, context, [spec for spec in specs if spec.identifier in green], named=True)
         raise_for_results(batch.results, needs_all=not self.all)
         return 0
-
-    def _revert_red(self, context: Context, affected: Sequence[AffectedImage], batch: BatchResult) -> None:
-        """Restore the locks of images whose suite is red, and say so."""
-        from dataclasses import asdict
-
-        from tfimg.core.exit_codes import ExitCode
-        from tfimg.project.affected import revert_fix
-
-        red = {one.identifier: one.failure for one in batch.results if one.failure}
-        for image in affected:
-            failure = red.get(image.spec.identifier)
-            if failure is None or failure.exit_code != ExitCode.VALIDATION:
-                continue  # an engine or a network that fails says nothing of the fix
-            try:
-                # The matrix is read again: the image before has changed it.
-                reverted = revert_fix(replace(context.project), image, failure)
-            except LockError as error:
-                context.note(str(error))
-                continue
-            if self.json:
-                context.emit({"event": "reverted", **asdict(reverted)})
-            else:
-                accepted = ", ".join(reverted.accepted) or "nothing"
-                print(f"Reverted {', '.join(reverted.files)}; accepted in matrix.yaml for 90 days: {accepted}")
 
     def _check_options(self, context: Context) -> None:
         """Raise `UsageError` for options that do not go together, before anything is asked or built."""
@@ -148,11 +110,8 @@ class Build(Command, ImageOptions, SigningOptions, FreshBase, ValidationOptions)
                 )
             check_report_files(self.report)
             return
-        if self.all and (self.patterns or self.affected):
-            raise UsageError(
-                f"--all and {'patterns' if self.patterns else '--affected'} cannot be combined.",
-                next_step=f"Leave --all out, or {'the patterns' if self.patterns else '--affected'}.",
-            )
+        if self.all and self.patterns:
+            raise UsageError("--all and patterns cannot be combined.", next_step="Leave --all out, or the patterns.")
         if given := [name for name in self.given_options() if name != "--flavor"]:
             raise UsageError(
                 f"{', '.join(given)} and {'--all' if self.all else 'patterns'} cannot be combined: a request means "

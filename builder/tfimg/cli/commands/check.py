@@ -3,80 +3,49 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import KW_ONLY, asdict, dataclass
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
 from tfimg.cli.context import Context
-from tfimg.cli.options import Command, IdentifierOptions, argument, option
-from tfimg.core.errors import UsageError
+from tfimg.cli.options import Command, argument
 
 if TYPE_CHECKING:
     from rich.text import Text
 
-    from tfimg.matrix.sync.releases import RowFindings
+    from tfimg.matrix.sync.check import RowFindings
 
 
 @dataclass(frozen=True)
-class Check(Command, IdentifierOptions):
-    """Compare the matrix with what wheels say, on the package index or in an image.
+class Check(Command):
+    """Compare the matrix with what the wheels on the package index say.
 
     Examples:
       tfimg check 2.15 2.16
-      tfimg check --built tfimg/tensorflow:2.15
     """
 
     releases: tuple[str, ...] = argument("2.15, 2.15.1 (default: all)", "RELEASE", default=())
-    _: KW_ONLY
-    built: str | None = option("compare with what an image in the engine holds", "IMAGE")
 
     def run(self, context: Context) -> int:
         """Print how many facts agree. Raises `MatrixMismatch` for those that do not."""
-        if self.built is None:
-            if self.identifier:
-                raise UsageError("--as needs --built.", next_step="Name the image with --built IMAGE.")
-            return self._check_index(context)
-        if self.releases:
-            raise UsageError(
-                "RELEASE and --built cannot be combined: an image has one release.", next_step="Leave RELEASE out."
-            )
-        return self._check_image(context, self.built)
-
-    def _check_index(self, context: Context) -> int:
         from tfimg.advisories.audit import find_expired, raise_for_expired
         from tfimg.cli.output.transfers import render_count
-        from tfimg.matrix.sync.releases import check_releases, count_unconfirmed
+        from tfimg.matrix.sync.check import check_matrix
 
         matrix, file = context.project.matrix, context.project.workspace.matrix
         with render_count(context, "wheels read") as on_progress:
-            found = check_releases(matrix, context.services.index(), self.releases, on_progress)
-        unconfirmed = count_unconfirmed(file.read_text(encoding="utf-8"))
-        wheels = len(found.survey.wheels)
+            found = check_matrix(matrix, context.services.index(), self.releases, on_progress)
+        unconfirmed = file.read_text(encoding="utf-8").count("# confirm:")
         if self.json:
             missing = [str(version) for version in found.missing]
             rows = [asdict(row) for row in found.rows]
-            context.emit({"wheels": wheels, "missing": missing, "unconfirmed": unconfirmed, "rows": rows})
+            context.emit({"wheels": found.wheels, "missing": missing, "unconfirmed": unconfirmed, "rows": rows})
         else:
             _print_rows(found.rows)
-            print(f"{wheels} wheels read, {sum(len(row.findings) for row in found.rows)} facts compared.")
+            print(f"{found.wheels} wheels read, {sum(len(row.findings) for row in found.rows)} facts compared.")
             if unconfirmed:
                 print(f"{unconfirmed} lines of {file.name} are still marked “confirm”: wheels do not contain those.")
         found.raise_for_mismatch()
         raise_for_expired(find_expired(matrix.accepted_risks, context.services.today))
-        return 0
-
-    def _check_image(self, context: Context, image: str) -> int:
-        from tfimg.matrix.sync.releases import RowFindings, raise_for_mismatch
-        from tfimg.validation.inventory import compare, take_inventory
-
-        project, engine = context.project, context.engine
-        spec = project.spec_of_image(engine, image, self.identifier)
-        script = (project.workspace.images / "inventory.py").read_bytes()
-        findings = tuple(compare(spec, take_inventory(image, script, engine=engine)))
-        facts = [asdict(finding) for finding in findings]
-        row = RowFindings(row=spec.row, tensorflow=(spec.identifier,), findings=findings)
-        document = {"image": image, "identifier": spec.identifier, "findings": facts}
-        context.print_result(document, lambda: _print_rows([row]))
-        raise_for_mismatch(findings, other=image, next_step=f"Build {spec.identifier} again, or correct matrix.yaml.")
         return 0
 
 

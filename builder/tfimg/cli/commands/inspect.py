@@ -51,7 +51,7 @@ def read_image(
 ) -> Inspection:
     """Read an image in a registry, of the platform that `options` name, or a `local` one in the engine."""
     from tfimg.core.errors import EngineError, ValidationAborted
-    from tfimg.inspect.contents import Contents, parse_inventory
+    from tfimg.inspect.contents import Contents, list_contents
     from tfimg.inspect.inspection import inspect_image, inspect_local
     from tfimg.registry.reference import parse_reference
 
@@ -68,7 +68,7 @@ def read_image(
     context.say(f"Reading {image}")
     stored = engine.read_image(image)
     try:
-        contents = parse_inventory(context.project.inventories.take(image, stored.content, engine))
+        contents = list_contents(context.project.inventories.take(image, stored.content, engine))
     except (EngineError, ValidationAborted) as error:  # it has no Python, or a broken one
         context.say(str(error))
         contents = Contents(source="unknown")

@@ -13,26 +13,28 @@ from tfimg.core.errors import UsageError
 
 @dataclass(frozen=True)
 class Load(Command, RequirementOptions):
-    """Verify the image in a file of `tfimg save`, and load it into the engine; no network.
+    """Verify the image that `tfimg save` wrote, and load it into the engine; no network.
 
     Examples:
-      tfimg load tensorflow.tar --public-key tfimg.pub --require max-age=90d
+      tfimg load tensorflow --public-key tfimg.pub --require max-age=90d
       tfimg load tensorflow.tar --fingerprint SHA256:…
     """
 
-    file: str = argument("file that `tfimg save` wrote", "FILE")
+    path: str = argument("folder or .tar that `tfimg save` wrote", "DIR")
     _: KW_ONLY
     fingerprint: tuple[str, ...] = values(
-        "take the key of this fingerprint from the file; get the fingerprint from the publisher, not with the file",
+        "take the key of this fingerprint from DIR; get the fingerprint from the publisher, not with DIR",
         "SHA256:…",
     )
     withdrawals: str | None = option(
-        "signed withdrawals that are newer than the file, as `tfimg history REPOSITORY --withdrawals FILE` writes "
+        "signed withdrawals that are newer than DIR, as `tfimg history REPOSITORY --withdrawals FILE` writes "
         "them; empty: there are none",
         "FILE",
     )
     name: str | None = option(
-        "name in the engine (default: the file's, if the key signed its repository)", "NAME:TAG", name="--as"
+        "name in the engine (default: that of DIR, if the key signed it); of several signed tags, this one counts",
+        "NAME:TAG",
+        name="--as",
     )
 
     def run(self, context: Context) -> int:
@@ -43,26 +45,26 @@ class Load(Command, RequirementOptions):
         from tfimg.evidence.collect import CollectedEnvelope
         from tfimg.evidence.promotions import read_withdrawals
         from tfimg.evidence.statement import format_time
-        from tfimg.inspect.archive.layout import ArchiveRegistry
-        from tfimg.inspect.archive.load import load_archive, select_keys, verify_archive
+        from tfimg.inspect.archive.layout import LayoutRegistry
+        from tfimg.inspect.archive.load import load_layout, select_keys, verify_layout
         from tfimg.registry.reference import parse_reference
 
-        archive, policy = ArchiveRegistry(Path(self.file)), self.read_image_policy(context)
+        layout, policy = LayoutRegistry(Path(self.path)), self.read_image_policy(context)
         chosen = parse_reference(self.name) if self.name else None
         if chosen and chosen.digest:
             raise UsageError(f"--as {chosen} has a digest.", next_step="Name the image NAME:TAG.")
         named = policy.trusted_keys
         if self.public_key or not self.fingerprint:
             named = (*self.public_keys(context.services.environ), *named)
-        keys = select_keys(archive, self.fingerprint, named)
+        keys = select_keys(layout, self.fingerprint, named)
         later: tuple[CollectedEnvelope, ...] = ()
         if self.withdrawals:
             content = read_limited(self.withdrawals, MAX_BYTES, next_step="Name a file that `tfimg history` wrote.")
             later = read_withdrawals(content, keys)
         now = context.services.now()
-        verified, name = verify_archive(archive, keys, policy, now=now, name=chosen, later=later)
-        with render_file(context, f"reading {archive.path.name}") as on_progress:
-            load_archive(archive, verified.digest, name, context.services.runner(), on_progress=on_progress)
+        verified, name = verify_layout(layout, keys, policy, now=now, name=chosen, later=later)
+        with render_file(context, f"reading {layout.repository}") as on_progress:
+            load_layout(layout, verified.digest, name, context.services.runner(), on_progress=on_progress)
         fields = {
             "image": str(name),
             "digest": verified.digest,

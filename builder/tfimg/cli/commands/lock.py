@@ -12,7 +12,7 @@ from tfimg.cli.options import Command, Patterns, flag
 from tfimg.core.errors import LockError, UsageError
 
 if TYPE_CHECKING:
-    from tfimg.advisories.outcomes import LockFix
+    from tfimg.advisories.fix import LockFix, Outcome
     from tfimg.matrix.spec import ImageSpec
 
 
@@ -23,7 +23,7 @@ class Lock(Command, AdvisoryOptions, Patterns):
     Examples:
       tfimg lock 2.15.1 --check
       tfimg lock 2.18.1-cpu-py3.11-jupyter
-      tfimg lock --fix --advisories osv-export.zip --dry-run
+      tfimg lock --fix --dry-run
     """
 
     check: bool = flag("write nothing; fail if a lock is out of date")
@@ -34,8 +34,8 @@ class Lock(Command, AdvisoryOptions, Patterns):
         """Write the locks of the images that the patterns select. Raises `LockError` for those without a solution."""
         if self.fix and self.check:
             raise UsageError("--fix and --check cannot be combined.", next_step="Preview with --fix --dry-run.")
-        if (self.advisories or self.dry_run) and not self.fix:
-            name = "--advisories" if self.advisories else "--dry-run"
+        if (self.osv or self.dry_run) and not self.fix:
+            name = "--osv" if self.osv else "--dry-run"
             raise UsageError(f"{name} needs --fix.", next_step="Add --fix, or leave it out.")
         return self._fix(context) if self.fix else self._resolve(context)
 
@@ -95,12 +95,11 @@ class Lock(Command, AdvisoryOptions, Patterns):
         workspace.require_locks(spec.identifier for spec in (*plain, *flavored))
         committed = [project.locks.read_committed(spec) for spec in (*plain, *flavored)]
         packages = list(dict.fromkeys(one for lock in committed for one in read_lock_packages(read_packages(lock))))
-        index = self.read_advisories(context, packages, every_version=True)
+        service = self.ask_service(context, packages)
         context.use_network()
         fixes: list[LockFix] = []
         written: list[str] = []
-        found = fix_locks(project, plain, flavored, index, self.lookup(context, index))
-        for number, fix in enumerate(found, start=1):
+        for number, fix in enumerate(fix_locks(project, plain, flavored, service), start=1):
             fixes.append(fix)
             blocked = sum(bool(outcome.blocked) for outcome in fix.outcomes)
             state = f"{len(fix.outcomes) - blocked} fixed, {blocked} blocked" if fix.outcomes else "nothing to fix"
@@ -114,39 +113,57 @@ class Lock(Command, AdvisoryOptions, Patterns):
 
 
 def _report(context: Context, fixes: Sequence[LockFix], written: Sequence[str], *, dry_run: bool) -> int:
-    """Print what was fixed and what was not. Raises `VulnerablePackage` for the latter."""
-    from tfimg.advisories.outcomes import summarize
+    """Print what was fixed and what was not, equal outcomes of images together. Raises `VulnerablePackage`."""
+    from dataclasses import asdict
+
     from tfimg.cli.output.tables import print_rows
     from tfimg.core.errors import VulnerablePackage
 
-    rows = summarize(fixes)
-    blocked = [row for row in rows if row.blocked]
+    images: dict[Outcome, list[str]] = {}
+    for fix in fixes:
+        for outcome in fix.outcomes:
+            images.setdefault(outcome, []).append(fix.spec.identifier)
+    blocked = [f"{one.package} {one.version}" for one in images if one.blocked]
 
     def print_result() -> None:
-        if rows:
+        if images:
             columns = ("PACKAGE", "ADVISORIES", "RESULT", "IMAGES")
-            cells = ((row.package, row.advisories, row.result, _format_images(row.images)) for row in rows)
+            cells = (
+                (f"{one.package} {one.version}", " ".join(one.advisories), _format_result(one), _format_images(names))
+                for one, names in images.items()
+            )
             print_rows(columns, cells, folding=("ADVISORIES", "RESULT"))
         verb = "would change" if dry_run else "changed"
-        print(f"{len(written)} files {verb}; {len(rows) - len(blocked)} fixes, {len(blocked)} blocked")
+        print(f"{len(written)} files {verb}; {len(images) - len(blocked)} fixes, {len(blocked)} blocked")
 
     document = {
         "event": "fixed",
         "dry_run": dry_run,
         "changed": list(written),
-        "packages": [row.to_json() for row in rows],
+        "packages": [{**asdict(one), "blocked": one.blocked or None, "images": names} for one, names in images.items()],
     }
     context.print_result(document, print_result)
     if written and not dry_run:
-        context.say("Run `tfimg render`, then `tfimg build --affected --record`.")
+        changed = " ".join(fix.spec.identifier for fix in fixes if fix.changed)
+        context.say(f"Run `tfimg render`, and prove the fixes: `tfimg build {changed} --record`.")
+        context.say(
+            "Where the suite is red, restore that lock with `git checkout`, and accept the risk under `accepted_risks` "
+            "in matrix.yaml."
+        )
     if blocked:
         raise VulnerablePackage(
             f"{len(blocked)} vulnerable package{' has' if len(blocked) == 1 else 's have'} no fix that all bounds "
-            f"allow: {_format_images([row.package for row in blocked])}.",
+            f"allow: {_format_images(blocked)}.",
             next_step="Accept the risk under `accepted_risks` in matrix.yaml with a reason and a day of review, or "
             "withdraw the images.",
         )
     return 0
+
+
+def _format_result(outcome: Outcome) -> str:
+    """Return the versions that packages move to, or what blocks the fix."""
+    moves = ", ".join(f"{move.name} {move.before or '(new)'} → {move.after}" for move in outcome.moves)
+    return moves or f"blocked: {outcome.blocked}"
 
 
 def _format_images(images: Iterable[str]) -> str:

@@ -17,11 +17,9 @@ from tfimg.cli.options import (
     flag,
     option,
     pattern_arguments,
-    values,
 )
 from tfimg.cli.project_options import publish_project
 from tfimg.cli.trust_options import SigningOptions
-from tfimg.cli.values import require_advisory
 from tfimg.core.errors import ImageMissing
 from tfimg.registry.reference import parse_repository
 
@@ -30,7 +28,6 @@ if TYPE_CHECKING:
     from tfimg.matrix.spec import ImageSpec
     from tfimg.publish.promote import PublishResult
     from tfimg.publish.publisher import Publisher
-    from tfimg.publish.repository import SignedRepository
 
 STYLES = {"move": "green", "attest": "green", "stay": "cyan", "refuse": "yellow"}
 """Styles of verdicts."""
@@ -43,7 +40,6 @@ class Publish(Command, RepositoryOptions, SigningOptions, LevelOptions, Reinstat
     Examples:
       tfimg publish registry.example/team/tensorflow '2.15*' --dry-run
       tfimg publish registry.example/team/tensorflow '2.15*' --key tfimg.key
-      tfimg publish registry.example/team/tensorflow '2.15*' --key tfimg.key --fixes CVE-2026-12484
     """
 
     target: str | None = argument(
@@ -56,9 +52,6 @@ class Publish(Command, RepositoryOptions, SigningOptions, LevelOptions, Reinstat
     )
     dry_run: bool = flag("print which tags would move, and why others would not; do nothing")
     revalidate: bool = flag("ignore reports of earlier runs")
-    fixes: tuple[str, ...] = values(
-        "withdraw the images that these replace, because of an advisory that these fix", "ID", check=require_advisory
-    )
 
     def run(self, context: Context) -> int:
         """Publish the images that the patterns select, or print the plan."""
@@ -129,23 +122,7 @@ def publish_images(command: Publish | Build, context: Context, specs: Sequence[I
     _print_results(context, publication.images, event="published")
     for candidate in publication.candidates:
         context.note(f"{target.repository}:{candidate} remains: the registry does not delete tags.")
-    if fixes := getattr(command, "fixes", ()):
-        _withdraw_superseded(context, repository, publication.images, fixes)
     publication.raise_for_failures()
-
-
-def _withdraw_superseded(
-    context: Context, repository: SignedRepository, images: Sequence[PublishResult], advisories: Sequence[str]
-) -> None:
-    """Withdraw the images that the published ones replaced, and print each."""
-    from tfimg.publish.supersede import withdraw_superseded
-
-    with context.render_events(title="withdraw") as on_event:
-        retractions = withdraw_superseded(repository, images, advisories, on_event)
-    for image in (image for retraction in retractions for image in retraction.images):
-        words = "is" if image.withdrawal else "was already"
-        document = {"event": "withdrawal", "repository": repository.name, **image.to_json()}
-        context.print_result(document, f"{repository.name}@{image.digest} {words} withdrawn for every tag.")
 
 
 def _make_publisher(command: Publish | Build, context: Context, *, report_missing: bool) -> Publisher:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 from dataclasses import dataclass, replace
+from functools import partial
 
 from tfimg.cli.context import Context
 from tfimg.cli.options import Command, flag
@@ -25,11 +26,14 @@ class Sync(Command):
         from tfimg.cli.output.transfers import render_count
         from tfimg.core.files import write_atomically
         from tfimg.matrix.sync.propose import propose_rows
-        from tfimg.matrix.sync.releases import survey_missing
+        from tfimg.matrix.sync.survey import is_missing, survey_index
 
-        path = context.project.workspace.matrix
+        path, lacks = context.project.workspace.matrix, partial(is_missing, context.project.matrix)
         with render_count(context, "wheels read") as on_progress:
-            survey, missing = survey_missing(context.project.matrix, context.services.index(), on_progress)
+            survey = survey_index(
+                context.project.matrix, context.services.index(), is_selected=lacks, on_progress=on_progress
+            )
+        missing = sorted(filter(lacks, survey.releases))
         text = path.read_text(encoding="utf-8")
         proposed = propose_rows(text, survey, missing, today=context.services.today) if missing else text
         names = [str(version) for version in missing]

@@ -35,7 +35,6 @@ class Withdraw(Command, SigningOptions):
         """Move its tags back, then withdraw it, for all tags or for some."""
         from tfimg.publish.history import find_build
         from tfimg.publish.retract import export_withdrawal, withdraw
-        from tfimg.publish.supersede import format_reason
         from tfimg.registry.reference import parse_repository
 
         if not (self.reason or self.advisory):
@@ -53,11 +52,11 @@ class Withdraw(Command, SigningOptions):
                 next_step="Write REGISTRY/NAME@DIGEST with 12 or more digits, as `tfimg history` prints them.",
             ) from None
         repository = self.signed_repository(context, target, self.signing_key(context.services.environ))
+        vulnerable = f"vulnerable to {', '.join(self.advisory)}" if self.advisory else None
+        reason = ": ".join(filter(None, (vulnerable, self.reason)))
         digest = find_build(repository.registry, digest.removeprefix("sha256:"))
         with context.render_events(title="withdraw") as on_event:
-            done = withdraw(
-                repository, digest, tags=self.tag, reason=format_reason(self.advisory, self.reason), on_event=on_event
-            )
+            done = withdraw(repository, digest, tags=self.tag, reason=reason, on_event=on_event)
         for image in done.images:
             if self.output and image.withdrawal:
                 with Path(self.output).open("ab") as file:

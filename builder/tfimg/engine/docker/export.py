@@ -6,16 +6,18 @@ The API reports no media types before Docker 28, and an export of a GPU image ta
 from __future__ import annotations
 
 import hashlib
+import shutil
+import tarfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import IO
 
 from pydantic import Field
 
 from tfimg.core.documents import Digest, Document, InvalidDocument, parse_document, parse_json, validate
 from tfimg.core.errors import BaseImageError, EngineError
 from tfimg.core.files import open_chunks
-from tfimg.core.tar import InvalidArchive, TarReader
 from tfimg.engine.protocol import StoredLayer
 
 CONTENT = "io.containerd.content.v1.content/blobs"
@@ -26,6 +28,9 @@ SMALL = 1_000_000
 
 MAX_DOCUMENTS = 64 << 20
 """Bytes of all documents of an export."""
+
+MAX_FILES = 10_000
+"""Files of an export. Ours have fewer than 200."""
 
 
 class _Entry(Document):
@@ -120,7 +125,7 @@ def exported_layers(pieces: Iterator[bytes]) -> tuple[StoredLayer, ...]:
         return _layers(first.digest, lambda blob: documents[f"blobs/{blob}"], lambda blob: sizes[f"blobs/{blob}"])
     except KeyError as error:
         problem = f"it lacks {error}"
-    except (InvalidArchive, InvalidDocument) as error:
+    except (tarfile.TarError, ValueError) as error:
         problem = str(error)
     raise EngineError(
         f"The engine's export of the image cannot be read: {problem}.",
@@ -134,20 +139,18 @@ def extract_layout(pieces: Iterator[bytes], folder: Path) -> str:
     Raises `BaseImageError` for an export that is not a layout (engines before 25 with the classic store).
     """
     try:
-        reader = TarReader(open_chunks(pieces))
-        for member in reader:
-            target = folder / member.name
+        for name, _, content in _read_files(pieces):
+            target = folder / name
             if not target.resolve().is_relative_to(folder.resolve()):
-                raise InvalidArchive(f"a file is outside of the image: {member.name!r}")
-            if member.isfile():
-                target.parent.mkdir(parents=True, exist_ok=True)
-                with target.open("wb") as out:
-                    out.writelines(reader.content())
+                raise InvalidDocument(f"a file is outside of the image: {name!r}")
+            target.parent.mkdir(parents=True, exist_ok=True)
+            with target.open("wb") as out:
+                shutil.copyfileobj(content, out)
         index = folder / "index.json"
         if index.exists():
             return parse_document(_Manifest, index.read_bytes()).first.digest
         problem = "is not an OCI image layout, which the builder needs"
-    except (InvalidArchive, InvalidDocument) as error:
+    except (tarfile.TarError, ValueError) as error:
         problem = f"cannot be read: {error}"
     raise BaseImageError(
         f"The engine's export of its base {problem}.",
@@ -162,10 +165,19 @@ def _blob(digest: str) -> str:
 def _read_export(pieces: Iterator[bytes]) -> tuple[dict[str, bytes], dict[str, int]]:
     """Return an export's small files by name, and the size of every file in bytes."""
     documents, sizes, left = {}, {}, MAX_DOCUMENTS
-    reader = TarReader(open_chunks(pieces))
-    for member in reader:
-        sizes[member.name] = member.size
-        if member.isfile() and member.size < SMALL:
-            documents[member.name] = reader.read(left)
-            left -= member.size
+    for name, size, content in _read_files(pieces):
+        sizes[name] = size
+        if size < min(SMALL, left):
+            documents[name] = content.read()
+            left -= size
     return documents, sizes
+
+
+def _read_files(pieces: Iterator[bytes]) -> Iterator[tuple[str, int, IO[bytes]]]:
+    """Yield the name, size and content of each file of an export. Raises `tarfile.TarError` and `ValueError`."""
+    with tarfile.open(fileobj=open_chunks(pieces), mode="r|") as tar:
+        for count, member in enumerate(tar):
+            if count == MAX_FILES:
+                raise InvalidDocument(f"it has more than {MAX_FILES} files")
+            if member.isreg() and (content := tar.extractfile(member)):
+                yield member.name, member.size, content

@@ -1,1 +1,1 @@
-"""Save an image with its evidence as one file, and load it: an OCI image layout in a tar archive."""
+"""Save an image with its attestations as an OCI image layout, a folder or a tar of it, and load it."""

@@ -6,16 +6,27 @@ reasons) are not compared; the matrix's header names their sources.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 from packaging.specifiers import SpecifierSet
 from packaging.version import Version
 
+from tfimg.core.errors import MatrixMismatch, UnknownTensorFlow
+from tfimg.index.client import Index
+from tfimg.matrix.resolve.request import make_version_matcher
 from tfimg.matrix.schema import PLATFORMS, Device, Matrix, Release, Row, minor_version
 from tfimg.matrix.spec import list_libraries
-from tfimg.matrix.sync.survey import IndexSurvey, TensorFlowWheel, find_installable_pythons, list_requirements
+from tfimg.matrix.sync.survey import (
+    IndexSurvey,
+    OnProgress,
+    TensorFlowWheel,
+    find_installable_pythons,
+    is_missing,
+    list_requirements,
+    survey_index,
+)
 
 Verdict = Literal["agrees", "disagrees", "not stated"]
 
@@ -34,55 +45,105 @@ class FactCheck:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class RowFindings:
+    """The facts of a row of the matrix that were compared; `tensorflow` are its releases."""
+
+    row: int
+    tensorflow: tuple[str, ...]
+    findings: tuple[FactCheck, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class MatrixCheck:
+    """The comparison of a matrix with an index; `missing` are releases that the matrix lacks."""
+
+    wheels: int
+    rows: tuple[RowFindings, ...]
+    missing: tuple[Version, ...]
+
+    def raise_for_mismatch(self) -> None:
+        """Raise `MatrixMismatch` if a fact disagrees or a release is missing."""
+        text, steps = "", []
+        if wrong := [fact for row in self.rows for fact in row.findings if fact.verdict == "disagrees"]:
+            count = f"{len(wrong)} fact{'' if len(wrong) == 1 else 's'}"
+            lines = "".join(f"  {fact.path}: {fact.message}\n" for fact in wrong)
+            text += f"The matrix and the package index disagree on {count}:\n{lines}"
+            steps.append("Correct matrix.yaml at each path.")
+        if self.missing:
+            lines = "".join(f"  rows: TensorFlow {version}\n" for version in self.missing)
+            text += f"The matrix lacks what the package index has:\n{lines}"
+            steps.append("`tfimg sync` adds releases.")
+        if text:
+            raise MatrixMismatch(text, next_step=" ".join(steps))
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class RowContext:
     """A row with its path in the matrix, and the wheels of its releases."""
 
     matrix: Matrix
     path: str
     row: Row
-    wheels: tuple[TensorFlowWheel, ...]
     survey: IndexSurvey
 
     def releases(self) -> Iterator[tuple[str, Release, list[TensorFlowWheel]]]:
         """Yield each release with its path and wheels."""
         for number, release in enumerate(self.row.tensorflow):
-            version = Version(release.version)
-            wheels = [wheel for wheel in self.wheels if wheel.version == version]
-            yield f"{self.path}.tensorflow[{number}]", release, wheels
+            yield f"{self.path}.tensorflow[{number}]", release, self.survey.wheels_of(Version(release.version))
 
     def image_wheels(self) -> Iterator[tuple[Device, TensorFlowWheel]]:
         """Yield the wheels of the row's images, each with its device."""
-        for wheel in self.wheels:
+        for wheel in (wheel for _, _, wheels in self.releases() for wheel in wheels):
             offered = self.row.wheels.get(wheel.platform)
             for device, package in (offered.packages if offered else {}).items():
                 if wheel.package == package:
                     yield device, wheel
 
+    def check(self) -> tuple[FactCheck, ...]:
+        """Return every fact."""
+        return tuple(fact for check in ROW_CHECKS for fact in check(self))
 
-RowCheck = Callable[[RowContext], Iterator[FactCheck]]
+
+def check_matrix(matrix: Matrix, index: Index, names: Sequence[str], on_progress: OnProgress) -> MatrixCheck:
+    """Compare the rows of some releases with an index; without names, all.
+
+    A row's releases share its facts, so that all of them are read. Raises `UsageError` for a name that is not a
+    version, `UnknownTensorFlow` for a release that neither has, and the errors of the index.
+    """
+    matchers = {name: make_version_matcher(name, option="RELEASE") for name in names}
+
+    def is_selected(version: Version) -> bool:
+        return not matchers or any(matches(str(version)) for matches in matchers.values())
+
+    releases = [{Version(release.version) for release in row.tensorflow} for row in matrix.rows]
+    selected = {version for versions in releases if any(map(is_selected, versions)) for version in versions}
+    survey = survey_index(matrix, index, is_selected=selected.__contains__, on_progress=on_progress)
+    missing = tuple(one for one in sorted(survey.releases) if is_missing(matrix, one) and is_selected(one))
+    known = {*missing, *(version for versions in releases for version in versions)}
+    for name, matches in matchers.items():
+        if not any(matches(str(version)) for version in known):
+            raise UnknownTensorFlow(
+                f"Neither the matrix nor the package index has a TensorFlow release {name}.",
+                next_step="`tfimg matrix` shows those of the matrix.",
+            )
+    rows = tuple(check_rows(matrix, survey, selected))
+    return MatrixCheck(wheels=len(survey.wheels), rows=rows, missing=missing)
 
 
-def check_rows(matrix: Matrix, survey: IndexSurvey) -> Iterator[tuple[int, FactCheck]]:
-    """Check every row that the survey has wheels of; yield the number of the row with each fact."""
+def check_rows(matrix: Matrix, survey: IndexSurvey, selected: Collection[Version]) -> Iterator[RowFindings]:
+    """Check the rows of the selected releases."""
     for number, row in enumerate(matrix.rows):
-        versions = {Version(release.version) for release in row.tensorflow}
-        wheels = tuple(wheel for wheel in survey.wheels if wheel.version in versions)
-        context = RowContext(matrix=matrix, path=f"rows[{number}]", row=row, wheels=wheels, survey=survey)
-        if wheels or versions.isdisjoint(survey.releases):
-            yield from ((number, fact) for check in ROW_CHECKS for fact in check(context))
+        names = tuple(release.version for release in row.tensorflow)
+        if not set(selected).isdisjoint(map(Version, names)):
+            context = RowContext(matrix=matrix, path=f"rows[{number}]", row=row, survey=survey)
+            yield RowFindings(row=number, tensorflow=names, findings=context.check())
 
 
-def find_missing_releases(matrix: Matrix, survey: IndexSurvey) -> tuple[Version, ...]:
-    """Return releases of the index that the matrix lacks, from the matrix's oldest on."""
-    known = {Version(release.version) for row in matrix.rows for release in row.tensorflow}
-    return tuple(sorted(version for version in survey.releases - known if version > min(known)))
-
-
-def compare_values(path: str, field: str, *, matrix: object, found: object, where: str = "the index") -> FactCheck:
-    """Compare the value in the matrix with the value found in `where`."""
+def _compare(path: str, field: str, *, matrix: object, found: object) -> FactCheck:
+    """Compare the value in the matrix with the value in the index."""
     if matrix == found:
         return FactCheck(path=path, field=field, verdict="agrees")
-    message = f"the matrix has {_format(matrix)}, {where} {_format(found)}"
+    message = f"the matrix has {_format(matrix)}, the index {_format(found)}"
     return FactCheck(path=path, field=field, verdict="disagrees", message=message)
 
 
@@ -96,14 +157,14 @@ def check_releases(context: RowContext) -> Iterator[FactCheck]:
     """Every release of the row is on the index."""
     for path, release, _ in context.releases():
         found = release.version if Version(release.version) in context.survey.releases else None
-        yield compare_values(f"{path}.version", "release", matrix=release.version, found=found)
+        yield _compare(f"{path}.version", "release", matrix=release.version, found=found)
 
 
 def check_dates(context: RowContext) -> Iterator[FactCheck]:
     """A release appeared with its first Linux wheel."""
     for path, release, wheels in context.releases():
         if days := [wheel.uploaded for wheel in wheels if wheel.uploaded]:
-            yield compare_values(f"{path}.released", "released", matrix=release.released, found=min(days))
+            yield _compare(f"{path}.released", "released", matrix=release.released, found=min(days))
         else:
             message = f"the index does not state the day of {release.version}"
             yield FactCheck(path=f"{path}.released", field="released", verdict="not stated", message=message)
@@ -116,14 +177,14 @@ def check_pythons(context: RowContext) -> Iterator[FactCheck]:
             offered = context.row.wheels.get(platform)
             if offered is None or platform in release.missing:
                 found = find_installable_pythons(wheels, None, platform)
-                yield compare_values(f"{path}.missing.{platform}", "pythons", matrix=(), found=found)
+                yield _compare(f"{path}.missing.{platform}", "pythons", matrix=(), found=found)
                 continue
             for device, package in offered.packages.items():
                 if device == "tpu" and release.tpu is None:
                     continue
                 found = find_installable_pythons(wheels, package, platform)
                 where = f"{context.path}.wheels.{platform}.pythons ({package} {release.version})"
-                yield compare_values(where, "pythons", matrix=offered.pythons, found=found)
+                yield _compare(where, "pythons", matrix=offered.pythons, found=found)
 
 
 def check_ranges(context: RowContext) -> Iterator[FactCheck]:
@@ -133,7 +194,7 @@ def check_ranges(context: RowContext) -> Iterator[FactCheck]:
         widest = find_widest(ranges)
         index = str(widest) if widest is not None else "; ".join(sorted(map(str, ranges))) or None
         agrees = widest is not None and is_same_range(widest, SpecifierSet(text))
-        yield compare_values(f"{context.path}.{field}", field, matrix=text, found=text if agrees else index)
+        yield _compare(f"{context.path}.{field}", field, matrix=text, found=text if agrees else index)
 
 
 def find_widest(ranges: Collection[SpecifierSet]) -> SpecifierSet | None:
@@ -153,15 +214,16 @@ def check_build_information(context: RowContext) -> Iterator[FactCheck]:
         return
     builds = [wheel.build or {} for device, wheel in context.image_wheels() if device == "gpu"]
     major = str(Version(gpu.libraries.cudnn).major)  # that of the range, by the rules of the matrix
-    for field, key, matrix, convert in (
-        ("cuda", "cuda_version", gpu.cuda, minor_version),
-        ("cudnn", "cudnn_version", major, str),
-        ("architectures", "cuda_compute_capabilities", ", ".join(gpu.architectures), ", ".join),
+    for field, key, matrix in (
+        ("cuda", "cuda_version", gpu.cuda),
+        ("cudnn", "cudnn_version", major),
+        ("architectures", "cuda_compute_capabilities", _format(gpu.architectures)),
     ):
         path = f"{context.path}.gpu.{field}"
-        found = {convert(build[key]) for build in builds if key in build}
+        found = {_format(build[key]) for build in builds if key in build}
+        found = {minor_version(text) for text in found} if field == "cuda" else found
         if found:
-            yield compare_values(path, field, matrix=matrix, found=matrix if found == {matrix} else sorted(found))
+            yield _compare(path, field, matrix=matrix, found=matrix if found == {matrix} else sorted(found))
         else:
             message = "the wheels hold no such build information"
             yield FactCheck(path=path, field=field, verdict="not stated", message=message)
@@ -190,12 +252,12 @@ def check_nvidia_wheels(context: RowContext) -> Iterator[FactCheck]:
 
     for name, version in pins.items():
         is_available = Version(version) in context.survey.libraries.get(name, frozenset())
-        yield compare_values(path(name), "libraries", matrix=version, found=version if is_available else None)
+        yield _compare(path(name), "libraries", matrix=version, found=version if is_available else None)
     for name, specifier in sorted(requirements):
         pin = pins.get(name)
         matrix, index = f"{name} {pin}" if pin else None, f"{name} {specifier}".strip()
         is_met = pin is not None and SpecifierSet(specifier).contains(pin)
-        yield compare_values(path(name), "libraries", matrix=matrix, found=matrix if is_met else index)
+        yield _compare(path(name), "libraries", matrix=matrix, found=matrix if is_met else index)
 
 
 def check_tpu_pairs(context: RowContext) -> Iterator[FactCheck]:
@@ -204,22 +266,20 @@ def check_tpu_pairs(context: RowContext) -> Iterator[FactCheck]:
         path, wheels = f"{release_path}.tpu", [wheel for wheel in wheels if wheel.package == "tensorflow-tpu"]
         if release.tpu is None or not wheels:
             package = f"tensorflow-tpu {release.version}"
-            yield compare_values(
-                path, "tpu", matrix=package if release.tpu else None, found=package if wheels else None
-            )
+            yield _compare(path, "tpu", matrix=package if release.tpu else None, found=package if wheels else None)
             continue
         version = release.tpu.libtpu
         ranges = list_requirements(wheels, "libtpu")
         is_met = bool(ranges) and all(specifier.contains(version, prereleases=True) for specifier in ranges)
         index = version if is_met else sorted(map(str, ranges))
-        yield compare_values(f"{path}.libtpu", "tpu", matrix=version, found=index)
+        yield _compare(f"{path}.libtpu", "tpu", matrix=version, found=index)
         is_available = Version(version) in context.survey.libraries.get("libtpu", frozenset())
         words = {True: "on the index", False: "not on the index"}
         stated = words[release.tpu.unavailable is None]
-        yield compare_values(f"{path}.unavailable", "tpu", matrix=stated, found=words[is_available])
+        yield _compare(f"{path}.unavailable", "tpu", matrix=stated, found=words[is_available])
 
 
-ROW_CHECKS: tuple[RowCheck, ...] = (
+ROW_CHECKS: tuple[Callable[[RowContext], Iterator[FactCheck]], ...] = (
     check_releases,
     check_dates,
     check_pythons,

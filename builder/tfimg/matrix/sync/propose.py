@@ -1,238 +1,170 @@
-"""Propose an edit of matrix.yaml that adds the releases of a package index; a person reviews it.
+"""Add the releases that a package index has and a matrix lacks to the matrix's text; a person reviews it.
 
-Facts that wheels state are filled in. Others are copied from the row before and marked by a comment.
+A release joins the row of its minor if all facts that `check` compares agree. Else it gets a row of its own, made of
+what its wheels state and, for what they do not, of the row before. What `check` cannot prove of it is marked.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable
 from datetime import date, timedelta
+from functools import partial
 from typing import Any
 
 from packaging.specifiers import SpecifierSet
 from packaging.version import Version
+from pydantic import ValidationError
 from ruamel.yaml.comments import CommentedMap, CommentedSeq
 from ruamel.yaml.scalarstring import DoubleQuotedScalarString as Quoted
 
+from tfimg.core.errors import MatrixMismatch
+from tfimg.core.text import escape_unprintable, truncate
 from tfimg.matrix.edit import format_edited, load_editable
-from tfimg.matrix.schema import Platform, minor_version
-from tfimg.matrix.sync.check import find_widest, is_same_range
-from tfimg.matrix.sync.survey import IndexSurvey, TensorFlowWheel, find_installable_pythons, list_requirements
+from tfimg.matrix.load import describe_schema_errors, parse_matrix
+from tfimg.matrix.schema import Device, Gpu, Matrix, Platform, Release, Row, minor_version
+from tfimg.matrix.sync.check import RowContext, check_nvidia_wheels, find_widest
+from tfimg.matrix.sync.survey import (
+    IndexSurvey,
+    TensorFlowWheel,
+    find_installable_pythons,
+    list_requirements,
+)
 
 SETTLING_TIME = timedelta(days=14)
 """From a release to its cut-off day: long enough for its dependencies' first fixes, too short for later breakage."""
 
-NOT_STATED = "confirm: wheels do not say"
-BASE_NOT_STATED = "confirm: named like the one before"
-DAY_NOT_STATED = "confirm: the index does not state the day"
+PACKAGES: tuple[tuple[Platform, Device, str], ...] = (
+    ("linux/amd64", "cpu", "tensorflow-cpu"),
+    ("linux/amd64", "gpu", "tensorflow"),
+    ("linux/amd64", "tpu", "tensorflow-tpu"),
+    ("linux/arm64", "cpu", "tensorflow"),
+    ("linux/arm64", "cpu", "tensorflow-cpu-aws"),  # until 2.15
+)
 
-PACKAGES: Mapping[Platform, Mapping[str, str]] = {
-    "linux/amd64": {"cpu": "tensorflow-cpu", "gpu": "tensorflow", "tpu": "tensorflow-tpu"},
-    "linux/arm64": {"cpu": "tensorflow"},
+UNPROVEN = {
+    **dict.fromkeys(("default_python", "constraints", "cudnn", "ptx_driver"), "wheels do not say"),
+    "libraries": "those of the row before, or the lowest that the wheels accept",
 }
-"""Packages of a new release; `tensorflow-cpu-aws` ended with 2.15, and is proposed for older ones."""
+"""Keys of a row, and why a person has to confirm them although `check` does not contradict."""
 
 
-def propose_rows(text: str, survey: IndexSurvey, missing: Sequence[Version], *, today: date) -> str:
+def propose_rows(text: str, survey: IndexSurvey, missing: Iterable[Version], *, today: date) -> str:
     """Return the matrix's text with the missing releases, its comments and order kept; `survey` has their wheels.
 
-    The cut-off day is at most `today`, because the content of a lock must not change any more.
+    The cut-off day is at most `today`, because the content of a lock must not change any more. Raises `MatrixMismatch`
+    for a release whose wheels state what no row can have.
     """
-    document = load_editable(text)
+    matrix, document = parse_matrix(text, source="matrix.yaml", today=date.max), load_editable(text)
     for version in sorted(missing):
-        _add_release(document, survey, version, today)
+        try:
+            matrix = _add_release(matrix, document, survey, version, today)
+        except ValidationError as error:
+            problems = "".join(f"  {problem}\n" for problem in describe_schema_errors(error))
+            raise MatrixMismatch(
+                f"The wheels of TensorFlow {version} state what no row of a matrix can have:\n{problems}",
+                next_step="Run `tfimg sync` again when all of its wheels are on the index, or write its row by hand.",
+            ) from None
     return format_edited(document)
 
 
-def _add_release(document: CommentedMap, survey: IndexSurvey, version: Version, today: date) -> None:
-    """Add a release to the row that it fits, else in a row of its own."""
-    wheels = [wheel for wheel in survey.wheels if wheel.version == version]
-    rows: CommentedSeq = document["rows"]
-    place = sum(_version(row["tensorflow"][0]) < version for row in rows)
-    neighbours = rows[max(0, place - 1) : place + 1]
-    template = next((row for row in neighbours if _minor(row) == version.release[:2]), neighbours[0])
-    entry = _make_entry(version, wheels, survey, template["tensorflow"][-1])
-    entry["cutoff"] = min(entry["cutoff"], today)
-    row = _make_row(document, entry, wheels, template)
-    if target := next((neighbour for neighbour in neighbours if _fits(row, neighbour)), None):
-        if lacking := [platform for platform in target["wheels"] if platform not in row["wheels"]]:
-            entry.fa.set_block_style()
-            entry["missing"] = CommentedMap(dict.fromkeys(lacking, "no wheel of it can be installed"))
-        entries = target["tensorflow"]
-        entries.insert(sum(_version(other) < version for other in entries), entry)
-        return
-    rows.insert(place, row)
-    rows.yaml_set_comment_before_after_key(place, before="\n")
-    _add_bases(document["bases"], row)
-
-
-def _version(entry: CommentedMap) -> Version:
-    return Version(entry["version"])
-
-
-def _minor(row: CommentedMap) -> tuple[int, ...]:
-    return _version(row["tensorflow"][0]).release[:2]
-
-
-def _fits(row: CommentedMap, target: CommentedMap) -> bool:
-    """Return whether a release can join a row: the same minor, and the same facts in its wheels.
-
-    It may lack a platform of the row, or a package for TPU: a release can say so.
-    """
-    return (
-        _minor(row) == _minor(target)
-        and all(is_same_range(SpecifierSet(row[name]), SpecifierSet(target[name])) for name in ("numpy", "keras"))
-        and _gpu_facts(row) == _gpu_facts(target)
-        and bool(row["wheels"])
-        and all(_has_wheels(target["wheels"].get(name), wheels) for name, wheels in row["wheels"].items())
-    )
-
-
-def _has_wheels(target: CommentedMap | None, wheels: CommentedMap) -> bool:
-    if target is None or target["pythons"] != wheels["pythons"]:
-        return False
-    packages = dict(target["packages"])
-    without_tpu = {device: package for device, package in packages.items() if device != "tpu"}
-    return dict(wheels["packages"]) in (packages, without_tpu)
-
-
-def _gpu_facts(row: CommentedMap) -> tuple[object, ...]:
-    gpu = row.get("gpu") or {}
-    return gpu.get("cuda"), list(gpu.get("architectures", ())), dict(gpu.get("libraries", {}))
-
-
-def _add_bases(bases: CommentedMap, row: CommentedMap) -> None:
-    """Add official images for Pythons that the matrix lacks, named like that of its newest."""
-    newest = max(bases, key=Version)
-    for python in (python for wheels in row["wheels"].values() for python in wheels["pythons"]):
-        if python not in bases:
-            image = bases[newest]["image"].replace(f":{newest}-", f":{python}-")
-            bases[Quoted(python)] = _inline(CommentedMap(image=Quoted(image)))
-            _comment(bases, python, BASE_NOT_STATED)
-
-
-def _make_row(
-    document: CommentedMap, entry: CommentedMap, wheels: Sequence[TensorFlowWheel], template: CommentedMap
-) -> CommentedMap:
-    row = CommentedMap(tensorflow=CommentedSeq([entry]), wheels=_make_wheels(wheels))
-    pythons = [python for offered in row["wheels"].values() for python in offered["pythons"]]
-    default = template["default_python"]
-    row["default_python"] = default if default in pythons else Quoted(max(pythons, key=Version, default=default))
-    _comment(row, "default_python", NOT_STATED)
-    for name in ("numpy", "keras"):
-        widest = find_widest(list_requirements(wheels, name))
-        row[name] = Quoted(_format_range(widest)) if widest else template[name]
-        if widest is None:
-            _comment(row, name, NOT_STATED)
-    gpu = next((known["gpu"] for known in (template, *reversed(document["rows"])) if "gpu" in known), None)
-    build = next((wheel for wheel in wheels if (wheel.build or {}).get("is_cuda_build")), None)
-    if build and gpu:
-        row["gpu"] = _make_gpu(document, build, gpu)
-    row["constraints"] = _inline(CommentedSeq(template.get("constraints", ())))
-    _comment(row, "constraints", NOT_STATED)
-    return row
-
-
-def _make_entry(
-    version: Version, wheels: Sequence[TensorFlowWheel], survey: IndexSurvey, template: CommentedMap
-) -> CommentedMap:
-    entry = CommentedMap(version=Quoted(str(version)))
-    if days := [wheel.uploaded for wheel in wheels if wheel.uploaded]:
-        entry["released"], entry["cutoff"] = min(days), min(days) + SETTLING_TIME
-        _inline(entry)
+def _add_release(matrix: Matrix, document: Any, survey: IndexSurvey, version: Version, today: date) -> Matrix:
+    """Add a release to the document; return the matrix with it. Raises `ValidationError`."""
+    rows, context = list(matrix.rows), partial(RowContext, matrix=matrix, survey=survey, path="")
+    place = sum(Version(row.tensorflow[0].version) < version for row in rows)
+    number = max(place - 1, 0)
+    before = rows[number]
+    release = _make_release(version, survey, before, today)
+    joined = context(row=before.model_copy(update={"tensorflow": (release,)}))
+    has_package = not release.tpu or any("tpu" in offered.packages for offered in before.wheels.values())
+    fits = has_package and all(fact.verdict != "disagrees" for fact in joined.check())
+    if fits and Version(before.tensorflow[0].version).release[:2] == version.release[:2]:
+        older = sum(Version(other.version) < version for other in before.tensorflow)
+        entries = document["rows"][number]["tensorflow"]
+        entries.insert(older, _to_yaml(release.model_dump(exclude_defaults=True)))
+        if marks := _find_marks(joined):
+            entries.yaml_add_eol_comment(f"confirm: {'; '.join(marks.values())}", older, column=0)
+        releases = (*before.tensorflow[:older], release, *before.tensorflow[older:])
+        rows[number] = before.model_copy(update={"tensorflow": releases})
     else:
-        for name in ("released", "cutoff"):
-            entry[name] = template[name].replace()  # a copy: one object in two places becomes an alias
-            _comment(entry, name, DAY_NOT_STATED)
+        row = _make_row(context, before, release)
+        node = _to_yaml(row.model_dump(exclude_defaults=True))
+        for key, text in {**UNPROVEN, **_find_marks(context(row=row))}.items():
+            for part in (node, node.get("gpu", {})):
+                if key in part:
+                    part.yaml_add_eol_comment(f"confirm: {text}", key, column=0)
+        document["rows"].insert(place, node)
+        document["rows"].yaml_set_comment_before_after_key(place, before="\n")
+        rows.insert(place, row)
+        _add_bases(document["bases"], row)
+    return matrix.model_copy(update={"rows": tuple(rows)})
+
+
+def _make_release(version: Version, survey: IndexSurvey, row: Row, today: date) -> Release:
+    """Return a release as an entry of a row."""
+    wheels, last = survey.wheels_of(version), row.tensorflow[-1]
+    days = [wheel.uploaded for wheel in wheels if wheel.uploaded]
     ranges = list_requirements((wheel for wheel in wheels if wheel.package == "tensorflow-tpu"), "libtpu")
-    if libtpu := _pin(next(filter(None, ranges), None), None):
-        entry["tpu"] = _inline(CommentedMap(libtpu=libtpu))
-        if Version(libtpu) not in survey.libraries["libtpu"]:
-            entry["tpu"]["unavailable"] = "not on the package index"
-            entry.fa.set_block_style()
-    return entry
-
-
-def _make_wheels(wheels: Sequence[TensorFlowWheel]) -> CommentedMap:
-    found = CommentedMap()
-    for platform, packages in PACKAGES.items():
-        available = {
-            device: package
-            for device, package in packages.items()
-            if find_installable_pythons(wheels, package, platform)
-        }
-        aws = "tensorflow-cpu-aws"
-        if platform == "linux/arm64" and not available and find_installable_pythons(wheels, aws, platform):
-            available = {"cpu": aws}
-        if available:
-            pythons = find_installable_pythons(wheels, next(iter(available.values())), platform)
-            found[platform] = CommentedMap(
-                pythons=_inline(CommentedSeq(map(Quoted, pythons))), packages=_inline(CommentedMap(available))
-            )
-    return found
-
-
-def _make_gpu(document: CommentedMap, wheel: TensorFlowWheel, template: CommentedMap) -> CommentedMap:
-    build, requirements = wheel.build or {}, wheel.and_cuda_requirements()
-    gpu = CommentedMap()
-    cuda = minor_version(str(build.get("cuda_version", "")))
-    gpu["cuda"] = Quoted(cuda) if cuda else template["cuda"]
-    lowest = _pin(_find(requirements, "cudnn"), None)
-    floor = Version(lowest) if lowest else None
-    gpu["cudnn"] = Quoted(f">={floor.major}.{floor.minor},<{floor.major + 1}") if floor else template["cudnn"]
-    # A copy: the same list in two places becomes an alias.
-    gpu["architectures"] = _inline(CommentedSeq(build.get("cuda_compute_capabilities", template["architectures"])))
-    same_cuda = (row["gpu"] for row in document["rows"] if "gpu" in row and row["gpu"]["cuda"] == gpu["cuda"])
-    gpu["ptx_driver"] = next((known["ptx_driver"] for known in same_cuda), template["ptx_driver"])
-    gpu["libraries"], unmet = _make_libraries(document, requirements, template)
-    stated = {"cuda": "cuda_version", "architectures": "cuda_compute_capabilities"}
-    for name in ("cuda", "cudnn", "architectures", "ptx_driver"):
-        if stated.get(name) not in build:
-            _comment(gpu, name, NOT_STATED)
-    ranges = [part for part in ("cudnn", "nccl") if _is_range(_find(requirements, part))]
-    if unmet:
-        _comment(gpu, "libraries", f"confirm: [and-cuda] also asks for {', '.join(unmet)}")
-    elif ranges:
-        _comment(gpu, "libraries", f"confirm: the lowest {' and '.join(ranges)} that [and-cuda] allows")
-    return gpu
-
-
-def _is_range(specifiers: SpecifierSet | None) -> bool:
-    return specifiers is not None and not any(specifier.operator in ("==", "===") for specifier in specifiers)
-
-
-def _find(requirements: Mapping[str, SpecifierSet], part: str) -> SpecifierSet | None:
-    return next((found for name, found in requirements.items() if name.startswith(f"nvidia-{part}-")), None)
-
-
-def _make_libraries(
-    document: CommentedMap, requirements: Mapping[str, SpecifierSet], template: CommentedMap
-) -> tuple[CommentedMap, list[str]]:
-    """Return NVIDIA's wheels of a row, and other requirements of `[and-cuda]` that they do not meet.
-
-    The toolkit is the one that meets most requirements.
-    """
-    left_out = {name for entry in document.get("left_out", ()) for name in entry["packages"]}
-    others = {
-        name: specifiers
-        for name, specifiers in requirements.items()
-        if name not in left_out and not name.startswith(("nvidia-cudnn-", "nvidia-nccl-"))
+    libtpu = _pin(next(iter(ranges), None), None)
+    is_there = libtpu is None or Version(libtpu) in survey.libraries["libtpu"]
+    unavailable = {} if is_there else {"unavailable": "not on the package index"}
+    lacking = [platform for platform in row.wheels if not find_installable_pythons(wheels, None, platform)]
+    entry = {
+        "version": str(version),
+        "released": min(days, default=last.released),
+        "cutoff": min(min(days) + SETTLING_TIME, today) if days else last.cutoff,
+        "tpu": {"libtpu": libtpu, **unavailable} if libtpu else None,
+        "missing": dict.fromkeys(lacking, "no wheel of it can be installed"),
     }
-    before = template["libraries"]
-    unmet = {
-        name: [
-            f"{package}{specifiers}"
-            for package, specifiers in others.items()
-            if package not in toolkit["wheels"] or not specifiers.contains(toolkit["wheels"][package])
-        ]
-        for name, toolkit in document["toolkits"].items()
+    return Release.model_validate(entry)
+
+
+def _make_row(context: Callable[..., RowContext], template: Row, release: Release) -> Row:
+    """Return a row of what wheels state, and of a template where they do not."""
+    found = context(row=template)
+    wheels, rows = found.survey.wheels_of(Version(release.version)), found.matrix.rows
+    offered: dict[str, Any] = {}
+    for platform, device, package in PACKAGES:
+        if pythons := find_installable_pythons(wheels, package, platform):
+            offered.setdefault(platform, {"pythons": pythons, "packages": {}})["packages"].setdefault(device, package)
+    every = [python for part in offered.values() for python in part["pythons"]]
+    facts = {
+        "tensorflow": [release.model_copy(update={"missing": {}})],
+        "wheels": offered,
+        "default_python": max(every, key=lambda one: (one == template.default_python, Version(one)), default="0.0"),
+        "numpy": _format_range(find_widest(list_requirements(wheels, "numpy"))) or template.numpy,
+        "keras": _format_range(find_widest(list_requirements(wheels, "keras"))) or template.keras,
+        "constraints": template.constraints,
     }
-    toolkit = Quoted(min(unmet, key=lambda name: (len(unmet[name]), name != before["toolkit"])))
-    libraries = CommentedMap(toolkit=toolkit)
+    build = next((wheel for wheel in wheels if (wheel.build or {}).get("is_cuda_build")), None)
+    known = next((row.gpu for row in (template, *reversed(rows)) if row.gpu), None)
+    if build is None or known is None:
+        return Row.model_validate(facts)
+    gpu = _find_gpu_facts(build, known, rows)
+    libraries = [{**gpu["libraries"], "toolkit": toolkit} for toolkit in found.matrix.toolkits]
+    choices = [Row.model_validate({**facts, "gpu": {**gpu, "libraries": one}}) for one in libraries]
+
+    def count_differences(row: Row) -> tuple[int, bool]:
+        wrong = [fact for fact in check_nvidia_wheels(context(row=row)) if fact.verdict == "disagrees"]
+        return len(wrong), row.gpu is not None and row.gpu.libraries.toolkit != known.libraries.toolkit
+
+    return min(choices, key=count_differences)
+
+
+def _find_gpu_facts(wheel: TensorFlowWheel, known: Gpu, rows: Iterable[Row]) -> dict[str, Any]:
+    """Return the facts of a build for CUDA but the toolkit, and those of other rows where the wheel states none."""
+    stated, required, pins = wheel.build or {}, wheel.and_cuda_requirements(), {}
     for part in ("cudnn", "nccl"):
-        if pin := _pin(_find(requirements, part), before.get(part)):
-            libraries[part] = pin
-    return _inline(libraries), unmet[toolkit]
+        asked = next((found for name, found in required.items() if name.startswith(f"nvidia-{part}-")), None)
+        pins[part] = _pin(asked, getattr(known.libraries, part))
+    cuda, floor = minor_version(str(stated.get("cuda_version", known.cuda))), Version(str(pins["cudnn"]))
+    accepts = SpecifierSet(known.cudnn).contains(floor)
+    return {
+        "cuda": cuda,
+        "cudnn": known.cudnn if accepts else f">={floor.major}.{floor.minor},<{floor.major + 1}",
+        "architectures": stated.get("cuda_compute_capabilities", known.architectures),
+        "ptx_driver": next((row.gpu for row in rows if row.gpu and row.gpu.cuda == cuda), known).ptx_driver,
+        "libraries": pins,
+    }
 
 
 def _pin(specifiers: SpecifierSet | None, before: str | None) -> str | None:
@@ -240,20 +172,41 @@ def _pin(specifiers: SpecifierSet | None, before: str | None) -> str | None:
     if specifiers is None or (before and specifiers.contains(before)):
         return before
     floors = (found.version.removesuffix(".*") for found in specifiers if found.operator in ("==", "~=", ">="))
-    floor = next(floors, None)
-    return Quoted(floor) if floor else before
+    return next(floors, before)
 
 
-def _format_range(specifiers: SpecifierSet) -> str:
+def _format_range(specifiers: SpecifierSet | None) -> str:
     """Return a range with its floor first."""
-    order = [">=", ">", "==", "~=", "!=", "<=", "<"]
-    return ",".join(str(found) for found in sorted(specifiers, key=lambda found: order.index(found.operator)))
+    return ",".join(sorted(map(str, specifiers or ()), key=lambda text: (text[0] not in ">=~", text)))
 
 
-def _comment(mapping: CommentedMap, key: str, comment: str) -> None:
-    mapping.yaml_add_eol_comment(comment, key, column=0)
+def _find_marks(context: RowContext) -> dict[str, str]:
+    """Return what a person has to confirm, by key of the row: facts that the wheels do not state or contradict."""
+    found: dict[str, list[str]] = {}
+    for fact in context.check():
+        if fact.verdict != "agrees":
+            key = {"released": "tensorflow", "pythons": "wheels"}.get(fact.field, fact.field)
+            found.setdefault(key, []).append(escape_unprintable(truncate(" ".join(fact.message.split()))))
+    return {key: "; ".join(messages) for key, messages in found.items()}
 
 
-def _inline(value: Any) -> Any:
-    value.fa.set_flow_style()
-    return value
+def _add_bases(bases: CommentedMap, row: Row) -> None:
+    """Add official images for Pythons that the matrix lacks, named like that of its newest."""
+    newest = max(bases, key=Version)
+    for python in (python for offered in row.wheels.values() for python in offered.pythons):
+        if python not in bases:
+            bases[Quoted(python)] = _to_yaml({"image": bases[newest]["image"].replace(f":{newest}-", f":{python}-")})
+            bases.yaml_add_eol_comment("confirm: named like the one before", python, column=0)
+
+
+def _to_yaml(value: Any) -> Any:
+    """Return a value as the matrix writes it: what contains no list or mapping is on one line, numbers are quoted."""
+    if isinstance(value, dict):
+        node: Any = CommentedMap({_to_yaml(key): _to_yaml(part) for key, part in value.items()})
+    elif isinstance(value, list | tuple):
+        node = CommentedSeq(map(_to_yaml, value))
+    else:
+        return Quoted(value) if isinstance(value, str) and not value[0].isalpha() else value
+    if not {CommentedMap, CommentedSeq} & set(map(type, node.values() if isinstance(value, dict) else node)):
+        node.fa.set_flow_style()
+    return node

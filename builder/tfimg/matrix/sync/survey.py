@@ -8,13 +8,12 @@ from dataclasses import dataclass
 from datetime import date
 from typing import Any
 
-from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
-from packaging.utils import canonicalize_name
 from packaging.version import Version
 
 from tfimg.core.errors import NetworkError
 from tfimg.index.client import Index, IndexedWheel
+from tfimg.index.wheel_metadata import make_environment, select_requirements
 from tfimg.matrix.schema import PROCESSORS, Matrix, Platform
 
 PACKAGES = ("tensorflow", "tensorflow-cpu", "tensorflow-cpu-aws", "tensorflow-tpu")
@@ -49,20 +48,8 @@ class TensorFlowWheel:
 
     def requirements(self, *, extra: str = "") -> dict[str, SpecifierSet]:
         """Return all requirements on the wheel's own Python and platform, with one extra."""
-        environment = {
-            "python_version": self.python,
-            "python_full_version": f"{self.python}.0",
-            "platform_machine": PROCESSORS[self.platform],
-            "platform_system": "Linux",
-            "sys_platform": "linux",
-            "extra": extra,
-        }
-        found: dict[str, SpecifierSet] = {}
-        for requirement in map(Requirement, self.requires):
-            if requirement.marker is None or requirement.marker.evaluate(environment):
-                name = canonicalize_name(requirement.name)
-                found[name] = found.get(name, SpecifierSet()) & requirement.specifier
-        return found
+        environment = make_environment(self.python, PROCESSORS[self.platform], extra=extra)
+        return select_requirements(self.requires, environment)
 
     def and_cuda_requirements(self) -> dict[str, SpecifierSet]:
         """Return what the extra `and-cuda` adds; nothing before 2.14, which lacks the extra."""
@@ -83,6 +70,10 @@ class IndexSurvey:
     releases: frozenset[Version]
     wheels: tuple[TensorFlowWheel, ...]
     libraries: Mapping[str, frozenset[Version]]
+
+    def wheels_of(self, version: Version) -> list[TensorFlowWheel]:
+        """Return the wheels of a release that were read."""
+        return [wheel for wheel in self.wheels if wheel.version == version]
 
 
 def survey_index(
@@ -118,6 +109,12 @@ def survey_index(
     return IndexSurvey(releases=releases, wheels=tuple(wheels), libraries=libraries)
 
 
+def is_missing(matrix: Matrix, version: Version) -> bool:
+    """Return whether a matrix lacks a release that is newer than its oldest."""
+    known = {Version(release.version) for row in matrix.rows for release in row.tensorflow}
+    return version not in known and version > min(known)
+
+
 def _library_names(matrix: Matrix) -> Iterator[str]:
     yield "libtpu"
     for cuda, toolkit in matrix.toolkits.items():
@@ -144,9 +141,9 @@ def _read(index: Index, wheel: IndexedWheel) -> list[TensorFlowWheel]:
 
 
 def list_requirements(wheels: Iterable[TensorFlowWheel], name: str) -> list[SpecifierSet]:
-    """Return the versions of a package that the wheels accept, each range once."""
+    """Return the versions of a package that the wheels accept, each range once; those with `===` have no order."""
     ranges = dict.fromkeys(wheel.requirements().get(name) for wheel in wheels)
-    return [specifiers for specifiers in ranges if specifiers is not None]
+    return [specifiers for specifiers in ranges if specifiers is not None and "===" not in str(specifiers)]
 
 
 def find_installable_pythons(
