@@ -257,7 +257,7 @@ class Readers:
 
         def read(content: bytes) -> CliResult:
             file.write_bytes(content)
-            return self.local("report", str(file))
+            return self.local("explain", str(file))
 
         return Reader(document=format_json(GREEN).encode(), read=read)
 
