@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Validate TensorFlow releases on this machine, without a container: `python3 run.py`.
+"""Validate an image's wheels on this machine, without a container: `python3 run.py IDENTIFIER --wheels DIR`.
 
-`tfimg bare` has made the folder of this file: the suite, and the wheels of each release. For each release, this program
-makes a virtual environment of exactly these wheels and runs the suite in it at level `validated`: on the GPU if the
-release is for GPUs. It writes the suite's events to one file, evidence.json, for `tfimg record`.
+DIR is a folder that `pip download` filled with what the image's lock names. This program makes a virtual environment of
+exactly these wheels and runs the suite in it at level `validated`: on the GPU if the image is for GPUs. It writes the
+suite's events to one file, evidence.json, for `tfimg record`.
 
-It needs Python 3.8 or newer, the Python of each release, and no network.
+It needs the folder images/ of a checkout, Python 3.8 or newer, the image's Python, and no network.
 """
 
 from __future__ import annotations
@@ -25,56 +25,60 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from virtual_environment import make_environment, make_variables
-from wheel_files import NotRun, find_damage, read_description
+from virtual_environment import NotRun, make_environment, make_variables
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-    from typing import Any, NoReturn
+    from typing import IO, Any, NoReturn
 
-HERE = Path(__file__).resolve().parent
-SCHEMA, KIND = 1, "tfimg bare machine"
-FAILED, BAD_USAGE, INCOMPLETE = 1, 2, 3
-MAX_LISTED = 20
+IMAGES = Path(__file__).resolve().parents[1]
+SCHEMA, KIND = 1, "tfimg host run"
+FAILED, NOT_RUN = 1, 2
 END_SECONDS = 60  # for the suite to stop what it has started
+IDENTIFIER = re.compile(r"(?P<release>[0-9][0-9a-z.]*-(?:cpu|cuda[0-9.]+))-py(?P<python>3\.[0-9]+)(?:-[a-z0-9-]+)?")
+BARE_MACHINE = "the check is about an image, and this is a bare machine"
+IMAGE_CHECKS = (  # as tfimg.recipe.facts has them
+    "environment.constraints",
+    "environment.user",
+    "environment.setuid",
+    "environment.listening",
+    "libraries.none",
+    "libraries.driver_stub",
+)
 EPILOG = """\
 exit codes:
-  0 every release passed   1 a release did not pass   2 invalid arguments   3 files are missing or damaged
-examples:
-  python3 run.py
-  python3 run.py 2.21.0-cuda12.5-py3.11 --python 3.11=/opt/python3.11/bin/python3
+  0 every check passed   1 a check did not pass   2 the suite was not run, for the reason that is printed
+example, in a checkout:
+  image=2.21.0-cuda12.5-py3.11
+  cat images/locks/$image/*.txt > lock.txt
+  python3.11 -m pip download --no-deps --require-hashes --requirement lock.txt --dest wheels
+  python3 images/bare/run.py $image --wheels wheels
 """
 
 
 def main() -> int:
-    """Validate the releases that the arguments name, and return the exit code (see EPILOG)."""
+    """Validate the image that the arguments name, and return the exit code (see EPILOG)."""
     arguments = _parse_arguments()
-    manifest = json.loads((HERE / "manifest.json").read_text(encoding="utf-8"))
-    suite = suite_digest(HERE / "suite")
-    if suite != manifest["suite"]:
-        _exit(INCOMPLETE, f"the suite in {HERE / 'suite'} is {suite}, not {manifest['suite']}: copy it again")
-    releases = _select(manifest["releases"], arguments.identifiers)
-    wheels = dict.fromkeys(sha for release in releases for sha in release["wheels"])
-    problems = [line for sha in wheels for line in find_damage(sha, arguments.check)]
-    if problems:
-        listed = "".join(f"\n  {line}" for line in problems[:MAX_LISTED])
-        more = f"\n  and {len(problems) - MAX_LISTED} more" if len(problems) > MAX_LISTED else ""
-        _exit(INCOMPLETE, f"{len(problems)} files are missing or damaged; copy them again:{listed}{more}")
-    if arguments.check:
-        print(f"All files of {len(releases)} releases are complete and undamaged.")
-        return 0
-    work = Path(arguments.work).resolve()
-    if re.search(r"[\s:]", str(work)):
-        _exit(BAD_USAGE, f"{work} has a space or a colon, which PATH cannot contain; choose another --work FOLDER")
-    work.mkdir(parents=True, exist_ok=True)
-    evidence = {"schema": SCHEMA, "kind": KIND, "suite": suite, "tfimg": manifest["tfimg"], "runs": []}
-    for release in releases:
-        evidence["runs"].append(validate(release, work, dict(arguments.python), arguments.keep))
-        # After each, so that an interruption costs one release.
-        write_json(Path(arguments.output), evidence)
-    print(f"\n{summarize(evidence['runs'])} Wrote {arguments.output}.")
-    if not all(is_green(run) for run in evidence["runs"]):
-        print("`tfimg record` refuses the others, with the reasons.")
+    work = (arguments.work or arguments.wheels / "work").resolve()
+    log = arguments.output.with_suffix(".log")
+    try:
+        if work.exists():
+            raise NotRun(f"{work} exists; remove it, or choose another --work FOLDER")
+        if re.search(r"[\s:]", str(work)):
+            raise NotRun(f"{work} has a space or a colon, which PATH cannot contain; choose another --work FOLDER")
+        try:
+            run = validate(arguments.identifier, arguments.wheels.resolve(), work, arguments.python, log)
+        finally:
+            if not arguments.keep:
+                shutil.rmtree(work, ignore_errors=True)
+    except NotRun as error:
+        print(f"run.py: {error}.", file=sys.stderr)
+        return NOT_RUN
+    arguments.output.write_text(json.dumps(run, indent=1) + "\n", encoding="utf-8")
+    skipped = sum(event.get("outcome") == "skipped" for event in run["events"])
+    print(f"\nWrote {arguments.output}." + (f" {skipped} checks were skipped." if skipped else ""))
+    if run["status"]:
+        print(f"The image did not pass. TensorFlow's output is in {log}.")
         return FAILED
     print("Attach the file to a pull request, or run `tfimg record` on it in a checkout.")
     return 0
@@ -82,123 +86,77 @@ def main() -> int:
 
 def _parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
-        description="Validate TensorFlow releases on this machine, without a container.",
+        description="Validate an image's wheels on this machine, without a container.",
         epilog=EPILOG, formatter_class=argparse.RawDescriptionHelpFormatter,
     )  # fmt: skip
-    parser.add_argument("identifiers", nargs="*", metavar="IDENTIFIER", help="releases (default: all in the folder)")
+    parser.add_argument("identifier", metavar="IDENTIFIER", help="image for CPUs or GPUs, as `tfimg list` names it")
     parser.add_argument(
-        "--python", action="append", default=[], metavar="X.Y=PATH", type=_parse_interpreter,
-        help="interpreter for releases of Python X.Y (default: pythonX.Y on PATH); may be given several times",
+        "--wheels", type=Path, required=True, metavar="DIR", help="folder with the wheels of the image's lock"
+    )
+    parser.add_argument("--python", metavar="PATH", help="interpreter (default: pythonX.Y of the identifier on PATH)")
+    parser.add_argument(
+        "--work", type=Path, metavar="FOLDER",
+        help="a new folder for the environment, which has 6 GB for a GPU image (default: work, in DIR)",
     )  # fmt: skip
     parser.add_argument(
-        "--work", default=str(HERE / "work"), metavar="FOLDER",
-        help="where environments are made; one of a GPU release has 6 GB (default: work, beside this file)",
-    )  # fmt: skip
-    parser.add_argument("--output", default="evidence.json", metavar="FILE", help="default: evidence.json")
-    parser.add_argument("--keep", action="store_true", help="keep the environments")
-    parser.add_argument("--check", action="store_true", help="only compare every file with its SHA-256")
+        "--output", type=Path, default=Path("evidence.json"), metavar="FILE", help="default: evidence.json"
+    )
+    parser.add_argument("--keep", action="store_true", help="keep the environment")
     return parser.parse_args()
 
 
-def _parse_interpreter(text: str) -> tuple[str, str]:
-    minor, equal, path = text.partition("=")
-    if not (re.fullmatch(r"3\.\d+", minor) and equal and path):
-        raise argparse.ArgumentTypeError("write X.Y=PATH, for example 3.11=/usr/bin/python3.11")
-    return minor, path
+def read_facts(identifier: str, locks: Mapping[str, str]) -> dict[str, Any]:
+    """Return what the suite shall prove of an image's wheels, as tfimg.recipe.facts does. Raises `NotRun`.
 
-
-def _select(releases: Sequence[dict[str, Any]], identifiers: Sequence[str]) -> list[dict[str, Any]]:
-    known = [release["identifier"] for release in releases]
-    unknown = [name for name in identifiers if name not in known]
-    if unknown:
-        _exit(BAD_USAGE, f"the folder does not have {', '.join(unknown)}; it has {', '.join(known)}")
-    return [release for release in releases if not identifiers or release["identifier"] in identifiers]
-
-
-def _exit(code: int, message: str) -> NoReturn:
-    print(f"run.py: {message}.", file=sys.stderr)
-    sys.exit(code)
-
-
-def suite_digest(folder: Path) -> str:
-    """Return `sha256:…` of the suite's source, as tfimg computes it (tfimg.validation.run)."""
-    files = {
-        str(file.relative_to(folder)): file.read_bytes()
-        for file in folder.rglob("*.py")
-        if "__pycache__" not in file.parts
-    }
-    whole = hashlib.sha256()
-    for name in sorted(files):
-        whole.update(f"{name}\n{len(files[name])}\n".encode() + files[name])
-    return f"sha256:{whole.hexdigest()}"
-
-
-def write_json(path: Path, document: Mapping[str, Any]) -> None:
-    """Replace a file with a JSON document in one step."""
-    partial = path.with_name(f".{path.name}.partial")
-    partial.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
-    partial.replace(path)
-
-
-def validate(release: Mapping[str, Any], work: Path, pythons: Mapping[str, str], keep: bool) -> dict[str, Any]:
-    """Run the suite in an environment of a release's wheels, and return its events.
-
-    `problem` is why the suite was not run.
+    What the matrix says of a release is the same for each Python, and in the Dockerfile of one of them.
     """
-    print(f"\n{release['identifier']}", flush=True)
-    folder, began = work / release["identifier"], time.monotonic()
-    run: dict[str, Any] = {
-        **{name: release[name] for name in ("identifier", "tensorflow", "python", "lock")},
-        "wheels": {}, "variables": {}, "nonce": secrets.token_hex(8), "status": None, "problem": None, "events": [],
+    named = IDENTIFIER.fullmatch(identifier)
+    found = sorted((IMAGES / "rendered").glob(f"{named['release']}-py*/Dockerfile")) if named and locks else []
+    if not named or not found:
+        raise NotRun(f"{IMAGES} has no image {identifier} for CPUs or GPUs; `tfimg list` prints the identifiers")
+    text = found[0].read_text(encoding="utf-8").partition("<<'FACTS' /facts.json\n")[2].partition("\nFACTS\n")[0]
+    facts: dict[str, Any] = json.loads(text)
+    packages = dict(re.findall(r"^([a-z0-9._-]+)==(\S+)", "".join(locks.values()), re.MULTILINE))
+    waived = {**facts["waived"], **dict.fromkeys(IMAGE_CHECKS, BARE_MACHINE)}
+    claims = {"identifier": None, "python": named["python"], "packages": packages, "user": None, "flavor": None}
+    return {**facts, **claims, "waived": waived}
+
+
+def _digest(content: bytes) -> str:
+    return f"sha256:{hashlib.sha256(content).hexdigest()}"
+
+
+def validate(identifier: str, wheels: Path, work: Path, interpreter: str | None, log: Path) -> dict[str, Any]:
+    """Run the suite in an environment of an image's wheels, and return its events. Raises `NotRun`."""
+    began, folder, suite = time.monotonic(), IMAGES / "locks" / identifier, IMAGES / "validation"
+    locks = {file.stem: file.read_text(encoding="utf-8") for file in sorted(folder.glob("*.txt"))}
+    facts, nonce = read_facts(identifier, locks), secrets.token_hex(8)
+    python = make_environment(facts["python"], sorted(folder.glob("*.txt")), wheels, work, interpreter)
+    (work / "facts.json").write_text(json.dumps(facts), encoding="utf-8")
+    command = [str(python), "-I", "-B", str(suite), "--json", "--facts", str(work / "facts.json"), "--nonce", nonce]
+    with log.open("wb") as errors:
+        status, events = run_suite(command, make_variables(work), work, errors)
+    files = {str(file.relative_to(suite)): file.read_bytes() for file in suite.rglob("*.py")}
+    sources = {name: code for name, code in files.items() if "__pycache__" not in Path(name).parts}
+    return {
+        "schema": SCHEMA, "kind": KIND, "identifier": identifier,
+        # As tfimg.recipe.lockfile and tfimg.validation.run compute them.
+        "lock": _digest("".join(f"{name}\n{text}" for name, text in sorted(locks.items())).encode()),
+        "suite": _digest(b"".join(f"{name}\n{len(code)}\n".encode() + code for name, code in sorted(sources.items()))),
+        "nonce": nonce, "status": status, "date": datetime.now(timezone.utc).isoformat(timespec="seconds"),
+        "seconds": round(time.monotonic() - began, 2), "events": events,
     }  # fmt: skip
-    try:
-        run["wheels"] = {read_description(sha)["file"]: sha for sha in release["wheels"]}
-        python = make_environment(release, folder, work / "wheels", pythons)
-        environ, run["variables"] = make_variables(folder)
-        facts = folder / "facts.json"
-        facts.write_text(json.dumps(release["facts"]), encoding="utf-8")
-        command = [str(python), "-I", "-B", str(HERE / "suite"), "--json", "--facts", str(facts)]
-        log = work / f"{release['identifier']}.log"
-        with log.open("w", encoding="utf-8") as errors:
-            run["status"] = run_suite([*command, "--nonce", run["nonce"]], environ, folder, errors, run["events"])
-        if not is_green(run):
-            print(f"  it did not pass; TensorFlow's output is in {log}")
-    except NotRun as error:
-        run["problem"] = str(error)
-        print(f"  not run: {error}")
-    finally:
-        if not keep:
-            shutil.rmtree(folder, ignore_errors=True)
-    run["date"] = datetime.now(timezone.utc).isoformat(timespec="seconds")
-    run["seconds"] = round(time.monotonic() - began, 2)
-    return run
-
-
-def summarize(runs: Sequence[Mapping[str, Any]]) -> str:
-    """Return how many releases passed, and how many checks were skipped, which is never green."""
-    skipped = sum(event.get("outcome") == "skipped" for run in runs for event in run["events"])
-    besides = f", and {skipped} checks were skipped" if skipped else ""
-    return f"{sum(map(is_green, runs))} of {len(runs)} releases passed{besides}."
-
-
-def is_green(run: Mapping[str, Any]) -> bool:
-    """Return whether the suite reached its end and passed."""
-    return bool(run["events"] and run["status"] == 0 and run["events"][-1].get("code") == 0)
 
 
 def run_suite(
-    command: Sequence[str],
-    environ: Mapping[str, str],
-    folder: Path,
-    errors: Any,
-    events: list[dict[str, Any]],
-) -> int:
-    """Run the suite, append its events to `events`, print the end of each check; return its exit status."""
-    empty = folder / "empty"
-    empty.mkdir()
+    command: Sequence[str], environ: Mapping[str, str], work: Path, errors: IO[bytes]
+) -> tuple[int, list[dict[str, Any]]]:
+    """Run the suite, print the end of each check; return its exit status and its events."""
+    events = []
+    (work / "empty").mkdir()
     process = subprocess.Popen(
-        command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=errors, cwd=str(empty), env=dict(environ),
-        start_new_session=True,
+        command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=errors, cwd=str(work / "empty"),
+        env=dict(environ), start_new_session=True,
     )  # fmt: skip
     assert process.stdout  # noqa: S101
     try:
@@ -207,7 +165,7 @@ def run_suite(
             if event is not None:
                 events.append(event)
                 print_event(event)
-        return process.wait()
+        return process.wait(), events
     finally:
         if process.poll() is None:
             process.send_signal(signal.SIGTERM)
@@ -245,5 +203,5 @@ if __name__ == "__main__":
     try:
         sys.exit(main())
     except KeyboardInterrupt:
-        print("run.py: interrupted; the evidence file has the releases that were finished.", file=sys.stderr)
+        print("run.py: interrupted before the end.", file=sys.stderr)
         sys.exit(128 + signal.SIGINT)

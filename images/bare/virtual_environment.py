@@ -1,4 +1,4 @@
-"""Make a virtual environment of a release's wheels, and the variables that its suite needs."""
+"""Make a virtual environment of an image's locked wheels, and the variables that its suite needs."""
 
 from __future__ import annotations
 
@@ -9,42 +9,38 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from wheel_files import NotRun, find_folder, read_description
-
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from typing import Any
+    from collections.abc import Sequence
 
 MAX_OUTPUT = 600
 """Characters of a failed command's output in a message."""
 
 
-def make_environment(release: Mapping[str, Any], folder: Path, shared: Path, pythons: Mapping[str, str]) -> Path:
-    """Make a virtual environment with exactly the wheels of a release, and return its interpreter.
+class NotRun(Exception):
+    """The suite was not run; the message says why, and what to do."""
 
-    `shared` is the folder for joined wheels, `pythons` has interpreters by minor version. Raises `NotRun`.
+
+def make_environment(minor: str, locks: Sequence[Path], wheels: Path, work: Path, interpreter: str | None) -> Path:
+    """Make a virtual environment in `work` with exactly the locked wheels, and return its interpreter.
+
+    `minor` is the Python that it has to have, `wheels` the folder of the wheels. Raises `NotRun`.
     """
-    minor = release["python"]
-    interpreter = pythons.get(minor) or shutil.which(f"python{minor}")
+    interpreter = interpreter or shutil.which(f"python{minor}")
     if interpreter is None and minor == f"{sys.version_info.major}.{sys.version_info.minor}":
         interpreter = sys.executable
     if interpreter is None:
-        raise NotRun(f"this machine has no python{minor}; install it, or name it with --python {minor}=PATH")
-    shutil.rmtree(folder, ignore_errors=True)
-    print(f"  environment of {len(release['wheels'])} wheels, with {interpreter}", flush=True)
-    environment = folder / "environment"
+        raise NotRun(f"this machine has no python{minor}; install it, or name it with --python PATH")
+    print(f"making an environment with {interpreter}", flush=True)
+    environment = work / "environment"
     _run([interpreter, "-m", "venv", str(environment)], "the environment", "Debian and Ubuntu need python3-venv")
     python = str(environment / "bin" / "python")
     version = _run([python, "-c", "import sys; print('%d.%d' % sys.version_info[:2])"], "the interpreter", "").strip()
     if version != minor:
-        raise NotRun(f"{interpreter} is Python {version}, and the release is for {minor}")
-    lock = folder / "lock.txt"
-    lock.write_text(release["requirements"], encoding="utf-8")
-    folders = {find_folder(read_description(sha), shared) for sha in release["wheels"]}
-    links = [f"--find-links={path}" for path in sorted(folders)]
+        raise NotRun(f"{interpreter} is Python {version}, and the image is for {minor}")
     pip = [python, "-I", "-m", "pip", "--isolated", "--disable-pip-version-check"]
-    options = ["--quiet", "--no-index", "--no-deps", "--no-cache-dir", "--require-hashes", "--requirement", str(lock)]
-    _run([*pip, "install", *options, *links], "the wheels", "a newer pip may know their tags")
+    options = ["--quiet", "--no-index", "--no-deps", "--no-cache-dir", "--require-hashes", f"--find-links={wheels}"]
+    requirements = [f"--requirement={file}" for file in locks]
+    _run([*pip, "install", *options, *requirements], "the wheels", "fill --wheels with `pip download`, see --help")
     return Path(python)
 
 
@@ -60,29 +56,27 @@ def _run(command: Sequence[str], what: str, hint: str) -> str:
     return done.stdout
 
 
-def make_variables(folder: Path) -> tuple[dict[str, str], dict[str, str]]:
-    """Return the variables of the suite's process, and those that were set, with `{folder}` for the folder's path.
+def make_variables(work: Path) -> dict[str, str]:
+    """Return the variables of the suite's process.
 
     An image lets the loader find NVIDIA's libraries with ld.so.conf.d, and XLA with /usr/local/cuda. Here variables do
     the same, for every release: which libraries TensorFlow finds without them differs between releases.
     """
-    environment = folder / "environment"
+    environment = work / "environment"
     # The user's PYTHON* variables could add modules that are not of the release.
-    inherited = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
+    variables = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
+    variables["VIRTUAL_ENV"] = str(environment)
     paths = [str(environment / "bin")]
     libraries = sorted(str(path) for path in environment.glob("lib/python3*/site-packages/nvidia/*/lib"))
-    chosen: dict[str, str] = {"VIRTUAL_ENV": str(environment)}
     if libraries:
-        links = str(link_unversioned(libraries, folder / "links"))
-        chosen["LD_LIBRARY_PATH"] = ":".join([links, *libraries, *_list_inherited("LD_LIBRARY_PATH")])
+        links = str(link_unversioned(libraries, work / "links"))
+        variables["LD_LIBRARY_PATH"] = ":".join([links, *libraries, *_list_inherited("LD_LIBRARY_PATH")])
     for compiler in environment.glob("lib/python3*/site-packages/nvidia/cuda_nvcc"):
         paths.append(str(compiler / "bin"))
         flags = os.environ.get("XLA_FLAGS", "").split()
-        chosen["XLA_FLAGS"] = " ".join([f"--xla_gpu_cuda_data_dir={compiler}", *flags])
-    # The rest of PATH does not matter for the record.
-    recorded = {name: value.replace(str(folder), "{folder}") for name, value in chosen.items()}
-    recorded["PATH"] = ":".join(path.replace(str(folder), "{folder}") for path in paths)
-    return {**inherited, **chosen, "PATH": ":".join([*paths, *_list_inherited("PATH")])}, recorded
+        variables["XLA_FLAGS"] = " ".join([f"--xla_gpu_cuda_data_dir={compiler}", *flags])
+    variables["PATH"] = ":".join([*paths, *_list_inherited("PATH")])
+    return variables
 
 
 def _list_inherited(name: str) -> list[str]:

@@ -39,7 +39,7 @@ def claims(identifier: str) -> dict[str, Any]:
 
 def variables(folder: Path) -> dict[str, str]:
     """Return what images/bare sets for the wheels in a folder's virtual environment."""
-    return make_variables(folder)[0]
+    return make_variables(folder)
 
 
 Run = Callable[..., Outcomes]

@@ -114,8 +114,8 @@ class Store:
         """Return the user data of a machine that runs `2.20` and trains, or of one that differs in `changes`."""
         defaults = {
             "cloud": CLOUDS["generic"],
-            "image": f"{REPOSITORY}:2.20",
-            "key": self.key.verifying_key.pem.decode(),
+            "image": parse_reference(f"{REPOSITORY}:2.20"),
+            "key": self.key.verifying_key,
             "wheel": wheel,
             "program": TRAIN,
         }
@@ -359,7 +359,7 @@ def test_evidence_of_another_key_is_refused(host: Host) -> None:
     machine = host.machine
     machine.clear()
     machine.must(REMOVE_IMAGES)
-    output = machine.order(host.user_data(key=generate_key().verifying_key.pem.decode()))
+    output = machine.order(host.user_data(key=generate_key().verifying_key))
     assert output.code != 0
     assert "Setting up stopped at 'image'" in machine.journal()
     assert machine.must("docker image ls --quiet; docker ps --all --quiet") == ""
@@ -496,7 +496,7 @@ def test_an_image_without_evidence_is_not_started_and_the_machine_shuts_down(hos
     machine = host.machine
     machine.clear()
     machine.must(REMOVE_IMAGES)
-    machine.reboot(host.user_data(image=f"{REPOSITORY}:bare", idle_seconds=10))
+    machine.reboot(host.user_data(image=parse_reference(f"{REPOSITORY}:bare"), idle_seconds=10))
     assert machine.run("cloud-init status --wait").code == 1
     assert "Setting up stopped at 'image'" in machine.journal()
     assert machine.must("docker image ls --quiet; docker ps --all --quiet") == ""

@@ -154,26 +154,26 @@ def test_jupyter_serves_a_folder_and_tensorboard_until_an_interrupt(
     assert docker("ps", "--all", "--quiet", f"--filter=name={started['container']}", host=engine.host) == ""
 
 
-def test_the_container_of_a_killed_jupyter_goes_with_the_next_which_sigterm_stops(
+def test_sigterm_stops_it_and_the_container_of_a_killed_one_is_found_by_its_label(
     jupyter: Built, engine: DockerEngine
 ) -> None:
-    def found(container: str) -> str:
-        return docker("ps", "--all", "--quiet", f"--filter=name={container}", host=engine.host)
+    def found() -> list[str]:
+        return docker("ps", "--all", "--quiet", "--filter=label=tfimg.notebook", host=engine.host).split()
 
-    with start_tfimg("jupyter", jupyter.name, "--json", env={}) as child:
-        assert child.stdout is not None
-        killed = json.loads(child.stdout.readline())["container"]
-        child.kill()
-    assert found(killed)
     with start_tfimg("jupyter", jupyter.name, env={}) as child:
         assert child.stdout is not None
         assert child.stdout.readline().startswith("http://127.0.0.1:")
         child.send_signal(signal.SIGTERM)
         _, said = child.communicate(timeout=60)
     assert child.returncode == 0, said
-    assert f"Removed what a killed `tfimg jupyter` left running: {killed}\n" in said
     assert said.endswith("Stopped; the container is removed.\n")
-    assert found("tfimg-jupyter-") == ""
+    assert found() == []
+    with start_tfimg("jupyter", jupyter.name, env={}) as child:
+        assert child.stdout is not None
+        child.stdout.readline()
+        child.kill()
+    docker("stop", *found(), host=engine.host)
+    wait_until(lambda: not found())
 
 
 def _wait_for(page: Browser, expression: str, seconds: float = 120) -> None:

@@ -249,7 +249,7 @@ class Readers:
 
         def read(content: bytes) -> CliResult:
             file.write_bytes(content)
-            return self.local("report", str(file))
+            return self.local("explain", str(file))
 
         return Reader(document=format_json(GREEN).encode(), read=read)
 

@@ -6,8 +6,10 @@ from collections.abc import Iterator
 from itertools import product
 from typing import Any
 
+from tfimg.evidence.keys import read_verifying_key
 from tfimg.host.cloud.clouds import CLOUDS
 from tfimg.host.cloud.machine import CloudMachine
+from tfimg.registry.reference import parse_reference
 
 KEY = """\
 -----BEGIN PUBLIC KEY-----
@@ -26,10 +28,10 @@ AWKWARD = ("sh", "-c", "echo \"$HOME\" '{{ x }}' \\ %n `id` # : - é", "", "-- a
 def machine(**changes: Any) -> CloudMachine:
     """One on AWS that trains on a processor, changed as a test wants it."""
     fields = {
-        "cloud": CLOUDS["aws"], "image": "registry.example:5000/team/tensorflow:2.15",
+        "cloud": CLOUDS["aws"], "image": parse_reference("registry.example:5000/team/tensorflow:2.15"),
         "origin": None, "device": "cpu", "driver": None,
-        "key": KEY, "require": None, "wheel": WHEEL, "program": ("python", "train.py"),
-        "idle_seconds": None, "limit_seconds": None, "install_driver": False,
+        "key": read_verifying_key(KEY.encode(), source="tfimg.pub"), "require": None, "wheel": WHEEL,
+        "program": ("python", "train.py"), "idle_seconds": None, "limit_seconds": None, "install_driver": False,
     }  # fmt: skip
     return CloudMachine(**{**fields, **changes})
 

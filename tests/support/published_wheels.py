@@ -7,6 +7,7 @@ from pathlib import Path
 
 from support.session import run_once, session_folder
 from tfimg.core.paths import find_workspace
+from tfimg.layers.fetch import WheelSource, fetch_wheel
 from tfimg.project.services import Services
 from tfimg.recipe.lockfile import read_packages
 
@@ -16,5 +17,7 @@ def published_wheel() -> Path:
     lock = find_workspace({}).read_lock("2.18.1-cpu-py3.11")
     (package,) = read_packages({"tensorflow": lock["tensorflow"]})
     folder = session_folder() / "published" / package.sha256[:8]
-    fetch = Services(environ=os.environ).fetch_wheel
-    return Path(run_once(f"wheel-{package.sha256}", lambda: str(fetch(package, folder))))
+    source = WheelSource(indexes=[Services(environ=os.environ).index()])
+    return Path(
+        run_once(f"wheel-{package.sha256}", lambda: str(fetch_wheel(package, folder, downloads=folder, source=source)))
+    )

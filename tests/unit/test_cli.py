@@ -271,7 +271,7 @@ SPOILT: dict[str, tuple[Callable[[Workspace], object], list[str], int, str]] = {
     "evidence that is no report": (
         lambda it: it.evidence(CPU).write_text("{"), ["resolve", "--tf", "2.15"], 2,
         "{root}/images/evidence/2.15.1-cpu-py3.11.json is not the evidence of an image: it is not valid JSON: "
-        "EOF while parsing an object at line 1 column 1. Write it again with `tfimg build --record`.",
+        "EOF while parsing an object at line 1 column 1. Write it again with `tfimg build --record` or `tfimg record`.",
     ),
 }  # fmt: skip
 
@@ -413,7 +413,7 @@ def test_json_may_be_asked_for_before_the_command(tfimg: CliRunner) -> None:
 @pytest.mark.parametrize(
     "words",
     ["list", "plan", "build", "resolve --tf", "resolve --python", "resolve --platform",
-     "resolve --gpu", "resolve --device", "resolve --driver", "inspect", "report", "matrix --output"],
+     "resolve --gpu", "resolve --device", "resolve --driver", "inspect", "explain", "matrix --output"],
 )  # fmt: skip
 def test_a_long_value_is_not_repeated_whole(words: str, tfimg: CliRunner) -> None:
     for value in ("x" * 100_000, "it's " * 20_000, "é\n" * 50_000):
@@ -473,7 +473,7 @@ def test_an_empty_version_is_no_version(option: str, tfimg: CliRunner) -> None:
 
 
 @pytest.mark.parametrize(
-    "line", ["list ''", "run ''", "report a.json --report=", "publish a/b --key ''", "verify a/b --public-key ''"]
+    "line", ["list ''", "run ''", "explain a.json --report=", "publish a/b --key ''", "verify a/b --public-key ''"]
 )
 def test_an_empty_value_is_refused(line: str, tfimg: CliRunner) -> None:
     assert " is empty. For example: `tfimg " in tfimg(*shlex.split(line)).refusal(2)
@@ -576,7 +576,7 @@ def not_passed(outcome: str, code: int, *explained: Mapping[str, str]) -> list[L
     return make_output(SUITE, START_A, first, START_B, end("b"), done_event(code), status=code)
 
 
-KEEP = "No tag was given. `tfimg report {report}` shows the whole evidence."
+KEEP = "No tag was given. `tfimg explain {report}` shows the whole evidence."
 TRY_AGAIN = "No tag was given. Try again; if it breaks at the same check, the image is at fault."
 SILENT = "the process ended with status {}: no output"
 NOT_GREEN = {

@@ -196,7 +196,7 @@ def test_an_image_whose_checks_fail_gets_no_tag_and_its_report_is_kept(
     assert (ended.code, engine.names) == (13, {})
     report = journal_folder / f"reports/{THREE[0]}.json"
     assert "a failed: 1 is not 2. No tag was given. " in ended.stderr
-    assert ended.stderr.endswith(f"`tfimg report {report}` shows the whole evidence.\n")
+    assert ended.stderr.endswith(f"`tfimg explain {report}` shows the whole evidence.\n")
     assert json.loads(report.read_text())["verdict"] == "failed"
     engine.story = STORY
     assert tfimg("build", THREE[0], "--json").statuses == {THREE[0]: "built"}, "a red report is not kept"

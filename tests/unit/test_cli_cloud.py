@@ -67,6 +67,12 @@ def test_a_device_is_not_guessed(cloud_init: Run, name: str) -> None:
     assert needs(cloud_init("--device", "cpu", image=f"host.example/tf{name}"))[0] == "cpu"
 
 
+def test_the_publisher_of_a_mirrored_image_is_named(cloud_init: Run) -> None:
+    assert setting(cloud_init().stdout, "ORIGIN") == "''"
+    assert setting(cloud_init("--origin", "publisher.example/tf").stdout, "ORIGIN") == "publisher.example/tf"
+    assert "is not a repository" in cloud_init("--origin", "publisher.example/tf:2.15").refusal(2)
+
+
 def test_a_cloud_without_the_device_is_refused(cloud_init: Run) -> None:
     refusal = cloud_init("--device", "tpu", image="host.example/tf:2.15-tpu").refusal(2)
     assert "AWS has no machines with a Google TPU" in refusal
@@ -134,7 +140,7 @@ def test_times_are_read_as_people_write_them(cloud_init: Run) -> None:
     assert found == times
 
 
-@pytest.mark.parametrize("time", ["", "0m", "30", "8 h", "-5m", "1.5h", "5w", "367d", "9999999999999999999s", "٣h"])
+@pytest.mark.parametrize("time", ["", "0m", "30", "8 h", "-5m", "1.5h", "5w", "9999999999999999999s", "٣h"])
 def test_an_invalid_time_is_refused(cloud_init: Run, time: str) -> None:
     assert cloud_init("--max-time", time).code == 2
 

@@ -261,8 +261,10 @@ def test_every_key_is_written_and_read_again() -> None:
     read = parse_project_file(text.encode()).model_dump(by_alias=True)
     assert {name: [*value] if isinstance(value, tuple) else value for name, value in read.items()} == values
     assert set(values) == {field.alias or name for name, field in ProjectFile.model_fields.items()}
-    empty = parse_project_file(format_project_file({}).encode())
-    assert empty == ProjectFile()
+    assert "\n\n# Where it goes\nrepository = " in text
+    empty = format_project_file({})
+    assert "\n\n# How it is built\n# base: where the base comes from\n" in empty
+    assert parse_project_file(empty.encode()) == ProjectFile()
 
 
 @pytest.mark.parametrize(
@@ -292,9 +294,7 @@ def test_problems_are_named_by_their_path(text: str, problems: list[str]) -> Non
     assert lines == ["tfimg.toml is not valid:", *(f"  {one}" for one in problems), "Correct each path named above."]
 
 
-@pytest.mark.parametrize(
-    "content", [b"\xff\xfe", b"a = " + b"[" * 60_000, b"a = " + b"9" * 60_000, b"with = [" + b'"a",' * 15_000 + b"]"]
-)
+@pytest.mark.parametrize("content", [b"\xff\xfe", b"a = " + b"[" * 60_000, b"a = " + b"9" * 60_000])
 def test_hostile_files_are_refused_shortly(content: bytes) -> None:
     with pytest.raises(FileError) as refused:
         parse_project_file(content)

@@ -1,7 +1,8 @@
-"""`tfimg report`, `tfimg schema report` and --report: kept reports for people, programs and CI."""
+"""`tfimg explain` of a report, and --report: kept reports for people, programs and CI."""
 
 from __future__ import annotations
 
+import io
 import json
 from collections.abc import Callable
 from dataclasses import replace
@@ -10,12 +11,11 @@ from pathlib import Path
 import pytest
 from junitparser import JUnitXml
 
-from support.cli import CliResult, CliRunner
+from support.cli import CliRunner
 from support.reports import GREEN, NAMES, RED
 from tfimg.cli.app import parse
-from tfimg.core.paths import Workspace
 from tfimg.validation.formats import format_json, format_report
-from tfimg.validation.report import Report
+from tfimg.validation.report import Explanation, Report
 
 Kept = Callable[[Report], str]
 
@@ -33,7 +33,7 @@ def kept(tmp_path: Path) -> Kept:
 
 
 def test_a_report_has_a_line_per_check_and_a_verdict(tfimg: CliRunner, kept: Kept) -> None:
-    ended = tfimg("report", kept(GREEN))
+    ended = tfimg("explain", kept(GREEN))
     assert (ended.code, ended.stderr) == (0, "")
     rows, _, fields = ended.stdout.partition("\n\n")
     assert [line.split() for line in rows.splitlines()] == [
@@ -51,7 +51,7 @@ def test_a_report_has_a_line_per_check_and_a_verdict(tfimg: CliRunner, kept: Kep
 
 
 def test_a_red_report_says_why_and_whose_fault_it_is(tfimg: CliRunner, kept: Kept) -> None:
-    ended = tfimg("report", kept(RED))
+    ended = tfimg("explain", kept(RED))
     assert ended.code == 0  # the report was read; what it says is its own matter
     assert "\x1b" not in ended.stdout
     for told in (
@@ -69,10 +69,10 @@ def test_a_red_report_says_why_and_whose_fault_it_is(tfimg: CliRunner, kept: Kep
 def test_a_warning_stands_beside_its_check_in_every_form(tfimg: CliRunner, kept: Kept) -> None:
     evidence = {"warnings": ["no event of the GPU <b>"], "device": "/device:GPU:0"}
     warned = replace(GREEN, results=(replace(GREEN.results[0], evidence=evidence), *GREEN.results[1:]))
-    rows = [line for line in tfimg("report", kept(warned)).stdout.splitlines() if "warning" in line]
+    rows = [line for line in tfimg("explain", kept(warned)).stdout.splitlines() if "warning" in line]
     assert [row.split(maxsplit=4)[-1] for row in rows] == [f"{NAMES[0]}  warning: no event of the GPU <b>"]
     assert "Warning: no event of the GPU &lt;b&gt;" in format_report(warned, "x.html")
-    assert "warning" not in tfimg("report", kept(GREEN)).stdout
+    assert "warning" not in tfimg("explain", kept(GREEN)).stdout
 
 
 def test_evidence_named_warnings_that_is_not_a_list_is_ignored() -> None:
@@ -81,7 +81,7 @@ def test_evidence_named_warnings_that_is_not_a_list_is_ignored() -> None:
 
 def test_it_is_written_in_other_forms(tfimg: CliRunner, kept: Kept, tmp_path: Path) -> None:
     names = [str(tmp_path / name) for name in ("again.json", "junit.xml", "Page.HTML")]
-    ended = tfimg("report", kept(RED), *[word for name in names for word in ("--report", name)])
+    ended = tfimg("explain", kept(RED), *[word for name in names for word in ("--report", name)])
     assert (ended.code, ended.stderr) == (0, "".join(f"wrote {name}\n" for name in names))
     assert Path(names[0]).read_text() == format_json(RED)
     (suite,) = JUnitXml.fromfile(names[1])
@@ -91,7 +91,7 @@ def test_it_is_written_in_other_forms(tfimg: CliRunner, kept: Kept, tmp_path: Pa
 
 
 def test_as_json_it_is_one_line(tfimg: CliRunner, kept: Kept) -> None:
-    ended = tfimg("report", kept(RED), "--json")
+    ended = tfimg("explain", kept(RED), "--json")
     assert (ended.code, ended.stderr, ended.documents) == (0, "", [json.loads(format_json(RED))])
 
 
@@ -100,7 +100,7 @@ def test_a_report_name_without_a_known_suffix_is_refused_before_a_build(
     name: str, tfimg: CliRunner, kept: Kept, tmp_path: Path
 ) -> None:
     told = f"--report {tmp_path}/{name} does not end in .json, .xml or .html"
-    assert told in tfimg("report", kept(GREEN), "--report", str(tmp_path / name)).refusal(2)
+    assert told in tfimg("explain", kept(GREEN), "--report", str(tmp_path / name)).refusal(2)
     assert not (tmp_path / name).exists()
     assert told in tfimg("build", "--report", "ok.json", "--report", str(tmp_path / name)).refusal(2)
 
@@ -109,7 +109,7 @@ def test_a_report_name_without_a_known_suffix_is_refused_before_a_build(
     ("content", "message"),
     [
         (b'{"schema": 1, "results": []}', " is a report of schema 1, and this version of tfimg reads 2."),
-        (b"\xff", " is not a valid validation report:\n  it is not UTF-8 at byte 0\n"),
+        (b"\xff", " is not a valid validation report:\n  it is not valid JSON"),
         (None, ": no such file or directory."),
     ],
     ids=["schema 1", "binary", "missing"],
@@ -120,19 +120,40 @@ def test_an_invalid_report_is_an_error_with_its_name(
     file = tmp_path / "kept.json"
     if content is not None:
         file.write_bytes(content)
-    ended = tfimg("report", str(file), "--report", str(tmp_path / "page.html"))
+    ended = tfimg("explain", str(file), "--report", str(tmp_path / "page.html"))
     assert f"{file}{message}" in ended.refusal(2)
     assert not (tmp_path / "page.html").exists()
 
 
-def test_the_schemas_are_the_committed_ones(tfimg: CliRunner, workspace: Workspace) -> None:
-    assert tfimg("schema", "report") == CliResult(0, workspace.report_schema.read_text(), "")
-    assert tfimg("schema") == CliResult(0, workspace.schema.read_text(), "") == tfimg("schema", "matrix")
+def test_known_failures_follow_the_summary_once_each(tfimg: CliRunner, kept: Kept) -> None:
+    known = Explanation(signature="old-driver", fault="host", cause="It is\x1b old.", proof="p", remedy="Update it.")
+    failed = [replace(one, outcome="failed", reason="no", explained=(known,)) for one in GREEN.results[:2]]
+    green = replace(GREEN.results[2], explained=(replace(known, signature="harmless"),))
+    ended = tfimg("explain", kept(replace(GREEN, results=(*failed, green, *GREEN.results[3:])))).succeeded()
+    summary, explanation = ended.stdout.rsplit("\n\n", 1)
+    assert "at fault  host" in summary
+    assert ended.stdout.count("found   ") == 1
+    assert explanation.splitlines() == [
+        "found   old-driver", "fault   the machine", "cause   It is\\x1b old.", "proof   p", "remedy  Update it.",
+        "more    docs/how-to/troubleshoot.md#old-driver",
+    ]  # fmt: skip
 
 
-def test_build_validate_and_report_take_several_files() -> None:
+def test_a_report_comes_through_a_pipe_and_json_of_another_kind_is_a_log(
+    tfimg: CliRunner, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(format_json(GREEN).encode())))
+    assert "verdict  passed" in tfimg("explain").succeeded().stdout
+    log = tmp_path / "container.log"
+    log.write_text(json.dumps({"log": "No module named 'pkg_resources'"}))
+    assert "found   pkg-resources" in tfimg("explain", str(log)).succeeded().stdout
+    message = tfimg("explain", str(log), "--report", str(tmp_path / "page.html")).refusal(2)
+    assert f"{log} is a log, and --report writes reports." in message
+
+
+def test_build_validate_and_explain_take_several_files() -> None:
     files = ["a.json", "b.xml"]
-    for command in (["build"], ["validate", "image"], ["report", "kept.json"]):
+    for command in (["build"], ["validate", "image"], ["explain", "kept.json"]):
         assert parse(command).report == ()
         several = (word for file in files for word in ("--report", file))
         assert parse([*command, *several]).report == tuple(files)

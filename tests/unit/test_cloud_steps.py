@@ -14,6 +14,7 @@ import pytest
 
 from support.cloud_steps import StepMachine
 from support.machine_orders import KEY
+from tfimg.registry.reference import parse_repository
 
 DIGEST = f"sha256:{'1' * 64}"
 IMAGE = f"registry.example:5000/team/tensorflow@{DIGEST}"
@@ -253,7 +254,7 @@ def test_a_changed_key_is_verified_with_again(image: StepMachine) -> None:
 
 
 def test_a_mirror_is_verified_as_what_it_mirrors(image: StepMachine) -> None:
-    image.order(origin="publisher.example/tensorflow")
+    image.order(origin=parse_repository("publisher.example/tensorflow"))
     for _ in range(2):
         assert image.run("image").code == 0
     assert [call.split()[1] for call in image.calls] == ["pull", "verify"]

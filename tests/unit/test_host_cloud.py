@@ -17,8 +17,10 @@ from ruamel.yaml import YAML
 from support.machine_orders import AWKWARD, KEY, WHEEL, every_machine, machine
 from tfimg.core.errors import UsageError
 from tfimg.host.cloud.clouds import CLOUDS
+from tfimg.host.cloud.inputs import require_wheel
 from tfimg.host.cloud.machine import CloudMachine, format_settings
 from tfimg.host.cloud.user_data import UserData, list_machine_files, render_user_data
+from tfimg.registry.reference import parse_repository
 
 
 def parse_user_data(made: UserData) -> Mapping[str, Any]:
@@ -77,41 +79,32 @@ def test_the_settings_say_exactly_what_was_asked_and_nothing_more_to_the_shell()
     assert (found["JUPYTER"], found["INSTALL_DRIVER"], found["IDLE_SECONDS"]) == ("no", "no", "")
     hostile = "`reboot`; reboot $(reboot) ' \" {{ x }} # : -"
     assert read_back(machine(require=hostile))["REQUIRE"] == hostile
+    mirrored = read_back(machine(origin=parse_repository("registry.example/team/tf")))
+    assert (mirrored["ORIGIN"], mirrored["REPOSITORY"]) == (
+        "registry.example/team/tf", "registry.example:5000/team/tensorflow",
+    )  # fmt: skip
+    assert mirrored["IMAGE"] == f"{mirrored['REPOSITORY']}:2.15"
     assert read_back(machine())["TFIMG"] == WHEEL
 
 
 @pytest.mark.parametrize(
-    ("name", "value"),
+    "address",
     [
-        ("image", "registry.example/tf:$(reboot)"),
-        ("image", "registry.example/tf:2.15\nruncmd: [reboot]"),
-        ("origin", "registry.example/tf:2.15"),
-        ("key", KEY + "runcmd: [reboot]\n"),
-        ("key", KEY + KEY),
-        ("wheel", "tfimg==1.2"),
-        ("wheel", WHEEL.partition("#")[0]),
-        ("wheel", WHEEL.replace("sha256", "md5")),
-        ("wheel", WHEEL[:-1]),
-        ("wheel", WHEEL.replace("tfimg-1.2", "tfimg-1.2;reboot")),
-        ("wheel", WHEEL.replace("https://", "https://user:password@")),
-        ("wheel", WHEEL.replace("wheels.example", "wheels.example/$(reboot)")),
-        ("wheel", WHEEL.replace("wheels.example", "wheels.example" + "/a" * 2000)),
-        ("driver", "525.60\nreboot"),
-        ("require", "validated\nruncmd: [reboot]"),
-        ("require", "validated," * 2000),
-        ("program", ("python", "a\x85b")),
-        ("program", ("python", "a\u2028b")),
-        ("program", ()),
-        ("idle_seconds", 0),
-        ("idle_seconds", 10**12),
-        ("limit_seconds", -1),
-        ("limit_seconds", 10**12),
+        "",
+        "tfimg==1.2",
+        WHEEL.partition("#")[0],
+        WHEEL.replace("sha256", "md5"),
+        WHEEL[:-1],
+        f"{WHEEL}\n",
+        WHEEL.replace("tfimg-1.2", "tfimg-1.2;reboot"),
+        WHEEL.replace("https://", "https://user:password@"),
+        WHEEL.replace("wheels.example", "wheels.example/$(reboot)"),
     ],
 )
-def test_a_value_that_has_no_place_in_a_file_of_the_machine_is_refused(name: str, value: Any) -> None:
-    """The library takes orders too, without the command line in front of it."""
-    with pytest.raises(UsageError):
-        machine(**{name: value})
+def test_an_address_of_no_wheel_with_a_hash_is_refused(address: str) -> None:
+    with pytest.raises(UsageError, match=r"The wheel .* is not valid for a cloud machine\..*sha256sum dist"):
+        require_wheel(address)
+    assert require_wheel(WHEEL) == WHEEL
 
 
 def test_a_machine_gets_what_it_needs_and_no_more() -> None:

@@ -47,7 +47,7 @@ def states(findings: dict[str, HostFinding]) -> dict[str, str]:
 
 def test_a_machine_without_accelerators_has_no_problem(found: Examine) -> None:
     assert states(found()) == {
-        "processor": "ok", "memory": "ok", "engine": "ok", "socket": "ok", "bridge": "ok", "buildx": "ok", "disk": "ok",
+        "processor": "ok", "memory": "ok", "engine": "ok", "socket": "ok", "buildx": "ok", "disk": "ok",
         "network": "ok", "gpu": "absent", "toolkit": "absent", "tpu": "absent",
     }  # fmt: skip
 
@@ -96,14 +96,6 @@ def test_a_state(found: Examine, identifier: str | None, changes: Any, expected:
     assert states(findings) | expected == states(findings)
     todo = [finding for finding in findings.values() if finding.state in ("warning", "problem")]
     assert all(finding.next_step for finding in todo)
-
-
-@pytest.mark.parametrize(("private", "how"), [(True, "`tfimg engine down`, then"), (False, "`systemctl restart")])
-def test_an_engine_that_lost_its_bridge_is_a_problem(found: Examine, private: bool, how: str) -> None:
-    lost = replace(capabilities(), missing_bridge="docker0")
-    finding = found(builder=lost, private=private)["bridge"]
-    assert (finding.state, finding.found) == ("problem", "the engine's bridge docker0 is missing")
-    assert how in (finding.next_step or "")
 
 
 def test_an_engine_that_cannot_build_is_a_warning_if_it_has_the_image(found: Examine) -> None:
@@ -157,7 +149,7 @@ def test_doctor_shows_a_line_for_what_is_well_and_the_next_step_for_what_is_not(
 
 def test_doctor_as_json(doctor: CliRunner) -> None:
     ended = doctor("--json")
-    assert (ended.code, ended.json["image"], len(ended.json["findings"])) == (0, None, 11)
+    assert (ended.code, ended.json["image"], len(ended.json["findings"])) == (0, None, 10)
     ended = doctor(GPU, "--json")
     assert (ended.code, ended.json["error"], ended.json["image"]) == (14, "UnsuitableHost", GPU)
     assert set(ended.json["findings"][0]) == {"name", "state", "found", "why", "next_step"}

@@ -5,11 +5,9 @@ from __future__ import annotations
 import os
 import signal
 import socket
-import subprocess
 import sys
 import urllib.request
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, replace
 from itertools import count
 from pathlib import Path
@@ -37,7 +35,6 @@ from tfimg.host.jupyter import (
     choose_user,
     find_newest,
     find_writer,
-    open_notebook,
     plan_notebook,
     serve,
 )
@@ -67,18 +64,6 @@ http.server.HTTPServer(("127.0.0.1", int(port)), Answer).serve_forever()
 """
 
 
-KILLED = """\
-import time
-from pathlib import Path
-from tfimg.host.jupyter import Notebook, open_notebook
-
-notebook = Notebook(image="mine", container="dead", port=1, token="")
-with open_notebook(Path("{folder}"), notebook, {argv}, {{}}, host="here"):
-    print("open", flush=True)
-    time.sleep(60)
-"""
-
-
 @dataclass(frozen=True)
 class Docker:
     """A `docker` that serves what a container would; `calls` are its command lines."""
@@ -91,14 +76,8 @@ class Docker:
 
     def become(self, script: str) -> dict[str, str]:
         """Let `docker run` be another script; return an environment that finds it."""
-        lists = f'for name in $(cat {self.folder}/names); do [ "$4" != "--filter=name=^$name\\$" ] || echo id; done'
-        (self.folder / "names").touch()
-        lines = f'echo "$@" >> {self.folder}/calls\ncase $1 in\n(run) {script} ;;\n(ps) {lists} ;;\nesac'
+        lines = f'echo "$@" >> {self.folder}/calls\ncase $1 in\n(run) {script} ;;\nesac'
         return program(self.folder, "docker", lines)
-
-    def list_containers(self, *names: str) -> None:
-        """Let `docker ps` find containers of these names."""
-        (self.folder / "names").write_text(" ".join(names))
 
 
 @pytest.fixture
@@ -204,7 +183,7 @@ def plan(matrix: Matrix, named: Callable[[str], ImageSpec]) -> Plan:
 
 
 def test_the_port_is_of_loopback_and_the_token_is_no_argument(plan: Plan) -> None:
-    expected = "docker run --rm --name c --env JUPYTER_TOKEN --publish 127.0.0.1:5:8888 mine"
+    expected = "docker run --rm --name c --label tfimg.notebook --env JUPYTER_TOKEN --publish 127.0.0.1:5:8888 mine"
     assert plan(CPU) == expected
 
 
@@ -293,48 +272,6 @@ def test_a_server_that_does_not_answer_is_given_up(notebook: Notebook, docker: D
 def test_without_the_docker_command(notebook: Notebook, tmp_path: Path) -> None:
     with pytest.raises(EngineUnavailable, match="`docker` command is not installed"):
         ran(notebook, {"PATH": str(tmp_path)})
-
-
-def test_the_container_of_a_killed_process_is_removed_and_that_of_a_living_one_stays(
-    notebook: Notebook, docker: Docker, tmp_path: Path
-) -> None:
-    environ = docker.become("exec true")
-    docker.list_containers("dead", "living")
-    argv, folder = ["docker", "run", "mine"], tmp_path / "notebooks"
-
-    def opened(name: str, host: str = "here") -> AbstractContextManager[tuple[str, ...]]:
-        return open_notebook(folder, replace(notebook, container=name), argv, environ, host=host)
-
-    script = KILLED.format(folder=folder, argv=argv)
-    with subprocess.Popen(
-        [sys.executable, "-c", script], stdout=subprocess.PIPE, text=True, env={"PYTHONPATH": ":".join(sys.path)}
-    ) as child:
-        assert child.stdout is not None
-        assert child.stdout.readline() == "open\n"
-        with opened("living") as removed:
-            assert removed == (), "it lives"
-            child.kill()
-            child.wait()
-            with opened("far", "far") as removed:
-                assert removed == (), "of another engine"
-            with opened("other") as removed:
-                assert removed == ("dead",)
-    assert [call for call in docker.calls if call.startswith("rm")] == ["rm --force dead"]
-    with opened("last") as removed:
-        assert removed == ()
-
-
-def test_jupyter_says_what_it_has_removed(in_path: CliRunner, environment: Interrupted, docker: Docker) -> None:
-    folder = in_path.state / "notebooks"
-    with suppress(ZeroDivisionError), open_notebook(
-        folder, Notebook(image="lab", container="dead", port=1, token=""), ["docker", "run"], {},
-        host=environment.runner().get_device_support().host,
-    ):  # fmt: skip
-        raise ZeroDivisionError
-    docker.list_containers("dead")
-    ended = in_path("jupyter", "--open").succeeded()
-    assert "Removed what a killed `tfimg jupyter` left running: dead\n" in ended.stderr
-    assert "rm --force dead" in docker.calls
 
 
 class Interrupted(TestEnvironment):

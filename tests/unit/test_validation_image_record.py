@@ -19,7 +19,7 @@ from tfimg.recipe.describe import Status
 from tfimg.validation.image_record import MAX_BYTES, ImageRecord, make_image_record, read_image_record
 from tfimg.validation.page import format_page
 from tfimg.validation.report import GPU_CHECK, Report
-from tfimg.validation.schema import load_report
+from tfimg.validation.schema import find_report
 
 MAX_EVIDENCE = 1_500_000
 """Bytes of the committed evidence of all images that can be proven."""
@@ -112,6 +112,8 @@ SPOILT: dict[str, tuple[Callable[[dict[str, Any]], object], str]] = {
     "another kind": (lambda it: it.update(kind="x"), "kind: input should be 'tfimg image'"),
     "another schema": (lambda it: it.update(schema=2), "schema: input should be 1"),
     "level built": (lambda it: it.update(level="built"), "level: input should be 'linked' or 'validated'"),
+    "on a host, with a digest": (lambda it: it.update(where="host"), "digest: it is that of an image in a container"),
+    "an image without a digest": (lambda it: it.update(digest=None), "digest: it is that of an image in a container"),
     "no check": (lambda it: it.update(passed={}), "passed: dictionary should have at least 1 item"),
     "a digest of nothing": (lambda it: it.update(lock="x"), "lock: string should match"),
     "a day of nobody's": (lambda it: it.update(date="yesterday"), "date: string should match"),
@@ -134,7 +136,7 @@ def test_evidence_that_cannot_be_is_refused_by_its_path(
     with pytest.raises(FileError) as caught:
         read(json.dumps(document))
     assert str(caught.value).startswith(f"evidence.json is not the evidence of an image: {problem}")
-    assert str(caught.value).endswith(" Write it again with `tfimg build --record`.")
+    assert str(caught.value).endswith(" Write it again with `tfimg build --record` or `tfimg record`.")
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", "null", "1", "{}", "[" * 100_000, '{"kind": NaN}', "\ud800"])
@@ -173,7 +175,8 @@ def test_the_committed_evidence_is_readable_and_stays_small(workspace: Workspace
     assert len(files) >= 15
     for file in files:
         record = read_image_record(file.read_bytes(), source=file.name, identifier=file.stem)
-        report = load_report(file)
+        report = find_report(file.read_text(), source=file.name)
+        assert report
         assert (report.identifier, report.level) == (file.stem, record.level)
         assert file.read_text().isascii()
     largest = max(file.stat().st_size for file in files)

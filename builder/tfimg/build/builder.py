@@ -167,7 +167,7 @@ class Builder:
             report,
             subject=f"{report.identifier} was built",
             consequence="No tag was given.",
-            details=f"`tfimg report {file}` shows the whole evidence.",
+            details=f"`tfimg explain {file}` shows the whole evidence.",
         )
         if self.settings.recheck:
             require_same_evidence(self.project.workspace, report, stored, on_event)

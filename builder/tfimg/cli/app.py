@@ -35,8 +35,7 @@ GROUPS = {
         "plan": ("plan:Plan", "show what builds would do, or share them out over machines"),
         "build": ("build:Build", "build images, validate and tag them"),
         "validate": ("validate:Validate", "run the suite in an image"),
-        "explain": ("explain:Explain", "say what is known about the failure in a log"),
-        "report": ("report:ShowReport", "show a report, or write it in another form"),
+        "explain": ("explain:Explain", "explain the failures in a log or report"),
     },
     "Run": {
         "run": ("run:Run", "start a container with the flags of its device"),
@@ -71,11 +70,9 @@ GROUPS = {
         "lock": ("lock:Lock", "resolve and write locks"),
         "render": ("render:Render", "write Dockerfiles, schemas and tables"),
         "audit": ("audit:Audit", "find known vulnerabilities of locked packages"),
-        "bare": ("bare:Bare", "make a folder that proves releases without an image"),
-        "record": ("record:RecordEvidence", "record the evidence of such a folder"),
+        "record": ("record:RecordEvidence", "record what images/bare/run.py has proven without a container"),
         "reproduce": ("reproduce:Reproduce", "build an image twice, and compare"),
         "bake": ("bake:Bake", "print a file for `docker buildx bake`"),
-        "schema": ("schema:Schema", "print the JSON Schema of the matrix or a report"),
         "completion": ("completion:Completion", "print a completion script"),
     },
 }

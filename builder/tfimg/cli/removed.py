@@ -4,6 +4,11 @@ from __future__ import annotations
 
 COMMANDS: dict[str, str] = {
     "scan-secrets": "`tfimg publish` searches for values of this machine, trivy and gitleaks for tokens of any kind.",
+    "bare": "`pip download --no-deps --require-hashes -d DIR` takes the wheels of an image's lock (images/locks), and "
+    "`python3 images/bare/run.py IDENTIFIER --wheels DIR` proves them: `run.py --help` has the commands.",
+    "report": "`tfimg explain FILE.json` shows a report, and writes it in another form with --report FILE.html.",
+    "schema": "A checkout has the schemas, as `tfimg render` writes them: images/matrix.schema.json and "
+    "images/report.schema.json.",
 }
 """Removed command → the sentences that say what to do instead."""
 

@@ -31,8 +31,7 @@ class _Below:
 class Workspace:
     """A folder that holds `matrix.yaml` and `images/`. Only a checkout has a README.
 
-    `schema` is the matrix's JSON Schema, for editors; `report_schema` that of validation reports. `bare_scripts`
-    validate releases on a machine without an image.
+    `schema` is the matrix's JSON Schema, for editors; `report_schema` that of validation reports.
     """
 
     root: Path
@@ -45,7 +44,6 @@ class Workspace:
     schema = _Below("images/matrix.schema.json")
     report_schema = _Below("images/report.schema.json")
     installer_lock = _Below("images/locks/installer.txt")
-    bare_scripts = _Below("images/bare")
 
     def locks(self, identifier: str) -> Path:
         """Return the folder of an image's lock, one file per layer."""

@@ -134,7 +134,7 @@ def _start_daemon(engine: PrivateEngine, path: str) -> None:
 
 
 def stop(engine: PrivateEngine) -> bool:
-    """Stop the daemon and wait until it and its bridge are gone. False if it did not run."""
+    """Stop the daemon and wait until it is gone. False if it did not run."""
     pid = engine.pid()
     if pid is None:
         return False

@@ -27,7 +27,6 @@ class Capabilities:
     """Versions and properties of an engine.
 
     `free_bytes` is None for an engine on another machine. `builder` is the buildx builder that builds for it.
-    `missing_bridge` is the network interface that the engine has lost, without which no build or container starts.
     `platform` is that of its machine.
     """
 
@@ -38,7 +37,6 @@ class Capabilities:
     data_root: str
     free_bytes: int | None
     builder: str | None = None
-    missing_bridge: str | None = None
     platform: Platform = "linux/amd64"
 
     @property

@@ -10,7 +10,6 @@ from typing import Literal
 
 from tfimg.core.errors import DiskSpaceError, NoAccelerator, NoContainerToolkit, TfimgError
 from tfimg.engine.disk_space import check_disk_space
-from tfimg.engine.docker.bridge import suggest_bridge_repair
 from tfimg.engine.protocol import Capabilities, DeviceSupport
 from tfimg.host.accelerators import ALL_GPUS, check_gpu, check_tpu, choose_gpu_access, gpu_options
 from tfimg.host.run import GPU_SHM
@@ -46,8 +45,8 @@ class DoctorRequest:
     """A host, and the image to build and run on it, if any.
 
     `toolkit` and `builder` are what the engine supports for running and building, or why it did not answer. `present`:
-    the engine has the image already; `private`: tfimg started the engine. `suite` is the folder of the
-    validation suite, whose table of known failures has remedies.
+    the engine has the image already. `suite` is the folder of the validation suite, whose table of known failures has
+    remedies.
     """
 
     matrix: Matrix
@@ -59,7 +58,6 @@ class DoctorRequest:
     suite: Path | None = None
     spec: ImageSpec | None = None
     present: bool = False
-    private: bool = False
 
     @property
     def target_host(self) -> TargetHost:
@@ -133,15 +131,6 @@ def _check_socket(request: DoctorRequest) -> Result:
     if request.host.socket == "absent":
         return "absent", "no socket on this machine", None
     return "ok", "this user may use it", None
-
-
-def _check_bridge(request: DoctorRequest) -> Result:
-    if isinstance(request.builder, TfimgError):
-        return "absent", "not checked: no engine that builds answers", None
-    if bridge := request.builder.missing_bridge:
-        step = suggest_bridge_repair(bridge, private=request.private)
-        return "problem", f"the engine's bridge {bridge} is missing", step
-    return "ok", "nothing is missing", None
 
 
 def _check_buildx(request: DoctorRequest) -> Result:
@@ -246,7 +235,6 @@ CHECKS: tuple[tuple[str, str, Callable[[DoctorRequest], Result]], ...] = (
     ("memory", f"A container's shared memory, {GPU_SHM} with a GPU, is taken from it.", _check_memory),
     ("engine", "It builds and runs images.", _check_engine),
     ("socket", "Write access to the engine's socket allows its use, and equals root access.", _check_socket),
-    ("bridge", "Builds and containers are attached to it. Another daemon may remove it when it ends.", _check_bridge),
     ("buildx", "Builds need it; images run without it.", _check_buildx),
     ("disk", "A build without enough disk space is not started.", _check_disk),
     ("network", "Builds reach package indexes as this machine does, with its proxy and credentials.", _check_network),

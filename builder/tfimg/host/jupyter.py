@@ -8,22 +8,13 @@ import os
 import socket
 import stat
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager, suppress
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing, suppress
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 from pathlib import Path
 
-from tfimg.core.errors import (
-    MissingFlavor,
-    NotebookFailed,
-    PortInUse,
-    UnsuitableHost,
-    UsageError,
-)
-from tfimg.core.journal import Journal, Record
+from tfimg.core.errors import MissingFlavor, NotebookFailed, PortInUse, UnsuitableHost, UsageError
 from tfimg.core.process import CommandFailed, defer_signals, run, stream_stderr
-from tfimg.core.runs import RunFinished, open_run
 from tfimg.engine.protocol import DeviceSupport, LocalImage
 from tfimg.host.run import RunOptions, RunPlan, missing_client, plan_run
 from tfimg.host.survey import TargetHost
@@ -40,6 +31,9 @@ IMAGE_USER = 1000
 KEEP_ID = ("--userns", f"keep-id:uid={IMAGE_USER},gid={IMAGE_USER}")
 """Makes the user of a rootless Podman the image's user (podman-run(1), since 4.3)."""
 TOKEN_VARIABLE = "JUPYTER_TOKEN"  # noqa: S105 - the name of a variable
+
+NOTEBOOK_LABEL = "tfimg.notebook"
+"""Label of the containers, by which `docker ps` finds one whose tfimg was killed."""
 
 START_SECONDS = 120
 """The server answers after 2 s on two idle cores; the rest is for a cold disk or a busy machine."""
@@ -171,7 +165,7 @@ def plan_notebook(notebook: Notebook, spec: ImageSpec, options: RunOptions, targ
             "loopback alone.",
             next_step="Run `tfimg jupyter` on that machine, and reach its port with `ssh -L`.",
         )
-    flags = ["--name", notebook.container, "--env", TOKEN_VARIABLE]
+    flags = ["--name", notebook.container, "--label", NOTEBOOK_LABEL, "--env", TOKEN_VARIABLE]
     program: tuple[str, ...] = ()
     if spec.device == "tpu":  # in the machine's own network, where nothing is published
         flags += ["--env", f"JUPYTER_PORT={notebook.port}"]
@@ -183,45 +177,6 @@ def plan_notebook(notebook: Notebook, spec: ImageSpec, options: RunOptions, targ
         flags += map_user(notebook.folder, target_host.toolkit)
     asked = replace(options, options=tuple(flags), interactive=False, terminal=False, program=program)
     return plan_run(notebook.image, spec, asked, target_host)
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class NotebookStarted(Record):
-    """A container is about to start in the engine at `host`."""
-
-    event = "notebook"
-
-    container: str
-    host: str
-
-
-@contextmanager
-def open_notebook(
-    folder: Path, notebook: Notebook, argv: Sequence[str], environ: Mapping[str, str], *, host: str
-) -> Iterator[tuple[str, ...]]:
-    """Note a notebook's container while the block lasts; yield those of killed processes, which were removed.
-
-    The process that holds the lock of a journal in `folder` lives, and its container stays. `argv` starts the
-    container, and names the client. After an error or interrupt the next call makes sure that the container is gone.
-    """
-    with open_run(folder, lambda: datetime.now(UTC), new=True) as (journal, killed):
-        removed = [name for run in killed for name in _remove_stale(run, argv, environ, host)]
-        journal.write(NotebookStarted(container=notebook.container, host=host))
-        yield tuple(removed)
-        journal.write(RunFinished())
-
-
-def _remove_stale(journal: Journal, argv: Sequence[str], environ: Mapping[str, str], host: str) -> Iterator[str]:
-    """Remove the container of a killed process from the engine at `host`; yield its name if there was one."""
-    stale = [record.container for record in journal.earlier(NotebookStarted) if record.host == host]
-    client = argv[: argv.index("run")]
-    with suppress(CommandFailed, FileNotFoundError, TimeoutError):
-        for name in stale:
-            if run([*client, "ps", "--all", "--quiet", f"--filter=name=^{name}$"], env=environ, timeout=60).strip():
-                run([*client, "rm", "--force", name], env=environ, timeout=60)
-                yield name
-        if stale:
-            journal.write(RunFinished())
 
 
 def serve(

@@ -1,4 +1,4 @@
-"""Schema of matrix.yaml; also the source of the JSON Schema for editors (`tfimg schema`)."""
+"""Schema of matrix.yaml; also the source of the JSON Schema for editors (images/matrix.schema.json)."""
 
 from __future__ import annotations
 

@@ -7,7 +7,6 @@ from dataclasses import asdict, dataclass
 from typing import Any, TypeVar
 
 from tfimg.core.errors import EngineTooOld, EngineUnavailable, TfimgError, UnsuitableHost, UsageError
-from tfimg.engine.private_engine import PrivateEngine
 from tfimg.engine.protocol import Engine
 from tfimg.host.doctor import DoctorRequest, HostFinding, diagnose
 from tfimg.matrix.spec import ImageSpec
@@ -60,7 +59,6 @@ def diagnose_host(project: Project, image: str | None, claimed: str | None) -> D
         specs=tuple(project.specs),
         spec=spec,
         present=is_present,
-        private=host == PrivateEngine(services.state).host,
         host=services.survey(host),
         toolkit=toolkit,
         builder=_value_or_error(lambda: services.engine().get_capabilities()),

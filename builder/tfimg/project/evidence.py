@@ -23,7 +23,20 @@ def read_evidence(workspace: Workspace, identifier: str) -> ImageRecord | None:
     from tfimg.validation.image_record import MAX_BYTES, read_image_record
 
     content = read_limited(str(file), MAX_BYTES, next_step="Write it again with `tfimg build --record`.")
-    return read_image_record(content, source=str(file), identifier=identifier)
+    return read_image_record(content, source=str(file), identifier=identifier, where="container")
+
+
+def read_host_records(workspace: Workspace, identifier: str) -> tuple[ImageRecord, ...]:
+    """Return what hosts have proven of an image's wheels, of whatever lock. Raises `FileError`."""
+    from tfimg.validation.image_record import MAX_BYTES, read_image_record
+
+    step = "Write it again with `tfimg record`."
+    return tuple(
+        read_image_record(
+            read_limited(file, MAX_BYTES, next_step=step), source=str(file), identifier=identifier, where="host"
+        )
+        for file in sorted(workspace.bare_evidence(identifier).glob("*.json"))
+    )
 
 
 def record_evidence(

@@ -28,10 +28,10 @@ from tfimg.matrix.spec import (
     with_own_packages,
 )
 from tfimg.matrix.support_ends import SupportEnd, find_support_ends_of
-from tfimg.project.evidence import read_evidence
+from tfimg.project.evidence import read_evidence, read_host_records
 from tfimg.project.locks import Locks
 from tfimg.project.services import Services
-from tfimg.recipe.describe import DECLARED, Status, describe_image
+from tfimg.recipe.describe import DECLARED, BareMachine, Status, describe_image
 from tfimg.recipe.labels import IDENTIFIER_LABEL, read_own_labels
 from tfimg.recipe.lockfile import Lock, hash_lock
 
@@ -221,20 +221,17 @@ class Project:
     def status(self, spec: ImageSpec) -> Status:
         """Return what committed evidence proves of an image."""
         evidence = read_evidence(self.workspace, spec.identifier)
-        records = sorted(self.workspace.bare_evidence(spec.identifier).glob("*.json"))
-        if not evidence and not records:
+        on_hosts = read_host_records(self.workspace, spec.identifier)
+        if not evidence and not on_hosts:
             return DECLARED
         lock_digest = hash_lock(self.lock(spec))
         found = evidence.status if evidence and evidence.lock == lock_digest else DECLARED
-        if records:
-            from tfimg.validation.bare_evidence import read_record
-
-            machines = (
-                read_record(file.read_bytes(), identifier=spec.identifier, lock_digest=lock_digest, source=str(file))
-                for file in records
-            )
-            found = replace(found, bare_machines=tuple(machine for machine in machines if machine))
-        return found
+        machines = (
+            BareMachine(machine=record.machine, driver=record.driver, date=record.date[:10])
+            for record in on_hosts
+            if record.lock == lock_digest
+        )
+        return replace(found, bare_machines=tuple(machines))
 
     @property
     def inventories(self) -> InventoryCache:

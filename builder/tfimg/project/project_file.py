@@ -24,9 +24,6 @@ PROJECT_FILE = "tfimg.toml"
 MAX_BYTES = 1 << 16
 """Size of a project file: 500 requirements have 15,000 bytes."""
 
-MAX_LISTED = 20
-"""Problems in one message."""
-
 
 def _to_list(value: object) -> object:
     return [value] if isinstance(value, str) else value
@@ -66,15 +63,12 @@ def _check_requirement(text: str) -> str:
     return requirement
 
 
-MANY = Field(max_length=500)
-Text = Annotated[str, StringConstraints(min_length=1, max_length=500), BeforeValidator(_require_quotes)]
-PathText = Annotated[str, Field(min_length=1, max_length=500, pattern="^[^-]"), AfterValidator(_expand_user)]
+Text = Annotated[str, StringConstraints(min_length=1), BeforeValidator(_require_quotes)]
+PathText = Annotated[str, Field(min_length=1, pattern="^[^-]"), AfterValidator(_expand_user)]
 """A file or folder, relative to the project file; `-`, standard input, is not one."""
-Paths = Annotated[tuple[PathText, ...], BeforeValidator(_to_list), MANY]
-Texts = Annotated[tuple[Text, ...], BeforeValidator(_to_list), MANY]
-Requirements = Annotated[
-    tuple[Annotated[Text, AfterValidator(_check_requirement)], ...], BeforeValidator(_to_list), MANY
-]
+Paths = Annotated[tuple[PathText, ...], BeforeValidator(_to_list)]
+Texts = Annotated[tuple[Text, ...], BeforeValidator(_to_list)]
+Requirements = Annotated[tuple[Annotated[Text, AfterValidator(_check_requirement)], ...], BeforeValidator(_to_list)]
 Day = Annotated[str, BeforeValidator(_to_day), AfterValidator(_check_day)]
 
 
@@ -95,15 +89,15 @@ class ProjectFile(MatrixModel):
     find_links: PathText | None = Field(
         default=None, alias="find-links", description="folder of wheels that no package index has"
     )
+    base: Literal["auto", "registry", "bootstrap"] | None = Field(default=None, description="where the base comes from")
+    mirror: Texts = Field(default=(), description="mirrors of registries: docker.io=mirror.example:5000")
+    snapshot: Text | None = Field(default=None, description="dated mirror of Debian's archive")
+    level: Literal["linked", "validated"] | None = Field(default=None, description="level that a build has to prove")
     repository: Text | None = Field(default=None, description="repository of the tags")
     registry: Text | None = Field(default=None, description="REGISTRY/NAME that `tfimg publish` publishes to")
     key: PathText | None = Field(default=None, description="private key that signs")
     public_key: Paths = Field(default=(), alias="public-key", description="public keys of other publishers")
     publisher: Text | None = Field(default=None, description="name of the publisher in evidence")
-    mirror: Texts = Field(default=(), description="mirrors of registries: docker.io=mirror.example:5000")
-    base: Literal["auto", "registry", "bootstrap"] | None = Field(default=None, description="where the base comes from")
-    snapshot: Text | None = Field(default=None, description="dated mirror of Debian's archive")
-    level: Literal["linked", "validated"] | None = Field(default=None, description="level that a build has to prove")
 
     def request(self) -> Request:
         """Return the request that the file makes."""
@@ -135,33 +129,31 @@ def parse_project_file(content: bytes, *, source: str = PROJECT_FILE) -> Project
     try:
         return ProjectFile.model_validate(tomllib.loads(content.decode()))
     except ValidationError as error:
-        problems: Sequence[str] = [*describe_schema_errors(error)]
+        problems = [*describe_schema_errors(error)]
     except (ValueError, RecursionError) as error:  # not TOML, not UTF-8, a number of thousands of digits
         problems = [f"the text: {error}"]
-    listed = "".join(f"  {problem}\n" for problem in problems[:MAX_LISTED])
+    listed = "".join(f"  {problem}\n" for problem in problems)
     raise FileError(f"{source} is not valid:\n{listed}", next_step="Correct each path named above.")
 
 
-_GROUPS: tuple[tuple[str, tuple[str, ...]], ...] = (
-    ("What the image is", ("tf", "python", "device", "cuda", "cudnn", "platform", "flavor")),
-    ("What is on top of it", ("with", "requirements", "apt", "as-of", "find-links")),
-    ("How it is built", ("base", "mirror", "snapshot", "level")),
-    ("Where it goes", ("repository", "registry", "key", "public-key", "publisher")),
-)
+TITLES = {
+    "tf": "What the image is",
+    "with": "What is on top of it",
+    "base": "How it is built",
+    "repository": "Where it goes",
+}
+"""Key → title of the group that it begins."""
 
 
 def format_project_file(values: Mapping[str, str | Sequence[str]]) -> str:
     """Return a project file with every key: those of `values`, the others commented out with what they mean."""
-    fields = {field.alias or name: field for name, field in ProjectFile.model_fields.items()}
     lines = [
         "# The image of this project: `tfimg build` without options builds it, `tfimg publish` publishes it.",
         "# Options of the command line win. Paths are relative to this file.",
     ]
-    for title, keys in _GROUPS:
-        lines += ["", f"# {title}"]
-        for key in keys:
-            if value := values.get(key):
-                lines.append(f"{key} = {json.dumps(value, ensure_ascii=False)}")
-            else:
-                lines.append(f"# {key}: {fields[key].description}")
+    for name, field in ProjectFile.model_fields.items():
+        key = field.alias or name
+        lines += ["", f"# {TITLES[key]}"] if key in TITLES else []
+        value = values.get(key)
+        lines.append(f"{key} = {json.dumps(value, ensure_ascii=False)}" if value else f"# {key}: {field.description}")
     return "\n".join([*lines, ""])

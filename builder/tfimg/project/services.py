@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from tfimg.layers.store import LayerStore
     from tfimg.matrix.schema import Platform
     from tfimg.recipe.layout import Compression
-    from tfimg.recipe.lockfile import Lock, LockedPackage
+    from tfimg.recipe.lockfile import Lock
     from tfimg.registry.images import ImageConfig
     from tfimg.registry.protocol import Registry
     from tfimg.registry.reference import Reference
@@ -177,14 +177,6 @@ class Services:
     def index(self) -> Index:
         """Return the package index that this machine's settings name, else the public one."""
         return self._indexes()[0]
-
-    def fetch_wheel(self, package: LockedPackage, folder: Path) -> Path:
-        """Download a locked wheel into a folder and verify its hash; see `tfimg.layers.fetch`."""
-        from tfimg.layers.fetch import WheelSource, fetch_wheel
-
-        shared = folder / "downloads"
-        shared.mkdir(parents=True, exist_ok=True)
-        return fetch_wheel(package, folder, downloads=shared, source=WheelSource(indexes=self._indexes()))
 
     def _indexes(self) -> tuple[Index, ...]:
         from pypi_simple import PYPI_SIMPLE_ENDPOINT

@@ -1,4 +1,4 @@
-"""Committed evidence of an image: what a green report proves, in the few kilobytes that a repository can keep.
+"""Committed evidence of an image or its wheels: what a green report proves, in a few kilobytes.
 
 Full reports are attached to published images, and kept as artifacts of CI runs.
 """
@@ -6,6 +6,7 @@ Full reports are attached to published images, and kept as artifacts of CI runs.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, Literal
 
@@ -39,13 +40,14 @@ VERSION_CHECKS = {
 LIBRARY_CHECK = "libraries.versions"
 """The check whose evidence has the versions of NVIDIA's libraries, as they state them when they are loaded."""
 
-MAX_TEXT, MAX_NAME = 600, 100
-"""Characters of a reason or fact, and of a name or version."""
+MAX_TEXT, MAX_NAME, MAX_FILE_NAME = 600, 100, 64
+"""Characters of a reason or fact, of a name or version, and of the name of a file."""
 
 Text = Annotated[str, Field(max_length=MAX_TEXT)]
 Name = Annotated[str, Field(max_length=MAX_NAME)]
 Seconds = Annotated[float, Field(ge=0, lt=1e6)]
 Time = Annotated[str, Field(pattern=r"^20\d\d-[01]\d-[0-3]\dT[0-2]\d:[0-5]\d:[0-5]\d\+00:00$")]
+Where = Literal["container", "host"]
 Reasons = Annotated[dict[Name, Text], Field(max_length=MAX_CHECKS)]
 
 
@@ -73,7 +75,7 @@ class RecordedBase(StrictDocument):
 
 
 class ImageRecord(StrictDocument):
-    """What the suite has proven of an image.
+    """What the suite has proven of an image, or on a host of the image's wheels, which raises no image's level.
 
     `content` is the digest of layers and runtime configuration, `recipe` that of everything that decides them: with
     the same recipe, a build gives the same content. `passed` are checks with their seconds, in the order in which they
@@ -86,7 +88,8 @@ class ImageRecord(StrictDocument):
     device: Device
     level: ProvableLevel
     date: Time
-    digest: Digest
+    where: Where = "container"
+    digest: Digest | None
     content: Digest | None
     recipe: Digest | None
     base: RecordedBase | None = None
@@ -102,6 +105,19 @@ class ImageRecord(StrictDocument):
     skipped: Reasons
     waived: Reasons
     unproven: Annotated[tuple[Name, ...], Field(max_length=MAX_CHECKS)]
+
+    @property
+    def machine(self) -> str:
+        """The GPUs by name, else the processor, for people."""
+        gpus = self.to_report().accelerator.get("gpu")
+        facts = (self.environment.get(name) for name in ("processor", "machine"))
+        return gpus or next((str(fact) for fact in facts if fact), "an unknown processor")
+
+    @property
+    def file_name(self) -> str:
+        """Name of the file of a record of a host: a newer one of the same kind of machine replaces an older one."""
+        words = re.sub(r"[^a-z0-9]+", "-", self.machine.lower() if self.gpus else "cpu").strip("-")
+        return f"{words[:MAX_FILE_NAME] or 'unknown'}.json"
 
     @property
     def status(self) -> Status:
@@ -125,7 +141,8 @@ class ImageRecord(StrictDocument):
     def to_report(self) -> Report:
         """Return the report, with as much evidence of its checks as the record has."""
         return Report(
-            **self.model_dump(include={"identifier", "device", "digest", "lock", "suite", "date", "seconds"}),
+            **self.model_dump(include={"identifier", "device", "lock", "suite", "date", "seconds"}),
+            digest=self.digest or "",
             profile=self.profile,
             problem=None,
             aim=self.level,
@@ -159,7 +176,8 @@ class ImageRecord(StrictDocument):
 def make_image_record(
     report: Report, *, content: str | None, recipe: str | None, base: RecordedBase | None = None
 ) -> ImageRecord:
-    """Return the record of a green report on an image that was built by `recipe` on `base`.
+    """Return the record of a green report on an image that was built by `recipe` on `base`, or on a host if it has no
+    digest.
 
     Raises `FileError` for a report with more or longer values than a record takes: an image writes it.
     """
@@ -170,7 +188,8 @@ def make_image_record(
         "device": report.device,
         "level": report.level,
         "date": report.date,
-        "digest": report.digest,
+        "where": "container" if report.digest else "host",
+        "digest": report.digest or None,
         "content": content,
         "recipe": recipe,
         "base": base and base.model_dump(),
@@ -192,7 +211,7 @@ def make_image_record(
     except InvalidDocument as error:
         raise FileError(
             f"The report on {to_plain_text(report.identifier)} cannot be recorded: {to_plain_text(str(error))}.",
-            next_step="Look at it with `tfimg report`: no suite of this version writes such a report.",
+            next_step="Look at it with `tfimg explain`: no suite of this version writes such a report.",
         ) from None
 
 
@@ -237,12 +256,18 @@ def format_image_record(record: ImageRecord) -> str:
     return json.dumps(document, indent=1, allow_nan=False) + "\n"
 
 
-def read_image_record(content: bytes, *, source: str, identifier: str | None = None) -> ImageRecord:
-    """Parse a record, which must be about `identifier`. Raises `FileError`, naming `source`."""
+def read_image_record(
+    content: bytes, *, source: str, identifier: str | None = None, where: Where | None = None
+) -> ImageRecord:
+    """Parse a record, which must be about `identifier` and `where`. Raises `FileError`, naming `source`."""
     try:
         record = parse_document(ImageRecord, content, max_bytes=MAX_BYTES)
         if identifier is not None and record.identifier != identifier:
             raise InvalidDocument(f"it is about {record.identifier}")
+        if where and record.where != where:
+            raise InvalidDocument(f"where: it is about a {record.where}, not a {where}")
+        if (record.digest is None) == (record.where == "container"):
+            raise InvalidDocument("digest: it is that of an image in a container")
         if both := {*record.passed} & {*record.skipped}:
             raise InvalidDocument(f"skipped: {min(both)} has passed")
         follows = record.to_report().level
@@ -251,6 +276,6 @@ def read_image_record(content: bytes, *, source: str, identifier: str | None = N
     except InvalidDocument as error:
         raise FileError(
             f"{source} is not the evidence of an image: {to_plain_text(str(error))}.",
-            next_step="Write it again with `tfimg build --record`.",
+            next_step="Write it again with `tfimg build --record` or `tfimg record`.",
         ) from None
     return record

@@ -6,7 +6,6 @@ import json
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from inspect import getdoc
-from pathlib import Path
 from typing import Any, get_type_hints
 
 from pydantic import TypeAdapter, ValidationError
@@ -67,23 +66,18 @@ def read_report(text: str, *, source: str) -> Report:
     return report
 
 
-def load_report(file: Path) -> Report:
-    """Read a report, or the committed evidence of an image, from a file. Raises `FileError` if it is neither."""
-    content = file.read_bytes()
-    try:
-        text = content.decode()
-        if _is_image_record(content):
-            return read_image_record(content, source=str(file)).to_report()
-        return read_report(text, source=str(file))
-    except UnicodeDecodeError as error:
-        raise _make_error(str(file), f"it is not UTF-8 at byte {error.start}") from None
+def find_report(text: str, *, source: str) -> Report | None:
+    """Return the report, or that of committed evidence, in a text; None if it is another text, such as a log.
 
-
-def _is_image_record(content: bytes) -> bool:
+    Raises `FileError` for an invalid report, and where `source` ends in .json for any other text.
+    """
+    document: Any = None
     with suppress(InvalidDocument):
-        document = parse_json(content)
-        return isinstance(document, dict) and document.get("kind") == KIND
-    return False
+        document = parse_json(text.encode("utf-8", "surrogatepass"))
+    fields = document if isinstance(document, dict) else {}
+    if fields.get("kind") == KIND:
+        return read_image_record(text.encode(), source=source).to_report()
+    return read_report(text, source=source) if "results" in fields or source.endswith(".json") else None
 
 
 def _parse(text: str, source: str) -> Mapping[str, Any]:

@@ -16,9 +16,6 @@ from tfimg.cli.values import lower_device, require_printable
 if TYPE_CHECKING:
     from tfimg.host.cloud.machine import CloudMachine
 
-MAX_DAYS = 366
-"""The limit of `tfimg.host.cloud.machine`."""
-
 UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
 
@@ -28,8 +25,6 @@ def parse_seconds(text: str) -> int:
     seconds = sum(int(number) * UNITS[unit] for number, unit in parts)
     if not seconds or "".join(number + unit for number, unit in parts) != text:
         raise ValueError(f"{text!r} is not a duration: write 90s, 30m, 8h, 1d or 1h30m")
-    if seconds > MAX_DAYS * UNITS["d"]:
-        raise ValueError(f"{text!r} is more than {MAX_DAYS} days")
     return seconds
 
 
@@ -126,7 +121,7 @@ class CloudInit(Command):
         from tfimg.evidence.keys import read_verifying_key
         from tfimg.evidence.policy import Policy, parse_requirements
         from tfimg.host.cloud.clouds import CLOUDS
-        from tfimg.host.cloud.inputs import choose_device, split_program
+        from tfimg.host.cloud.inputs import choose_device, require_wheel, split_program
         from tfimg.host.cloud.machine import CloudMachine
         from tfimg.matrix.resolve.selection import find_spec
         from tfimg.registry.reference import parse_reference, parse_repository
@@ -138,13 +133,13 @@ class CloudInit(Command):
         spec = project.spec(self.identifier) if self.identifier else tagged
         return CloudMachine(
             cloud=CLOUDS[self.cloud],
-            image=str(image),
-            origin=parse_repository(self.origin).repository if self.origin else None,
+            image=image,
+            origin=parse_repository(self.origin) if self.origin else None,
             device=choose_device(str(image), spec, self.device),
             driver=spec.driver if spec else None,
-            key=read_verifying_key(Path(self.public_key).read_bytes(), source=self.public_key).pem.decode(),
+            key=read_verifying_key(Path(self.public_key).read_bytes(), source=self.public_key),
             require=self.require,
-            wheel=self.tfimg or "",
+            wheel=require_wheel(self.tfimg or ""),
             program=None if self.jupyter else split_program(self.program_line or ""),
             idle_seconds=self.idle_shutdown,
             limit_seconds=self.max_time,

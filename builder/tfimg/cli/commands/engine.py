@@ -117,21 +117,18 @@ def _print_runner(context: Context, reason: TfimgError) -> int:
 def _print_engine(context: Context, engine: Engine, *, started: bool) -> int:
     from tfimg.build.image import choose_output
     from tfimg.core.text import format_size
-    from tfimg.engine.docker.bridge import suggest_bridge_repair
     from tfimg.engine.private_engine import PrivateEngine
 
     found = engine.get_capabilities()
     output = choose_output(found, "NAME")
     own = PrivateEngine(context.services.state).host == found.host
     plan = {"compression": output.compression, "why": output.why}
-    lost = found.missing_bridge
     fields = {
         "host": f"{found.host} ({'private' if own else 'not started by tfimg'})",
         "engine": f"Docker {found.engine}",
         "buildx": found.buildx,
         "store": found.store,
         "disk": f"{format_size(found.free_bytes)} free below {found.data_root}",
-        "network": f"its bridge {lost} is missing. {suggest_bridge_repair(lost, private=own)}" if lost else None,
         "layers": f"compression {output.compression}: {output.why}",
     }
     context.print_result({**asdict(found), "private": own, "started": started, "plan": plan}, fields)

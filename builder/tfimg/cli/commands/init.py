@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,8 +12,7 @@ from tfimg.cli.options import Command, RepositoryOptions, WheelOptions, flag, op
 from tfimg.cli.package_options import AddedPackageOptions, parse_day, split_requirements
 from tfimg.cli.request_options import RequestOptions
 from tfimg.cli.values import require_day
-from tfimg.core.errors import FileError, UsageError
-from tfimg.core.text import escape_unprintable
+from tfimg.core.errors import FileError
 
 if TYPE_CHECKING:
     from tfimg.matrix.spec import ImageSpec
@@ -57,7 +57,7 @@ class Init(Command, RequestOptions, AddedPackageOptions, RepositoryOptions, Whee
             parse_repository(self.registry)
         spec = context.project.resolve(self.request()).spec
         text = format_project_file(self._values(spec, context))
-        parse_project_file(_encode(text))
+        parse_project_file(text.encode(errors="surrogateescape"))  # a name of a file that is not UTF-8
         write_atomically(file, text)
         warnings = [*describe_ended(spec.support_ends, context.services.today)]
         fields = {"file": str(file), "image": spec.identifier, "warnings": warnings}
@@ -65,41 +65,24 @@ class Init(Command, RequestOptions, AddedPackageOptions, RepositoryOptions, Whee
         context.say("`tfimg build` in this folder builds it.")
         return 0
 
-    def _values(self, spec: ImageSpec, context: Context) -> dict[str, str | list[str]]:
+    def _values(self, spec: ImageSpec, context: Context) -> dict[str, str | Sequence[str]]:
         """Return the keys of the file: what the request means today, so that the file means the same later."""
         from tfimg.matrix.flavor import RUNTIME
         from tfimg.matrix.schema import PLATFORMS
 
         today = context.services.today
         day = today if self.newest else parse_day(self.as_of, today)
+        unchanged = ("cudnn", "requirements", "apt", "find_links", "registry", "key", "mirror")
         found = {
+            **{name.replace("_", "-"): getattr(self, name) for name in unchanged},
             "tf": spec.tensorflow,
             "python": spec.python,
             "device": spec.device,
             "cuda": spec.gpu.cuda if spec.gpu else None,
-            "cudnn": self.cudnn,
             "platform": spec.platform if spec.platform != PLATFORMS[0] else None,
             "flavor": spec.flavor if spec.flavor != RUNTIME else None,
             "with": [one.strip() for names in self.with_packages for one in split_requirements(names).split("\n")],
-            "requirements": [*self.requirements],
-            "apt": [*self.apt],
             "as-of": day.isoformat() if day else None,
-            "find-links": self.find_links,
             "repository": context.project.repository if self.repository else None,
-            "registry": self.registry,
-            "key": self.key,
-            "mirror": [*self.mirror],
         }
         return {name: value for name, value in found.items() if value}
-
-
-def _encode(text: str) -> bytes:
-    """Return the bytes of a project file. Raises `UsageError` for a file name that is not UTF-8."""
-    try:
-        return text.encode()
-    except UnicodeEncodeError as error:
-        key, _, value = text.splitlines()[text.count("\n", 0, error.start)].partition(" = ")
-        raise UsageError(
-            f"--{key} {escape_unprintable(value)} is not UTF-8, and tfimg.toml has to be.",
-            next_step="Rename the file that it names.",
-        ) from None

@@ -40,7 +40,6 @@ class Jupyter(Command, GpuOptions, IdentifierOptions):
             Notebook,
             choose_port,
             find_newest,
-            open_notebook,
             plan_notebook,
             require_notebooks,
             serve,
@@ -76,14 +75,10 @@ class Jupyter(Command, GpuOptions, IdentifierOptions):
             if self.open and not context.services.open_browser(notebook.url):
                 context.say("No browser was found: open the address in one.")
 
-        where = host.toolkit.host
-        environ, folder = docker_environ(context, where), context.services.state / "notebooks"
+        environ = docker_environ(context, host.toolkit.host)
+        context.say(f"Starting JupyterLab of {image}")
         try:
-            with open_notebook(folder, notebook, planned.argv, environ, host=where) as removed:
-                if removed:
-                    context.say(f"Removed what a killed `tfimg jupyter` left running: {', '.join(removed)}")
-                context.say(f"Starting JupyterLab of {image}")
-                serve(notebook, planned.argv, environ, on_ready=announce, clock=time.monotonic)
+            serve(notebook, planned.argv, environ, on_ready=announce, clock=time.monotonic)
         except KeyboardInterrupt:
             if not is_ready:
                 raise

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tfimg.cli.context import Context
@@ -11,7 +10,7 @@ from tfimg.cli.options import Command, argument
 
 @dataclass(frozen=True)
 class RecordEvidence(Command):
-    """Record the evidence of such a folder in the checkout; it raises no image's level.
+    """Record what images/bare/run.py has proven of an image's wheels on a machine; it raises no image's level.
 
     Examples:
       tfimg record evidence.json
@@ -20,28 +19,27 @@ class RecordEvidence(Command):
     file: str = argument("the evidence.json that run.py has written", "FILE")
 
     def run(self, context: Context) -> int:
-        """Judge each release of the file, and write the records of those that are proven."""
+        """Judge the run, and write its record into the checkout if it proves the wheels."""
         from tfimg.core.files import read_limited, write_atomically
-        from tfimg.validation.bare_evidence import MAX_BYTES, BareRecord, format_record, parse_evidence
-        from tfimg.validation.bare_verdict import raise_for_rejected, verify_file
+        from tfimg.validation.host_run import MAX_BYTES, judge_host_run, parse_host_run
+        from tfimg.validation.image_record import format_image_record, make_image_record
 
         project, workspace = context.project, context.project.workspace
         content = read_limited(self.file, MAX_BYTES, next_step="Name the evidence.json that run.py has written.")
-        found = parse_evidence(content, source=self.file)
-        specs = {spec.identifier: spec for spec in project.specs}
-        rejected: dict[str, Sequence[str]] = {}
-        for identifier, record in verify_file(found, specs, suite=workspace.validation, read_lock=workspace.read_lock):
-            if not isinstance(record, BareRecord):
-                rejected[identifier] = record
-                continue
-            file = workspace.bare_evidence(identifier) / record.file_name
-            write_atomically(file, format_record(record))
-            checks = sum(result.outcome == "passed" for result in record.results)
-            driver = f", driver {record.driver}" if record.driver else ""
-            document = {"machine": record.machine, "driver": record.driver, "checks": checks, "file": str(file)}
-            context.print_result(
-                {"event": "recorded", "identifier": identifier, **document},
-                f"{identifier}: {checks} checks passed on {record.machine}{driver}. Wrote {file}.",
-            )
-        raise_for_rejected(rejected, source=self.file, total=len(found.runs))
+        found = parse_host_run(content, source=self.file)
+        spec = project.spec(found.identifier)
+        lock = workspace.read_lock(spec.identifier)
+        report = judge_host_run(found, spec, lock, suite=workspace.validation, source=self.file)
+        record = make_image_record(report, content=None, recipe=None)
+        file = workspace.bare_evidence(spec.identifier) / record.file_name
+        write_atomically(file, format_image_record(record))
+        driver = f", driver {record.driver}" if record.driver else ""
+        document = {
+            "identifier": spec.identifier, "machine": record.machine, "driver": record.driver,
+            "checks": len(record.passed), "file": str(file),
+        }  # fmt: skip
+        context.print_result(
+            {"event": "recorded", **document},
+            f"{spec.identifier}: {len(record.passed)} checks passed on {record.machine}{driver}. Wrote {file}.",
+        )
         return 0

@@ -10,12 +10,10 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from docker.errors import NotFound
 from packaging.version import InvalidVersion, Version
 
 from tfimg.core.errors import EngineCannotBuild, EngineTooOld
 from tfimg.core.process import CommandFailed, run
-from tfimg.engine.docker.bridge import daemon_pid, list_interfaces, missing_bridge
 from tfimg.engine.docker.connection import DockerConnection
 from tfimg.engine.emulation import find_platform
 from tfimg.engine.protocol import DEFAULT_CDI_FOLDERS, Capabilities, DeviceSupport, Resources
@@ -55,7 +53,6 @@ class DockerInfo(DockerConnection):
                 data_root=info["DockerRootDir"],
                 free_bytes=self._free_bytes(info),
                 builder=self.builder,
-                missing_bridge=self._missing_bridge(),
                 platform=_platform(info),
             )
 
@@ -107,17 +104,6 @@ class DockerInfo(DockerConnection):
         while not os.access(folder, os.X_OK) and folder != folder.parent:
             folder = folder.parent
         return shutil.disk_usage(folder).free
-
-    def _missing_bridge(self) -> str | None:
-        pid = daemon_pid(self.host)
-        if pid is None:
-            return None
-        try:
-            network: dict[str, Any] = self.client.api.inspect_network("bridge")
-        except NotFound:  # the engine was started with --bridge=none
-            return None
-        name = (network.get("Options") or {}).get("com.docker.network.bridge.name")
-        return missing_bridge(name, list_interfaces(pid))
 
 
 def _platform(info: Mapping[str, Any]) -> Platform:

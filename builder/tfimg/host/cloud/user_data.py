@@ -121,7 +121,7 @@ def list_machine_files(machine: CloudMachine) -> tuple[MachineFile, ...]:
     steps = {name: text for name, text in _read_folder("steps").items() if name not in unneeded}
     return (
         MachineFile(path=f"{READABLE}settings", text=format_settings(machine), mode="0644"),
-        MachineFile(path=f"{READABLE}tfimg.pub", text=machine.key, mode="0644"),
+        MachineFile(path=f"{READABLE}tfimg.pub", text=machine.key.pem.decode(), mode="0644"),
         *(MachineFile(path=f"{STEPS}/{name}", text=text, mode="0755") for name, text in steps.items()),
         *(MachineFile(path=f"{UNITS}/{name}", text=text, mode="0644") for name, text in _units(machine)),
     )

@@ -1,4 +1,4 @@
-"""`tfimg record`: what a contributor's machine has proven, judged anew, kept, and shown beside the level."""
+"""`tfimg record`: what a contributor's machine has proven of wheels, judged anew, kept, and shown beside the level."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from support.bare_runs import bare_events, bare_file, bare_run
 from support.cli import CliResult, CliRunner
 from support.environment import TestEnvironment
 from support.gpu_run import DRIVER, ENVIRONMENT, H200
+from support.host_runs import host_run
 from tfimg.core.paths import Workspace
 from tfimg.matrix.spec import ImageSpec
 
@@ -41,25 +41,21 @@ def tfimg(tmp_path: Path, copy: Workspace) -> CliRunner:
 
 @pytest.fixture
 def green(named: Callable[[str], ImageSpec], copy: Workspace) -> Callable[..., Run]:
-    """Return a green run of an image's release; arguments are those of `gpu_run`."""
-
-    def make(identifier: str = GPU, **changes: Any) -> Run:
-        spec = named(identifier)
-        return bare_run(spec, copy, bare_events(spec, copy, **changes))
-
-    return make
+    """Return a green run of an image's wheels; arguments are those of `gpu_run`."""
+    return lambda identifier=GPU, **changes: host_run(named(identifier), copy, **changes)
 
 
 @pytest.fixture
-def record(tfimg: CliRunner, tmp_path: Path) -> Callable[[bytes], CliResult]:
-    def run(content: bytes) -> CliResult:
+def record(tfimg: CliRunner, tmp_path: Path) -> Callable[[Run | bytes], CliResult]:
+    def run(found: Run | bytes) -> CliResult:
+        content = found if isinstance(found, bytes) else json.dumps(found).encode()
         (tmp_path / "evidence.json").write_bytes(content)
         return tfimg("record", str(tmp_path / "evidence.json"))
 
     return run
 
 
-Record = Callable[[bytes], CliResult]
+Record = Callable[[Run | bytes], CliResult]
 Green = Callable[..., Run]
 
 
@@ -71,16 +67,14 @@ def files(copy: Workspace) -> list[str]:
 def test_a_green_run_is_kept_and_shown_beside_the_level_which_stays(
     tfimg: CliRunner, record: Record, green: Green, copy: Workspace
 ) -> None:
-    ended = record(bare_file(copy, green())).succeeded()
+    ended = record(green()).succeeded()
     assert f"checks passed on {H200}, driver {DRIVER}. Wrote " in ended.stdout
     assert files(copy) == [f"bare/{GPU}/nvidia-h200.json"]
     kept = json.loads((copy.bare_evidence(GPU) / "nvidia-h200.json").read_text())
     assert kept["gpus"] == [{"name": H200, "capability": "9.0"}]
     assert (kept["driver"], kept["level"], kept["environment"]) == (DRIVER, "validated", ENVIRONMENT)
-    assert (kept["tensorflow"], kept["python"], kept["device"]) == ("2.21.0", "3.11", "gpu")
-    assert kept["variables"]["XLA_FLAGS"] == "--xla_gpu_cuda_data_dir={folder}/cuda_nvcc"
-    assert {"gpu.visible", "numerics.lstm"} <= {result["check"] for result in kept["results"]}
-    assert "raises no image's level" in kept["note"]
+    assert (kept["where"], kept["digest"], kept["device"]) == ("host", None, "gpu")
+    assert {"gpu.visible", "numerics.lstm"} <= {*kept["passed"]}
     image = tfimg("resolve", *ASKED, "gpu", "--json").json
     assert (image["level"], image["gpu"], image["date"]) == ("declared", None, None)
     assert image["bare_machines"] == [{"machine": H200, "driver": DRIVER, "date": "2026-11-22"}]
@@ -104,8 +98,8 @@ def test_each_kind_of_machine_has_one_record_that_the_next_replaces(
     record: Record, green: Green, copy: Workspace, tfimg: CliRunner
 ) -> None:
     for gpus in ((H200,), (H200,) * 8, ("Tesla T4",), (H200,)):
-        record(bare_file(copy, green(gpus=gpus))).succeeded()
-    record(bare_file(copy, green(CPU, gpus=()))).succeeded()
+        record(green(gpus=gpus)).succeeded()
+    record(green(CPU, gpus=())).succeeded()
     assert files(copy) == [
         f"bare/{CPU}/cpu.json", *(f"bare/{GPU}/{name}.json" for name in ("8-x-nvidia-h200", "nvidia-h200", "tesla-t4")),
     ]  # fmt: skip
@@ -139,21 +133,14 @@ def without(check: str) -> Callable[[Run], Run]:
 
 
 REFUSED: Mapping[str, tuple[dict[str, Any], Callable[[Run], Run], str]] = {
-    "another image": ({}, lambda run: {**run, "identifier": "2.99.0-cpu-py3.11"}, "the matrix has no such image"),
-    "an image that is a path": ({}, lambda run: {**run, "identifier": "../../../x"}, "the matrix has no such image"),
-    "another release": ({}, lambda run: {**run, "tensorflow": "2.20.0"}, "it is of TensorFlow 2.20.0, and "),
-    "another Python": ({}, lambda run: {**run, "python": "3.12"}, "it is of Python 3.12, and "),
-    "another Python in truth": (
+    "another Python": (
         {}, event(0, environment={**ENVIRONMENT, "python": "3.12.1"}), "the suite ran on another Python than 3.11",
     ),
-    "another lock": ({}, lambda run: {**run, "lock": f"sha256:{'0' * 64}"}, "and that of 2.21.0-cuda12.5-py3.11 is"),
-    "another wheel": (
-        {}, lambda run: {**run, "wheels": {**run["wheels"], next(iter(run["wheels"])): "0" * 64}}, "wheels are not the",
-    ),
-    "one wheel more": ({}, lambda run: {**run, "wheels": {**run["wheels"], "x.whl": "0" * 64}}, "wheels are not the"),
-    "level linked": ({"level": "linked"}, lambda run: run, "the suite ran for level linked, not validated"),
+    "another lock": ({}, lambda run: {**run, "lock": f"sha256:{'0' * 64}"}, f"its lock is sha256:{'0' * 64}, not sha"),
+    "another suite": ({}, lambda run: {**run, "suite": f"sha256:{'1' * 64}"}, f"its suite is sha256:{'1' * 64}, not "),
+    "level linked": ({"level": "linked"}, lambda run: run, "its level is linked, not validated"),
     "a level that it does not have": ({"level": "linked"}, event(0, level="validated"), "gpu.visible is required"),
-    "for the CPU": ({}, event(0, device="cpu"), "the suite ran for device cpu, not gpu"),
+    "for the CPU": ({}, event(0, device="cpu"), "its device is cpu, not gpu"),
     "a check that was not run": ({}, without("numerics.lstm"), "numerics.lstm is required, and was not run"),
     "gpu.visible was not run": ({}, without("gpu.visible"), "gpu.visible is required, and was not run"),
     "no GPU": ({"gpus": ()}, lambda run: run, "gpu.visible names no GPU with its driver"),
@@ -172,10 +159,6 @@ REFUSED: Mapping[str, tuple[dict[str, Any], Callable[[Run], Run], str]] = {
     "no end": ({}, lambda run: {**run, "events": run["events"][:-1]}, "the suite did not reach its end"),
     "another nonce": ({}, event(0, nonce="another"), "the suite did not start"),
     "no event": ({}, lambda run: {**run, "events": [], "status": 0}, "the suite did not start"),
-    "a release that was not run": (
-        {}, lambda run: {**run, "events": [], "status": None, "problem": "this machine has no python3.11"},
-        "the suite was not run: this machine has no python3.11",
-    ),
     "a check that needs no proof is waived": (
         {"without": ("gpu.first_kernel",)}, event(0, waived={"gpu.first_kernel": "it takes long"}),
         "gpu.first_kernel is required, and was not run",
@@ -185,40 +168,39 @@ REFUSED: Mapping[str, tuple[dict[str, Any], Callable[[Run], Run], str]] = {
 
 
 @pytest.mark.parametrize("case", REFUSED)
-def test_what_does_not_prove_its_release_is_refused_with_the_reason(
+def test_what_does_not_prove_its_wheels_is_refused_with_the_reason(
     record: Record, green: Green, copy: Workspace, case: str
 ) -> None:
     changes, change, says = REFUSED[case]
-    message = record(bare_file(copy, change(green(**changes)))).refusal(13)
+    message = record(change(green(**changes))).refusal(13)
+    assert f"does not prove the wheels of {GPU}: " in message
     assert says in message
-    assert "`tfimg bare`" in message
     assert files(copy) == []
 
 
-def test_another_suite_is_refused(record: Record, green: Green, copy: Workspace) -> None:
-    """Also one that has changed in the checkout since the folder was made."""
-    message = record(bare_file(copy, green(), suite=f"sha256:{'1' * 64}")).refusal(13)
-    assert f"it ran the suite sha256:{'1' * 64}" in message
-    content = bare_file(copy, green())
-    (copy.validation / "bounds.py").write_text("# changed\n")
-    assert "and that of this checkout is" in record(content).refusal(13)
-    assert files(copy) == []
-
-
-def test_of_several_releases_those_that_pass_are_kept_and_the_others_named(
-    record: Record, green: Green, copy: Workspace
+@pytest.mark.parametrize("identifier", ["2.99.0-cpu-py3.11", "../../../x"])
+def test_an_image_that_the_matrix_does_not_have_is_refused(
+    record: Record, green: Green, copy: Workspace, identifier: str
 ) -> None:
-    red = green(CPU, gpus=(), ends={"numerics.svd": "failed"})
-    ended = record(bare_file(copy, green(), red, green()))
-    assert ended.code == 13
-    assert "does not prove 2 of its 3 releases" in ended.stderr
-    assert f"{CPU}: numerics.svd failed" in ended.stderr
-    assert f"{GPU}: it is there twice" in ended.stderr
-    assert files(copy) == [f"bare/{GPU}/nvidia-h200.json"]
+    assert "The matrix has no image" in record({**green(), "identifier": identifier}).refusal(4)
+    assert files(copy) == []
+
+
+def test_a_run_of_a_suite_that_has_changed_since_is_refused(record: Record, green: Green, copy: Workspace) -> None:
+    run = green()
+    (copy.validation / "bounds.py").write_text("# changed\n")
+    assert f"its suite is {run['suite']}, not sha256:" in record(run).refusal(13)
+
+
+def test_many_reasons_are_counted(record: Record, green: Green) -> None:
+    checks = [f"numerics.{name}" for name in ("svd", "fft", "lstm", "matmul", "cholesky", "sparse", "strings")]
+    message = record(green(ends=dict.fromkeys(checks, "failed"))).refusal(13)
+    assert message.count(" failed: expected") == 5
+    assert "; and 2 more. Run images/bare/run.py" in message
 
 
 def test_a_record_of_another_lock_is_not_shown(tfimg: CliRunner, record: Record, green: Green, copy: Workspace) -> None:
-    record(bare_file(copy, green())).succeeded()
+    record(green()).succeeded()
     lock = copy.lock(GPU, "packages")
     lock.write_text(lock.read_text().replace("2026", "2025"))
     assert tfimg("resolve", *ASKED, "gpu", "--json").json["bare_machines"] is None
@@ -229,20 +211,20 @@ def test_a_record_in_the_place_of_other_evidence_is_an_error(
     tfimg: CliRunner, record: Record, green: Green, copy: Workspace, place: str
 ) -> None:
     """In particular, in the place of an image's report it raises no level."""
-    record(bare_file(copy, green())).succeeded()
+    record(green()).succeeded()
     target = copy.images / place.format(GPU=GPU, CPU=CPU)
     target.parent.mkdir(exist_ok=True)
     shutil.copy(copy.bare_evidence(GPU) / "nvidia-h200.json", target)
     device = "gpu" if target.stem == GPU else "cpu"
-    assert "is no" in tfimg("resolve", *ASKED, device).refusal(2)
+    says = "where: it is about a host, not a container" if device == "gpu" else f"it is about {GPU}"
+    assert says in tfimg("resolve", *ASKED, device).refusal(2)
 
 
 MALFORMED: Mapping[str, Callable[[bytes], bytes]] = {
     "not JSON": lambda content: content[:-5],
-    "another kind": lambda content: content.replace(b"tfimg bare machine", b"tfimg report"),
+    "another kind": lambda content: content.replace(b"tfimg host run", b"tfimg report"),
     "another schema": lambda content: content.replace(b'{"schema": 1,', b'{"schema": 2,', 1),
     "a field more": lambda content: content.replace(b'"kind"', b'"x": 1, "kind"', 1),
-    "no run": lambda content: content[: content.index(b'"runs"')] + b'"runs": []}',
     "a number that is none": lambda content: content.replace(b"123.4", b"NaN"),
     "nested too deeply": lambda content: content.replace(
         b'"events": [', b'"events": [' + b'{"a":' * 100 + b"1" + b"}" * 100 + b",", 1
@@ -256,10 +238,10 @@ MALFORMED: Mapping[str, Callable[[bytes], bytes]] = {
 
 @pytest.mark.parametrize("case", MALFORMED)
 def test_a_malformed_file_is_refused(record: Record, green: Green, copy: Workspace, case: str) -> None:
-    content = bare_file(copy, green())
+    content = json.dumps(green()).encode()
     changed = MALFORMED[case](content)
     assert changed != content
-    says = "is larger than 65,536 KiB" if case == "endless" else "is not evidence of a bare machine"
+    says = "is larger than 65,536 KiB" if case == "endless" else "is not a run of images/bare/run.py"
     assert says in record(changed).refusal(2)
     assert files(copy) == []
 
@@ -268,7 +250,7 @@ def test_names_from_outside_are_escaped_and_become_no_path(
     tfimg: CliRunner, record: Record, green: Green, copy: Workspace
 ) -> None:
     attack = "../../\x1b[31m<script>\u202e" + "x" * 500
-    ended = record(bare_file(copy, green(gpus=(attack,), driver=attack))).succeeded()
+    ended = record(green(gpus=(attack,), driver=attack)).succeeded()
     (file,) = files(copy)
     assert Path(file).parent == Path(f"bare/{GPU}")
     assert Path(file).name.strip("abcdefghijklmnopqrstuvwxyz0123456789-") == "."
@@ -276,7 +258,7 @@ def test_names_from_outside_are_escaped_and_become_no_path(
         assert not {"\x1b", "\u202e"} & set(output.succeeded().stdout)
     assert "&lt;script&gt;" in tfimg("matrix", "--html").stdout
     assert (copy.images / "evidence" / file).read_text().isascii()
-    message = record(bare_file(copy, {**green(), "identifier": attack})).refusal(13)
+    message = record({**green(), "identifier": attack[:90]}).refusal(4)
     assert not {"\x1b", "\u202e"} & set(message)
 
 

@@ -1,0 +1,129 @@
+"""Judge the file of images/bare/run.py: a run of the suite on a machine, in an environment of an image's locked wheels.
+
+Files of contributors are untrusted: every claim is computed again, or compared with the matrix and the locks. A green
+run proves the wheels and raises no image's level.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
+
+from tfimg.core.documents import Digest, InvalidDocument, StrictDocument, parse_document
+from tfimg.core.errors import FileError, InsufficientEvidence
+from tfimg.core.text import to_plain_text
+from tfimg.engine.protocol import Exit, Line
+from tfimg.matrix.spec import ImageSpec
+from tfimg.recipe.facts import collect_bare_facts
+from tfimg.recipe.lockfile import Lock, hash_lock
+from tfimg.validation.event_stream import MAX_CHECKS, EventStream
+from tfimg.validation.explain import import_suite_module
+from tfimg.validation.image_record import MAX_NAME, Name, Seconds, Time
+from tfimg.validation.report import GPU_CHECK, Report
+from tfimg.validation.run import suite_digest, suite_files
+
+MAX_BYTES = 64 << 20
+"""Bytes of a file; a run has 0.2 MB."""
+
+MAX_LISTED, MAX_REASON = 5, 300
+"""How many reasons a refusal lists, and characters of each."""
+
+
+class HostRun(StrictDocument):
+    """The file that run.py writes; `suite` is the digest of the suite that ran."""
+
+    schema_: Literal[1] = Field(alias="schema")
+    kind: Literal["tfimg host run"]
+    identifier: Name
+    lock: Digest
+    suite: Digest
+    nonce: Name
+    date: Time
+    seconds: Seconds
+    status: int
+    events: Annotated[tuple[dict[str, Any], ...], Field(max_length=2 * MAX_CHECKS)]
+
+
+def parse_host_run(content: bytes, *, source: str) -> HostRun:
+    """Parse the output of run.py. Raises `FileError`."""
+    try:
+        return parse_document(HostRun, content, max_bytes=MAX_BYTES)
+    except InvalidDocument as error:
+        raise FileError(
+            f"{source} is not a run of images/bare/run.py: {to_plain_text(str(error))}.",
+            next_step="Name the file that run.py has written, unchanged.",
+        ) from None
+
+
+def judge_host_run(run: HostRun, spec: ImageSpec, lock: Lock, *, suite: Path, source: str) -> Report:
+    """Return the report of a run that proves the wheels of an image at level `validated`.
+
+    `suite` is the folder of the suite (`Workspace.validation`). Raises `InsufficientEvidence` with all reasons if it
+    does not prove them.
+    """
+    report = _make_report(run, spec, lock, suite)
+    if reasons := [_shorten(reason, MAX_REASON) for reason in _find_failures(run, report, spec, lock, suite)]:
+        more = f"; and {len(reasons) - MAX_LISTED} more" if len(reasons) > MAX_LISTED else ""
+        raise InsufficientEvidence(
+            f"{source} does not prove the wheels of {spec.identifier}: {'; '.join(reasons[:MAX_LISTED])}{more}.",
+            next_step="Run images/bare/run.py of this checkout again, on a machine where every check can pass.",
+        )
+    return report
+
+
+def _make_report(run: HostRun, spec: ImageSpec, lock: Lock, suite: Path) -> Report:
+    stream = EventStream(nonce=run.nonce)
+    for event in run.events:
+        list(stream.feed(Line(stream="stdout", text=json.dumps(event))))
+    list(stream.feed(Exit(status=run.status, out_of_memory=False)))
+    list(stream.finish())
+    report = Report(
+        identifier=spec.identifier,
+        device=spec.device,
+        digest="",
+        lock=run.lock,
+        suite=run.suite,
+        date=run.date,
+        seconds=run.seconds,
+        results=tuple(stream.results),
+        problem=stream.problem,
+        aim="validated",
+        environment=stream.plan.environment,
+    )
+    # The required checks are those of this checkout, not of the file.
+    facts = collect_bare_facts(spec, lock)
+    contract, selection, checks = (import_suite_module(suite, name) for name in ("contract", "selection", "checks"))
+    plan = selection.select(checks.CHECKS, contract.Facts(**facts), accelerators=max(1, len(report.gpus)))
+    return replace(report, required=tuple(plan.required), waived=facts["waived"])
+
+
+def _find_failures(run: HostRun, report: Report, spec: ImageSpec, lock: Lock, suite: Path) -> Iterator[str]:
+    """Yield the reasons why a run does not prove level `validated`."""
+    first: Mapping[str, Any] = run.events[0] if run.events else {}
+    for name, found, required in (
+        ("lock", run.lock, hash_lock(lock)),
+        ("suite", run.suite, suite_digest(suite_files(suite))),
+        ("level", first.get("level"), "validated"),
+        ("device", first.get("device"), spec.device),
+    ):
+        if found != required:
+            yield f"its {name} is {_shorten(str(found))}, not {required}"
+    if not str(report.environment.get("python", "")).startswith(f"{spec.python}."):
+        yield f"the suite ran on another Python than {spec.python}"
+    if report.problem:
+        yield report.problem
+    for result in report.unsuccessful:
+        yield f"{result.check} {result.outcome}: {result.reason}"
+    ended = {result.check for result in report.results}
+    yield from (f"{check} is required, and was not run" for check in report.missing if check not in ended)
+    if spec.device == "gpu" and not (report.gpus and report.driver):
+        yield f"{GPU_CHECK} names no GPU with its driver"
+
+
+def _shorten(text: str, length: int = MAX_NAME) -> str:
+    return to_plain_text(text)[:length]
