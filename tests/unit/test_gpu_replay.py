@@ -132,7 +132,7 @@ def test_the_gpu_and_its_driver_are_reported_by_name(
     ended = publisher.tfimg("validate", IMAGE, "--record", "--report", str(file)).succeeded()
     assert ", level validated" in ended.stdout
     assert (json.loads(file.read_text())["gpu"], json.loads(file.read_text())["driver"]) == (told, DRIVER)
-    shown = publisher.tfimg("report", str(file)).succeeded().lines
+    shown = publisher.tfimg("explain", str(file)).succeeded().lines
     assert {"level validated", f"gpu {told}", f"driver {DRIVER}"} <= set(shown)
     image = publisher.tfimg("resolve", "--tf", "2.21.0", "--device", "gpu", "--python", "3.11", "--json").json
     assert (image["level"], image["gpu"], image["driver"]) == ("validated", told, DRIVER)
