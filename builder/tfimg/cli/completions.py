@@ -11,31 +11,26 @@ if TYPE_CHECKING:
 
 
 def complete_identifiers(_context: object) -> Sequence[str]:
-    """Return the identifiers of all images."""
     return [spec.identifier for spec in _project().specs]
 
 
 def complete_releases(_context: object) -> Sequence[str]:
-    """Return TensorFlow's minor versions and releases."""
     releases = list(dict.fromkeys(spec.tensorflow for spec in _project().specs))
     return [*dict.fromkeys(release.rpartition(".")[0] for release in releases), *releases, "latest"]
 
 
 def complete_gpus(_context: object) -> Sequence[str]:
-    """Return the architectures and models of the matrix."""
     gpus = _project().matrix.gpus
     return [*gpus, *(name for names in gpus.values() for name in names)]
 
 
 def complete_flavors(_context: object) -> Sequence[str]:
-    """Return the flavours of the matrix."""
     from tfimg.matrix.flavor import RUNTIME
 
     return [RUNTIME, *_project().matrix.flavors]
 
 
 def complete_platforms(_context: object) -> Sequence[str]:
-    """Return the platforms of all images."""
     return list(dict.fromkeys(spec.platform for spec in _project().specs))
 
 

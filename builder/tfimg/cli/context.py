@@ -117,7 +117,6 @@ class Context:
             print_fields(text)
 
     def render_events(self, *, title: str = "build") -> AbstractContextManager[OnEvent]:
-        """Return the renderer of a command's events; see `tfimg.cli.output.progress`."""
         from tfimg.cli.output.progress import render_events
 
         return render_events(as_json=self.command.json, quiet=self.command.quiet, title=title)

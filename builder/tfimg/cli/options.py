@@ -46,12 +46,10 @@ def option(
 
 
 def values(text: str, metavar: str, *, check: Check = require_text, **settings: Any) -> Any:
-    """Declare an option that may be given several times."""
     return _declare(f"{text}; repeatable", (), check, metavar=metavar, **settings)
 
 
 def flag(text: str, **settings: Any) -> Any:
-    """Declare an option without a value."""
     return _declare(text, False, None, **settings)
 
 
@@ -75,18 +73,15 @@ def pattern_arguments(text: str = "identifiers or globs: 2.15, '*-cpu-py3.11'") 
 
 
 def remote_image_argument() -> Any:
-    """Declare an image in a registry."""
     return argument("REGISTRY/REPOSITORY:TAG or @sha256:…", "IMAGE")
 
 
 def report_option() -> Any:
-    """Declare where a report is written."""
     text = "write the report to FILE.json, FILE.xml (JUnit) or FILE.html (one image only)"
     return values(text, "FILE", check=partial(require_writable, "--report"))
 
 
 def output_option(text: str = "write to a file instead of standard output") -> Any:
-    """Declare a file to write."""
     return option(text, "FILE", name=("--output", "-o"), check=partial(require_writable, "--output"))
 
 
@@ -105,7 +100,6 @@ class Command:
     needs_alternative: ClassVar[bool] = False
 
     def run(self, context: Context) -> int:
-        """Run the command and return its exit code."""
         raise NotImplementedError
 
 

@@ -50,7 +50,6 @@ class VersionOptions:
     )
 
     def request(self) -> Request:
-        """Return the request that the options make."""
         from tfimg.matrix.resolve.request import Request
 
         return Request(**{name: getattr(self, name) for name in REQUEST.values()})
@@ -65,11 +64,9 @@ class RequestOptions(VersionOptions):
     )
 
     def request(self) -> Request:
-        """Return the request that the options make."""
         return replace(super().request(), device=self.device)
 
     def given_options(self) -> list[str]:
-        """Return the names of the options that are given."""
         options = REQUEST | {"--device": "device"}
         return [flag for flag, name in options.items() if getattr(self, name) is not None]
 

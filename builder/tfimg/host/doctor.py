@@ -73,7 +73,6 @@ class DoctorRequest:
 
     @property
     def needs_gpu(self) -> bool:
-        """Whether the named image is for GPUs."""
         return self.spec is not None and self.spec.device == "gpu"
 
 

@@ -55,7 +55,6 @@ class Notebook:
 
     @property
     def url(self) -> str:
-        """The address that a browser opens."""
         return f"http://{LOOPBACK}:{self.port}/lab?token={self.token}"
 
 

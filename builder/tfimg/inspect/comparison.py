@@ -85,7 +85,6 @@ class Comparison:
 
     @property
     def compares_contents(self) -> bool:
-        """Whether packages and libraries are compared."""
         return self.before.contents.known and self.after.contents.known
 
     @property
@@ -95,7 +94,6 @@ class Comparison:
 
     @property
     def is_same_image(self) -> bool:
-        """Whether both have the same digest."""
         return self.before.digest == self.after.digest
 
     @property

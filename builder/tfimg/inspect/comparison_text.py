@@ -50,7 +50,6 @@ def format_megabytes(count: int | None) -> str:
 
 
 def format_percent(before: float, after: float) -> str:
-    """Format the relative change of a number."""
     return f"{(after - before) / before:+z.1%}" if before else "-"
 
 

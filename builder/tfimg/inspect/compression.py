@@ -55,7 +55,6 @@ class _ZstdDecompressor:
 
     @property
     def eof(self) -> bool:
-        """Whether the frame has ended."""
         return self._frame.eof
 
     @property

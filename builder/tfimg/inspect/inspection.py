@@ -74,7 +74,6 @@ class Inspection:
 
     @property
     def identifier(self) -> str | None:
-        """The identifier in the image's labels."""
         return self.labels.get(IDENTIFIER_LABEL)
 
     @property
@@ -97,13 +96,11 @@ class Inspection:
 
     @property
     def tested(self) -> Mapping[str, Any] | None:
-        """The last test result."""
         found = self.newest(TEST_RESULT, "finishedOn")
         return found.predicate if found else None
 
     @property
     def report(self) -> Mapping[str, Any] | None:
-        """The last validation report."""
         found = self.newest(REPORT, "date")
         return found.predicate if found else None
 

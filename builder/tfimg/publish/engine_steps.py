@@ -171,7 +171,6 @@ class EngineSteps:
         return {tag for repository, _, tag in names if repository in repositories and tag.startswith(prefix)}
 
     def remove_candidate(self, candidate: str) -> None:
-        """Remove a candidate's names from the engine, with their containers."""
         for repository in (self.repository.name, CANDIDATE):
             with suppress(EngineError):
                 self._engine.remove_with_containers(f"{repository}:{candidate}")

@@ -38,7 +38,6 @@ class PlatformTags:
 
     @property
     def repository(self) -> str:
-        """See `Registry`."""
         return self.registry.repository
 
     def find(self, reference: str) -> Manifest | None:
@@ -106,23 +105,18 @@ class PlatformTags:
         return read_image_statements(self.registry, digest, self.trusted)
 
     def list_tags(self) -> Sequence[str]:
-        """See `Registry`."""
         return self.registry.list_tags()
 
     def get_blob(self, digest: str) -> Iterator[bytes]:
-        """See `Registry`."""
         return self.registry.get_blob(digest)
 
     def list_referrers(self, digest: str) -> Sequence[Descriptor]:
-        """See `Registry`."""
         return self.registry.list_referrers(digest)
 
     def put_blob(self, content: bytes) -> Descriptor:
-        """See `Registry`."""
         return self.registry.put_blob(content)
 
     def put_referrers(self, manifests: Sequence[Manifest], *, subject: str) -> Sequence[Descriptor]:
-        """See `Registry`."""
         return self.registry.put_referrers(manifests, subject=subject)
 
 

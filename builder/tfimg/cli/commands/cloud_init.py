@@ -84,7 +84,6 @@ class CloudInit(Command):
     needs_alternative = True
 
     def run(self, context: Context) -> int:
-        """Print or write the user data of a machine that verifies the image and runs it."""
         from tfimg.core.files import write_atomically
         from tfimg.host.cloud.clouds import FITTING_IMAGES, UNFITTING_IMAGE
         from tfimg.host.cloud.user_data import render_user_data

@@ -28,7 +28,6 @@ class Compare(Command, TrustedKeyOptions):
     markdown: bool = flag("print Markdown for a changelog")
 
     def run(self, context: Context) -> int:
-        """Read both images, and print what differs."""
         from tfimg.cli.output.comparison import print_comparison
         from tfimg.inspect.comparison import compare_images
         from tfimg.inspect.comparison_text import format_changelog

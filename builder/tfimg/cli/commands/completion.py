@@ -21,7 +21,6 @@ class Completion(Command):
     shell: Literal["bash", "zsh", "fish"] = argument("name of the shell", "SHELL")
 
     def run(self, _context: Context) -> int:
-        """Print the script, which asks `tfimg __complete` for values."""
         from tfimg.cli.app import COMMANDS, build_app
 
         print(build_app(COMMANDS).generate_completion(shell=self.shell))

@@ -27,7 +27,6 @@ class EngineUp(Command):
     emulate: bool = flag("install QEMU, and register it with the kernel, for images of other platforms")
 
     def run(self, context: Context) -> int:
-        """Find or start an engine, and describe it."""
         from tfimg.core.errors import EngineTooOld, EngineUnavailable
         from tfimg.engine.private_engine import PrivateEngine, install_missing, set_up_emulation, start
 
@@ -60,7 +59,6 @@ class EngineDown(Command):
     """
 
     def run(self, context: Context) -> int:
-        """Stop the engine."""
         from tfimg.engine.private_engine import PrivateEngine, stop
 
         own = PrivateEngine(context.services.state)
@@ -79,7 +77,6 @@ class EngineStatus(Command):
     """
 
     def run(self, context: Context) -> int:
-        """Describe the engine, also one that runs images and cannot build them."""
         from tfimg.core.errors import EngineCannotBuild
 
         try:
@@ -97,7 +94,6 @@ class EngineEnv(Command):
     """
 
     def run(self, context: Context) -> int:
-        """Print the setting as a line for a shell."""
         host = context.engine.get_capabilities().host
         context.print_result({"DOCKER_HOST": host}, f"export DOCKER_HOST={shlex.quote(host)}")
         return 0

@@ -43,7 +43,6 @@ class History(Command, TrustedKeyOptions, EachPlatformOptions):
     withdrawals: str | None = option("write the signed withdrawals too, for `tfimg load --withdrawals`", "FILE")
 
     def run(self, context: Context) -> int:
-        """Print what trusted keys signed, newest first."""
         from tfimg.evidence.promotions import export_withdrawals
         from tfimg.publish.history import build_tags, repository_history
         from tfimg.registry.reference import parse_repository

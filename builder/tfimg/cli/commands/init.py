@@ -40,7 +40,6 @@ class Init(Command, RequestOptions, AddedPackageOptions, RepositoryOptions, Whee
     force: bool = flag("replace a tfimg.toml that exists")
 
     def run(self, context: Context) -> int:
-        """Resolve the request, read the packages, and write the file."""
         from tfimg.core.files import write_atomically
         from tfimg.engine.base_images.choose import parse_mirrors
         from tfimg.matrix.support_ends import describe_ended

@@ -30,7 +30,6 @@ class Inspect(Command, RemoteImage, TrustedKeyOptions, PlatformOptions):
     local: bool = flag("read an image of the engine")
 
     def run(self, context: Context) -> int:
-        """Print the image, its contents and its evidence."""
         from tfimg.cli.output.inspection import print_inspection
 
         keys = self.public_keys(context.services.environ)

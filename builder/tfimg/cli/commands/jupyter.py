@@ -34,7 +34,6 @@ class Jupyter(Command, GpuOptions, IdentifierOptions):
     open: bool = flag("open the address in a browser")
 
     def run(self, context: Context) -> int:
-        """Start the server, print its address, and wait until it ends; an interrupt then is the ordinary end."""
         from tfimg.host.jupyter import (
             NOTEBOOKS,
             Notebook,

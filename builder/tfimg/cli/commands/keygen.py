@@ -23,7 +23,6 @@ class Keygen(Command, PasswordOptions):
     folder: str = argument("folder for tfimg.key and tfimg.pub; neither may exist", "DIR")
 
     def run(self, context: Context) -> int:
-        """Write two new files."""
         from tfimg.core.files import write_once
         from tfimg.evidence.keys import generate_key
 

@@ -23,7 +23,6 @@ class ListImages(Command, Patterns, RepositoryOptions):
     )
 
     def run(self, context: Context) -> int:
-        """Print a row for each image."""
         from tfimg.cli.output.image_tables import print_images
 
         rows = [context.project.describe(spec) for spec in context.project.select(self.patterns, self.flavor)]

@@ -38,7 +38,6 @@ class Load(Command, RequirementOptions):
     )
 
     def run(self, context: Context) -> int:
-        """Verify the image, then load it under the signed or the chosen name."""
         from tfimg.cli.output.transfers import render_file
         from tfimg.core.documents import MAX_BYTES
         from tfimg.core.files import read_limited

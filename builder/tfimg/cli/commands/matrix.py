@@ -29,7 +29,6 @@ class ShowMatrix(Command, RepositoryOptions):
     alternatives = (("--markdown", "markdown"), ("--html", "html"))
 
     def run(self, context: Context) -> int:
-        """Print the matrix, or write it to a file."""
         from tfimg.cli.output.image_tables import print_notes, print_support, support_text
         from tfimg.core.files import write_atomically
         from tfimg.recipe.matrix_page import make_matrix_document, render_matrix

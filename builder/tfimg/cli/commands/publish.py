@@ -54,7 +54,6 @@ class Publish(Command, RepositoryOptions, SigningOptions, LevelOptions, Reinstat
     revalidate: bool = flag("ignore reports of earlier runs")
 
     def run(self, context: Context) -> int:
-        """Publish the images that the patterns select, or print the plan."""
         from tfimg.matrix.resolve.selection import select_specs
 
         if self.target is None:

@@ -17,7 +17,6 @@ class Pull(Verify):
     """
 
     def run(self, context: Context) -> int:
-        """Verify the image, pull the verified digest, and give it the name that the user wrote."""
         from tfimg.cli.output.transfers import render_transfer
         from tfimg.evidence.verify import pull_verified
         from tfimg.registry.reference import parse_reference

@@ -19,7 +19,6 @@ class RecordEvidence(Command):
     file: str = argument("the evidence.json that run.py has written", "FILE")
 
     def run(self, context: Context) -> int:
-        """Judge the run, and write its record into the checkout if it proves the wheels."""
         from tfimg.core.files import read_limited, write_atomically
         from tfimg.validation.host_run import MAX_BYTES, judge_host_run, parse_host_run
         from tfimg.validation.image_record import format_image_record, make_image_record

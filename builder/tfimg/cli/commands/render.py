@@ -22,7 +22,6 @@ class Render(Command):
     check: bool = flag("write nothing; fail if a file is out of date")
 
     def run(self, context: Context) -> int:
-        """Write the generated files, or print the Dockerfiles of some images."""
         from tfimg.matrix.schema import matrix_schema_text
         from tfimg.matrix.spec import ImageSpec
         from tfimg.recipe.generated_files import GeneratedFiles

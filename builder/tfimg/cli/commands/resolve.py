@@ -20,7 +20,6 @@ class Resolve(Command, RequestOptions, RepositoryOptions):
     explain: bool = flag("explain the choice")
 
     def run(self, context: Context) -> int:
-        """Print the image, notes on its use, and on demand the explanation of the choice."""
         from tfimg.matrix.support_ends import describe_ended
 
         found = context.project.resolve(self.request())

@@ -41,7 +41,6 @@ class Rollback(Command, SigningOptions, ReinstateOptions):
     reason: str | None = option("why the present image is withdrawn", "TEXT", check=require_reason)
 
     def run(self, context: Context) -> int:
-        """Move the tag, and withdraw the present image for it."""
         from tfimg.publish.retract import roll_back
 
         environ = context.services.environ

@@ -96,7 +96,6 @@ class Run(Command, LocalImage, ContainerOptions):
     program: tuple[str, ...] = field(default=(), metadata={"parameter": Parameter(parse=False)})
 
     def run(self, context: Context) -> int:
-        """Become `docker run` of the image and the program."""
         return self.start(context, self.image, self.program)
 
 

@@ -34,7 +34,6 @@ class Save(Command, RequirementOptions, PlatformOptions):
     )
 
     def run(self, context: Context) -> int:
-        """Verify the image if a key is named, and write it with its attestations."""
         from tfimg.cli.output.transfers import render_file
         from tfimg.evidence.verify import verify
         from tfimg.inspect.archive.save import collect_image, require_target, save_layout

@@ -22,7 +22,6 @@ class Shell(Command, ContainerOptions):
     _: KW_ONLY
 
     def run(self, context: Context) -> int:
-        """Become `docker run` of the image and a shell."""
         from tfimg.host.jupyter import find_newest
 
         image = self.image or find_newest(context.services.runner().list_images(), ("dev",))

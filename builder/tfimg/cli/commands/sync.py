@@ -22,7 +22,6 @@ class Sync(Command):
     check: bool = flag("write nothing; fail if a release is missing")
 
     def run(self, context: Context) -> int:
-        """Print the difference of matrix.yaml, and write it."""
         from tfimg.cli.output.transfers import render_count
         from tfimg.core.files import write_atomically
         from tfimg.matrix.sync.propose import propose_rows

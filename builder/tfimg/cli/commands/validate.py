@@ -24,7 +24,6 @@ class Validate(Command, LocalImage, IdentifierOptions, ValidationOptions):
     skip: tuple[str, ...] = values("leave these checks out: 'gpu.*'", "PATTERN")
 
     def run(self, context: Context) -> int:
-        """Run the suite, write its report, and raise the error of its verdict."""
         from tfimg.cli.report_files import check_report_files, write_reports
         from tfimg.project.evidence import record_evidence
         from tfimg.project.validator import Validator

@@ -32,7 +32,6 @@ class Verify(Command, RemoteImage, RequirementOptions, PlatformOptions):
     """
 
     def run(self, context: Context) -> int:
-        """Verify the evidence of the image, and print what it proves."""
         print_verified(context, self.verify(context, parse_reference(self.image)))
         return 0
 

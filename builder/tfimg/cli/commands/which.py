@@ -31,7 +31,6 @@ class Which(Command, VersionOptions, RepositoryOptions):
     )
 
     def run(self, context: Context) -> int:
-        """Read or ask nvidia-smi, find the image, and print it with the reasons."""
         from tfimg.cli.output.fields import print_fields
         from tfimg.host.which import format_gpus, recommend_image
         from tfimg.matrix.support_ends import describe_ended

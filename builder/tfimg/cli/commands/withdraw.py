@@ -32,7 +32,6 @@ class Withdraw(Command, SigningOptions):
     output: str | None = output_option("append the signed withdrawal to a file, for `tfimg load --withdrawals`")
 
     def run(self, context: Context) -> int:
-        """Move its tags back, then withdraw it, for all tags or for some."""
         from tfimg.evidence.promotions import export_withdrawals
         from tfimg.publish.history import find_build
         from tfimg.publish.retract import withdraw

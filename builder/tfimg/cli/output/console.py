@@ -25,11 +25,9 @@ class EscapingConsole(Console):
     """A console that escapes the text of all that it renders; styles and its own cursor movements stay."""
 
     def render_str(self, text: str, **options: Any) -> Text:
-        """Render a string, escaped before its width is measured."""
         return super().render_str(escape_unprintable(text), **options)
 
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
-        """Render an object, with its text escaped."""
         for segment in super().render(renderable, options):
             yield segment if segment.control else segment._replace(text=escape_unprintable(segment.text))
 

@@ -57,13 +57,11 @@ def format_supported_until(day: str | None, today: date) -> str:
 
 
 def print_support(rows: Sequence[Support]) -> None:
-    """Print the support table."""
     tables = [_support_table(rows, columns) for columns in SUPPORT_FORMS]
     _print_first_fitting(tables, lambda needed: needed.maximum)
 
 
 def print_notes(rows: Sequence[Support]) -> None:
-    """Print the notes below the support table."""
     notes = Table(box=None, show_header=False, pad_edge=False)
     for note in list_notes(rows):
         notes.add_row(escape(note))

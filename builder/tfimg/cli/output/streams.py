@@ -22,7 +22,6 @@ class EscapingStream(io.TextIOBase):
         self.stream = stream
 
     def write(self, text: str) -> int:
-        """Write a text, escaped."""
         self.stream.write(escape_unprintable(text))
         return len(text)
 
@@ -31,16 +30,13 @@ class EscapingStream(io.TextIOBase):
         self.stream.flush()
 
     def isatty(self) -> bool:
-        """Whether the stream below is a terminal."""
         return self.stream.isatty()
 
     def fileno(self) -> int:
-        """Return the descriptor of the stream below."""
         return self.stream.fileno()
 
     @property
     def encoding(self) -> str:  # type: ignore[override]
-        """The encoding of the stream below."""
         return self.stream.encoding
 
 

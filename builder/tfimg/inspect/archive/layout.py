@@ -45,7 +45,6 @@ PIECE = 1 << 20
 
 
 def blob_path(digest: str) -> str:
-    """Return the path of a blob in a layout."""
     return f"blobs/{digest.replace(':', '/', 1)}"
 
 
@@ -120,7 +119,6 @@ class LayoutRegistry:
         return {name: self._read(f"{KEYS}/{name}", MAX_KEY_BYTES) for name in names[:MAX_KEYS]}
 
     def find(self, reference: str) -> Manifest | None:
-        """See `Reader`."""
         tagged = (entry.digest for entry in self._index if entry.annotations.get(REF_NAME) == reference)
         digest = reference if reference.startswith("sha256:") else next(tagged, None)
         if digest is None or self._find(blob_path(digest)) is None:
@@ -133,7 +131,6 @@ class LayoutRegistry:
         return replace(manifest, media_type=self._parse(manifest).media_type or media_type)
 
     def list_tags(self) -> Sequence[str]:
-        """See `Reader`."""
         return tuple(tag for entry in self._index if (tag := entry.annotations.get(REF_NAME)))
 
     def get_blob(self, digest: str) -> Iterator[bytes]:
