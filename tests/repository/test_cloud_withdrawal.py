@@ -64,7 +64,7 @@ def machine(name: str, tmp_path: Path) -> StepMachine:
     root = tmp_path / "root"
     root.mkdir()
     steps = StepMachine(root).order(
-        image=f"{name}:2.15", device="gpu", key=OURS.verifying_key.pem.decode(), program=("true",)
+        image=parse_reference(f"{name}:2.15"), device="gpu", key=OURS.verifying_key, program=("true",)
     )
     steps.tfimg(TFIMG)
     steps.stand_in("docker", '[ "$2" != inspect ] || [ -n "${4:-}" ] || test -e "$ROOT/pulled"')
