@@ -15,13 +15,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tfimg.build.inventory import free_space
+from tfimg.build.journal import BuildStarted, open_journal
 
 from support.cli import CliResult, run_tfimg, start_tfimg
 from support.docker_daemon import daemon, find_dockerd, image_tags
 from support.small_workspace import make_workspace
 from tfimg.build.builder import Builder
-from tfimg.build.inventory import free_space
-from tfimg.build.journal import BuildStarted, open_journal
 from tfimg.engine.docker.engine import DockerEngine
 from tfimg.project.project import Project
 

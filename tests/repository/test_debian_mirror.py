@@ -11,10 +11,10 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
+from tfimg.engine.base_images.updates import read_available
 
 from tfimg.core.errors import EngineSetupError
 from tfimg.engine.base_images.debian import Mirrors
-from tfimg.engine.base_images.updates import read_available
 
 pytestmark = pytest.mark.skipif(
     not (shutil.which("apt-get") and shutil.which("gpg")), reason="it needs APT and GnuPG, as Debian has them"

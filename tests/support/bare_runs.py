@@ -7,11 +7,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from support.gpu_run import ENVIRONMENT, Events, gpu_run
+from tfimg.core.files import hash_files
 from tfimg.core.paths import Workspace
 from tfimg.matrix.spec import ImageSpec
 from tfimg.recipe.facts import collect_bare_facts
 from tfimg.recipe.lockfile import hash_lock, read_packages
-from tfimg.validation.run import suite_digest, suite_files
+from tfimg.validation.run import suite_files
 
 NONCE = "0123456789abcdef"
 
@@ -36,6 +37,6 @@ def bare_run(spec: ImageSpec, workspace: Workspace, events: Sequence[Mapping[str
 
 def bare_file(workspace: Workspace, *runs: Mapping[str, Any], **changes: Any) -> bytes:
     """Return a file of runs of the workspace's own suite."""
-    suite = suite_digest(suite_files(workspace.validation))
+    suite = hash_files(suite_files(workspace.validation))
     document = {"schema": 1, "kind": "tfimg bare machine", "suite": suite, "tfimg": "0.1", "runs": list(runs)}
     return json.dumps({**document, **changes}).encode()

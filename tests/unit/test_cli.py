@@ -15,7 +15,7 @@ import pytest
 
 from support.cli import CliResult, CliRunner
 from support.environment import TestEnvironment
-from support.memory_engine import FakeEngine, capabilities, stored_image
+from support.memory_engine import FakeEngine, stored_image
 from support.reports import DIGEST
 from support.suite_events import EXPLAINED, done_event, end, make_output, start, suite
 from tfimg import __version__
@@ -67,7 +67,6 @@ def test_resolve_for_people_leaves_out_what_an_image_does_not_have(tfimg: CliRun
 
 WRITERS = {
     "matrix": ["matrix"],
-    "bake": ["bake", "2.15.1-cpu-py3.11", "--base", "registry"],
     "cloud-init": [
         "cloud-init",
         "--cloud",
@@ -432,7 +431,7 @@ def test_a_device_is_named_in_any_case(tfimg: CliRunner) -> None:
 ABBREVIATED = """
 verify registry.test/a:b --plain
 publish registry.test/a 2.15 --plain
-bake --sec
+lock --fi
 list --repo a/b
 engine up --inst
 sync --che
@@ -662,9 +661,10 @@ def test_a_mirror_is_asked_in_the_registry_s_place(tfimg: CliRunner, engine: Fak
 
 
 def test_a_full_disk_is_reported_before_anything_is_built(tfimg: CliRunner, engine: FakeEngine) -> None:
-    engine.found = capabilities(free_bytes=10**9)
+    engine.free_bytes = 10**9
     message = tfimg(*BUILD).refusal(10)
-    assert message.startswith("The engine's disk has 1.0 GB free below /var/lib/fake, and a build needs ")
+    assert message.startswith("The engine's disk has 1.0 GB free below /var/lib/fake, and a build needs 5 GB. Free ")
+    assert f"`docker --host {engine.host} image prune`" in message
     assert engine.built == []
 
 

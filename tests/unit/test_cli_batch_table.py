@@ -9,12 +9,11 @@ from rich.console import Console
 from rich.spinner import SPINNERS
 
 from support.reports import CONTROLS, result
-from tfimg.build.results import EngineResources, ImageRequeued, ImageResult, ImagesQueued, ImageStarted
+from tfimg.build.results import ImageRequeued, ImageResult, ImagesQueued, ImageStarted
 from tfimg.cli.output.batch_table import LiveBatch
 from tfimg.core.errors import BuildError
 from tfimg.core.events import ChecksPlanned, CheckStarted, Event, ImageEvent, LogEvent, ProgressEvent, StepEvent
 from tfimg.core.text import format_duration
-from tfimg.engine.protocol import Resources
 
 IMAGES = [f"2.15.{number}-cpu-py3.11" for number in range(30)]
 FRAMES = str(SPINNERS["dots"]["frames"])
@@ -53,9 +52,6 @@ def test_waiting_images_are_listed_as_far_as_they_fit() -> None:
 def test_an_image_is_shown_with_its_step_its_seconds_and_its_checks() -> None:
     screen = Screen()
     screen.table(ImageStarted(identifier=IMAGES[3], engine="unix:///e"))
-    screen.table(
-        EngineResources(engine="unix:///e", resources=Resources(cpus=2, memory_bytes=1, disk_bytes=52_500_000_000))
-    )
 
     def progress(event: Event) -> None:
         screen.table(ImageEvent(identifier=IMAGES[3], event=event))
@@ -76,7 +72,7 @@ def test_an_image_is_shown_with_its_step_its_seconds_and_its_checks() -> None:
     lines = screen.drawn()
     assert lines[0].split()[4:] == [IMAGES[3], *["1", "of", "3", "checks,", "1", "passed", "c.d"]]
     assert (lines[0][0] in FRAMES, lines[0][1:].startswith(" checking")) == (True, True)
-    assert lines[-1] == "0 of 30 images  2.5 s  52.5 GB free"
+    assert lines[-1] == "0 of 30 images  2.5 s"
 
 
 def test_what_has_ended_scrolls_away_and_is_counted() -> None:

@@ -74,8 +74,6 @@ GROUPS = {
         "audit": ("audit:Audit", "find known vulnerabilities of locked packages"),
         "bare": ("bare:Bare", "make a folder that proves releases without an image"),
         "record": ("record:RecordEvidence", "record the evidence of such a folder"),
-        "reproduce": ("reproduce:Reproduce", "build an image twice, and compare"),
-        "bake": ("bake:Bake", "print a file for `docker buildx bake`"),
         "schema": ("schema:Schema", "print the JSON Schema of the matrix or a report"),
         "completion": ("completion:Completion", "print a completion script"),
     },

@@ -2,8 +2,15 @@
 
 from __future__ import annotations
 
-COMMANDS: dict[str, str] = {}
+COMMANDS: dict[str, str] = {
+    "bake": "`tfimg render IDENTIFIER` prints the Dockerfile of an image, from which `docker buildx build` builds it.",
+    "reproduce": "Build the image twice with `tfimg build --no-cache --json` and compare the layers of the results. "
+    "`tfimg build --recorded N` builds N images again and compares them with their evidence.",
+}
 """Removed command → the sentences that say what to do instead."""
 
-OPTIONS: dict[tuple[str, str], str] = {}
+OPTIONS: dict[tuple[str, str], str] = {
+    ("plan", "--behind-base"): "`tfimg build --renew-base` builds images on today's Debian packages.",
+    ("plan", "--layers"): "`tfimg inspect` shows the layers of an image, and `tfimg compare` what two images share.",
+}
 """Command and its removed option → the sentences that say what to do instead."""

@@ -15,12 +15,11 @@ from pydantic import Field, StringConstraints
 
 from tfimg.core.documents import Document, InvalidDocument, parse_document
 from tfimg.core.errors import UsageError
-from tfimg.core.files import hash_file, write_atomically
+from tfimg.core.files import hash_file, hash_files, write_atomically
 from tfimg.matrix.spec import ImageSpec
 from tfimg.recipe.facts import collect_bare_facts
 from tfimg.recipe.lockfile import Lock, LockedPackage, hash_lock, read_packages
 from tfimg.validation.bare_evidence import KIND, SCHEMA
-from tfimg.validation.run import suite_digest
 
 MANIFEST = "manifest.json"
 
@@ -104,7 +103,7 @@ def _manifest(releases: Sequence[Release], program: Program) -> dict[str, Any]:
     return {
         "schema": SCHEMA,
         "kind": KIND,
-        "suite": suite_digest(program.suite),
+        "suite": hash_files(program.suite),
         "tfimg": program.version,
         "releases": [
             {

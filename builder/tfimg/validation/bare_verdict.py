@@ -11,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from tfimg.core.errors import InsufficientEvidence
+from tfimg.core.files import hash_files
 from tfimg.core.text import to_plain_text
 from tfimg.engine.protocol import Exit, Line
 from tfimg.matrix.spec import ImageSpec
@@ -20,7 +21,7 @@ from tfimg.validation.bare_evidence import BareFile, BareRecord, BareRun, make_r
 from tfimg.validation.event_stream import EventStream
 from tfimg.validation.explain import import_suite_module
 from tfimg.validation.report import GPU_CHECK, Report
-from tfimg.validation.run import suite_digest, suite_files
+from tfimg.validation.run import suite_files
 
 MAX_LISTED = 5
 """How many reasons a refusal lists for each release."""
@@ -36,7 +37,7 @@ def verify_file(
 
     `suite` is the folder of the suite (`Workspace.validation`).
     """
-    own_suite = suite_digest(suite_files(suite))
+    own_suite = hash_files(suite_files(suite))
     seen: set[str] = set()
     for run in file.runs:
         identifier = to_plain_text(run.identifier)

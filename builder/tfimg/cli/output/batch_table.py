@@ -19,7 +19,6 @@ from tfimg.cli.output.console import PrintRow
 from tfimg.core import events
 from tfimg.core.text import format_duration, to_plain_text
 from tfimg.engine.docker.steps import short_step
-from tfimg.engine.protocol import Resources
 from tfimg.validation.report import CheckResult, Outcome
 
 STATUS_WIDTH = max(map(len, get_args(results.Status)))
@@ -92,7 +91,6 @@ class LiveBatch:
         self._waiting: dict[str, None] = {}
         self._running: dict[str, Row] = {}
         self._results: list[results.ImageResult] = []
-        self._resources: dict[str, Resources] = {}
 
     def __call__(self, event: events.Event) -> None:
         """Take in an event."""
@@ -103,8 +101,6 @@ class LiveBatch:
                 self._print_row(result_row(event))
             case results.ImageRequeued(identifier=identifier, reason=reason):
                 self._print_row(Text(f"{identifier} goes to another engine: {to_plain_text(reason)}", style="yellow"))
-            case results.EngineSpaceFreed(engine=engine):
-                self._print_row(Text(f"Room was made on the disk of {engine}", style="yellow"))
 
     def _update(self, event: events.Event) -> None:
         match event:
@@ -118,8 +114,6 @@ class LiveBatch:
             case results.ImageRequeued(identifier=identifier):
                 self._running.pop(identifier, None)
                 self._waiting = {identifier: None, **self._waiting}
-            case results.EngineResources(engine=engine, resources=resources):
-                self._resources[engine] = resources
             case results.ImageResult(identifier=identifier):
                 self._waiting.pop(identifier, None)
                 self._running.pop(identifier, None)
@@ -148,13 +142,11 @@ class LiveBatch:
     def _summary(self) -> Text:
         done, total = len(self._results), len(self._results) + len(self._running) + len(self._waiting)
         counts = results.count_by_status(self._results)
-        sizes = [found.disk_bytes for found in self._resources.values() if found.disk_bytes is not None]
         return Text("  ").join(
             [
                 Text(f"{done} of {total} images"),
                 *(Text(f"{count} {status}", style=COLOURS[status]) for status, count in counts.items()),
                 Text(format_duration(self._clock() - self._began)),
-                *(Text(f"{size / 1e9:.1f} GB free") for size in sizes),
             ]
         )
 

@@ -20,8 +20,8 @@ from tfimg.engine.docker.steps import is_housekeeping, short_step
 from tfimg.validation.report import CheckResult
 from tfimg.validation.report_text import OUTCOME_WIDTH, check_line
 
-FOR_PEOPLE = (Message, ChecksPlanned, results.ImagesQueued, results.EngineResources)
-"""Events that are not printed as JSON: other events repeat them, or they come every few seconds."""
+FOR_PEOPLE = (Message, ChecksPlanned, results.ImagesQueued)
+"""Events that are not printed as JSON: other events repeat them."""
 
 
 @contextmanager
@@ -82,8 +82,6 @@ def text_line(event: Event, title: str) -> str | None:
             return f"{'':8}  {'started':{STATUS_WIDTH}}  {identifier}"
         case results.ImageRequeued(identifier=identifier, reason=reason):
             return _one_line(f"{'':8}  {'requeued':{STATUS_WIDTH}}  {identifier}  {reason}")
-        case results.EngineSpaceFreed(engine=engine):
-            return f"{'':8}  {'pruned':{STATUS_WIDTH}}  {engine}"
         case results.ImageResult():
             words = f"{event.status:{STATUS_WIDTH}}  {event.identifier}  {event.description}"
             return _one_line(f"{event.seconds:6.1f} s  {words}")
