@@ -441,6 +441,16 @@ def test_an_image_for_which_the_disk_has_no_room_fails_alone_and_nothing_is_remo
     assert tfimg(*MANY, "--json").statuses == dict(zip(THREE, ["unchanged", "unchanged", "built"], strict=True))
 
 
+def test_what_a_killed_build_left_makes_room_for_the_next(tfimg: CliRunner, environment: TestEnvironment) -> None:
+    environment.docker = engine = Filling(story=STORY, remote=OFFICIAL)
+    tfimg("build", THREE[0]).succeeded()
+    (locks,) = (tfimg.state / "candidates").iterdir()
+    for number in "12":
+        (locks / f"killed-{number}").touch()
+        engine.names[f"tfimg/candidate:killed-{number}"] = stored_image(f"sha256:{number}")
+    assert tfimg("build", THREE[1], "--json").statuses == {THREE[1]: "built"}
+
+
 def test_a_run_over_many_images_that_changes_nothing_is_over_at_once(
     tfimg: CliRunner, engine: FakeEngine, specs: Sequence[ImageSpec]
 ) -> None:

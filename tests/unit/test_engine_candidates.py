@@ -144,7 +144,6 @@ def test_a_candidate_that_a_lost_engine_keeps_is_removed_later(tmp_path: Path) -
 def test_builds_that_end_leave_no_locks(tmp_path: Path) -> None:
     engine = FakeEngine()
     build(tmp_path, engine)
-    with pytest.raises(ZeroDivisionError), open_candidate(tmp_path, "x", engine, "here", ignore) as name:
-        engine.names[name] = stored_image()
+    with pytest.raises(ZeroDivisionError), open_candidate(tmp_path, "x", engine, "here", ignore):
         raise ZeroDivisionError
     assert (list_locks(tmp_path), engine.names) == ([], {})

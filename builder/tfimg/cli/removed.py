@@ -4,8 +4,8 @@ from __future__ import annotations
 
 COMMANDS: dict[str, str] = {
     "bake": "`tfimg render IDENTIFIER` prints the Dockerfile of an image, from which `docker buildx build` builds it.",
-    "reproduce": "Build the image twice with `tfimg build --no-cache --json` and compare the layers of the results. "
-    "`tfimg build --recorded N` builds N images again and compares them with their evidence.",
+    "reproduce": "`tfimg build --recorded N` builds images again and compares them with their evidence. To compare two "
+    "builds, use `tfimg build --no-cache` with two names of --repository, and `tfimg compare --local`.",
 }
 """Removed command → the sentences that say what to do instead."""
 

@@ -189,12 +189,6 @@ class Base(MatrixModel):
     )
     suite: str | None = Field(None, description="Debian suite whose own Python is this one; none: registry only")
 
-    @property
-    def codename(self) -> str | None:
-        """The Debian release: the suite, or what the official image's tag ends in; None if it states none."""
-        name = self.suite or self.image.rpartition(":")[2].rpartition("-")[2]
-        return name if name.isalpha() else None
-
 
 class Newer(MatrixModel):
     """Packages that may be newer than a release's cut-off, because they do not touch TensorFlow's ABI."""
