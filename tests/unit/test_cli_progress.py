@@ -9,20 +9,29 @@ from typing import get_args
 
 import pytest
 from rich.console import Console
-from rich.spinner import SPINNERS
+from rich.text import Text
 
-from support.reports import ENDS, RED, result
+from support.reports import CONTROLS, ENDS, RED, result
+from tfimg.build.results import ImageRequeued, ImageResult, ImagesQueued, ImageStarted
 from tfimg.cli.output import tables
 from tfimg.cli.output.checks import result_table
-from tfimg.cli.output.live import LiveImage, step_row
-from tfimg.cli.output.render import render_events
+from tfimg.cli.output.progress import Display, ended_row, render_events
 from tfimg.cli.output.tables import plain_table, print_table
-from tfimg.core.events import ChecksPlanned, CheckStarted, LogEvent, ProgressEvent, StepEvent, StepState
+from tfimg.core.errors import BuildError
+from tfimg.core.events import (
+    ChecksPlanned,
+    CheckStarted,
+    Event,
+    ImageEvent,
+    LogEvent,
+    ProgressEvent,
+    StepEvent,
+    StepState,
+)
+from tfimg.core.text import format_duration
 from tfimg.engine.docker.steps import is_housekeeping, short_step
 from tfimg.validation.report import CheckResult
 
-FRAMES = str(SPINNERS["dots"]["frames"])
-"""What a spinner shows in turn: which of it is a matter of time."""
 DEFINITION = "[internal] load build definition from Dockerfile"
 METADATA = "[internal] load metadata for docker.io/library/python:3.11"
 PULL = "[base 1/1] FROM docker.io/library/python:3.11-slim-bookworm@sha256:0123"
@@ -102,7 +111,7 @@ def test_the_state_of_a_step_is_shown_whole_on_a_terminal_and_elsewhere(
     with render_events(as_json=False) as on_event:
         on_event(event)
     console = terminal(80)
-    console.print(step_row(event))
+    console.print(ended_row(event.state, event.seconds, Text(event.step)))
     for text in (capsys.readouterr().err, rendered_text(console)):
         assert state in text.split()
         assert "layer cudnn" in text
@@ -162,19 +171,6 @@ def test_an_outcome_has_a_name_and_a_colour() -> None:
     assert r"red \x00" in text
 
 
-@pytest.mark.parametrize("width", [50, 80])
-def test_on_a_narrow_terminal_neither_clock_nor_amount_is_cut(width: int) -> None:
-    now, console = [100.0], terminal(width)
-    running = LiveImage(console.print, clock=lambda: now[0])
-    running(StepEvent(step="2.15.1-cpu: push", state="started"))
-    running(ProgressEvent(step="2.15.1-cpu: push", what="0" * 64, current=5_000_000, total=20_000_000))
-    now[0] += 14.25
-    console.print(running)
-    (line,) = rendered_text(console).splitlines()
-    assert "  14.2 s  2.15.1-cpu: push 5 of 20 MB " in line
-    assert line.endswith("…")
-
-
 @pytest.mark.parametrize(("width", "rows"), [(60, 3), (200, 1)])
 def test_a_table_loses_nothing_on_a_narrow_terminal(width: int, rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
     table = plain_table("IMAGE", "", "TAG", "WHY")
@@ -189,38 +185,112 @@ def test_a_table_loses_nothing_on_a_narrow_terminal(width: int, rows: int, monke
     assert ("".join(lines).count("x"), len(lines)) == (40, rows)
 
 
-def test_progress_is_printed_during_a_transfer() -> None:
-    now, console = [100.0], terminal(90)
-    running = LiveImage(console.print, clock=lambda: now[0])
-    running(StepEvent(step=INSTALL, state="started"))
-    running(LogEvent(step=INSTALL, line="Downloading \x1b[1mnumpy"))
-    now[0] += 2.5
-    console.print(running)
-    frame, *words = rendered_text(console).split()
-    assert frame in FRAMES
-    assert words == ["2.5", "s", "tensorflow", "Downloading", "numpy"]
-    running(ProgressEvent(step=INSTALL, what="numpy", current=5_000_000, total=20_000_000))
-    running(StepEvent(step=INSTALL, state="done", seconds=2.5))
-    running(ChecksPlanned(checks=("a.b", "training.cnn", "c")))
+class Screen:
+    """A terminal, and what runs on it."""
+
+    def __init__(self, width: int = 90) -> None:
+        self.now = 100.0
+        self.console = terminal(width)
+        self.show = Display(self.console, clock=lambda: self.now)
+
+    @property
+    def kept(self) -> list[str]:
+        """The lines that stay."""
+        return rendered_text(self.console).splitlines()
+
+    def drawn(self) -> list[str]:
+        """The lines of what runs now, without the spinner."""
+        with self.console.capture() as captured:
+            self.console.print(self.show.progress)
+        return [" ".join(line[1:].split()) for line in captured.get().splitlines()]
+
+
+@pytest.mark.parametrize("width", [50, 80])
+def test_on_a_narrow_terminal_neither_clock_nor_amount_is_cut(width: int) -> None:
+    screen = Screen(width)
+    screen.show(StepEvent(step="2.15.1-cpu: push", state="started"))
+    for part in ("a" * 64, "b" * 64):  # of which the second becomes known later
+        screen.show(ProgressEvent(step="2.15.1-cpu: push", what=part, current=5_000_000, total=20_000_000))
+    screen.show(LogEvent(step="2.15.1-cpu: push", line="long " * 30))
+    screen.now += 14.25
+    (line,) = screen.drawn()
+    assert line.startswith("14.2 s ━")
+    assert " 2.15.1-cpu: push 10 of " in line
+    assert ("40 MB long" in line or width == 50, line.endswith("…")) == (True, True)
+
+
+def test_steps_and_checks_run_below_those_that_have_ended() -> None:
+    screen = Screen()
+    screen.show(StepEvent(step=INSTALL, state="started"))
+    screen.show(LogEvent(step=INSTALL, line=f"Downloading\n{CONTROLS} numpy"))
+    screen.now += 2.5
+    (line,) = screen.drawn()
+    assert line.startswith("2.5 s tensorflow Downloading ")
+    screen.show(StepEvent(step=INSTALL, state="done", seconds=2.5))
+    screen.show(ChecksPlanned(checks=("a.b", "training.cnn", "c")))
     for ended in (result("a.b"), red_result("training.cnn")):
-        running(CheckStarted(check=ended.check))
-        running(ended)
-    running(CheckStarted(check="c"))
-    now[0] += 1.25
-    console.print(running)
-    *rows, clock, far = rendered_text(console).splitlines()[1:]
-    assert [row.split()[-1] for row in rows[:3]] == ["tensorflow", "a.b", "training.cnn"]
-    frame, *words = clock.split()
-    assert frame in FRAMES
-    assert words == ["1.2", "s", "c"]
-    assert far.startswith("2 of 3  ━")
-    assert far.endswith("1.2 s  1 passed, 1 timed-out")
+        screen.show(CheckStarted(check=ended.check))
+        screen.show(ended)
+    screen.show(CheckStarted(check="c"))
+    screen.now += 1.25
+    assert [row.split()[-1] for row in screen.kept[:3]] == ["tensorflow", "a.b", "training.cnn"]
+    whole, running = screen.drawn()
+    assert (whole[:9], whole[-32:]) == ("1.2 s ━━━", "2 of 3 checks 1 passed, 1 timed-out"[-32:])
+    assert running.split() == ["1.2", "s", "c"]
+    assert "\x1b" not in "".join(screen.kept)
 
 
-def test_progress_needs_no_plan() -> None:
-    console = terminal(90)
-    running = LiveImage(console.print, clock=lambda: 1.0)
-    running(CheckStarted(check="a.b"))
-    running(result("a.b"))
-    console.print(running)
-    assert rendered_text(console).splitlines()[-1] == "1 checks  0.0 s  1 passed"
+def test_checks_need_no_plan() -> None:
+    screen = Screen()
+    screen.show(CheckStarted(check="a.b"))
+    screen.show(result("a.b"))
+    assert screen.drawn() == ["0.0 s 1 checks 1 passed"]
+
+
+def test_each_of_many_images_has_a_line() -> None:
+    screen = Screen(width=110)
+    names = tuple(f"2.15.{number}-cpu-py3.11" for number in range(30))
+    screen.show(ImagesQueued(identifiers=names))
+    screen.show(ImageStarted(identifier=names[3], engine="unix:///e"))
+    screen.show(ImageStarted(identifier=names[5], engine="unix:///e"))
+
+    def progress(event: Event) -> None:
+        screen.show(ImageEvent(identifier=names[3], event=event))
+
+    progress(StepEvent(step=INSTALL, state="started"))
+    screen.now += 2.5
+    assert screen.drawn()[1] == f"2.5 s {names[3]} tensorflow"
+    progress(ProgressEvent(step=INSTALL, what="numpy", current=5_000_000, total=20_000_000))
+    assert screen.drawn()[1] == f"2.5 s {names[3]} tensorflow: numpy 5 of 20 MB"
+    progress(ChecksPlanned(checks=("a.b", "c.d")))
+    progress(CheckStarted(check="a.b"))
+    progress(result("a.b"))
+    progress(CheckStarted(check="c.d"))
+    assert screen.drawn()[1] == f"2.5 s ━━━━━ {names[3]} c.d"
+    failure = BuildError(f"No {CONTROLS}", next_step="Try.")
+    for ended in (
+        ImageResult(identifier=names[3], status="built", seconds=12.3, level="validated", checks=2),
+        ImageResult(identifier=names[1], status="unchanged", seconds=0.0, level="linked", reused=True),
+        ImageResult(identifier=names[2], status="failed", seconds=1.0, failure=failure),
+    ):
+        screen.show(ended)
+    rows = [" ".join(row.split()) for row in screen.kept]
+    assert rows[:2] == [f"built 12.3 s {names[3]} validated, 2 checks passed", f"unchanged 0.0 s {names[1]} linked"]
+    assert "Try." in rows[-1]
+    assert "\x1b" not in "".join(rows)
+    whole, *running = screen.drawn()
+    assert whole.endswith("3 of 30 images 1 built, 1 unchanged, 1 failed")
+    assert running == [f"2.5 s {names[5]}"]
+
+
+def test_one_that_goes_to_another_engine_runs_no_longer() -> None:
+    screen = Screen()
+    screen.show(ImageStarted(identifier="a", engine="e"))
+    screen.show(ImageRequeued(identifier="a", reason="It is gone."))
+    assert screen.drawn() == []
+    assert screen.kept[0].split() == ["requeued", "a", "It", "is", "gone."]
+
+
+def test_a_duration_is_formatted_for_people() -> None:
+    told = {0.04: "0.0 s", 59.94: "59.9 s", 60: "1 min 00 s", 3599: "59 min 59 s", 3720: "1 h 02 min"}
+    assert {seconds: format_duration(seconds) for seconds in told} == told

@@ -28,10 +28,9 @@ from support.memory_registry import MemoryRegistry
 from support.oci_images import put_image
 from support.suite_events import done_event, end, make_output, start, suite
 from tfimg.build.results import ImageResult
-from tfimg.cli.output.batch_table import result_row
 from tfimg.cli.output.console import EscapingConsole, live, make_console
 from tfimg.cli.output.image_tables import print_images
-from tfimg.cli.output.live import step_row
+from tfimg.cli.output.progress import Display
 from tfimg.cli.output.streams import escaped_streams, print_styled
 from tfimg.cli.output.tables import plain_table, print_table
 from tfimg.core.errors import BuildError, RegistryError
@@ -182,13 +181,14 @@ MARKUP = "[red]x[/] [/usr] [link=https://evil.example.test]y[/link]"
 
 
 def test_rich_s_markup_in_a_build_step_or_a_reason_is_text() -> None:
-    step = step_row(StepEvent(step=f"exporting {MARKUP}", state="done", seconds=1.0))
+    output = io.StringIO()
+    display = Display(EscapingConsole(file=output, width=1000))
+    display(StepEvent(step=f"exporting {MARKUP}", state="done", seconds=1.0))
     reason = BuildError(f"It says {MARKUP}", next_step="Stop.")
-    ended = result_row(ImageResult(identifier=f"a{MARKUP}", status="failed", seconds=1.0, failure=reason))
-    for row in (step, ended):
-        output = io.StringIO()
-        EscapingConsole(file=output, width=1000).print(row)
-        assert MARKUP.split()[-1] in output.getvalue()
+    display(ImageResult(identifier=f"a{MARKUP}", status="failed", seconds=1.0, failure=reason))
+    display(StepEvent(step=f"pushing {MARKUP}", state="started"))
+    EscapingConsole(file=output, width=1000).print(display.progress)
+    assert output.getvalue().count(MARKUP) == 4
 
 
 SPOKEN: dict[str, Callable[[], object]] = {

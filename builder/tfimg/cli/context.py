@@ -116,11 +116,11 @@ class Context:
 
             print_fields(text)
 
-    def render_events(self, *, title: str = "build", many: bool = False) -> AbstractContextManager[OnEvent]:
-        """Return the renderer of a command's events; see `tfimg.cli.output.render`."""
-        from tfimg.cli.output.render import render_events
+    def render_events(self, *, title: str = "build") -> AbstractContextManager[OnEvent]:
+        """Return the renderer of a command's events; see `tfimg.cli.output.progress`."""
+        from tfimg.cli.output.progress import render_events
 
-        return render_events(as_json=self.command.json, quiet=self.command.quiet, title=title, many=many)
+        return render_events(as_json=self.command.json, quiet=self.command.quiet, title=title)
 
     def note(self, text: str) -> None:
         """Print a note, as an event under --json."""

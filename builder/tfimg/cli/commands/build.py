@@ -225,7 +225,7 @@ class Build(Command, ImageOptions, SigningOptions, FreshBase, ValidationOptions)
         from tfimg.core.files import write_atomically
 
         settings = replace(settings, reuse_reports=not (self.no_cache or self.revalidate or self.recorded))
-        with context.render_events(many=True) as on_event:
+        with context.render_events() as on_event:
             batch = build_many(context.project, context.engines, settings, specs, on_event)
         for name in self.report:
             write_atomically(Path(name), format_summary(batch, name))

@@ -11,8 +11,8 @@ from tfimg.cli.output.console import make_console
 from tfimg.cli.output.fields import print_fields
 from tfimg.cli.output.tables import COLOURS
 from tfimg.core.text import to_plain_text
-from tfimg.validation.report import CheckResult, Outcome, Report
-from tfimg.validation.report_text import OUTCOME_WIDTH, check_line, count_outcomes, flatten, summary_fields
+from tfimg.validation.report import CheckResult, Report
+from tfimg.validation.report_text import OUTCOME_WIDTH, check_line, flatten, summary_fields
 
 
 def row_grid() -> Table:
@@ -29,11 +29,11 @@ def result_table(results: Iterable[CheckResult]) -> Table:
     table = row_grid()
     for result in results:
         word = Text(result.outcome, style=COLOURS[result.outcome])
-        table.add_row(word, f"{result.seconds:.1f} s", _description(result))
+        table.add_row(word, f"{result.seconds:.1f} s", describe_check(result))
     return table
 
 
-def _description(result: CheckResult) -> Text:
+def describe_check(result: CheckResult) -> Text:
     """Return the check's name, and below it the reason and known cause of a failure."""
     group, dot, name = flatten(result.check).rpartition(".")
     text = Text.assemble((group + dot, "dim"), name)
@@ -56,9 +56,3 @@ def print_report(report: Report) -> None:
             print(check_line(result))
     print()
     print_fields(summary_fields(report))
-
-
-def count_words(outcomes: Iterable[Outcome]) -> Text:
-    """Return for example `53 passed, 2 failed`, each in its colour."""
-    counts = count_outcomes(outcomes)
-    return Text(", ").join(Text(f"{count} {outcome}", style=COLOURS[outcome]) for outcome, count in counts.items())

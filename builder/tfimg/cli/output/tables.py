@@ -14,6 +14,10 @@ from tfimg.cli.output.console import EscapingConsole, make_console
 from tfimg.core.text import to_plain_text
 
 COLOURS = {
+    "done": "green",
+    "cached": "cyan",
+    "unchanged": "cyan",
+    "recorded": "cyan",
     "passed": "green",
     "failed": "red",
     "crashed": "red",

@@ -1,0 +1,281 @@
+"""Events of a command while it runs: live on a terminal, lines of text elsewhere, JSON lines for programs."""
+
+from __future__ import annotations
+
+import json
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, get_args
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, ProgressColumn, SpinnerColumn, Task, TaskID, TextColumn
+from rich.progress_bar import ProgressBar
+from rich.table import Column, Table
+from rich.text import Text
+
+from tfimg.build import results
+from tfimg.cli.output.checks import describe_check, row_grid
+from tfimg.cli.output.console import live, make_console
+from tfimg.cli.output.tables import COLOURS
+from tfimg.core.events import (
+    ChecksPlanned,
+    CheckStarted,
+    Event,
+    ImageEvent,
+    LogEvent,
+    Message,
+    Note,
+    OnEvent,
+    ProgressEvent,
+    StepEvent,
+    ignore,
+)
+from tfimg.core.text import to_plain_text
+from tfimg.engine.docker.steps import is_housekeeping, short_step
+from tfimg.validation.report import CheckResult
+from tfimg.validation.report_text import OUTCOME_WIDTH, check_line
+
+FOR_PEOPLE = (Message, ChecksPlanned, results.ImagesQueued)
+"""Events that are not printed as JSON: other events repeat them."""
+
+STATUS_WIDTH = max(map(len, get_args(results.Status)))
+"""Characters of the longest state of an image."""
+
+
+@contextmanager
+def render_events(*, as_json: bool, quiet: bool = False, title: str = "build") -> Iterator[OnEvent]:
+    """Return the renderer for this terminal, file or program; `title` begins each line about a step."""
+    console = make_console(stderr=True)
+    if as_json:
+        yield JsonLines()
+    elif quiet:
+        yield ignore
+    elif console.is_terminal:
+        display = Display(console)
+        with live(display.progress):
+            yield display
+    else:
+
+        def print_line(event: Event) -> None:
+            if (line := text_line(event, title)) is not None:
+                print(line, file=sys.stderr, flush=True)
+
+        yield print_line
+
+
+class JsonLines:
+    """Print every event as a JSON object on standard output."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+
+    def __call__(self, event: Event) -> None:
+        """Print an event."""
+        if not isinstance(event, FOR_PEOPLE):
+            with self._lock:
+                print(json.dumps(event.to_json()), flush=True)
+
+
+def text_line(event: Event, title: str) -> str | None:
+    """Return the line of an event in a log file; None for an event that is neither a message nor an end."""
+    match event:
+        case Message(text=text) | Note(text=text):
+            return text
+        case StepEvent() if event.state != "started" and not is_housekeeping(event):
+            seconds = f"{event.seconds:6.1f} s" if event.seconds is not None else " " * 8
+            return f"{title:5}  {seconds}  {event.state:{OUTCOME_WIDTH}}  {short_step(event.step)}"
+        case CheckResult():
+            return check_line(event)
+        case results.ImageStarted(identifier=identifier):
+            return f"{'':8}  {'started':{STATUS_WIDTH}}  {identifier}"
+        case results.ImageRequeued(identifier=identifier, reason=reason):
+            return _one_line(f"{'':8}  {'requeued':{STATUS_WIDTH}}  {identifier}  {reason}")
+        case results.ImageResult():
+            words = f"{event.status:{STATUS_WIDTH}}  {event.identifier}  {event.description}"
+            return _one_line(f"{event.seconds:6.1f} s  {words}")
+    return None
+
+
+def _one_line(text: str) -> str:
+    return " ".join(to_plain_text(text).splitlines())
+
+
+class Display:
+    """Steps, checks and images on a terminal: those that run, each with a clock, below a row for each that has ended.
+
+    Images' threads call it; rich draws it in a thread of its own, and cuts what is higher than the screen.
+    """
+
+    def __init__(self, console: Console, clock: Callable[[], float] = time.monotonic) -> None:
+        self.progress = Progress(
+            SpinnerColumn(),
+            TextColumn("{task.elapsed:.1f} s", justify="right", table_column=Column(width=8, no_wrap=True)),
+            _Bar(bar_width=10),
+            _Words(),  # the only one that may shrink: of columns that do not wrap, rich cuts each a little
+            console=console,
+            get_time=clock,
+            transient=True,
+        )
+        self._console, self._lock = console, threading.RLock()
+        self._running: dict[str, TaskID] = {}
+        self._transfers: dict[str, Transfer] = {}
+        self._whole: Task | None = None
+        self._ended: Counter[str] = Counter()
+
+    def __call__(self, event: Event) -> None:
+        """Take in an event."""
+        with self._lock:
+            match event:
+                case Message(text=text) | Note(text=text):
+                    print(text, file=sys.stderr, flush=True)
+                case ImageEvent(identifier=identifier, event=inner):
+                    self._update_image(identifier, inner)
+                case StepEvent() | LogEvent() | ProgressEvent():
+                    self._update_step(event)
+                case _:
+                    self._update(event)
+
+    def _update_step(self, event: StepEvent | LogEvent | ProgressEvent) -> None:
+        name = short_step(event.step)
+        match event:
+            case StepEvent(state="started"):
+                self._start(name)
+            case StepEvent():
+                self._stop(name)
+                if not is_housekeeping(event):
+                    self._print(event.state, event.seconds or 0.0, Text(to_plain_text(name)))
+            case LogEvent(line=line):
+                self._show(name, text=line)
+            case ProgressEvent() if event.total:
+                done, total = self._transfers.setdefault(name, Transfer()).add(event)
+                self.show_amount(name, done, total, "MB")
+
+    def _update(self, event: Event) -> None:
+        match event:
+            case results.ImagesQueued(identifiers=identifiers):
+                self._count("images", total=len(identifiers))
+            case results.ImageStarted(identifier=identifier):
+                self._start(identifier)
+            case results.ImageRequeued(identifier=identifier, reason=reason):
+                self._stop(identifier)
+                self._print("requeued", None, Text(to_plain_text(f"{identifier}  {reason}")))
+            case results.ImageResult():
+                self._stop(event.identifier)
+                words = Text(to_plain_text(f"{event.identifier}  {event.description}"))
+                self._print(event.status, event.seconds, words)
+                self._count("images", event.status)
+            case ChecksPlanned(checks=checks):
+                self._count("checks", total=len(checks))
+            case CheckStarted(check=check):
+                self._start(check)
+            case CheckResult():
+                self._stop(event.check)
+                self._print(event.outcome, event.seconds, describe_check(event))
+                self._count("checks", event.outcome)
+
+    def _update_image(self, identifier: str, event: Event) -> None:
+        """Show an event of one image of several on that image's line."""
+        match event:
+            case StepEvent(step=step, state="started"):
+                self._show(identifier, text=short_step(step))
+            case LogEvent(step=step, line=line):
+                self._show(identifier, text=f"{short_step(step)}: {line}")
+            case ProgressEvent(step=step, what=what) if event.total:
+                amount = format_amount(event.current, event.total)
+                self._show(identifier, text=f"{short_step(step)}: {what} {amount}")
+            case ChecksPlanned(checks=checks):
+                self._show(identifier, total=len(checks), completed=0)
+            case CheckStarted(check=check):
+                self._show(identifier, text=check)
+            case CheckResult():
+                self._show(identifier, advance=1)
+
+    def show_amount(self, name: str, done: int, total: int, unit: str) -> None:
+        """Show how much of something is done: bytes for the unit MB, else a number."""
+        self._show(name, completed=done, total=total or None, unit=unit)
+
+    def _show(self, name: str, **fields: Any) -> None:
+        if name in self._running:
+            self.progress.update(self._running[name], **fields)
+
+    def _start(self, name: str) -> None:
+        self._stop(name)
+        self._running[name] = self.progress.add_task(name, total=None, text="", unit=None)
+
+    def _stop(self, name: str) -> None:
+        self._transfers.pop(name, None)
+        if name in self._running:
+            self.progress.remove_task(self._running.pop(name))
+
+    def _count(self, what: str, ended: str | None = None, total: int | None = None) -> None:
+        """Show how many images or checks have ended, and how, on a line of their own."""
+        if self._whole is None:
+            task = self.progress.add_task(what, total=None, text="", unit=None)
+            self._whole = next(each for each in self.progress.tasks if each.id == task)
+        self._ended.update([ended] if ended else [])
+        count, whole = self._ended.total(), total or self._whole.total
+        self.progress.update(
+            self._whole.id,
+            total=whole,
+            completed=count,
+            description=f"{count} of {whole:.0f} {what}" if whole else f"{count} {what}",
+            text=", ".join(f"{number} {state}" for state, number in self._ended.items()),
+        )
+
+    def _print(self, state: str, seconds: float | None, words: Text) -> None:
+        self._console.print(ended_row(state, seconds, words))
+
+
+def ended_row(state: str, seconds: float | None, words: Text) -> Table:
+    """Return a row for a step, a check or an image that has ended."""
+    row = row_grid()
+    row.add_row(Text(state, style=COLOURS.get(state, "yellow")), "" if seconds is None else f"{seconds:.1f} s", words)
+    return row
+
+
+class Transfer:
+    """The parts of a transfer, which become known one after the other."""
+
+    def __init__(self) -> None:
+        self._parts: dict[str, tuple[int, int]] = {}
+
+    def add(self, event: ProgressEvent) -> tuple[int, int]:
+        """Return the bytes of all parts that are done, and all their bytes."""
+        self._parts[event.what] = (event.current, max(event.total, event.current))
+        done, total = (sum(amounts) for amounts in zip(*self._parts.values(), strict=True))
+        return done, total
+
+
+class _Bar(BarColumn):
+    """A bar for what has a known end."""
+
+    def render(self, task: Task) -> ProgressBar | str:  # type: ignore[override]
+        return super().render(task) if task.total else ""
+
+
+class _Words(ProgressColumn):
+    """The name of what runs, and what it does."""
+
+    def render(self, task: Task) -> Text:
+        words = [to_plain_text(" ".join(task.fields["text"].split()))]
+        if task.fields["unit"] and task.total:
+            is_bytes = task.fields["unit"] == "MB"
+            words.insert(0, (format_amount if is_bytes else format_number)(int(task.completed), int(task.total)))
+            if is_bytes and task.speed:
+                words.append(f"{task.speed / 1e6:.0f} MB/s")
+        text = (" ".join(words), "dim")
+        return Text.assemble(to_plain_text(task.description), " ", text, no_wrap=True, overflow="ellipsis")
+
+
+def format_amount(done: int, total: int) -> str:
+    """Return for example `5 of 20 MB` for numbers of bytes."""
+    return f"{done / 1e6:.0f} of {total / 1e6:.0f} MB"
+
+
+def format_number(done: int, total: int) -> str:
+    """Return for example `5 of 20`."""
+    return f"{done} of {total}"
