@@ -89,10 +89,6 @@ class Builder:
         """Number of images to build at once: that of the settings, else 2, or 1 with less memory than 2 suites take."""
         return self.settings.jobs or (2 if self.capabilities.memory_bytes >= 2 * SUITE_MEMORY_BYTES else 1)
 
-    def find_free_bytes(self) -> int | None:
-        """Return the bytes that are free on the engine's disk now; None for an engine on another machine."""
-        return self.engine.find_free_bytes()
-
     def count_needed_bytes(self, plan: Plan) -> int:
         """Return the bytes that a build needs on the engine's disk."""
         return required_disk_bytes(plan.spec.device, packed=self.capabilities.accepts_layers)
@@ -175,7 +171,7 @@ class Builder:
         """
         locks = self.project.services.state / "candidates"
         with open_candidate(locks, plan.spec.identifier, self.engine, self.host, on_event) as name:
-            check_disk_space(replace(self.capabilities, free_bytes=self.find_free_bytes()), plan.spec.device)
+            check_disk_space(replace(self.capabilities, free_bytes=self.engine.find_free_bytes()), plan.spec.device)
             yield self._build_candidate(plan, name, on_event)
 
     def _build_candidate(self, plan: Plan, name: str, on_event: OnEvent) -> BuiltImage:

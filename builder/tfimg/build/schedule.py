@@ -78,7 +78,7 @@ class Schedule:
         if self._count_running(builder) >= builder.jobs:
             return False
         try:
-            free = builder.find_free_bytes()
+            free = builder.engine.find_free_bytes()
         except EngineUnavailable as error:
             self._lost[builder] = error
             return False
