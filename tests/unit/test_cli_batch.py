@@ -25,7 +25,7 @@ from tfimg.core.errors import BuildError, EngineUnavailable
 from tfimg.core.events import BuildEvent
 from tfimg.core.files import try_lock
 from tfimg.core.paths import Workspace
-from tfimg.engine.protocol import BuildRequest, RunRequest
+from tfimg.engine.protocol import BuildRequest, Capabilities, RunRequest
 from tfimg.matrix.spec import ImageSpec
 
 OFFICIAL = {
@@ -259,6 +259,7 @@ def test_evidence_is_recorded_for_each_image_also_for_an_unchanged_one(
         report = json.loads(workspace_copy.evidence(name).read_text())
         tag = f"tfimg/tensorflow:{name}"
         assert (report["level"], report["digest"]) == ("validated", engine.names[tag].digest)
+        assert report["recipe"] == engine.names[tag].labels["tfimg.recipe"]
         assert report["base"]["kind"] == "official"
 
 
@@ -408,6 +409,23 @@ def test_builders_share_the_images_and_one_makes_what_another_loses(
     assert len(environment.builders["b"].names) == 8
     again = tfimg(*MANY, "--builder", "a", "--builder", "b", "--json")
     assert again.statuses == dict.fromkeys(THREE, "unchanged")
+
+
+class Gone(FakeEngine):
+    """An engine that does not answer."""
+
+    def get_capabilities(self) -> Capabilities:
+        raise EngineUnavailable("It is gone.", next_step="Start it.")
+
+
+def test_a_builder_that_does_not_answer_is_left_out_and_none_that_answers_is_an_error(
+    tfimg: CliRunner, environment: TestEnvironment
+) -> None:
+    environment.builders = {"a": Gone(), "b": remote_engine("b", FakeEngine(story=STORY, remote=OFFICIAL))}
+    ended = tfimg("build", THREE[0], "--builder", "a", "--builder", "b").succeeded()
+    assert "Not used: It is gone. Start it.\n" in ended.stderr
+    alone = tfimg("build", THREE[0], "--builder", "a", "--quiet")
+    assert (alone.code, alone.stderr) == (10, "tfimg: It is gone. Start it.\n")
 
 
 # Room
