@@ -5,11 +5,12 @@ from __future__ import annotations
 from generator.markdown import table
 from tfimg.advisories import folder as advisory_folder
 from tfimg.advisories import schema as advisory_schema
+from tfimg.core import retry
 from tfimg.evidence import policy_file
 from tfimg.inspect.limits import Limits
 from tfimg.layers import wheel_zip
 from tfimg.matrix import load
-from tfimg.registry import connection, download, listing, responses, retry
+from tfimg.registry import connection, download, listing, responses
 
 
 def limits() -> str:

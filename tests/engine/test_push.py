@@ -15,6 +15,7 @@ from support.registry_container import Behaviour, docker, registry
 from support.signing import OURS
 from tfimg.core.errors import EngineError, NetworkError, NotInRegistry, RegistryError
 from tfimg.core.events import ProgressEvent
+from tfimg.core.retry import RetryPolicy
 from tfimg.engine.docker.engine import DockerEngine
 from tfimg.project.project import Project
 from tfimg.project.services import Services
@@ -24,7 +25,6 @@ from tfimg.publish.repository import SignedRepository
 from tfimg.registry.client import open_registry
 from tfimg.registry.connection import ConnectionSettings
 from tfimg.registry.reference import parse_repository
-from tfimg.registry.retry import RetryPolicy
 
 pytestmark = pytest.mark.full
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -12,11 +11,11 @@ from support.chromium import Browser, browser, program
 from support.faulty_proxy import Faulty, faulty
 from support.loopback_registry import Loopback, loopback
 from support.manifests import LONGEST_WAITS, PLAIN, Open, Slept
+from tfimg.core.retry import RetryPolicy
 from tfimg.registry.client import HttpRegistry
 from tfimg.registry.connection import Connection, ConnectionSettings
 from tfimg.registry.credentials import Credentials
 from tfimg.registry.reference import parse_repository
-from tfimg.registry.retry import RetryPolicy
 
 
 @pytest.fixture
@@ -30,12 +29,12 @@ def open_registry(slept: Slept, tmp_path: Path) -> Open:
     """The client of a registry by its address."""
 
     def opened(
-        address: str, *, credentials: Credentials | None = None, settings: ConnectionSettings = PLAIN, **rest: Any
+        address: str, *, credentials: Credentials | None = None, settings: ConnectionSettings = PLAIN
     ) -> HttpRegistry:
         reference = parse_repository(f"{address}/team/tf")
         retry_policy = RetryPolicy(sleep=slept, backoff=LONGEST_WAITS)
         connection = Connection(reference, credentials=credentials, settings=settings, retry_policy=retry_policy)
-        return HttpRegistry(connection, locks=tmp_path / "locks", **rest)
+        return HttpRegistry(connection, locks=tmp_path / "locks")
 
     return opened
 

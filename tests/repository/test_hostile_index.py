@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import resource
+import ssl
+from base64 import b64encode
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 
 import pytest
+import trustme
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -43,6 +46,7 @@ from tfimg.layers.make import make_layers
 from tfimg.layers.store import LayerStore
 
 MAX_KILOBYTES = 300_000
+LINKED = "linked-1.0-py3-none-any.whl"
 SECRET = "aGFuczpodW50ZXIy"
 """`hans:hunter2` in a header."""
 
@@ -169,6 +173,54 @@ def test_credentials_are_sent_for_absolute_addresses_of_the_index_itself(wheel: 
         served.replies["/simple/"] = file_page(url=f"{served.url}/files/{WHEEL}")
         build(f"{served.url.replace('//', '//hans:hunter2@')}/simple", wheel)
     assert [authorization for _, authorization in served.asked] == [f"Basic {SECRET}"] * 2
+
+
+@pytest.mark.parametrize("named", ["hans", "hans:", "hans:p%40ss"])
+def test_credentials_of_an_address_are_sent_as_they_are_meant(named: str) -> None:
+    with hostile_index({"/simple/": reply_of(page())}) as served:
+        Index(f"{served.url.replace('//', f'//{named}@')}/simple", attempts=1).wheels("thing")
+    sent = f"{named if ':' in named else f'{named}:'}".replace("%40", "@")
+    assert served.asked == [("/simple/thing/", f"Basic {b64encode(sent.encode()).decode()}")]
+
+
+@pytest.fixture
+def secure(tmp_path: Path) -> Iterator[tuple[HostileIndex, str]]:
+    """An index with TLS, and the file of its certificate authority."""
+    authority = trustme.CA()
+    authority.cert_pem.write_to_path(tmp_path / "ca.pem")
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    authority.issue_cert("127.0.0.1").configure_cert(context)
+    with hostile_index({"/simple/": reply_of(page([a_file()]))}, context) as index:
+        yield index, str(tmp_path / "ca.pem")
+
+
+def test_a_certificate_is_verified_with_the_authority_that_is_named(secure: tuple[HostileIndex, str]) -> None:
+    served, ca = secure
+    assert len(Index(f"{served.url}/simple", ca=ca, attempts=1).wheels("thing")) == 1
+    with pytest.raises(NetworkError, match="unable to get local issuer certificate"):
+        Index(f"{served.url}/simple", attempts=1).wheels("thing")
+
+
+def test_an_index_with_tls_leads_to_no_address_without(secure: tuple[HostileIndex, str]) -> None:
+    served, ca = secure
+    with hostile_index({"/": reply_of(page([a_file()]))}) as other:
+        served.replies["/simple/"] = redirects(f"{other.url}/simple/thing/")
+        served.replies["/simple/linked/"] = reply_of(page([a_file(url=f"{other.url}/{WHEEL}", filename=LINKED)]))
+        index = Index(f"{served.url}/simple", ca=ca, attempts=1)
+        with pytest.raises(NetworkError, match="which is not reached by https"):
+            index.wheels("thing")
+        (wheel,) = index.wheels("linked")
+        with pytest.raises(NetworkError, match="which is not reached by https"):
+            list(index.download(wheel))
+        assert other.asked == []
+
+
+def test_the_port_of_a_scheme_is_the_same_origin() -> None:
+    with hostile_index({"http://index.test:80/files/": reply_of(b"")}) as proxy:
+        proxy.replies["http://index.test/simple/"] = file_page(url=f"http://index.test:80/files/{WHEEL}")
+        index = Index("http://hans:hunter2@index.test/simple", proxies={"http": proxy.url}, attempts=1)
+        assert list(index.download(*index.wheels("thing"))) == []
+    assert [authorization for _, authorization in proxy.asked] == [f"Basic {SECRET}"] * 2
 
 
 def test_an_error_shows_no_credentials_of_a_page(wheel: Path) -> None:

@@ -21,11 +21,11 @@ from support.manifests import Slept, manifest
 from support.registry_attacks import ATTACKS, BLOB, DIGEST, IDENTITY, OWN, PAIR, SECRETS, Attack
 from support.signing import OURS
 from tfimg.core.errors import InternalError
+from tfimg.core.retry import RetryPolicy
 from tfimg.project.services import Services
 from tfimg.registry.client import HttpRegistry, open_registry
 from tfimg.registry.connection import ConnectionSettings
 from tfimg.registry.reference import parse_repository
-from tfimg.registry.retry import RetryPolicy
 
 MAX_ATTACK_SECONDS = 20.0
 MAX_MEMORY_KB = 250 << 10

@@ -18,13 +18,13 @@ from support.faulty_proxy import Fault, Faulty
 from support.loopback_registry import Loopback, loopback
 from support.publisher import CPU, NOW, Machine, public_tags
 from tfimg.core.errors import NetworkError, PublicationIncomplete, RegistryError
+from tfimg.core.retry import RetryPolicy
 from tfimg.evidence.policy import Policy
 from tfimg.evidence.promotions import read_image_statements
 from tfimg.evidence.verify import verify
 from tfimg.registry.client import HttpRegistry
 from tfimg.registry.connection import Connection, ConnectionSettings
 from tfimg.registry.reference import parse_repository
-from tfimg.registry.retry import RetryPolicy
 
 FULL = b'{"errors": [{"code": "UNKNOWN", "message": "no space left on device"}]}'
 ALIASES = ("2.15.1", "2.15")

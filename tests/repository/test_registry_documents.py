@@ -16,12 +16,12 @@ from support.manifests import ANN, PLAIN, Slept, manifest
 from support.mutated_documents import cases, mutations
 from support.registry_attacks import Act, entry, find, referrers, tags
 from tfimg.core.errors import TfimgError
+from tfimg.core.retry import RetryPolicy
 from tfimg.registry.client import HttpRegistry
 from tfimg.registry.connection import Connection
 from tfimg.registry.credentials import find_credentials
 from tfimg.registry.protocol import OCI_INDEX
 from tfimg.registry.reference import parse_repository
-from tfimg.registry.retry import RetryPolicy
 
 QUICKLY = settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=cases(60))
 LISTED = {"schemaVersion": 2, "manifests": [entry(annotations={"a": "b"}, artifactType="c"), entry()]}

@@ -18,11 +18,11 @@ from support.loopback_registry import Loopback
 from support.manifests import Open, Slept, make_referrer, manifest
 from support.messages import exactly
 from tfimg.core.errors import NetworkError, RegistryError, TamperedError
+from tfimg.core.retry import RetryPolicy
 from tfimg.registry import referrers
 from tfimg.registry.client import HttpRegistry
 from tfimg.registry.protocol import EMPTY, OCI_CONFIG, OCI_INDEX, OCI_MANIFEST, Manifest, digest_of
 from tfimg.registry.referrers import fallback_tag
-from tfimg.registry.retry import RetryPolicy
 
 ABOUT = {"subject": manifest().digest, "artifact_type": "application/x-test"}
 

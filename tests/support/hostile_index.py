@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import io
 import json
+import ssl
 import time
 import zipfile
 from collections.abc import Callable, Iterator, Mapping
@@ -74,11 +75,11 @@ class Request(AnyMethod):
 
 
 @contextmanager
-def hostile_index(replies: Mapping[str, Reply]) -> Iterator[HostileIndex]:
+def hostile_index(replies: Mapping[str, Reply], tls: ssl.SSLContext | None = None) -> Iterator[HostileIndex]:
     """Serve an index with these replies."""
     index = HostileIndex(replies=dict(replies))
-    with serving(Request, index) as address:
-        index.url = f"http://{address}"
+    with serving(Request, index, tls) as address:
+        index.url = f"{'https' if tls else 'http'}://{address}"
         yield index
 
 
@@ -274,6 +275,7 @@ PAGES: Mapping[str, Attack] = {
     "nothing": of_page(lambda _: None, f"{NOT_TOLD}.*"),
     # Slow.
     "slow page": of_page(slow_reply(OK + b"Content-Type: application/json\r\n\r\n", b" "), f"{NOT_TOLD}.*"),
+    "silence": of_page(lambda _: time.sleep(5), f"{NOT_TOLD}.*timed out"),
     "slow headers": of_page(slow_reply(OK + b"X: ", b"a"), f"{NOT_TOLD}.*"),
     "slow 100 Continue": of_page(slow_reply(b"", b"HTTP/1.1 100 Continue\r\n\r\n"), f"{NOT_TOLD}.*"),
     # Redirects elsewhere.
@@ -296,15 +298,13 @@ PAGES: Mapping[str, Attack] = {
     "no files": of_page(reply_of(b'{"meta": {"api-version": "1.0"}}'), f"{NOT_TOLD}files: field required"),
     "files are a number": of_page(reply_of(page(7)), f"{NOT_TOLD}files: "),
     "a file is null": of_page(reply_of(page([None])), rf"{NOT_TOLD}files\.0: "),
-    "name is null": of_page(file_page(filename=None), rf"{NOT_TOLD}files\.0\.filename: "),
-    "address is a number": of_page(file_page(url=7), rf"{NOT_TOLD}files\.0\.url: "),
-    "hashes are a list": of_page(file_page(hashes=[]), rf"{NOT_TOLD}files\.0\.hashes: "),
-    "negative size": of_page(file_page(size=-1), rf"{NOT_TOLD}files\.0\.size"),
-    "huge size": of_page(file_page(size=10**30), rf"{NOT_TOLD}files\.0\.size"),
-    "withdrawn by an object": of_page(file_page(yanked={}), rf"{NOT_TOLD}files\.0\.yanked"),
+    "name is null": of_page(file_page(filename=None), NONE),
+    "address is a number": of_page(file_page(url=7), f"{NOT_TOLD}a file is invalid: url: input should be"),
+    "hashes are a list": of_page(file_page(hashes=[]), f"{NOT_TOLD}a file is invalid: hashes: "),
+    "withdrawn by an object": of_page(file_page(yanked={}), f"{NOT_TOLD}a file is invalid: yanked"),
     "before the first year": of_page(file_page(**{"upload-time": "0001-01-01T00:00:00+23:59"}), f"{NOT_TOLD}.*"),
     "after the last year": of_page(file_page(**{"upload-time": "9999-12-31T23:59:59-23:59"}), f"{NOT_TOLD}.*"),
-    "version 1e999": of_page(reply_of(page(meta={"api-version": "1e999"})), f"{NOT_TOLD}its pages have version 1e999"),
+    "version 1e999": of_page(reply_of(page(meta={"api-version": "1e999"})), f"{NOT_TOLD}meta.api-version: "),
     "type of an image": of_page(reply_of(page(), "image/png"), f"{NOT_TOLD}its answer is image/png"),
     "no type": of_page(lambda request: request.wfile.write(OK + b"\r\n{}"), f"{NOT_TOLD}its answer is of no type"),
     "type with an escape": of_page(reply_of(page(), "a\x1b[31m"), f"{NOT_TOLD}its answer is a.x1b"),
@@ -329,16 +329,12 @@ PAGES: Mapping[str, Attack] = {
     "address of an editor": of_page(file_page(url="javascript:alert(1)"), "the file .*which is not reached by http"),
     "half an address": of_page(file_page(url="http://[::1"), f"{NOT_TOLD}.*"),
     "nested links": of_page(reply_of(b"<a href=x>x" * 50_000, HTML), NONE),
+    "nested links to wheels": of_page(reply_of(b"<a href=other-1.0-py3-none-any.whl>" * 50_000, HTML), NONE),
     "nested elements": of_page(reply_of(b"<b>" * 50_000 + b"</i>" * 50_000, HTML), NONE),
     "open comments": of_page(reply_of(b"<!--" * 1_000_000, HTML), NONE),
     "marked sections": of_page(reply_of(b"<![" * 100_000, HTML), f"{NOT_TOLD}its page is not HTML"),
-    "number of 5,000 digits": of_page(link(f"&#{'9' * 5000};"), f"{NOT_TOLD}.*|{NONE}"),
-    "HTML of a later version": of_page(
-        reply_of(b'<meta name="pypi:repository-version" content="1e999">', HTML),
-        f"{NOT_TOLD}its pages have version 1e999",
-    ),
-    "HTML before the first year": of_page(
-        link(WHEEL, 'data-upload-time="0001-01-01T00:00:00+23:59"'), f"{NOT_TOLD}.*"
+    "number of 5,000 digits": of_page(
+        reply_of(f'<a href="/&#{"9" * 5000};{WHEEL}"></a>'.encode(), HTML), f"{NOT_TOLD}.*|{NONE}"
     ),
     "HTML with half a base": of_page(
         reply_of(f'<base href="http://[::1"><a href="x">{WHEEL}</a>'.encode(), HTML), f"{NOT_TOLD}.*"
@@ -352,6 +348,10 @@ FILES: Mapping[str, Attack] = {
         no_end(b"", b"x", "application/octet-stream"), f"{NO_FILE}.*more than 1000 bytes", size=1000
     ),
     "endless": of_file(no_end(b"", b"x", "application/octet-stream"), f"{NO_FILE}.*more than 10000000 bytes"),
+    "endless, of a huge size": of_file(
+        no_end(b"", b"x", "application/octet-stream"), f"{NO_FILE}.*more than 10000000 bytes", size=10**30
+    ),
+    "larger than nothing": of_file(reply_of(b"x"), f"{NO_FILE}.*more than -1 bytes", size=-1),
     "bomb": of_file(
         reply_of(bomb(100_000_000), "application/octet-stream", Content_Encoding="gzip"),
         f"{NO_FILE}.*more than 1000 bytes", size=1000,
@@ -389,11 +389,15 @@ BESIDE: Mapping[str, Attack] = {
 INSIDE: Mapping[str, Attack] = {
     name: Attack({"/simple/": file_page(), "/files/": reply}, f"{NO_METADATA}{error}")
     for name, reply, error in (
-        ("another range", ranged(archive({}), lambda *_: "bytes 0-0/1000000"), "it answers a request for"),
-        ("range of a petabyte", ranged(archive({}), lambda *_: f"bytes 0-{10**15}/{10**15 + 1}"), "it answers"),
-        ("range without a size", ranged(archive({}), lambda *_: "bytes 0-21/*"), "it answers a request for"),
-        ("range in words", ranged(archive({}), lambda *_: "all of it"), "it answers a request for"),
-        ("range of 5,000 digits", ranged(archive({}), lambda *_: f"bytes 0-{'9' * 5000}/9"), "it answers"),
+        ("another range", ranged(archive({}), lambda *_: "bytes 0-0/1000000"), ".*"),
+        ("range of a petabyte", ranged(archive({}), lambda *_: f"bytes 0-{10**15}/{10**15 + 1}"), ".*"),
+        ("endless range of a petabyte", endless_raw(
+            OK.replace(b"200", b"206") + b"Content-Range: bytes 0-%d/%d\r\n\r\n" % (10**15, 10**15 + 1), b"x"
+        ), "it has more than 16777216 bytes"),
+        ("backward range", ranged(archive({}), lambda *_: "bytes 9-2/22"), ".*"),
+        ("range without a size", ranged(archive({}), lambda *_: "bytes 0-21/*"), ".*"),
+        ("range in words", ranged(archive({}), lambda *_: "all of it"), "Malformed Content-Range"),
+        ("range of 5,000 digits", ranged(archive({}), lambda *_: f"bytes 0-{'9' * 5000}/9"), ".*"),
         ("endless range", endless_raw(
             OK.replace(b"200", b"206") + b"Content-Range: bytes 0-21/22\r\n\r\n", b"PK\5\6" + bytes(18)
         ), ".*"),

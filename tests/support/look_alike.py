@@ -28,7 +28,7 @@ REPOSITORY = "tfimg/look-alike"
 """Kept after a test run, as bases are: a look-alike takes four minutes."""
 
 COMPILERS = (
-    "dpkg-dev", "gcc", "libbluetooth-dev", "libbz2-dev", "libc6-dev", "libdb-dev", "libffi-dev", "libgdbm-dev",
+    "dpkg-dev", "gcc", "libbz2-dev", "libc6-dev", "libdb-dev", "libffi-dev", "libgdbm-dev",
     "liblzma-dev", "libncursesw5-dev", "libreadline-dev", "libsqlite3-dev", "libssl-dev", "make", "tk-dev", "uuid-dev",
     "xz-utils", "zlib1g-dev",
 )  # fmt: skip
@@ -64,7 +64,7 @@ RUN --network=none set -eu; export PYTHONDONTWRITEBYTECODE=1; \
     fi
 RUN find /usr/local -type f -executable ! -name '*tkinter*' -exec ldd {} ';' 2>/dev/null \
     | sed -n 's/.*=> \(\/[^ ]*\) .*/\1/p' | grep -v '^/usr/local/' | sed 's/^\/usr//; s/^/*/' | sort -u \
-    | xargs dpkg-query --search | cut -d : -f 1 | sort -u >/packages
+    | xargs dpkg-query --search | sed -n 's/^\([^ :]*\)\(:[^ ]*\)\?: .*/\1/p' | sort -u >/packages
 
 FROM scratch AS packages
 COPY --from=build /packages /
@@ -115,7 +115,9 @@ def make_look_alike(engine: DockerEngine, source: PythonSource, suite: str, envi
     """Return the name of a look-alike in the engine, which is made if the engine has none of this recipe and source."""
     wheels = list_wheels(source.python)
     digest = hash_file(source.archive)
-    words = [DOCKERFILE, suite, digest, source.origin, *COMPILERS, *RUNTIME, *wheels, *OPTIONS]
+    # Debian's mirrors no longer have the one of bullseye-security.
+    compilers = (*COMPILERS, f"libbluetooth-dev/{suite}")
+    words = [DOCKERFILE, suite, digest, source.origin, *compilers, *RUNTIME, *wheels, *OPTIONS]
     recipe = hashlib.sha256("\n".join(words).encode()).hexdigest()[:12]
     name = f"{REPOSITORY}:{source.python}-slim-{suite}-{recipe}"
     if engine.find_digest(name):
@@ -129,7 +131,7 @@ def make_look_alike(engine: DockerEngine, source: PythonSource, suite: str, envi
         if wheels:
             download = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--only-binary=:all:"]
             run([*download, f"--python-version={source.python}", f"--dest={context / 'wheels'}", *wheels], env=environ)
-        _bootstrap(suite, (*RUNTIME, *COMPILERS), context / "compilers.tar", environ)
+        _bootstrap(suite, (*RUNTIME, *compilers), context / "compilers.tar", environ)
         build = ["buildx", "build", "--quiet", "--provenance=false", str(context)]
         docker(*build, "--target=packages", f"--output=type=local,dest={context / 'found'}", host=engine.host)
         packages = (context / "found/packages").read_text().split()

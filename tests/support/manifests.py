@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from typing import Any
 
 from tenacity import wait_exponential
 
+from tfimg.core.retry import BACKOFF
 from tfimg.registry.client import HttpRegistry
 from tfimg.registry.connection import ConnectionSettings
 from tfimg.registry.credentials import Credentials
-from tfimg.registry.protocol import EMPTY, OCI_CONFIG, OCI_MANIFEST, Manifest, digest_of
-from tfimg.registry.retry import BACKOFF
-from tfimg.registry.upload import upload
+from tfimg.registry.protocol import EMPTY, OCI_CONFIG, OCI_MANIFEST, Manifest
 
 ANN = Credentials(username="ann", password="secret")
 PLAIN = ConnectionSettings(plain_http=True, connect_seconds=5, read_seconds=5)
@@ -33,9 +31,6 @@ LONGEST_WAITS = wait_exponential(multiplier=BACKOFF.multiplier, max=BACKOFF.max)
 """The longest waits that retries draw, every time."""
 
 CONTENT = bytes(range(256)) * 300
-"""76 800 bytes: 7.5 chunks of those below."""
-
-CHUNK = 10_240
 
 
 def manifest(name: str = "one", **more: object) -> Manifest:
@@ -47,13 +42,6 @@ def manifest(name: str = "one", **more: object) -> Manifest:
 def make_referrer(subject: Manifest, name: str = "one") -> Manifest:
     described = {"mediaType": OCI_MANIFEST, "digest": subject.digest, "size": len(subject.content)}
     return manifest(name, artifactType="application/x-test", subject=described, config={"mediaType": EMPTY})
-
-
-def send(client: HttpRegistry, pieces: Any = (CONTENT,)) -> list[int]:
-    """Upload in chunks; what was said to have arrived."""
-    sent: list[int] = []
-    upload(client._connection, digest_of(CONTENT), pieces, on_progress=sent.append, chunk_bytes=CHUNK)
-    return sent
 
 
 def image(client: HttpRegistry, name: str = "one") -> Manifest:

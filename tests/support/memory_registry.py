@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Self
 
@@ -69,13 +69,6 @@ class MemoryRegistry:
             self.blobs[digest] = content
             self.sent.append(digest)
         return Descriptor(media_type="application/octet-stream", digest=digest, size=len(content))
-
-    def put_stream(self, digest: str, size: int, pieces: Iterable[bytes]) -> None:
-        if digest not in self.blobs:
-            content = b"".join(pieces)
-            assert len(content) == size
-            assert digest_of(content) == digest
-            self.put_blob(content)
 
     def list_referrers(self, digest: str) -> Sequence[Descriptor]:
         found = []

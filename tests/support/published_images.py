@@ -65,9 +65,6 @@ class Line:
     def put_blob(self, content: bytes) -> Descriptor:
         return self._ask("put_blob", "", lambda: self.to.put_blob(content))
 
-    def put_stream(self, digest: str, size: int, pieces: Iterable[bytes]) -> None:
-        self._ask("put_stream", digest, lambda: self.to.put_stream(digest, size, pieces))
-
     def list_referrers(self, digest: str) -> Sequence[Descriptor]:
         return self._ask("referrers", digest, lambda: self.to.list_referrers(digest))
 

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from support.hostile_registry import Answer, Play, Request, endless, head, reply
-from support.manifests import manifest, send
+from support.manifests import manifest
 from tfimg.core.errors import (
     NetworkError,
     RegistryError,
@@ -253,8 +253,7 @@ LEAKS = [
     Attack(name="a next page without TLS", act=log_in_and(tags),
            plays={TAGS: tag_list({"tags": ["a"]}, Link='<http://registry.test/x>; rel="next"'), **COLLECT}),
     Attack(name="an upload to a third party that asks", act=log_in_and(put_blob), error=RegistryError,
-           plays={**upload_at("https://evil.test/up"), "PUT https://evil.test": challenge_of(BEARER),
-                  "DELETE https://evil.test": challenge_of(BEARER)}),
+           plays={**upload_at("https://evil.test/up"), "PUT https://evil.test": challenge_of(BEARER)}),
     Attack(name="an upload to the same host without TLS", act=log_in_and(put_blob), says="without TLS",
            plays={**upload_at("http://registry.test/up"), "PUT http://": reply(201)}),
     Attack(name="an upload to another port", act=log_in_and(put_blob), error=None,
@@ -339,8 +338,6 @@ DOCUMENTS = [
     Attack(name="a digest of referrers that is a path", act=lambda client: client.list_referrers("../x"),
            plays={}, requests=0),
     Attack(name="a digest with a query", act=lambda client: client.find(f"{OTHER}?x=1"), plays={}, requests=0),
-    Attack(name="an upload under a path", act=lambda client: client.put_stream("../x", 1, [b"x"]),
-           plays={}, requests=0),
     Attack(name="a manifest put to a path", act=lambda client: client.put("../x", manifest()), plays={}, requests=0),
     Attack(name="a path untagged", act=lambda client: client.delete_tag("../x"), plays={}, requests=0),
 ]  # fmt: skip
@@ -357,12 +354,6 @@ NUMBERS = [
       for after in (DIGITS, f"-{DIGITS}", f"{DIGITS}.5", "Thu, 01 Jan 99999 00:00:00 GMT", "1e999", "\u00b2",
                     "Thu, 01 Jan 2026 00:00:00 +9999999999", "Thu, 99 Foo 2026 99:99:99 GMT",
                     "Thu, 01 Jan 0001 00:00:00 +1400", "Fri, 31 Dec 9999 23:59:59 GMT")),
-    Attack(name="an upload's Range of 5,000 digits", act=send, error=NetworkError,
-           plays={f"PATCH {HOST}": reply(500),
-                  f"GET {HOST}/v2/team/tf/blobs/uploads/": reply(204, Range=f"0-{DIGITS}")}),
-    Attack(name="a chunk length of 5,000 digits", act=put_blob, error=None,
-           plays={"POST": reply(202, Location="/v2/team/tf/up", OCI_Chunk_Min_Length=DIGITS),
-                  "PUT": reply(201)}),
     Attack(name="a status that is no number", error=NetworkError, requests=40,
            plays={MANIFESTS: lambda _: iter([b"HTTP/1.1 abc Test\r\n\r\n"])}),
     Attack(name="a status of 999", plays={MANIFESTS: reply(999)}),

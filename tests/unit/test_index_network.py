@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import subprocess
 from collections.abc import Mapping
-from functools import partial
 from pathlib import Path
 
 import pytest
 
 from support.cases import cases
 from tfimg.index.network import HostNetwork, parse_pip_settings, read_host_network, read_pip_settings
-from tfimg.index.responses import MAX_RANGE, parse_range_size
 
 INDEX = "https://index.example.test/simple"
 OTHER = "https://other.example.test/simple"
@@ -141,16 +139,6 @@ def test_of_two_settings_of_pip_from_one_source_the_last_counts() -> None:
 def test_the_proxy_of_the_environment_precedes_that_of_pip(home: Path) -> None:
     variables = read_host_network({"HOME": str(home), "HTTPS_PROXY": PROXY}, {"proxy": "http://pip:1"}).variables
     assert variables == {"HTTPS_PROXY": PROXY, "https_proxy": PROXY}
-
-
-@pytest.mark.parametrize(("size", "is_allowed"), [(MAX_RANGE, True), (MAX_RANGE + 1, False)])
-def test_a_range_has_a_largest_size(size: int, is_allowed: bool) -> None:
-    ask = partial(parse_range_size, f"bytes=0-{size - 1}", f"bytes 0-{size - 1}/{size}")
-    if is_allowed:
-        assert ask() == size
-        return
-    with pytest.raises(ValueError, match=rf"^its directory or metadata has more than {MAX_RANGE} bytes$"):
-        ask()
 
 
 def test_a_module_in_the_current_folder_is_not_executed_in_place_of_pip(

@@ -18,6 +18,7 @@ from support.suite_events import done_event, end, make_output, start, suite
 from tfimg.core.errors import ImageMissing, ResolutionError, TamperedError, ValidationFailed
 from tfimg.core.events import Event, Note, ProgressEvent, ignore
 from tfimg.core.paths import Workspace
+from tfimg.core.retry import ATTEMPTS, RetryPolicy
 from tfimg.evidence.collect import collect_envelopes
 from tfimg.evidence.signatures import verify_signatures
 from tfimg.evidence.statement import PROVENANCE, format_time
@@ -26,7 +27,6 @@ from tfimg.project.validator import Validator
 from tfimg.publish.engine_steps import EngineSteps, PublishJob
 from tfimg.publish.publisher import Publisher
 from tfimg.publish.repository import SignedRepository
-from tfimg.registry.retry import ATTEMPTS, RetryPolicy
 
 CPU = "2.15.1-cpu-py3.11"
 NAME = f"tfimg/tensorflow:{CPU}"

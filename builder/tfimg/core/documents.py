@@ -78,10 +78,15 @@ def validate(model: type[Model], value: Any) -> Model:
     try:
         found: Model = _adapter_of(model).validate_python(value)
     except ValidationError as error:
-        first = error.errors(include_url=False, include_input=False)[0]
-        path = ".".join(map(str, first["loc"])) or "the document"
-        raise InvalidDocument(f"{path}: {first['msg'].lower()}"[:MAX_PROBLEM]) from None
+        raise InvalidDocument(describe_problem(error)) from None
     return found
+
+
+def describe_problem(error: ValidationError) -> str:
+    """Return path and reason of the first wrong value, in at most `MAX_PROBLEM` characters."""
+    first = error.errors(include_url=False, include_input=False)[0]
+    path = ".".join(map(str, first["loc"])) or "the document"
+    return f"{path}: {first['msg'].lower()}"[:MAX_PROBLEM]
 
 
 def _check_limits(value: Any) -> None:

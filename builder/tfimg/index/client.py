@@ -3,53 +3,38 @@
 from __future__ import annotations
 
 import io
-import math
-import re
 import threading
-import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, date
-from urllib.parse import urljoin, urlsplit, urlunsplit
+from types import SimpleNamespace
+from urllib.parse import unquote, urljoin, urlsplit, urlunsplit
 
 import requests
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from packaging.tags import Tag
 from packaging.utils import InvalidWheelFilename, canonicalize_name, parse_wheel_filename
 from packaging.version import InvalidVersion, Version
+from pypi_simple import ACCEPT_JSON_PREFERRED, DistributionPackage
 from remotezip import RangeNotSupported, RemoteZip
 from requests.auth import HTTPBasicAuth
-from requests.utils import get_auth_from_url, get_netrc_auth
+from requests.utils import get_netrc_auth
 
-from tfimg.core.cancellation import raise_if_cancelled
 from tfimg.core.errors import NetworkError
-from tfimg.index.project_page import MAX_HTML, MAX_PAGE, MAX_WHEEL, File, read_html, read_json
-from tfimg.index.responses import UNREADABLE, make_network_error, parse_range_size, read_body, read_limited
-from tfimg.index.transport import DirectSession
+from tfimg.core.retry import ATTEMPTS, RetryPolicy
+from tfimg.index.project_page import MAX_WHEEL, read_page
+from tfimg.index.responses import MAX_RANGE, UNREADABLE, make_network_error, read_body, read_limited
+from tfimg.index.transport import DirectSession, retry_request
 from tfimg.index.wheel_metadata import MAX_METADATA, WheelMetadata, parse_requires, read_wheel
-
-ACCEPT = "application/vnd.pypi.simple.v1+json, application/vnd.pypi.simple.v1+html;q=0.2, text/html;q=0.01"
-"""Media types of the simple repository API. JSON has upload times (PEP 700)."""
 
 TIMEOUT_SECONDS = 60
 """Longest silence of an index."""
 
-ATTEMPTS = 5
-"""Attempts of one request: hundreds of requests in a row meet single failures."""
-
-TRANSIENT_STATUSES = frozenset({500, 502, 503, 504})
-
 MAX_REDIRECTS = 5
 """Redirects of one request. Mirrors and their storage need two."""
 
-MAX_TAGS = 256
-"""Tags of one file name, which lists them as a product. NVIDIA's and TensorFlow's have two."""
-
 MAX_SPECIFIER = 200
 """Characters of the versions of Python that a file supports; longer ones count as not stated."""
-
-_FILENAME = re.compile(r"[A-Za-z0-9._+!-]{1,250}\.whl")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -100,14 +85,15 @@ class Index:
         self, url: str, *, ca: str | None = None, proxies: Mapping[str, str] | None = None, attempts: int = ATTEMPTS
     ) -> None:
         try:
-            _origin(url)
+            self._origin = _origin(url)
         except ValueError as error:
             raise make_network_error("anything", error) from None
-        # Sent to this origin only.
-        credentials = get_auth_from_url(url) if "@" in urlsplit(url).netloc else get_netrc_auth(url)
+        parts = urlsplit(url)
+        named = (unquote(parts.username), unquote(parts.password or "")) if parts.username else None
+        credentials = named or get_netrc_auth(url)
         self._auth = HTTPBasicAuth(*credentials) if credentials else None
         self._url = _without_credentials(url).rstrip("/")
-        self._attempts = attempts
+        self._retries = RetryPolicy(attempts=attempts)
         self._pages: dict[str, Sequence[IndexedWheel]] = {}
         self._page_locks: dict[str, threading.Lock] = {}
         self._lock = threading.Lock()
@@ -145,7 +131,7 @@ class Index:
             if wheel.has_metadata and not build:
                 content = read_body(self.get(f"{wheel.url}.metadata"), MAX_METADATA)
                 return WheelMetadata(requires=parse_requires(content), build=None)
-            with RemoteZip(wheel.url, session=_RangeSession(self)) as archive:
+            with RemoteZip(wheel.url, session=SimpleNamespace(get=self._get_range)) as archive:
                 return read_wheel(archive, build=build)
         except RangeNotSupported:
             raise NetworkError(
@@ -154,6 +140,15 @@ class Index:
             ) from None
         except UNREADABLE as error:
             raise make_network_error(f"the metadata of {wheel.filename}", error) from None
+
+    def _get_range(self, url: str, *, headers: Mapping[str, str], **_: object) -> requests.Response:
+        """Return a response with its body in memory: RemoteZip would read as much as a server states."""
+        response = self.get(url, headers)
+        if "Content-Range" in response.headers:
+            response.raw = io.BytesIO(read_body(response, MAX_RANGE))
+        else:
+            response.close()  # a whole file, or a login page
+        return response
 
     def _list(self, project: str) -> Sequence[IndexedWheel]:
         """Return the wheels on the page of a project, which is read once."""
@@ -167,9 +162,8 @@ class Index:
 
     def _read_wheels(self, name: str) -> Sequence[IndexedWheel]:
         try:
-            response = self.get(f"{self._url}/{name}/", headers={"Accept": ACCEPT})
-            wheels = (_parse_wheel(file, response.url) for file in _read_page(response))
-            return tuple(wheel for wheel in wheels if wheel and wheel.name == name)
+            page = read_page(self.get(f"{self._url}/{name}/", {"Accept": ACCEPT_JSON_PREFERRED}))
+            return tuple(wheel for file in page if (wheel := _parse_wheel(file)) and wheel.name == name)
         except UNREADABLE as error:
             if isinstance(error, requests.HTTPError) and error.response.status_code == requests.codes.not_found:
                 return ()
@@ -185,7 +179,10 @@ class Index:
             scheme = urlsplit(url).scheme
             if scheme not in ("http", "https") or (scheme == "http" and self._url.startswith("https:")):
                 raise ValueError(f"it names {url}, which is not reached by {urlsplit(self._url).scheme}")
-            response = self._retry(url, headers)
+            auth = self._auth if _origin(url) == self._origin else None
+            response = retry_request(
+                self._session, "GET", url, self._retries, headers=headers, timeout=TIMEOUT_SECONDS, auth=auth
+            )
             if response.ok and not response.is_redirect:
                 return response
             response.close()
@@ -193,41 +190,26 @@ class Index:
             url = urljoin(url, response.headers["location"])
         raise ValueError(f"it redirects more than {MAX_REDIRECTS} times")
 
-    def _retry(self, url: str, headers: Mapping[str, str] | None) -> requests.Response:
-        """Return a streamed response; retry transient failures with exponential backoff."""
-        auth = self._auth if _origin(url) == _origin(self._url) else None
-        for seconds in [0.5 * 2**retry for retry in range(self._attempts - 1)]:
-            raise_if_cancelled()
-            with suppress(requests.ConnectionError, requests.Timeout):
-                response = self._session.get(url, headers=headers, stream=True, timeout=TIMEOUT_SECONDS, auth=auth)
-                if response.status_code not in TRANSIENT_STATUSES:
-                    return response
-                response.close()
-            time.sleep(seconds)
-        raise_if_cancelled()
-        return self._session.get(url, headers=headers, stream=True, timeout=TIMEOUT_SECONDS, auth=auth)
 
-
-class _RangeSession:
-    """The session of `RemoteZip`: returns exactly the requested range of a wheel."""
-
-    def __init__(self, index: Index) -> None:
-        self._index = index
-
-    def get(self, url: str, *, headers: Mapping[str, str], **_: object) -> requests.Response:
-        """Return a response with part of a file. Raises `ValueError` for another part."""
-        response = self._index.get(url, headers)
-        content_range = response.headers.get("Content-Range")
-        if content_range is None:
-            response.close()  # a whole file, or a login page
-            return response
-        with response:
-            size = parse_range_size(headers["Range"], content_range)
-            content = read_body(response, size)
-        if len(content) < size:
-            raise ValueError(f"its range ends after {len(content)} of {size} bytes")
-        response.raw = io.BytesIO(content)
-        return response
+def _parse_wheel(file: DistributionPackage) -> IndexedWheel | None:
+    """Return a wheel; None if its name is not valid."""
+    try:
+        name, version, _, tags = parse_wheel_filename(file.filename)
+    except (InvalidWheelFilename, InvalidVersion):
+        return None
+    return IndexedWheel(
+        name=name,
+        version=version,
+        tags=tags,
+        filename=file.filename,
+        url=_without_credentials(file.url),
+        sha256=file.digests.get("sha256"),
+        max_size=MAX_WHEEL if file.size is None else min(file.size, MAX_WHEEL),
+        uploaded=file.upload_time.astimezone(UTC).date() if file.upload_time else None,
+        is_yanked=file.is_yanked,
+        has_metadata=bool(file.has_metadata),
+        requires_python=_parse_specifier(file.requires_python or ""),
+    )
 
 
 def _parse_specifier(text: str) -> SpecifierSet | None:
@@ -246,37 +228,3 @@ def _without_credentials(url: str) -> str:
 def _origin(url: str) -> tuple[str, str | None, int | None]:
     parts = urlsplit(url)
     return parts.scheme, parts.hostname, parts.port or {"http": 80, "https": 443}.get(parts.scheme)
-
-
-def _read_page(response: requests.Response) -> Sequence[File]:
-    kind = response.headers.get("content-type", "").lower()
-    if "json" in kind:
-        return read_json(read_body(response, MAX_PAGE))
-    if "html" not in kind:
-        response.close()
-        raise ValueError(f"its answer is {kind or 'of no type'}")
-    return read_html(read_body(response, MAX_HTML))
-
-
-def _parse_wheel(file: File, page_url: str) -> IndexedWheel | None:
-    """Return the wheel of a file; None for other files, and for names that take long to parse."""
-    tag_counts = [part.count(".") + 1 for part in file.filename.split("-")[-3:]]
-    if not _FILENAME.fullmatch(file.filename) or math.prod(tag_counts) > MAX_TAGS:
-        return None
-    try:
-        name, version, _, tags = parse_wheel_filename(file.filename)
-    except (InvalidWheelFilename, InvalidVersion):
-        return None
-    return IndexedWheel(
-        name=name,
-        version=version,
-        tags=tags,
-        filename=file.filename,
-        url=_without_credentials(urljoin(page_url, file.url)),
-        sha256=file.hashes.get("sha256"),
-        max_size=MAX_WHEEL if file.size is None else file.size,
-        uploaded=file.upload_time.astimezone(UTC).date() if file.upload_time else None,
-        is_yanked=file.yanked is not False,  # the reason may be empty
-        has_metadata=file.core_metadata not in (None, False),
-        requires_python=_parse_specifier(file.requires_python or ""),
-    )

@@ -54,19 +54,6 @@ def read_body(response: requests.Response, limit: int) -> bytes:
     return b"".join(read_limited(response, limit))
 
 
-def parse_range_size(requested: str, content_range: str) -> int:
-    """Return the size of a Content-Range. Raises `ValueError` if it is too large, or not the requested one."""
-    match = re.fullmatch(r"bytes (\d{1,15})-(\d{1,15})/(\d{1,15})", content_range)
-    first, last, size = map(int, match.groups()) if match else (0, 0, 0)
-    start, _, end = requested.removeprefix("bytes=").rpartition("-")
-    expected = (int(start), min(int(end), size - 1)) if start else (max(0, size - int(end or 0)), size - 1)
-    if not 0 <= first <= last < size or (first, last) != expected:
-        raise ValueError(f"it answers a request for {requested} with {content_range[:50]}")
-    if last - first >= MAX_RANGE:
-        raise ValueError(f"its directory or metadata has more than {MAX_RANGE} bytes")
-    return last - first + 1
-
-
 def make_network_error(what: str, error: Exception, *, source: str = "the package index") -> NetworkError:
     """Return the error for something that could not be read from an index, or from another server."""
     # A failed connection wraps the message of the operating system.

@@ -19,6 +19,9 @@ from requests.utils import should_bypass_proxies
 from urllib3.connection import HTTPConnection, HTTPSConnection
 from urllib3.connectionpool import HTTPConnectionPool, HTTPSConnectionPool
 
+from tfimg.core.cancellation import raise_if_cancelled
+from tfimg.core.retry import RetryPolicy
+
 MAX_STEP_BYTES = 1 << 20
 """Bytes of one step: the head of a response with what may come before it, or one `read1`. http.client reads at most
 100 header lines of 64 kB; common servers send less than 16 kB."""
@@ -27,6 +30,8 @@ STEP_SECONDS = 300.0
 """Longest time of one step."""
 
 READ_BYTES = 1 << 16
+
+TRANSIENT_STATUSES = frozenset({429, 500, 502, 503, 504})
 
 
 class LimitExceeded(OSError):
@@ -58,6 +63,25 @@ def read_chunks(
         if not chunk:
             return
         yield chunk
+
+
+def retry_request(
+    session: requests.Session, method: str, url: str, policy: RetryPolicy, **options: Any
+) -> requests.Response:
+    """Return the streamed response to an idempotent request, which is sent again if it fails for the moment.
+
+    Raises `HTTPError` for a transient status after the last attempt, and as requests.
+    """
+
+    def attempt() -> requests.Response:
+        raise_if_cancelled()
+        response = session.request(method, url, stream=True, **options)
+        if response.status_code in TRANSIENT_STATUSES:
+            response.close()
+            response.raise_for_status()
+        return response
+
+    return policy.retry_on((requests.ConnectionError, requests.Timeout, requests.HTTPError), attempt)
 
 
 class _MeteredAdapter(HTTPAdapter):

@@ -7,10 +7,11 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 
 from tfimg import __version__
-from tfimg.core.errors import EngineError, ImageMissing, LockError, TamperedError
+from tfimg.core.errors import EngineError, ImageMissing, LockError, NetworkError, TamperedError
 from tfimg.core.events import Message, OnEvent, ProgressEvent
 from tfimg.core.files import hash_files
 from tfimg.core.levels import Level
+from tfimg.core.retry import RetryPolicy
 from tfimg.engine.candidates import CANDIDATE, remove_name
 from tfimg.engine.protocol import Engine, LocalImage
 from tfimg.evidence.attach import attach
@@ -28,7 +29,6 @@ from tfimg.publish.repository import SignedRepository
 from tfimg.recipe.labels import BASE_DIGEST_LABEL, BASE_NAME_LABEL, LABEL_PREFIX, LOCK_LABEL, RECIPE_LABEL
 from tfimg.recipe.lockfile import hash_lock
 from tfimg.recipe.tags import make_build_tag
-from tfimg.registry.retry import RetryPolicy
 from tfimg.validation.report import Report
 from tfimg.validation.verdict import raise_for_verdict
 
@@ -91,7 +91,7 @@ class EngineSteps:
             return self._engine.push(reference, on_event)
 
         try:
-            return self.retries.retry_network_errors(push, also=(ImageMissing,))
+            return self.retries.retry_on((NetworkError, ImageMissing), push)
         finally:
             remove_name(self._engine, reference)
 
@@ -197,7 +197,7 @@ class EngineSteps:
             self._engine.tag(reference, [name])
 
         try:
-            self.retries.retry_network_errors(pull, also=(ImageMissing,))
+            self.retries.retry_on((NetworkError, ImageMissing), pull)
         finally:
             if not is_known:
                 remove_name(self._engine, reference)

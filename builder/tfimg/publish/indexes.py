@@ -121,10 +121,6 @@ class PlatformTags:
         """See `Registry`."""
         return self.registry.put_blob(content)
 
-    def put_stream(self, digest: str, size: int, pieces: Iterable[bytes]) -> None:
-        """See `Registry`."""
-        self.registry.put_stream(digest, size, pieces)
-
     def put_referrer(self, manifest: Manifest, *, subject: str, artifact_type: str) -> Descriptor:
         """See `Registry`."""
         return self.registry.put_referrer(manifest, subject=subject, artifact_type=artifact_type)

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import re
 import secrets
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
+from urllib.parse import urlencode, urlsplit
 
 from tfimg.core.documents import InvalidDocument
 from tfimg.core.errors import RegistryError, TagConflict, TamperedError
 from tfimg.core.process import run
+from tfimg.core.retry import RetryPolicy
 from tfimg.core.text import truncate
 from tfimg.registry import protocol, referrers
 from tfimg.registry.connection import Connection, ConnectionSettings
@@ -22,8 +23,6 @@ from tfimg.registry.listing import list_entries, parse_referrers, parse_tags
 from tfimg.registry.protocol import EMPTY_CONFIG, EMPTY_JSON, Descriptor, Manifest, describe_blob, make_manifest
 from tfimg.registry.reference import DIGEST, TAG, Reference
 from tfimg.registry.responses import Response, limit_error
-from tfimg.registry.retry import RetryPolicy
-from tfimg.registry.upload import upload
 
 ACCEPT = ", ".join((protocol.OCI_INDEX, protocol.OCI_MANIFEST, protocol.DOCKER_INDEX, protocol.DOCKER_MANIFEST))
 """All types: a registry may convert a manifest of a type that is not accepted, which changes its digest."""
@@ -43,27 +42,21 @@ NO_LIST = (400, 404, 405, 501)
 PLACEHOLDER = "application/vnd.tfimg.nothing.v1"
 """Artifact type of the manifest to which a tag points while it is deleted."""
 
+BINARY = "application/octet-stream"
+
 MAX_MEDIA_TYPE = 255
 """Characters of a media type (RFC 6838, section 4.2, has 127 for each of its two names)."""
 
 CERTIFICATES = Path("/etc/docker/certs.d")
 """Folder of Docker's engine for certificate authorities of registries: HOST[:PORT]/ca.crt."""
 
-TransferCallback = Callable[[str, int, int], None]
-"""Receives a blob's digest, the bytes transferred so far, and its size (0: unknown)."""
-
-
-def ignore_transfer(digest: str, current: int, total: int) -> None:
-    """Ignore the progress of transfers."""
-
 
 class HttpRegistry:
     """A repository over HTTP; see `Registry`. All publishers on this machine share the folder `locks`."""
 
-    def __init__(self, connection: Connection, *, locks: Path, on_transfer: TransferCallback = ignore_transfer) -> None:
+    def __init__(self, connection: Connection, *, locks: Path) -> None:
         self._connection = connection
         self._locks = locks
-        self._on_transfer = on_transfer
         self._sizes: dict[str, int] = {}
 
     @property
@@ -160,19 +153,27 @@ class HttpRegistry:
     def get_blob(self, digest: str) -> Iterator[bytes]:
         """See `Registry`."""
         self._checked(digest, DIGEST)
-        limit = self._sizes.get(digest, MAX_BYTES)
-        return download(self._connection, digest, on_progress=partial(self._on_transfer, digest), limit=limit)
+        return download(self._connection, digest, limit=self._sizes.get(digest, MAX_BYTES))
 
     def put_blob(self, content: bytes) -> Descriptor:
         """See `Registry`."""
-        blob = describe_blob(content, "application/octet-stream")
-        self.put_stream(blob.digest, blob.size, [content])
-        return blob
+        blob = describe_blob(content, BINARY)
 
-    def put_stream(self, digest: str, size: int, pieces: Iterable[bytes]) -> None:
-        """See `Registry`."""
-        self._checked(digest, DIGEST)
-        upload(self._connection, digest, pieces, on_progress=lambda sent: self._on_transfer(digest, sent, size))
+        def attempt() -> None:
+            target = f"blobs/{blob.digest}"
+            if self._connection.request("HEAD", target, expected=(200, 404), once=True).status == 200:
+                return
+            begun = self._connection.request("POST", "blobs/uploads/", expected=(202,), once=True)
+            location = begun.headers.get("Location", "")
+            parts = urlsplit(self._connection.resolve_link(begun.url, location, "the place of an upload"))
+            # The query belongs to the registry, which may have signed it.
+            query = "&".join(filter(None, (parts.query, urlencode({"digest": blob.digest}))))
+            url, headers = parts._replace(query=query).geturl(), {"Content-Type": BINARY}
+            self._connection.request("PUT", url, expected=(201,), content=content, headers=headers, once=True)
+
+        # Registries drop an upload whose request was cut: each attempt begins a new one.
+        self._connection.retry_policy.retry_transient(attempt)
+        return blob
 
     def list_referrers(self, digest: str) -> Sequence[Descriptor]:
         """See `Registry`."""
@@ -210,7 +211,6 @@ def open_registry(
     state: Path,
     *,
     settings: ConnectionSettings,
-    on_transfer: TransferCallback = ignore_transfer,
     certificates: Path = CERTIFICATES,
     retry_policy: RetryPolicy | None = None,
 ) -> HttpRegistry:
@@ -229,7 +229,7 @@ def open_registry(
         settings=replace(settings, ca_file=str(authority)) if authority.is_file() else settings,
         retry_policy=retry_policy or RetryPolicy(),
     )
-    return HttpRegistry(connection, locks=state / "registry" / "locks", on_transfer=on_transfer)
+    return HttpRegistry(connection, locks=state / "registry" / "locks")
 
 
 def _is_placeholder(manifest: Manifest) -> bool:

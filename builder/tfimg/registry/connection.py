@@ -11,6 +11,7 @@ from urllib.parse import urljoin
 
 import requests
 
+from tfimg.core.retry import RetryPolicy
 from tfimg.index.transport import DirectSession
 from tfimg.registry import responses
 from tfimg.registry.address import InvalidAddress, Origin, check_redirect, is_loopback, parse_origin, resolve_address
@@ -18,7 +19,6 @@ from tfimg.registry.authorization import Authorization
 from tfimg.registry.credentials import Credentials
 from tfimg.registry.reference import DOCKER_HUB, Reference
 from tfimg.registry.responses import Response
-from tfimg.registry.retry import RetryPolicy
 
 CONNECT_SECONDS = 10.0
 """Timeout of a connection, and of sending one piece. A connection around the world takes less than 1 s."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 from docker import auth
 from docker.errors import DockerException
@@ -26,15 +26,17 @@ HelperName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9._-]+$")]
 """Name of a credential helper: the program is `docker-credential-NAME`, on the PATH."""
 
 
-class _AuthEntry(Document):
+class Login(Document):
+    """What `docker login` leaves about one registry: a password, base64 of NAME:PASSWORD, or a token."""
+
     auth: str | None = None
     identitytoken: str | None = None
 
 
-class _DockerConfig(Document):
-    """The fields of Docker's config.json about credentials."""
+class DockerConfig(Document):
+    """The fields of Docker's config.json about credentials (docker/cli, cli/config/types). `auths` are of `Login`."""
 
-    auths: dict[str, _AuthEntry] | None = None
+    auths: dict[str, Any] | None = None
     store: HelperName | None = Field(default=None, alias="credsStore")
     helpers: dict[str, HelperName] | None = Field(default=None, alias="credHelpers")
 
@@ -89,8 +91,9 @@ def find_credentials(host: str, config: Path, run: RunHelper) -> Credentials | N
 
 def _read_config(path: Path) -> auth.AuthConfig:
     try:
-        config = validate(_DockerConfig, parse_object(path.read_bytes()))
-        entries = {host: entry.model_dump(exclude_none=True) for host, entry in (config.auths or {}).items()}
+        config = validate(DockerConfig, parse_object(path.read_bytes()))
+        logins = {host: validate(Login, entry) for host, entry in (config.auths or {}).items()}
+        entries = {host: login.model_dump(exclude_none=True) for host, login in logins.items()}
         auths = auth.AuthConfig.parse_auth(entries, raise_on_error=True)
         return auth.AuthConfig({"auths": auths, "credsStore": config.store, "credHelpers": config.helpers or {}})
     except FileNotFoundError:

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from itertools import chain, islice
 
 from tfimg.core.cancellation import raise_if_cancelled
 from tfimg.core.errors import NetworkError, TamperedError
+from tfimg.core.retry import TransientError
 from tfimg.index.transport import read_chunks
 from tfimg.registry.connection import Connection
 from tfimg.registry.responses import parse_size
-from tfimg.registry.retry import TransientError
 
 MAX_BYTES = 64 << 30
 """Bytes of a blob whose size is not known. The largest layer of our images has 3 GB."""
@@ -22,20 +22,15 @@ MAX_RESUMES = 100
 MIN_BYTES_PER_SECOND = 4096
 """Lowest average rate after the time of one response."""
 
-Chunk = tuple[bytes, int]
-"""Bytes, and the size of the whole blob."""
 
-
-def download(
-    connection: Connection, digest: str, *, on_progress: Callable[[int, int], None], limit: int = MAX_BYTES
-) -> Iterator[bytes]:
-    """Yield at most `limit` bytes of a blob, verified after the last. `on_progress`: bytes so far, total (0: unknown).
+def download(connection: Connection, digest: str, *, limit: int = MAX_BYTES) -> Iterator[bytes]:
+    """Yield at most `limit` bytes of a blob, verified after the last.
 
     Raises `NotInRegistry` for a missing blob, `TamperedError` for other bytes: then discard what was yielded.
     """
     sha256, received = hashlib.sha256(), 0
 
-    def resume() -> Iterator[Chunk]:
+    def resume() -> Iterator[bytes]:
         """Return the chunks from where the last response ended; the first of them has arrived."""
         chunks = _chunks_from(connection, digest, received, limit)
         return chain(list(islice(chunks, 1)), chunks)
@@ -43,11 +38,10 @@ def download(
     for _ in range(MAX_RESUMES):
         chunks = connection.retry_policy.retry_transient(resume)
         try:
-            for chunk, total in chunks:
+            for chunk in chunks:
                 raise_if_cancelled()
                 sha256.update(chunk)
                 received += len(chunk)
-                on_progress(received, total)
                 yield chunk
             break
         except TransientError:
@@ -61,7 +55,7 @@ def download(
         raise _tampered(connection, f"other bytes than {digest} under that digest")
 
 
-def _chunks_from(connection: Connection, digest: str, offset: int, limit: int) -> Iterator[Chunk]:
+def _chunks_from(connection: Connection, digest: str, offset: int, limit: int) -> Iterator[bytes]:
     headers = {"Range": f"bytes={offset}-"} if offset else {}
     with connection.open("GET", f"blobs/{digest}", headers=headers) as response:
         if offset and response.status_code == 416:
@@ -71,13 +65,13 @@ def _chunks_from(connection: Connection, digest: str, offset: int, limit: int) -
         # A registry without ranges starts from the beginning.
         skip = offset if response.status_code == 200 else 0
         received = offset - skip
-        total = parse_size(response.headers.get("Content-Length")) + received
+        stated = received + parse_size(response.headers.get("Content-Length"))
         for chunk in read_chunks(response, connection.response_seconds, MIN_BYTES_PER_SECOND):
             received += len(chunk)
-            if max(received, total) > limit:
+            if max(received, stated) > limit:
                 raise _tampered(connection, f"more bytes of {digest} than the allowed {limit}")
             if new := chunk[skip:]:
-                yield new, total
+                yield new
             skip = max(0, skip - len(chunk))
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Protocol
 
@@ -174,12 +174,6 @@ class Registry(Reader, Protocol):
 
     def put_blob(self, content: bytes) -> Descriptor:
         """Send a small blob, unless the registry has it; return its descriptor as `application/octet-stream`."""
-
-    def put_stream(self, digest: str, size: int, pieces: Iterable[bytes]) -> None:
-        """Send a large blob, unless the registry has it; the registry verifies its digest.
-
-        If the registry loses the upload, `pieces` are iterated again, which an iterator does not allow.
-        """
 
     def put_referrer(self, manifest: Manifest, *, subject: str, artifact_type: str) -> Descriptor:
         """Put a manifest that refers to `subject`, and list it under the fallback tag if the registry has no list."""

@@ -17,8 +17,8 @@ from pydantic import AliasPath, Field
 from tfimg.core.documents import Digest, Document, InvalidDocument, parse_document, validate
 from tfimg.core.errors import NetworkError, RegistryError, TagConflict, TamperedError
 from tfimg.core.files import wait_for_lock
+from tfimg.core.retry import RetryPolicy, TransientError
 from tfimg.registry.protocol import OCI_INDEX, Annotations, Descriptor, ImageIndex, Manifest, Registry
-from tfimg.registry.retry import RetryPolicy, TransientError
 
 SETTLE_SECONDS = 0.5
 """Wait before an entry is checked. A publisher on another machine, who read the tag before our write, has written it by

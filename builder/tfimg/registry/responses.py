@@ -11,13 +11,14 @@ from typing import Annotated, Any
 
 import requests
 from pydantic import ConfigDict, Field
-from urllib3.exceptions import HTTPError, IncompleteRead, ProtocolError
+from urllib3 import Retry
+from urllib3.exceptions import HTTPError, IncompleteRead, InvalidHeader, ProtocolError
 
 from tfimg.core.documents import Document, InvalidDocument, parse_document
 from tfimg.core.errors import FileError, NetworkError, NotInRegistry, RegistryError, TfimgError
+from tfimg.core.retry import TransientError
 from tfimg.core.text import truncate
 from tfimg.index.transport import LimitExceeded, read_chunks
-from tfimg.registry.retry import TransientError, parse_retry_after
 
 MAX_RESPONSE_BYTES = 8 << 20
 """Registries must take manifests of 4 MiB (OCI distribution specification 1.1, "Pushing Manifests"), some take more."""
@@ -25,9 +26,10 @@ MAX_RESPONSE_BYTES = 8 << 20
 TRANSIENT_STATUSES = frozenset({408, 425, 429, *range(500, 600)}) - {501, 505, 507, 511}
 """Statuses after which a retry may succeed (RFC 9110, 6585, 8470)."""
 
-BLOB_UNKNOWN = "MANIFEST_BLOB_UNKNOWN"
-"""Transient for a manifest whose blobs were all sent: while another client sends one of them, distribution's link to
-that blob is empty for a moment (`registry/storage/linkedblobstore.go`)."""
+TRANSIENT_CODES = frozenset({"MANIFEST_BLOB_UNKNOWN", "BLOB_UPLOAD_UNKNOWN", "BLOB_UPLOAD_INVALID"})
+"""Error codes after which a retry may succeed: while another client sends a blob of a manifest, distribution's link to
+it is empty for a moment (`registry/storage/linkedblobstore.go`), and it drops an upload whose request was cut
+(`handlers/blobupload.go`)."""
 
 FULL = re.compile(
     r"no space left|insufficient storage|quota|storage limit|\"?Err\"?: ?28\b|disk (?:is )?full", re.IGNORECASE
@@ -36,6 +38,9 @@ FULL = re.compile(
 
 EXPECTS_TLS = re.compile(r"HTTP request (?:was sent )?to (?:an )?HTTPS|plain HTTP to an SSL", re.IGNORECASE)
 """Responses of Go, nginx and Apache to a request without TLS on a port with TLS."""
+
+MAX_RETRY_HEADER = 64
+"""Characters of a Retry-After that are read; a date has 29."""
 
 UNTRUSTED = re.compile(r"certificate verify failed: (.*?)\.?(?: \(_ssl|$)")
 UNREADABLE_AUTHORITY = re.compile(r"\[X509\b")
@@ -131,7 +136,7 @@ def map_response(
         return RegistryError(
             f"The registry {host} has TLS, and the request had none: {reply}.", next_step="Leave out --plain-http."
         )
-    if status == 400 and BLOB_UNKNOWN in (code for code, _ in response.errors):
+    if status in (400, 404, 416) and not TRANSIENT_CODES.isdisjoint(code for code, _ in response.errors):
         return TransientError(_refusal(status, host, repository, reply, is_write=is_write))
     if status == 401 and not has_credentials:
         return RegistryError(
@@ -262,6 +267,14 @@ def timeout_error(host: str, seconds: float) -> NetworkError:
 def parse_size(header: str | None) -> int:
     """Return the number in a header; 0 without a plausible one."""
     return int(header) if header and re.fullmatch(r"[0-9]{1,15}", header) else 0
+
+
+def parse_retry_after(header: str | None) -> float:
+    """Return the seconds of a Retry-After, a number or a date (RFC 9110, section 10.2.3); 0 for anything else."""
+    try:
+        return Retry().parse_retry_after((header or "")[:MAX_RETRY_HEADER])
+    except (InvalidHeader, ValueError, OverflowError):
+        return 0.0
 
 
 def join_lines(text: str) -> str:

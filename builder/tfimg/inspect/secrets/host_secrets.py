@@ -9,16 +9,13 @@ import ssl
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 from urllib.parse import unquote, urlsplit
 
-from pydantic import Field
-
-from tfimg.core.documents import Document, InvalidDocument, parse_document, validate
+from tfimg.core.documents import InvalidDocument, parse_document, validate
 from tfimg.engine.base_images.debian import Mirrors
 from tfimg.index.network import PROXY_VARIABLES, HostNetwork
 from tfimg.inspect.secrets.rules import MAX_MATCH_BYTES, Kind, Rule
-from tfimg.registry.credentials import config_file
+from tfimg.registry.credentials import DockerConfig, Login, config_file
 
 MIN_LENGTH = 8
 """Length below which a password is searched for only together with its user: shorter words occur everywhere."""
@@ -107,32 +104,21 @@ def _make_netrc_rules(text: str, public: Collection[str]) -> Iterator[Rule]:
         yield from _make_credential_rules(login, password, "netrc")
 
 
-class _Login(Document):
-    """An entry of Docker's config.json (docker/cli, cli/config/types)."""
-
-    auth: str = ""
-    identity_token: str = Field(default="", alias="identitytoken")
-
-
-class _DockerConfig(Document):
-    auths: dict[str, Any] = Field(default_factory=dict)
-
-
 def _make_docker_rules(configs: Sequence[str]) -> Iterator[Rule]:
     try:
-        entries = [entry for text in configs for entry in parse_document(_DockerConfig, text.encode()).auths.values()]
+        parsed = [parse_document(DockerConfig, text.encode()).auths or {} for text in configs]
     except InvalidDocument:
         return
-    for entry in entries:
+    for entry in (entry for auths in parsed for entry in auths.values()):
         try:
-            login = validate(_Login, entry)
-            user, _, password = base64.b64decode(login.auth).decode("utf-8", "replace").partition(":")
+            login = validate(Login, entry)
+            user, _, password = base64.b64decode(login.auth or "").decode("utf-8", "replace").partition(":")
         except ValueError:  # also `binascii.Error` and `InvalidDocument`
             continue
         if password:
             yield from _make_credential_rules(user, password, "docker's settings")
-        if login.identity_token:
-            yield _make_literal_rule("credential", "docker's settings", login.identity_token)
+        if login.identitytoken:
+            yield _make_literal_rule("credential", "docker's settings", login.identitytoken)
 
 
 def _make_environment_rules(environ: Mapping[str, str]) -> Iterator[Rule]:

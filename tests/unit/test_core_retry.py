@@ -12,7 +12,8 @@ import pytest
 from support.manifests import LONGEST_WAITS, Slept
 from tfimg.core.cancellation import Cancellation
 from tfimg.core.errors import Interrupted, NetworkError, RegistryError
-from tfimg.registry.retry import MAX_RETRY_AFTER, RetryPolicy, TransientError, parse_retry_after, pause
+from tfimg.core.retry import MAX_RETRY_AFTER, RetryPolicy, TransientError, pause
+from tfimg.registry.responses import parse_retry_after
 
 GONE = NetworkError("It is gone.", next_step="Wait.")
 
@@ -104,15 +105,15 @@ def test_a_wait_of_thousands_of_digits_is_a_long_one() -> None:
 def test_a_push_is_done_again_when_the_network_failed() -> None:
     slept = Slept()
     retry_policy = RetryPolicy(sleep=slept)
-    assert retry_policy.retry_network_errors(failing(2, GONE)) == "done"
+    assert retry_policy.retry_on((NetworkError,), failing(2, GONE)) == "done"
     assert len(slept) == 2
     refused = RegistryError("No.", next_step="Ask.")
     with pytest.raises(RegistryError):
-        retry_policy.retry_network_errors(failing(1, refused))
+        retry_policy.retry_on((NetworkError,), failing(1, refused))
     assert len(slept) == 2
-    assert retry_policy.retry_network_errors(failing(1, refused), also=(RegistryError,)) == "done"
+    assert retry_policy.retry_on((NetworkError, RegistryError), failing(1, refused)) == "done"
     with pytest.raises(NetworkError) as caught:
-        retry_policy.retry_network_errors(failing(5, GONE))
+        retry_policy.retry_on((NetworkError,), failing(5, GONE))
     assert (caught.value, len(slept)) == (GONE, 7)
 
 

@@ -1,19 +1,16 @@
-"""Retry transient failures with exponential backoff."""
+"""Retry what failed for the moment, with exponential backoff."""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
-from itertools import chain, repeat
 from typing import TypeVar
 
 import tenacity
-from urllib3 import Retry
-from urllib3.exceptions import InvalidHeader
 
 from tfimg.core.cancellation import on_cancel, raise_if_cancelled
-from tfimg.core.errors import NetworkError, TfimgError
+from tfimg.core.errors import TfimgError
 
 ATTEMPTS = 5
 """As many as Docker's engine makes for a push (moby, `distribution/xfer`)."""
@@ -23,9 +20,6 @@ BACKOFF = tenacity.wait_random_exponential(multiplier=1.0, max=30.0)
 
 MAX_RETRY_AFTER = 120.0
 """Seconds. If a registry asks for a longer wait, its error is raised at once: the user decides."""
-
-MAX_HEADER = 64
-"""Characters of a Retry-After that are read; a date has 29."""
 
 T = TypeVar("T")
 
@@ -58,21 +52,20 @@ class RetryPolicy:
     backoff: tenacity.wait.wait_base = BACKOFF
     sleep: Callable[[float], None] = pause
 
-    def retry_transient(self, attempt: Callable[[], T], resume: Callable[[], T] | None = None) -> T:
-        """Call `attempt`, and after a `TransientError` again, or `resume`. Raises the error of the last attempt."""
-        attempts = chain([attempt], repeat(resume or attempt))
+    def retry_transient(self, attempt: Callable[[], T]) -> T:
+        """Call `attempt`, and again after a `TransientError`. Raises the error of the last attempt."""
 
         def is_retryable(error: BaseException) -> bool:
             return isinstance(error, TransientError) and error.after <= MAX_RETRY_AFTER
 
         try:
-            return self._retrying(tenacity.retry_if_exception(is_retryable))(lambda: next(attempts)())
+            return self._retrying(tenacity.retry_if_exception(is_retryable))(attempt)
         except TransientError as transient:
             raise transient.error from None
 
-    def retry_network_errors(self, attempt: Callable[[], T], *, also: tuple[type[TfimgError], ...] = ()) -> T:
-        """Call an idempotent `attempt`, and retry it after a `NetworkError` or one of the errors in `also`."""
-        return self._retrying(tenacity.retry_if_exception_type((NetworkError, *also)))(attempt)
+    def retry_on(self, errors: tuple[type[Exception], ...], attempt: Callable[[], T]) -> T:
+        """Call an idempotent `attempt`, and again after one of the errors. Raises that of the last attempt."""
+        return self._retrying(tenacity.retry_if_exception_type(errors))(attempt)
 
     def _retrying(self, retry: tenacity.retry_if_exception) -> tenacity.Retrying:
         return tenacity.Retrying(
@@ -82,11 +75,3 @@ class RetryPolicy:
             sleep=self.sleep,
             reraise=True,
         )
-
-
-def parse_retry_after(header: str | None) -> float:
-    """Return the seconds of a Retry-After, a number or a date (RFC 9110, section 10.2.3); 0 for anything else."""
-    try:
-        return Retry().parse_retry_after((header or "")[:MAX_HEADER])
-    except (InvalidHeader, ValueError, OverflowError):
-        return 0.0
