@@ -100,6 +100,11 @@ def test_what_is_there_and_unchanged_is_left_alone(tfimg: CliRunner, engine: Fak
     assert (one["level"], one["reused"], one["digest"]) == ("validated", True, before[one["tags"][0]].digest)
 
 
+def test_what_every_build_says_is_said_once(tfimg: CliRunner, environment: TestEnvironment, tmp_path: Path) -> None:
+    environment.pip = {"extra-index-url": f"file://{tmp_path}"}
+    assert tfimg(*MANY).succeeded().stderr.count("Not used: ") == 1
+
+
 def test_a_single_build_counts_too(tfimg: CliRunner, engine: FakeEngine) -> None:
     for count in (1, 2):
         assert tfimg("build", "--tf", "2.15").code == 0
