@@ -659,6 +659,12 @@ def test_a_mirror_is_asked_in_the_registry_s_place(tfimg: CliRunner, engine: Fak
     assert order.build_args == {"BASE": "mirror.example.test:5000/library/python:3.11-slim-bookworm@sha256:m"}
 
 
+def test_build_cache_is_taken_from_a_registry_and_sent_there(tfimg: CliRunner, engine: FakeEngine) -> None:
+    tfimg(*BUILD, "--cache-from", "r.example/cache:1", "--cache-to", "type=inline").succeeded()
+    (order,) = engine.built
+    assert (order.cache_from, order.cache_to) == (("type=registry,ref=r.example/cache:1",), ("type=inline",))
+
+
 def test_a_full_disk_is_reported_before_anything_is_built(tfimg: CliRunner, engine: FakeEngine) -> None:
     engine.free_bytes = 10**9
     message = tfimg(*BUILD).refusal(10)

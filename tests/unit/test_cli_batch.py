@@ -65,6 +65,7 @@ def test_the_images_of_a_pattern_are_built_and_reported_in_the_matrix_s_order(
     assert (summary["event"], summary["green"], summary["counts"]) == ("summary", True, {"built": 3})
     assert [one["identifier"] for one in summary["images"]] == THREE
     assert all("identifier" in event for event in ended.documents)
+    assert [event["identifier"] for event in ended.events("check")].count(THREE[0]) == 2
 
 
 class Picky(FakeEngine):
