@@ -21,7 +21,6 @@ from tfimg.build.builder import Builder
 from tfimg.build.settings import BuildSettings
 from tfimg.core.errors import BuildError, EngineError, LockError, TfimgError
 from tfimg.core.events import Event, Message, StepEvent
-from tfimg.engine.candidates import candidate_name
 from tfimg.engine.protocol import ContainerRunner, Engine, Line, RunRequest, StoredImage
 from tfimg.matrix.spec import ImageSpec
 from tfimg.project.project import Project
@@ -89,7 +88,7 @@ def build_image(wheel: Path, name: str, project: Project, settings: BuildSetting
             next_step="Use an engine of this machine with the containerd image store; `tfimg engine up` starts one.",
         )
     plan = make_plan(wheel, name, project)
-    with builder.candidate(plan, candidate_name("self"), report) as image:
+    with builder.candidate(plan, report) as image:
         require_version(image.name, plan, builder.engine)
         builder.engine.tag(image.name, plan.tags)
         return image.stored

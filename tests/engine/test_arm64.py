@@ -84,7 +84,7 @@ def arm64(engine: DockerEngine) -> Iterator[tuple[BuiltImage, list[Event]]]:
     project, events = Project(services=Services(environ=os.environ)), list[Event]()
     builder = Builder(project, project.services.engine(), BuildSettings(base="bootstrap"))
     try:
-        with builder.candidate(project.plan(spec_of(IDENTIFIER)), f"{NAME}-candidate", events.append) as image:
+        with builder.candidate(project.plan(spec_of(IDENTIFIER)), events.append) as image:
             engine.tag(image.name, [NAME])
             yield image, events
     finally:
@@ -122,7 +122,7 @@ def test_its_layers_are_the_same_bytes_again(arm64: tuple[BuiltImage, list[Event
     image, _ = arm64
     project = Project(services=Services(environ=os.environ))
     builder = Builder(project, project.services.engine(), BuildSettings(base="bootstrap", no_cache=True))
-    with builder.candidate(project.plan(spec_of(IDENTIFIER)), f"{NAME}-again") as again:
+    with builder.candidate(project.plan(spec_of(IDENTIFIER))) as again:
         assert [layer.digest for layer in again.stored.layers] == [layer.digest for layer in image.stored.layers]
 
 

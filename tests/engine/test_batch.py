@@ -2,28 +2,27 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import secrets
+import shutil
 import signal
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from support.cli import CliResult, run_tfimg, start_tfimg
 from support.docker_daemon import daemon, find_dockerd, image_tags
 from support.small_workspace import make_workspace
-from tfimg.build.builder import Builder
-from tfimg.build.inventory import free_space
-from tfimg.build.journal import BuildStarted, open_journal
+from tfimg.core.errors import DiskSpaceError
+from tfimg.engine.candidates import CANDIDATE
+from tfimg.engine.disk_space import check_disk_space
 from tfimg.engine.docker.engine import DockerEngine
-from tfimg.project.project import Project
+from tfimg.engine.protocol import LocalImage
 
 from .conftest import IDENTIFIER, REPOSITORY, Built
 
@@ -77,44 +76,29 @@ class Runs:
                 missing = {(image, event) for image, event in missing if not (image in line and event in line)}
             yield child
 
-    @property
-    def journal(self) -> Sequence[dict[str, Any]]:
-        """All that these runs noted."""
-        file = self.folder / "state/batch/journal.jsonl"
-        return [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
-
-    @property
-    def statuses(self) -> dict[str, str]:
-        """The status of each image that the last run made, as its journal has it."""
-        runs = [number for number, record in enumerate(self.journal) if record["event"] == "run"]
-        last = self.journal[runs[-1] :]
-        return {record["identifier"]: record["status"] for record in last if record["event"] == "end"}
-
     def candidates(self) -> Sequence[str]:
         """The names of unfinished images that these runs left in the engine."""
-        return [name for name in image_tags(self.engine) if name in self._begun()]
+        return [name for image in self._images() for name in image.names if name.startswith(f"{CANDIDATE}:")]
 
     def containers(self) -> Sequence[str]:
         """The images of the containers that these runs left in the engine."""
         listed = self.engine.client.containers.list(all=True, ignore_removed=True)
-        images = [container.attrs["Config"]["Image"] for container in listed]
-        return [image for image in images if image in self._begun()]
+        return [found.attrs["Config"]["Image"] for found in listed if found.labels.get("runs") == self.repository]
 
-    def _begun(self) -> set[str]:
-        return {record["candidate"] for record in self.journal if record["event"] == "start"}
+    def _images(self) -> Sequence[LocalImage]:
+        return [image for image in self.engine.list_images() if image.labels.get("runs") == self.repository]
 
     def remove(self) -> None:
         """Remove every image that these runs made, and end the builds that outlived a killed run."""
-        candidates = [name.encode() for name in self._begun()]
+        killed = [file.name.encode() for file in self.folder.glob("state/candidates/*/*")]
         for folder in Path("/proc").glob("[0-9]*"):
             with suppress(OSError):
                 command = (folder / "cmdline").read_bytes()
-                if any(name in command for name in candidates):
+                if any(name in command for name in killed):
                     os.kill(int(folder.name), signal.SIGKILL)
-        digests = {record["digest"] for record in self.journal if record.get("digest")}
-        names = [name for name in image_tags(self.engine) if name.startswith(f"{self.repository}:")]
-        for name in [*names, *digests]:
-            self.engine.remove(name)
+        for image in self._images():
+            for name in image.names or (image.digest,):
+                self.engine.remove_with_containers(name)
 
 
 @contextmanager
@@ -195,7 +179,6 @@ def test_a_signal_ends_builds_and_checks_and_leaves_nothing(runs: Runs) -> None:
         out, err = child.communicate(timeout=60)
     assert child.returncode == 130, err
     assert CliResult(130, out, err).statuses == dict.fromkeys((SECOND, THIRD), "interrupted")
-    assert runs.journal[-1]["event"] == "interrupted"
     assert (runs.candidates(), runs.containers()) == ([], [])
     runs.change()
     again = runs.build(SECOND, THIRD)
@@ -218,9 +201,8 @@ def test_after_a_kill_the_same_command_goes_on_with_what_was_not_done(runs: Runs
     # Not as JSON: what people are told is read here.
     again = run_tfimg("build", SECOND, THIRD, *runs.options, env=runs.environ)
     assert again.code == 0, again.stderr
-    message = f"Continuing a killed run, with ({SECOND}, {THIRD}|{THIRD}, {SECOND})"
-    assert re.search(message, again.stderr), again.stderr
-    assert runs.statuses == dict.fromkeys((SECOND, THIRD), "built")
+    assert re.search(f"Removed what a killed build left behind: .*{SECOND}", again.stderr), again.stderr
+    assert {f"{runs.repository}:{identifier}" for identifier in THREE} < set(image_tags(runs.engine))
     assert (runs.candidates(), runs.containers()) == ([], [])
 
 
@@ -238,7 +220,7 @@ def test_evidence_outlives_a_kill_and_its_images_and_a_build_that_is_the_same_ag
     again = runs.build(*THREE, "--record")
     assert (again.code, again.statuses) == (0, dict.fromkeys(THREE, "built")), again.stderr
     tags = set(image_tags(runs.engine))
-    line = ["reproduce", "--recorded", "3", "--base", "bootstrap", "--json"]
+    line = ["build", "--recorded", "3", "--base", "bootstrap", "--json"]
     compared = run_tfimg(*line, env=runs.environ)
     assert (compared.code, compared.statuses) == (0, dict.fromkeys(THREE, "built")), compared.stderr
     assert "only the level is compared" not in compared.stdout + compared.stderr, "their recipes are the same"
@@ -246,45 +228,42 @@ def test_evidence_outlives_a_kill_and_its_images_and_a_build_that_is_the_same_ag
     assert runs.candidates() == []
 
 
-class PrivateBuilder(Builder):
-    """A builder whose engine counts as tfimg's own."""
-
-    is_private = True
-
-
-def test_pruning_removes_only_what_tfimg_made(tmp_path: Path) -> None:
+def test_the_commands_that_a_full_disk_is_answered_with_free_space(tmp_path: Path) -> None:
     """On another engine, whose cache and images no other test needs."""
     with daemon(tmp_path, find_dockerd(), "--storage-driver=vfs") as host:
         engine = DockerEngine(host=host, environ=os.environ)
-        ours, theirs = "tfimg-test/ours:1", "tfimg-test/theirs:1"
-        old = {
-            name: _scratch(host, tmp_path, name, label)
-            for name, label in ((ours, "tfimg.identifier=x"), (theirs, "x=y"))
-        }
-        for name, label in ((ours, "tfimg.identifier=y"), (theirs, "x=z")):
-            assert _scratch(host, tmp_path, name, label) not in old.values()
-        left, live = "tfimg/candidate:x-00000001", "tfimg/candidate:x-00000002"
-        engine.tag(ours, [left, live])
-        with open_journal(tmp_path / "batch") as journal:
-            journal.write(BuildStarted(identifier="x", candidate=left, engine=host))
+        for text in ("one", "two"):
+            old = _scratch(host, tmp_path, text)
+        tags = ["tfimg-test/scratch:2", "tfimg-test/scratch:3"]
+        engine.tag("tfimg-test/scratch:1", tags)
         assert _cache(host) != "0B"
-        for kind, cache in ((Builder, False), (PrivateBuilder, True)):
-            builder = kind(Project(), engine)
-            with open_journal(tmp_path / "batch") as journal:
-                free_space(builder, journal)
-            assert (_cache(host) == "0B") is cache
-        assert image_tags(engine) == [ours, theirs, live]
-        assert {image.digest for image in engine.list_images()} & set(old.values()) == {old[theirs]}
+        assert len(engine.list_images()) == 2, "one without a name"
+        with pytest.raises(DiskSpaceError) as caught:
+            check_disk_space(replace(engine.get_capabilities(), free_bytes=1), "cpu")
+        cache, nameless, remove, listing = re.findall("`([^`]*)`", caught.value.next_step)
+        _answer_yes(cache)
+        assert _cache(host) == "0B"
+        _answer_yes(nameless)
+        assert [image.digest for image in engine.list_images()] == [old]
+        assert "tfimg-test/scratch" in _answer_yes(listing)
+        _answer_yes(remove.replace("NAME", " ".join(["tfimg-test/scratch:1", *tags])))
+        assert engine.list_images() == []
 
 
-def _scratch(host: str, folder: Path, name: str, label: str) -> str:
-    """Build a tiny image of a name, whoever had it before; returns its digest."""
+def _answer_yes(command: str) -> str:
+    """Run a command as it is printed, and answer its question."""
+    done = subprocess.run(["sh", "-c", command], input="y\n", capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def _scratch(host: str, folder: Path, text: str) -> str:
+    """Build a tiny image of a name, whichever image had it before; return its digest."""
     (folder / "Dockerfile").write_text(
-        f"FROM scratch AS one\nCOPY Dockerfile /{label}\nFROM scratch\nCOPY --from=one / /\n"
+        f"FROM scratch AS one\nCOPY Dockerfile /{text}\nFROM scratch\nCOPY --from=one / /\n"
     )
-    line = ["docker", "--host", host, "buildx", "build", "--quiet", "--label", label, "--tag", name, "--file"]
-    done = subprocess.run([*line, str(folder / "Dockerfile"), str(folder)], capture_output=True, text=True, check=True)
-    return done.stdout.strip()
+    line = ["docker", "--host", host, "buildx", "build", "--quiet", "--tag=tfimg-test/scratch:1", str(folder)]
+    return subprocess.run(line, capture_output=True, text=True, check=True).stdout.strip()
 
 
 def _cache(host: str) -> str:
@@ -294,8 +273,7 @@ def _cache(host: str) -> str:
     return next(row.removeprefix("Build Cache ") for row in told if row.startswith("Build Cache"))
 
 
-def test_resources_are_those_of_the_machine(engine: DockerEngine) -> None:
-    left = engine.get_resources()
-    assert left.cpus == os.cpu_count()
-    assert 0 < left.memory_bytes < os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    assert left.disk_bytes is not None
+def test_memory_and_free_space_are_those_of_the_machine(engine: DockerEngine) -> None:
+    found = engine.get_capabilities()
+    assert found.memory_bytes == pytest.approx(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"), rel=0.01)
+    assert engine.find_free_bytes() == pytest.approx(shutil.disk_usage(found.data_root).free, abs=10**9)

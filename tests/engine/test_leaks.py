@@ -182,9 +182,7 @@ def test_an_interrupted_bootstrap_leaves_nothing(engine: DockerEngine, tmp_path:
     assert str(tmp_path) not in Path("/proc/mounts").read_text()
     # Whole wheels and layers are kept, and nothing that is half of one.
     left = [path.relative_to(tmp_path) for path in tmp_path.rglob("*") if path.is_file()]
-    (journal,) = (state / "builds").glob("*.jsonl")
-    assert '"finished"' in journal.read_text(), "nothing is left for the next build to remove"
-    assert [path for path in left if path.parts[:2] not in {("state", "layers"), ("state", "builds")}] == []
+    assert [path for path in left if path.parts[:2] != ("state", "layers")] == []
     assert [path for path in left if path.name.startswith(("layer-", "partial-"))] == []
     own = ["pgrep", "--full", str(tmp_path)]
     assert subprocess.run(own, capture_output=True, check=False).stdout == b""

@@ -262,7 +262,7 @@ class Readers:
 
         def read(content: bytes) -> CliResult:
             file.write_bytes(content)
-            return self.local("plan", TAG, "--layers", TFIMG_WORKSPACE=str(root))
+            return self.local("plan", TAG, "--json", TFIMG_WORKSPACE=str(root))
 
         return Reader(document=file.read_bytes(), read=read)
 

@@ -23,7 +23,6 @@ from tfimg.engine.protocol import (
     Exit,
     Line,
     LocalImage,
-    Resources,
     RunRequest,
     StoredImage,
     StoredLayer,
@@ -40,7 +39,7 @@ def capabilities(
 ) -> Capabilities:
     return Capabilities(
         host=HOST, engine="26.1.5", buildx="0.13.1", store=store, data_root="/var/lib/fake",
-        free_bytes=free_bytes, builder=builder,
+        free_bytes=free_bytes, memory_bytes=10**10, builder=builder,
     )  # fmt: skip
 
 
@@ -85,7 +84,7 @@ class FakeEngine:
     line: BaseException | None = None
     found: Capabilities = field(default_factory=capabilities)
     hands: DeviceSupport = field(default_factory=toolkit)
-    left: Resources = field(default_factory=lambda: Resources(cpus=4, memory_bytes=10**11, disk_bytes=10**12))
+    free_bytes: int | None = 10**12
     names: dict[str, StoredImage] = field(default_factory=dict)
     built: list[BuildRequest] = field(default_factory=list)
     dockerfiles: list[str] = field(default_factory=list)
@@ -94,7 +93,6 @@ class FakeEngine:
     open_containers: int = 0
     asked: list[str] = field(default_factory=list)
     known: Mapping[str, LocalImage] = field(default_factory=dict)
-    exports: list[bytes] = field(default_factory=list)
     holds: Mapping[str, Any] | None = field(default_factory=lambda: INVENTORY)
     emulates: bool = False
     tried: list[str] = field(default_factory=list)
@@ -105,8 +103,8 @@ class FakeEngine:
     def get_device_support(self) -> DeviceSupport:
         return self.hands
 
-    def get_resources(self) -> Resources:
-        return self.left
+    def find_free_bytes(self) -> int | None:
+        return self.free_bytes
 
     def can_run(self, platform: Platform) -> bool:
         self.tried.append(platform)
@@ -144,8 +142,7 @@ class FakeEngine:
         return self.names[name]
 
     def export(self, name: str) -> Iterator[bytes]:
-        self.asked.append(name)
-        yield self.exports.pop(0)
+        raise NotImplementedError(name)
 
     def load(self, pieces: Iterable[bytes]) -> None:
         with tarfile.open(fileobj=io.BytesIO(b"".join(pieces))) as archive:
@@ -215,9 +212,6 @@ class FakeEngine:
 
     def remove_with_containers(self, name: str) -> None:
         self.remove(name)
-
-    def prune_cache(self) -> None:
-        self.asked.append("prune_cache")
 
 
 def _local(image: StoredImage, names: Sequence[str]) -> LocalImage:

@@ -15,11 +15,12 @@ import pytest
 from run import read_facts
 
 from support.wheels import lock_line, write_wheel
+from tfimg.core.files import hash_files
 from tfimg.core.paths import Workspace
 from tfimg.project.project import Project
 from tfimg.recipe.facts import collect_bare_facts
 from tfimg.recipe.lockfile import hash_lock
-from tfimg.validation.run import suite_digest, suite_files
+from tfimg.validation.run import suite_files
 
 PYTHON = f"{sys.version_info.major}.{sys.version_info.minor}"
 GPU = f"2.21.0-cuda12.5-py{PYTHON}"
@@ -99,7 +100,7 @@ def test_the_suite_runs_in_an_environment_of_the_locked_wheels(
     assert "passed        0.1 s  one" in output
     run, workspace = checkout.evidence, checkout.workspace
     assert (run["identifier"], run["status"], run["lock"]) == (GPU, 0, hash_lock(workspace.read_lock(GPU)))
-    assert run["suite"] == suite_digest(suite_files(workspace.validation))
+    assert run["suite"] == hash_files(suite_files(workspace.validation))
     assert [event["event"] for event in run["events"]] == ["suite", "end", "done"]
     assert run["events"][0]["nonce"] == run["nonce"]
     facts = run["events"][0]["facts"]

@@ -7,12 +7,13 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 
 from support.cases import cases
 from support.environment import TestEnvironment
-from support.memory_engine import FakeEngine, capabilities
+from support.memory_engine import HOST, FakeEngine, capabilities
 from support.programs import program
 from tfimg.build.builder import Builder
 from tfimg.build.image import BuiltImage, Output, choose_output
@@ -20,7 +21,6 @@ from tfimg.build.settings import BuildSettings
 from tfimg.core.errors import BuildError, DiskSpaceError, HashMismatchError
 from tfimg.core.events import Event, LogEvent, Message, OnEvent, StepEvent, ignore
 from tfimg.engine.base_images.choose import BaseSource
-from tfimg.engine.candidates import candidate_name
 from tfimg.engine.disk_space import check_disk_space
 from tfimg.engine.protocol import StoredImage, StoredLayer, StoreKind
 from tfimg.index.network import HostNetwork
@@ -37,6 +37,7 @@ NETWORK = HostNetwork(
 ROOT = Path(__file__).parents[2]
 STARTED = StepEvent(step="one", state="started")
 SAID = LogEvent(step="one", line="hello")
+DOCKER = f"docker --host {HOST}"
 OTHER = StoredImage(digest="sha256:old", layers=(), unpacked_bytes=0, labels={})
 
 
@@ -67,10 +68,12 @@ def candidate(
     planned: Plan, engine: FakeEngine, on_event: OnEvent = ignore, *, fresh: bool = False
 ) -> Iterator[BuiltImage]:
     engine.remote = {OFFICIAL: "sha256:b"}
-    builder = Builder(Project(services=Connections()), engine, BuildSettings(no_cache=fresh))
-    with builder.candidate(planned, candidate_name(planned.spec.identifier), on_event) as image:
-        assert engine.built[0].labels == builder.labels(planned, image.base)
-        yield image
+    with TemporaryDirectory() as state:
+        services = Connections(environ={"TFIMG_STATE": state})
+        builder = Builder(Project(services=services), engine, BuildSettings(no_cache=fresh))
+        with builder.candidate(planned, on_event) as image:
+            assert engine.built[0].labels == builder.labels(planned, image.base)
+            yield image
 
 
 def test_a_plan_has_the_rendered_dockerfile_and_the_tags(planned: Plan) -> None:
@@ -146,7 +149,7 @@ def test_debian_packages_come_from_a_snapshot_without_its_credentials(
         Builder(Project(services=services), engine, BuildSettings(base=base, snapshot=snapshot))
         for snapshot in (None, address)
     )
-    with dated.candidate(plan, "candidate") as image:
+    with dated.candidate(plan) as image:
         assert engine.built[-1].build_args.get("SNAPSHOT") == arguments
         assert "secret" not in str(engine.built[-1].build_args) + str(engine.built[-1].labels)
         labels = dated.labels(plan, image.base)
@@ -230,8 +233,8 @@ def test_too_little_space_is_reported_before_the_build(
         check_disk_space(capabilities(free_bytes=free, store=store), device)
     assert str(caught.value) == (
         f"The engine's disk has {shown} GB free below /var/lib/fake, and a build needs {needed} GB. "
-        "`docker builder prune` removes build cache and `docker image prune` unnamed images; or use an engine with "
-        "more space."
+        f"Free some with `{DOCKER} builder prune --all` (build cache), `{DOCKER} image prune` (unnamed images) or "
+        f"`{DOCKER} image rm NAME` (of `{DOCKER} image ls`), or use an engine with more space."
     )
 
 

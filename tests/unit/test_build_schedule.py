@@ -1,4 +1,4 @@
-"""Many images on engines that are small, full, or die: who makes what, and how many at once."""
+"""Many images on engines that are small, full, or die: who builds what, and how many at once."""
 
 from __future__ import annotations
 
@@ -12,18 +12,17 @@ import pytest
 from support.environment import TestEnvironment
 from support.memory_engine import FakeEngine, capabilities
 from tfimg.build.builder import Builder
-from tfimg.build.results import EngineSpaceFreed, ImageRequeued, ImageResult
-from tfimg.build.schedule import Item, Schedule
+from tfimg.build.results import ImageRequeued, ImageResult
+from tfimg.build.schedule import Schedule
+from tfimg.build.settings import BuildSettings
 from tfimg.core.cancellation import Cancellation
 from tfimg.core.errors import EngineUnavailable
 from tfimg.core.events import Event
-from tfimg.engine.protocol import Resources
 from tfimg.matrix.spec import ImageSpec
 from tfimg.project.project import Project
 from tfimg.recipe.plan import Plan
 
 GB = 10**9
-ROOMY = Resources(cpus=4, memory_bytes=100 * GB, disk_bytes=1000 * GB)
 GONE = EngineUnavailable("It is gone.", next_step="Start it.")
 
 
@@ -35,10 +34,6 @@ class Events(list[Event]):
         return [event.identifier for event in self if isinstance(event, ImageRequeued)]
 
     @property
-    def freed(self) -> list[str]:
-        return [event.engine for event in self if isinstance(event, EngineSpaceFreed)]
-
-    @property
     def results(self) -> list[ImageResult]:
         return [event for event in self if isinstance(event, ImageResult)]
 
@@ -48,26 +43,25 @@ class Dying(FakeEngine):
 
     dead = False
 
-    def get_resources(self) -> Resources:
+    def find_free_bytes(self) -> int | None:
         if self.dead:
             raise GONE
-        return super().get_resources()
+        return super().find_free_bytes()
 
 
-def builder(name: str, left: Resources = ROOMY, host: str | None = None) -> Builder:
-    found = replace(capabilities(), host=host or name, builder=name)
-    return Builder(Project(services=TestEnvironment()), Dying(left=left, found=found))
+def builder(
+    name: str, free: int | None = 1000 * GB, host: str | None = None, *, jobs: int | None = None, memory: int = 8 * GB
+) -> Builder:
+    found = replace(capabilities(), host=host or name, builder=name, memory_bytes=memory)
+    engine = Dying(free_bytes=free, found=found)
+    return Builder(Project(services=TestEnvironment()), engine, BuildSettings(jobs=jobs))
 
 
 @pytest.fixture
-def items(specs: Sequence[ImageSpec]) -> list[Item]:
-    return [
-        Item(
-            plan=Plan(spec=spec, lock={}, dockerfile="", tags=()),
-            disk_bytes=10 * GB,
-        )
-        for spec in specs[:6]
-    ]
+def plans(specs: Sequence[ImageSpec]) -> list[Plan]:
+    """Images for CPU, whose builds need 5 GB each."""
+    cpu = [spec for spec in specs if spec.device == "cpu"]
+    return [Plan(spec=spec, lock={}, dockerfile="", tags=()) for spec in cpu[:6]]
 
 
 class Attempts:
@@ -78,7 +72,7 @@ class Attempts:
 
     def __init__(
         self,
-        act: Callable[[Item, Builder], None] = lambda _item, _worker: time.sleep(0.02),
+        act: Callable[[Plan, Builder], None] = lambda _plan, _worker: time.sleep(0.02),
         *,
         gather: int = 1,
     ) -> None:
@@ -87,101 +81,91 @@ class Attempts:
         self.made: list[tuple[str, str]] = []
         self.now = self.most = 0
 
-    def __call__(self, item: Item, at: Builder) -> ImageResult:
+    def __call__(self, plan: Plan, at: Builder) -> ImageResult:
         with self._lock:
-            self.begun.append(item.identifier)
+            self.begun.append(plan.spec.identifier)
             self.now += 1
             self.most = max(self.most, self.now)
         deadline = time.monotonic() + 10
         while self.most < self._gather and time.monotonic() < deadline:
             time.sleep(0.01)
         try:
-            self._act(item, at)
+            self._act(plan, at)
         finally:
             with self._lock:
                 self.now -= 1
-        self.made.append((item.identifier, at.name))
-        return ImageResult(identifier=item.identifier, status="built", seconds=0.0, engine=at.name)
+        self.made.append((plan.spec.identifier, at.name))
+        return ImageResult(identifier=plan.spec.identifier, status="built", seconds=0.0, engine=at.name)
 
 
-def schedule(
-    builders: Sequence[Builder],
-    attempts: Attempts,
-    *,
-    jobs: int | None = None,
-    prune: Callable[[Builder, Item, Sequence[Item]], None] = lambda *_: None,
-) -> tuple[Schedule, Events]:
+def schedule(builders: Sequence[Builder], attempts: Attempts) -> tuple[Schedule, Events]:
     heard = Events()
-    made = Schedule(
-        builders=builders, attempt=attempts, free_space=prune, on_event=heard.append, cancellation=Cancellation(),
-        jobs=jobs, poll=0.01,
-    )  # fmt: skip
+    made = Schedule(builders=builders, attempt=attempts, on_event=heard.append, cancellation=Cancellation())
     return made, heard
 
 
-def names(items: Sequence[Item]) -> list[str]:
-    return [item.identifier for item in items]
+def names(plans: Sequence[Plan]) -> list[str]:
+    return [plan.spec.identifier for plan in plans]
 
 
 @pytest.mark.parametrize(
-    ("left", "jobs", "most"),
+    ("at", "most"),
     [
-        (ROOMY, None, 4),
-        (ROOMY, 2, 2),
-        (ROOMY, 6, 6),
-        (replace(ROOMY, cpus=1), None, 1),
-        (replace(ROOMY, memory_bytes=5 * GB), None, 2),
-        (replace(ROOMY, memory_bytes=1), None, 1),
-        (replace(ROOMY, memory_bytes=1), 3, 3),
-        (replace(ROOMY, disk_bytes=35 * GB), None, 3),
-        (replace(ROOMY, disk_bytes=35 * GB), 6, 3),
-        (replace(ROOMY, disk_bytes=None), None, 4),
+        (builder("a"), 2),
+        (builder("a", jobs=1), 1),
+        (builder("a", jobs=6), 6),
+        (builder("a", memory=4 * GB), 2),
+        (builder("a", memory=4 * GB - 1), 1),
+        (builder("a", memory=1, jobs=3), 3),
+        (builder("a", 15 * GB, jobs=6), 3),
+        (builder("a", 15 * GB - 1, jobs=6), 2),
+        (builder("a", 0, jobs=6), 1),
+        (builder("a", None, jobs=6), 6),
     ],
-    ids=["cpus", "jobs", "more-jobs", "one-cpu", "memory", "no-memory", "jobs-memory", "disk", "jobs-disk", "remote"],
+    ids=["default", "one", "more", "just-enough-memory", "little-memory", "jobs-memory", "disk", "less-disk",
+         "no-disk", "remote"],
 )  # fmt: skip
-def test_builds_at_once_are_limited_by_resources(
-    left: Resources, jobs: int | None, most: int, items: list[Item]
-) -> None:
+def test_builds_at_once_are_limited_by_jobs_and_disk(at: Builder, most: int, plans: list[Plan]) -> None:
+    """Without any space a build starts alone: it says itself what it lacks."""
     attempts = Attempts(gather=most)
-    made, heard = schedule([builder("a", left)], attempts, jobs=jobs)
-    results = made.run(items)
-    assert sorted(result.identifier for result in results) == sorted(names(items))
+    made, heard = schedule([at], attempts)
+    results = made.run(plans)
+    assert sorted(result.identifier for result in results) == sorted(names(plans))
     assert {result.status for result in results} == {"built"}
     assert attempts.most == most
     assert [result.identifier for result in heard.results] == [result.identifier for result in results]
 
 
-def test_a_small_one_passes_a_large_one_that_has_to_wait(items: list[Item]) -> None:
-    sized = [replace(item, disk_bytes=size * GB) for item, size in zip(items, (20, 20, 5, 5, 5, 5), strict=True)]
-    attempts = Attempts(gather=3)
-    schedule([builder("a", replace(ROOMY, disk_bytes=30 * GB))], attempts)[0].run(sized)
-    assert attempts.most == 3
-    assert attempts.begun.index(sized[2].identifier) < attempts.begun.index(sized[1].identifier)
+def test_a_small_one_passes_a_large_one_that_has_to_wait(plans: list[Plan], specs: Sequence[ImageSpec]) -> None:
+    """An image for GPUs needs 13 GB, one for CPU 5 GB."""
+    gpu = [replace(plans[0], spec=spec) for spec in specs if spec.device == "gpu"][:2]
+    attempts = Attempts(gather=2)
+    schedule([builder("a", 20 * GB)], attempts)[0].run([*gpu, plans[0]])
+    assert attempts.begun == [gpu[0].spec.identifier, plans[0].spec.identifier, gpu[1].spec.identifier]
 
 
-def test_engines_share_the_work(items: list[Item]) -> None:
-    attempts = Attempts(gather=6)
-    schedule([builder("a"), builder("b")], attempts)[0].run(items)
-    assert attempts.most == 6
+def test_engines_share_the_work(plans: list[Plan]) -> None:
+    attempts = Attempts(gather=4)
+    schedule([builder("a"), builder("b")], attempts)[0].run(plans)
+    assert attempts.most == 4
     assert {at for _, at in attempts.made} == {"a", "b"}
 
 
-def test_workers_of_one_engine_share_its_disk(items: list[Item]) -> None:
-    left = replace(ROOMY, disk_bytes=25 * GB)
+def test_builders_of_one_engine_share_its_disk(plans: list[Plan]) -> None:
     attempts = Attempts(gather=2)
-    schedule([builder("a", left, "host"), builder("b", left, "host")], attempts)[0].run(items)
+    schedule([builder("a", 14 * GB, "host"), builder("b", 14 * GB, "host")], attempts)[0].run(plans)
     assert attempts.most == 2
 
 
-def dying_engine(name: str, *, once: bool = False) -> Callable[[Item, Builder], None]:
+def dying_engine(name: str, *, once: bool = False) -> Callable[[Plan, Builder], None]:
     """An attempt at which an engine dies: at its second image, or at once."""
     seen: list[str] = []
 
-    def act(item: Item, at: Builder) -> None:
+    def act(plan: Plan, at: Builder) -> None:
         if at.name != name:
             time.sleep(0.01)
             return
-        seen.append(item.identifier)
+        seen.append(plan.spec.identifier)
         if once or len(seen) > 1:
             at.engine.dead = True  # type: ignore[attr-defined]
             raise GONE
@@ -189,96 +173,54 @@ def dying_engine(name: str, *, once: bool = False) -> Callable[[Item, Builder], 
     return act
 
 
-def test_what_a_dying_engine_loses_another_makes(items: list[Item]) -> None:
+def test_what_a_dying_engine_loses_another_makes(plans: list[Plan]) -> None:
     attempts = Attempts(dying_engine("a"))
-    made, heard = schedule([builder("a"), builder("b")], attempts, jobs=1)
-    results = made.run(items)
+    made, heard = schedule([builder("a", jobs=1), builder("b", jobs=1)], attempts)
+    results = made.run(plans)
     assert {result.status for result in results} == {"built"}
     assert len(heard.requeued) == 1
     assert [at for _, at in attempts.made].count("a") == 1
-    assert sorted(identifier for identifier, _ in attempts.made) == sorted(names(items)), "each once"
+    assert sorted(identifier for identifier, _ in attempts.made) == sorted(names(plans)), "each once"
 
 
-def test_an_engine_that_dies_between_two_images_is_left_alone(items: list[Item]) -> None:
-    def act(_item: Item, at: Builder) -> None:
-        if at.name == "a":
-            at.engine.dead = True  # type: ignore[attr-defined]
-
-    attempts = Attempts(act)
-    made, heard = schedule([builder("a"), builder("b")], attempts, jobs=1)
-    assert {result.status for result in made.run(items)} == {"built"}
-    assert ([at for _, at in attempts.made].count("a"), heard.requeued) == (1, [])
-
-
-def test_without_any_engine_left_the_rest_fails_with_that_reason(items: list[Item]) -> None:
+def test_without_any_engine_left_the_rest_fails_with_that_reason(plans: list[Plan]) -> None:
     attempts = Attempts(dying_engine("a"))
-    made, heard = schedule([builder("a")], attempts, jobs=1)
-    results = made.run(items)
+    made, heard = schedule([builder("a", jobs=1)], attempts)
+    results = made.run(plans)
     assert [result.status for result in results] == ["built", *["failed"] * 5]
     assert {result.reason for result in results[1:]} == {"It is gone. Start it."}
     assert {type(result.failure) for result in results[1:]} == {EngineUnavailable}
-    assert heard.requeued == [items[1].identifier]
+    assert heard.requeued == [plans[1].spec.identifier]
 
 
-def test_an_image_that_every_engine_dies_of_is_tried_once_on_each(items: list[Item]) -> None:
+def test_an_image_that_every_engine_dies_of_is_tried_once_on_each(plans: list[Plan]) -> None:
     tried: list[str] = []
 
-    def act(_item: Item, at: Builder) -> None:
+    def act(_plan: Plan, at: Builder) -> None:
         tried.append(at.name)
         raise GONE
 
-    results = schedule([builder("a"), builder("b")], Attempts(act))[0].run(items[:1])
+    results = schedule([builder("a"), builder("b")], Attempts(act))[0].run(plans[:1])
     assert (sorted(tried), [result.status for result in results]) == (["a", "b"], ["failed"])
 
 
-def test_room_is_made_before_an_image_is_refused(items: list[Item]) -> None:
-    full = builder("a", replace(ROOMY, disk_bytes=GB))
-
-    def prune(at: Builder, *_: object) -> None:
-        at.engine.left = replace(ROOMY, disk_bytes=12 * GB)  # type: ignore[attr-defined]
-
+def test_an_engine_that_dies_while_its_space_is_asked_is_left_alone(plans: list[Plan]) -> None:
+    first, second = builder("a"), builder("b", jobs=1)
+    first.engine.dead = True  # type: ignore[attr-defined]
     attempts = Attempts()
-    made, heard = schedule([full], attempts, prune=prune)
-    assert {result.status for result in made.run(items)} == {"built"}
-    assert (attempts.most, heard.freed) == (1, ["a"])
+    made, heard = schedule([first, second], attempts)
+    assert {result.status for result in made.run(plans)} == {"built"}
+    assert ([at for _, at in attempts.made].count("a"), heard.requeued) == (1, [])
 
 
-def test_an_image_too_large_for_the_disk_fails_alone(items: list[Item]) -> None:
-    large = replace(items[1], disk_bytes=50 * GB)
-    made, heard = schedule([builder("a", replace(ROOMY, disk_bytes=20 * GB))], Attempts())
-    results = {result.identifier: result for result in made.run([items[0], large, items[2]])}
-    assert [results[name].status for name in names([items[0], large, items[2]])] == [
-        "built",
-        "failed",
-        "built",
-    ]
-    assert results[large.identifier].reason == (
-        f"The engine's disk has 20.0 GB free below /var/lib/fake, and {large.identifier} needs about 50.0 GB. tfimg "
-        "has already removed its own leftovers. `docker system df` shows what takes the space; or use an "
-        "engine with more."
-    )
-    assert heard.freed == ["a"]
+def test_an_engine_that_is_full_leaves_the_image_to_another(plans: list[Plan]) -> None:
+    attempts = Attempts(gather=3)
+    schedule([builder("a", 5 * GB), builder("b")], attempts)[0].run(plans[:3])
+    assert sorted(at for _, at in attempts.made) == ["a", "b", "b"]
 
 
-def test_nothing_is_removed_while_something_runs(items: list[Item]) -> None:
-    running: list[int] = []
-    attempts = Attempts()
-    large = replace(items[5], disk_bytes=50 * GB)
-    schedule(
-        [builder("a", replace(ROOMY, disk_bytes=20 * GB))], attempts, prune=lambda *_: running.append(attempts.now)
-    )[0].run([large, *items[:5]])  # fmt: skip
-    assert running == [0]
-
-
-def test_an_engine_that_is_full_leaves_the_image_to_another(items: list[Item]) -> None:
-    attempts = Attempts()
-    made, heard = schedule([builder("a", replace(ROOMY, disk_bytes=GB)), builder("b")], attempts)
-    made.run(items)
-    assert ({at for _, at in attempts.made}, heard.freed) == ({"b"}, [])
-
-
-def test_a_listener_that_raises_ends_the_run_and_its_builds(items: list[Item]) -> None:
-    made, _ = schedule([builder("a")], Attempts(), jobs=2)
+def test_a_listener_that_raises_ends_the_run_and_its_builds(plans: list[Plan]) -> None:
+    made, _ = schedule([builder("a")], Attempts())
 
     def leave(event: Event) -> None:
         if isinstance(event, ImageResult):
@@ -286,5 +228,5 @@ def test_a_listener_that_raises_ends_the_run_and_its_builds(items: list[Item]) -
 
     made.on_event = leave
     with pytest.raises(BrokenPipeError):
-        made.run(items)
+        made.run(plans)
     assert made.cancellation.is_cancelled

@@ -15,7 +15,7 @@ import pytest
 
 from support.cli import CliResult, CliRunner
 from support.environment import TestEnvironment
-from support.memory_engine import FakeEngine, capabilities, stored_image
+from support.memory_engine import FakeEngine, stored_image
 from support.reports import DIGEST
 from support.suite_events import EXPLAINED, done_event, end, make_output, start, suite
 from tfimg import __version__
@@ -67,7 +67,6 @@ def test_resolve_for_people_leaves_out_what_an_image_does_not_have(tfimg: CliRun
 
 WRITERS = {
     "matrix": ["matrix"],
-    "bake": ["bake", "2.15.1-cpu-py3.11", "--base", "registry"],
     "cloud-init": [
         "cloud-init",
         "--cloud",
@@ -133,18 +132,17 @@ def test_render_prints_a_dockerfile(tfimg: CliRunner, workspace: Workspace) -> N
     assert tfimg("render", identifier, "--json").json == {"identifier": identifier, "dockerfile": committed}
 
 
-@pytest.mark.parametrize("command", [["render"], ["bake", "--base", "registry"]])
 @pytest.mark.parametrize("flavor", ["jupyter", "dev"])
 def test_a_build_without_tfimg_needs_the_committed_lock_of_a_flavour(
-    command: list[str], flavor: str, here: CliRunner, workspace_copy: Workspace
+    flavor: str, here: CliRunner, workspace_copy: Workspace
 ) -> None:
-    assert here(*command, f"{CPU}-{flavor}").refusal(12) == (
+    assert here("render", f"{CPU}-{flavor}").refusal(12) == (
         f"{CPU}-jupyter has no lock under {workspace_copy.images / 'locks'}. Write it with `tfimg lock {CPU}-jupyter`."
     )
     lock = workspace_copy.lock(f"{CPU}-jupyter", "flavor")
     lock.parent.mkdir()
     lock.write_text(f"jupyterlab==4.5.10 --hash=sha256:{'0' * 64}\n")
-    assert f"locks/{CPU}-jupyter/flavor.txt" in here(*command, f"{CPU}-{flavor}").succeeded().stdout
+    assert f"locks/{CPU}-jupyter/flavor.txt" in here("render", f"{CPU}-{flavor}").succeeded().stdout
 
 
 @pytest.mark.parametrize("command", ["resolve", "plan"])
@@ -432,7 +430,7 @@ def test_a_device_is_named_in_any_case(tfimg: CliRunner) -> None:
 ABBREVIATED = """
 verify registry.test/a:b --plain
 publish registry.test/a 2.15 --plain
-bake --sec
+lock --fi
 list --repo a/b
 engine up --inst
 sync --che
@@ -661,10 +659,17 @@ def test_a_mirror_is_asked_in_the_registry_s_place(tfimg: CliRunner, engine: Fak
     assert order.build_args == {"BASE": "mirror.example.test:5000/library/python:3.11-slim-bookworm@sha256:m"}
 
 
+def test_build_cache_is_taken_from_a_registry_and_sent_there(tfimg: CliRunner, engine: FakeEngine) -> None:
+    tfimg(*BUILD, "--cache-from", "r.example/cache:1", "--cache-to", "type=inline").succeeded()
+    (order,) = engine.built
+    assert (order.cache_from, order.cache_to) == (("type=registry,ref=r.example/cache:1",), ("type=inline",))
+
+
 def test_a_full_disk_is_reported_before_anything_is_built(tfimg: CliRunner, engine: FakeEngine) -> None:
-    engine.found = capabilities(free_bytes=10**9)
+    engine.free_bytes = 10**9
     message = tfimg(*BUILD).refusal(10)
-    assert message.startswith("The engine's disk has 1.0 GB free below /var/lib/fake, and a build needs ")
+    assert message.startswith("The engine's disk has 1.0 GB free below /var/lib/fake, and a build needs 5 GB. Free ")
+    assert f"`docker --host {engine.host} image prune`" in message
     assert engine.built == []
 
 

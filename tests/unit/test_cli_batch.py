@@ -19,13 +19,13 @@ from support.cli import CliRunner
 from support.environment import TestEnvironment
 from support.memory_engine import FakeEngine, stored_image
 from support.suite_events import done_event, end, make_output, start, suite
-from tfimg.build.journal import BuildStarted, RunStarted, open_journal
 from tfimg.build.recheck import choose_turn
 from tfimg.core.cancellation import on_cancel
 from tfimg.core.errors import BuildError, EngineUnavailable
 from tfimg.core.events import BuildEvent
+from tfimg.core.files import try_lock
 from tfimg.core.paths import Workspace
-from tfimg.engine.protocol import NO_IMAGES, BuildRequest, LocalImage, Resources, RunRequest
+from tfimg.engine.protocol import BuildRequest, Capabilities, RunRequest
 from tfimg.matrix.spec import ImageSpec
 
 OFFICIAL = {
@@ -48,11 +48,6 @@ def environment(engine: FakeEngine) -> TestEnvironment:
     return TestEnvironment(docker=engine)
 
 
-@pytest.fixture
-def journal_folder(tfimg: CliRunner) -> Path:
-    return tfimg.state / "batch"
-
-
 def suites(engine: FakeEngine) -> list[RunRequest]:
     """The containers that ran the suite; others tell an image's inventory."""
     return [order for order in engine.ran if "--contents-only" not in order.command]
@@ -70,6 +65,7 @@ def test_the_images_of_a_pattern_are_built_and_reported_in_the_matrix_s_order(
     assert (summary["event"], summary["green"], summary["counts"]) == ("summary", True, {"built": 3})
     assert [one["identifier"] for one in summary["images"]] == THREE
     assert all("identifier" in event for event in ended.documents)
+    assert [event["identifier"] for event in ended.events("check")].count(THREE[0]) == 2
 
 
 class Picky(FakeEngine):
@@ -103,6 +99,11 @@ def test_what_is_there_and_unchanged_is_left_alone(tfimg: CliRunner, engine: Fak
     assert engine.asked == ["inventory"], "one question for all images"
     one = ended.events("result")[0]
     assert (one["level"], one["reused"], one["digest"]) == ("validated", True, before[one["tags"][0]].digest)
+
+
+def test_what_every_build_says_is_said_once(tfimg: CliRunner, environment: TestEnvironment, tmp_path: Path) -> None:
+    environment.pip = {"extra-index-url": f"file://{tmp_path}"}
+    assert tfimg(*MANY).succeeded().stderr.count("Not used: ") == 1
 
 
 def test_a_single_build_counts_too(tfimg: CliRunner, engine: FakeEngine) -> None:
@@ -188,13 +189,11 @@ def test_a_defect_is_a_result_too(tfimg: CliRunner, environment: TestEnvironment
     assert "Internal error: ZeroDivisionError: oh." in ended.stderr
 
 
-def test_an_image_whose_checks_fail_gets_no_tag_and_its_report_is_kept(
-    tfimg: CliRunner, engine: FakeEngine, journal_folder: Path
-) -> None:
+def test_an_image_whose_checks_fail_gets_no_tag_and_its_report_is_kept(tfimg: CliRunner, engine: FakeEngine) -> None:
     engine.story = make_output(suite("a"), start("a"), end("a", "failed", "1 is not 2"), done_event(1), status=1)
     ended = tfimg("build", THREE[0])
     assert (ended.code, engine.names) == (13, {})
-    report = journal_folder / f"reports/{THREE[0]}.json"
+    report = tfimg.state / f"batch/reports/{THREE[0]}.json"
     assert "a failed: 1 is not 2. No tag was given. " in ended.stderr
     assert ended.stderr.endswith(f"`tfimg explain {report}` shows the whole evidence.\n")
     assert json.loads(report.read_text())["verdict"] == "failed"
@@ -266,6 +265,7 @@ def test_evidence_is_recorded_for_each_image_also_for_an_unchanged_one(
         report = json.loads(workspace_copy.evidence(name).read_text())
         tag = f"tfimg/tensorflow:{name}"
         assert (report["level"], report["digest"]) == ("validated", engine.names[tag].digest)
+        assert report["recipe"] == engine.names[tag].labels["tfimg.recipe"]
         assert report["base"]["kind"] == "official"
 
 
@@ -346,37 +346,29 @@ def test_an_image_whose_steps_would_be_emulated_is_refused(tfimg: CliRunner, eng
 # What a run leaves behind, and what another finds
 
 
-def test_what_a_killed_run_left_is_removed_and_what_others_make_is_not(
-    tfimg: CliRunner, engine: FakeEngine, journal_folder: Path
-) -> None:
-    ours, theirs = "tfimg/candidate:2.15.1-cpu-py3.9-00000001", "tfimg/candidate:2.15.1-cpu-py3.9-00000002"
-    with open_journal(journal_folder) as journal:
-        journal.write(RunStarted())
-        journal.write(BuildStarted(identifier=THREE[0], candidate=ours, engine=engine.host))
-    with (journal_folder / "journal.jsonl").open("a") as file:
-        file.write('{"event": "start", "identifier": "torn", "candi')
+def test_what_a_killed_run_left_is_removed_and_what_others_build_is_not(tfimg: CliRunner, engine: FakeEngine) -> None:
+    ours, theirs = f"tfimg/candidate:{THREE[0]}-00000001", f"tfimg/candidate:{THREE[0]}-00000002"
+    tfimg("build", THREE[0]).succeeded()
+    (locks,) = (tfimg.state / "candidates").iterdir()  # of this engine
+    (locks / ours.partition(":")[2]).touch()  # what a killed process leaves: a lock that is free
     left = stored_image("sha256:left")
-    engine.names = {ours: left, theirs: replace(left, digest="sha256:others")}
+    engine.names |= {ours: left, theirs: replace(left, digest="sha256:others")}
     ended = tfimg(*MANY).succeeded()
-    assert f"Removed what an earlier run left behind: {ours}" in ended.stderr
-    assert f"Continuing a killed run, with {THREE[0]}" in ended.stderr
+    assert ended.stderr.count(f"Removed what a killed build left behind: {ours}") == 1
     assert {name for name in engine.names if "candidate" in name} == {theirs}
-    assert "Going on" not in tfimg(*MANY).stderr
+    assert [*locks.iterdir()] == []
 
 
-def test_a_second_run_is_refused_while_the_first_runs(
-    tfimg: CliRunner, engine: FakeEngine, journal_folder: Path
-) -> None:
-    with open_journal(journal_folder):
+def test_a_second_run_is_refused_while_the_first_runs(tfimg: CliRunner, engine: FakeEngine) -> None:
+    lock = tfimg.state / "batch/lock"
+    with try_lock(lock):
         message = tfimg(*MANY).refusal(12)
-    assert message.startswith(f"Another build of many images is running: process {os.getpid()} has locked ")
+    assert message.startswith(f"Another build of many images is running: process {os.getpid()} has locked {lock}.")
     assert engine.built == []
     assert tfimg(*MANY).code == 0
 
 
-def test_ctrl_c_ends_what_runs_and_the_next_run_goes_on(
-    tfimg: CliRunner, environment: TestEnvironment, journal_folder: Path
-) -> None:
+def test_ctrl_c_ends_what_runs_and_the_next_run_goes_on(tfimg: CliRunner, environment: TestEnvironment) -> None:
     """A real signal, while one build waits for its end; another has ended already, and a third has not begun."""
     waiting, ended = threading.Event(), threading.Event()
 
@@ -396,8 +388,6 @@ def test_ctrl_c_ends_what_runs_and_the_next_run_goes_on(
     assert stopped.statuses == dict(zip(THREE, ["built", "interrupted", "interrupted"], strict=True))
     assert stopped.documents[-2]["event"] == "summary"
     assert not any("candidate" in name for name in engine.names)
-    *_, last = (json.loads(line) for line in (journal_folder / "journal.jsonl").read_text().splitlines())
-    assert last["event"] == "interrupted"
     environment.docker = FakeEngine(story=STORY, remote=OFFICIAL, names=engine.names)
     assert tfimg(*MANY, "--json").statuses == dict(zip(THREE, ["unchanged", "built", "built"], strict=True))
 
@@ -427,22 +417,62 @@ def test_builders_share_the_images_and_one_makes_what_another_loses(
     assert again.statuses == dict.fromkeys(THREE, "unchanged")
 
 
+class Gone(FakeEngine):
+    """An engine that does not answer."""
+
+    def get_capabilities(self) -> Capabilities:
+        raise EngineUnavailable("It is gone.", next_step="Start it.")
+
+
+def test_a_builder_that_does_not_answer_is_left_out_and_none_that_answers_is_an_error(
+    tfimg: CliRunner, environment: TestEnvironment
+) -> None:
+    environment.builders = {"a": Gone(), "b": remote_engine("b", FakeEngine(story=STORY, remote=OFFICIAL))}
+    ended = tfimg("build", THREE[0], "--builder", "a", "--builder", "b").succeeded()
+    assert "Not used: It is gone. Start it.\n" in ended.stderr
+    alone = tfimg("build", THREE[0], "--builder", "a", "--quiet")
+    assert (alone.code, alone.stderr) == (10, "tfimg: It is gone. Start it.\n")
+
+
 # Room
 
 
-def test_a_full_disk_is_cleared_of_leftovers_and_then_reported(tfimg: CliRunner, engine: FakeEngine) -> None:
-    nameless = stored_image("sha256:old", identifier="x")
-    foreign = replace(nameless, digest="sha256:theirs", labels={})
-    engine.names = {image.digest: image for image in (nameless, foreign)}
-    engine.left = Resources(cpus=4, memory_bytes=10**11, disk_bytes=10**9)
-    ended = tfimg("build", THREE[0])
-    assert (ended.code, engine.built) == (10, [])
-    assert f"has 1.0 GB free below /var/lib/fake, and {THREE[0]} needs about 5.0 GB." in ended.stderr
-    assert list(engine.names) == ["sha256:theirs"]
-    assert "prune_cache" not in engine.asked, "the cache is everybody's"
-    engine.found = replace(engine.found, host=f"unix://{tfimg.state}/engine/docker.sock")
-    assert tfimg("build", THREE[0]).code == 10
-    assert "prune_cache" in engine.asked, "that of tfimg's own engine is cleared too"
+class Filling(FakeEngine):
+    """A disk of which each image takes 4 GB."""
+
+    def find_free_bytes(self) -> int | None:
+        images = {image.digest for image in self.names.values()}
+        return 14 * 10**9 - 4 * 10**9 * len(images)
+
+
+def test_an_image_for_which_the_disk_has_no_room_fails_alone_and_nothing_is_removed(
+    tfimg: CliRunner, environment: TestEnvironment
+) -> None:
+    """Builds need 5 GB: two fit, the third does not."""
+    environment.docker = engine = Filling(story=STORY, remote=OFFICIAL)
+    engine.names["mine:1"] = stored_image("sha256:mine")
+    ended = tfimg(*MANY, "--jobs", "1", "--json")
+    assert (ended.code, ended.statuses) == (10, dict(zip(THREE, ["built", "built", "failed"], strict=True)))
+    docker = f"docker --host {engine.host}"
+    assert ended.events("result")[-1]["reason"] == (
+        "The engine's disk has 2.0 GB free below /var/lib/fake, and a build needs 5 GB. Free some with "
+        f"`{docker} builder prune --all` (build cache), `{docker} image prune` (unnamed images) or `{docker} image rm "
+        f"NAME` (of `{docker} image ls`), or use an engine with more space."
+    )
+    assert len(engine.built) == 2
+    assert "mine:1" in engine.names
+    del engine.names["mine:1"]
+    assert tfimg(*MANY, "--json").statuses == dict(zip(THREE, ["unchanged", "unchanged", "built"], strict=True))
+
+
+def test_what_a_killed_build_left_makes_room_for_the_next(tfimg: CliRunner, environment: TestEnvironment) -> None:
+    environment.docker = engine = Filling(story=STORY, remote=OFFICIAL)
+    tfimg("build", THREE[0]).succeeded()
+    (locks,) = (tfimg.state / "candidates").iterdir()
+    for number in "12":
+        (locks / f"killed-{number}").touch()
+        engine.names[f"tfimg/candidate:killed-{number}"] = stored_image(f"sha256:{number}")
+    assert tfimg("build", THREE[1], "--json").statuses == {THREE[1]: "built"}
 
 
 def test_a_run_over_many_images_that_changes_nothing_is_over_at_once(
@@ -536,44 +566,6 @@ def test_a_killed_run_goes_on_after_the_images_that_it_has_recorded(
     assert (len(engine.built), len(again.built)) == (2, 2)
 
 
-class Small(FakeEngine):
-    """Has a disk with room for one image beside the build of another; no image is larger than 4 GB."""
-
-    def get_resources(self) -> Resources:
-        images = {image.digest for image in self.names.values()}
-        return replace(self.left, disk_bytes=8_500_000_000 - 4_000_000_000 * len(images))
-
-    def list_images(self, known: Mapping[str, LocalImage] = NO_IMAGES) -> Sequence[LocalImage]:
-        # Without sizes, a build is expected to need 5 GB.
-        return [replace(image, unpacked_bytes=0, compressed_bytes=None) for image in super().list_images(known)]
-
-
-@pytest.mark.parametrize("record", [True, False])
-def test_recorded_images_make_room_on_a_full_disk_and_others_do_not(
-    record: bool, unproven: CliRunner, environment: TestEnvironment, workspace_copy: Workspace
-) -> None:
-    environment.docker = engine = Small(story=STORY, remote=OFFICIAL)
-    line = RECORD if record else [word for word in RECORD if word != "--record"]
-    ended = unproven(*line)
-    if not record:
-        assert ended.statuses == dict(zip(THREE, ["built", "failed", "failed"], strict=True))
-        return
-    assert ended.statuses == dict.fromkeys(THREE, "built")
-    assert all(workspace_copy.evidence(name).exists() for name in THREE)
-    left = {name for name in engine.names if name.endswith(tuple(THREE))}
-    assert left == {f"tfimg/tensorflow:{THREE[2]}"}, "only as much as was needed is removed"
-    assert len(ended.events("pruned")) == 2
-
-
-def test_an_image_with_a_name_of_its_user_is_not_removed(unproven: CliRunner, environment: TestEnvironment) -> None:
-    environment.docker = engine = Small(story=STORY, remote=OFFICIAL)
-    unproven("build", THREE[0], "--record")
-    engine.names["mine:1"] = engine.names[f"tfimg/tensorflow:{THREE[0]}"]
-    ended = unproven(*RECORD)
-    assert list(ended.statuses.values()) == ["unchanged", "failed", "failed"]
-    assert "mine:1" in engine.names
-
-
 def test_evidence_of_a_higher_level_for_the_same_lock_stays(
     unproven: CliRunner, engine: FakeEngine, workspace_copy: Workspace
 ) -> None:
@@ -585,7 +577,7 @@ def test_evidence_of_a_higher_level_for_the_same_lock_stays(
 
 # Images with evidence, built again
 
-RECHECK = ["reproduce", "--recorded", "3", "--json"]
+RECHECK = ["build", "--recorded", "3", "--json"]
 
 
 @pytest.fixture
@@ -647,13 +639,22 @@ def test_every_image_has_its_turn(specs: Sequence[ImageSpec]) -> None:
     assert choose_turn((), date(2026, 11, 23), 2) == ()
 
 
+def test_patterns_narrow_which_images_are_compared(proven: CliRunner) -> None:
+    assert set(proven("build", THREE[0], "2.16*", "--recorded", "3", "--json").succeeded().statuses) == {THREE[0]}
+
+
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        (["--tf", "2.15"], "--tf and --recorded cannot be combined: the day chooses the images."),
+        (["--tf", "2.15"], "--tf and --recorded cannot be combined: a request means one image."),
         (["--report", "a.html"], "--report a.html does not end in .json or .xml"),
+        (
+            ["--record", "--with", "pandas"],
+            "--record, packages on top and --recorded cannot be combined: it compares images",
+        ),
+        (["--with", "pandas"], "packages on top and --recorded cannot be combined"),
+        (["--wheel", "a.whl"], "--recorded and --wheel cannot be combined"),
     ],
 )
 def test_a_recheck_takes_no_request(options: list[str], says: str, tfimg: CliRunner) -> None:
-    assert says in tfimg("reproduce", "--recorded", "1", *options).refusal(2)
-    assert "--report needs --recorded" in tfimg("reproduce", "--report", "a.xml").refusal(2)
+    assert says in tfimg("build", "--recorded", "1", *options).refusal(2)

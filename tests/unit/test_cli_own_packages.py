@@ -172,8 +172,6 @@ def test_jobs_of_a_plan_resolve_packages_as_of_its_day(tfimg: CliRunner) -> None
         (OWN, [IMAGE]),
     ]
     assert jobs["include"][1]["command"] == f"tfimg build {IMAGE} --with=pandas --as-of={tfimg.edge.today}"
-    layers = tfimg("plan", "2.15.1-cpu-py3.1?", "--with", "pandas", "--layers").succeeded()
-    assert [line.split()[:2] for line in layers.lines if line.startswith("own ")] == [["own", "2"]]
 
 
 def test_a_plan_of_packages_alone_is_the_image_that_a_build_makes(tfimg: CliRunner, tmp_path: Path) -> None:

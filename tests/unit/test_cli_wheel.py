@@ -119,7 +119,7 @@ def test_options_that_mean_nothing_with_a_wheel_are_refused(
     assert message in result.stderr
 
 
-@pytest.mark.parametrize("option", [["--format", "github"], ["--shards", "2"], ["--layers"], ["2.15*"]])
+@pytest.mark.parametrize("option", [["--format", "github"], ["--shards", "2"], ["2.15*"]])
 def test_a_plan_of_a_wheel_is_one_image(option: list[str], tfimg: CliRunner, wheel: Path) -> None:
     message = tfimg("plan", "--wheel", str(wheel), *option).refusal(ExitCode.USAGE)
     assert "and --wheel cannot be combined" in message

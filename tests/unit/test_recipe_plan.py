@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from tfimg.core.files import hash_files
 from tfimg.matrix.spec import ImageSpec
-from tfimg.recipe.plan import Plan, hash_files, hash_recipe
+from tfimg.recipe.plan import Plan, hash_recipe
 
 
 @pytest.fixture
@@ -45,3 +47,10 @@ def test_names_and_order_do_not(plan: Plan) -> None:
 def test_no_two_sets_of_files_look_alike() -> None:
     alike = [{"a": b"bc"}, {"ab": b"c"}, {"a": b"b", "c": b""}, {"a": b"", "bc": b""}, {"a": b"1\nb\n0\n"}]
     assert len({hash_files(files) for files in alike}) == len(alike)
+
+
+def test_the_digest_of_files_stays_the_same_for_it_is_in_labels_and_records(tmp_path: Path) -> None:
+    file = tmp_path / "b"
+    file.write_bytes(b"yy" * 2_000_000)  # read in pieces
+    expected = hashlib.sha256(b"a\n1\nxb\n4000000\n" + file.read_bytes()).hexdigest()
+    assert hash_files({"b": file, "a": b"x"}) == hash_files({"a": b"x", "b": file.read_bytes()}) == f"sha256:{expected}"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import pytest
 from hypothesis import given
@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from tfimg.core.errors import UsageError
 from tfimg.core.paths import Workspace
-from tfimg.matrix.spec import ImageSpec
+from tfimg.matrix.schema import Matrix
+from tfimg.matrix.spec import ImageSpec, with_flavor
 from tfimg.recipe.describe import select_platforms
 from tfimg.recipe.shards import (
     Shard,
@@ -128,6 +129,35 @@ def test_images_of_the_matrix_share_what_their_locks_share(specs: Sequence[Image
     found = divide_into_shards(list(parts.values()), 8)
     assert len(found) == 8
     assert max(shard.bytes for shard in found) < 1.5 * min(shard.bytes for shard in found)
+
+
+Named = Callable[[str], ImageSpec]
+
+
+def count_users(specs: Sequence[ImageSpec], workspace: Workspace) -> dict[str, list[int]]:
+    """Return by the layers' name how many images have each of them."""
+    found = Counter(key for spec in specs for key in make_shard_image(spec, workspace.read_lock(spec.runtime)).layers)
+    users: dict[str, list[int]] = {}
+    for (name, _), count in found.items():  # type: ignore[misc]
+        users.setdefault(name, []).append(count)
+    return users
+
+
+def test_a_family_shares_its_libraries_and_what_is_not_of_one_python(named: Named, workspace: Workspace) -> None:
+    gpu = [named(f"2.20.0-cuda12.5-py{python}") for python in ("3.9", "3.11", "3.13")]
+    users = count_users([*gpu, named("2.20.0-cpu-py3.11"), named("2.20.0-cpu-py3.13")], workspace)
+    for_every_python = {"cudnn": [3], "cublas": [3], "solvers": [3], "cuda": [3], "libclang": [5], "tensorflow": [3, 2]}
+    assert {name: users.pop(name) for name in for_every_python} == for_every_python
+    assert users.pop("tensorflow-python") == [1, 1, 1, 1, 1]
+    assert {name: sum(counts) for name, counts in users.items()} == dict.fromkeys(
+        ("numpy", "compiled", "tensorboard", "packages"), 5
+    )
+
+
+def test_flavours_share_all_but_one_that_removes_files_none(named: Named, workspace: Workspace, matrix: Matrix) -> None:
+    spec = named("2.18.1-cpu-py3.11")
+    images = [with_flavor(spec, flavor, matrix.flavors) for flavor in ("runtime", "jupyter", "dev", "slim")]
+    assert {tuple(sorted(counts)) for counts in count_users(images, workspace).values()} == {(1, 3)}
 
 
 SHARDS = (Shard(name="shard-1", identifiers=("2.15.1-cpu-py3.9", "2.15.1-cpu-py3.11"), bytes=7),)

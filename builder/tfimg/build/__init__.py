@@ -1,1 +1,1 @@
-"""Making images: the way of one from plan to tags, and many of them on what machines have room for."""
+"""Making images: the way of one from plan to tags, and many of them on several engines."""

@@ -1,80 +1,96 @@
-"""Build many images on several engines; leave those alone that exist unchanged."""
+"""Build many images on several engines; leave those alone that exist unchanged, or have a current record.
+
+So a run that was interrupted continues where it was: tags and records are set when an image is validated, not before.
+"""
 
 from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
+from pathlib import Path
+
+from pydantic import TypeAdapter
 
 from tfimg.build.base import record_base
 from tfimg.build.builder import Builder
-from tfimg.build.capacity import predict_disk_bytes
 from tfimg.build.events import BuildResult, Validated
-from tfimg.build.inventory import Inventories, clean_up, free_space, take_inventories
-from tfimg.build.journal import BuildEnded, BuildStarted, RunInterrupted, RunStarted, open_journal
-from tfimg.build.recorded import find_recorded, predict_build
 from tfimg.build.results import CONTINUE, BatchResult, ImageResult, ImagesQueued, failed_result
-from tfimg.build.schedule import Item, Schedule
+from tfimg.build.schedule import Schedule
 from tfimg.build.settings import BuildSettings
 from tfimg.core.cancellation import Cancellation
 from tfimg.core.error_conversion import to_tfimg_error
-from tfimg.core.errors import EngineUnavailable, Interrupted, TfimgError
+from tfimg.core.errors import BatchRunning, EngineUnavailable, FileError, Interrupted, TfimgError
 from tfimg.core.events import Event, ImageEvent, Message, OnEvent
-from tfimg.core.journal import Journal
-from tfimg.core.runs import RunFinished
-from tfimg.engine.candidates import candidate_name
+from tfimg.core.files import AlreadyLocked, try_lock, write_atomically
+from tfimg.core.levels import LEVELS
 from tfimg.engine.protocol import Engine, LocalImage
+from tfimg.host.target_level import TargetLevel
 from tfimg.matrix.spec import ImageSpec
-from tfimg.project.evidence import record_evidence
+from tfimg.project.evidence import read_evidence, record_evidence
 from tfimg.project.project import Project
 from tfimg.recipe.labels import RECIPE_LABEL
 from tfimg.recipe.plan import Plan
+
+IMAGES = TypeAdapter(tuple[LocalImage, ...])
+
+Inventories = Mapping[Builder, Sequence[LocalImage]]
 
 
 def build_many(
     project: Project, engines: Sequence[Engine], settings: BuildSettings, specs: Sequence[ImageSpec], on_event: OnEvent
 ) -> BatchResult:
-    """Build images, as many at once as the engines have room for; return a result for each, in order.
+    """Build images, `Builder.jobs` at once on each engine; return a result for each, in order.
 
     With `reuse_reports`, images that exist unchanged are not built. One run at a time for each state folder. Raises
     `BatchRunning`, and `EngineUnavailable` if no engine answers.
     """
     began = time.monotonic()
-    with open_journal(project.services.state / "batch") as journal:
+    folder = project.services.state / "batch"
+    with _lock_batch(folder):
         builders = _usable_builders(project, engines, settings, on_event)
         with ThreadPoolExecutor(1) as pool:
             # The engine takes as long to list its images as we take to know what they should be.
-            listing = pool.submit(take_inventories, builders, journal)
+            listing = pool.submit(_list_images, builders, folder / "images.json")
             plans, results = _plan_images(project, specs)
-        images = clean_up(journal, listing.result(), on_event)
         once = _Once(on_event)
-        items, unchanged = _choose_items(plans, images, settings, once)
+        items, unchanged = _choose_items(plans, listing.result(), settings, once)
         results += unchanged
-        on_event(ImagesQueued(identifiers=tuple(item.identifier for item in items)))
+        on_event(ImagesQueued(identifiers=tuple(plan.spec.identifier for plan in items)))
         for result in results:
             on_event(result)
-        if items:
-            cancellation = Cancellation()
-            journal.write(RunStarted(images=len(items), jobs=settings.jobs))
-            results += Schedule(
-                builders=builders,
-                attempt=partial(_build_item, journal=journal, cancellation=cancellation, on_event=once),
-                free_space=partial(_free_space, journal=journal),
-                on_event=once,
-                cancellation=cancellation,
-                jobs=settings.jobs,
-            ).run(items)
-            journal.write(RunInterrupted() if cancellation.is_cancelled else RunFinished())
+        cancellation = Cancellation()
+        results += Schedule(
+            builders=builders,
+            attempt=partial(_build_item, cancellation=cancellation, on_event=once),
+            on_event=once,
+            cancellation=cancellation,
+        ).run(items)
     order = {spec.identifier: number for number, spec in enumerate(specs)}
     return BatchResult(
         results=tuple(sorted(results, key=lambda result: order[result.identifier])),
         date=datetime.now(UTC).isoformat(timespec="seconds"),
         seconds=time.monotonic() - began,
     )
+
+
+@contextmanager
+def _lock_batch(folder: Path) -> Iterator[None]:
+    """Hold the lock of a folder for one run at a time. Raises `BatchRunning` while another run holds it."""
+    file = folder / "lock"
+    try:
+        with try_lock(file):
+            yield
+    except AlreadyLocked as held:
+        raise BatchRunning(
+            f"Another build of many images is running: process {held} has locked {file}.",
+            next_step="Wait until it ends, or set TFIMG_STATE to another state folder.",
+        ) from None
 
 
 def _usable_builders(
@@ -91,9 +107,19 @@ def _usable_builders(
             on_event(Message(text=f"Not used: {error}"))
         else:
             builders.append(builder)
-    if not builders and lost:
-        raise lost
+    if not builders:
+        raise lost or EngineUnavailable("No engine was given.", next_step="Pass an engine.")
     return builders
+
+
+def _list_images(builders: Sequence[Builder], file: Path) -> Inventories:
+    """Return the images of each engine, asking only for those that are not in `file`, the list of the last run."""
+    known = {}
+    with suppress(OSError, ValueError):
+        known = {image.digest: image for image in IMAGES.validate_json(file.read_bytes())}
+    images = {builder: builder.engine.list_images(known) for builder in builders}
+    write_atomically(file, IMAGES.dump_json(tuple(image for found in images.values() for image in found)).decode())
+    return images
 
 
 def _plan_images(project: Project, specs: Sequence[ImageSpec]) -> tuple[list[Plan], list[ImageResult]]:
@@ -109,23 +135,35 @@ def _plan_images(project: Project, specs: Sequence[ImageSpec]) -> tuple[list[Pla
 
 def _choose_items(
     plans: Sequence[Plan], inventories: Inventories, settings: BuildSettings, on_event: OnEvent
-) -> tuple[list[Item], list[ImageResult]]:
-    """Return the images that have to be built, and the results of those that exist unchanged."""
+) -> tuple[list[Plan], list[ImageResult]]:
+    """Return the plans of images that have to be built, and the results of those that exist unchanged."""
     by_name = {
         builder: {name: image for image in images for name in image.names} for builder, images in inventories.items()
     }
-    known = [image for images in inventories.values() for image in images]
-    packed = all(builder.capabilities.accepts_layers for builder in inventories)
     items, results = [], []
     for plan in plans:
         result = _find_unchanged(plan, by_name, on_event) if settings.reuse_reports else None
         if result is None and settings.reuse_reports and settings.evidence_only:
-            result = find_recorded(plan, inventories, on_event)
+            result = _find_recorded(plan, inventories, on_event)
         if result:
             results.append(result)
         else:
-            items.append(Item(plan=plan, disk_bytes=predict_disk_bytes(plan.spec, known, packed=packed)))
+            items.append(plan)
     return items, results
+
+
+def _predict_build(builder: Builder, plan: Plan, on_event: OnEvent) -> tuple[str, TargetLevel] | None:
+    """Return the recipe that a build would have, and the level to prove; None if the build will report an error.
+
+    Raises `EngineUnavailable`.
+    """
+    try:
+        labels = builder.labels(plan, builder.prepare_base(plan.spec, on_event))
+        return labels[RECIPE_LABEL], builder.validator.target(plan.spec)
+    except EngineUnavailable:
+        raise
+    except TfimgError:
+        return None
 
 
 def _find_unchanged(
@@ -136,7 +174,7 @@ def _find_unchanged(
         image = by_name.get(plan.tags[0])
         if image is None:  # do not bootstrap a base only to compare
             continue
-        predicted = predict_build(builder, plan, on_event)
+        predicted = _predict_build(builder, plan, on_event)
         if predicted is None or image.labels.get(RECIPE_LABEL) != predicted[0]:
             continue
         recipe, target = predicted
@@ -167,33 +205,43 @@ def _find_unchanged(
     return None
 
 
-def _build_item(
-    item: Item, builder: Builder, *, journal: Journal, cancellation: Cancellation, on_event: OnEvent
-) -> ImageResult:
+def _find_recorded(plan: Plan, builders: Iterable[Builder], on_event: OnEvent) -> ImageResult | None:
+    """Return the result of an image whose evidence is of the recipe and level that one of the builders would give."""
+    for builder in builders:
+        with suppress(FileError):  # recording replaces it
+            evidence = read_evidence(builder.project.workspace, plan.spec.identifier)
+            if evidence is None or evidence.recipe is None or evidence.profile != builder.settings.checks.profile:
+                continue
+            predicted = _predict_build(builder, plan, on_event)
+            if predicted is None or predicted[0] != evidence.recipe:
+                continue
+            if LEVELS.index(evidence.status.level) >= LEVELS.index(predicted[1].level):
+                return ImageResult(
+                    identifier=plan.spec.identifier,
+                    status="recorded",
+                    seconds=0.0,
+                    digest=evidence.digest,
+                    level=evidence.level,
+                    reused=True,
+                )
+    return None
+
+
+def _build_item(plan: Plan, builder: Builder, *, cancellation: Cancellation, on_event: OnEvent) -> ImageResult:
     """Build one image of many in a thread of its own; its failure is a result.
 
     Raises `EngineUnavailable` if the engine was lost, and `BrokenPipeError`.
     """
-    identifier, began = item.identifier, time.monotonic()
-    name = candidate_name(identifier)
-    journal.write(BuildStarted(identifier=identifier, candidate=name, engine=builder.host))
+    identifier, began = plan.spec.identifier, time.monotonic()
     try:
         with cancellation.activate():
-            result = builder.build_plan(item.plan, name, partial(_forward, identifier, on_event)).summary
+            return builder.build(plan, partial(_forward, identifier, on_event)).summary
     except Exception as error:
         if isinstance(error, EngineUnavailable | BrokenPipeError) and not cancellation.is_cancelled:
-            journal.write(BuildEnded(identifier=identifier, status="lost"))
             raise
         # After a cancellation, work fails in whatever way.
         failure = Interrupted(next_step=CONTINUE) if cancellation.is_cancelled else to_tfimg_error(error)
-        result = failed_result(identifier, failure, seconds=time.monotonic() - began, engine=builder.name)
-    digest = result.digest if builder.settings.evidence_only and result.is_green else None
-    journal.write(BuildEnded(identifier=identifier, status=result.status, digest=digest))
-    return result
-
-
-def _free_space(builder: Builder, item: Item, waiting: Sequence[Item], *, journal: Journal) -> None:
-    free_space(builder, journal, item.disk_bytes, [other.plan.spec for other in waiting])
+        return failed_result(identifier, failure, seconds=time.monotonic() - began, engine=builder.name)
 
 
 def _forward(identifier: str, on_event: OnEvent, event: Event) -> None:

@@ -6,7 +6,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from pathlib import Path
@@ -26,7 +26,6 @@ from tfimg.build.image import (
 )
 from tfimg.build.recheck import require_same_evidence
 from tfimg.build.settings import BuildSettings
-from tfimg.build.single import open_candidate
 from tfimg.core.cancellation import raise_if_cancelled, run_ahead
 from tfimg.core.errors import EngineUnavailable, Interrupted, TfimgError
 from tfimg.core.events import Message, OnEvent, StepEvent, ignore
@@ -36,9 +35,8 @@ from tfimg.custom.labels import make_custom_labels
 from tfimg.engine.base_images.choose import BaseImage, BaseSettings, choose_base
 from tfimg.engine.base_images.debian import find_mirrors, snapshot_mirrors
 from tfimg.engine.build_cache import check_cache_export
-from tfimg.engine.candidates import remove_name
-from tfimg.engine.disk_space import check_disk_space
-from tfimg.engine.private_engine import PrivateEngine
+from tfimg.engine.candidates import open_candidate
+from tfimg.engine.disk_space import check_disk_space, required_disk_bytes
 from tfimg.engine.protocol import BuildRequest, Capabilities, Engine
 from tfimg.layers.pack import LAYER_FORMAT, LayerState
 from tfimg.matrix.spec import ImageSpec
@@ -53,18 +51,18 @@ from tfimg.validation.formats import format_json
 from tfimg.validation.report import Report
 from tfimg.validation.verdict import raise_for_verdict
 
+SUITE_MEMORY_BYTES = 2_000_000_000
+"""Memory that the suite takes in one image. The standard profile took 1.1 GB at most in 2.15.1 on CPU (its cgroup's
+max_usage); later releases, GPUs and the full profile take more."""
+
 
 @dataclass(frozen=True, eq=False)
 class Builder:
-    """Build images of a project in an engine.
-
-    `layers` is the folder of layers that are made of wheels here; None for that of the state folder.
-    """
+    """Build images of a project in an engine."""
 
     project: Project
     engine: Engine
     settings: BuildSettings = field(default_factory=BuildSettings)
-    layers: Path | None = None
     _lock: threading.Lock = field(default_factory=threading.Lock, init=False)
     _base_locks: dict[str, threading.Lock] = field(default_factory=dict, init=False)
     _bases: dict[str, BaseImage | TfimgError] = field(default_factory=dict, init=False)
@@ -87,9 +85,13 @@ class Builder:
         return self.capabilities.builder or self.host
 
     @property
-    def is_private(self) -> bool:
-        """Whether the engine is tfimg's own, and with it the build cache."""
-        return self.host == PrivateEngine(self.project.services.state).host
+    def jobs(self) -> int:
+        """Number of images to build at once: that of the settings, else 2, or 1 with less memory than 2 suites take."""
+        return self.settings.jobs or (2 if self.capabilities.memory_bytes >= 2 * SUITE_MEMORY_BYTES else 1)
+
+    def count_needed_bytes(self, plan: Plan) -> int:
+        """Return the bytes that a build needs on the engine's disk."""
+        return required_disk_bytes(plan.spec.device, packed=self.capabilities.accepts_layers)
 
     @cached_property
     def validator(self) -> Validator:
@@ -107,19 +109,8 @@ class Builder:
 
         Raises what planning and building raise, the verdict's error if the image is not green.
         """
-        plan = image if isinstance(image, Plan) else self.project.plan(image)
-        check_disk_space(self.capabilities, plan.spec.device)
-        with self.name_candidate(plan, on_event) as name:
-            return self.build_plan(plan, name, on_event)
-
-    def name_candidate(self, plan: Plan, on_event: OnEvent = ignore) -> AbstractContextManager[str]:
-        """Return a candidate's name for a plan's image; see `tfimg.build.single`."""
-        state = self.project.services.state
-        return open_candidate(state, plan.spec.identifier, self.engine, self.host, on_event)
-
-    def build_plan(self, plan: Plan, name: str, on_event: OnEvent = ignore) -> BuildResult:
-        """Build, validate and tag a plan's image; until then it has the candidate's `name`."""
         began = time.monotonic()
+        plan = image if isinstance(image, Plan) else self.project.plan(image)
         plan = replace(plan, tags=()) if self.settings.recheck else plan
         with explain_errors(self.project.workspace.validation):
             for setting in self.project.services.network.left_out:
@@ -128,23 +119,23 @@ class Builder:
             target = self.validator.target(plan.spec, on_event)  # raises before anything is built
             is_native = plan.spec.platform == self.capabilities.platform
             require_debian_packages(plan.spec, runs=is_native or target.level != "built")
-            with self.candidate(plan, name, on_event) as image:
+            with self.candidate(plan, on_event) as built:
                 raise_if_cancelled()
-                stored = image.stored
+                name, stored = built.name, built.stored
                 report, reused = None, False
                 if target.level != "built":
                     report, reused = self.validator.validate(
                         plan, name, digest=stored.digest, content=stored.content, on_event=on_event
                     )
                     raise_if_cancelled()
-                    self._require_green(plan.spec, report, image, on_event)
+                    self._require_green(plan.spec, report, built, on_event)
                     self.project.inventories.take(name, stored.content, self.engine)
                 raise_if_cancelled()
                 with defer_signals():
                     self.engine.tag(name, plan.tags)
                     seconds = time.monotonic() - began
                     result = BuildResult(
-                        plan=plan, image=image, report=report, reused=reused, engine=self.name, seconds=seconds
+                        plan=plan, image=built, report=report, reused=reused, engine=self.name, seconds=seconds
                     )
                     on_event(result)
                 return result
@@ -173,8 +164,17 @@ class Builder:
             require_same_evidence(self.project.workspace, report, stored, on_event)
 
     @contextmanager
-    def candidate(self, plan: Plan, name: str, on_event: OnEvent = ignore) -> Iterator[BuiltImage]:
-        """Build an image under a candidate's name, which is removed at the end of the block or of a failed build."""
+    def candidate(self, plan: Plan, on_event: OnEvent = ignore) -> Iterator[BuiltImage]:
+        """Build an image under a candidate's name, which is removed at the end of the block; see `open_candidate`.
+
+        Raises `DiskSpaceError` before anything is built.
+        """
+        locks = self.project.services.state / "candidates"
+        with open_candidate(locks, plan.spec.identifier, self.engine, self.host, on_event) as name:
+            check_disk_space(replace(self.capabilities, free_bytes=self.engine.find_free_bytes()), plan.spec.device)
+            yield self._build_candidate(plan, name, on_event)
+
+    def _build_candidate(self, plan: Plan, name: str, on_event: OnEvent) -> BuiltImage:
         with run_ahead(partial(self._make_layers, plan, on_event)) as wait_for_layers:
             base = self.prepare_base(plan.spec, on_event)
             report_base_change(plan.spec, base, self.project.workspace, on_event)
@@ -183,35 +183,32 @@ class Builder:
         start = time.monotonic()
         output = choose_output(self.capabilities, name, self.settings.choose_compression(plan.spec))
         secrets, secret_env = self.project.services.network.secrets()
-        try:
-            with tempfile.TemporaryDirectory(prefix="tfimg-build-") as scratch:
-                request = BuildRequest(
-                    dockerfile=Path(scratch, "Dockerfile"),
-                    context=Path(scratch, "context"),
-                    name=name,
-                    build_args={
-                        "BASE": base.reference,
-                        **({"TOOLS": tools.reference} if tools else {}),
-                        **({"SNAPSHOT": mirrors} if (mirrors := self.settings.find_package_mirrors(plan.spec)) else {}),
-                    },
-                    labels=self.labels(plan, base),
-                    secrets=secrets,
-                    secret_env=secret_env,
-                    output=output.option,
-                    no_cache=self.settings.no_cache,
-                    contexts=layers,
-                    cache_from=self.settings.cache.sources,
-                    cache_to=self.settings.cache.targets,
-                    platform=plan.spec.platform if tools else None,
-                )
-                request.dockerfile.write_text(plan.dockerfile)
-                write_context(plan, self.project.workspace.images, request.context)
-                stored = run_build(request, self.engine, on_event)
-            if kept := count_kept_layers(layers, stored):
-                on_event(Message(text=KEPT_LAYERS.format(count=kept)))
-            yield BuiltImage(name=name, base=base, output=output, stored=stored, seconds=time.monotonic() - start)
-        finally:
-            remove_name(self.engine, name)
+        with tempfile.TemporaryDirectory(prefix="tfimg-build-") as scratch:
+            request = BuildRequest(
+                dockerfile=Path(scratch, "Dockerfile"),
+                context=Path(scratch, "context"),
+                name=name,
+                build_args={
+                    "BASE": base.reference,
+                    **({"TOOLS": tools.reference} if tools else {}),
+                    **({"SNAPSHOT": mirrors} if (mirrors := self.settings.find_package_mirrors(plan.spec)) else {}),
+                },
+                labels=self.labels(plan, base),
+                secrets=secrets,
+                secret_env=secret_env,
+                output=output.option,
+                no_cache=self.settings.no_cache,
+                contexts=layers,
+                cache_from=self.settings.cache.sources,
+                cache_to=self.settings.cache.targets,
+                platform=plan.spec.platform if tools else None,
+            )
+            request.dockerfile.write_text(plan.dockerfile)
+            write_context(plan, self.project.workspace.images, request.context)
+            stored = run_build(request, self.engine, on_event)
+        if kept := count_kept_layers(layers, stored):
+            on_event(Message(text=KEPT_LAYERS.format(count=kept)))
+        return BuiltImage(name=name, base=base, output=output, stored=stored, seconds=time.monotonic() - start)
 
     def labels(self, plan: Plan, base: BaseImage) -> dict[str, str]:
         """Return the labels that only a build knows."""
@@ -288,7 +285,7 @@ class Builder:
 
         return self.project.services.stages(
             plan.lock,
-            self.layers or self.project.services.state / "layers",
+            self.project.services.state / "layers",
             supplied=plan.wheels,
             removed=plan.spec.removed,
             compression=self.settings.choose_compression(plan.spec),

@@ -36,6 +36,6 @@ def require_same_evidence(workspace: Workspace, report: Report, stored: StoredIm
         raise NotReproducible(
             f"{report.identifier} was built again and contradicts its evidence of {record.date[:10]}: "
             f"{'; '.join(found)}.",
-            next_step="Find out what has changed (`tfimg reproduce`, `tfimg compare`), then record it again with "
+            next_step="Find out what has changed (`tfimg compare`), then record it again with "
             f"`tfimg build {report.identifier} --record --revalidate`.",
         )

@@ -13,7 +13,6 @@ from tfimg.core.errors import BaseUnavailable, BatchFailed, Interrupted, LockErr
 from tfimg.core.events import Event
 from tfimg.core.failures import raise_for_failures
 from tfimg.core.text import clamp_duration, list_first, to_plain_text, to_strict_json
-from tfimg.engine.protocol import Resources
 
 Status = Literal["built", "unchanged", "recorded", "failed", "unbuildable", "interrupted"]
 """`unchanged`: it exists with all tags, built from the same inputs and validated. `recorded`: its evidence is current,
@@ -52,24 +51,6 @@ class ImageRequeued(Event):
     kind = "requeued"
     identifier: str
     reason: str
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class EngineSpaceFreed(Event):
-    """Disk space of an engine was freed."""
-
-    kind = "pruned"
-    identifier: None = None
-    engine: str
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class EngineResources(Event):
-    """What an engine's machine has left."""
-
-    kind = "resources"
-    engine: str
-    resources: Resources
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -1,38 +1,20 @@
-"""Schedule builds on engines: as many at once as there is room for; a lost engine's images go to another."""
+"""Schedule builds on engines: a number of jobs on each; a lost engine's images go to another."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import suppress
 from dataclasses import dataclass, field
 
 from tfimg.build import results
 from tfimg.build.builder import Builder
-from tfimg.build.capacity import Action, choose_action
 from tfimg.build.results import CONTINUE, ImageResult, failed_result
 from tfimg.core.cancellation import Cancellation
-from tfimg.core.errors import DiskSpaceError, EngineUnavailable, Interrupted
+from tfimg.core.errors import EngineUnavailable, Interrupted
 from tfimg.core.events import OnEvent
 from tfimg.core.process import defer_signals
-from tfimg.engine.protocol import Resources
 from tfimg.recipe.plan import Plan
-
-POLL_SECONDS = 5.0
-"""Time between two looks at the engines' resources while images wait."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Item:
-    """An image to build, and the disk space that its build needs."""
-
-    plan: Plan
-    disk_bytes: int
-
-    @property
-    def identifier(self) -> str:
-        """The image's identifier."""
-        return self.plan.spec.identifier
 
 
 @dataclass(kw_only=True)
@@ -40,32 +22,26 @@ class Schedule:
     """A run over many images.
 
     `attempt` builds an image on an engine and returns its result; it raises `EngineUnavailable` if the engine was
-    lost, and any other exception ends the run. `free_space` frees disk space of an engine for an item,
-    one of those that wait. `jobs`: see `choose_action`.
+    lost, and any other exception ends the run.
     """
 
     builders: Sequence[Builder]
-    attempt: Callable[[Item, Builder], ImageResult]
-    free_space: Callable[[Builder, Item, Sequence[Item]], None]
+    attempt: Callable[[Plan, Builder], ImageResult]
     on_event: OnEvent
     cancellation: Cancellation
-    jobs: int | None = None
-    poll: float = POLL_SECONDS
-    _queue: list[Item] = field(default_factory=list)
-    _running: dict[Future[ImageResult], tuple[Item, Builder]] = field(default_factory=dict)
-    _alive: list[Builder] = field(default_factory=list)
-    _tried: dict[str, list[Builder]] = field(default_factory=dict)
-    _lost: EngineUnavailable | None = None
+    _queue: list[Plan] = field(default_factory=list)
+    _running: dict[Future[ImageResult], tuple[Plan, Builder]] = field(default_factory=dict)
+    _lost: dict[Builder, EngineUnavailable] = field(default_factory=dict)
     _results: list[ImageResult] = field(default_factory=list)
 
-    def run(self, items: Sequence[Item]) -> tuple[ImageResult, ...]:
+    def run(self, plans: Sequence[Plan]) -> tuple[ImageResult, ...]:
         """Build all images. After Ctrl-C, running builds are cancelled, and the results say which were interrupted."""
-        self._queue, self._alive = list(items), list(self.builders)
-        with ThreadPoolExecutor(max_workers=max(1, len(items))) as pool:
+        self._queue = list(plans)
+        with ThreadPoolExecutor(max_workers=max(1, len(plans))) as pool:
             try:
                 while self._queue or self._running:
                     self._start(pool)
-                    self._collect(self.poll)
+                    self._collect()
             except KeyboardInterrupt:
                 self._stop()
             except BaseException:
@@ -74,83 +50,51 @@ class Schedule:
         return tuple(self._results)
 
     def _start(self, pool: ThreadPoolExecutor) -> None:
-        """Start the images for which an engine has resources, in order."""
-        resources = self._query_resources()
-        for item in list(self._queue):
-            builder = self._place(item, resources)
-            if builder is None:
+        """Start the images for which an engine has room, in order, each on the least busy one."""
+        for plan in list(self._queue):
+            left = [builder for builder in self.builders if builder not in self._lost]
+            ready = [builder for builder in left if self._has_room(builder, plan)]
+            if left and not ready:
                 continue
-            self._queue.remove(item)
-            self._tried.setdefault(item.identifier, []).append(builder)
-            self.on_event(results.ImageStarted(identifier=item.identifier, engine=builder.name))
-            self._running[pool.submit(self.attempt, item, builder)] = item, builder
-
-    def _query_resources(self) -> dict[Builder, Resources]:
-        resources = {}
-        for builder in list(self._alive):
-            try:
-                resources[builder] = builder.engine.get_resources()
-            except EngineUnavailable as error:
-                self._lose(builder, error)
+            self._queue.remove(plan)
+            if ready:
+                builder = min(ready, key=self._count_running)
+                self.on_event(results.ImageStarted(identifier=plan.spec.identifier, engine=builder.name))
+                self._running[pool.submit(self.attempt, plan, builder)] = plan, builder
             else:
-                self.on_event(results.EngineResources(engine=builder.name, resources=resources[builder]))
-        return resources
+                self._end(failed_result(plan.spec.identifier, next(reversed(self._lost.values()))))
 
-    def _place(self, item: Item, resources: dict[Builder, Resources]) -> Builder | None:
-        """Return the least busy engine that can start an item now; fail the item if no engine ever can."""
-        candidates = [builder for builder in resources if builder not in self._tried.get(item.identifier, ())]
-        actions = {builder: self._choose_action(item, builder, resources[builder]) for builder in candidates}
-        if actions and set(actions.values()) == {"prune"}:
-            actions = {
-                builder: self._choose_action(item, builder, resources[builder], pruned=True)
-                for builder in candidates
-                if self._free_space(builder, item, resources)
-            }
-        starting = [builder for builder, action in actions.items() if action == "start"]
-        if starting:
-            return min(starting, key=lambda builder: len(self._reserved(builder)))
-        if not any(action in ("wait", "prune") for action in actions.values()):
-            self._queue.remove(item)
-            no_engine = self._lost or EngineUnavailable("No engine was given.", next_step="Pass an engine.")
-            failure = _too_little_space(item, resources) if actions else no_engine
-            self._end(failed_result(item.identifier, failure))
-        return None
+    def _count_running(self, builder: Builder) -> int:
+        return sum(other is builder for _, other in self._running.values())
 
-    def _free_space(self, builder: Builder, item: Item, resources: dict[Builder, Resources]) -> bool:
-        """Free disk space of an engine for an item; return False if the engine was lost."""
-        try:
-            self.free_space(builder, item, self._queue)
-            resources[builder] = builder.engine.get_resources()
-        except EngineUnavailable as error:
-            self._lose(builder, error)
-            del resources[builder]
+    def _has_room(self, builder: Builder, plan: Plan) -> bool:
+        """Whether an engine has a job left, and space beside all that its disk's builds may still need.
+
+        A build that is alone there always starts: it says itself what it lacks.
+        """
+        others = [other for other, at in self._running.values() if at.host == builder.host]
+        if not others:
+            return True
+        if self._count_running(builder) >= builder.jobs:
             return False
-        self.on_event(results.EngineSpaceFreed(engine=builder.name))
-        return True
+        try:
+            free = builder.engine.find_free_bytes()
+        except EngineUnavailable as error:
+            self._lost[builder] = error
+            return False
+        return free is None or sum(map(builder.count_needed_bytes, [*others, plan])) <= free
 
-    def _choose_action(self, item: Item, builder: Builder, free: Resources, *, pruned: bool = False) -> Action:
-        return choose_action(item.disk_bytes, free, self._reserved(builder), jobs=self.jobs, pruned=pruned)
-
-    def _reserved(self, builder: Builder) -> list[int]:
-        """Return the disk space of each build that runs on an engine's machine."""
-        return [item.disk_bytes for item, other in self._running.values() if other.host == builder.host]
-
-    def _collect(self, seconds: float | None) -> None:
+    def _collect(self) -> None:
         """Wait for the first build to end; take in the results of all that have ended."""
-        done, _ = wait(self._running, timeout=seconds, return_when=FIRST_COMPLETED)
+        done, _ = wait(self._running, return_when=FIRST_COMPLETED)
         for future in done:
-            item, builder = self._running.pop(future)
+            plan, builder = self._running.pop(future)
             try:
                 self._end(future.result())
             except EngineUnavailable as error:
-                self._lose(builder, error)
-                self.on_event(results.ImageRequeued(identifier=item.identifier, reason=str(error)))
-                self._queue.insert(0, item)
-
-    def _lose(self, builder: Builder, error: EngineUnavailable) -> None:
-        self._lost = error
-        if builder in self._alive:
-            self._alive.remove(builder)
+                self._lost[builder] = error
+                self.on_event(results.ImageRequeued(identifier=plan.spec.identifier, reason=str(error)))
+                self._queue.insert(0, plan)
 
     def _end(self, result: ImageResult) -> None:
         self._results.append(result)
@@ -161,28 +105,17 @@ class Schedule:
         with suppress(KeyboardInterrupt), defer_signals():
             self.cancellation.cancel()
             wait(self._running)
-            for future, (item, builder) in self._running.items():
+            for future, (plan, builder) in self._running.items():
                 # Work has ended even if the program that reads the events has left.
                 with suppress(OSError):
-                    self._end(_interrupted_result(item, builder) if future.exception() else future.result())
-            for item in self._queue:
+                    self._end(_interrupted_result(plan, builder) if future.exception() else future.result())
+            for plan in self._queue:
                 with suppress(OSError):
-                    self._end(_interrupted_result(item, None))
+                    self._end(_interrupted_result(plan, None))
             self._running, self._queue = {}, []
 
 
-def _too_little_space(item: Item, resources: Mapping[Builder, Resources]) -> DiskSpaceError:
-    roomiest = max(resources, key=lambda builder: resources[builder].disk_bytes or 0)
-    free = resources[roomiest].disk_bytes or 0
-    return DiskSpaceError(
-        f"The engine's disk has {free / 1e9:.1f} GB free below {roomiest.capabilities.data_root}, and "
-        f"{item.identifier} needs about {item.disk_bytes / 1e9:.1f} GB.",
-        next_step="tfimg has already removed its own leftovers. `docker system df` shows what takes the space; or use "
-        "an engine with more.",
-    )
-
-
-def _interrupted_result(item: Item, builder: Builder | None) -> ImageResult:
-    """Return the result of an item whose build did not end or start."""
+def _interrupted_result(plan: Plan, builder: Builder | None) -> ImageResult:
+    """Return the result of an image whose build did not end or start."""
     failure = Interrupted(f"Interrupted before it {'ended' if builder else 'started'}.", next_step=CONTINUE)
-    return failed_result(item.identifier, failure, engine=builder.name if builder else None)
+    return failed_result(plan.spec.identifier, failure, engine=builder.name if builder else None)

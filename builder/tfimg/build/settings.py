@@ -22,9 +22,9 @@ class BuildSettings:
     `snapshot` is a dated mirror of Debian's archive, and `renew_base` bootstraps a base again that the engine has.
     `no_cache` runs every step again. `level` is the level to prove, None for the highest that this machine can prove;
     `reuse_reports` accepts earlier green reports on equal images. `record` writes what is proven into the workspace as
-    evidence; `evidence_only`: of many images nothing else is needed, so those with current evidence are not built, and
-    recorded ones make room on a full disk. `recheck` compares images with their evidence, and tags none. `jobs` limits
-    builds at once on each engine. `compression` None is that of the image: see `choose_compression`.
+    evidence; `evidence_only`: of many images nothing else is needed, so those with current evidence are not built.
+    `recheck` compares images with their evidence, and tags none. `jobs` is the number of builds at once on each engine,
+    None for `Builder.jobs`. `compression` None is that of the image: see `choose_compression`.
     """
 
     base: BaseSource = "auto"

@@ -71,8 +71,6 @@ GROUPS = {
         "render": ("render:Render", "write Dockerfiles, schemas and tables"),
         "audit": ("audit:Audit", "find known vulnerabilities of locked packages"),
         "record": ("record:RecordEvidence", "record what images/bare/run.py has proven without a container"),
-        "reproduce": ("reproduce:Reproduce", "build an image twice, and compare"),
-        "bake": ("bake:Bake", "print a file for `docker buildx bake`"),
         "completion": ("completion:Completion", "print a completion script"),
     },
 }

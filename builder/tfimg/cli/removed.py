@@ -9,6 +9,9 @@ COMMANDS: dict[str, str] = {
     "report": "`tfimg explain FILE.json` shows a report, and writes it in another form with --report FILE.html.",
     "schema": "A checkout has the schemas, as `tfimg render` writes them: images/matrix.schema.json and "
     "images/report.schema.json.",
+    "bake": "`tfimg render IDENTIFIER` prints the Dockerfile of an image, from which `docker buildx build` builds it.",
+    "reproduce": "`tfimg build --recorded N` builds images again and compares them with their evidence. To compare two "
+    "builds, use `tfimg build --no-cache` with two names of --repository, and `tfimg compare --local`.",
 }
 """Removed command → the sentences that say what to do instead."""
 
@@ -20,5 +23,7 @@ OPTIONS: dict[tuple[str, str], str] = {
     ("build", "--affected"): "`tfimg build '2.15*' --record` leaves images alone whose record is of their lock.",
     ("lock", "--advisories"): "OSV's service is asked; --osv URL names a mirror of it.",
     ("publish", "--fixes"): "Withdraw what was replaced: `tfimg withdraw REPOSITORY@DIGEST --advisory ID`.",
+    ("plan", "--behind-base"): "`tfimg build --renew-base` builds images on today's Debian packages.",
+    ("plan", "--layers"): "`tfimg inspect` shows the layers of an image, and `tfimg compare` what two images share.",
 }
 """Command and its removed option → the sentences that say what to do instead."""

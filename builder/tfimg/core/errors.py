@@ -36,7 +36,7 @@ class NotAudited(TfimgError, exit_code=ExitCode.FAILED):
 
 
 class NotReproducible(TfimgError, exit_code=ExitCode.FAILED):
-    """Two builds of an image from scratch have different layers, or another build contradicts the image's evidence."""
+    """An image was built again, and contradicts its evidence."""
 
 
 class UsageError(TfimgError, exit_code=ExitCode.USAGE):

@@ -8,7 +8,7 @@ import io
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, TextIO
@@ -35,6 +35,17 @@ def hash_file(path: Path) -> str:
             raise_if_cancelled()
             digest.update(piece)
     return digest.hexdigest()
+
+
+def hash_files(files: Mapping[str, bytes | Path]) -> str:
+    """Return `sha256:…` of files by name; a path is read in pieces."""
+    whole = hashlib.sha256()
+    for name, content in sorted(files.items()):
+        size = content.stat().st_size if isinstance(content, Path) else len(content)
+        whole.update(f"{name}\n{size}\n".encode())
+        for piece in read_pieces(content) if isinstance(content, Path) else (content,):
+            whole.update(piece)
+    return f"sha256:{whole.hexdigest()}"
 
 
 def read_pieces(path: Path) -> Iterator[bytes]:
@@ -127,6 +138,13 @@ def wait_for_lock(path: Path, on_wait: Callable[[], None]) -> Iterator[None]:
             on_wait()
             time.sleep(0.1)
         yield
+
+
+@contextmanager
+def lock_existing(path: Path) -> Iterator[bool]:
+    """Yield whether the lock of an unchanged file is free, and hold it then. Raises `FileNotFoundError`."""
+    with path.open("r+") as file:
+        yield _lock(file)
 
 
 def _lock(file: TextIO) -> bool:

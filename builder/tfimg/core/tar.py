@@ -10,7 +10,6 @@ from __future__ import annotations
 import io
 import tarfile
 from collections.abc import Iterable, Iterator, Mapping
-from pathlib import Path
 from typing import BinaryIO
 
 MAX_MEMBERS = 1_000_000
@@ -80,24 +79,21 @@ class TarReader:
     """Iterate over the members of an uncompressed tar archive to the end of its stream.
 
     The content of the current member can be read once. A member's `pax_headers` include global records that precede it.
-    A seekable source is not read where its content is not requested. Raises `InvalidArchive`.
+    Raises `InvalidArchive`.
     """
 
-    def __init__(self, source: BinaryIO, *, max_members: int = MAX_MEMBERS, max_names: int = MAX_NAMES) -> None:
-        self._source, self._max_members, self._max_names = source, max_members, max_names
-        self._end = source.seek(0, 2) if source.seekable() else None
-        if self._end is not None:
-            source.seek(0)
+    def __init__(self, source: BinaryIO) -> None:
+        self._source = source
         self._position, self._left, self._padding = 0, 0, 0
 
     def __iter__(self) -> Iterator[tarfile.TarInfo]:
         members, names = 0, 0
         while (member := self._next()) is not None:
             members, names = members + 1, names + len(member.name) + len(member.linkname)
-            if members > self._max_members:
-                raise InvalidArchive(f"it has more than {self._max_members} members")
-            if names > self._max_names:
-                raise InvalidArchive(f"its names have more than {self._max_names} bytes")
+            if members > MAX_MEMBERS:
+                raise InvalidArchive(f"it has more than {MAX_MEMBERS} members")
+            if names > MAX_NAMES:
+                raise InvalidArchive(f"its names have more than {MAX_NAMES} bytes")
             yield member
 
     def content(self) -> Iterator[bytes]:
@@ -155,8 +151,6 @@ class TarReader:
             raise self._error("it has a name with a zero byte")
         if member.size and (kind in HEADER_ONLY or member.isdir()):
             raise self._error("it has a link, device or folder with content")
-        if self._end is not None and self._position + member.size > self._end:
-            raise self._error("it breaks off")
         self._left, self._padding = member.size, -member.size % BLOCK
         return member
 
@@ -215,11 +209,8 @@ class TarReader:
     def _skip(self) -> None:
         """Move behind the current member."""
         left = self._left + self._padding
-        if self._end is not None:
-            self._position = self._source.seek(self._position + left)
-        else:
-            while left:
-                left -= len(self._read(min(PIECE, left)))
+        while left:
+            left -= len(self._read(min(PIECE, left)))
         self._left, self._padding = 0, 0
 
     def _read(self, count: int) -> bytes:
@@ -231,16 +222,6 @@ class TarReader:
 
     def _error(self, reason: str) -> InvalidArchive:
         return InvalidArchive(f"{reason} (before byte {self._position})")
-
-
-def read_member(path: Path, member: tarfile.TarInfo) -> Iterator[bytes]:
-    """Yield the content of a member of an uncompressed archive that `TarReader` has read."""
-    with path.open("rb") as file:
-        file.seek(member.offset_data)
-        left = member.size
-        while left and (piece := file.read(min(PIECE, left))):
-            left -= len(piece)
-            yield piece
 
 
 def _text(content: bytes) -> str:

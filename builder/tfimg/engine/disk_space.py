@@ -21,11 +21,12 @@ def check_disk_space(capabilities: Capabilities, device: Device) -> None:
     """Raise `DiskSpaceError` when the engine's disk is known to be too full."""
     free, needed = capabilities.free_bytes, required_disk_bytes(device, packed=capabilities.accepts_layers)
     if free is not None and free < needed:
+        docker = f"docker --host {capabilities.host}"
         raise DiskSpaceError(
             f"The engine's disk has {free / 1e9:.1f} GB free below {capabilities.data_root}, and a build needs "
             f"{needed / 1e9:.0f} GB.",
-            next_step="`docker builder prune` removes build cache and `docker image prune` unnamed images; or use an "
-            "engine with more space.",
+            next_step=f"Free some with `{docker} builder prune --all` (build cache), `{docker} image prune` (unnamed "
+            f"images) or `{docker} image rm NAME` (of `{docker} image ls`), or use an engine with more space.",
         )
 
 

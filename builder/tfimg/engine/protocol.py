@@ -27,7 +27,7 @@ class Capabilities:
     """Versions and properties of an engine.
 
     `free_bytes` is None for an engine on another machine. `builder` is the buildx builder that builds for it.
-    `platform` is that of its machine.
+    `platform` and `memory_bytes`, the whole memory, are those of its machine.
     """
 
     host: str
@@ -36,6 +36,7 @@ class Capabilities:
     store: StoreKind
     data_root: str
     free_bytes: int | None
+    memory_bytes: int
     builder: str | None = None
     platform: Platform = "linux/amd64"
 
@@ -43,18 +44,6 @@ class Capabilities:
     def accepts_layers(self) -> bool:
         """Whether builds receive ready layers. A remote engine downloads wheels faster than layers from here."""
         return self.store == "containerd" and self.free_bytes is not None
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Resources:
-    """Free resources of an engine's machine.
-
-    `memory_bytes` is the whole memory of a remote engine's machine; its `disk_bytes` is None.
-    """
-
-    cpus: int
-    memory_bytes: int
-    disk_bytes: int | None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -220,17 +209,14 @@ class Engine(ContainerRunner, Protocol):
     def get_device_support(self) -> DeviceSupport:
         """Return how the engine gives devices to containers."""
 
-    def get_resources(self) -> Resources:
-        """Return what the engine's machine has free."""
+    def find_free_bytes(self) -> int | None:
+        """Return the bytes that are free on the engine's disk; None for an engine on another machine."""
 
     def can_run(self, platform: Platform) -> bool:
         """Return whether containers can run programs of a platform, natively or emulated."""
 
     def build(self, request: BuildRequest) -> Generator[BuildEvent, None, None]:
         """Yield progress. Raises `BuildError` or a more precise error after the last event."""
-
-    def prune_cache(self) -> None:
-        """Remove build cache that no image needs: for private engines only, since all programs share the cache."""
 
     def list_images(self, known: Mapping[str, LocalImage] = NO_IMAGES) -> Sequence[LocalImage]:
         """Return all images. Of those in `known`, by digest, only the names are asked for again."""

@@ -180,7 +180,7 @@ class Project:
     @cached_property
     def build_files_digest(self) -> str:
         """Digest of the files of `images/` that every build uses."""
-        from tfimg.recipe.plan import hash_files
+        from tfimg.core.files import hash_files
 
         return hash_files(self.workspace.read_build_files())
 

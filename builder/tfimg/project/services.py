@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime
 from functools import cache, cached_property, partial
@@ -199,13 +199,6 @@ class Services:
 
         ca = str(self.network.ca) if self.network.ca else None
         return OsvService(url, ca=ca, proxies=_proxies(self.network))
-
-    def debian_packages(self, names: Collection[str], *, suite: str, platform: Platform) -> Mapping[str, str]:
-        """Return versions by name in the mirror of this machine; see `tfimg.engine.base_images.updates`."""
-        from tfimg.engine.base_images.debian import find_mirrors
-        from tfimg.engine.base_images.updates import read_available
-
-        return read_available(names, suite=suite, platform=platform, mirrors=find_mirrors(), env=self.environ)
 
     def uv(self) -> str:
         """Return the path of the uv that was installed with tfimg; it resolves locks."""

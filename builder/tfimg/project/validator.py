@@ -9,6 +9,7 @@ from functools import cached_property
 from tfimg.core.cancellation import raise_if_cancelled
 from tfimg.core.errors import NoEmulation, UsageError
 from tfimg.core.events import Message, OnEvent, ignore
+from tfimg.core.files import hash_files
 from tfimg.engine.protocol import Engine
 from tfimg.host.survey import Host, TargetHost
 from tfimg.host.target_level import Execution, TargetLevel, choose_target_level
@@ -21,7 +22,7 @@ from tfimg.recipe.plan import Plan
 from tfimg.validation.caches import ReportCache, ReportSubject
 from tfimg.validation.explain import explain_errors
 from tfimg.validation.report import ProvableLevel, Report
-from tfimg.validation.run import ALL_CHECKS, CheckSelection, ValidationRequest, suite_digest, suite_files
+from tfimg.validation.run import ALL_CHECKS, CheckSelection, ValidationRequest, suite_files
 from tfimg.validation.run import validate as run_suite
 
 
@@ -74,7 +75,7 @@ class Validator:
         return ReportSubject(
             identifier=spec.identifier,
             content=content,
-            suite=suite_digest(self.suite),
+            suite=hash_files(self.suite),
             level=target.level,
             profile=self.checks.profile,
             accelerator=describe_accelerator(target, self.target_host.host),

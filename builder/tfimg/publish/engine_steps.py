@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from tfimg import __version__
 from tfimg.core.errors import EngineError, ImageMissing, LockError, NetworkError, TamperedError
 from tfimg.core.events import Message, OnEvent, ProgressEvent
+from tfimg.core.files import hash_files
 from tfimg.core.levels import Level
 from tfimg.core.retry import RetryPolicy
 from tfimg.engine.candidates import CANDIDATE, remove_name
@@ -28,7 +29,6 @@ from tfimg.publish.release import Release, read_release
 from tfimg.publish.repository import SignedRepository
 from tfimg.recipe.labels import BASE_DIGEST_LABEL, BASE_NAME_LABEL, LABEL_PREFIX, LOCK_LABEL, RECIPE_LABEL
 from tfimg.recipe.lockfile import hash_lock
-from tfimg.recipe.plan import hash_files
 from tfimg.recipe.tags import make_build_tag
 from tfimg.validation.report import Report
 from tfimg.validation.verdict import raise_for_verdict

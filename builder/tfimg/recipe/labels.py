@@ -114,10 +114,10 @@ def read_own_labels(labels: Mapping[str, str]) -> OwnPackages | None:
 def make_build_labels(
     *,
     base: str,
-    base_digest: str | None,
-    base_kind: BaseKind | None,
+    base_digest: str,
+    base_kind: BaseKind,
     base_made: str | None = None,
-    recipe: str | None,
+    recipe: str,
     revision: str | None,
     version: str,
     snapshot: str | None = None,

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from jinja2 import Environment
 
+from tfimg.core.files import hash_files
 from tfimg.matrix.spec import ImageSpec
 from tfimg.recipe.lockfile import Lock
 from tfimg.recipe.render import render_dockerfile
 from tfimg.recipe.tags import list_tags
-
-PIECE = 1 << 20  # bytes read at a time
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -34,21 +31,6 @@ def make_plan(
     """Return the plan of an image. Raises `RenderError` when a template is wrong."""
     dockerfile = render_dockerfile(spec, lock, templates, wheels=bool(wheels))
     return Plan(spec=spec, lock=lock, dockerfile=dockerfile, tags=list_tags(spec, repository=repository), wheels=wheels)
-
-
-def hash_files(files: Mapping[str, bytes | Path]) -> str:
-    """Return `sha256:…` of files by name; a path is read in pieces."""
-    whole = hashlib.sha256()
-    for name, content in sorted(files.items()):
-        size = content.stat().st_size if isinstance(content, Path) else len(content)
-        whole.update(f"{name}\n{size}\n".encode())
-        if isinstance(content, bytes):
-            whole.update(content)
-            continue
-        with content.open("rb") as file:
-            while piece := file.read(PIECE):
-                whole.update(piece)
-    return f"sha256:{whole.hexdigest()}"
 
 
 def hash_recipe(

@@ -3,17 +3,40 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from tfimg.core.errors import UsageError
 from tfimg.matrix.spec import OWN_SUFFIX, ImageSpec
+from tfimg.recipe.layout import list_wheel_layers
 from tfimg.recipe.lockfile import Lock
-from tfimg.recipe.sharing import identify_layers, predict_size
 
 LIBRARIES = ("cudnn", "cublas", "solvers", "cuda")
 """Layers of NVIDIA's libraries: the same for every Python and for many releases."""
+
+PREDICTED: dict[str, int] = {
+    "cudnn": 1_164_000_000,
+    "cublas": 634_000_000,
+    "solvers": 643_000_000,
+    "cuda": 571_000_000,
+    "libtpu": 400_000_000,
+    "tensorflow": 979_000_000,
+    "tensorflow-python": 404_000_000,
+    "libclang": 64_000_000,
+    "scipy": 110_000_000,
+    "numpy": 65_000_000,
+    "compiled": 59_000_000,
+    "tensorboard": 30_000_000,
+    "packages": 29_000_000,
+    "own": 73_000_000,
+}
+"""Unpacked bytes of a layer: those of 2.15.1 with CUDA 12.2; of libtpu 0.0.14. SciPy, of 2.12 alone: the size of its
+wheel. Packages of a user: tensorflow-text and pandas."""
+
+PREDICTED_CPU = PREDICTED | {"tensorflow": 565_000_000, "tensorflow-python": 345_000_000}
+"""The same of images without CUDA: those of 2.15.1 for CPU."""
+
 
 GITHUB_JOBS = 256  # of a matrix in one run (GitHub's documentation, "Usage limits")
 
@@ -45,13 +68,27 @@ class Shard:
 
 
 def make_shard_image(spec: ImageSpec, lock: Lock) -> ShardImage:
-    """Return what an image with this lock shares with others, in unpacked bytes."""
+    """Return what an image with this lock shares with others, in unpacked bytes as measured in 2.15.1."""
+    sizes = PREDICTED if spec.gpu else PREDICTED_CPU
     return ShardImage(
         identifier=spec.identifier,
         tensorflow=spec.tensorflow,
         libraries="".join(lock[name] for name in LIBRARIES) if spec.gpu else "",
-        layers={identity: predict_size(spec, layer)[1] for layer, identity in identify_layers(spec, lock)},
+        layers={identity: sizes[identity[0]] for identity in _identify_layers(spec, lock)},
     )
+
+
+def _identify_layers(spec: ImageSpec, lock: Lock) -> Iterator[tuple[str, str]]:
+    """Yield name and origin of the layers of wheels of an image; base, byte code and suite (100 MB) do not count.
+
+    Layers of the same wheels are the same; files that do not depend on Python's version are the same in the wheels of a
+    release for all of its Pythons, and of its flavours. A flavour that removes files has layers of its own: it is
+    compressed in another way, which also changes the bytes of those without a removed file.
+    """
+    for layer in list_wheel_layers(lock, spec.removed):
+        for_every_python = layer.is_shared and not layer.group.is_shared
+        wheels = f"{spec.package} {spec.tensorflow} {spec.platform}" if for_every_python else layer.group.requirements
+        yield layer.name, "\n".join([wheels, *spec.removed])
 
 
 def divide_into_shards(images: Sequence[ShardImage], count: int) -> tuple[Shard, ...]:

@@ -16,6 +16,7 @@ from pydantic import Field
 
 from tfimg.core.documents import Digest, InvalidDocument, StrictDocument, parse_document
 from tfimg.core.errors import FileError, InsufficientEvidence
+from tfimg.core.files import hash_files
 from tfimg.core.text import to_plain_text
 from tfimg.engine.protocol import Exit, Line
 from tfimg.matrix.spec import ImageSpec
@@ -25,7 +26,7 @@ from tfimg.validation.event_stream import MAX_CHECKS, EventStream
 from tfimg.validation.explain import import_suite_module
 from tfimg.validation.image_record import MAX_NAME, Name, Seconds, Time
 from tfimg.validation.report import GPU_CHECK, Report
-from tfimg.validation.run import suite_digest, suite_files
+from tfimg.validation.run import suite_files
 
 MAX_BYTES = 64 << 20
 """Bytes of a file; a run has 0.2 MB."""
@@ -107,7 +108,7 @@ def _find_failures(run: HostRun, report: Report, spec: ImageSpec, lock: Lock, su
     first: Mapping[str, Any] = run.events[0] if run.events else {}
     for name, found, required in (
         ("lock", run.lock, hash_lock(lock)),
-        ("suite", run.suite, suite_digest(suite_files(suite))),
+        ("suite", run.suite, hash_files(suite_files(suite))),
         ("level", first.get("level"), "validated"),
         ("device", first.get("device"), spec.device),
     ):

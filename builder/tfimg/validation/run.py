@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import re
 import secrets
@@ -14,6 +13,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from tfimg.core.errors import EngineError, UsageError, ValidationAborted
+from tfimg.core.files import hash_files
 from tfimg.engine.protocol import ContainerRunner, DeviceAccess, Exit, Line, RunRequest
 from tfimg.matrix.spec import ImageSpec
 from tfimg.recipe.facts import collect_facts
@@ -44,14 +44,6 @@ def suite_files(folder: Path) -> dict[str, bytes]:
         for file in sorted(folder.rglob("*.py"))
         if "__pycache__" not in file.parts
     }
-
-
-def suite_digest(files: Mapping[str, bytes]) -> str:
-    """Return `sha256:…` of a suite's source files."""
-    whole = hashlib.sha256()
-    for name in sorted(files):
-        whole.update(f"{name}\n{len(files[name])}\n".encode() + files[name])
-    return f"sha256:{whole.hexdigest()}"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -123,7 +115,7 @@ def validate(
         device=request.spec.device,
         digest=request.digest,
         lock=hash_lock(request.lock),
-        suite=suite_digest(request.suite),
+        suite=hash_files(request.suite),
         date=now().isoformat(timespec="seconds"),
         seconds=round(time.monotonic() - start, 2),
         results=tuple(stream.results),

@@ -33,12 +33,20 @@ class Build(Command, ImageOptions, SigningOptions, FreshBase, ValidationOptions)
       tfimg build '2.1[5-8]*-cpu-*' --report summary.xml
       tfimg build --tf 2.15 --with tensorflow-text,pandas
       tfimg build '2.18*-slim'
+      tfimg build --recorded 2
       tfimg build --wheel dist/tensorflow-2.19.0-cp311-cp311-linux_x86_64.whl
     """
 
     all: bool = flag("every image of the matrix")
+    recorded: int | None = option(
+        "N images with evidence, other ones each day: build them again, compare them with it, and tag none",
+        "N",
+        parse=positive_number,
+    )
     jobs: int | None = option(
-        "images at once (default: what processors, memory and disk have room for)", "N", parse=positive_number
+        "images at once on each builder (default: 2, or 1 where its machine has less than 4 GB of memory)",
+        "N",
+        parse=positive_number,
     )
     revalidate: bool = flag("run the suite again in images that have not changed")
     target: str | None = option("publish the images to REGISTRY/NAME; see `tfimg publish`", "REPOSITORY", name="--push")
@@ -65,7 +73,7 @@ class Build(Command, ImageOptions, SigningOptions, FreshBase, ValidationOptions)
     @property
     def _is_many(self) -> bool:
         """Whether the options select any number of images."""
-        return bool(self.patterns or self.all)
+        return bool(self.patterns or self.all or self.recorded)
 
     def _build(self, context: Context) -> int:
         self._check_options(context)
@@ -76,11 +84,16 @@ class Build(Command, ImageOptions, SigningOptions, FreshBase, ValidationOptions)
                 publish_images(self, context, [spec], named=True)
             return 0
         specs = self.select_images(context)
+        if self.recorded:
+            from tfimg.build.recheck import choose_turn
+
+            proven = [spec for spec in specs if context.project.status(spec).level != "declared"]
+            specs = list(choose_turn(proven, context.services.today, self.recorded))
         batch = self._build_many(context, settings, specs)
         green = {result.identifier for result in batch.results if result.is_green}
         if self.target and green:
             publish_images(self, context, [spec for spec in specs if spec.identifier in green], named=True)
-        raise_for_results(batch.results, needs_all=not self.all)
+        raise_for_results(batch.results, needs_all=not (self.all or self.recorded))
         return 0
 
     def _check_options(self, context: Context) -> None:
@@ -91,9 +104,18 @@ class Build(Command, ImageOptions, SigningOptions, FreshBase, ValidationOptions)
             "--all": self.all,
             "--jobs": self.jobs,
             "--record": self.record,
+            "--recorded": self.recorded,
             "--revalidate": self.revalidate,
         }
         self.check_image_options(excluded)
+        others = {"--push": self.target, "--record": self.record}
+        others |= {"packages on top": self.names_packages}
+        if self.recorded and (given := [name for name, value in others.items() if value]):
+            raise UsageError(
+                f"{', '.join(given)} and --recorded cannot be combined: it compares images with their evidence, and "
+                "tags none.",
+                next_step="Leave --recorded out, or the others.",
+            )
         signing = {"--key": self.key, "--policy": self.policy, "--publisher": self.publisher}
         if self.target:
             require_publishable(self, context)
@@ -113,9 +135,9 @@ class Build(Command, ImageOptions, SigningOptions, FreshBase, ValidationOptions)
         if self.all and self.patterns:
             raise UsageError("--all and patterns cannot be combined.", next_step="Leave --all out, or the patterns.")
         if given := [name for name in self.given_options() if name != "--flavor"]:
+            many = "--all" if self.all else "patterns" if self.patterns else "--recorded"
             raise UsageError(
-                f"{', '.join(given)} and {'--all' if self.all else 'patterns'} cannot be combined: a request means "
-                "one image.",
+                f"{', '.join(given)} and {many} cannot be combined: a request means one image.",
                 next_step="Write it as a pattern: '2.15*-cpu-*', '*-cuda12*-py3.11'.",
             )
         check_report_files(self.report, SUMMARY_SUFFIXES)
@@ -134,6 +156,7 @@ class Build(Command, ImageOptions, SigningOptions, FreshBase, ValidationOptions)
             checks=CheckSelection(profile=self.profile),
             record=self.record,
             evidence_only=self.record and not self.target,
+            recheck=self.recorded is not None,
             jobs=self.jobs,
         )
 
@@ -160,7 +183,7 @@ class Build(Command, ImageOptions, SigningOptions, FreshBase, ValidationOptions)
         from tfimg.build.batch import build_many
         from tfimg.core.files import write_atomically
 
-        settings = replace(settings, reuse_reports=not (self.no_cache or self.revalidate))
+        settings = replace(settings, reuse_reports=not (self.no_cache or self.revalidate or self.recorded))
         with context.render_events() as on_event:
             batch = build_many(context.project, context.engines, settings, specs, on_event)
         for name in self.report:

@@ -3,27 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from datetime import date
 from typing import TYPE_CHECKING, Any, Literal
 
 from tfimg.cli.context import Context
 from tfimg.cli.image_options import ImageOptions
-from tfimg.cli.options import Command, flag, option
+from tfimg.cli.options import Command, option
 from tfimg.cli.project_options import with_project_file
 from tfimg.cli.values import positive_number
 
 if TYPE_CHECKING:
     from tfimg.engine.protocol import Capabilities
     from tfimg.matrix.spec import ImageSpec
-    from tfimg.recipe.layout import WheelLayer
-    from tfimg.recipe.lockfile import Lock
-
-MAX_LISTED = 3
-"""Images that a row of layers lists."""
-
-MAX_DIGEST = 40
-"""Characters of a version or digest in a row."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,8 +26,6 @@ class Plan(Command, ImageOptions):
       tfimg plan --tf 2.15 --device cpu
       tfimg plan 2.15.1-cpu-py3.11
       tfimg plan '2.1*' --format github --shards 8
-      tfimg plan '2.20*-cuda*' --layers
-      tfimg plan --behind-base
       tfimg plan 2.15.1-cpu-py3.11 --with tensorflow-text,pandas
       tfimg plan --wheel dist/tensorflow-2.19.0-cp311-cp311-linux_x86_64.whl
     """
@@ -46,25 +36,14 @@ class Plan(Command, ImageOptions):
     shards: int | None = option(
         "N jobs at most; images that share big layers stay together (default: one each)", "N", parse=positive_number
     )
-    layers: bool = flag("show which layers the images share, and their bytes")
-    behind_base: bool = flag("show which images of the engine are behind their base, by package")
-
-    alternatives = (("--layers", "layers"), ("--behind-base", "behind_base"), ("--format", "format"))
 
     def run(self, context: Context) -> int:
-        """Select images by patterns and request, and print jobs, layers, a table, or one image.
+        """Select images by patterns and request, and print jobs, a table, or one image.
 
         With packages alone it is the one image that `tfimg build` would make: that of tfimg.toml, else of the default
         request.
         """
-        self.check_image_options(
-            {
-                "--format": self.format,
-                "--shards": self.shards,
-                "--layers": self.layers,
-                "--behind-base": self.behind_base,
-            }
-        )
+        self.check_image_options({"--format": self.format, "--shards": self.shards})
         if self.wheel:
             return self._show_custom(context)
         if self.patterns or self.given_options() or not self.names_packages:
@@ -79,12 +58,7 @@ class Plan(Command, ImageOptions):
         from tfimg.recipe.shards import divide_into_shards, make_ci_jobs, make_shard_image, make_single_shards
 
         context.project.workspace.require_locks(dict.fromkeys(spec.runtime for spec in specs))
-        locks = [(spec, context.project.locks.read_predictable(spec)) for spec in specs]
-        if self.layers:
-            return _show_layers(context, locks)
-        if self.behind_base:
-            return _show_base_updates(context, specs)
-        images = [make_shard_image(spec, lock) for spec, lock in locks]
+        images = [make_shard_image(spec, context.project.locks.read_predictable(spec)) for spec in specs]
         shards = divide_into_shards(images, self.shards) if self.shards else make_single_shards(images)
         today = context.services.today
         ended = {spec.identifier: subjects for spec in specs if (subjects := _list_ended(spec, today))}
@@ -153,57 +127,3 @@ def _name_packages(fields: Mapping[str, Any], spec: ImageSpec) -> dict[str, Any]
 def _list_ended(spec: ImageSpec, today: date) -> list[str]:
     """Return the parts of an image that get no more security fixes, such as `Python 3.9`."""
     return [end.subject for end in spec.support_ends if end.has_ended(today)]
-
-
-def _show_layers(context: Context, images: Sequence[tuple[ImageSpec, Lock]]) -> int:
-    """Print the layers that images share; sizes are known of layers that were made here, else predicted."""
-    from tfimg.cli.output.tables import print_rows
-    from tfimg.core.text import format_size
-    from tfimg.layers.pack import compute_key
-    from tfimg.layers.store import LayerStore
-    from tfimg.recipe.layout import default_compression
-    from tfimg.recipe.sharing import find_shared_layers
-
-    store = LayerStore(folder=context.services.state / "layers")
-
-    def known(layer: WheelLayer) -> tuple[int, int] | None:
-        blob = store.find(compute_key(layer, default_compression(layer.group.removed)))
-        return (blob.size, blob.unpacked) if blob else None
-
-    shared = find_shared_layers(images, known)
-    if context.command.json:
-        context.emit({**asdict(shared), "together_bytes": shared.together, "apart_bytes": shared.apart})
-        return 0
-    rows = []
-    for layer in shared.layers:
-        more = len(layer.images) - MAX_LISTED
-        users = " ".join(layer.images[:MAX_LISTED]) + (f" and {more} more" if more > 0 else "")
-        sizes = format_size(layer.compressed_bytes), format_size(layer.unpacked_bytes)
-        rows.append((layer.name, str(len(layer.images)), *sizes, "known" if layer.exact else "predicted", users))
-    print_rows(("LAYER", "IMAGES", "COMPRESSED", "UNPACKED", "BYTES ARE", "WHICH"), rows)
-    total, apart = format_size(shared.together), format_size(shared.apart)
-    print(f"{len(images)} image{'' if len(images) == 1 else 's'}: {total} together, {apart} if they shared nothing.")
-    return 0
-
-
-def _show_base_updates(context: Context, specs: Sequence[ImageSpec]) -> int:
-    """Print the packages of built images that Debian has newer, and what was not compared."""
-    from tfimg.build.base_updates import find_base_updates
-    from tfimg.cli.output.tables import print_rows
-
-    found = find_base_updates(specs, context.project, context.services.runner(), context.say)
-    if context.command.json:
-        context.emit(found.to_json())
-        return 0
-    rows = [
-        (image.identifier, update.package, update.installed[:MAX_DIGEST], update.available[:MAX_DIGEST])
-        for image in found.outdated
-        for update in image.updates
-    ]
-    if rows:
-        print_rows(("IMAGE", "PACKAGE", "INSTALLED", "AVAILABLE"), rows)
-    counts = f"{len(found.outdated)} images behind their base, {len(found.current)} current"
-    print(f"{counts}, {len(found.missing)} not in the engine.")
-    if found.outdated:
-        context.say("`tfimg build --renew-base` builds them on today's packages.")
-    return 0

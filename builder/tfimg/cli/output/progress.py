@@ -39,8 +39,8 @@ from tfimg.engine.docker.steps import is_housekeeping, short_step
 from tfimg.validation.report import CheckResult
 from tfimg.validation.report_text import OUTCOME_WIDTH, check_line
 
-FOR_PEOPLE = (Message, ChecksPlanned, results.ImagesQueued, results.EngineResources)
-"""Events that are not printed as JSON: other events repeat them, or they come every few seconds."""
+FOR_PEOPLE = (Message, ChecksPlanned, results.ImagesQueued)
+"""Events that are not printed as JSON: other events repeat them."""
 
 STATUS_WIDTH = max(map(len, get_args(results.Status)))
 """Characters of the longest state of an image."""
@@ -94,8 +94,6 @@ def text_line(event: Event, title: str) -> str | None:
             return f"{'':8}  {'started':{STATUS_WIDTH}}  {identifier}"
         case results.ImageRequeued(identifier=identifier, reason=reason):
             return _one_line(f"{'':8}  {'requeued':{STATUS_WIDTH}}  {identifier}  {reason}")
-        case results.EngineSpaceFreed(engine=engine):
-            return f"{'':8}  {'pruned':{STATUS_WIDTH}}  {engine}"
         case results.ImageResult():
             words = f"{event.status:{STATUS_WIDTH}}  {event.identifier}  {event.description}"
             return _one_line(f"{event.seconds:6.1f} s  {words}")
@@ -165,8 +163,6 @@ class Display:
             case results.ImageRequeued(identifier=identifier, reason=reason):
                 self._stop(identifier)
                 self._print("requeued", None, Text(to_plain_text(f"{identifier}  {reason}")))
-            case results.EngineSpaceFreed(engine=engine):
-                self._print("pruned", None, Text(to_plain_text(engine)))
             case results.ImageResult():
                 self._stop(event.identifier)
                 words = Text(to_plain_text(f"{event.identifier}  {event.description}"))

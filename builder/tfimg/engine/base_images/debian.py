@@ -160,11 +160,10 @@ def _install_from_suite(suite: str, env: Mapping[str, str]) -> None:
 
 
 @contextmanager
-def apt_lists(sources: Sequence[str], env: Mapping[str, str], *more: str) -> Iterator[tuple[Path, list[str]]]:
+def apt_lists(sources: Sequence[str], env: Mapping[str, str]) -> Iterator[tuple[Path, list[str]]]:
     """Download the package lists of APT source lines into a temporary folder, and check their signatures.
 
-    Yields the folder and the options by which APT's programs use these lists; `more` are added to them. Raises
-    `EngineSetupError`.
+    Yields the folder and the options by which APT's programs use these lists. Raises `EngineSetupError`.
     """
     with tempfile.TemporaryDirectory(prefix="tfimg-apt-") as scratch:
         folder = Path(scratch)
@@ -179,7 +178,6 @@ def apt_lists(sources: Sequence[str], env: Mapping[str, str], *more: str) -> Ite
             f"--option=Dir::State::Lists={lists}",
             "--option=Dir::Cache::pkgcache=",
             "--option=Dir::Cache::srcpkgcache=",
-            *more,
         ]
         _apt([*options, "update"], env)
         yield folder, options

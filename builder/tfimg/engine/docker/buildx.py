@@ -99,11 +99,6 @@ class DockerBuilder(DockerImages):
             contexts[base] = f"oci-layout://{folder / name}@{digest}"
         return contexts
 
-    def prune_cache(self) -> None:
-        """See `Engine`."""
-        with self.errors():
-            self.client.api.prune_builds()
-
 
 def build(
     request: BuildRequest, *, env: Mapping[str, str], check_alive: Callable[[], object] = lambda: None

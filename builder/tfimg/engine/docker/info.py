@@ -1,9 +1,8 @@
-"""Versions, devices and free resources of a Docker engine."""
+"""Versions, devices and free disk space of a Docker engine."""
 
 from __future__ import annotations
 
 import os
-import re
 import shutil
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -16,7 +15,7 @@ from tfimg.core.errors import EngineCannotBuild, EngineTooOld
 from tfimg.core.process import CommandFailed, run
 from tfimg.engine.docker.connection import DockerConnection
 from tfimg.engine.emulation import find_platform
-from tfimg.engine.protocol import DEFAULT_CDI_FOLDERS, Capabilities, DeviceSupport, Resources
+from tfimg.engine.protocol import DEFAULT_CDI_FOLDERS, Capabilities, DeviceSupport
 from tfimg.matrix.schema import PLATFORMS, Platform
 
 OLDEST_ENGINE = Version("23.0")
@@ -29,7 +28,7 @@ INSTALL = "`tfimg engine up --install`"
 
 
 class DockerInfo(DockerConnection):
-    """Capabilities, devices and resources of `Engine`."""
+    """Capabilities, devices and free disk space of `Engine`."""
 
     def get_capabilities(self) -> Capabilities:
         """See `Engine`."""
@@ -52,6 +51,7 @@ class DockerInfo(DockerConnection):
                 store="containerd" if containerd else "classic",
                 data_root=info["DockerRootDir"],
                 free_bytes=self._free_bytes(info),
+                memory_bytes=int(info["MemTotal"]),
                 builder=self.builder,
                 platform=_platform(info),
             )
@@ -72,15 +72,9 @@ class DockerInfo(DockerConnection):
             platform=_platform(info),
         )
 
-    def get_resources(self) -> Resources:
+    def find_free_bytes(self) -> int | None:
         """See `Engine`."""
-        info = self.info()
-        total = int(info["MemTotal"])
-        return Resources(
-            cpus=int(info["NCPU"]),
-            memory_bytes=min(total, _available_memory() or total) if self.is_local else total,
-            disk_bytes=self._free_bytes(info),
-        )
+        return self._free_bytes(self.info())
 
     def buildx_version(self) -> str:
         """Return the version of buildx. Raises `EngineTooOld` when it is absent or too old."""
@@ -109,14 +103,6 @@ class DockerInfo(DockerConnection):
 def _platform(info: Mapping[str, Any]) -> Platform:
     """Return the platform of the engine's machine; of an unknown one, the first of the matrix."""
     return find_platform(str(info.get("Architecture"))) or PLATFORMS[0]
-
-
-def _available_memory() -> int | None:
-    with suppress(OSError):
-        text = Path("/proc/meminfo").read_text()
-        if found := re.search(r"^MemAvailable:\s*(\d+) kB", text, re.MULTILINE):
-            return int(found[1]) * 1024
-    return None
 
 
 def require_version(subject: str, version: str, oldest: Version) -> None:
