@@ -23,7 +23,7 @@ from support.attached_evidence import Published, publish
 from support.cli import CliResult, run_tfimg
 from support.docker_daemon import daemon, find_dockerd, image_tags
 from support.paths import ROOT
-from support.registry_container import docker, registry
+from support.registry_container import docker, registry, registry_image
 from support.small_workspace import build_small
 from support.tls import CORP
 from tfimg.engine.docker.engine import DockerEngine
@@ -313,15 +313,17 @@ def test_plain_docker_loads_a_bundle_too(
     engine.remove(little.name)
 
 
-@pytest.mark.skipif(not shutil.which("skopeo"), reason="skopeo is not installed")
-def test_skopeo_reads_what_was_saved(little: Published, bundle: Path, folder: Path, tmp_path: Path) -> None:
-    policy = tmp_path / "policy.json"
-    policy.write_text('{"default": [{"type": "insecureAcceptAnything"}]}')
+def test_skopeo_reads_what_was_saved(
+    little: Published, bundle: Path, folder: Path, tmp_path: Path, engine: DockerEngine
+) -> None:
+    (tmp_path / "policy.json").write_text('{"default": [{"type": "insecureAcceptAnything"}]}')
     manifest = little.registry.find(little.digest)
     assert manifest
+    mounts = [f"--volume={path}:{path}" for path in (bundle.parent, folder.parent, tmp_path)]
+    run = ("run", "--rm", "--network=none", "--entrypoint=skopeo", *mounts, registry_image(engine))
     for number, source in enumerate((f"oci:{folder}:2.15", f"oci-archive:{bundle}:2.15")):
-        command = ["skopeo", f"--policy={policy}", "copy", source, f"dir:{tmp_path}/{number}"]
-        subprocess.run(command, check=True, capture_output=True)
+        copy = ("copy", f"--policy={tmp_path}/policy.json", source, f"dir:{tmp_path}/{number}")
+        docker(*run, *copy, host=engine.host)
         assert (tmp_path / f"{number}/manifest.json").read_bytes() == manifest.content
 
 

@@ -30,10 +30,10 @@ from tfimg.engine.docker.engine import DockerEngine
 
 DOCKERFILE = """\
 FROM tfimg/base:bookworm-py3.11
-RUN apt-get -q update && apt-get -q install -y --no-install-recommends docker-registry
+RUN apt-get -q update && apt-get -q install -y --no-install-recommends docker-registry skopeo
 ENTRYPOINT ["docker-registry", "serve", "/auth/config.json"]
 """
-"""Built on the bootstrapped base: it needs no registry itself."""
+"""Built on the bootstrapped base: it needs no registry itself. Tests run its skopeo on what tfimg saves."""
 
 IMAGE = "tfimg-test/registry:1"
 

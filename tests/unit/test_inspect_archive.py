@@ -199,16 +199,6 @@ def test_an_image_without_a_tag_has_its_digest_as_its_name(registry: Line, targe
     assert (layout.tag, layout.claimed_repository, layout.keys) == (None, registry.repository, {})
 
 
-@pytest.mark.skipif(not shutil.which("skopeo"), reason="skopeo is not installed")
-def test_skopeo_reads_it(registry: Line, saved: Saved, tmp_path: Path) -> None:
-    policy = tmp_path / "policy.json"
-    policy.write_text('{"default": [{"type": "insecureAcceptAnything"}]}')
-    source = f"{'oci-archive' if saved.path.suffix else 'oci'}:{saved.path}:{TAG}"
-    command = ["skopeo", f"--policy={policy}", "copy", "--all", source, f"dir:{tmp_path}/copy"]
-    subprocess.run(command, check=True, capture_output=True)
-    assert (tmp_path / "copy/manifest.json").read_bytes() == registry.manifests[registry.named[TAG]].content
-
-
 def test_attestations_that_are_listed_twice_are_saved_once(registry: Line) -> None:
     class Twice(MemoryRegistry):
         def list_referrers(self, digest: str) -> list[Descriptor]:
