@@ -11,7 +11,7 @@ from tfimg.core.errors import NotInRegistry, TamperedError
 from tfimg.evidence.dsse import BUNDLE_MEDIA_TYPE, Bundle, Envelope
 from tfimg.evidence.keys import VerifyingKey
 from tfimg.registry.images import read_blob
-from tfimg.registry.protocol import Descriptor, Reader
+from tfimg.registry.protocol import EMPTY, Descriptor, Reader
 
 MAX_TOTAL_BYTES = 128 << 20
 """Bytes of one image's evidence after which no document is read, or 600 validations: each attaches 0.2 MB. The bill
@@ -65,8 +65,8 @@ class _Reader:
 
     def bundles(self) -> Iterator[CollectedEnvelope]:
         for referrer in self.registry.list_referrers(self.digest):
-            # Lists under the fallback tag may lack the type.
-            if referrer.artifact_type in (BUNDLE_MEDIA_TYPE, None) and self._is_wanted(referrer):
+            # The manifest decides: lists under the fallback tag may lack the type, or have that of its empty config.
+            if referrer.artifact_type in (BUNDLE_MEDIA_TYPE, EMPTY, None) and self._is_wanted(referrer):
                 where = f"{self.registry.repository}@{referrer.digest}"
                 with self._read_one(where):
                     yield from self._bundle(referrer, where)

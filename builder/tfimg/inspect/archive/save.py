@@ -205,13 +205,20 @@ def save_layout(layout: ImageLayout, path: Path, *, on_progress: OnProgress = la
     a tar gets its name when it is complete. Raises `DiskSpaceError`, `FileError`, and the errors of reading the image.
     """
     require_target(path)
+    if not path.exists() and not _partial(path).exists():
+        _require_space(path.resolve().parent, layout.size)  # before a file or folder is made
     (_save_tar if path.suffix == ".tar" else _save_folder)(layout, path, on_progress)
+
+
+def _partial(path: Path) -> Path:
+    return path.with_name(f"{path.name}.partial")
 
 
 def _save_folder(layout: ImageLayout, folder: Path, on_progress: OnProgress) -> None:
     folder.mkdir(exist_ok=True)
     with _lock(os.open(folder, os.O_RDONLY | os.O_DIRECTORY), folder):
-        (folder / MARKER).touch()  # after an interruption, it shows the next run that the folder is a layout
+        with (folder / MARKER).open("ab"):
+            pass  # after an interruption, it shows the next run that the folder is a layout
         if (folder / INDEX).exists() and (other := LayoutRegistry(folder).digest) != layout.digest:
             raise FileError(f"{folder} has another image, {other}.", next_step="Name a new folder, or remove it.")
         missing = [file for file in layout.files if not _has(folder / file.name, file)]
@@ -220,7 +227,7 @@ def _save_folder(layout: ImageLayout, folder: Path, on_progress: OnProgress) -> 
         for file in missing:
             path = folder / file.name
             path.parent.mkdir(parents=True, exist_ok=True)
-            partial = path.with_name(f"{path.name}.partial")
+            partial = _partial(path)
             partial.unlink(missing_ok=True)  # of a killed run
             try:
                 with partial.open("xb") as out:
@@ -231,7 +238,7 @@ def _save_folder(layout: ImageLayout, folder: Path, on_progress: OnProgress) -> 
 
 
 def _save_tar(layout: ImageLayout, path: Path, on_progress: OnProgress) -> None:
-    partial = path.with_name(f"{path.name}.partial")
+    partial = _partial(path)
     descriptor = os.open(partial, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666)
     with _lock(descriptor, partial), os.fdopen(descriptor, "r+b", closefd=False) as out:
         kept = _keep_members(out, layout.files)
