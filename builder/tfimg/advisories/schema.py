@@ -62,9 +62,8 @@ class Package(Document):
 
 
 class Event(Document):
-    """A version at which a package becomes vulnerable or stops to be so; one of the fields is set."""
+    """A version at which a package stops to be vulnerable, or the last that is so; neither where it becomes so."""
 
-    introduced: Short | None = None
     fixed: Short | None = None
     last_affected: Short | None = None
 

@@ -6,7 +6,6 @@ suite, but for the Python that they were compiled for.
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -23,6 +22,7 @@ from packaging.version import Version
 
 from tfimg.core.errors import NotTensorFlowWheel
 from tfimg.core.files import hash_file
+from tfimg.index.project_page import MAX_TAGS, count_tags
 from tfimg.index.wheel_metadata import (
     BUILD_INFO,
     MAX_BUILD_INFO,
@@ -47,7 +47,6 @@ CUDNN_HEADERS = (
 
 MAX_HEADER = 4 << 20  # bytes: cudnn_version.h of 2.18.1 has 4 kB
 MAX_LINES = 64  # with tags in WHEEL: 2.18.1 has two
-MAX_TAGS = 256  # of a wheel, which lists them as products: 2.18.1 has two
 MAX_REQUIREMENTS = 1000  # 2.18.1 has 45
 MAX_REQUIREMENT = 400  # characters: 2.18.1 has 60
 MAX_CONDITIONS = 1000  # of the versions in all requirements, which compare each with each: 2.18.1 has 60
@@ -111,7 +110,7 @@ def read_facts(file: Path) -> WheelFacts:
     for another package.
     """
     with open_archive(file) as archive:
-        if _count_tags(file.stem) > MAX_TAGS:
+        if count_tags(file.stem) > MAX_TAGS:
             raise ValueError(f"its name has more than {MAX_TAGS} tags")
         name, version, _, tags = parse_wheel_filename(file.name)
         info = check_wheel(file.name, archive).info
@@ -176,14 +175,9 @@ def _read_tags(headers: Message) -> frozenset[Tag]:
     texts = [str(text) for text in headers.get_all("Tag", [])]
     if len(texts) > MAX_LINES or any(text.count("-") != 2 or len(text) > 200 for text in texts):
         raise ValueError(f"WHEEL has more than {MAX_LINES} lines of tags, or one unlike cp311-cp311-linux_x86_64")
-    if sum(map(_count_tags, texts)) > MAX_TAGS:
+    if sum(map(count_tags, texts)) > MAX_TAGS:
         raise ValueError(f"WHEEL has more than {MAX_TAGS} tags")
     return frozenset(tag for text in texts for tag in parse_tag(text))
-
-
-def _count_tags(text: str) -> int:
-    """Return how many tags a text such as `cp310.cp311-abi3-linux_x86_64`, or the end of a file name, stands for."""
-    return math.prod(part.count(".") + 1 for part in text.split("-")[-3:])
 
 
 def _format_tags(tags: frozenset[Tag]) -> str:

@@ -63,7 +63,12 @@ def read_page(response: requests.Response) -> list[DistributionPackage]:
 def _is_wheel(name: object) -> bool:
     if not isinstance(name, str) or not _WHEEL_NAME.fullmatch(name):
         return False
-    return math.prod(part.count(".") + 1 for part in name.removesuffix(".whl").split("-")[-3:]) <= MAX_TAGS
+    return count_tags(name.removesuffix(".whl")) <= MAX_TAGS
+
+
+def count_tags(text: str) -> int:
+    """Return how many tags a text such as `cp310.cp311-abi3-linux_x86_64`, or the end of a file name, stands for."""
+    return math.prod(part.count(".") + 1 for part in text.split("-")[-3:])
 
 
 class _Links(HTMLParser):

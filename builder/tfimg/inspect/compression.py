@@ -12,7 +12,7 @@ from typing import Any, BinaryIO
 import zstandard
 from isal import igzip_lib
 
-from tfimg.inspect.limits import Budget, UnreadableError
+from tfimg.inspect.limits import UnreadableError
 
 INPUT_BYTES = 1 << 16
 """Bytes that are read at once. Small, because each new frame copies the rest of them."""
@@ -100,7 +100,7 @@ def recognise(head: bytes) -> Compression | None:
     return next((known for known in COMPRESSIONS if known.magic.match(head)), None)
 
 
-def decompress(source: BinaryIO, compression: Compression, budget: Budget) -> Iterator[bytes]:
+def decompress(source: BinaryIO, compression: Compression) -> Iterator[bytes]:
     """Yield the content of all frames. Raises `UnreadableError` for damaged, truncated and foreign bytes."""
     data = source.read(INPUT_BYTES)
     while data:
@@ -120,7 +120,6 @@ def decompress(source: BinaryIO, compression: Compression, budget: Budget) -> It
                 data = source.read(INPUT_BYTES)
                 if not data:
                     raise UnreadableError(f"its {compression.name} data is truncated")
-        budget.add_bytes(0)
         # Padding with zeros is allowed.
         data = decompressor.unused_data.lstrip(b"\0")
         while not data and (data := source.read(INPUT_BYTES)):

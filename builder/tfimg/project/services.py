@@ -41,7 +41,7 @@ class Services:
 
     @property
     def state(self) -> Path:
-        """The folder for caches, journals and the private engine."""
+        """The folder for caches, locks and the private engine."""
         return state_folder(self.environ)
 
     def now(self) -> datetime:

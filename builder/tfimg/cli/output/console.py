@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any, Literal, TypeVar
 
@@ -15,8 +15,6 @@ from rich.text import Text
 
 from tfimg.cli.output.streams import escaped_streams, unescaped, without_styles
 from tfimg.core.text import escape_unprintable
-
-PrintRow = Callable[[RenderableType], None]
 
 Display = TypeVar("Display", Live, Progress)
 

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from typing import Any, get_args
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, ProgressColumn, SpinnerColumn, Task, TaskID, TextColumn
+from rich.progress import BarColumn, Progress, ProgressColumn, SpinnerColumn, Task, TaskID
 from rich.progress_bar import ProgressBar
 from rich.table import Column, Table
 from rich.text import Text
@@ -34,7 +34,7 @@ from tfimg.core.events import (
     StepEvent,
     ignore,
 )
-from tfimg.core.text import to_plain_text
+from tfimg.core.text import format_duration, to_plain_text
 from tfimg.engine.docker.steps import is_housekeeping, short_step
 from tfimg.validation.report import CheckResult
 from tfimg.validation.report_text import OUTCOME_WIDTH, check_line
@@ -113,7 +113,7 @@ class Display:
     def __init__(self, console: Console, clock: Callable[[], float] = time.monotonic) -> None:
         self.progress = Progress(
             SpinnerColumn(),
-            TextColumn("{task.elapsed:.1f} s", justify="right", table_column=Column(width=8, no_wrap=True)),
+            _Clock(table_column=Column(width=11, justify="right", no_wrap=True)),
             _Bar(bar_width=10),
             _Words(),  # the only one that may shrink: of columns that do not wrap, rich cuts each a little
             console=console,
@@ -255,6 +255,13 @@ class _Bar(BarColumn):
 
     def render(self, task: Task) -> ProgressBar | str:  # type: ignore[override]
         return super().render(task) if task.total else ""
+
+
+class _Clock(ProgressColumn):
+    """How long it has run: a batch takes hours."""
+
+    def render(self, task: Task) -> Text:
+        return Text(format_duration(task.elapsed or 0.0))
 
 
 class _Words(ProgressColumn):

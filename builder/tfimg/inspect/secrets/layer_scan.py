@@ -54,7 +54,7 @@ def search_layer(
     # The packed bytes too: decompression omits headers and skippable frames.
     source = open_chunks(scan.search_packed(pieces) if compression else scan.search_unpacked(pieces))
     try:
-        unpacked = open_chunks(scan.search_unpacked(decompress(source, compression, budget))) if compression else source
+        unpacked = open_chunks(scan.search_unpacked(decompress(source, compression))) if compression else source
         reader = TarReader(unpacked)
         for member in reader:
             scan.add_member(member)
@@ -124,7 +124,7 @@ class _LayerScan:
             return
         head, pieces = _peek(pieces)
         if compression := recognise(head):
-            self._search_inner(decompress(open_chunks(pieces), compression, self._budget), name, depth - 1)
+            self._search_inner(decompress(open_chunks(pieces), compression), name, depth - 1)
         elif head.startswith(ZIP):
             self._unpack_zip(pieces, name, depth - 1)
         elif head[257:262] == b"ustar":
