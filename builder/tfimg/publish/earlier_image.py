@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from itertools import islice
 
 from tfimg.core.errors import NotInRegistry, UsageError, WithdrawnError
 from tfimg.evidence.promotions import TagHistoryEntry, walk_history, withdrawn_error
+from tfimg.publish.indexes import list_platform_tags
 from tfimg.publish.repository import INSUFFICIENT, SignedRepository
+from tfimg.registry.protocol import require_manifest
 from tfimg.registry.reference import DIGEST
 
 MAX_STEPS = 1000
@@ -39,6 +42,20 @@ def list_earlier(repository: SignedRepository, tag: str, present: str) -> Iterat
                 promoted=step.promotion.predicate.time if step.promotion else None,
                 objection=_find_objection(repository, tag, step),
             )
+
+
+def list_choices(
+    repository: SignedRepository, tag: str, limit: int
+) -> Mapping[str, tuple[str, tuple[EarlierImage, ...]]]:
+    """Return the image that a tag points to on each platform and `limit` earlier ones, by the platform's tag.
+
+    Raises `NotInRegistry` for a tag that the registry does not have.
+    """
+    choices = {}
+    for own in list_platform_tags(repository.registry, tag):
+        present = require_manifest(repository.tags, own).digest
+        choices[own] = present, tuple(islice(list_earlier(repository, own, present), limit))
+    return choices
 
 
 def find_named(repository: SignedRepository, presents: Mapping[str, str], to: str) -> tuple[str, str]:

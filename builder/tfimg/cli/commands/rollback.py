@@ -16,7 +16,7 @@ from tfimg.core.errors import UsageError
 if TYPE_CHECKING:
     from tfimg.publish.repository import SignedRepository
 
-MAX_CANDIDATES = 5
+MAX_LISTED = 5
 """Images that are listed where none is named with --to."""
 
 
@@ -63,19 +63,13 @@ class Rollback(Command, SigningOptions, ReinstateOptions):
 
     def _ask_for_image(self, repository: SignedRepository, tag: str) -> UsageError:
         """Return the error that lists the images before the present ones, with the command that returns to them."""
-        from itertools import islice
-
         from tfimg.evidence.statement import format_time
-        from tfimg.publish.earlier_image import list_earlier
-        from tfimg.publish.indexes import list_platform_tags
+        from tfimg.publish.earlier_image import list_choices
         from tfimg.recipe.tags import DIGEST_DIGITS
-        from tfimg.registry.protocol import require_manifest
 
         lines, newest = [], []
-        for own in list_platform_tags(repository.registry, tag):
-            present = require_manifest(repository.tags, own).digest
+        for own, (present, found) in list_choices(repository, tag, MAX_LISTED).items():
             lines.append(f"{own} points to {present}. Before, it pointed to:")
-            found = list(islice(list_earlier(repository, own, present), MAX_CANDIDATES))
             for earlier in found:
                 state = earlier.objection or (earlier.promoted and f"promoted {format_time(earlier.promoted)}")
                 lines.append(f"  {earlier.digest}  {state}")
