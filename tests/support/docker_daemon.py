@@ -65,8 +65,8 @@ def wait_until(condition: Callable[[], object], log: Path | None = None, seconds
 
 def image_tags(engine: DockerEngine) -> Sequence[str]:
     """Return every tag in the engine's store."""
-    # The high-level list inspects each image, and fails when another test removes one meanwhile.
-    return sorted(tag for image in engine.client.api.images() for tag in image["RepoTags"] or ())
+    # `docker`'s own lists fail when another test removes an image meanwhile.
+    return sorted(name for image in engine.list_images() for name in image.names)
 
 
 def container_ids(engine: DockerEngine) -> Sequence[str]:

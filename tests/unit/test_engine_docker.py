@@ -48,6 +48,32 @@ def test_an_image_that_another_program_is_removing_is_not_there(message: str) ->
         assert engine.list_images() == []
 
 
+class _Listing(_Answers):
+    """An engine that refuses its list with each of `server.subject` in turn, before it gives it."""
+
+    def answer(self) -> None:
+        refusals: list[str] = self.server.subject  # type: ignore[attr-defined]
+        if "/images/json" in self.path and refusals:
+            self._json(500, {"message": refusals.pop(0)})
+        elif self.path.endswith(f"/sha256:{'1' * 64}/json"):
+            self._json(404, {"message": "No such image"})
+        else:
+            super().answer()
+
+
+@pytest.mark.parametrize("before", ["", "failed to get rootfs of image a/b:1: ", "failed to calculate size of image: "])
+def test_a_list_is_asked_for_again_while_an_image_is_being_removed(before: str) -> None:
+    """Docker 28.2.2 refuses the whole list."""
+    refusal = f"{before}rpc error: code = NotFound desc = content digest sha256:{'7' * 64}: not found"
+    with serving(_Listing, [refusal] * 3) as address:
+        assert DockerEngine(host=f"tcp://{address}", environ={}).list_images() == []
+    with (
+        serving(_Listing, [refusal] * 100) as address,
+        pytest.raises(EngineError, match="content digest"),
+    ):
+        DockerEngine(host=f"tcp://{address}", environ={}).list_images()
+
+
 def test_every_other_failure_of_an_inspection_is_an_error() -> None:
     with serving(_Answers, f"content store: {BLOB}: permission denied") as address:
         engine = DockerEngine(host=f"tcp://{address}", environ={})

@@ -15,8 +15,10 @@ from typing import Any, cast
 
 from docker.errors import APIError, ImageNotFound, NotFound
 from docker.models.images import Image
+from tenacity import wait_random_exponential
 
 from tfimg.core.errors import DiskSpaceError, EngineError
+from tfimg.core.retry import RetryPolicy, TransientError
 from tfimg.engine.docker.connection import DockerConnection, find_error
 from tfimg.engine.docker.export import classic_layers, containerd_layers, exported_layers
 from tfimg.engine.protocol import NO_IMAGES, LocalImage, StoredImage, StoredLayer
@@ -27,8 +29,12 @@ CONCURRENT_REQUESTS = 8
 BEING_REMOVED = re.compile(
     r"\bblob sha256:[0-9a-f]{64} expected at .*not found|\bcontent digest sha256:[0-9a-f]{64}: not found"
 )
-"""Answers of the containerd store (Docker 26.1), with status 500, about an image that is being removed: the name is
-still there, and its manifest or configuration is gone."""
+"""Answers of the containerd store (Docker 26.1 and 28.2), about an image that is being removed: the name is still
+there, and its manifest or configuration is gone."""
+
+LISTING = RetryPolicy(attempts=10, backoff=wait_random_exponential(multiplier=0.02, max=0.5))
+"""Docker 28.2 refuses the whole list while one image of it is being removed: 14 of 180 lists beside three loops that
+each built and removed an image."""
 
 NOT_UNPACKED = re.compile(r"\bsnapshot sha256:[0-9a-f]{64} does not exist")
 """Answer of the containerd store (Docker 26.1) about an image that it has packed only."""
@@ -46,10 +52,19 @@ class DockerImages(DockerConnection):
 
     def list_images(self, known: Mapping[str, LocalImage] = NO_IMAGES) -> Sequence[LocalImage]:
         """See `Engine`. The list has no layers, so each image is inspected, several at once."""
-        with self.errors():
-            listed: list[dict[str, Any]] = self.client.api.images()
-            with ThreadPoolExecutor(CONCURRENT_REQUESTS) as pool:
-                return [image for image in pool.map(partial(self._local_image, known), listed) if image]
+        listed = LISTING.retry_transient(self._listed_images)
+        with ThreadPoolExecutor(CONCURRENT_REQUESTS) as pool:
+            return [image for image in pool.map(partial(self._local_image, known), listed) if image]
+
+    def _listed_images(self) -> list[dict[str, Any]]:
+        try:
+            with self.errors():
+                listed: list[dict[str, Any]] = self.client.api.images()
+        except EngineError as error:
+            if BEING_REMOVED.search(str(error)):
+                raise TransientError(error) from None
+            raise
+        return listed
 
     def _local_image(self, known: Mapping[str, LocalImage], listed: Mapping[str, Any]) -> LocalImage | None:
         names = tuple(name for name in listed["RepoTags"] or () if name != "<none>:<none>")
