@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from generator.markdown import escape, table
 from tfimg.core import errors
-from tfimg.core.exit_codes import ExitCode
+from tfimg.core.errors import ExitCode
 
 
 def exit_codes() -> str:

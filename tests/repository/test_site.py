@@ -12,7 +12,7 @@ from support.paths import ROOT
 from support.site import SitePage, build_site, read_site
 from tfimg.cli.app import COMMANDS, GROUPS, load_command, option_names
 from tfimg.core import errors
-from tfimg.core.exit_codes import ExitCode
+from tfimg.core.errors import ExitCode
 
 
 @pytest.fixture(scope="module")

@@ -15,7 +15,7 @@ from support.environment import TestEnvironment
 from support.memory_engine import FakeEngine
 from support.own_packages import STORY
 from support.tensorflow_wheels import TAGS, write_tiny_wheel
-from tfimg.core.exit_codes import ExitCode
+from tfimg.core.errors import ExitCode
 
 FAKE_UV = """#!{python}
 import pathlib, sys

@@ -14,7 +14,7 @@ from support.memory_engine import FakeEngine
 from support.own_packages import RealUv, own_packages_engine, own_packages_index
 from support.tensorflow_wheels import TAGS, make_members, write_tiny_wheel
 from support.wheels import sha256, write_wheel
-from tfimg.core.exit_codes import ExitCode
+from tfimg.core.errors import ExitCode
 from tfimg.matrix.schema import Matrix
 
 VERSION = "2.15.1+team1"

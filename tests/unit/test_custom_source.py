@@ -11,9 +11,7 @@ from pathlib import Path
 import pytest
 
 from support.http_server import AnyMethod, serving
-from tfimg.core.error_conversion import to_tfimg_error
-from tfimg.core.errors import FileError, HashMismatchError, NetworkError, UsageError
-from tfimg.core.exit_codes import ExitCode
+from tfimg.core.errors import ExitCode, FileError, HashMismatchError, NetworkError, UsageError, to_tfimg_error
 from tfimg.custom.source import WheelAddress, find_wheel, parse_address
 from tfimg.index.client import Index
 from tfimg.index.project_page import MAX_WHEEL

@@ -24,8 +24,7 @@ from tfimg.build.results import CONTINUE, BatchResult, ImageResult, ImagesQueued
 from tfimg.build.schedule import Schedule
 from tfimg.build.settings import BuildSettings
 from tfimg.core.cancellation import Cancellation
-from tfimg.core.error_conversion import to_tfimg_error
-from tfimg.core.errors import BatchRunning, EngineUnavailable, FileError, Interrupted, TfimgError
+from tfimg.core.errors import BatchRunning, EngineUnavailable, FileError, Interrupted, TfimgError, to_tfimg_error
 from tfimg.core.events import Event, ImageEvent, Message, OnEvent
 from tfimg.core.files import AlreadyLocked, try_lock, write_atomically
 from tfimg.core.levels import LEVELS

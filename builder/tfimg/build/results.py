@@ -9,9 +9,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from tfimg.core.errors import BaseUnavailable, BatchFailed, Interrupted, LockError, TfimgError, UnsupportedPlatform
+from tfimg.core.errors import (
+    BaseUnavailable,
+    BatchFailed,
+    Interrupted,
+    LockError,
+    TfimgError,
+    UnsupportedPlatform,
+    raise_for_failures,
+)
 from tfimg.core.events import Event
-from tfimg.core.failures import raise_for_failures
 from tfimg.core.text import clamp_duration, list_first, to_plain_text, to_strict_json
 
 Status = Literal["built", "unchanged", "recorded", "failed", "unbuildable", "interrupted"]

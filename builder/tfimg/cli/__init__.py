@@ -20,8 +20,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 from tfimg import __version__
 from tfimg.cli.output.streams import escaped_streams, unescaped
-from tfimg.core.error_conversion import to_tfimg_error
-from tfimg.core.errors import Interrupted, TfimgError
+from tfimg.core.errors import Interrupted, TfimgError, to_tfimg_error
 from tfimg.core.text import escape_unprintable
 
 if TYPE_CHECKING:

@@ -1,14 +1,61 @@
-"""All errors of the program. Each belongs to a family with one exit code.
+"""Errors that users read, their exit codes, and what turns foreign errors into them.
 
 A message is one paragraph: what failed, why, and what to do next. Only `tfimg.cli` prints it and exits.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import errno
+from collections.abc import Mapping, Sequence
+from enum import IntEnum
+from types import MappingProxyType
 
-from tfimg.core.base_error import TfimgError as TfimgError
-from tfimg.core.exit_codes import ExitCode
+
+class ExitCode(IntEnum):
+    """Exit codes, one for each family of errors, with their meaning. `--json` names the exact error."""
+
+    meaning: str
+
+    def __new__(cls, code: int, meaning: str) -> ExitCode:
+        """Make a member of a code and its meaning."""
+        member = int.__new__(cls, code)
+        member._value_, member.meaning = code, meaning
+        return member
+
+    FAILED = 1, "The command found a difference, stale files or vulnerabilities, or knows no cause"
+    USAGE = 2, "The command line, or a file that it names, is wrong"
+    NOT_FOUND = 3, "The image does not exist in the engine or registry, or does not say which image it is"
+    REQUEST = 4, "No image meets the request"
+    ENGINE = 10, "The container engine is missing, too old or full, or refused"
+    NETWORK = 11, "A server could not be reached"
+    BUILD = 12, "An image could not be built"
+    VALIDATION = 13, "Validation failed"
+    HOST = 14, "This machine cannot run the image as asked"
+    REGISTRY = 15, "The registry refused, or the publication is incomplete"
+    UNTRUSTED = 16, "Not trusted: no valid signature, tampered, against the policy, or a secret was found"
+    WITHDRAWN = 17, "Not trusted: the publisher withdrew the image"
+    INTERNAL = 70, "A defect of tfimg"
+    INTERRUPTED = 130, "Interrupted"
+
+
+class TfimgError(Exception):
+    """The command failed; base class of all errors.
+
+    `str(error)` is the message: `what` failed and why, then `next_step`. `details` become part of the JSON object.
+    """
+
+    exit_code: ExitCode = ExitCode.FAILED
+    details: Mapping[str, object] = MappingProxyType({})
+
+    def __init__(self, what: str, *, next_step: str) -> None:
+        self.what = what if what.endswith((".", ":", "?", "!", "\n")) else f"{what}."
+        self.next_step = next_step
+        super().__init__(f"{self.what}{'' if self.what.endswith(chr(10)) else ' '}{next_step}".strip())
+
+    def __init_subclass__(cls, exit_code: ExitCode | None = None) -> None:
+        """Set the exit code; without one, a class has that of its base."""
+        if exit_code is not None:
+            cls.exit_code = exit_code
 
 
 class StaleFiles(TfimgError, exit_code=ExitCode.FAILED):
@@ -298,3 +345,49 @@ class Interrupted(TfimgError, exit_code=ExitCode.INTERRUPTED):
 
     def __init__(self, what: str = "Interrupted.", *, next_step: str = "Run the same command again.") -> None:
         super().__init__(what, next_step=next_step)
+
+
+def to_tfimg_error(error: Exception) -> TfimgError:
+    """Convert an exception to the error that users see."""
+    if isinstance(error, TfimgError):
+        return error
+    if isinstance(error, UnicodeDecodeError):
+        return FileError(
+            f"A file is not UTF-8 at byte {error.start}: {error.object[max(0, error.start - 20) : error.start]!r}…",
+            next_step="Write it as UTF-8.",
+        )
+    if not isinstance(error, OSError):
+        return InternalError(
+            f"Internal error: {type(error).__name__}: {error}.",
+            next_step="Please report it with the output of the same command under TFIMG_DEBUG=1.",
+        )
+    if error.errno == errno.ENOSPC:
+        return DiskSpaceError(
+            f"The disk is full: {error.filename or 'a file'} cannot be written.",
+            next_step="Free some space and try again.",
+        )
+    return FileError(
+        f"{error.filename or 'A file'}: {(error.strerror or str(error)).lower()}.",
+        next_step="Check the path and its permissions, and try again.",
+    )
+
+
+MAX_LISTED = 10
+"""Images that a message names."""
+
+
+def raise_for_failures(
+    failures: Sequence[tuple[str, TfimgError]],
+    *,
+    total: int,
+    action: str,
+    error: type[TfimgError],
+    next_step: str = "Run the same command again for these.",
+) -> None:
+    """Raise the error of the only image that failed, or an `error` that lists those of several of `total` images."""
+    if len(failures) == 1:
+        raise failures[0][1]
+    if failures:
+        listed = "".join(f"\n  {name}: {failure.what}" for name, failure in failures[:MAX_LISTED])
+        more = f"\n  and {len(failures) - MAX_LISTED} more" if len(failures) > MAX_LISTED else ""
+        raise error(f"{len(failures)} of {total} images were not {action}:{listed}{more}\n", next_step=next_step)

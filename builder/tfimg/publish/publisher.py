@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from tfimg.core import errors
+from tfimg.core.errors import MAX_LISTED, raise_for_failures
 from tfimg.core.events import Note, OnEvent, ignore
-from tfimg.core.failures import MAX_LISTED, raise_for_failures
 from tfimg.core.text import list_first
 from tfimg.engine.protocol import Engine, LocalImage
 from tfimg.matrix.spec import ImageSpec

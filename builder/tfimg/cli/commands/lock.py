@@ -42,7 +42,7 @@ class Lock(Command, AdvisoryOptions, Patterns):
     def _resolve(self, context: Context) -> int:
         from itertools import chain
 
-        from tfimg.core.failures import raise_for_failures
+        from tfimg.core.errors import raise_for_failures
         from tfimg.recipe.generated_files import GeneratedFiles
         from tfimg.recipe.lock import resolve_installer_lock, resolve_locks
 

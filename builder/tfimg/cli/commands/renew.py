@@ -26,8 +26,7 @@ class Renew(Command, SigningOptions, LevelOptions, EachPlatformOptions):
 
     def run(self, context: Context) -> int:
         """Renew each image; the failure of one does not stop the others. Raises its error, or one for several."""
-        from tfimg.core.errors import PublicationIncomplete
-        from tfimg.core.failures import raise_for_failures
+        from tfimg.core.errors import PublicationIncomplete, raise_for_failures
         from tfimg.project.validator import Validator
         from tfimg.publish.indexes import list_images
         from tfimg.publish.renew import Renewed, Renewer
