@@ -24,8 +24,7 @@ from support.surveys import matching_survey
 from tfimg.cli import main
 from tfimg.core.cancellation import map_in_threads
 from tfimg.core.errors import NetworkError
-from tfimg.index.client import Index, IndexedWheel
-from tfimg.index.wheel_metadata import BUILD_INFO
+from tfimg.index.client import BUILD_INFO, Index, IndexedWheel
 from tfimg.matrix.load import parse_matrix
 from tfimg.matrix.schema import Matrix
 from tfimg.matrix.sync.survey import IndexSurvey, TensorFlowWheel

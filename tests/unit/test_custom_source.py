@@ -13,8 +13,7 @@ import pytest
 from support.http_server import AnyMethod, serving
 from tfimg.core.errors import ExitCode, FileError, HashMismatchError, NetworkError, UsageError, to_tfimg_error
 from tfimg.custom.source import WheelAddress, find_wheel, parse_address
-from tfimg.index.client import Index
-from tfimg.index.project_page import MAX_WHEEL
+from tfimg.index.client import MAX_WHEEL, Index
 
 NAME = "tensorflow-2.19.0-cp311-cp311-linux_x86_64.whl"
 CONTENT = bytes(range(256)) * 4096

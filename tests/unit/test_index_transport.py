@@ -12,8 +12,8 @@ from support.manifests import LONGEST_WAITS, Slept
 from tfimg.core.cancellation import Cancellation
 from tfimg.core.errors import Interrupted
 from tfimg.core.retry import RetryPolicy
-from tfimg.index.responses import make_network_error, read_body
-from tfimg.index.transport import MAX_STEP_BYTES, DirectSession, retry_request
+from tfimg.index.client import make_network_error, read_body
+from tfimg.index.network import MAX_STEP_BYTES, DirectSession, retry_request
 
 LARGE = bytes(range(256)) * (3 * MAX_STEP_BYTES // 256)
 

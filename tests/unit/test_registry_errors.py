@@ -12,7 +12,7 @@ from urllib3.exceptions import IncompleteRead, ProtocolError
 from support.cases import cases
 from tfimg.core.errors import NetworkError, TfimgError
 from tfimg.core.retry import TransientError
-from tfimg.index.transport import LimitExceeded
+from tfimg.index.network import LimitExceeded
 from tfimg.registry.address import InvalidAddress
 from tfimg.registry.responses import Response, address_error, map_response, map_transport_error
 

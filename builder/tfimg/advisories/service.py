@@ -19,8 +19,8 @@ from tfimg.core.cancellation import map_in_threads
 from tfimg.core.documents import Document, InvalidDocument, Model, parse_document
 from tfimg.core.errors import NetworkError, UsageError
 from tfimg.core.retry import RetryPolicy
-from tfimg.index.responses import UNREADABLE, make_network_error, read_body
-from tfimg.index.transport import DirectSession, retry_request
+from tfimg.index.client import UNREADABLE, make_network_error, read_body
+from tfimg.index.network import DirectSession, retry_request
 
 PUBLIC_SERVICE = "https://api.osv.dev"
 """The service of the project that made the schema; it has the databases of PyPI, GitHub and Debian."""

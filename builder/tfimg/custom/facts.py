@@ -22,10 +22,11 @@ from packaging.version import Version
 
 from tfimg.core.errors import NotTensorFlowWheel
 from tfimg.core.files import hash_file
-from tfimg.index.project_page import MAX_TAGS, count_tags
-from tfimg.index.wheel_metadata import (
+from tfimg.index.client import (
     BUILD_INFO,
     MAX_BUILD_INFO,
+    MAX_TAGS,
+    count_tags,
     make_environment,
     parse_build_info,
     select_requirements,

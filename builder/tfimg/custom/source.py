@@ -15,10 +15,8 @@ import requests
 from tfimg.core.cancellation import raise_if_cancelled
 from tfimg.core.errors import FileError, HashMismatchError, NetworkError, UsageError
 from tfimg.core.files import hash_file, wait_for_lock
-from tfimg.index.client import Index
-from tfimg.index.project_page import MAX_WHEEL
-from tfimg.index.responses import UNREADABLE, make_network_error
-from tfimg.index.transport import LimitExceeded, read_chunks
+from tfimg.index.client import MAX_WHEEL, UNREADABLE, Index, make_network_error
+from tfimg.index.network import LimitExceeded, read_chunks
 
 MAX_RESUMES = 20
 """Requests for one wheel, however little each of them brings."""

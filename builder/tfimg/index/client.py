@@ -1,30 +1,270 @@
-"""Client of a package index: its wheels, and their metadata without downloading them."""
+"""Client of a package index: its project pages, metadata of wheels and files."""
 
 from __future__ import annotations
 
+import ast
 import io
+import math
+import re
+import struct
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+import zipfile
+import zlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date
+from email.parser import HeaderParser
+from html.parser import HTMLParser
 from types import SimpleNamespace
+from typing import Annotated, Any
 from urllib.parse import unquote, urljoin, urlsplit, urlunsplit
 
 import requests
+from packaging.markers import UndefinedComparison, UndefinedEnvironmentName
+from packaging.requirements import Requirement
+from packaging.specifiers import SpecifierSet
 from packaging.tags import Tag
 from packaging.utils import InvalidWheelFilename, canonicalize_name, parse_wheel_filename
 from packaging.version import InvalidVersion, Version
-from pypi_simple import ACCEPT_JSON_PREFERRED, DistributionPackage
-from remotezip import RangeNotSupported, RemoteZip
+from pydantic import AliasPath, Field, ValidationError
+from pypi_simple import ACCEPT_JSON_PREFERRED, DistributionPackage, Link
+from remotezip import RangeNotSupported, RemoteZip, RemoteZipError
 from requests.auth import HTTPBasicAuth
 from requests.utils import get_netrc_auth
+from urllib3.exceptions import HTTPError
 
+from tfimg.core.documents import Document, describe_problem, parse_document, validate
 from tfimg.core.errors import NetworkError
 from tfimg.core.retry import ATTEMPTS, RetryPolicy
-from tfimg.index.project_page import MAX_WHEEL, read_page
-from tfimg.index.responses import MAX_RANGE, UNREADABLE, make_network_error, read_body, read_limited
-from tfimg.index.transport import DirectSession, retry_request
-from tfimg.index.wheel_metadata import MAX_METADATA, WheelMetadata, parse_requires, read_wheel
+from tfimg.core.text import escape_unprintable, truncate
+from tfimg.index.network import DirectSession, read_chunks, retry_request
+
+GRACE_SECONDS = 60
+MIN_RATE = 10_000
+"""Bytes per second on average after the grace seconds: eight downloads over a line of 1 Mbit/s have 15,000 each."""
+
+MAX_RANGE = 16 << 20
+"""Bytes of one range of a wheel. The directory of TensorFlow 2.21.0 has 2.9 MB."""
+
+UNREADABLE = (
+    HTTPError,
+    RemoteZipError,
+    zipfile.BadZipFile,
+    zlib.error,
+    struct.error,
+    EOFError,
+    NotImplementedError,
+    OverflowError,
+    ValueError,
+    OSError,
+)
+"""Exceptions of requests, its transport, pages and archives for an invalid response."""
+
+
+def read_limited(response: requests.Response, limit: int) -> Iterator[bytes]:
+    """Yield the body of a response. Raises `ValueError` if it is larger than `limit` bytes, `OSError` if too slow."""
+    received = 0
+    with response:
+        for chunk in read_chunks(response, GRACE_SECONDS, MIN_RATE, decode=True):
+            received += len(chunk)
+            if received > limit:
+                raise ValueError(f"it has more than {limit} bytes")
+            yield chunk
+
+
+def read_body(response: requests.Response, limit: int) -> bytes:
+    """Return the body of a response. Raises as `read_limited`."""
+    return b"".join(read_limited(response, limit))
+
+
+def make_network_error(what: str, error: Exception, *, source: str = "the package index") -> NetworkError:
+    """Return the error for something that could not be read from an index, or from another server."""
+    # A failed connection wraps the message of the operating system.
+    reason = getattr(error.args[0], "reason", None) if error.args else None
+    text = str(reason).rpartition(": ")[2] if reason else str(error)
+    # An index may send characters that change a terminal, and its address may contain a password.
+    line = escape_unprintable(truncate(" ".join(text.split())))
+    why = re.sub(r"//[^/@\s]*@", "//", line) or type(error).__name__
+    return NetworkError(
+        f"Cannot read {what} from {source}: {why}",
+        next_step="Check the proxy, the CA bundle (SSL_CERT_FILE) and the index settings of pip or uv.",
+    )
+
+
+MAX_PAGE = 32 << 20
+"""Bytes of a page in JSON. Those of NumPy and grpcio, the largest that locks ask for, have 5 MB."""
+
+MAX_HTML = 8 << 20
+"""Bytes of a page in HTML, which Python's parser reads at 1 MB/s (measured)."""
+
+MAX_WHEEL = 4 << 30
+"""Bytes of a wheel whose size the index does not state. The largest in locks, of cuDNN, has 0.8 GB."""
+
+MAX_TAGS = 256
+"""Tags of one file name, which lists them as a product. NVIDIA's and TensorFlow's have two."""
+
+_WHEEL_NAME = re.compile(r"[A-Za-z0-9._+!]{1,128}(?:-[A-Za-z0-9._+!]{1,128}){4,5}\.whl")
+
+
+class _Page(Document):
+    api_version: Annotated[str, Field(validation_alias=AliasPath("meta", "api-version"), pattern=r"^1\.[0-9]+$")]
+    files: list[dict[str, Any]]
+
+
+def read_page(response: requests.Response) -> list[DistributionPackage]:
+    """Return the wheels on a page (PEP 503, 691, 700). Raises `ValueError`, and as `read_limited`.
+
+    Only names of wheels reach pypi-simple, whose patterns take long for others.
+    """
+    kind = response.headers.get("content-type", "").lower()
+    if "json" in kind:
+        page = parse_document(_Page, read_body(response, MAX_PAGE), max_bytes=MAX_PAGE)
+        files = [file for file in page.files if _is_wheel(file.get("filename"))]
+        try:
+            return [DistributionPackage.from_json_data(file, base_url=response.url) for file in files]
+        except ValidationError as error:
+            raise ValueError(f"a file is invalid: {describe_problem(error)}") from None
+    if "html" not in kind:
+        response.close()
+        raise ValueError(f"its answer is {kind or 'of no type'}")
+    parser = _Links(response.url)
+    try:
+        # Without `close`, which takes quadratic time for unclosed elements.
+        parser.feed(read_body(response, MAX_HTML).decode(errors="replace"))
+    except AssertionError as error:  # of Python's parser, for `<![`
+        raise ValueError(f"its page is not HTML: {error}") from None
+    return [DistributionPackage.from_link(link) for link in parser.links]
+
+
+def _is_wheel(name: object) -> bool:
+    if not isinstance(name, str) or not _WHEEL_NAME.fullmatch(name):
+        return False
+    return count_tags(name.removesuffix(".whl")) <= MAX_TAGS
+
+
+def count_tags(text: str) -> int:
+    """Return how many tags a text such as `cp310.cp311-abi3-linux_x86_64`, or the end of a file name, stands for."""
+    return math.prod(part.count(".") + 1 for part in text.split("-")[-3:])
+
+
+class _Links(HTMLParser):
+    """Collects links to wheels; the last part of an address is the file's name (PEP 503).
+
+    In linear time: Beautiful Soup, with which pypi-simple reads pages, takes quadratic time for nested links.
+    """
+
+    def __init__(self, base: str) -> None:
+        super().__init__()
+        self.base = base
+        self.links: list[Link] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        """See `HTMLParser`."""
+        attributes: dict[str, str | list[str]] = {name: value or "" for name, value in attrs}
+        if tag not in ("a", "base") or "href" not in attributes:
+            return
+        url = urljoin(self.base, str(attributes["href"]))
+        name = unquote(urlsplit(url).path.rpartition("/")[2])
+        if tag == "base":
+            self.base = url
+        elif _is_wheel(name):
+            self.links.append(Link(name, url, attributes))
+
+
+BUILD_INFO = "tensorflow/python/platform/build_info.py"
+"""The module whose literal `tf.sysconfig.get_build_info()` returns."""
+
+MAX_METADATA = 4 << 20
+"""Bytes of METADATA. That of TensorFlow 2.21.0 has 9 kB, that of the longest README in locks 61 kB."""
+
+MAX_BUILD_INFO = 64 << 10
+"""Bytes of `BUILD_INFO`: 2 kB in TensorFlow 2.21.0."""
+
+BuildInfo = dict[str, str | bool | int | list[str]]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class WheelMetadata:
+    """Requirements of a wheel, and its build information if it has one."""
+
+    requires: tuple[str, ...]
+    build: Mapping[str, Any] | None
+
+
+def read_wheel(archive: zipfile.ZipFile, *, build: bool) -> WheelMetadata:
+    """Return the metadata of a wheel and, with `build`, its build information. Raises `ValueError`."""
+    names = archive.namelist()
+    metadata = next((name for name in names if name.endswith(".dist-info/METADATA")), None)
+    if metadata is None:
+        raise ValueError("it holds no METADATA")
+    text = _read_member(archive, BUILD_INFO, MAX_BUILD_INFO) if build and BUILD_INFO in names else None
+    requires = parse_requires(_read_member(archive, metadata, MAX_METADATA))
+    return WheelMetadata(requires=requires, build=parse_build_info(text.decode()) if text else None)
+
+
+def _read_member(archive: zipfile.ZipFile, name: str, limit: int) -> bytes:
+    """Return a file of an archive. Raises `ValueError` if it has more than `limit` bytes, whatever it declares."""
+    with archive.open(name) as member:
+        content = member.read(limit + 1)
+    if len(content) > limit:
+        raise ValueError(f"{name} has more than {limit} bytes")
+    return content
+
+
+def parse_requires(metadata: bytes) -> tuple[str, ...]:
+    """Return the requirements in a METADATA file. Raises `ValueError`, also for a marker that cannot be evaluated."""
+    headers = HeaderParser().parsestr(metadata.decode())
+    if "Metadata-Version" not in headers:
+        raise ValueError("it is not a METADATA file")
+    requires = tuple(headers.get_all("Requires-Dist") or ())
+    try:
+        for requirement in map(Requirement, requires):
+            if requirement.marker:
+                requirement.marker.evaluate()
+    except (UndefinedComparison, UndefinedEnvironmentName) as error:
+        raise ValueError(f"a marker cannot be evaluated: {error}") from None
+    except RecursionError:
+        raise ValueError("a requirement is nested too deeply") from None
+    return requires
+
+
+def make_environment(python: str, processor: str, *, extra: str = "") -> dict[str, str]:
+    """Return the values of environment markers on a Python of Linux on a processor, with one extra (PEP 508)."""
+    return {
+        "python_version": python,
+        "python_full_version": f"{python}.0",
+        "platform_machine": processor,
+        "platform_system": "Linux",
+        "sys_platform": "linux",
+        "os_name": "posix",
+        "implementation_name": "cpython",
+        "platform_python_implementation": "CPython",
+        "extra": extra,
+    }
+
+
+def select_requirements(requires: Iterable[str], environment: Mapping[str, str]) -> dict[str, SpecifierSet]:
+    """Return the versions of each package that requirements ask for in an environment."""
+    found: dict[str, SpecifierSet] = {}
+    for requirement in map(Requirement, requires):
+        if requirement.marker is None or requirement.marker.evaluate(dict(environment)):
+            name = canonicalize_name(requirement.name)
+            found[name] = found.get(name, SpecifierSet()) & requirement.specifier
+    return found
+
+
+def parse_build_info(text: str) -> Mapping[str, Any]:
+    """Return the literal that a build_info module assigns. Raises `ValueError`."""
+    try:
+        for node in ast.walk(ast.parse(text)):
+            if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "build_info":
+                value = node.value
+                literal = value.args[0] if isinstance(value, ast.Call) and value.args else value
+                return validate(BuildInfo, dict(ast.literal_eval(literal)))
+    except (SyntaxError, TypeError, RecursionError, MemoryError):
+        pass  # not Python, not a dictionary, or nested too deeply
+    raise ValueError(f"{BUILD_INFO} assigns no build_info")
+
 
 TIMEOUT_SECONDS = 60
 """Longest silence of an index."""

@@ -12,7 +12,7 @@ from urllib.parse import urljoin
 import requests
 
 from tfimg.core.retry import RetryPolicy
-from tfimg.index.transport import DirectSession
+from tfimg.index.network import DirectSession
 from tfimg.registry import responses
 from tfimg.registry.address import InvalidAddress, Origin, check_redirect, is_loopback, parse_origin, resolve_address
 from tfimg.registry.authorization import Authorization

@@ -9,7 +9,7 @@ from itertools import chain, islice
 from tfimg.core.cancellation import raise_if_cancelled
 from tfimg.core.errors import NetworkError, TamperedError
 from tfimg.core.retry import TransientError
-from tfimg.index.transport import read_chunks
+from tfimg.index.network import read_chunks
 from tfimg.registry.connection import Connection
 from tfimg.registry.responses import parse_size
 

@@ -18,7 +18,7 @@ from tfimg.core.documents import Document, InvalidDocument, parse_document
 from tfimg.core.errors import FileError, NetworkError, NotInRegistry, RegistryError, TfimgError
 from tfimg.core.retry import TransientError
 from tfimg.core.text import truncate
-from tfimg.index.transport import LimitExceeded, read_chunks
+from tfimg.index.network import LimitExceeded, read_chunks
 
 MAX_RESPONSE_BYTES = 8 << 20
 """Registries must take manifests of 4 MiB (OCI distribution specification 1.1, "Pushing Manifests"), some take more."""

@@ -12,8 +12,7 @@ from packaging.specifiers import SpecifierSet
 from packaging.version import Version
 
 from tfimg.core.errors import NetworkError
-from tfimg.index.client import Index, IndexedWheel
-from tfimg.index.wheel_metadata import make_environment, select_requirements
+from tfimg.index.client import Index, IndexedWheel, make_environment, select_requirements
 from tfimg.matrix.schema import PROCESSORS, Matrix, Platform
 
 PACKAGES = ("tensorflow", "tensorflow-cpu", "tensorflow-cpu-aws", "tensorflow-tpu")
