@@ -12,25 +12,25 @@ from pydantic.fields import FieldInfo
 
 from generator.markdown import code, escape, table
 from tfimg.evidence import policy_file
-from tfimg.matrix import fields, flavor, schema
+from tfimg.matrix import schema
 
 NAMES = {
     schema.RepositoryText: "repository",
-    fields.VersionText: "version",
-    fields.MinorText: "X.Y in quotes",
-    fields.Day: "YYYY-MM-DD",
-    fields.LastDay: "YYYY-MM-DD or YYYY-MM",
-    fields.SourceText: "address, or `owner/repository#number`",
-    fields.RangeText: "version range",
-    fields.RequirementText: "requirement (PEP 508)",
-    fields.Sentence: "sentence",
-    fields.PackageText: "package",
-    fields.IssueText: "`owner/repository#number`",
-    fields.Capability: "`sm_NN`",
-    fields.Architecture: "`sm_NN` or `compute_NN`",
-    flavor.FlavorName: "name of a flavour",
-    flavor.SystemPackage: "Debian package",
-    flavor.FilePattern: "pattern of paths",
+    schema.VersionText: "version",
+    schema.MinorText: "X.Y in quotes",
+    schema.Day: "YYYY-MM-DD",
+    schema.LastDay: "YYYY-MM-DD or YYYY-MM",
+    schema.SourceText: "address, or `owner/repository#number`",
+    schema.RangeText: "version range",
+    schema.RequirementText: "requirement (PEP 508)",
+    schema.Sentence: "sentence",
+    schema.PackageText: "package",
+    schema.IssueText: "`owner/repository#number`",
+    schema.Capability: "`sm_NN`",
+    schema.Architecture: "`sm_NN` or `compute_NN`",
+    schema.FlavorName: "name of a flavour",
+    schema.SystemPackage: "Debian package",
+    schema.FilePattern: "pattern of paths",
     policy_file.AgeText: "age",
     policy_file.GlobText: "pattern of tags",
     policy_file.KeyText: "public key (PEM)",

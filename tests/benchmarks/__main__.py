@@ -15,9 +15,9 @@ from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 
 from tfimg.core.paths import find_workspace
+from tfimg.matrix.conditions import Request
 from tfimg.matrix.load import parse_matrix
-from tfimg.matrix.resolve.request import Request
-from tfimg.matrix.resolve.resolution import resolve
+from tfimg.matrix.resolve import resolve
 from tfimg.matrix.spec import expand_matrix
 from tfimg.recipe.render import make_template_environment, render_dockerfile
 

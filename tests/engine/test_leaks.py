@@ -26,8 +26,8 @@ from tfimg.engine.base_images.choose import BaseSettings, choose_base
 from tfimg.engine.base_images.debian import Mirrors, find_mirrors
 from tfimg.engine.docker.engine import DockerEngine
 from tfimg.engine.protocol import BuildRequest
-from tfimg.matrix.resolve.request import Request
-from tfimg.matrix.resolve.resolution import resolve
+from tfimg.matrix.conditions import Request
+from tfimg.matrix.resolve import resolve
 from tfimg.project.services import Services
 from tfimg.recipe.render import render_base
 

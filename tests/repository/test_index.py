@@ -27,7 +27,7 @@ from tfimg.core.errors import NetworkError
 from tfimg.index.client import BUILD_INFO, Index, IndexedWheel
 from tfimg.matrix.load import parse_matrix
 from tfimg.matrix.schema import Matrix
-from tfimg.matrix.sync.survey import IndexSurvey, TensorFlowWheel
+from tfimg.matrix.survey import IndexSurvey, TensorFlowWheel
 
 MATRIX = (
     GOOD.replace(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 
 from tfimg.cli.app import parse
-from tfimg.matrix.resolve.request import Request
+from tfimg.matrix.conditions import Request
 
 OPTIONS = ("tensorflow", "cuda", "cudnn", "python", "platform", "driver", "gpu", "device")
 

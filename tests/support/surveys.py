@@ -10,7 +10,7 @@ from packaging.version import Version
 
 from tfimg.matrix.schema import Matrix, Platform, Release, Row
 from tfimg.matrix.spec import list_libraries
-from tfimg.matrix.sync.survey import IndexSurvey, TensorFlowWheel
+from tfimg.matrix.survey import IndexSurvey, TensorFlowWheel
 
 PROCESSORS = {"linux/amd64": "x86_64", "linux/arm64": "aarch64"}
 

@@ -21,8 +21,7 @@ from tfimg.advisories.fix import MAX_ROUNDS, LockFix, LockFixer, Outcome
 from tfimg.advisories.service import OsvService
 from tfimg.core.errors import LockError
 from tfimg.core.paths import Workspace
-from tfimg.matrix.flavor import Flavor
-from tfimg.matrix.risks import AcceptedRisk
+from tfimg.matrix.schema import AcceptedRisk, Flavor
 from tfimg.matrix.spec import ImageSpec, with_flavor
 from tfimg.project.project import Project
 from tfimg.recipe.lock import LockQuery, resolve_packages

@@ -144,7 +144,7 @@ def _devices(node: ast.AST) -> set[str]:
 
 
 def test_the_walk_sees_the_program() -> None:
-    assert {"tfimg.core.process", "tfimg.matrix.resolve.resolution", "tfimg.cli.app"} <= set(MODULES)
+    assert {"tfimg.core.process", "tfimg.matrix.resolve", "tfimg.cli.app"} <= set(MODULES)
     assert "tfimg.core.errors" in imported(ROOT / "cli" / "__init__.py")
     assert "tfimg.project.services" in imported(ROOT / "cli" / "__init__.py"), "imports in functions count"
 

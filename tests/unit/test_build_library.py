@@ -14,7 +14,7 @@ from tfimg.build.builder import Builder
 from tfimg.build.results import ImageResult
 from tfimg.build.settings import BuildSettings
 from tfimg.core.events import Event, Message, StepEvent
-from tfimg.matrix.resolve.request import Request
+from tfimg.matrix.conditions import Request
 from tfimg.project.project import Project
 from tfimg.project.validator import Validator
 from tfimg.validation.report import CheckResult

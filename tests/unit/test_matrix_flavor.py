@@ -11,9 +11,9 @@ import pytest
 from tfimg.build.settings import BuildSettings
 from tfimg.core.errors import MatrixError, ResolutionError, UsageError
 from tfimg.core.paths import Workspace
-from tfimg.matrix.flavor import Flavor
+from tfimg.matrix.conditions import select_flavors
 from tfimg.matrix.load import parse_matrix
-from tfimg.matrix.resolve.selection import select_flavors
+from tfimg.matrix.schema import Flavor
 from tfimg.matrix.spec import ImageSpec, OwnPackages, with_flavor, with_own_packages
 from tfimg.recipe.added_packages import parse_requirements, parse_system_packages
 from tfimg.recipe.labels import make_own_labels, read_own_labels

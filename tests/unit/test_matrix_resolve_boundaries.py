@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from support.cases import cases
 from support.cli_options import parse_request
-from tfimg.matrix.resolve.refusal import format_values
-from tfimg.matrix.resolve.resolution import resolve
+from tfimg.matrix.refusal import format_values
+from tfimg.matrix.resolve import resolve
 from tfimg.matrix.schema import Matrix
 from tfimg.matrix.spec import ImageSpec
 

@@ -26,8 +26,8 @@ from support.resolution_oracle import (
     smallest_clash_size,
 )
 from tfimg.core.errors import ResolutionError
-from tfimg.matrix.resolve.request import Request
-from tfimg.matrix.resolve.resolution import Resolution, resolve
+from tfimg.matrix.conditions import Request
+from tfimg.matrix.resolve import Resolution, resolve
 from tfimg.matrix.schema import Matrix
 from tfimg.matrix.spec import ImageSpec
 

@@ -15,9 +15,9 @@ from support.cases import cases
 from support.cli_options import parse_request
 from tfimg.core import errors
 from tfimg.core.errors import ResolutionError, UnavailableCuda, UsageError
-from tfimg.matrix.resolve.refusal import format_values
-from tfimg.matrix.resolve.request import Request
-from tfimg.matrix.resolve.resolution import resolve
+from tfimg.matrix.conditions import Request
+from tfimg.matrix.refusal import format_values
+from tfimg.matrix.resolve import resolve
 from tfimg.matrix.schema import Matrix
 from tfimg.matrix.spec import ImageSpec
 

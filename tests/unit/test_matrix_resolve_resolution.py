@@ -12,9 +12,8 @@ from support.cli_options import parse_request
 from support.messages import exactly
 from support.paths import DATA
 from tfimg.core.errors import ResolutionError
-from tfimg.matrix.resolve.request import EXAMPLES, make_version_matcher, parse_platform, quote_argument
-from tfimg.matrix.resolve.resolution import resolve
-from tfimg.matrix.resolve.selection import select_specs
+from tfimg.matrix.conditions import EXAMPLES, make_version_matcher, parse_platform, quote_argument, select_specs
+from tfimg.matrix.resolve import resolve
 from tfimg.matrix.schema import Matrix
 from tfimg.matrix.spec import ImageSpec
 

@@ -15,8 +15,14 @@ from support.matrix_edits import GOOD, MatrixEdit, read_edits
 from support.surveys import matching_survey
 from tfimg.matrix.load import parse_matrix
 from tfimg.matrix.schema import Matrix
-from tfimg.matrix.sync.check import FactCheck, check_rows
-from tfimg.matrix.sync.survey import IndexSurvey, TensorFlowWheel, find_installable_pythons, is_missing
+from tfimg.matrix.survey import (
+    FactCheck,
+    IndexSurvey,
+    TensorFlowWheel,
+    check_rows,
+    find_installable_pythons,
+    is_missing,
+)
 
 
 def parse_text(text: str) -> Matrix:

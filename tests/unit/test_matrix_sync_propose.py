@@ -18,10 +18,9 @@ from support.surveys import matching_survey
 from tfimg.core.errors import MatrixMismatch
 from tfimg.core.paths import Workspace
 from tfimg.matrix.load import parse_matrix
+from tfimg.matrix.propose import propose_rows as propose_until
 from tfimg.matrix.schema import Matrix, Release
-from tfimg.matrix.sync.check import check_rows
-from tfimg.matrix.sync.propose import propose_rows as propose_until
-from tfimg.matrix.sync.survey import IndexSurvey, TensorFlowWheel, is_missing
+from tfimg.matrix.survey import IndexSurvey, TensorFlowWheel, check_rows, is_missing
 
 
 @pytest.fixture(scope="session")

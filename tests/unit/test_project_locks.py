@@ -13,7 +13,7 @@ from support.own_packages import IMAGE, own_packages_project
 from support.wheels import sha256, write_wheel
 from tfimg.core.errors import LockError, RequirementConflict
 from tfimg.core.paths import Workspace
-from tfimg.matrix.flavor import Flavor
+from tfimg.matrix.schema import Flavor
 from tfimg.matrix.spec import ImageSpec
 from tfimg.project.project import Project
 from tfimg.recipe.lockfile import read_packages

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 import pytest
 
 from support.paths import DATA
-from tfimg.matrix.resolve.selection import select_specs
+from tfimg.matrix.conditions import select_specs
 from tfimg.matrix.spec import ImageSpec
 from tfimg.recipe.describe import DECLARED, Status, describe_image, select_platforms
 

@@ -11,7 +11,7 @@ from tfimg.advisories.match import Finding
 from tfimg.advisories.packages import AuditedPackage
 from tfimg.core.errors import ExpiredRisk, NotAudited, VulnerablePackage
 from tfimg.core.text import list_first
-from tfimg.matrix.risks import AcceptedRisk
+from tfimg.matrix.schema import AcceptedRisk
 
 MAX_LISTED = 5
 """Packages or acceptances that a message names."""

@@ -21,8 +21,7 @@ from tfimg.advisories.packages import AuditedPackage, make_python_package, read_
 from tfimg.core.cancellation import raise_if_cancelled
 from tfimg.core.errors import LockError
 from tfimg.core.text import escape_unprintable, truncate
-from tfimg.matrix.risks import AcceptedRisk
-from tfimg.matrix.schema import Newer
+from tfimg.matrix.schema import AcceptedRisk, Newer
 from tfimg.matrix.spec import ImageSpec
 from tfimg.recipe.facts import ALIAS
 from tfimg.recipe.lock import LockQuery, end_of, format_line, make_query

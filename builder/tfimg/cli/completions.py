@@ -25,7 +25,7 @@ def complete_gpus(_context: object) -> Sequence[str]:
 
 
 def complete_flavors(_context: object) -> Sequence[str]:
-    from tfimg.matrix.flavor import RUNTIME
+    from tfimg.matrix.schema import RUNTIME
 
     return [RUNTIME, *_project().matrix.flavors]
 

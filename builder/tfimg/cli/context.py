@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from tfimg.core.events import OnEvent
     from tfimg.engine.protocol import Engine
     from tfimg.index.network import HostNetwork
-    from tfimg.matrix.resolve.request import Request
+    from tfimg.matrix.conditions import Request
     from tfimg.matrix.spec import ImageSpec
     from tfimg.project.project import Project
     from tfimg.project.services import Services
@@ -60,7 +60,7 @@ class Context:
         They have the flavour that their pattern names, else that of the request, else `flavor`. Raises
         `ResolutionError` for a pattern or request that no image meets. See `select_platforms`.
         """
-        from tfimg.matrix.resolve.resolution import find_matching
+        from tfimg.matrix.resolve import find_matching
         from tfimg.recipe.describe import select_platforms
 
         specs = self.project.select(patterns, flavor or (request.flavor if request else None))

@@ -12,7 +12,7 @@ from tfimg.cli.wheel_options import SuppliedWheelOptions
 
 if TYPE_CHECKING:
     from tfimg.cli.context import Context
-    from tfimg.matrix.resolve.request import Request
+    from tfimg.matrix.conditions import Request
     from tfimg.matrix.spec import ImageSpec
 
 

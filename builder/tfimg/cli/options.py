@@ -135,7 +135,7 @@ class PlatformOptions:
         import os
 
         from tfimg.engine.emulation import find_platform
-        from tfimg.matrix.resolve.request import parse_platform
+        from tfimg.matrix.conditions import parse_platform
         from tfimg.recipe.tags import find_platform_tag
         from tfimg.registry.platforms import find_platform_image
 
@@ -159,7 +159,7 @@ class EachPlatformOptions:
 
     def read_platform(self) -> Platform | None:
         """Return the platform of the option. Raises `UsageError`."""
-        from tfimg.matrix.resolve.request import parse_platform
+        from tfimg.matrix.conditions import parse_platform
 
         return parse_platform(self.platform) if self.platform else None
 

@@ -10,13 +10,13 @@ from tfimg.cli.options import BuilderOptions, Patterns, RepositoryOptions, optio
 from tfimg.cli.values import lower_device
 
 if TYPE_CHECKING:
-    from tfimg.matrix.resolve.request import Request
+    from tfimg.matrix.conditions import Request
 
 REQUEST = {
     "--tf": "tensorflow",
     **{f"--{name}": name for name in ("cuda", "cudnn", "python", "platform", "driver", "gpu", "flavor")},
 }
-"""Options of a request beside --device → fields of `tfimg.matrix.resolve.request.Request`."""
+"""Options of a request beside --device → fields of `tfimg.matrix.conditions.Request`."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,7 +50,7 @@ class VersionOptions:
     )
 
     def request(self) -> Request:
-        from tfimg.matrix.resolve.request import Request
+        from tfimg.matrix.conditions import Request
 
         return Request(**{name: getattr(self, name) for name in REQUEST.values()})
 

@@ -46,7 +46,7 @@ class SuppliedWheelOptions(SelectionOptions):
     def find_custom_spec(self, context: Context) -> ImageSpec:
         """Return the image of the wheel. Raises as `tfimg.project.custom`."""
         from tfimg.custom.image import GivenFacts
-        from tfimg.matrix.resolve.request import parse_platform
+        from tfimg.matrix.conditions import parse_platform
         from tfimg.matrix.spec import with_flavor
         from tfimg.project.custom import find_custom_spec
 

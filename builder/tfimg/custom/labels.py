@@ -13,8 +13,18 @@ from pydantic import AfterValidator, Field, StringConstraints
 from tfimg.core.documents import Digest, Document, parse_document, validate
 from tfimg.core.errors import LockError, UnavailableCuda, UnavailablePython, UnlabelledImage
 from tfimg.core.text import escape_unprintable
-from tfimg.matrix.fields import Day, MinorText, PackageText, RangeText, VersionText
-from tfimg.matrix.schema import PLATFORMS, Device, Gpu, Matrix, Platform
+from tfimg.matrix.schema import (
+    PLATFORMS,
+    Day,
+    Device,
+    Gpu,
+    Matrix,
+    MinorText,
+    PackageText,
+    Platform,
+    RangeText,
+    VersionText,
+)
 from tfimg.matrix.spec import CUSTOM_PREFIX, ImageSpec, SuppliedWheel
 from tfimg.matrix.support_ends import find_support_ends
 from tfimg.recipe.labels import MAX_LABEL, WHEEL_LABEL

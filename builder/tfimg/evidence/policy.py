@@ -15,7 +15,7 @@ from tfimg.core.documents import InvalidDocument, validate
 from tfimg.core.errors import InvalidKey, UsageError
 from tfimg.core.text import quote_value
 from tfimg.evidence.keys import VerifyingKey, fingerprints
-from tfimg.matrix.fields import RangeText
+from tfimg.matrix.schema import RangeText
 from tfimg.matrix.support_ends import SupportEnd
 
 EvidenceLevel = Literal["built", "linked", "validated"]

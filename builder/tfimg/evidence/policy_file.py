@@ -12,8 +12,8 @@ from tfimg.core.errors import FileError, InvalidKey
 from tfimg.core.files import read_limited
 from tfimg.evidence.keys import FINGERPRINT, VerifyingKey, read_verifying_key
 from tfimg.evidence.policy import DEFAULT_MAX_AGE, EvidenceLevel, Policy, TagPromise, parse_age
-from tfimg.matrix.fields import Capability, MatrixModel, RangeText, Sentence
 from tfimg.matrix.load import InvalidYaml, describe_schema_errors, read_yaml
+from tfimg.matrix.schema import Capability, MatrixModel, RangeText, Sentence
 
 AgeText = Annotated[timedelta | None, BeforeValidator(parse_age, json_schema_input_type=str)]
 GlobText = Annotated[str, Field(pattern=r"^[\w.*?\[\]-]+$")]

@@ -8,11 +8,9 @@ from dataclasses import asdict, dataclass, replace
 
 from tfimg.core.errors import ResolutionError, UnavailableGpu, UsageError
 from tfimg.host.nvidia_smi import ELLIPSIS, QUERY, Gpu, NvidiaSmi, find_matrix_name
+from tfimg.matrix.conditions import Condition, Request, list_conditions, preference_key, quote_argument
 from tfimg.matrix.gpus import find_execution_mode, find_gpu
-from tfimg.matrix.resolve.conditions import Condition, list_conditions
-from tfimg.matrix.resolve.request import Request, quote_argument
-from tfimg.matrix.resolve.resolution import Resolution, resolve
-from tfimg.matrix.resolve.selection import preference_key
+from tfimg.matrix.resolve import Resolution, resolve
 from tfimg.matrix.schema import Matrix
 from tfimg.matrix.spec import ImageSpec
 

@@ -10,8 +10,7 @@ from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
 from packaging.version import Version
 
-from tfimg.matrix.flavor import RUNTIME
-from tfimg.matrix.schema import Gpu, Matrix, Release, minor_version
+from tfimg.matrix.schema import RUNTIME, Gpu, Matrix, Release, minor_version
 from tfimg.matrix.support_ends import find_debian_release
 
 Rule = Callable[[Matrix, date], Iterator[str]]

@@ -10,8 +10,20 @@ from pathlib import Path
 from packaging.version import Version
 
 from tfimg.core.errors import ResolutionError
-from tfimg.matrix.flavor import RUNTIME, Flavor
-from tfimg.matrix.schema import DEVICES, PLATFORMS, Base, Constraint, Device, Gpu, Matrix, Platform, Release, Row
+from tfimg.matrix.schema import (
+    DEVICES,
+    PLATFORMS,
+    RUNTIME,
+    Base,
+    Constraint,
+    Device,
+    Flavor,
+    Gpu,
+    Matrix,
+    Platform,
+    Release,
+    Row,
+)
 from tfimg.matrix.support_ends import SupportEnd, find_support_ends
 
 OWN_SUFFIX = "-own"

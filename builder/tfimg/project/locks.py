@@ -15,8 +15,7 @@ from tfimg.core.cancellation import map_in_threads
 from tfimg.core.errors import LockError
 from tfimg.core.files import write_atomically
 from tfimg.core.paths import Workspace
-from tfimg.matrix.flavor import Flavor
-from tfimg.matrix.schema import Newer
+from tfimg.matrix.schema import Flavor, Newer
 from tfimg.matrix.spec import ImageSpec, OwnPackages, with_flavor, with_own_packages
 from tfimg.project.services import Services
 from tfimg.recipe.facts import ALIAS

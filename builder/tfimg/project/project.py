@@ -12,12 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 from tfimg.core.errors import ImageMissing, MatrixError, ResolutionError, UnlabelledImage, UsageError
 from tfimg.core.paths import Workspace, find_workspace
-from tfimg.matrix.flavor import RUNTIME
+from tfimg.matrix.conditions import Request, find_spec, select_flavors
 from tfimg.matrix.load import parse_matrix
-from tfimg.matrix.resolve.request import Request
-from tfimg.matrix.resolve.resolution import Resolution, resolve
-from tfimg.matrix.resolve.selection import find_spec, select_flavors
-from tfimg.matrix.schema import Matrix, check_repository_name
+from tfimg.matrix.resolve import Resolution, resolve
+from tfimg.matrix.schema import RUNTIME, Matrix, check_repository_name
 from tfimg.matrix.spec import (
     CUSTOM_PREFIX,
     OWN_SUFFIX,

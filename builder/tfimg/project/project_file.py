@@ -13,10 +13,9 @@ from pydantic import AfterValidator, BeforeValidator, Field, StringConstraints, 
 
 from tfimg.core.errors import FileError, UsageError
 from tfimg.core.files import read_limited
-from tfimg.matrix.fields import MatrixModel
+from tfimg.matrix.conditions import Request
 from tfimg.matrix.load import describe_schema_errors
-from tfimg.matrix.resolve.request import Request
-from tfimg.matrix.schema import Device
+from tfimg.matrix.schema import Device, MatrixModel
 from tfimg.recipe.added_packages import parse_requirements
 
 PROJECT_FILE = "tfimg.toml"

@@ -7,8 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from tfimg.core.levels import Level
-from tfimg.matrix.flavor import RUNTIME
-from tfimg.matrix.schema import DEVICES, PLATFORMS
+from tfimg.matrix.schema import DEVICES, PLATFORMS, RUNTIME
 from tfimg.matrix.spec import ImageSpec, OwnPackages
 from tfimg.matrix.support_ends import SupportEnd
 from tfimg.recipe.labels import BaseKind

@@ -7,8 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Literal, get_args
 
 from tfimg.core.errors import LockError, UnlabelledImage, UsageError
-from tfimg.matrix.flavor import RUNTIME
-from tfimg.matrix.schema import Device
+from tfimg.matrix.schema import RUNTIME, Device
 from tfimg.matrix.spec import ImageSpec, OwnPackages
 from tfimg.recipe.added_packages import parse_requirements, parse_system_packages
 from tfimg.recipe.lockfile import read_packages

@@ -17,8 +17,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 
-from tfimg.matrix.flavor import RUNTIME
-from tfimg.matrix.schema import PLATFORMS, Platform, has_version_prefix
+from tfimg.matrix.schema import PLATFORMS, RUNTIME, Platform, has_version_prefix
 from tfimg.matrix.spec import ImageSpec
 
 DIGEST_DIGITS = 12

@@ -12,7 +12,7 @@ from tfimg.cli.options import Command, argument
 if TYPE_CHECKING:
     from rich.text import Text
 
-    from tfimg.matrix.sync.check import RowFindings
+    from tfimg.matrix.survey import RowFindings
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class Check(Command):
         """Print how many facts agree. Raises `MatrixMismatch` for those that do not."""
         from tfimg.advisories.audit import find_expired, raise_for_expired
         from tfimg.cli.output.transfers import render_count
-        from tfimg.matrix.sync.check import check_matrix
+        from tfimg.matrix.survey import check_matrix
 
         matrix, file = context.project.matrix, context.project.workspace.matrix
         with render_count(context, "wheels read") as on_progress:

@@ -122,7 +122,7 @@ class CloudInit(Command):
         from tfimg.host.cloud.clouds import CLOUDS
         from tfimg.host.cloud.inputs import choose_device, require_wheel, split_program
         from tfimg.host.cloud.machine import CloudMachine
-        from tfimg.matrix.resolve.selection import find_spec
+        from tfimg.matrix.conditions import find_spec
         from tfimg.registry.reference import parse_reference, parse_repository
 
         image, project = parse_reference(self.image), context.project

@@ -66,8 +66,7 @@ class Init(Command, RequestOptions, AddedPackageOptions, RepositoryOptions, Whee
 
     def _values(self, spec: ImageSpec, context: Context) -> dict[str, str | Sequence[str]]:
         """Return the keys of the file: what the request means today, so that the file means the same later."""
-        from tfimg.matrix.flavor import RUNTIME
-        from tfimg.matrix.schema import PLATFORMS
+        from tfimg.matrix.schema import PLATFORMS, RUNTIME
 
         today = context.services.today
         day = today if self.newest else parse_day(self.as_of, today)

@@ -54,7 +54,7 @@ class Publish(Command, RepositoryOptions, SigningOptions, LevelOptions, Reinstat
     revalidate: bool = flag("ignore reports of earlier runs")
 
     def run(self, context: Context) -> int:
-        from tfimg.matrix.resolve.selection import select_specs
+        from tfimg.matrix.conditions import select_specs
 
         if self.target is None:
             command = publish_project(self, context)

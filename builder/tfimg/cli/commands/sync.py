@@ -24,8 +24,8 @@ class Sync(Command):
     def run(self, context: Context) -> int:
         from tfimg.cli.output.transfers import render_count
         from tfimg.core.files import write_atomically
-        from tfimg.matrix.sync.propose import propose_rows
-        from tfimg.matrix.sync.survey import is_missing, survey_index
+        from tfimg.matrix.propose import propose_rows
+        from tfimg.matrix.survey import is_missing, survey_index
 
         path, lacks = context.project.workspace.matrix, partial(is_missing, context.project.matrix)
         with render_count(context, "wheels read") as on_progress:

@@ -1,4 +1,4 @@
-"""Add the releases that a package index has and a matrix lacks to the matrix's text; a person reviews it.
+"""Propose rows of the matrix for new releases, and write them without touching comments.
 
 A release joins the row of its minor if all facts that `check` compares agree. Else it gets a row of its own, made of
 what its wheels state and, for what they do not, of the row before. What `check` cannot prove of it is marked.
@@ -6,6 +6,7 @@ what its wheels state and, for what they do not, of the row before. What `check`
 
 from __future__ import annotations
 
+import io
 from collections.abc import Callable, Iterable
 from datetime import date, timedelta
 from functools import partial
@@ -14,21 +15,45 @@ from typing import Any
 from packaging.specifiers import SpecifierSet
 from packaging.version import Version
 from pydantic import ValidationError
+from ruamel.yaml import YAML
 from ruamel.yaml.comments import CommentedMap, CommentedSeq
 from ruamel.yaml.scalarstring import DoubleQuotedScalarString as Quoted
 
 from tfimg.core.errors import MatrixMismatch
 from tfimg.core.text import escape_unprintable, truncate
-from tfimg.matrix.edit import format_edited, load_editable
 from tfimg.matrix.load import describe_schema_errors, parse_matrix
 from tfimg.matrix.schema import Device, Gpu, Matrix, Platform, Release, Row, minor_version
-from tfimg.matrix.sync.check import RowContext, check_nvidia_wheels, find_widest
-from tfimg.matrix.sync.survey import (
+from tfimg.matrix.survey import (
     IndexSurvey,
+    RowContext,
     TensorFlowWheel,
+    check_nvidia_wheels,
     find_installable_pythons,
+    find_widest,
     list_requirements,
 )
+
+
+def load_editable(text: str) -> CommentedMap:
+    """Return a matrix's mapping, which remembers its comments. `text` has passed `parse_matrix` before."""
+    document: CommentedMap = _writer().load(text)
+    return document
+
+
+def format_edited(document: CommentedMap) -> str:
+    """Return the text of a mapping from `load_editable`."""
+    stream = io.StringIO()
+    _writer().dump(document, stream)
+    return stream.getvalue()
+
+
+def _writer() -> YAML:
+    yaml = YAML()
+    yaml.preserve_quotes = True
+    yaml.width = 1000  # keep the line breaks of the authors
+    yaml.indent(mapping=2, sequence=4, offset=2)
+    return yaml
+
 
 SETTLING_TIME = timedelta(days=14)
 """From a release to its cut-off day: long enough for its dependencies' first fixes, too short for later breakage."""

@@ -1,4 +1,4 @@
-"""Find the image that meets a request.
+"""Resolve a request to one image of the matrix.
 
 Policy: of the images that meet all conditions, the one of the newest TensorFlow release; of its images the one with the
 row's default Python, else with the newest. Without `device`, a request that names a CUDA, a cuDNN, a driver or a GPU is
@@ -10,13 +10,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from tfimg.matrix.flavor import RUNTIME
+from tfimg.matrix.conditions import Condition, Request, list_conditions, preference_key
 from tfimg.matrix.gpus import describe_ptx, find_driver_floor, find_execution_mode, find_gpu
-from tfimg.matrix.resolve.conditions import Condition, list_conditions
-from tfimg.matrix.resolve.refusal import format_values, make_refusal
-from tfimg.matrix.resolve.request import Request
-from tfimg.matrix.resolve.selection import preference_key
-from tfimg.matrix.schema import Matrix
+from tfimg.matrix.refusal import format_values, make_refusal
+from tfimg.matrix.schema import RUNTIME, Matrix
 from tfimg.matrix.spec import ImageSpec, with_flavor
 
 

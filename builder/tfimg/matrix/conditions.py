@@ -1,0 +1,458 @@
+"""What a user asks for, and conditions that decide which images meet it."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+from fnmatch import fnmatchcase
+from functools import cache
+
+from packaging.specifiers import SpecifierSet
+from packaging.version import Version
+
+from tfimg.core import errors
+from tfimg.core.errors import ResolutionError, UsageError
+from tfimg.matrix.gpus import find_driver_floor, find_execution_mode, find_gpu, is_arm64_gpu, parse_capability
+from tfimg.matrix.schema import (
+    PLATFORMS,
+    RUNTIME,
+    Device,
+    Flavor,
+    GpuDriver,
+    Matrix,
+    Platform,
+    has_version_prefix,
+    minor_version,
+)
+from tfimg.matrix.spec import OWN_SUFFIX, ImageSpec, with_flavor
+
+PLATFORM_NAMES: Mapping[str, Platform] = {
+    "amd64": "linux/amd64",
+    "x86_64": "linux/amd64",
+    "x86-64": "linux/amd64",
+    "arm64": "linux/arm64",
+    "aarch64": "linux/arm64",
+    "arm64/v8": "linux/arm64",
+}
+"""Common names of a processor, and the platform."""
+
+EXAMPLES = {
+    "--tf": "2.15, 2.15.1, '>=2.15,<2.17' or latest",
+    "--cuda": "12, 12.2 or '>=12.3'",
+    "--cudnn": "9, 8.9 or '>=8.9.4'",
+    "--python": "3.11 or '>=3.10'",
+}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Request:
+    """Requirements on an image; None: any value."""
+
+    tensorflow: str | None = None
+    python: str | None = None
+    device: Device | None = None
+    cuda: str | None = None
+    cudnn: str | None = None
+    platform: str | None = None
+    driver: str | None = None
+    gpu: str | None = None
+    flavor: str | None = None
+
+    @property
+    def gpu_options(self) -> tuple[str, ...]:
+        """Options of the request that only a GPU image can meet."""
+        values = {"--cuda": self.cuda, "--cudnn": self.cudnn, "--gpu": self.gpu, "--driver": self.driver}
+        return tuple(option for option, value in values.items() if value is not None)
+
+
+def quote_argument(value: str) -> str:
+    """Quote a value for a shell; zsh also expands words that begin with `=`."""
+    return f"'{value}'" if value.startswith("=") and "'" not in value else shlex.quote(value)
+
+
+def parse_platform(text: str) -> Platform:
+    """Return the platform for `linux/arm64`, `arm64` or `aarch64`. Raises `UsageError`."""
+    name = text.lower().removeprefix("linux/")
+    if name not in PLATFORM_NAMES:
+        raise UsageError(
+            f"--platform {text!r} is not a platform that TensorFlow has wheels for.",
+            next_step=f"Write {' or '.join(PLATFORMS)}.",
+        )
+    return PLATFORM_NAMES[name]
+
+
+def check_python(text: str) -> None:
+    """Raise `UsageError` if a request selects a patch version of Python."""
+    minors = re.sub(r"([0-9]+\.[0-9]+)(?!\.\*)[^\s,0-9][^\s,]*", r"\1", text)
+    if minors != text:
+        raise UsageError(
+            f"--python {text}: the patch version of Python cannot be chosen, as an image has that of its base.",
+            next_step=f"Name the minor version: --python {quote_argument(minors)}.",
+        )
+
+
+def check_driver(matrix: Matrix, text: str) -> None:
+    """Raise `UsageError` if a driver version is malformed or too short to compare."""
+    if not re.fullmatch(r"[0-9]{1,9}(\.[0-9]{1,9})*", text):
+        raise UsageError(
+            f"--driver {text!r} is not the version of a driver.",
+            next_step="Write what nvidia-smi shows, for example 535.104.05.",
+        )
+    for toolkit in matrix.toolkits.values():
+        if toolkit.driver.startswith(f"{text}."):
+            raise UsageError(
+                f"--driver {text} is incomplete: it may be older or newer than {toolkit.driver}, which some images "
+                "need.",
+                next_step="Write the whole version, as nvidia-smi shows it.",
+            )
+
+
+def make_version_matcher(text: str, *, option: str, exact_parts: int = 3) -> Callable[[str], bool]:
+    """Return the test for `2.15` (any 2.15.x), `2.15.1` (exact), `>=2.15,<2.17` (a range) or `latest` (any).
+
+    A version of `exact_parts` parts or more is exact. Raises `UsageError` naming `option`.
+    """
+    if text == "latest":
+        return lambda _: True
+    try:
+        if not text.isprintable():
+            raise ValueError("packaging accepts white space of any kind around a version")
+        matcher = _match_release(text, exact_parts) if text[:1].isdigit() else _match_range(text)
+    except ValueError:
+        raise UsageError(
+            f"{option} {text!r} is neither a version nor a range of versions.",
+            next_step=f"Write for example {EXAMPLES.get(option, EXAMPLES['--tf'])}.",
+        ) from None
+    return cache(matcher)  # hundreds of images have few versions
+
+
+def _match_release(text: str, exact_parts: int) -> Callable[[str], bool]:
+    wanted = Version(text)
+    release = wanted.release
+    if len(release) >= exact_parts or str(wanted) != ".".join(map(str, release)):
+        return lambda version: parse_version(version) == wanted
+    return lambda version: parse_version(version).release[: len(release)] == release
+
+
+def _match_range(text: str) -> Callable[[str], bool]:
+    specifiers = SpecifierSet(text)
+    if not list(specifiers):
+        raise ValueError("a range without bounds is most likely an unset variable")
+    specifiers.contains("0")  # Python rejects numbers of thousands of digits only in use
+    return lambda version: specifiers.contains(parse_version(version))
+
+
+@cache
+def parse_version(version: str) -> Version:
+    """Parse a version once."""
+    return Version(version)
+
+
+BUILD_INFORMATION = "build information inside the wheels"
+FILE_NAMES = "file names of the wheels"
+
+
+@dataclass(frozen=True, slots=True)
+class Criterion:
+    """A property of images that an option selects.
+
+    `name`, in lower case, is the field of a `Request` and of an `ImageSpec`. `path` is where a row of the matrix states
+    it, `source` its origin, `cost` how much it hurts to give the option up.
+    """
+
+    name: str
+    cost: int
+    error: type[errors.ResolutionError]
+    path: str
+    source: str
+
+
+CRITERIA = {
+    "--tf": Criterion("TensorFlow", 3, errors.UnknownTensorFlow, "tensorflow", "releases on the package index"),
+    "--device": Criterion(
+        "device", 5, errors.UnavailableDevice, "wheels.{platform}.packages", "packages on the package index"
+    ),
+    "--platform": Criterion("platform", 6, errors.UnavailablePlatform, "wheels", FILE_NAMES),
+    "--cuda": Criterion("CUDA", 2, errors.UnavailableCuda, "gpu.cuda", BUILD_INFORMATION),
+    "--cudnn": Criterion("cuDNN", 1, errors.UnavailableCudnn, "gpu.libraries.cudnn", "NVIDIA's wheel in the images"),
+    "--gpu": Criterion("GPU", 8, errors.UnavailableGpu, "gpu.architectures", BUILD_INFORMATION),
+    "--driver": Criterion(
+        "driver", 7, errors.UnavailableDriver, "gpu.libraries.toolkit", "NVIDIA's CUDA compatibility guide"
+    ),
+    "--python": Criterion("Python", 2, errors.UnavailablePython, "wheels.{platform}.pythons", FILE_NAMES),
+}
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Condition:
+    """A condition on images: `accepts` is the test of the image's value.
+
+    `text` is the value of the option and `description` the condition in words. `implied` says why it holds although
+    the request does not name the option, `implied_by` which options cause that. `remark` is more on a refusal.
+    `without_gpu` is the condition without what it requires only because of `--gpu`.
+    """
+
+    option: str
+    text: str
+    description: str
+    accepts: Callable[[str], bool]
+    implied: str | None = None
+    implied_by: tuple[str, ...] = ()
+    remark: str | None = None
+    without_gpu: Condition | None = None
+
+    @property
+    def argument(self) -> str:
+        """The option with its value, for a shell."""
+        return f"{self.option} {quote_argument(self.text)}"
+
+    @property
+    def criterion(self) -> Criterion:
+        """The property of images that the condition tests."""
+        return CRITERIA[self.option]
+
+    @property
+    def source(self) -> str:
+        """The origin of the image's value."""
+        return self.criterion.source
+
+    def value(self, spec: ImageSpec) -> str | None:
+        """Return the value of an image; None: it has none."""
+        if self.option in ("--tf", "--device", "--platform", "--python", "--driver"):
+            value: str | None = getattr(spec, self.criterion.name.lower())
+            return value
+        if spec.gpu is None:
+            return None
+        return {"--cuda": spec.gpu.cuda, "--cudnn": spec.gpu.libraries.cudnn, "--gpu": f"rows[{spec.row}]"}[self.option]
+
+    def is_met_by(self, spec: ImageSpec) -> bool:
+        """Return whether an image meets the condition."""
+        value = self.value(spec)
+        return value is not None and self.accepts(value)
+
+    def describe_value(self, spec: ImageSpec) -> str:
+        """Return the value of an image in words."""
+        if self.option == "--gpu" and spec.gpu:
+            return f"code for {' '.join(spec.gpu.architectures)}"
+        if self.option == "--driver" and spec.driver:
+            return f"{spec.driver} or newer"
+        return self.value(spec) or "none"
+
+    def suggest(self, spec: ImageSpec) -> str | None:
+        """Return the value of the option that selects an image; None: leave the option out."""
+        value = self.value(spec)
+        if self.option == "--gpu" or value is None:
+            return None
+        is_minor = self.option == "--cudnn" or (self.option == "--tf" and spec.is_newest_patch)
+        return minor_version(value) if is_minor else value
+
+    def path(self, spec: ImageSpec) -> str:
+        """Return where the matrix states the value of an image."""
+        return f"rows[{spec.row}].{self.criterion.path.format(platform=spec.platform)}"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
+class _DriverOfGpu(Condition):
+    """The driver supports the GPU, and compiles PTX where a wheel has no code for it."""
+
+    matrix: Matrix
+    capability: str
+    support: GpuDriver
+
+    @property
+    def source(self) -> str:
+        return "NVIDIA's CUDA compatibility guide and release notes"
+
+    def value(self, spec: ImageSpec) -> str | None:
+        return find_driver_floor(self.matrix, spec, self.capability)
+
+    def describe_value(self, spec: ImageSpec) -> str:
+        end = f", below {self.support.below}" if self.support.below else ""
+        purpose = " to compile PTX" if self._compiles_ptx(spec) else ""
+        return f"{self.value(spec)} or newer{end}{purpose} for {self.capability}"
+
+    def path(self, spec: ImageSpec) -> str:
+        if self.support.below or self.value(spec) == self.support.since:
+            return f"gpu_drivers.{self.capability}"
+        return f"rows[{spec.row}].gpu.{'ptx_driver' if self._compiles_ptx(spec) else 'libraries.toolkit'}"
+
+    def _compiles_ptx(self, spec: ImageSpec) -> bool:
+        mode = find_execution_mode(self.matrix, spec.gpu, self.capability) if spec.gpu else None
+        return mode in ("ptx", "unproven")
+
+
+def list_conditions(matrix: Matrix, request: Request) -> Iterator[Condition]:
+    """Yield all conditions of a request, in the order of explanations. Raises `UsageError` for an invalid value."""
+    if request.tensorflow is not None:
+        yield _version_condition("--tf", request.tensorflow)
+    yield _device(request)
+    yield _platform(matrix, request)
+    if request.cuda is not None:
+        yield _version_condition("--cuda", request.cuda)
+    if request.cudnn is not None:
+        yield _version_condition("--cudnn", request.cudnn, exact_parts=4)
+    capability = None
+    if request.gpu is not None:
+        capability = find_gpu(matrix, request.gpu)
+        yield _gpu(matrix, request.gpu, capability)
+    if request.driver is not None:
+        yield _driver(matrix, request.driver, capability)
+    if request.python is not None:
+        condition = _version_condition("--python", request.python)
+        check_python(request.python)
+        yield condition
+
+
+def _version_condition(option: str, text: str, *, exact_parts: int = 3) -> Condition:
+    accepts = make_version_matcher(text, option=option, exact_parts=exact_parts)
+    return Condition(option, text, f"{CRITERIA[option].name} {text}", accepts)
+
+
+def _device(request: Request) -> Condition:
+    options = request.gpu_options
+    device = request.device or ("gpu" if options else "cpu")
+    implied = None if request.device else "nothing asks for an accelerator"
+    if implied and options:
+        *others, last = options
+        implied = f"as {', '.join(others)} and {last} imply" if others else f"as {last} implies"
+    return Condition("--device", device, f"device {device}", device.__eq__, implied, options)
+
+
+def _platform(matrix: Matrix, request: Request) -> Condition:
+    is_arm64 = request.gpu is not None and is_arm64_gpu(matrix, request.gpu)
+    default = PLATFORMS[1] if is_arm64 else PLATFORMS[0]
+    platform = default if request.platform is None else parse_platform(request.platform)
+    implied = None
+    if request.platform is None:
+        implied = f"as --gpu {quote_argument(request.gpu or '')} implies" if is_arm64 else "the default"
+    implied_by = ("--gpu",) if is_arm64 and platform == PLATFORMS[1] else ()
+    return Condition("--platform", request.platform or platform, platform, platform.__eq__, implied, implied_by)
+
+
+def _gpu(matrix: Matrix, name: str, capability: str) -> Condition:
+    gpus = {f"rows[{number}]": row.gpu for number, row in enumerate(matrix.rows) if row.gpu}
+    remark = None
+    if parse_capability(capability) >= parse_capability(matrix.ptx.below):
+        remark = f"{matrix.ptx.reason} ({matrix.ptx.issue}; matrix.yaml: ptx)"
+    elif is_arm64_gpu(matrix, name):
+        remark = f"a {name} has an Arm processor (matrix.yaml: arm64_gpus)"
+    description = f"GPU {capability if name == capability else f'{name} ({capability})'}"
+    accepts = cache(lambda row: find_execution_mode(matrix, gpus[row], capability) is not None)
+    return Condition("--gpu", name, description, accepts, remark=remark)
+
+
+def _driver(matrix: Matrix, text: str, capability: str | None) -> Condition:
+    check_driver(matrix, text)
+    version, description = parse_version(text), f"driver {text}"
+    condition = Condition("--driver", text, description, lambda lowest: version >= parse_version(lowest))
+    if capability is None:
+        return condition
+    support = matrix.gpu_drivers.get(capability, GpuDriver())
+    below = support.below
+    return _DriverOfGpu(
+        option="--driver",
+        text=text,
+        description=description,
+        accepts=lambda lowest: condition.accepts(lowest) and not (below and condition.accepts(below)),
+        matrix=matrix,
+        capability=capability,
+        support=support,
+        without_gpu=condition,
+    )
+
+
+_ABBREVIATION = re.compile(
+    r"(?P<release>\d[\w.]*)(?:-(?P<device>cpu|gpu|tpu|cuda)(?P<cuda>[\d.]*))?(?:-py(?P<python>[\d.]+))?"
+)
+
+
+def preference_key(spec: ImageSpec) -> tuple[Version, bool, Version]:
+    """Return the sort key of images: newest TensorFlow, then default Python, then newest Python."""
+    return parse_version(spec.tensorflow), spec.is_default_python, parse_version(spec.python)
+
+
+def select_specs(
+    specs: Sequence[ImageSpec], patterns: Sequence[str], flavors: Sequence[str] = ()
+) -> tuple[ImageSpec, ...]:
+    """Return the images whose identifier matches a pattern (`*`, `?`, `[…]`); all without patterns.
+
+    A pattern that is neither a glob nor an identifier is a prefix: `2.15` means `2.15*`. `flavors` are endings that an
+    error suggests. Raises `ResolutionError` for a pattern without a match.
+    """
+    selected: set[str] = set()
+    identifiers = {spec.identifier for spec in specs}
+    for pattern in patterns:
+        is_whole = any(sign in pattern for sign in "*?[") or pattern in identifiers
+        glob = pattern if is_whole else f"{pattern}*"
+        matches = {identifier for identifier in identifiers if fnmatchcase(identifier, glob)}
+        if not matches:
+            hint = _suggest_pattern(specs, pattern, flavors)
+            raise ResolutionError(
+                f"No image matches {pattern!r}: identifiers look like {max(specs, key=preference_key).identifier}.",
+                next_step=f"{hint}`tfimg list` shows all of them.",
+            )
+        selected |= matches
+    return tuple(spec for spec in specs if not patterns or spec.identifier in selected)
+
+
+def _suggest_pattern(specs: Sequence[ImageSpec], pattern: str, flavors: Sequence[str]) -> str:
+    """Return a sentence that names what a pattern without a match may mean, with a space behind it; else nothing."""
+    if "/" in pattern:
+        return "Patterns are not names of images. "
+    if pattern.endswith(OWN_SUFFIX):
+        return f"Leave {OWN_SUFFIX} out and name the packages with `tfimg build --with`. "
+    start, _, ending = pattern.rpartition("-")
+    if near := get_close_matches(ending, flavors, n=1):
+        return f"Did you mean '{start}-{near[0]}'? "
+    if found := find_spec(specs, pattern):  # tags are abbreviated like this
+        return f"Did you mean '{found.identifier}'? "
+    return ""
+
+
+def select_flavors(
+    specs: Sequence[ImageSpec], patterns: Sequence[str], flavors: Mapping[str, Flavor], flavor: str = RUNTIME
+) -> tuple[ImageSpec, ...]:
+    """Return the images that patterns select, each in the flavour that its pattern ends in, else in `flavor`.
+
+    `2.18*-slim` selects the slim images of `2.18*`. Raises as `select_specs` and `with_flavor` do.
+    """
+    names = (RUNTIME, *flavors)
+    chosen: dict[str, list[str]] = {} if patterns else {flavor: []}
+    for pattern in patterns:
+        ending = next((name for name in names if pattern.endswith(f"-{name}")), None)
+        chosen.setdefault(ending or flavor, []).append(pattern.removesuffix(f"-{ending}"))
+    found = [
+        with_flavor(spec, name, flavors) for name, group in chosen.items() for spec in select_specs(specs, group, names)
+    ]
+    order = {spec.identifier: number for number, spec in enumerate(specs)}
+    return tuple(sorted(found, key=lambda spec: (order[spec.runtime], names.index(spec.flavor))))
+
+
+def find_spec(specs: Sequence[ImageSpec], name: str) -> ImageSpec | None:
+    """Return the image of an identifier or abbreviation: newest release, default Python, linux/amd64.
+
+    Release and CUDA may end after any number: `2.18-cuda12`, `2.18-gpu`, `2.15.1-cpu-py3.9`; without a device it is for
+    CPUs, as for tags. None without a match.
+    """
+    exact = next((spec for spec in specs if spec.identifier == name), None)
+    abbreviation = _ABBREVIATION.fullmatch(name)
+    if exact or not abbreviation:
+        return exact
+    matches = [spec for spec in specs if _matches(spec, **abbreviation.groupdict())]
+    return matches[-1] if matches else None  # oldest release first
+
+
+def _matches(spec: ImageSpec, release: str, device: str | None, cuda: str | None, python: str | None) -> bool:
+    if device == "cuda":
+        is_variant = spec.gpu is not None and (not cuda or has_version_prefix(spec.gpu.cuda, cuda))
+    else:
+        is_variant = spec.device == (device or "cpu")
+    return (
+        is_variant
+        and spec.platform == PLATFORMS[0]
+        and has_version_prefix(spec.tensorflow, release)
+        and (spec.python == python if python else spec.is_default_python)
+    )

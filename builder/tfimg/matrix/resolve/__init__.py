@@ -1,1 +1,0 @@
-"""Resolve a request to an image, or explain why none meets it."""

@@ -1,1 +1,0 @@
-"""Compare the matrix with a package index, and propose rows for new releases."""
