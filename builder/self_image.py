@@ -26,8 +26,7 @@ from tfimg.matrix.spec import ImageSpec
 from tfimg.project.project import Project
 from tfimg.project.services import Services
 from tfimg.recipe.layout import EPOCH
-from tfimg.recipe.lock import LockQuery, best_wheel, resolve_packages
-from tfimg.recipe.lockfile import Lock
+from tfimg.recipe.lock import Lock, LockQuery, best_wheel, resolve_packages
 from tfimg.recipe.plan import Plan
 
 HERE = Path(__file__).parent

@@ -7,7 +7,7 @@ from typing import Any
 
 from generator.markdown import block, escape, links
 from generator.program import suite
-from tfimg.recipe.support_table import make_issue_url
+from tfimg.recipe.support import make_issue_url
 
 TITLES = {
     "host": "Causes on the machine",

@@ -140,7 +140,7 @@ def validate(identifier: str, wheels: Path, work: Path, interpreter: str | None,
     sources = {name: code for name, code in files.items() if "__pycache__" not in Path(name).parts}
     return {
         "schema": SCHEMA, "kind": KIND, "identifier": identifier,
-        # As tfimg.recipe.lockfile and tfimg.validation.run compute them.
+        # As tfimg.recipe.lock and tfimg.validation.run compute them.
         "lock": _digest("".join(f"{name}\n{text}" for name, text in sorted(locks.items())).encode()),
         "suite": _digest(b"".join(f"{name}\n{len(code)}\n".encode() + code for name, code in sorted(sources.items()))),
         "nonce": nonce, "status": status, "date": datetime.now(timezone.utc).isoformat(timespec="seconds"),

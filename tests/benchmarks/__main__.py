@@ -19,7 +19,7 @@ from tfimg.matrix.conditions import Request
 from tfimg.matrix.load import parse_matrix
 from tfimg.matrix.resolve import resolve
 from tfimg.matrix.spec import expand_matrix
-from tfimg.recipe.render import make_template_environment, render_dockerfile
+from tfimg.recipe.plan import make_template_environment, render_dockerfile
 
 RUNS = 9
 

@@ -28,7 +28,7 @@ from tfimg.layers.make import DOWNLOADS, make_layers
 from tfimg.layers.store import LayerStore
 from tfimg.layers.wheel import unpack_wheel
 from tfimg.project.services import Services
-from tfimg.recipe.lockfile import read_packages
+from tfimg.recipe.lock import read_packages
 
 SAMPLE = 1_500_000_000
 """Bytes that rates are measured on."""

@@ -22,7 +22,7 @@ from typing import Any
 
 from tfimg.core.paths import Workspace, state_folder
 from tfimg.engine.connect import connect
-from tfimg.recipe.lockfile import read_packages
+from tfimg.recipe.lock import read_packages
 
 ROOT = Path(__file__).parents[2]
 IDENTIFIER = "2.15.1-cpu-py3.11"

@@ -23,7 +23,7 @@ from tfimg.engine.candidates import CANDIDATE
 from tfimg.engine.docker.engine import DockerEngine
 from tfimg.engine.protocol import BuildRequest
 from tfimg.recipe.labels import LOCK_LABEL
-from tfimg.recipe.lockfile import hash_lock
+from tfimg.recipe.lock import hash_lock
 
 from .conftest import IDENTIFIER, Built
 

@@ -29,7 +29,7 @@ from tfimg.engine.protocol import BuildRequest
 from tfimg.matrix.conditions import Request
 from tfimg.matrix.resolve import resolve
 from tfimg.project.services import Services
-from tfimg.recipe.render import render_base
+from tfimg.recipe.plan import render_base
 
 pytestmark = [pytest.mark.full, pytest.mark.group("tpu and leaks")]
 

@@ -22,7 +22,7 @@ from tfimg.core.paths import find_workspace, state_folder
 from tfimg.engine.candidates import CANDIDATE
 from tfimg.engine.connect import connect
 from tfimg.engine.docker.engine import DockerEngine
-from tfimg.recipe.lockfile import hash_lock
+from tfimg.recipe.lock import hash_lock
 
 from .conftest import IDENTIFIER, REPOSITORY, Built
 

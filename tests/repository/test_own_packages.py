@@ -9,7 +9,7 @@ import pytest
 from tfimg.core.errors import RequirementConflict
 from tfimg.project.project import Project
 from tfimg.project.services import Services
-from tfimg.recipe.lockfile import read_packages
+from tfimg.recipe.lock import read_packages
 
 pytestmark = pytest.mark.facts
 

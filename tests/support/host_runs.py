@@ -9,7 +9,7 @@ from tfimg.core.files import hash_files
 from tfimg.core.paths import Workspace
 from tfimg.matrix.spec import ImageSpec
 from tfimg.recipe.facts import collect_bare_facts
-from tfimg.recipe.lockfile import hash_lock
+from tfimg.recipe.lock import hash_lock
 from tfimg.validation.run import suite_files
 
 NONCE = "0123456789abcdef"

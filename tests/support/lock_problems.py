@@ -8,8 +8,7 @@ from packaging.requirements import Requirement
 
 from tfimg.matrix.schema import Newer
 from tfimg.matrix.spec import ImageSpec
-from tfimg.recipe.lock import make_query
-from tfimg.recipe.lockfile import Lock, read_packages
+from tfimg.recipe.lock import Lock, make_query, read_packages
 
 
 def find_lock_problems(spec: ImageSpec, newer: Newer, lock: Lock) -> Iterator[str]:

@@ -16,7 +16,7 @@ from support.accepted_risks import replace_risks
 from support.advisories import advisory, affected, below
 from support.package_index import File, PackageIndex
 from tfimg.core.paths import Workspace
-from tfimg.recipe.lockfile import LockedPackage, read_packages
+from tfimg.recipe.lock import LockedPackage, read_packages
 
 OLD, GPU, NEW = "2.15.1-cpu-py3.11", "2.15.1-cuda12.2-py3.11", "2.21.0-cpu-py3.11"
 NOTEBOOK = f"{NEW}-jupyter"

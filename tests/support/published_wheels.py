@@ -9,7 +9,7 @@ from support.session import run_once, session_folder
 from tfimg.core.paths import find_workspace
 from tfimg.layers.fetch import WheelSource, fetch_wheel
 from tfimg.project.services import Services
-from tfimg.recipe.lockfile import read_packages
+from tfimg.recipe.lock import read_packages
 
 
 def published_wheel() -> Path:

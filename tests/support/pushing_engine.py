@@ -12,7 +12,7 @@ from support.suite_events import done_event, end, make_output, start, suite
 from tfimg.core.events import ProgressEvent
 from tfimg.core.paths import Workspace
 from tfimg.engine.protocol import Exit, Line, RunRequest, StoredImage, StoredLayer
-from tfimg.recipe.lockfile import hash_lock
+from tfimg.recipe.lock import hash_lock
 
 STORY = make_output(suite("a"), start("a"), end("a"), done_event())
 

@@ -13,7 +13,7 @@ from typing import Any
 from support.cli import run_tfimg
 from support.inventories import INVENTORY
 from tfimg.core.paths import Workspace
-from tfimg.recipe.lockfile import HEADER
+from tfimg.recipe.lock import HEADER
 
 ROOT = Path(__file__).parents[2]
 

@@ -24,8 +24,7 @@ from tfimg.core.paths import Workspace
 from tfimg.matrix.schema import AcceptedRisk, Flavor
 from tfimg.matrix.spec import ImageSpec, with_flavor
 from tfimg.project.project import Project
-from tfimg.recipe.lock import LockQuery, resolve_packages
-from tfimg.recipe.lockfile import Lock, read_packages
+from tfimg.recipe.lock import Lock, LockQuery, read_packages, resolve_packages
 
 TODAY = date(2026, 11, 22)
 ALL = ({"introduced": "0"},)

@@ -19,7 +19,7 @@ from tfimg.core.files import hash_files
 from tfimg.core.paths import Workspace
 from tfimg.project.project import Project
 from tfimg.recipe.facts import collect_bare_facts
-from tfimg.recipe.lockfile import hash_lock
+from tfimg.recipe.lock import hash_lock
 from tfimg.validation.run import suite_files
 
 PYTHON = f"{sys.version_info.major}.{sys.version_info.minor}"

@@ -27,8 +27,7 @@ from tfimg.index.network import HostNetwork
 from tfimg.matrix.schema import Device
 from tfimg.matrix.spec import ImageSpec, OwnPackages
 from tfimg.project.project import Project
-from tfimg.recipe.plan import Plan, make_plan
-from tfimg.recipe.render import make_template_environment
+from tfimg.recipe.plan import Plan, make_plan, make_template_environment
 
 OFFICIAL = "docker.io/library/python:3.11-slim-bookworm"
 NETWORK = HostNetwork(

@@ -25,8 +25,8 @@ from tfimg.core.events import StepEvent
 from tfimg.core.paths import Workspace
 from tfimg.engine.protocol import Exit, Line
 from tfimg.matrix.spec import ImageSpec
-from tfimg.recipe.describe import describe_image
-from tfimg.recipe.lockfile import hash_lock
+from tfimg.recipe.labels import describe_image
+from tfimg.recipe.lock import hash_lock
 from tfimg.validation.image_record import read_image_record
 
 Named = Callable[[str], ImageSpec]
@@ -257,7 +257,7 @@ SPOILT: dict[str, tuple[Callable[[Workspace], object], list[str], int, str]] = {
     "a variable that no template has": (
         lambda it: (it.templates / "Dockerfile.j2").write_text("FROM {{ nothing }}\n"), ["render", CPU], 12,
         "The template Dockerfile.j2 cannot be rendered: 'nothing' is undefined. Correct images/templates, or pass the "
-        "missing value in recipe/render.py.",
+        "missing value in recipe/plan.py.",
     ),
     "no lock": (
         lambda it: shutil.rmtree(it.locks(CPU)), ["render", CPU], 12, f" Write it with `tfimg lock {CPU}`.",

@@ -50,7 +50,7 @@ def test_options_that_mean_nothing_are_refused(options: tuple[str, ...], message
 
 def test_comments_of_lines_that_fixes_write_are_read_and_others_refused() -> None:
     from tfimg.core.errors import LockError
-    from tfimg.recipe.lockfile import read_packages
+    from tfimg.recipe.lock import read_packages
 
     line = f"idna==3.21 --hash=sha256:{'0' * 64}"
     for comment, reason in (

@@ -23,10 +23,9 @@ from tfimg.core.paths import Workspace
 from tfimg.matrix.load import parse_matrix
 from tfimg.matrix.schema import Matrix
 from tfimg.matrix.spec import ImageSpec, expand_matrix
-from tfimg.recipe.lockfile import hash_lock
-from tfimg.recipe.render import select_defaults
-from tfimg.recipe.support import summarize_support
-from tfimg.recipe.support_table import BEGIN, END
+from tfimg.recipe.lock import hash_lock
+from tfimg.recipe.plan import select_defaults
+from tfimg.recipe.support import BEGIN, END, summarize_support
 
 BASE = Path(__file__).parents[1] / "data" / "matrix" / "base.yaml"
 IDENTIFIERS = [

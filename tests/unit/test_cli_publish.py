@@ -33,7 +33,7 @@ from tfimg.evidence.statement import PROVENANCE
 from tfimg.inspect.secrets.search import Secret
 from tfimg.matrix.schema import Matrix
 from tfimg.recipe.labels import make_recipe_labels
-from tfimg.recipe.lockfile import hash_lock
+from tfimg.recipe.lock import hash_lock
 from tfimg.recipe.tags import make_build_tag
 
 REPOSITORY = "registry.test:5000/team/tensorflow"

@@ -29,7 +29,7 @@ from tfimg.evidence.signatures import verify_signatures
 from tfimg.evidence.statement import CYCLONEDX, TEST_RESULT, make_statement
 from tfimg.matrix.schema import PLATFORMS, Matrix, Platform
 from tfimg.recipe.labels import IDENTIFIER_LABEL, LOCK_LABEL, make_recipe_labels
-from tfimg.recipe.lockfile import hash_lock
+from tfimg.recipe.lock import hash_lock
 from tfimg.registry.platforms import make_index
 from tfimg.registry.protocol import Manifest
 

@@ -37,7 +37,7 @@ from tfimg.core.errors import BuildError, RegistryError
 from tfimg.core.events import StepEvent
 from tfimg.core.text import escape_unprintable
 from tfimg.matrix.spec import ImageSpec
-from tfimg.recipe.describe import DECLARED, describe_image
+from tfimg.recipe.labels import DECLARED, describe_image
 
 CLI = Path(tfimg.cli.__file__).parent
 PERMITTED = "\n\t"

@@ -22,7 +22,7 @@ from tfimg.project.project import Project
 from tfimg.project.services import Services
 from tfimg.recipe.facts import collect_facts
 from tfimg.recipe.labels import IDENTIFIER_LABEL, WHEEL_LABEL, make_recipe_labels
-from tfimg.recipe.lockfile import HEADER, hash_lock
+from tfimg.recipe.lock import HEADER, hash_lock
 
 OTHER = f"numpy==1.26.4 --hash=sha256:{'ab' * 32}  # 2024-02-05\n"
 

@@ -13,7 +13,7 @@ from tfimg.core.cancellation import Cancellation
 from tfimg.core.errors import HashMismatchError, Interrupted, LockError
 from tfimg.index.client import Index, IndexedWheel
 from tfimg.layers.fetch import WheelSource, fetch_wheel, remove_downloads
-from tfimg.recipe.lockfile import LockedPackage, read_packages
+from tfimg.recipe.lock import LockedPackage, read_packages
 
 
 @pytest.fixture

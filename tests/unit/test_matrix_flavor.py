@@ -15,9 +15,9 @@ from tfimg.matrix.conditions import select_flavors
 from tfimg.matrix.load import parse_matrix
 from tfimg.matrix.schema import Flavor
 from tfimg.matrix.spec import ImageSpec, OwnPackages, with_flavor, with_own_packages
-from tfimg.recipe.added_packages import parse_requirements, parse_system_packages
 from tfimg.recipe.labels import make_own_labels, read_own_labels
-from tfimg.recipe.render import make_template_environment, render_dockerfile
+from tfimg.recipe.packages import parse_requirements, parse_system_packages
+from tfimg.recipe.plan import make_template_environment, render_dockerfile
 from tfimg.recipe.tags import find_contradiction, list_aliases
 
 FLAVORS = {

@@ -24,8 +24,7 @@ from tfimg.core.paths import Workspace
 from tfimg.engine.protocol import Exit, Line
 from tfimg.index.client import Index
 from tfimg.project.project import Project
-from tfimg.recipe.lock import find_fixes, resolve_lock
-from tfimg.recipe.lockfile import read_packages
+from tfimg.recipe.lock import find_fixes, read_packages, resolve_lock
 
 PAGE = ROOT / "docs" / "reference" / "planted-advisories.md"
 TODAY = datetime(2026, 11, 22, tzinfo=UTC)

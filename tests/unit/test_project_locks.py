@@ -16,7 +16,7 @@ from tfimg.core.paths import Workspace
 from tfimg.matrix.schema import Flavor
 from tfimg.matrix.spec import ImageSpec
 from tfimg.project.project import Project
-from tfimg.recipe.lockfile import read_packages
+from tfimg.recipe.lock import read_packages
 
 
 @pytest.fixture

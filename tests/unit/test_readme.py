@@ -8,7 +8,7 @@ from support.shell_blocks import blocks
 from tfimg.core.paths import Workspace
 from tfimg.project.project import Project
 from tfimg.project.services import Services
-from tfimg.recipe.support_table import insert_table
+from tfimg.recipe.support import insert_table
 
 
 def test_its_support_table_is_what_the_program_writes(workspace: Workspace) -> None:

@@ -16,9 +16,9 @@ from support.wheels import sha256, write_wheel
 from tfimg.core.errors import LockError, NetworkError, RequirementConflict
 from tfimg.core.paths import Workspace
 from tfimg.project.project import Project
-from tfimg.recipe import conflicts
-from tfimg.recipe.conflicts import _first_without
-from tfimg.recipe.lockfile import read_packages
+from tfimg.recipe import packages
+from tfimg.recipe.lock import read_packages
+from tfimg.recipe.packages import _first_without
 
 
 @pytest.fixture(scope="module")
@@ -95,13 +95,13 @@ def test_one_requirement_among_many_is_found_with_few_resolutions(
     project: Project, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked = []
-    original = conflicts.Resolver.find_versions
+    original = packages.Resolver.find_versions
 
-    def counted(self: conflicts.Resolver, *arguments: object) -> dict[str, str]:
+    def counted(self: packages.Resolver, *arguments: object) -> dict[str, str]:
         asked.append(arguments)
         return original(self, *arguments)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(conflicts.Resolver, "find_versions", counted)
+    monkeypatch.setattr(packages.Resolver, "find_versions", counted)
     many = [f"shared>=0.{number}" for number in range(400)]
     with pytest.raises(RequirementConflict, match=r"^pandas>=3 has no release of 2024-03-22 or before"):
         resolve(project, *many[:200], "pandas>=3", *many[200:])
@@ -109,7 +109,7 @@ def test_one_requirement_among_many_is_found_with_few_resolutions(
 
 
 def test_an_explanation_that_takes_too_long_quotes_uv(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(conflicts, "MAX_SECONDS", -1)
+    monkeypatch.setattr(packages, "MAX_SECONDS", -1)
     with pytest.raises(RequirementConflict) as refused:
         resolve(project, "pandas>=3")
     assert str(refused.value) == (
@@ -141,13 +141,13 @@ def test_a_version_with_a_local_label_is_moved_to_no_other_image(tmp_path: Path,
 def test_an_index_that_states_another_hash_is_no_conflict(
     project: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    found = conflicts.Resolver.find
+    found = packages.Resolver.find
     wheels = [PackageWheel(name="pandas-2.2.1-py3-none-any.whl", url="https://h/x", hashes={"md5": "0" * 32})]
 
-    def find(self: conflicts.Resolver, requirements: Sequence[str]) -> list[Package]:
+    def find(self: packages.Resolver, requirements: Sequence[str]) -> list[Package]:
         return [replace(package, wheels=wheels) for package in found(self, requirements)]
 
-    monkeypatch.setattr(conflicts.Resolver, "find", find)
+    monkeypatch.setattr(packages.Resolver, "find", find)
     with pytest.raises(LockError) as refused:
         resolve(project, "pandas")
     assert str(refused.value) == (

@@ -10,7 +10,7 @@ import pytest
 from support.paths import DATA
 from tfimg.matrix.conditions import select_specs
 from tfimg.matrix.spec import ImageSpec
-from tfimg.recipe.describe import DECLARED, Status, describe_image, select_platforms
+from tfimg.recipe.labels import DECLARED, Status, describe_image, select_platforms
 
 Named = Callable[[str], ImageSpec]
 

@@ -22,14 +22,17 @@ from tfimg.core.paths import Workspace, find_workspace
 from tfimg.matrix.schema import Matrix, Newer
 from tfimg.matrix.spec import ImageSpec, with_flavor
 from tfimg.recipe.lock import (
+    HEADER,
     PART_RULES,
+    LockedPackage,
     best_wheel,
+    hash_lock,
     make_installer_query,
     make_query,
+    read_packages,
     resolve_installer_lock,
     resolve_lock,
 )
-from tfimg.recipe.lockfile import HEADER, LockedPackage, hash_lock, read_packages
 
 Named = Callable[[str], ImageSpec]
 HASH = "ab" * 32

@@ -14,7 +14,7 @@ from tfimg.core.errors import RenderError
 from tfimg.core.paths import Workspace, find_workspace
 from tfimg.matrix.schema import Matrix
 from tfimg.matrix.spec import ImageSpec, with_flavor
-from tfimg.recipe.render import make_template_environment, render_dockerfile
+from tfimg.recipe.plan import make_template_environment, render_dockerfile
 
 Named = Callable[[str], ImageSpec]
 COMMITTED = sorted(path.parent.name for path in (find_workspace({}).images / "rendered").glob("*/Dockerfile"))
@@ -129,7 +129,7 @@ def test_a_wrong_template_is_an_error_of_one_sentence(template: str, problem: st
         render_dockerfile(spec, LOCK, make_template_environment({"Dockerfile.j2": template}))
     assert str(caught.value) == (
         f"The template Dockerfile.j2 cannot be rendered: {problem}. "
-        "Correct images/templates, or pass the missing value in recipe/render.py."
+        "Correct images/templates, or pass the missing value in recipe/plan.py."
     )
 
 

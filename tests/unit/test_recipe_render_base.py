@@ -6,7 +6,7 @@ import pytest
 
 from tfimg.core.errors import RenderError
 from tfimg.core.paths import Workspace
-from tfimg.recipe.render import make_template_environment, render_base
+from tfimg.recipe.plan import make_template_environment, render_base
 
 
 def test_a_base_is_its_archive_and_nothing_below_it(workspace: Workspace) -> None:
@@ -22,5 +22,5 @@ def test_a_base_without_its_template_is_refused() -> None:
         render_base(make_template_environment({}), "bookworm", "bookworm.tar")
     assert str(caught.value) == (
         "The template base.Dockerfile.j2 cannot be rendered: there is no template 'base.Dockerfile.j2'. Correct "
-        "images/templates, or pass the missing value in recipe/render.py."
+        "images/templates, or pass the missing value in recipe/plan.py."
     )

@@ -13,7 +13,7 @@ from tfimg.core.errors import UsageError
 from tfimg.core.paths import Workspace
 from tfimg.matrix.schema import Matrix
 from tfimg.matrix.spec import ImageSpec, with_flavor
-from tfimg.recipe.describe import select_platforms
+from tfimg.recipe.labels import select_platforms
 from tfimg.recipe.shards import (
     Shard,
     ShardImage,

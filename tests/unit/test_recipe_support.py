@@ -15,23 +15,25 @@ from support.paths import DATA
 from tfimg.matrix.load import parse_matrix
 from tfimg.matrix.schema import Matrix
 from tfimg.matrix.spec import ImageSpec, expand_matrix
-from tfimg.recipe.describe import Status, describe_matrix_image, format_request
-from tfimg.recipe.labels import BaseKind
-from tfimg.recipe.support import Support, TpuSupport, format_capability, summarize_support
-from tfimg.recipe.support_table import (
+from tfimg.recipe.labels import BaseKind, Status, describe_matrix_image, format_request
+from tfimg.recipe.support import (
     BEGIN,
     END,
     FULL_COLUMNS,
     MAIN_COLUMNS,
     SHORT_COLUMNS,
     STACKED_COLUMNS,
+    Support,
+    TpuSupport,
     describe_proven_bases,
+    format_capability,
     format_range,
     format_span,
     insert_table,
     list_notes,
     make_issue_url,
     render_markdown,
+    summarize_support,
 )
 
 STATUSES = {

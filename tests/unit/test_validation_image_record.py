@@ -15,7 +15,7 @@ from tfimg.core.paths import Workspace
 from tfimg.matrix.spec import ImageSpec
 from tfimg.project.project import Project
 from tfimg.project.services import Services
-from tfimg.recipe.describe import Status
+from tfimg.recipe.labels import Status
 from tfimg.validation.image_record import MAX_BYTES, ImageRecord, make_image_record, read_image_record
 from tfimg.validation.page import format_page
 from tfimg.validation.report import GPU_CHECK, Report

@@ -18,7 +18,7 @@ from tfimg.core.files import hash_files
 from tfimg.engine.protocol import Exit, Line
 from tfimg.matrix.spec import ImageSpec
 from tfimg.recipe.facts import collect_facts
-from tfimg.recipe.lockfile import hash_lock
+from tfimg.recipe.lock import hash_lock
 from tfimg.validation.event_stream import ChecksPlanned, CheckStarted, SuiteEvent
 from tfimg.validation.report import CheckResult, Report
 from tfimg.validation.run import CheckSelection, ValidationRequest, suite_files, validate

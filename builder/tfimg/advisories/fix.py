@@ -24,8 +24,7 @@ from tfimg.core.text import escape_unprintable, truncate
 from tfimg.matrix.schema import AcceptedRisk, Newer
 from tfimg.matrix.spec import ImageSpec
 from tfimg.recipe.facts import ALIAS
-from tfimg.recipe.lock import LockQuery, end_of, format_line, make_query
-from tfimg.recipe.lockfile import HEADER, Lock, read_packages
+from tfimg.recipe.lock import HEADER, Lock, LockQuery, end_of, format_line, make_query, read_packages
 
 MOVABLE_PARTS = ("packages", "flavor")
 """Parts of a lock whose packages may move. The bytes of all others never change."""

@@ -11,7 +11,7 @@ from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion, Version
 
 from tfimg.core.documents import InvalidDocument
-from tfimg.recipe.lockfile import LockedPackage
+from tfimg.recipe.lock import LockedPackage
 
 PYPI, DEBIAN = "PyPI", "Debian"
 """Ecosystems, as advisories name them; Debian's are followed by a release: `Debian:12`."""

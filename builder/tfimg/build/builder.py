@@ -44,8 +44,7 @@ from tfimg.project.evidence import record_evidence
 from tfimg.project.project import Project
 from tfimg.project.validator import Validator
 from tfimg.recipe.labels import RECIPE_LABEL, make_build_labels, make_own_labels
-from tfimg.recipe.plan import Plan, hash_recipe
-from tfimg.recipe.render import render_base
+from tfimg.recipe.plan import Plan, hash_recipe, render_base
 from tfimg.validation.explain import explain_errors
 from tfimg.validation.formats import format_json
 from tfimg.validation.report import Report

@@ -61,7 +61,7 @@ class Context:
         `ResolutionError` for a pattern or request that no image meets. See `select_platforms`.
         """
         from tfimg.matrix.resolve import find_matching
-        from tfimg.recipe.describe import select_platforms
+        from tfimg.recipe.labels import select_platforms
 
         specs = self.project.select(patterns, flavor or (request.flavor if request else None))
         if request:

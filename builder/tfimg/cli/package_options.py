@@ -49,7 +49,7 @@ class AddedPackageOptions:
     def read_packages(self) -> tuple[list[str], list[str]]:
         """Return the Python requirements and the Debian packages. Raises `UsageError`, `FileNotFoundError`."""
         from tfimg.cli.output.streams import read_text
-        from tfimg.recipe.added_packages import parse_requirements, parse_system_packages
+        from tfimg.recipe.packages import parse_requirements, parse_system_packages
 
         def read(name: str) -> str:
             return read_text(name, MAX_PACKAGE_FILE, next_step="Name a file with the names of packages.")

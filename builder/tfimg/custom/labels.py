@@ -29,7 +29,7 @@ from tfimg.matrix.spec import CUSTOM_PREFIX, ImageSpec, SuppliedWheel
 from tfimg.matrix.support_ends import find_support_ends
 from tfimg.recipe.labels import MAX_LABEL, WHEEL_LABEL
 from tfimg.recipe.layout import SHARED_FILES
-from tfimg.recipe.lockfile import Lock, read_packages
+from tfimg.recipe.lock import Lock, read_packages
 
 FACTS_LABEL = f"{WHEEL_LABEL}.facts"
 LOCK_LABEL = f"{WHEEL_LABEL}.lock"

@@ -9,7 +9,6 @@ from typing import Any
 from tfimg.core.text import format_size, parse_time
 from tfimg.evidence.statement import TEST_RESULT
 from tfimg.inspect.inspection import Inspection
-from tfimg.recipe.describe import describe_own_packages
 from tfimg.recipe.labels import (
     BASE_DIGEST_LABEL,
     BASE_KIND_LABEL,
@@ -17,6 +16,7 @@ from tfimg.recipe.labels import (
     BASE_NAME_LABEL,
     LABEL_PREFIX,
     SNAPSHOT_LABEL,
+    describe_own_packages,
 )
 
 SOURCES = {

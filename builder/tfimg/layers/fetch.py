@@ -15,7 +15,7 @@ from tfimg.core.cancellation import raise_if_cancelled
 from tfimg.core.errors import HashMismatchError, LockError
 from tfimg.core.files import hash_file
 from tfimg.index.client import Index
-from tfimg.recipe.lockfile import LockedPackage
+from tfimg.recipe.lock import LockedPackage
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

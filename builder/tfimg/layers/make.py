@@ -15,7 +15,7 @@ from tfimg.layers.fetch import WheelSource
 from tfimg.layers.pack import GroupMaker, LayerResult, LayerState, OnLayerEvent
 from tfimg.layers.store import LayerStore
 from tfimg.recipe.layout import Compression, list_wheel_layers, split_lock
-from tfimg.recipe.lockfile import Lock
+from tfimg.recipe.lock import Lock
 
 DOWNLOADS = 8  # wheels fetched at once
 

@@ -22,7 +22,7 @@ from tfimg.layers.fetch import WheelSource, fetch_wheel, remove_downloads
 from tfimg.layers.store import LayerStore
 from tfimg.layers.wheel import list_record_rows, unpack_wheel
 from tfimg.recipe.layout import Compression, WheelGroup, WheelLayer
-from tfimg.recipe.lockfile import LockedPackage, read_packages
+from tfimg.recipe.lock import LockedPackage, read_packages
 
 LayerState = Literal["started", "done", "cached", "damaged"]
 """`damaged`: a file of the layer in the store is damaged, and the layer is made again."""

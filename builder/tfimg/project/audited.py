@@ -18,7 +18,7 @@ from tfimg.inspect.contents import Bill
 from tfimg.inspect.inspection import Inspection
 from tfimg.matrix.spec import ImageSpec
 from tfimg.project.project import Project
-from tfimg.recipe.lockfile import read_packages
+from tfimg.recipe.lock import read_packages
 from tfimg.validation.inventory import take_inventory
 
 

@@ -17,9 +17,8 @@ from tfimg.custom.source import find_wheel, parse_address
 from tfimg.matrix.schema import Matrix, Newer
 from tfimg.matrix.spec import ImageSpec
 from tfimg.project.services import Services
-from tfimg.recipe.added_packages import list_wheels
-from tfimg.recipe.lock import make_query, resolve_lock
-from tfimg.recipe.lockfile import Lock
+from tfimg.recipe.lock import Lock, make_query, resolve_lock
+from tfimg.recipe.packages import list_wheels
 
 
 def find_custom_spec(

@@ -10,8 +10,7 @@ from tfimg.advisories.service import OsvService
 from tfimg.core.cancellation import map_in_threads
 from tfimg.matrix.spec import ImageSpec
 from tfimg.project.project import Project
-from tfimg.recipe.lock import MAX_RESOLUTIONS, resolve_packages
-from tfimg.recipe.lockfile import Lock
+from tfimg.recipe.lock import MAX_RESOLUTIONS, Lock, resolve_packages
 
 
 def fix_locks(

@@ -19,7 +19,7 @@ from tfimg.matrix.schema import Flavor, Newer
 from tfimg.matrix.spec import ImageSpec, OwnPackages, with_flavor, with_own_packages
 from tfimg.project.services import Services
 from tfimg.recipe.facts import ALIAS
-from tfimg.recipe.lockfile import Lock, LockedPackage, hash_lock, read_packages
+from tfimg.recipe.lock import Lock, LockedPackage, hash_lock, read_packages
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,7 +41,7 @@ class Locks:
 
         The parts that are committed need the package index alone.
         """
-        from tfimg.recipe.added_packages import find_locked_wheels
+        from tfimg.recipe.packages import find_locked_wheels
 
         file = (spec.wheel.file,) if spec.wheel and not spec.wheel.lock else ()
         if self.find_links is None:
@@ -172,8 +172,7 @@ class Locks:
         fixes: tuple[LockedPackage, ...] = (),
     ) -> str:
         """Return the requirement file of packages above a lock. Raises `RequirementConflict` with an explanation."""
-        from tfimg.recipe.added_packages import Resolver
-        from tfimg.recipe.conflicts import explain_conflict
+        from tfimg.recipe.packages import Resolver, explain_conflict
 
         resolver = Resolver(
             spec=spec,

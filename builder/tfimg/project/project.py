@@ -29,9 +29,8 @@ from tfimg.matrix.support_ends import SupportEnd, find_support_ends_of
 from tfimg.project.evidence import read_evidence, read_host_records
 from tfimg.project.locks import Locks
 from tfimg.project.services import Services
-from tfimg.recipe.describe import DECLARED, BareMachine, Status, describe_image
-from tfimg.recipe.labels import IDENTIFIER_LABEL, read_own_labels
-from tfimg.recipe.lockfile import Lock, hash_lock
+from tfimg.recipe.labels import DECLARED, IDENTIFIER_LABEL, BareMachine, Status, describe_image, read_own_labels
+from tfimg.recipe.lock import Lock, hash_lock
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -171,7 +170,7 @@ class Project:
     @cached_property
     def templates(self) -> Environment:
         """The Dockerfile templates."""
-        from tfimg.recipe.render import make_template_environment
+        from tfimg.recipe.plan import make_template_environment
 
         return make_template_environment(self.workspace.read_templates())
 

@@ -16,7 +16,7 @@ from tfimg.core.files import read_limited
 from tfimg.matrix.conditions import Request
 from tfimg.matrix.load import describe_schema_errors
 from tfimg.matrix.schema import Device, MatrixModel
-from tfimg.recipe.added_packages import parse_requirements
+from tfimg.recipe.packages import parse_requirements
 
 PROJECT_FILE = "tfimg.toml"
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from tfimg.layers.store import LayerStore
     from tfimg.matrix.schema import Platform
     from tfimg.recipe.layout import Compression
-    from tfimg.recipe.lockfile import Lock
+    from tfimg.recipe.lock import Lock
     from tfimg.registry.images import ImageConfig
     from tfimg.registry.protocol import Registry
     from tfimg.registry.reference import Reference

@@ -17,7 +17,7 @@ from tfimg.matrix.schema import Platform
 from tfimg.matrix.spec import ImageSpec
 from tfimg.project.project import Project
 from tfimg.recipe.labels import IDENTIFIER_LABEL, LOCK_LABEL
-from tfimg.recipe.lockfile import hash_lock
+from tfimg.recipe.lock import hash_lock
 from tfimg.recipe.plan import Plan
 from tfimg.validation.caches import ReportCache, ReportSubject
 from tfimg.validation.explain import explain_errors

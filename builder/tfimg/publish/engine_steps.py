@@ -28,7 +28,7 @@ from tfimg.publish.decide import TagKind
 from tfimg.publish.release import Release, read_release
 from tfimg.publish.repository import SignedRepository
 from tfimg.recipe.labels import BASE_DIGEST_LABEL, BASE_NAME_LABEL, LABEL_PREFIX, LOCK_LABEL, RECIPE_LABEL
-from tfimg.recipe.lockfile import hash_lock
+from tfimg.recipe.lock import hash_lock
 from tfimg.recipe.tags import make_build_tag
 from tfimg.validation.report import Report
 from tfimg.validation.verdict import raise_for_verdict

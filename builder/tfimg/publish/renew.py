@@ -17,7 +17,7 @@ from tfimg.project.validator import Validator
 from tfimg.publish.repository import SignedRepository
 from tfimg.publish.stages import stage
 from tfimg.recipe.labels import LOCK_LABEL
-from tfimg.recipe.lockfile import hash_lock
+from tfimg.recipe.lock import hash_lock
 from tfimg.validation.explain import explain_errors
 from tfimg.validation.report import Report
 from tfimg.validation.verdict import raise_for_verdict

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tfimg.matrix.spec import ImageSpec
-from tfimg.recipe.lockfile import Lock, read_packages
+from tfimg.recipe.lock import Lock, read_packages
 
 ALIAS = "tensorflow"
 """The distribution that others require. Images whose TensorFlow is in another one (tensorflow-cpu) also have metadata

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from tfimg.matrix.spec import ImageSpec
-from tfimg.recipe.lockfile import Lock
+from tfimg.recipe.lock import Lock
 
 Compression = Literal["fast", "small", "smallest", "gzip"]
 """Of layers: zstd, to run where they were built or to be stored and pulled by many, or gzip, for machines that do not

@@ -1,17 +1,115 @@
-"""The plan of one image, and the digest of everything that decides its content."""
+"""Render the Dockerfile of an image, and plan its build."""
 
 from __future__ import annotations
 
+import json
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from jinja2 import Environment
+from jinja2 import DictLoader, Environment, StrictUndefined, TemplateNotFound, TemplateSyntaxError
 
+from tfimg.core.errors import RenderError
 from tfimg.core.files import hash_files
+from tfimg.matrix.schema import PLATFORMS, PROCESSORS
 from tfimg.matrix.spec import ImageSpec
-from tfimg.recipe.lockfile import Lock
-from tfimg.recipe.render import render_dockerfile
+from tfimg.recipe.facts import ALIAS, CONSTRAINTS, collect_facts, format_constraints
+from tfimg.recipe.labels import format_title, make_recipe_labels
+from tfimg.recipe.layout import EPOCH, GLIBC_MINOR, SITE_PACKAGES, list_layer_names, lock_path, split_lock
+from tfimg.recipe.lock import Lock, hash_lock
 from tfimg.recipe.tags import list_tags
+
+SYSTEM_PATH = ("/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin")
+
+
+def make_template_environment(templates: Mapping[str, str]) -> Environment:
+    """Return a Jinja2 environment in which a missing variable is an error."""
+    loader = DictLoader(dict(templates))
+    # Dockerfiles are not HTML: nothing to escape.
+    return Environment(loader=loader, undefined=StrictUndefined, keep_trailing_newline=True, autoescape=False)  # noqa: S701
+
+
+def render_base(environment: Environment, suite: str, archive: str) -> str:
+    """Return the Dockerfile of a base of Debian packages. Raises `RenderError`."""
+    return _render(environment, "base.Dockerfile.j2", suite=suite, archive=archive)
+
+
+def render_dockerfile(spec: ImageSpec, lock: Lock, environment: Environment, *, wheels: bool = False) -> str:
+    """Return the Dockerfile of an image; `wheels`: some lie in the build context.
+
+    Raises `RenderError` when the template is wrong.
+    """
+    programs = [name for name, flavor in spec.flavors if flavor.port]
+    layers = list_layer_names(lock, debian=bool(spec.system_packages), programs=bool(programs))
+    return _render(
+        environment,
+        "Dockerfile.j2",
+        spec=spec,
+        title=format_title(spec),
+        groups=split_lock(lock, spec.removed),
+        lock_path=lock_path,
+        committed=any(select_defaults([spec])),
+        site=SITE_PACKAGES,
+        alias=None if spec.package == ALIAS else ALIAS,
+        wheels=wheels,
+        epoch=EPOCH,
+        facts=json.dumps(collect_facts(spec, lock), indent=1),
+        constraints=format_constraints(spec, lock),
+        variables=_container_variables(spec),
+        cross=spec.platform != PLATFORMS[0],
+        wheel_platform=f"{PROCESSORS[spec.platform]}-manylinux_2_{GLIBC_MINOR}",
+        labels=make_recipe_labels(spec, lock_digest=hash_lock(lock), layers=layers),
+        programs=programs,
+        command=json.dumps(next((flavor.command for _, flavor in spec.flavors[::-1] if flavor.command), ("python",))),
+        health=next((json.dumps([flavor.health]) for _, flavor in spec.flavors[::-1] if flavor.health), None),
+        ports=spec.ports,
+    )
+
+
+def select_defaults(specs: Iterable[ImageSpec]) -> Iterator[ImageSpec]:
+    """Yield the images whose Dockerfiles are committed: each release and device on its default Python."""
+    return (spec for spec in specs if spec.is_default_python and spec.platform == PLATFORMS[0] and not spec.variant)
+
+
+def _container_variables(spec: ImageSpec) -> dict[str, str]:
+    """Return environment variables of an image's containers.
+
+    NVIDIA's container toolkit reads three of them (its "Docker specialized" guide): the GPUs and the parts of the
+    driver to mount, and the CUDA that the driver must support. Any driver that knows the row's CUDA major runs its
+    libraries (CUDA compatibility guide, minor-version compatibility).
+    """
+    path = ["/opt/tensorflow/bin", "/home/tensorflow/.local/bin", *SYSTEM_PATH]
+    environment = {
+        "VIRTUAL_ENV": "/opt/tensorflow",
+        "LANG": "C.UTF-8",
+        "PIP_CONSTRAINT": CONSTRAINTS,
+        "UV_CONSTRAINT": CONSTRAINTS,
+    }
+    if spec.gpu is None:
+        return {"PATH": ":".join(path), **environment}
+    major = spec.gpu.libraries.toolkit.partition(".")[0]
+    return {
+        "PATH": ":".join([*path, "/usr/local/cuda/bin"]),
+        **environment,
+        "NVIDIA_VISIBLE_DEVICES": "all",
+        "NVIDIA_DRIVER_CAPABILITIES": "compute,utility",
+        "NVIDIA_REQUIRE_CUDA": f'"cuda>={major}.0"',
+    }
+
+
+def _render(environment: Environment, template: str, **values: object) -> str:
+    try:
+        return environment.get_template(template).render(**values)
+    except TemplateSyntaxError as error:
+        problem = f"line {error.lineno}: {error.message}"
+    except TemplateNotFound as error:
+        problem = f"there is no template {error.name!r}"
+    except Exception as error:  # a template may compute, and so fail in any way
+        problem = str(error) or type(error).__name__
+    raise RenderError(
+        f"The template {template} cannot be rendered: {problem.rstrip('.')}.",
+        next_step="Correct images/templates, or pass the missing value in recipe/plan.py.",
+    )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

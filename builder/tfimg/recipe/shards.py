@@ -10,7 +10,7 @@ from typing import Any
 from tfimg.core.errors import UsageError
 from tfimg.matrix.spec import OWN_SUFFIX, ImageSpec
 from tfimg.recipe.layout import list_wheel_layers
-from tfimg.recipe.lockfile import Lock
+from tfimg.recipe.lock import Lock
 
 LIBRARIES = ("cudnn", "cublas", "solvers", "cuda")
 """Layers of NVIDIA's libraries: the same for every Python and for many releases."""

@@ -21,7 +21,7 @@ from tfimg.core.text import to_plain_text
 from tfimg.engine.protocol import Exit, Line
 from tfimg.matrix.spec import ImageSpec
 from tfimg.recipe.facts import collect_bare_facts
-from tfimg.recipe.lockfile import Lock, hash_lock
+from tfimg.recipe.lock import Lock, hash_lock
 from tfimg.validation.event_stream import MAX_CHECKS, EventStream
 from tfimg.validation.explain import import_suite_module
 from tfimg.validation.image_record import MAX_NAME, Name, Seconds, Time

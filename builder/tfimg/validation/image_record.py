@@ -17,8 +17,7 @@ from tfimg.core.errors import FileError
 from tfimg.core.levels import LEVELS
 from tfimg.core.text import to_plain_text
 from tfimg.matrix.schema import Device
-from tfimg.recipe.describe import Status
-from tfimg.recipe.labels import BaseKind
+from tfimg.recipe.labels import BaseKind, Status
 from tfimg.validation.report import GPU_CHECK, CheckResult, Profile, ProvableLevel, Report
 
 KIND = "tfimg image"

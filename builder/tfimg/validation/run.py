@@ -17,7 +17,7 @@ from tfimg.core.files import hash_files
 from tfimg.engine.protocol import ContainerRunner, DeviceAccess, Exit, Line, RunRequest
 from tfimg.matrix.spec import ImageSpec
 from tfimg.recipe.facts import collect_facts
-from tfimg.recipe.lockfile import Lock, hash_lock
+from tfimg.recipe.lock import Lock, hash_lock
 from tfimg.validation.event_stream import SUITE_SECONDS, EventStream, SuiteEvent
 from tfimg.validation.report import Profile, ProvableLevel, Report
 

@@ -88,7 +88,7 @@ class Lock(Command, AdvisoryOptions, Patterns):
         from tfimg.advisories.packages import read_lock_packages
         from tfimg.core.files import write_atomically
         from tfimg.project.fixes import fix_locks
-        from tfimg.recipe.lockfile import read_packages
+        from tfimg.recipe.lock import read_packages
 
         project, workspace = context.project, context.project.workspace
         plain, flavored = self._select(context)

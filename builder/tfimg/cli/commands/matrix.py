@@ -31,8 +31,7 @@ class ShowMatrix(Command, RepositoryOptions):
     def run(self, context: Context) -> int:
         from tfimg.cli.output.image_tables import print_notes, print_support, support_text
         from tfimg.core.files import write_atomically
-        from tfimg.recipe.matrix_page import make_matrix_document, render_matrix
-        from tfimg.recipe.support_table import render_markdown
+        from tfimg.recipe.support import make_matrix_document, render_markdown, render_matrix
 
         if self.json and (self.html or self.markdown):
             raise UsageError("--json cannot be combined with another form.", next_step="Drop one of the two.")

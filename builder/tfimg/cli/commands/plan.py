@@ -118,7 +118,7 @@ def _find_capabilities(context: Context) -> Capabilities | None:
 
 def _name_packages(fields: Mapping[str, Any], spec: ImageSpec) -> dict[str, Any]:
     """Return the fields of a build with the packages of a user in words."""
-    from tfimg.recipe.describe import describe_own_packages
+    from tfimg.recipe.labels import describe_own_packages
 
     words = {"added by a user": describe_own_packages(spec.own)} if spec.own else {}
     return {**{name: value for name, value in fields.items() if name != "own_packages"}, **words}

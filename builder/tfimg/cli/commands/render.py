@@ -25,8 +25,8 @@ class Render(Command):
         from tfimg.matrix.schema import matrix_schema_text
         from tfimg.matrix.spec import ImageSpec
         from tfimg.recipe.generated_files import GeneratedFiles
-        from tfimg.recipe.render import render_dockerfile, select_defaults
-        from tfimg.recipe.support_table import insert_table
+        from tfimg.recipe.plan import render_dockerfile, select_defaults
+        from tfimg.recipe.support import insert_table
         from tfimg.validation.schema import schema_text
 
         project, workspace = context.project, context.project.workspace

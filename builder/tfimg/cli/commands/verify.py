@@ -56,7 +56,7 @@ class Verify(Command, RemoteImage, RequirementOptions, PlatformOptions):
 def print_verified(context: Context, verified: VerifiedImage) -> None:
     """Print what the evidence of an image proves."""
     from tfimg.evidence.statement import format_time, name_predicate
-    from tfimg.recipe.describe import describe_support_end
+    from tfimg.recipe.labels import describe_support_end
 
     ends = context.project.find_support_ends(verified.outcome.identifier) or ()
     outcome, machine = verified.outcome, verified.outcome.environment

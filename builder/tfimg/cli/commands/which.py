@@ -34,7 +34,7 @@ class Which(Command, VersionOptions, RepositoryOptions):
         from tfimg.cli.output.fields import print_fields
         from tfimg.host.which import format_gpus, recommend_image
         from tfimg.matrix.support_ends import describe_ended
-        from tfimg.recipe.describe import describe_matrix_image
+        from tfimg.recipe.labels import describe_matrix_image
 
         project, smi = context.project, self._find_gpus(context)
         found = recommend_image(project.matrix, project.specs, self.request(), smi)

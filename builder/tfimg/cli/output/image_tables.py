@@ -14,8 +14,7 @@ from rich.table import Table
 from tfimg.cli.output.console import make_console
 from tfimg.cli.output.tables import UNCUT, coloured, plain_table, print_table, table_text
 from tfimg.core.levels import LEVELS
-from tfimg.recipe.support import Support
-from tfimg.recipe.support_table import FULL_COLUMNS, SUPPORT_FORMS, Columns, list_notes
+from tfimg.recipe.support import FULL_COLUMNS, SUPPORT_FORMS, Columns, Support, list_notes
 
 IMAGE_FORMS = (
     ("IDENTIFIER", "CUDA", "CUDNN", "LIBTPU", "LEVEL", "PROVEN ON", "SUPPORTED UNTIL", "TAGS"),
