@@ -9,7 +9,7 @@ from tfimg.core import retry
 from tfimg.evidence import policy_file
 from tfimg.inspect.archive import layout
 from tfimg.inspect.limits import Limits
-from tfimg.layers import wheel_zip
+from tfimg.layers import wheel
 from tfimg.matrix import load
 from tfimg.registry import connection, download, images, listing, responses
 

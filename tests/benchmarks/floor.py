@@ -22,11 +22,8 @@ from pathlib import Path
 
 from tfimg.cli.app import parse
 from tfimg.cli.context import Context
-from tfimg.layers.blob import BlobWriter
-from tfimg.layers.fetch import WheelSource, fetch_wheel
-from tfimg.layers.make import DOWNLOADS, make_layers
-from tfimg.layers.store import LayerStore
-from tfimg.layers.wheel import unpack_wheel
+from tfimg.layers.layers import DOWNLOADS, LayerStore, WheelSource, fetch_wheel, make_layers
+from tfimg.layers.wheel import BlobWriter, unpack_wheel
 from tfimg.project.services import Services
 from tfimg.recipe.lock import read_packages
 

@@ -41,9 +41,7 @@ from support.mutated_documents import cases
 from support.wheels import lock_line
 from tfimg.core.errors import InternalError, InvalidWheel, NetworkError, TfimgError
 from tfimg.index.client import Index
-from tfimg.layers.fetch import WheelSource
-from tfimg.layers.make import make_layers
-from tfimg.layers.store import LayerStore
+from tfimg.layers.layers import LayerStore, WheelSource, make_layers
 
 MAX_KILOBYTES = 300_000
 LINKED = "linked-1.0-py3-none-any.whl"

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from support.session import run_once, session_folder
 from tfimg.core.paths import find_workspace
-from tfimg.layers.fetch import WheelSource, fetch_wheel
+from tfimg.layers.layers import WheelSource, fetch_wheel
 from tfimg.project.services import Services
 from tfimg.recipe.lock import read_packages
 

@@ -14,8 +14,8 @@ import pytest
 import zstandard
 
 from tfimg.engine.docker.handover import SALTS, SCHEME, list_salts, salt_contexts, stream_image
-from tfimg.layers.blob import Blob, BlobWriter
-from tfimg.layers.store import LayerStore
+from tfimg.layers.layers import LayerStore
+from tfimg.layers.wheel import Blob, BlobWriter
 from tfimg.recipe.layout import Compression
 
 FILES = {"opt/a": b"a" * 3_000_000, "opt/b": b"b"}

@@ -19,12 +19,8 @@ import zstandard
 from support.messages import exactly
 from support.wheels import record_hash, write_wheel
 from tfimg.core.errors import InvalidWheel, LockError
-from tfimg.layers.blob import Blob, BlobWriter
-from tfimg.layers.fetch import WheelSource
-from tfimg.layers.make import make_layers, write_stages
-from tfimg.layers.pack import LayerResult
-from tfimg.layers.store import LayerStore
-from tfimg.layers.wheel import unpack_wheel
+from tfimg.layers.layers import LayerResult, LayerStore, WheelSource, make_layers, write_stages
+from tfimg.layers.wheel import Blob, BlobWriter, unpack_wheel
 from tfimg.recipe.layout import SITE_PACKAGES
 
 LIBRARY = "tensorflow/libtensorflow_cc.so.2"

@@ -12,7 +12,7 @@ from support.wheels import index_of, lock_line, sha256, write_wheel
 from tfimg.core.cancellation import Cancellation
 from tfimg.core.errors import HashMismatchError, Interrupted, LockError
 from tfimg.index.client import Index, IndexedWheel
-from tfimg.layers.fetch import WheelSource, fetch_wheel, remove_downloads
+from tfimg.layers.layers import WheelSource, fetch_wheel, remove_downloads
 from tfimg.recipe.lock import LockedPackage, read_packages
 
 

@@ -13,9 +13,7 @@ from hypothesis import strategies as st
 
 from support.hostile_wheels import ATTACKS, INFO, NAME, WHEEL, write_hostile_wheel
 from tfimg.core.errors import InvalidWheel
-from tfimg.layers.blob import BlobWriter
-from tfimg.layers.wheel import list_record_rows, unpack_wheel
-from tfimg.layers.wheel_zip import find_path_problem
+from tfimg.layers.wheel import BlobWriter, find_path_problem, list_record_rows, unpack_wheel
 
 
 def packed(wheel: Path) -> None:

@@ -17,9 +17,7 @@ import zstandard
 
 from support.wheels import lock_line, sha256, write_wheel
 from tfimg.core.errors import InvalidWheel, LockError
-from tfimg.layers.fetch import WheelSource
-from tfimg.layers.make import make_layers
-from tfimg.layers.store import STALE_SECONDS, LayerStore
+from tfimg.layers.layers import STALE_SECONDS, LayerStore, WheelSource, make_layers
 from tfimg.recipe.layout import Compression
 
 SPAWN = multiprocessing.get_context("spawn")

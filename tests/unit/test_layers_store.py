@@ -13,9 +13,8 @@ from typing import get_args
 
 import pytest
 
-from tfimg.layers.blob import Blob
-from tfimg.layers.pack import compute_key
-from tfimg.layers.store import STALE_SECONDS, LayerStore
+from tfimg.layers.layers import STALE_SECONDS, LayerStore, compute_key
+from tfimg.layers.wheel import Blob
 from tfimg.recipe.layout import Compression, WheelGroup, split_lock
 
 COMPRESSIONS: tuple[Compression, ...] = get_args(Compression)

@@ -28,13 +28,8 @@ from tfimg.cli.commands.build import Build
 from tfimg.core.cancellation import Cancellation
 from tfimg.core.errors import Interrupted, InvalidWheel
 from tfimg.engine.protocol import StoredImage, StoredLayer
-from tfimg.layers.blob import Blob, BlobWriter
-from tfimg.layers.fetch import WheelSource
-from tfimg.layers.make import make_layers, write_stages
-from tfimg.layers.pack import LayerResult
-from tfimg.layers.store import LayerStore
-from tfimg.layers.wheel import unpack_wheel
-from tfimg.layers.wheel_zip import PIECE
+from tfimg.layers.layers import LayerResult, LayerStore, WheelSource, make_layers, write_stages
+from tfimg.layers.wheel import PIECE, Blob, BlobWriter, unpack_wheel
 from tfimg.recipe.layout import SITE_PACKAGES, Compression, list_wheel_layers, split_lock
 
 ROOT = Path(__file__).parents[2]
@@ -146,7 +141,7 @@ def test_a_layer_has_the_same_bytes_for_any_pieces_and_threads(
     data = b"".join(some.randbytes(50_000) + bytes(30_000) for _ in range(500))
     packed = []
     for threads, piece in ((1, len(data)), (2, 1 << 20), (4, 777_777)):
-        monkeypatch.setattr("tfimg.layers.blob.THREADS", threads)
+        monkeypatch.setattr("tfimg.layers.wheel.THREADS", threads)
         pieces = [data[at : at + piece] for at in range(0, len(data), piece)]
         blob, layer = format_report(("a", pieces), compression=compression)
         packed.append((blob, hashlib.sha256(layer).hexdigest()))

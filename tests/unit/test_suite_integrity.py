@@ -17,8 +17,7 @@ from contract import CheckFailed, CheckSkipped, Facts
 
 from support.site_packages import install, record_hash
 from support.wheels import write_wheel
-from tfimg.layers.blob import BlobWriter
-from tfimg.layers.wheel import unpack_wheel
+from tfimg.layers.wheel import BlobWriter, unpack_wheel
 from tfimg.recipe.layout import SITE_PACKAGES
 
 MEGABYTE = 1 << 20

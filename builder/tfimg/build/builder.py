@@ -38,7 +38,7 @@ from tfimg.engine.build_cache import check_cache_export
 from tfimg.engine.candidates import open_candidate
 from tfimg.engine.disk_space import check_disk_space, required_disk_bytes
 from tfimg.engine.protocol import BuildRequest, Capabilities, Engine
-from tfimg.layers.pack import LAYER_FORMAT, LayerState
+from tfimg.layers.layers import LAYER_FORMAT, LayerState
 from tfimg.matrix.spec import ImageSpec
 from tfimg.project.evidence import record_evidence
 from tfimg.project.project import Project

@@ -15,7 +15,7 @@ from tfimg.core.events import OnEvent, StepEvent
 from tfimg.engine.base_images.choose import BaseImage
 from tfimg.engine.emulation import EMULATE
 from tfimg.engine.protocol import BuildRequest, Capabilities, Engine, StoredImage
-from tfimg.layers.store import list_stage_layers
+from tfimg.layers.layers import list_stage_layers
 from tfimg.matrix.schema import PLATFORMS
 from tfimg.matrix.spec import ImageSpec
 from tfimg.recipe.layout import ZSTD_LEVELS, Compression, list_wheel_layers, lock_path

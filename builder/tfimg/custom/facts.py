@@ -31,8 +31,7 @@ from tfimg.index.client import (
     parse_build_info,
     select_requirements,
 )
-from tfimg.layers.wheel import MAX_ENTRY_POINTS, MAX_METADATA, check_wheel, open_archive, read_headers
-from tfimg.layers.wheel_zip import WheelZip
+from tfimg.layers.wheel import MAX_ENTRY_POINTS, MAX_METADATA, WheelZip, check_wheel, open_archive, read_headers
 from tfimg.matrix.schema import PLATFORMS, PROCESSORS, Platform, minor_version
 
 PACKAGE = "tensorflow/__init__.py"

@@ -20,8 +20,7 @@ if TYPE_CHECKING:
     from tfimg.index.client import Index
     from tfimg.index.network import HostNetwork
     from tfimg.inspect.secrets.search import Secret
-    from tfimg.layers.pack import OnLayerEvent
-    from tfimg.layers.store import LayerStore
+    from tfimg.layers.layers import LayerStore, OnLayerEvent
     from tfimg.matrix.schema import Platform
     from tfimg.recipe.layout import Compression
     from tfimg.recipe.lock import Lock
@@ -122,9 +121,8 @@ class Services:
         fresh: bool,
         on_event: OnLayerEvent,
     ) -> dict[str, str]:
-        """Make layers from a lock's wheels in `folder` and return them as build stages; see `tfimg.layers.make`."""
-        from tfimg.layers.fetch import WheelSource
-        from tfimg.layers.make import make_layers, write_stages
+        """Make layers from a lock's wheels in `folder` and return them as build stages; see `tfimg.layers.layers`."""
+        from tfimg.layers.layers import WheelSource, make_layers, write_stages
 
         store = _layer_store(folder)
         source = WheelSource(indexes=self._indexes(), supplied=supplied)
@@ -210,7 +208,7 @@ class Services:
 @cache
 def _layer_store(folder: Path) -> LayerStore:
     """Return the one store of a folder, which reads each layer once."""
-    from tfimg.layers.store import LayerStore
+    from tfimg.layers.layers import LayerStore
 
     return LayerStore(folder=folder)
 

@@ -1,0 +1,482 @@
+"""Make layers from wheels, and keep them in a store on disk."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import FIRST_EXCEPTION, Executor, ThreadPoolExecutor, wait
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
+from contextvars import copy_context
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from secrets import token_hex
+from typing import Any, Literal
+
+from tfimg.core.cancellation import Cancellation, on_cancel, raise_if_cancelled
+from tfimg.core.documents import Digest, Document, InvalidDocument, parse_document
+from tfimg.core.errors import HashMismatchError, Interrupted, InvalidWheel, LockError
+from tfimg.core.files import hash_file, wait_for_lock, write_atomically
+from tfimg.index.client import Index
+from tfimg.layers.wheel import Blob, BlobWriter, list_record_rows, unpack_wheel
+from tfimg.recipe.layout import Compression, WheelGroup, WheelLayer, list_wheel_layers, split_lock
+from tfimg.recipe.lock import Lock, LockedPackage, read_packages
+
+MAX_STORE_BYTES = 20_000_000_000
+"""Bytes that the store may hold: the layers of nine sets of NVIDIA's libraries, 1.4 GB each for CUDA 12.2, and those of
+the TensorFlows on them."""
+
+STALE_SECONDS = 24 * 60 * 60  # age of a partial file from which on no running build can own it
+
+
+class _Entry(Document):
+    """The file of a key; after a flipped bit, `checksum` does not fit key and layer."""
+
+    layer: Blob
+    checksum: Digest
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LayerStore:
+    """A folder of layers that several programs may use at once.
+
+    `verified` are the digests of the layers whose files this run has read, or written itself.
+    """
+
+    folder: Path
+    verified: set[str] = field(default_factory=set, compare=False)
+
+    @property
+    def blobs(self) -> Path:
+        """The folder with content under its digest."""
+        return self.folder / "blobs" / "sha256"
+
+    def prepare(self) -> None:
+        """Write the files that make the folder an OCI layout."""
+        self.blobs.mkdir(parents=True, exist_ok=True)
+        write_atomically(self.folder / "oci-layout", '{"imageLayoutVersion":"1.0.0"}')
+        write_atomically(self.folder / "index.json", '{"schemaVersion":2,"manifests":[]}')
+
+    def lock(self, name: str) -> AbstractContextManager[None]:
+        """Exclude other threads and programs from the block of that name."""
+        return wait_for_lock(self.folder / "locks" / name, raise_if_cancelled)
+
+    def find(self, key: str) -> Blob | None:
+        """Return the layer of a key, if its file still exists; `verify` reads the file."""
+        try:
+            entry = parse_document(_Entry, (self.folder / "keys" / key).read_bytes())
+            os.utime(self._path(entry.layer.digest))  # `prune` keeps what was used last
+        except (OSError, InvalidDocument):
+            return None
+        return entry.layer if entry.checksum == _checksum(key, entry.layer) else None
+
+    def verify(self, blob: Blob) -> bool:
+        """Return whether the file of a layer has its digest; remove it if not.
+
+        Each file is read once in a run. The 1.9 GB of an image with CUDA 12.2 take SHA-256 1.1 s of one core (1.8
+        GB/s), a hundredth of what packing them takes; an image whose tags and report are up to date is not read.
+        """
+        if blob.digest in self.verified:
+            return True
+        path = self._path(blob.digest)
+        with suppress(FileNotFoundError):
+            if f"sha256:{hash_file(path)}" == blob.digest:
+                self.verified.add(blob.digest)
+                return True
+        path.unlink(missing_ok=True)
+        return False
+
+    def add(self, blob: Blob, partial: Path) -> None:
+        """Move the file of a finished layer into the store."""
+        partial.replace(self._path(blob.digest))
+        self.verified.add(blob.digest)
+
+    def set_key(self, key: str, blob: Blob) -> None:
+        """Let a key point to a layer."""
+        entry = {"layer": asdict(blob), "checksum": _checksum(key, blob)}
+        write_atomically(self.folder / "keys" / key, json.dumps(entry))
+
+    def write_stage(self, blobs: Sequence[Blob]) -> str:
+        """Write an image of layers, lowest first, and return its address for BuildKit."""
+        layers = [{"mediaType": blob.media_type, "digest": blob.digest, "size": blob.size} for blob in blobs]
+        rootfs = {"type": "layers", "diff_ids": [blob.diff_id for blob in blobs]}
+        config = self._write_document({"architecture": "amd64", "os": "linux", "config": {}, "rootfs": rootfs})
+        manifest = self._write_document(
+            {
+                "schemaVersion": 2,
+                "mediaType": "application/vnd.oci.image.manifest.v1+json",
+                "config": {"mediaType": "application/vnd.oci.image.config.v1+json", **config},
+                "layers": layers,
+            }
+        )
+        return f"oci-layout://{self.folder}@{manifest['digest']}"
+
+    def prune(self, limit: int = MAX_STORE_BYTES) -> None:
+        """Remove stale files, and layers unused for longest until `limit` bytes are left."""
+        self._remove_stale()
+        files: list[tuple[os.stat_result, Path]] = []
+        for file in _list_folder(self.blobs):
+            with suppress(FileNotFoundError):  # another build has evicted it, or has finished writing it
+                files.append((file.stat(), file))
+        total = 0
+        for status, file in sorted(files, key=lambda entry: -entry[0].st_mtime):
+            total += status.st_size
+            if total > limit:
+                file.unlink(missing_ok=True)
+
+    def _remove_stale(self) -> None:
+        """Remove partial layers, wheels and folders of killed builds."""
+        wheels = _list_folder(self.folder / "wheels")
+        paths = [path for path in _list_folder(self.folder) if path.name.startswith("layer-")]
+        paths += [*(path for folder in wheels for path in _list_folder(folder)), *wheels]
+        for path in paths:
+            with suppress(OSError):  # another build has removed it, or uses the folder
+                if time.time() - path.stat().st_mtime > STALE_SECONDS:
+                    path.rmdir() if path.is_dir() else path.unlink()
+
+    def _write_document(self, document: dict[str, Any]) -> dict[str, Any]:
+        text = json.dumps(document, sort_keys=True)
+        digest = f"sha256:{hashlib.sha256(text.encode()).hexdigest()}"
+        write_atomically(self._path(digest), text)
+        return {"digest": digest, "size": len(text)}
+
+    def _path(self, digest: str) -> Path:
+        return self.blobs / digest.removeprefix("sha256:")
+
+
+def list_stage_layers(address: str) -> tuple[str, ...]:
+    """Return the digests of the layers at an address from `LayerStore.write_stage`, lowest first.
+
+    Returns none if another build has removed them from the store.
+    """
+    folder, _, digest = address.removeprefix("oci-layout://").rpartition("@")
+    try:
+        manifest = json.loads((LayerStore(folder=Path(folder)).blobs / digest.removeprefix("sha256:")).read_bytes())
+    except FileNotFoundError:
+        return ()
+    return tuple(layer["digest"] for layer in manifest["layers"])
+
+
+def _checksum(key: str, blob: Blob) -> str:
+    text = json.dumps([key, asdict(blob)], sort_keys=True)
+    return f"sha256:{hashlib.sha256(text.encode()).hexdigest()}"
+
+
+def _list_folder(folder: Path) -> list[Path]:
+    """List a folder; nothing for a file or a removed folder, where `Path.glob` fails."""
+    try:
+        return list(folder.iterdir())
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class WheelSource:
+    """Package indexes in order, and wheels that none of them has."""
+
+    indexes: Sequence[Index]
+    supplied: Sequence[Path] = ()
+
+
+def fetch_wheel(
+    package: LockedPackage,
+    folder: Path,
+    *,
+    downloads: Path,
+    source: WheelSource,
+    on_damaged: Callable[[], None] = lambda: None,
+) -> Path:
+    """Return a package's wheel in `folder`, which belongs to one build.
+
+    `downloads` shares wheels between builds. A build uses a hard link of its own, so that a shared wheel may be
+    removed at any time. The caller holds the package's lock, so that two builds do not download the same wheel.
+    `on_damaged` is called when a shared wheel is not the locked one; it is removed and downloaded again.
+    Raises `HashMismatchError` for a wheel that is not the locked one, `LockError` when no index has it,
+    `NetworkError` when an index cannot be reached and `Interrupted` when the work is cancelled.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    prefix = f"{package.sha256}-"
+    for shared in _shared(package, downloads):
+        with suppress(FileNotFoundError):  # another build has removed it since it was listed
+            if hash_file(shared) != package.sha256:
+                shared.unlink()
+                on_damaged()
+                continue
+            # Before the link appears, which has the same time: `LayerStore.prune` removes old files.
+            os.utime(shared)
+            wheel = folder / shared.name.removeprefix(prefix)
+            wheel.hardlink_to(shared)
+            return wheel
+    partial = folder / f"partial-{token_hex(8)}"
+    try:
+        name = _download(package, partial, source)
+        # Installers read a wheel's name and version from its file name.
+        wheel = partial.replace(folder / name)
+    finally:
+        partial.unlink(missing_ok=True)
+    (downloads / f"{prefix}{name}").hardlink_to(wheel)
+    return wheel
+
+
+def remove_downloads(packages: Sequence[LockedPackage], downloads: Path) -> None:
+    """Remove shared wheels. Builds that have fetched them keep their own links."""
+    for package in packages:
+        for shared in _shared(package, downloads):
+            shared.unlink(missing_ok=True)
+
+
+def _shared(package: LockedPackage, downloads: Path) -> Iterator[Path]:
+    return downloads.glob(f"{package.sha256}-*.whl")
+
+
+def _download(package: LockedPackage, target: Path, source: WheelSource) -> str:
+    """Write the wheel's content and return its file name."""
+    for supplied in source.supplied:
+        if hash_file(supplied) == package.sha256:
+            shutil.copy(supplied, target)
+            return supplied.name
+    mismatches = []
+    for index in source.indexes:
+        for wheel in index.find_wheels(package.name, package.version, package.sha256):
+            digest = hashlib.sha256()
+            with target.open("wb") as sink:
+                for piece in index.download(wheel):
+                    raise_if_cancelled()
+                    digest.update(piece)
+                    sink.write(piece)
+            if digest.hexdigest() == package.sha256:
+                return wheel.filename
+            mismatches.append(f"{wheel.filename} has sha256 {digest.hexdigest()}")
+        listed = [wheel for wheel in index.wheels(package.name) if str(wheel.version) == package.version]
+        mismatches += [f"{wheel.filename} has another hash" for wheel in listed]
+    if mismatches:
+        raise HashMismatchError(
+            f"The hash of a wheel from the package index differs from the lock: {mismatches[0]}, but the "
+            f"lock has {package.name} with {package.sha256}."
+        )
+    raise LockError(
+        f"The package index has no {package.name} {package.version} with sha256 {package.sha256}.",
+        next_step="If the index is a mirror, check that it has everything; else update the lock with `tfimg lock`.",
+    )
+
+
+LayerState = Literal["started", "done", "cached", "damaged"]
+"""`damaged`: a file of the layer in the store is damaged, and the layer is made again."""
+
+OnLayerEvent = Callable[[str, LayerState, float], None]
+"""Receives a layer's name, its state and the seconds that making it took."""
+
+LAYER_FORMAT = "2"
+"""Version of the layers that this package makes: raised when the same wheels would give other bytes."""
+
+
+def compute_key(layer: WheelLayer, compression: Compression) -> str:
+    """Return the key of a layer in the store, from all that its bytes depend on."""
+    words = [LAYER_FORMAT, compression, str(layer.is_shared), *layer.group.shared_files]
+    words += [f"without {pattern}" for pattern in layer.group.removed]
+    words += [package.sha256 for package in read_packages({layer.group.name: layer.group.requirements})]
+    return hashlib.sha256("\n".join(words).encode()).hexdigest()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LayerResult:
+    """A layer of an image; `seconds` is what making it took, None if the store had it."""
+
+    layer: WheelLayer
+    blob: Blob
+    seconds: float | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class GroupMaker:
+    """Makes the layers of groups of wheels of one lock.
+
+    `fresh` ignores the layers in the store; `folder` is for the wheels of this run, and its parent for those that
+    builds share.
+    """
+
+    store: LayerStore
+    compression: Compression
+    fresh: bool
+    source: WheelSource
+    report: OnLayerEvent
+    folder: Path
+    downloads: Executor
+    processors: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(os.cpu_count() or 1))
+
+    def make(self, group: WheelGroup) -> list[LayerResult]:
+        """Return the layers of a group.
+
+        Another build that makes the same layers at the same time waits, and takes them from the store.
+        """
+        raise_if_cancelled()
+        layers = group.layers
+        keys = {layer: compute_key(layer, self.compression) for layer in layers}
+        with self.store.lock(keys[layers[0]]):
+            found = {layer: self._find(key, layer) for layer, key in keys.items()}
+            blobs = {layer: blob for layer, blob in found.items() if blob}
+            if len(blobs) == len(layers):
+                return self._report_results(blobs, "cached", None)
+            packages = read_packages({group.name: group.requirements})
+            fetching = [
+                self.downloads.submit(copy_context().run, self._fetch, package, layers[0]) for package in packages
+            ]
+            wheels = [job.result() for job in fetching]
+            with self.processors:
+                for layer in layers:
+                    self.report(layer.name, "started", 0.0)
+                begin = time.monotonic()
+                try:
+                    blobs = self._pack(group, keys, wheels)
+                except InvalidWheel:  # it may be damaged: the next build fetches it again
+                    remove_downloads(packages, self.folder.parent)
+                    raise
+            # Other builds take the finished layers from the store.
+            remove_downloads(packages, self.folder.parent)
+            return self._report_results(blobs, "done", time.monotonic() - begin)
+
+    def _find(self, key: str, layer: WheelLayer) -> Blob | None:
+        blob = None if self.fresh else self.store.find(key)
+        if blob and not self.store.verify(blob):
+            self.report(layer.name, "damaged", 0.0)
+            return None
+        return blob
+
+    def _fetch(self, package: LockedPackage, layer: WheelLayer) -> Path:
+        raise_if_cancelled()
+        with self.store.lock(package.sha256):
+            return fetch_wheel(
+                package,
+                self.folder,
+                downloads=self.folder.parent,
+                source=self.source,
+                on_damaged=lambda: self.report(layer.name, "damaged", 0.0),
+            )
+
+    def _pack(
+        self, group: WheelGroup, keys: Mapping[WheelLayer, str], wheels: Sequence[Path]
+    ) -> dict[WheelLayer, Blob]:
+        """Make the layers of a group, except those that another Python's wheels gave."""
+        first = next(iter(keys))
+        content_key = "" if group.is_shared or not group.shared_files else self._content_key(group, wheels)
+        blobs = {first: blob} if content_key and (blob := self._find(content_key, first)) else {}
+        with ExitStack() as stack:
+            missing = [layer for layer in keys if layer not in blobs]
+            writers = {layer.is_shared: stack.enter_context(self._new_layer(layer, blobs)) for layer in missing}
+            for wheel in wheels:
+                unpack_wheel(
+                    wheel,
+                    shared=group.shared_files,
+                    removed=group.removed,
+                    into=writers.get(True),
+                    rest=writers.get(False),
+                )
+        for layer, key in keys.items():
+            self.store.set_key(key, blobs[layer])
+        if content_key:
+            self.store.set_key(content_key, blobs[first])
+        for wheel in wheels:
+            wheel.unlink(missing_ok=True)
+        return {layer: blobs[layer] for layer in keys}
+
+    def _content_key(self, group: WheelGroup, wheels: Sequence[Path]) -> str:
+        """Return the key of shared files: RECORD has the same hashes for every Python."""
+        rows = [row for wheel in wheels for row in list_record_rows(wheel, group.shared_files)]
+        return hashlib.sha256("\n".join([LAYER_FORMAT, self.compression, *group.removed, *rows]).encode()).hexdigest()
+
+    @contextmanager
+    def _new_layer(self, layer: WheelLayer, blobs: dict[WheelLayer, Blob]) -> Iterator[BlobWriter]:
+        """Add the layer that the block writes to the store and to `blobs`."""
+        path = self.store.folder / f"layer-{token_hex(8)}"
+        try:
+            with path.open("wb") as sink:
+                yield (writer := BlobWriter(sink, self.compression))
+                blobs[layer] = writer.close()
+            self.store.add(blobs[layer], path)
+        finally:
+            path.unlink(missing_ok=True)
+
+    def _report_results(
+        self, blobs: Mapping[WheelLayer, Blob], state: LayerState, seconds: float | None
+    ) -> list[LayerResult]:
+        for layer in blobs:
+            self.report(layer.name, state, seconds or 0.0)
+        return [LayerResult(layer=layer, blob=blob, seconds=seconds) for layer, blob in blobs.items()]
+
+
+DOWNLOADS = 8  # wheels fetched at once
+
+LARGEST_FIRST = ("tensorflow", "cudnn", "libtpu", "cublas", "solvers", "cuda", "scipy", "numpy", "libclang")
+"""Groups by size, before all others: what takes longest must not begin last."""
+
+
+def make_layers(
+    lock: Lock,
+    store: LayerStore,
+    *,
+    source: WheelSource,
+    compression: Compression,
+    on_event: OnLayerEvent,
+    removed: tuple[str, ...] = (),
+    fresh: bool = False,
+) -> tuple[LayerResult, ...]:
+    """Return the layers of a lock, lowest first.
+
+    Raises as `fetch_wheel`, and `InvalidWheel`. `removed` are patterns of files to leave out. `fresh` ignores
+    the layers in the store. `on_event` is called from several threads, one at a time.
+    """
+    store.prepare()
+    event_lock, cancellation = threading.Lock(), Cancellation()
+
+    def report(layer: str, state: LayerState, seconds: float) -> None:
+        with event_lock:
+            on_event(layer, state, seconds)
+
+    folder = store.folder / "wheels" / token_hex(8)
+    groups = split_lock(lock, removed)
+    position = {name: number for number, name in enumerate(LARGEST_FIRST)}
+    queue = sorted(groups, key=lambda group: position.get(group.name, len(position)))
+    try:
+        with (
+            on_cancel(cancellation.cancel),
+            cancellation.activate(),
+            ThreadPoolExecutor(DOWNLOADS) as downloads,
+            ThreadPoolExecutor(max(len(groups), 1)) as makers,
+        ):
+            maker = GroupMaker(
+                store=store,
+                compression=compression,
+                fresh=fresh,
+                source=source,
+                report=report,
+                folder=folder,
+                downloads=downloads,
+            )
+            try:
+                jobs = [makers.submit(copy_context().run, maker.make, group) for group in queue]
+                wait(jobs, return_when=FIRST_EXCEPTION)
+            finally:
+                cancellation.cancel()  # before the pools wait for their threads
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+    raise_if_cancelled()
+    if errors := [error for job in jobs if (error := job.exception())]:
+        raise next((error for error in errors if not isinstance(error, Interrupted)), errors[0])
+    results = {result.layer: result for job in jobs for result in job.result()}
+    if any(result.seconds is not None for result in results.values()):
+        store.prune()
+    return tuple(results[layer] for layer in list_wheel_layers(lock, removed))
+
+
+def write_stages(results: Sequence[LayerResult], store: LayerStore) -> dict[str, str]:
+    """Return stages of the Dockerfile and the addresses of their layers for BuildKit."""
+    filled = [result for result in results if result.blob.files]
+    stages = {
+        "wheels": [result.blob for result in filled if not result.layer.group.is_upper],
+        **{f"code-{result.layer.group.name}": [result.blob] for result in filled if not result.layer.is_shared},
+    }
+    return {name: store.write_stage(blobs) for name, blobs in stages.items()}
