@@ -5,8 +5,7 @@ from __future__ import annotations
 from generator.markdown import code, escape, table
 from generator.program import project
 from tfimg.core.levels import LEVEL_MEANINGS, LEVELS
-from tfimg.matrix.schema import RUNTIME
-from tfimg.matrix.schema import PLATFORMS
+from tfimg.matrix.schema import PLATFORMS, RUNTIME
 from tfimg.matrix.spec import ImageSpec, expand_matrix, with_flavor
 from tfimg.project.evidence import read_evidence
 from tfimg.recipe.labels import make_build_labels, make_recipe_labels

@@ -24,7 +24,7 @@ def limits() -> str:
         "blob": f"the size in its manifest, {_size(download.MAX_BYTES)} at most",
         "redirects of a request": str(connection.MAX_REDIRECTS),
         "attempts of a request": f"{retry.ATTEMPTS}; a `Retry-After` of {retry.MAX_RETRY_AFTER:g} s at most",
-        "wheel": f"{_size(wheel_zip.MAX_UNPACKED)} unpacked, paths of {wheel_zip.MAX_PATH} characters",
+        "wheel": f"{_size(wheel.MAX_UNPACKED)} unpacked, paths of {wheel.MAX_PATH} characters",
         "image that is searched for secrets": f"{_size(image.read_bytes)}, {image.members:,} files, "
         f"{image.seconds / 3600:g} hours",
         "`matrix.yaml`": f"{load.MAX_CHARACTERS:,} characters",

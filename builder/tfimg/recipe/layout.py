@@ -23,9 +23,6 @@ EPOCH = 946684800
 """mtime of every installed file, 2000-01-01 in seconds since 1970. One day for all images, so that a layer
 with the same packages is the same bytes in each."""
 
-GLIBC_MINOR = 31
-"""glibc 2.31 of Debian 11, the oldest base: wheels that need a newer one are not taken."""
-
 SHARED_FILES: Mapping[str, tuple[str, ...]] = {
     "cudnn": (".",),
     "cublas": (".",),

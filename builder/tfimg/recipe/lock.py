@@ -28,7 +28,6 @@ from tfimg.core.process import CommandFailed, last_line, run
 from tfimg.index.network import NETWORK_FAILURE
 from tfimg.matrix.schema import PROCESSORS, Matrix, Newer, Platform
 from tfimg.matrix.spec import ImageSpec
-from tfimg.recipe.layout import GLIBC_MINOR
 
 HEADER = "# Written by `tfimg lock`; do not edit. Each line: the one wheel to install, and the day it appeared.\n"
 
@@ -111,6 +110,9 @@ PART_RULES: tuple[tuple[str, Callable[[ImageSpec, str], bool]], ...] = (
     ("packages", lambda _spec, _name: True),
 )
 """Parts of a lock; a package belongs to the first whose rule it meets. NVIDIA's are of similar size."""
+
+GLIBC_MINOR = 31
+"""glibc 2.31 of Debian 11, the oldest base: wheels that need a newer one are not taken."""
 
 LEGACY_TAGS = {17: "manylinux2014", 12: "manylinux2010", 5: "manylinux1"}  # by glibc minor
 

@@ -15,8 +15,8 @@ from tfimg.matrix.schema import PLATFORMS, PROCESSORS
 from tfimg.matrix.spec import ImageSpec
 from tfimg.recipe.facts import ALIAS, CONSTRAINTS, collect_facts, format_constraints
 from tfimg.recipe.labels import format_title, make_recipe_labels
-from tfimg.recipe.layout import EPOCH, GLIBC_MINOR, SITE_PACKAGES, list_layer_names, lock_path, split_lock
-from tfimg.recipe.lock import Lock, hash_lock
+from tfimg.recipe.layout import EPOCH, SITE_PACKAGES, list_layer_names, lock_path, split_lock
+from tfimg.recipe.lock import GLIBC_MINOR, Lock, hash_lock
 from tfimg.recipe.tags import list_tags
 
 SYSTEM_PATH = ("/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin")

@@ -445,10 +445,11 @@ def render_matrix(
         "capability": format_capability,
         "range": format_range,
     }
+    for function in (format_span, format_pythons, format_proven_levels, format_bounds):
+        environment.globals[function.__name__] = function
     images = [describe_matrix_image(spec, repository=repository, status=statuses[spec.identifier]) for spec in specs]
     return environment.get_template("matrix_body.html.j2" if is_part else "matrix.html.j2").render(
         matrix=matrix,
-        table=table,
         rows=summarize_support(matrix, specs, statuses),
         images=images,
         reports=reports or {},
