@@ -21,7 +21,7 @@ from tfimg.build.builder import Builder
 from tfimg.build.settings import BuildSettings
 from tfimg.core.paths import state_folder
 from tfimg.engine.connect import connect
-from tfimg.engine.docker.engine import DockerEngine
+from tfimg.engine.docker import DockerEngine
 from tfimg.matrix.conditions import Request
 from tfimg.matrix.schema import Device
 from tfimg.matrix.spec import ImageSpec

@@ -19,8 +19,8 @@ from tfimg.build.builder import Builder
 from tfimg.build.image import BuiltImage
 from tfimg.build.settings import BuildSettings
 from tfimg.core.events import Event, LogEvent
-from tfimg.engine.docker.engine import DockerEngine
-from tfimg.engine.emulation import EMULATE
+from tfimg.engine.docker import DockerEngine
+from tfimg.engine.machine import EMULATE
 from tfimg.project.project import Project
 from tfimg.project.services import Services
 

@@ -19,9 +19,8 @@ from support.cli import CliResult, run_tfimg, start_tfimg
 from support.docker_daemon import daemon, find_dockerd, image_tags
 from support.small_workspace import make_workspace
 from tfimg.core.errors import DiskSpaceError
-from tfimg.engine.candidates import CANDIDATE
-from tfimg.engine.disk_space import check_disk_space
-from tfimg.engine.docker.engine import DockerEngine
+from tfimg.engine.docker import DockerEngine
+from tfimg.engine.machine import CANDIDATE, check_disk_space
 from tfimg.engine.protocol import LocalImage
 
 from .conftest import IDENTIFIER, REPOSITORY, Built

@@ -10,7 +10,7 @@ import pytest
 from support.containers import run_container
 from support.paths import ROOT
 from support.planted_faults import checks_that_ended
-from tfimg.engine.docker.engine import DockerEngine
+from tfimg.engine.docker import DockerEngine
 
 from .conftest import IDENTIFIER, Built, prepare_bootstrap
 

@@ -18,7 +18,7 @@ from support.docker_daemon import daemon, find_dockerd
 from tfimg.build.image import choose_output
 from tfimg.core.paths import state_folder
 from tfimg.engine.connect import connect_builders
-from tfimg.engine.docker.engine import DockerEngine
+from tfimg.engine.docker import DockerEngine
 from tfimg.engine.protocol import BuildRequest, Exit, Line, RunRequest
 
 pytestmark = pytest.mark.full

@@ -17,8 +17,8 @@ from support.docker_daemon import daemon, find_dockerd
 from support.network_namespace import machine
 from support.registry_container import registry
 from tfimg.core.events import StepEvent
-from tfimg.engine.build_cache import parse_cache_options
-from tfimg.engine.docker.engine import DockerEngine
+from tfimg.engine.buildx import parse_cache_options
+from tfimg.engine.docker import DockerEngine
 from tfimg.engine.protocol import BuildRequest
 
 pytestmark = pytest.mark.full

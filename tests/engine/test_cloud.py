@@ -32,7 +32,7 @@ from support.registry_container import registry
 from support.reports import GREEN
 from support.session import label, run_once
 from support.statements import make_promotion
-from tfimg.engine.docker.engine import DockerEngine
+from tfimg.engine.docker import DockerEngine
 from tfimg.evidence.attach import attach
 from tfimg.evidence.keys import SigningKey, generate_key
 from tfimg.evidence.results import RunContext, make_report_statement, make_test_result

@@ -19,7 +19,7 @@ from support.inventories import make_inventory
 from support.registry_container import docker, registry
 from support.small_workspace import build_small
 from support.statements import make_promotion
-from tfimg.engine.docker.engine import DockerEngine
+from tfimg.engine.docker import DockerEngine
 from tfimg.evidence.attach import attach, make_referrer
 from tfimg.evidence.dsse import make_bundle, sign_statement
 from tfimg.evidence.keys import SigningKey, generate_key

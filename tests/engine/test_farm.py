@@ -22,9 +22,9 @@ from support.docker_daemon import daemon, find_dockerd
 from support.network_namespace import Machine, machine
 from tfimg.core.errors import EngineUnavailable
 from tfimg.core.events import StepEvent
-from tfimg.engine.candidates import remove_name
 from tfimg.engine.connect import connect_builders
-from tfimg.engine.docker.engine import DockerEngine
+from tfimg.engine.docker import DockerEngine
+from tfimg.engine.machine import remove_name
 from tfimg.engine.protocol import BuildRequest, RunRequest
 
 pytestmark = pytest.mark.full

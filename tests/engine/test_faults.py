@@ -19,8 +19,8 @@ from support.registry_container import docker
 from support.small_workspace import make_workspace
 from tfimg.build.image import choose_output
 from tfimg.core.paths import Workspace
-from tfimg.engine.candidates import CANDIDATE
-from tfimg.engine.docker.engine import DockerEngine
+from tfimg.engine.docker import DockerEngine
+from tfimg.engine.machine import CANDIDATE
 from tfimg.engine.protocol import BuildRequest
 from tfimg.recipe.labels import LOCK_LABEL
 from tfimg.recipe.lock import hash_lock

@@ -22,7 +22,7 @@ from support.cli import run_tfimg, start_tfimg
 from support.containers import container, run_container
 from support.docker_daemon import wait_until
 from support.registry_container import docker
-from tfimg.engine.docker.engine import DockerEngine
+from tfimg.engine.docker import DockerEngine
 
 from .conftest import IDENTIFIER, Built, _built
 

@@ -18,7 +18,7 @@ from support.planted_faults import (
     with_fault,
     with_packages,
 )
-from tfimg.engine.docker.engine import DockerEngine
+from tfimg.engine.docker import DockerEngine
 
 from .conftest import Built
 

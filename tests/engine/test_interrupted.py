@@ -27,7 +27,7 @@ from support.docker_daemon import daemon, find_dockerd, image_tags, wait_until
 from support.paths import ROOT
 from support.small_workspace import make_workspace
 from tfimg.core.paths import state_folder
-from tfimg.engine.docker.engine import DockerEngine
+from tfimg.engine.docker import DockerEngine
 
 pytestmark = [pytest.mark.full, pytest.mark.group("interruptions")]
 

@@ -15,7 +15,7 @@ from support.docker_daemon import wait_until
 from support.paths import ROOT
 from support.registry_container import docker
 from support.session import VARIABLE
-from tfimg.engine.docker.engine import DockerEngine
+from tfimg.engine.docker import DockerEngine
 
 pytestmark = pytest.mark.full
 

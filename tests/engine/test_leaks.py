@@ -22,9 +22,8 @@ from support.containers import run_container
 from support.docker_daemon import wait_until
 from tfimg.cli.app import parse
 from tfimg.cli.context import Context
-from tfimg.engine.base_images.choose import BaseSettings, choose_base
-from tfimg.engine.base_images.debian import Mirrors, find_mirrors
-from tfimg.engine.docker.engine import DockerEngine
+from tfimg.engine.bases import BaseSettings, Mirrors, choose_base, find_mirrors
+from tfimg.engine.docker import DockerEngine
 from tfimg.engine.protocol import BuildRequest
 from tfimg.matrix.conditions import Request
 from tfimg.matrix.resolve import resolve

@@ -14,7 +14,7 @@ from support.cli import run_tfimg
 from support.paths import ROOT
 from support.registry_container import registry
 from support.signing import PASSWORD
-from tfimg.engine.docker.engine import DockerEngine
+from tfimg.engine.docker import DockerEngine
 
 from .conftest import IDENTIFIER, Built
 

@@ -24,7 +24,7 @@ from support.published_wheels import published_wheel
 from support.registry_container import docker, registry
 from support.rotation import GROUPS, today
 from support.session import run_once
-from tfimg.engine.docker.engine import DockerEngine
+from tfimg.engine.docker import DockerEngine
 from tfimg.matrix.spec import ImageSpec
 from tfimg.recipe.labels import BASE_KIND_LABEL, BASE_MADE_LABEL
 

@@ -26,7 +26,7 @@ from support.paths import ROOT
 from support.registry_container import docker, registry, registry_image
 from support.small_workspace import build_small
 from support.tls import CORP
-from tfimg.engine.docker.engine import DockerEngine
+from tfimg.engine.docker import DockerEngine
 from tfimg.engine.protocol import Line, RunRequest
 from tfimg.inspect.archive.save import collect_image, save_layout
 from tfimg.inspect.contents import list_contents

@@ -14,7 +14,7 @@ import pytest
 from support.cli import run_tfimg
 from support.planted_faults import Results, checks_that_did_not_pass, checks_that_ended, selftest, with_fault
 from support.registry_container import docker
-from tfimg.engine.docker.engine import DockerEngine
+from tfimg.engine.docker import DockerEngine
 
 from .conftest import IDENTIFIER, Built
 

@@ -28,7 +28,7 @@ from support.registry_container import docker, registry
 from tfimg.core.errors import EngineTooOld
 from tfimg.core.process import start_daemon
 from tfimg.engine.connect import connect
-from tfimg.engine.docker.engine import DockerEngine
+from tfimg.engine.docker import DockerEngine
 from tfimg.engine.protocol import Exit, Line, RunRequest
 from tfimg.host.jupyter import KEEP_ID
 from tfimg.host.run import RunOptions, plan_run

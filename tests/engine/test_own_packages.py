@@ -14,7 +14,7 @@ from support.debian_snapshot import Snapshot, debian_snapshot
 from support.docker_daemon import image_tags
 from support.registry_container import docker, registry
 from support.wheels import write_wheel
-from tfimg.engine.docker.engine import DockerEngine
+from tfimg.engine.docker import DockerEngine
 
 pytestmark = [pytest.mark.full, pytest.mark.group("own packages")]
 

@@ -16,7 +16,7 @@ from support.docker_daemon import image_tags
 from support.published_wheels import published_wheel
 from support.registry_container import Behaviour, registry
 from tfimg.core.files import hash_file
-from tfimg.engine.docker.engine import DockerEngine
+from tfimg.engine.docker import DockerEngine
 
 pytestmark = [pytest.mark.full, pytest.mark.group("own wheels")]
 

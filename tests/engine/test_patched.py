@@ -10,7 +10,7 @@ from support.advisories import advisory, affected, osv_server
 from support.cli import CliResult, assert_refused, run_tfimg
 from support.registry_container import registry
 from tfimg.core.paths import Workspace
-from tfimg.engine.docker.engine import DockerEngine
+from tfimg.engine.docker import DockerEngine
 from tfimg.recipe.lock import read_packages
 
 from .conftest import IDENTIFIER

@@ -23,7 +23,7 @@ from support.faulty_proxy import Fault, faulty
 from support.paths import ROOT
 from support.registry_container import Behaviour, docker, registry
 from support.small_workspace import make_workspace
-from tfimg.engine.docker.engine import DockerEngine
+from tfimg.engine.docker import DockerEngine
 from tfimg.registry.client import open_registry
 from tfimg.registry.connection import ConnectionSettings
 from tfimg.registry.protocol import Registry

@@ -16,7 +16,7 @@ from support.signing import OURS
 from tfimg.core.errors import EngineError, NetworkError, NotInRegistry, RegistryError
 from tfimg.core.events import ProgressEvent
 from tfimg.core.retry import RetryPolicy
-from tfimg.engine.docker.engine import DockerEngine
+from tfimg.engine.docker import DockerEngine
 from tfimg.project.project import Project
 from tfimg.project.services import Services
 from tfimg.project.validator import Validator

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from support.cli import run_tfimg
-from tfimg.engine.docker.engine import DockerEngine
+from tfimg.engine.docker import DockerEngine
 
 pytestmark = [pytest.mark.full, pytest.mark.group("rebuild and faults")]
 

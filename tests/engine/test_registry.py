@@ -10,7 +10,7 @@ from support.cli import CliResult, assert_refused, run_tfimg
 from support.docker_daemon import image_tags
 from support.registry_container import docker, registry
 from support.small_workspace import make_workspace
-from tfimg.engine.docker.engine import DockerEngine
+from tfimg.engine.docker import DockerEngine
 
 pytestmark = pytest.mark.full
 

@@ -17,7 +17,7 @@ from support.registry_container import Behaviour, docker, registry
 from support.token_server import token_server
 from tfimg.core.errors import NotInRegistry, RegistryError
 from tfimg.core.retry import RetryPolicy, pause
-from tfimg.engine.docker.engine import DockerEngine
+from tfimg.engine.docker import DockerEngine
 from tfimg.registry.client import HttpRegistry, open_registry
 from tfimg.registry.connection import Connection, ConnectionSettings
 from tfimg.registry.credentials import Credentials

@@ -18,7 +18,7 @@ from support.containers import Ended, container
 from support.paths import ROOT
 from support.session import run_once, session_folder
 from tfimg.core.paths import state_folder
-from tfimg.engine.docker.engine import DockerEngine
+from tfimg.engine.docker import DockerEngine
 
 from .conftest import IDENTIFIER, Built
 

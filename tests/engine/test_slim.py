@@ -8,7 +8,7 @@ import pytest
 
 from support.cli import run_tfimg
 from support.containers import run_container
-from tfimg.engine.docker.engine import DockerEngine
+from tfimg.engine.docker import DockerEngine
 from tfimg.recipe.labels import LAYERS_LABEL
 
 from .conftest import REPOSITORY, Built

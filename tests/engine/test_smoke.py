@@ -19,9 +19,9 @@ from support.containers import run_container
 from support.paths import ROOT
 from support.registry_container import registry
 from tfimg.core.paths import find_workspace, state_folder
-from tfimg.engine.candidates import CANDIDATE
 from tfimg.engine.connect import connect
-from tfimg.engine.docker.engine import DockerEngine
+from tfimg.engine.docker import DockerEngine
+from tfimg.engine.machine import CANDIDATE
 from tfimg.recipe.lock import hash_lock
 
 from .conftest import IDENTIFIER, REPOSITORY, Built

@@ -10,7 +10,7 @@ import pytest
 from support.cli import run_tfimg
 from support.planted_faults import checks_that_ended, with_fault, with_packages
 from support.wheels import record_hash
-from tfimg.engine.docker.engine import DockerEngine
+from tfimg.engine.docker import DockerEngine
 
 from .conftest import REPOSITORY, Built
 

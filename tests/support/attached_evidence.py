@@ -10,7 +10,7 @@ from pathlib import Path
 
 from support.paths import ROOT
 from support.registry_container import docker
-from tfimg.engine.docker.engine import DockerEngine
+from tfimg.engine.docker import DockerEngine
 from tfimg.evidence.attach import attach
 from tfimg.evidence.keys import SigningKey, generate_key
 from tfimg.evidence.promotions import Promotion, TagMove, make_predicate_statement

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from tfimg.engine.base_images.debian import INSTALL
+from tfimg.engine.bases import INSTALL
 
 PACKAGE = "chromium"
 FLAGS = (

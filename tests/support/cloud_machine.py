@@ -21,7 +21,7 @@ from ruamel.yaml import YAML
 
 from support.containers import container
 from support.session import label
-from tfimg.engine.docker.engine import DockerEngine
+from tfimg.engine.docker import DockerEngine
 from tfimg.index.network import HostNetwork
 
 IMAGE = "tfimg-test/machine"

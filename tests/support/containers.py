@@ -16,7 +16,7 @@ from testcontainers.core.config import testcontainers_config
 from testcontainers.core.container import DockerContainer
 
 from support.session import label
-from tfimg.engine.docker.engine import DockerEngine
+from tfimg.engine.docker import DockerEngine
 
 testcontainers_config.ryuk_disabled = True  # its image would have to be pulled; see `support.reaper`
 

@@ -18,7 +18,7 @@ from typing import cast
 from urllib.parse import quote, unquote
 
 from support.http_server import AnyMethod, Server, serving
-from tfimg.engine.base_images.debian import find_mirrors
+from tfimg.engine.bases import find_mirrors
 
 MOMENT = "20261101T000000Z"
 

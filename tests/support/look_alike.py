@@ -19,9 +19,8 @@ from packaging.version import Version
 from support.registry_container import docker
 from tfimg.core.files import hash_file
 from tfimg.core.process import run
-from tfimg.engine.base_images.choose import OPTIONS, sources
-from tfimg.engine.base_images.debian import KEYRING, Mirrors, apt_lists, find_mirrors
-from tfimg.engine.docker.engine import DockerEngine
+from tfimg.engine.bases import KEYRING, OPTIONS, Mirrors, apt_lists, find_mirrors, sources
+from tfimg.engine.docker import DockerEngine
 from tfimg.recipe.labels import BASE_MADE_LABEL
 
 REPOSITORY = "tfimg/look-alike"

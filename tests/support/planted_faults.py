@@ -13,7 +13,7 @@ from typing import Any
 from support.containers import Ended, run_container
 from support.paths import ROOT
 from tfimg.core.paths import find_workspace
-from tfimg.engine.docker.engine import DockerEngine
+from tfimg.engine.docker import DockerEngine
 from tfimg.index.network import read_host_network, read_pip_settings
 from tfimg.matrix.load import parse_matrix
 from tfimg.matrix.spec import ImageSpec, expand_matrix

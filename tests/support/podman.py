@@ -13,7 +13,7 @@ from support.containers import container
 from support.docker_daemon import wait_until
 from support.registry_container import docker
 from support.session import run_once
-from tfimg.engine.docker.engine import DockerEngine
+from tfimg.engine.docker import DockerEngine
 
 USER = "ann"
 """The ordinary user of rootless Podman; its storage is that of its home."""

@@ -26,7 +26,7 @@ import trustme
 from support.containers import container
 from support.session import run_once
 from support.token_server import Tokens
-from tfimg.engine.docker.engine import DockerEngine
+from tfimg.engine.docker import DockerEngine
 
 DOCKERFILE = """\
 FROM tfimg/base:bookworm-py3.11

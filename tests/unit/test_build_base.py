@@ -17,7 +17,7 @@ from tfimg.build.base import read_base_config, record_base, report_base_change
 from tfimg.core.errors import NetworkError
 from tfimg.core.events import Event, Message
 from tfimg.core.paths import Workspace
-from tfimg.engine.base_images.choose import BaseConfig, BaseImage
+from tfimg.engine.bases import BaseConfig, BaseImage
 from tfimg.matrix.spec import ImageSpec
 from tfimg.project.evidence import read_evidence, record_evidence
 from tfimg.project.project import Project

@@ -20,8 +20,8 @@ from tfimg.build.image import BuiltImage, Output, choose_output
 from tfimg.build.settings import BuildSettings
 from tfimg.core.errors import BuildError, DiskSpaceError, HashMismatchError
 from tfimg.core.events import Event, LogEvent, Message, OnEvent, StepEvent, ignore
-from tfimg.engine.base_images.choose import BaseSource
-from tfimg.engine.disk_space import check_disk_space
+from tfimg.engine.bases import BaseSource
+from tfimg.engine.machine import check_disk_space
 from tfimg.engine.protocol import StoredImage, StoredLayer, StoreKind
 from tfimg.index.network import HostNetwork
 from tfimg.matrix.schema import Device

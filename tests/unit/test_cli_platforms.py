@@ -151,10 +151,10 @@ def test_save_writes_the_platform_s_image_under_its_own_tag(
 def test_without_a_platform_an_index_means_this_machine_s(
     tfimg: CliRunner, pair: Pair, key: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tfimg.engine.emulation.find_platform", lambda _machine: "linux/arm64")
+    monkeypatch.setattr("tfimg.engine.machine.find_platform", lambda _machine: "linux/arm64")
     ended = tfimg("verify", f"{NAME}:{INDEX}", "--public-key", key, "--json").succeeded()
     assert ended.json["digest"] == pair.images["linux/arm64"].digest
-    monkeypatch.setattr("tfimg.engine.emulation.find_platform", lambda _machine: None)
+    monkeypatch.setattr("tfimg.engine.machine.find_platform", lambda _machine: None)
     assert "has no image for this machine, but for linux/amd64, linux/arm64" in (
         tfimg("verify", f"{NAME}:{INDEX}", "--public-key", key).refusal(3)
     )

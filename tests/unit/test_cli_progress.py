@@ -29,7 +29,7 @@ from tfimg.core.events import (
     StepState,
 )
 from tfimg.core.text import format_duration
-from tfimg.engine.docker.steps import is_housekeeping, short_step
+from tfimg.engine.buildx import is_housekeeping, short_step
 from tfimg.validation.report import CheckResult
 
 DEFINITION = "[internal] load build definition from Dockerfile"

@@ -14,17 +14,17 @@ from support.memory_engine import FakeEngine
 from support.programs import program
 from tfimg.core.errors import BaseImageError, BuildError, NetworkError, NoEmulation
 from tfimg.core.events import Event, Message, OnEvent, ignore
-from tfimg.engine.base_images.choose import (
+from tfimg.engine.bases import (
     RECIPE_LABEL,
     BaseConfig,
     BaseImage,
     BaseSettings,
     BaseSource,
+    Mirrors,
     apply_mirror,
     choose_base,
     sources,
 )
-from tfimg.engine.base_images.debian import Mirrors
 from tfimg.matrix.spec import ImageSpec
 
 MIRRORS = Mirrors(archive="http://mirror.example.test/debian", security="http://mirror.example.test/debian-security")
@@ -241,7 +241,7 @@ def test_a_base_for_another_platform_has_its_own_name_and_needs_its_programs_to_
     named: Callable[[str], ImageSpec], surroundings: BaseSettings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     spec, engine, said = named("2.15.1-cpu-py3.11-arm64"), FakeEngine(), list[Event]()
-    monkeypatch.setattr("tfimg.engine.emulation.runs_here", lambda _platform: False)
+    monkeypatch.setattr("tfimg.engine.machine.runs_here", lambda _platform: False)
     with pytest.raises(NoEmulation) as caught:
         choose(spec, "bootstrap", engine, surroundings)
     assert str(caught.value) == (
@@ -249,7 +249,7 @@ def test_a_base_for_another_platform_has_its_own_name_and_needs_its_programs_to_
         "up --emulate` installs an emulator; or give access to a registry that has the base (--mirror), which needs "
         "none of them"
     )
-    monkeypatch.setattr("tfimg.engine.emulation.runs_here", lambda _platform: True)
+    monkeypatch.setattr("tfimg.engine.machine.runs_here", lambda _platform: True)
     base = choose(spec, "bootstrap", engine, surroundings, said.append)
     assert base.reference == f"{NAME}-arm64"
     assert said == [Message(text="Bootstrapping Debian bookworm with Python 3.11 from signed packages for linux/arm64")]

@@ -13,9 +13,16 @@ from support.paths import DATA
 from support.programs import program
 from tfimg.core.errors import EngineError, EngineUnavailable, TfimgError, UsageError
 from tfimg.engine import connect
-from tfimg.engine.build_cache import BuildCache, check_cache_export, parse_cache_options
-from tfimg.engine.docker.builders import BuildxBuilder, find_builder, parse_builder, parse_context
-from tfimg.engine.docker.engine import DockerEngine
+from tfimg.engine.buildx import (
+    BuildCache,
+    BuildxBuilder,
+    check_cache_export,
+    find_builder,
+    parse_builder,
+    parse_cache_options,
+    parse_context,
+)
+from tfimg.engine.docker import DockerEngine
 
 # Recorded from buildx 0.13.1, labels and platforms shortened.
 CONTEXT, DEAD_CONTEXT, REMOTE, CONTAINER = (

@@ -14,7 +14,7 @@ import pytest
 from support.memory_engine import FakeEngine, stored_image
 from tfimg.core.errors import EngineError, EngineUnavailable
 from tfimg.core.events import Event, Message, ignore
-from tfimg.engine.candidates import OUTLIVED_SECONDS, open_candidate
+from tfimg.engine.machine import OUTLIVED_SECONDS, open_candidate
 
 IDENTIFIER = "2.15.1-cpu-py3.11"
 
@@ -23,7 +23,7 @@ import subprocess, sys, time
 from pathlib import Path
 from support.memory_engine import FakeEngine
 from tfimg.core.events import ignore
-from tfimg.engine.candidates import open_candidate
+from tfimg.engine.machine import open_candidate
 
 with open_candidate(Path(sys.argv[1]), "2.15.1-cpu-py3.11", FakeEngine(), sys.argv[2], ignore) as name:
     print(name, subprocess.Popen(["sleep", "60"], start_new_session=True, stdout=2).pid, flush=True)

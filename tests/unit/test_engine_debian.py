@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tfimg.core.errors import UsageError
-from tfimg.engine.base_images.debian import Mirrors, find_mirrors, read_mirrors, snapshot_mirrors
+from tfimg.engine.bases import Mirrors, find_mirrors, read_mirrors, snapshot_mirrors
 
 ARCHIVE = "http://mirror.example.test/debian"
 SECURITY = "http://mirror.example.test/debian-security"

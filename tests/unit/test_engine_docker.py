@@ -11,8 +11,7 @@ from packaging.version import Version
 
 from support.http_server import AnyMethod, serving
 from tfimg.core.errors import EngineError, EngineTooOld
-from tfimg.engine.docker.engine import DockerEngine
-from tfimg.engine.docker.info import OLDEST_BUILDX, OLDEST_ENGINE, require_version
+from tfimg.engine.docker import OLDEST_BUILDX, OLDEST_ENGINE, DockerEngine, require_version
 
 BLOB = f"blob sha256:{'7' * 64}"
 REMOVED = (

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tfimg.core.errors import EngineSetupError, NoEmulation
-from tfimg.engine.emulation import find_platform, is_installed, make_probe, register, require_runs_here, runs_here
+from tfimg.engine.machine import find_platform, is_installed, make_probe, register, require_runs_here, runs_here
 from tfimg.matrix.schema import PLATFORMS, Platform
 
 REGISTRATION = ":qemu-aarch64:M::\\x7fELF:\\xff:/usr/libexec/qemu-binfmt/aarch64-binfmt-P:"
@@ -43,7 +43,7 @@ def test_a_probe_is_a_small_program(platform: Platform) -> None:
 
 
 def test_a_program_that_does_not_run_is_an_error_with_the_next_step(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tfimg.engine.emulation.make_probe", lambda _platform: b"\x7fELF of no machine")
+    monkeypatch.setattr("tfimg.engine.machine.make_probe", lambda _platform: b"\x7fELF of no machine")
     with pytest.raises(NoEmulation) as caught:
         require_runs_here("linux/arm64", what="A base", alternative="or use a registry.")
     assert str(caught.value) == (

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import zstandard
 
-from tfimg.engine.docker.handover import SALTS, SCHEME, list_salts, salt_contexts, stream_image
+from tfimg.engine.handover import SALTS, SCHEME, list_salts, salt_contexts, stream_image
 from tfimg.layers.layers import LayerStore
 from tfimg.layers.wheel import Blob, BlobWriter
 from tfimg.recipe.layout import Compression

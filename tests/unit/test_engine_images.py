@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tfimg.engine.docker.images import content_digest
+from tfimg.engine.docker import content_digest
 
 ATTRS: dict[str, Any] = {
     "Id": "sha256:1", "Created": "2026-01-01T00:00:00Z", "RepoTags": ["tf:1"], "Os": "linux", "Architecture": "amd64",

@@ -17,7 +17,7 @@ from support.memory_engine import FakeEngine, toolkit
 from support.programs import program
 from tfimg.core.errors import EngineCannotBuild, EngineTooOld, EngineUnavailable
 from tfimg.engine import connect
-from tfimg.engine.docker.engine import DockerEngine
+from tfimg.engine.docker import DockerEngine
 from tfimg.engine.protocol import RunRequest
 from tfimg.project.services import Services
 

@@ -11,7 +11,7 @@ import pytest
 
 from support.cases import cases
 from tfimg.core.events import BuildEvent, LogEvent, ProgressEvent, StepEvent
-from tfimg.engine.docker.rawjson import RawJsonDecoder
+from tfimg.engine.buildx import RawJsonDecoder
 
 FOLDER = Path(__file__).parents[1] / "data" / "rawjson"
 STEP = "[2/2] RUN echo hello; echo bad >&2; exit 3"

@@ -10,7 +10,7 @@ from support.cases import cases
 from tfimg.core.cancellation import Cancellation
 from tfimg.core.errors import Interrupted, NetworkError, RegistryError, TamperedError, TfimgError
 from tfimg.core.events import ProgressEvent
-from tfimg.engine.docker.transfer import Action, follow_transfer, transfer_error
+from tfimg.engine.docker import Action, follow_transfer, transfer_error
 
 NAME = "registry.example:5000/team/tf:1"
 DIGEST = f"sha256:{'a' * 64}"

@@ -22,7 +22,7 @@ from cryptography.hazmat.primitives.serialization import (
 
 from support.cases import cases
 from support.tls import CORP, PUBLIC
-from tfimg.engine.base_images.debian import Mirrors
+from tfimg.engine.bases import Mirrors
 from tfimg.index.network import HostNetwork, read_host_network
 from tfimg.inspect.secrets.host_secrets import PEM_VARIABLES, read_host_secrets
 from tfimg.inspect.secrets.search import Search

@@ -29,7 +29,7 @@ from support.reports import RED
 from support.signing import OURS
 from support.statements import NOW, ON_GPU, make_promotion, make_statements
 from tfimg.core.errors import FileError, TamperedError, TfimgError
-from tfimg.engine.docker.containers import split_lines
+from tfimg.engine.docker import split_lines
 from tfimg.engine.protocol import Exit, Line
 from tfimg.evidence.attach import attach
 from tfimg.evidence.policy import Policy

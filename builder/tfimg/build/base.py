@@ -9,7 +9,7 @@ from tfimg.core.errors import FileError, TamperedError, TfimgError
 from tfimg.core.events import Message, OnEvent
 from tfimg.core.paths import Workspace
 from tfimg.core.text import parse_time, to_plain_text
-from tfimg.engine.base_images.choose import BaseConfig, BaseImage
+from tfimg.engine.bases import BaseConfig, BaseImage
 from tfimg.matrix.schema import Platform
 from tfimg.matrix.spec import ImageSpec
 from tfimg.project.evidence import read_evidence

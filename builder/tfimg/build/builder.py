@@ -32,11 +32,9 @@ from tfimg.core.events import Message, OnEvent, StepEvent, ignore
 from tfimg.core.files import write_atomically
 from tfimg.core.process import defer_signals
 from tfimg.custom.labels import make_custom_labels
-from tfimg.engine.base_images.choose import BaseImage, BaseSettings, choose_base
-from tfimg.engine.base_images.debian import find_mirrors, snapshot_mirrors
-from tfimg.engine.build_cache import check_cache_export
-from tfimg.engine.candidates import open_candidate
-from tfimg.engine.disk_space import check_disk_space, required_disk_bytes
+from tfimg.engine.bases import BaseImage, BaseSettings, choose_base, find_mirrors, snapshot_mirrors
+from tfimg.engine.buildx import check_cache_export
+from tfimg.engine.machine import check_disk_space, open_candidate, required_disk_bytes
 from tfimg.engine.protocol import BuildRequest, Capabilities, Engine
 from tfimg.layers.layers import LAYER_FORMAT, LayerState
 from tfimg.matrix.spec import ImageSpec

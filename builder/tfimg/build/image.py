@@ -12,8 +12,8 @@ from typing import Any
 
 from tfimg.core.errors import NoEmulation, UnsupportedPlatform
 from tfimg.core.events import OnEvent, StepEvent
-from tfimg.engine.base_images.choose import BaseImage
-from tfimg.engine.emulation import EMULATE
+from tfimg.engine.bases import BaseImage
+from tfimg.engine.machine import EMULATE
 from tfimg.engine.protocol import BuildRequest, Capabilities, Engine, StoredImage
 from tfimg.layers.layers import list_stage_layers
 from tfimg.matrix.schema import PLATFORMS

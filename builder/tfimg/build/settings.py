@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from tfimg.engine.base_images.choose import BaseSource
-from tfimg.engine.base_images.debian import snapshot_mirrors
-from tfimg.engine.build_cache import BuildCache
+from tfimg.engine.bases import BaseSource, snapshot_mirrors
+from tfimg.engine.buildx import BuildCache
 from tfimg.matrix.spec import ImageSpec
 from tfimg.recipe.layout import Compression, default_compression
 from tfimg.validation.report import ProvableLevel

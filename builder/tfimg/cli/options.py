@@ -134,7 +134,7 @@ class PlatformOptions:
         """Return the reference of the platform's image, with the tag whose promise counts. Raises `NotInRegistry`."""
         import os
 
-        from tfimg.engine.emulation import find_platform
+        from tfimg.engine.machine import find_platform
         from tfimg.matrix.conditions import parse_platform
         from tfimg.recipe.tags import find_platform_tag
         from tfimg.registry.platforms import find_platform_image
@@ -245,8 +245,7 @@ class BaseOptions:
     def base_settings(self) -> BuildSettings:
         """Return settings of builds that name the base. Raises `UsageError`."""
         from tfimg.build.settings import BuildSettings
-        from tfimg.engine.base_images.choose import parse_mirrors
-        from tfimg.engine.base_images.debian import snapshot_mirrors
+        from tfimg.engine.bases import parse_mirrors, snapshot_mirrors
 
         if self.snapshot:
             snapshot_mirrors(self.snapshot)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Literal
 
 from tfimg.core.errors import DiskSpaceError, NoAccelerator, NoContainerToolkit, TfimgError
-from tfimg.engine.disk_space import check_disk_space
+from tfimg.engine.machine import check_disk_space
 from tfimg.engine.protocol import Capabilities, DeviceSupport
 from tfimg.host.accelerators import ALL_GPUS, check_gpu, check_tpu, choose_gpu_access, gpu_options
 from tfimg.host.run import GPU_SHM

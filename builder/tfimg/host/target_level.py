@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from tfimg.core.errors import NoAccelerator, NoContainerToolkit, NoEmulation, UnavailableDriver, UnavailableGpu
-from tfimg.engine.emulation import EMULATE
+from tfimg.engine.machine import EMULATE
 from tfimg.engine.protocol import DeviceAccess
 from tfimg.host.accelerators import ALL_GPUS, check_gpu, check_tpu, choose_gpu_access
 from tfimg.host.survey import TargetHost

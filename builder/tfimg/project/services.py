@@ -67,7 +67,7 @@ class Services:
     def runner(self) -> Engine:
         """Return the engine to run images with, which need not be able to build."""
         from tfimg.engine.connect import connect
-        from tfimg.engine.docker.engine import DockerEngine
+        from tfimg.engine.docker import DockerEngine
 
         return connect(self.environ, self.state, ask=DockerEngine.get_device_support)
 
@@ -160,7 +160,7 @@ class Services:
         import certifi
         from pypi_simple import PYPI_SIMPLE_ENDPOINT
 
-        from tfimg.engine.base_images.debian import find_mirrors
+        from tfimg.engine.bases import find_mirrors
         from tfimg.inspect.secrets.host_secrets import read_host_secrets
 
         public_index = ".".join((urlsplit(PYPI_SIMPLE_ENDPOINT).hostname or "").split(".")[-2:])

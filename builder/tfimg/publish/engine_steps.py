@@ -12,7 +12,7 @@ from tfimg.core.events import Message, OnEvent, ProgressEvent
 from tfimg.core.files import hash_files
 from tfimg.core.levels import Level
 from tfimg.core.retry import RetryPolicy
-from tfimg.engine.candidates import CANDIDATE, remove_name
+from tfimg.engine.machine import CANDIDATE, remove_name
 from tfimg.engine.protocol import Engine, LocalImage
 from tfimg.evidence.attach import attach
 from tfimg.evidence.provenance import BuildRecord, make_provenance

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from tfimg import __version__
 from tfimg.core.errors import LockError, StaleEvidence
 from tfimg.core.events import Event, OnEvent, ignore
-from tfimg.engine.candidates import candidate_name, remove_name
+from tfimg.engine.machine import candidate_name, remove_name
 from tfimg.evidence.attach import attach
 from tfimg.evidence.promotions import read_statements, require_not_withdrawn
 from tfimg.evidence.results import RunContext, SignedResult, make_report_statement, make_test_result

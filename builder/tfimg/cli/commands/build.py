@@ -144,7 +144,7 @@ class Build(Command, ImageOptions, SigningOptions, FreshBase, ValidationOptions)
 
     def settings(self) -> BuildSettings:
         """Return the settings that the options ask for. Raises `UsageError`."""
-        from tfimg.engine.build_cache import parse_cache_options
+        from tfimg.engine.buildx import parse_cache_options
         from tfimg.validation.run import CheckSelection
 
         return replace(

@@ -28,7 +28,7 @@ class EngineUp(Command):
 
     def run(self, context: Context) -> int:
         from tfimg.core.errors import EngineTooOld, EngineUnavailable
-        from tfimg.engine.private_engine import PrivateEngine, install_missing, set_up_emulation, start
+        from tfimg.engine.connect import PrivateEngine, install_missing, set_up_emulation, start
 
         environ = context.services.environ
         engine: Engine | None = None
@@ -59,7 +59,7 @@ class EngineDown(Command):
     """
 
     def run(self, context: Context) -> int:
-        from tfimg.engine.private_engine import PrivateEngine, stop
+        from tfimg.engine.connect import PrivateEngine, stop
 
         own = PrivateEngine(context.services.state)
         stopped = stop(own)
@@ -113,7 +113,7 @@ def _print_runner(context: Context, reason: TfimgError) -> int:
 def _print_engine(context: Context, engine: Engine, *, started: bool) -> int:
     from tfimg.build.image import choose_output
     from tfimg.core.text import format_size
-    from tfimg.engine.private_engine import PrivateEngine
+    from tfimg.engine.connect import PrivateEngine
 
     found = engine.get_capabilities()
     output = choose_output(found, "NAME")

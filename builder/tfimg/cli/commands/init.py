@@ -41,7 +41,7 @@ class Init(Command, RequestOptions, AddedPackageOptions, RepositoryOptions, Whee
 
     def run(self, context: Context) -> int:
         from tfimg.core.files import write_atomically
-        from tfimg.engine.base_images.choose import parse_mirrors
+        from tfimg.engine.bases import parse_mirrors
         from tfimg.matrix.support_ends import describe_ended
         from tfimg.project.project_file import PROJECT_FILE, format_project_file, parse_project_file
         from tfimg.registry.reference import parse_repository

@@ -35,7 +35,7 @@ from tfimg.core.events import (
     ignore,
 )
 from tfimg.core.text import format_duration, to_plain_text
-from tfimg.engine.docker.steps import is_housekeeping, short_step
+from tfimg.engine.buildx import is_housekeeping, short_step
 from tfimg.validation.report import CheckResult
 from tfimg.validation.report_text import OUTCOME_WIDTH, check_line
 

@@ -17,7 +17,7 @@ from cryptography.hazmat.primitives.asymmetric import ec, ed448, ed25519, rsa
 from cryptography.hazmat.primitives.serialization import load_pem_private_key, load_ssh_private_key
 
 from tfimg.core.documents import InvalidDocument, parse_document, validate
-from tfimg.engine.base_images.debian import Mirrors
+from tfimg.engine.bases import Mirrors
 from tfimg.index.network import PROXY_VARIABLES, HostNetwork
 from tfimg.inspect.secrets.search import MIN_LENGTH, Kind, Secret
 from tfimg.registry.credentials import DockerConfig, Login, config_file

@@ -8,7 +8,7 @@ from dataclasses import replace
 from tfimg.core.documents import MAX_BYTES, InvalidDocument
 from tfimg.core.files import open_chunks
 from tfimg.core.tar import InvalidArchive, TarReader
-from tfimg.engine.docker.export import saved_image
+from tfimg.engine.export import saved_image
 from tfimg.inspect.limits import Budget, Limits, UnreadableError
 from tfimg.inspect.secrets.document_scan import search_document
 from tfimg.inspect.secrets.findings import SecretFinding, make_unread_finding

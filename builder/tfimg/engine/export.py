@@ -1,4 +1,4 @@
-"""Read the layers of an image from the engine's files or from an export.
+"""Layers of an image from an export or from the files of the engine.
 
 The API reports no media types before Docker 28, and an export of a GPU image takes half a minute.
 """

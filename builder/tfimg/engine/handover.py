@@ -1,4 +1,4 @@
-"""Hand layers over once more when the engine or builder has half of one.
+"""Hand layers over to BuildKit as an OCI layout in a session.
 
 containerd keeps what arrived of a layer whose transfer was interrupted, for a day, and BuildKit continues there. It
 cannot read an OCI layout of its client from the middle, however: `util/contentutil/fetcher.go` asks the reader for a

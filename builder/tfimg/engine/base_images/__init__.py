@@ -1,1 +1,0 @@
-"""Base images: from a registry, or bootstrapped from Debian packages."""

@@ -1,0 +1,247 @@
+"""Builders of buildx: their nodes, steps, progress and caches.
+
+buildx 0.13 pretty-prints its JSON over many lines, later releases write one object per line, and plain error
+text follows the last object: so objects are decoded one after another from a growing text.
+
+Each docker context is a builder too: one whose driver is `docker` builds inside an engine, which has the image at the
+end. Any other (docker-container, remote, kubernetes) builds for an engine that loads the image.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from tfimg.core.errors import EngineError, EngineUnavailable, UsageError
+from tfimg.core.events import BuildEvent, LogEvent, ProgressEvent, StepEvent, StepState
+from tfimg.core.process import CommandFailed, last_line, run
+from tfimg.engine.protocol import Capabilities
+
+
+def short_step(step: str) -> str:
+    """Return a build step in a few words: `tensorflow`, `packages: copy`, `exporting to image`."""
+    match = re.match(r"\[(\S+)(?: \d+/\d+)?\] (\w+)", step)
+    if not match:
+        return step
+    stage, instruction = match[1], match[2]
+    if instruction == "COPY" and (source := re.search(r"--from=(\S+)", step)):
+        return f"{source[1]}: copy into the image"
+    if stage == "internal":
+        return step.partition("] ")[2].partition(" for ")[0]
+    words = {"RUN": stage, "FROM": f"{stage}: pull", "WORKDIR": "image: settings", "ADD": f"{stage}: unpack"}
+    return words.get(instruction, f"{stage}: {instruction.lower()}")
+
+
+def is_housekeeping(event: StepEvent) -> bool:
+    """Return whether a step is BuildKit's own, took no time and did not fail."""
+    internal = event.step.startswith("[internal]")
+    return (
+        event.state != "failed"
+        and (event.seconds or 0) < 0.1
+        and (internal or short_step(event.step).endswith((": link", ": pull", ": settings")))
+    )
+
+
+class RawJsonDecoder:
+    """Yields events from text. `rest` is the text so far that is not JSON: buildx's own messages."""
+
+    def __init__(self) -> None:
+        self._buffer = ""
+        self._json = json.JSONDecoder()
+        self._steps: dict[str, str] = {}
+        self._states: dict[str, StepState] = {}
+        self.rest = ""
+
+    def feed(self, text: str) -> Iterator[BuildEvent]:
+        """Yield the events that are complete with this piece of text."""
+        self._buffer += text
+        while (status := self._next_object()) is not None:
+            yield from self._events(status)
+
+    def close(self) -> None:
+        """Add the remaining text to `rest`."""
+        self.rest += self._buffer
+        self._buffer = ""
+
+    def _next_object(self) -> dict[str, Any] | None:
+        while self._buffer:
+            start = self._buffer.lstrip()
+            if start.startswith("{"):
+                try:
+                    value, end = self._json.raw_decode(start)
+                except json.JSONDecodeError:
+                    return None
+                self._buffer = start[end:]
+                return value if isinstance(value, dict) else None
+            line, newline, after = start.partition("\n")
+            if not newline:
+                return None
+            self.rest += line + newline
+            self._buffer = after
+        return None
+
+    def _events(self, status: dict[str, Any]) -> Iterator[BuildEvent]:
+        for vertex in status.get("vertexes") or ():
+            self._steps[vertex["digest"]] = vertex["name"]
+            state = _state(vertex)
+            # BuildKit repeats itself; it also reopens a step for each thing that the step does.
+            if state and self._states.get(vertex["digest"]) != state:
+                self._states[vertex["digest"]] = state
+                yield _stage_event(vertex, state)
+        for item in status.get("statuses") or ():
+            step = self._steps.get(item["vertex"], "")
+            yield ProgressEvent(step=step, what=item["id"], current=item.get("current", 0), total=item.get("total", 0))
+        for log in status.get("logs") or ():
+            step = self._steps.get(log["vertex"], "")
+            text = base64.b64decode(log.get("data") or "").decode(errors="replace")
+            yield from (LogEvent(step=step, line=line) for line in text.splitlines())
+
+
+def _state(vertex: dict[str, Any]) -> StepState | None:
+    fields: tuple[tuple[str, StepState], ...] = (
+        ("error", "failed"), ("cached", "cached"), ("completed", "done"), ("started", "started"),
+    )  # fmt: skip
+    if "canceled" in (vertex.get("error") or ""):
+        return "interrupted"
+    return next((state for field, state in fields if vertex.get(field)), None)
+
+
+def _stage_event(vertex: dict[str, Any], state: StepState) -> StepEvent:
+    seconds = None
+    if state == "cached":
+        seconds = 0.0
+    elif state != "started" and vertex.get("started") and vertex.get("completed"):
+        started, completed = map(datetime.fromisoformat, (vertex["started"], vertex["completed"]))
+        seconds = (completed - started).total_seconds()
+    return StepEvent(step=vertex["name"], state=state, seconds=seconds, error=vertex.get("error") or None)
+
+
+ANSWER_SECONDS = 60.0
+"""Limit for a builder's answer. Buildx itself gives a `remote` one 20 s to be connected to."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class BuildxBuilder:
+    """A builder. `endpoint` is a docker context where the driver is `docker`; `problem` is buildx's message."""
+
+    driver: str
+    endpoint: str
+    problem: str | None
+
+
+def parse_builder(text: str) -> BuildxBuilder:
+    """Parse the output of `docker buildx inspect`."""
+    fields: dict[str, str] = {}
+    for line in text.splitlines():
+        key, colon, value = line.partition(":")
+        # The first of several nodes counts; a problem may be in any.
+        if colon and key and not key.startswith(" "):
+            fields.setdefault(key, value.strip())
+    return BuildxBuilder(
+        driver=fields.get("Driver", ""),
+        endpoint=fields.get("Endpoint", ""),
+        problem=fields.get("Error"),
+    )
+
+
+def find_builder(name: str, environ: Mapping[str, str], *, seconds: float = ANSWER_SECONDS) -> BuildxBuilder:
+    """Return the builder of a name. Raises `UsageError` if it is unknown, `EngineUnavailable` if it does not answer."""
+    try:
+        builder = parse_builder(_inspect(name, environ, seconds))
+        if builder.driver == "remote" and not builder.problem:
+            # Only a bootstrap connects to a remote builder.
+            _inspect(name, environ, seconds, "--bootstrap")
+    except CommandFailed as failed:
+        if "no builder" in failed.stderr:
+            raise UsageError(
+                f"--builder {name}: buildx has no builder and docker no context of that name.",
+                next_step="`docker buildx ls` shows all; `docker context create` and `docker buildx create` make one.",
+            ) from None
+        raise _unavailable(name, last_line(failed.stderr) or "it does not answer") from None
+    except TimeoutError:
+        raise _unavailable(name, f"no answer within {seconds:g} s") from None
+    if builder.problem or not builder.driver:
+        raise _unavailable(name, builder.problem or "`docker buildx inspect` shows no driver")
+    return builder
+
+
+def _inspect(name: str, environ: Mapping[str, str], seconds: float, *options: str) -> str:
+    return run(["docker", "buildx", "inspect", *options, "--", name], env=environ, timeout=seconds)
+
+
+def _unavailable(name: str, reason: str) -> EngineUnavailable:
+    # Docker's own message is a question: "Is the docker daemon running?"
+    reason = reason.removeprefix("ERROR: ").rstrip(".")
+    return EngineUnavailable(
+        f"The builder {name} does not answer: {reason}{'' if reason.endswith('?') else '.'}",
+        next_step=f"Start it, or correct its address (`docker buildx inspect {name}`); or name another --builder.",
+    )
+
+
+def context_environment(name: str, environ: Mapping[str, str]) -> dict[str, str]:
+    """Return the environment for the engine of a docker context. Raises `UsageError` if it is unknown."""
+    try:
+        (description,) = json.loads(run(["docker", "context", "inspect", "--", name], env=environ))
+    except CommandFailed as failed:
+        raise UsageError(
+            f"docker has no context {name}: {failed.stderr.strip()}",
+            next_step="`docker context ls` shows all.",
+        ) from None
+    return parse_context(description, environ)
+
+
+def parse_context(description: Mapping[str, Any], environ: Mapping[str, str]) -> dict[str, str]:
+    """Return the environment for a context, from `docker context inspect`: its address and certificates."""
+    endpoint = description["Endpoints"]["docker"]
+    # Certificates of the environment belong to the default engine.
+    env = {name: value for name, value in environ.items() if not name.startswith(("DOCKER_TLS", "DOCKER_CERT"))}
+    env["DOCKER_HOST"] = endpoint["Host"]
+    if description.get("TLSMaterial"):
+        env["DOCKER_TLS"] = "1"
+        env["DOCKER_CERT_PATH"] = str(Path(description["Storage"]["TLSPath"], "docker"))
+        if not endpoint.get("SkipTLSVerify"):
+            env["DOCKER_TLS_VERIFY"] = "1"
+    return env
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class BuildCache:
+    """Values of `--cache-from` and `--cache-to`."""
+
+    sources: tuple[str, ...] = ()
+    targets: tuple[str, ...] = ()
+
+
+def parse_cache_options(sources: Sequence[str], targets: Sequence[str]) -> BuildCache:
+    """Convert registry references, or buildx's own `type=…`, to values of buildx's options.
+
+    A plain reference gets every stage (`mode=max`): images share stages, not the final one. A failed export of the
+    cache is reported, and does not fail the build.
+    """
+    return BuildCache(
+        sources=tuple(source if "type=" in source else f"type=registry,ref={source}" for source in sources),
+        targets=tuple(map(_parse_target, targets)),
+    )
+
+
+def _parse_target(text: str) -> str:
+    target = text if "type=" in text else f"type=registry,ref={text},mode=max"
+    # An inline cache has no such option.
+    return target if "ignore-error=" in target or "type=inline" in target else f"{target},ignore-error=true"
+
+
+def check_cache_export(capabilities: Capabilities, cache: BuildCache) -> None:
+    """Raise `EngineError` before the build if the engine cannot export the cache."""
+    exports = any("type=inline" not in target for target in cache.targets)
+    if exports and capabilities.store == "classic" and capabilities.builder is None:
+        raise EngineError(
+            f"The engine at {capabilities.host} cannot export build cache: its image store is the classic one.",
+            next_step="Build on a builder of buildx (--builder), leave --cache-to out, or switch the containerd "
+            "image store on (`containerd-snapshotter` of `features` in its daemon.json).",
+        )

@@ -1,0 +1,907 @@
+"""The Docker engine, through its API and buildx."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import secrets
+import shutil
+import socket
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, contextmanager, suppress
+from dataclasses import replace
+from functools import cached_property, partial
+from pathlib import Path
+from typing import Any, Literal, cast
+
+import docker
+import requests
+from docker.credentials import StoreError
+from docker.errors import APIError, DockerException, ImageNotFound, NotFound
+from docker.models.containers import Container
+from docker.models.images import Image
+from docker.types import DeviceRequest
+from docker.utils.socket import frames_iter
+from packaging.version import InvalidVersion, Version
+from tenacity import wait_random_exponential
+
+from tfimg.core import errors
+from tfimg.core.cancellation import on_cancel, raise_if_cancelled
+from tfimg.core.errors import (
+    BuildError,
+    DiskSpaceError,
+    EngineCannotBuild,
+    EngineError,
+    EngineTooOld,
+    EngineUnavailable,
+    HalfTransferred,
+    HashMismatchError,
+    ImageMissing,
+    NetworkError,
+    TfimgError,
+)
+from tfimg.core.events import BuildEvent, LogEvent, ProgressEvent, StepEvent
+from tfimg.core.process import CommandFailed, run, stream_stderr
+from tfimg.core.retry import RetryPolicy, TransientError
+from tfimg.core.tar import make_archive
+from tfimg.engine.buildx import RawJsonDecoder, find_builder
+from tfimg.engine.export import classic_layers, containerd_layers, exported_layers, extract_layout
+from tfimg.engine.handover import list_salts, salt_contexts, stream_image
+from tfimg.engine.machine import find_platform, make_probe
+from tfimg.engine.protocol import (
+    DEFAULT_CDI_FOLDERS,
+    NO_IMAGES,
+    BuildRequest,
+    Capabilities,
+    DeviceAccess,
+    DeviceSupport,
+    Exit,
+    Line,
+    LocalImage,
+    OnProgress,
+    RunRequest,
+    StoredImage,
+    StoredLayer,
+)
+from tfimg.index.network import NETWORK_FAILURE
+from tfimg.matrix.schema import PLATFORMS, Platform
+
+SOCKET_OPTIONS = (
+    (socket.IPPROTO_TCP, socket.TCP_NODELAY, 1),
+    (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
+    (socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 15),
+    (socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 5),
+    (socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 4),
+    (socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, 35_000),
+)
+"""A TCP connection ends 35 s after the other machine was last heard of (Linux, tcp(7)): a long check is silent for
+minutes, and so is an engine behind a broken network."""
+
+REQUEST_SECONDS = 600
+"""Exports of large images take minutes."""
+
+PING_SECONDS = 20
+"""Limit for a busy engine's answer. It took under 1 s when tried."""
+
+
+PODMAN = "Podman Engine"
+"""What Podman's service calls itself in its answer to /version."""
+
+
+def find_error(line: Mapping[str, Any]) -> str | None:
+    """Return the error in a line of an engine's stream: the engine answers 200 before it begins."""
+    return line.get("error") or (line.get("errorDetail") or {}).get("message")
+
+
+class _ApiClient(docker.APIClient):
+    def mount(self, prefix: Any, adapter: Any) -> None:
+        """Set socket options on every connection."""
+        adapter.poolmanager.connection_pool_kw["socket_options"] = SOCKET_OPTIONS
+        super().mount(prefix, adapter)
+
+    def merge_environment_settings(self, url: Any, proxies: Any, stream: Any, verify: Any, cert: Any) -> Any:
+        """Prefer the engine's certificate authority to REQUESTS_CA_BUNDLE (psf/requests issue 3829)."""
+        chosen = self.verify if verify is None else verify
+        return super().merge_environment_settings(url, proxies, stream, chosen, cert)
+
+
+class _Client(docker.DockerClient):
+    def __init__(self, **options: Any) -> None:
+        self.api = _ApiClient(**options)
+
+
+class DockerConnection:
+    """Connection to the engine at `host`, such as `unix:///run/docker.sock`.
+
+    `builder` is the buildx builder that builds for the engine; `context` the docker context that named it.
+    """
+
+    def __init__(
+        self, *, host: str, environ: Mapping[str, str], builder: str | None = None, context: str | None = None
+    ) -> None:
+        self.host = host
+        self.builder = builder
+        self.context = context
+        # By name: `docker buildx use` may have made another the default, and the image would stay in there.
+        self.environ = {**environ, "DOCKER_HOST": host, "BUILDX_BUILDER": builder or "default"}
+
+    @property
+    def is_local(self) -> bool:
+        """Whether the engine runs on this machine."""
+        return self.host.startswith("unix://")
+
+    @cached_property
+    def client(self) -> docker.DockerClient:
+        """The API client. It reads DOCKER_HOST, DOCKER_TLS_VERIFY and DOCKER_CERT_PATH, as buildx does."""
+        return self._connect(REQUEST_SECONDS)
+
+    @cached_property
+    def podman(self) -> str | None:
+        """Podman's version; None if the engine is Docker."""
+        with self.errors():
+            components = self.client.version().get("Components") or ()
+        return next((str(part["Version"]) for part in components if part.get("Name") == PODMAN), None)
+
+    def ping(self) -> None:
+        """Raises `EngineUnavailable` unless the engine answers soon."""
+        self._connect(PING_SECONDS).close()
+
+    def _connect(self, timeout: int) -> docker.DockerClient:
+        with self.errors():
+            try:
+                return _Client.from_env(timeout=timeout, version="auto", environment=self.environ)
+            except DockerException as error:
+                raise self.unavailable(error) from None
+
+    def info(self) -> dict[str, Any]:
+        """Return what the engine says of itself (`docker info`)."""
+        with self.errors():
+            found: dict[str, Any] = self.client.info()
+        return found
+
+    @contextmanager
+    def errors(self) -> Iterator[None]:
+        """Map a lost connection to `EngineUnavailable`, and a refusal to `EngineError`."""
+        try:
+            yield
+        except APIError as error:
+            kind = ImageMissing if isinstance(error, ImageNotFound) else EngineError
+            raise kind(
+                f"The engine at {self.host} refused: {error.explanation or error}",
+                next_step="Its own log may say more; `tfimg engine status` says where it runs.",
+            ) from None
+        except requests.exceptions.RequestException as error:
+            raise self.unavailable(error) from None
+
+    def unavailable(self, error: Exception) -> EngineUnavailable:
+        """Return the error for an engine that does not answer."""
+        next_step = "Start it; or unset DOCKER_HOST and let `tfimg engine up --install` set one up."
+        if self.context:
+            next_step = f"Start it; or correct the docker context {self.context}, or name another --builder, or none."
+        return EngineUnavailable(f"No container engine answers at {self.host}: {error}.", next_step=next_step)
+
+
+OLDEST_ENGINE = Version("23.0")
+"""First release whose default builder is BuildKit and that can hold zstd layers (moby 23.0 release notes)."""
+
+OLDEST_BUILDX = Version("0.12.0")
+"""First release that knows `--progress=rawjson`."""
+
+INSTALL = "`tfimg engine up --install`"
+
+
+class DockerInfo(DockerConnection):
+    """Capabilities, devices and free disk space of `Engine`."""
+
+    def get_capabilities(self) -> Capabilities:
+        """See `Engine`."""
+        with self.errors():
+            info = self.info()
+            engine = str(info["ServerVersion"])
+            if self.podman:
+                raise EngineCannotBuild(
+                    f"The engine at {self.host} is Podman {engine}, which has no BuildKit to build with.",
+                    next_step="`tfimg run`, `validate`, `renew`, `pull` and `load` use it; for builds, start Docker, "
+                    f"or {INSTALL} sets up an engine of tfimg's own beside it.",
+                )
+            require_version(f"The engine at {self.host} is Docker", engine, OLDEST_ENGINE)
+            drivers = dict(info.get("DriverStatus") or ())
+            containerd = str(drivers.get("driver-type", "")).startswith("io.containerd.snapshotter")
+            return Capabilities(
+                host=self.host,
+                engine=engine,
+                buildx=self.buildx_version(),
+                store="containerd" if containerd else "classic",
+                data_root=info["DockerRootDir"],
+                free_bytes=self._free_bytes(info),
+                memory_bytes=int(info["MemTotal"]),
+                builder=self.builder,
+                platform=_platform(info),
+            )
+
+    def get_device_support(self) -> DeviceSupport:
+        """See `Engine`. It needs no buildx."""
+        info = self.info()
+        devices: Sequence[Mapping[str, str]] = info.get("DiscoveredDevices") or ()
+        return DeviceSupport(
+            host=self.host,
+            runtimes=tuple(sorted(info.get("Runtimes") or ())),
+            # Podman always reads the default folders, and does not report them.
+            cdi_folders=tuple(info.get("CDISpecDirs") or (DEFAULT_CDI_FOLDERS if self.podman else ())),
+            cdi_devices=tuple(device["ID"] for device in devices if device.get("Source") == "cdi"),
+            engine="Podman" if self.podman else "Docker",
+            version=str(info.get("ServerVersion") or ""),
+            rootless=bool(info.get("Rootless")) or "name=rootless" in (info.get("SecurityOptions") or ()),
+            platform=_platform(info),
+        )
+
+    def find_free_bytes(self) -> int | None:
+        """See `Engine`."""
+        return self._free_bytes(self.info())
+
+    def buildx_version(self) -> str:
+        """Return the version of buildx. Raises `EngineTooOld` when it is absent or too old."""
+        try:
+            words = run(["docker", "buildx", "version"], env=self.environ).split()
+        except (CommandFailed, FileNotFoundError):
+            raise EngineTooOld(
+                "`docker buildx` is not installed, and builds go through it.",
+                next_step="Install your distribution's docker-buildx or docker-buildx-plugin package, or let "
+                f"{INSTALL} do it.",
+            ) from None
+        version = words[1].removeprefix("v").partition("+")[0]
+        require_version("docker buildx is", version, OLDEST_BUILDX)
+        return version
+
+    def _free_bytes(self, info: Mapping[str, Any]) -> int | None:
+        if not self.is_local:
+            return None
+        folder = Path(info["DockerRootDir"])
+        # An unreadable root lies on the file system of its nearest readable parent.
+        while not os.access(folder, os.X_OK) and folder != folder.parent:
+            folder = folder.parent
+        return shutil.disk_usage(folder).free
+
+
+def _platform(info: Mapping[str, Any]) -> Platform:
+    """Return the platform of the engine's machine; of an unknown one, the first of the matrix."""
+    return find_platform(str(info.get("Architecture"))) or PLATFORMS[0]
+
+
+def require_version(subject: str, version: str, oldest: Version) -> None:
+    """Raise `EngineTooOld` for a version below `oldest`. A build from a commit has none, and counts as new."""
+    with suppress(InvalidVersion):
+        if Version(version.partition("+")[0]) < oldest:
+            raise EngineTooOld(
+                f"{subject} {version}, and builds need {oldest} or newer.",
+                next_step=f"Upgrade it, or {INSTALL} sets up one of tfimg's own beside it.",
+            )
+
+
+DEVICE_OPTIONS: Mapping[DeviceAccess, Mapping[str, Any]] = {
+    "none": {},
+    "nvidia": {"device_requests": [DeviceRequest(count=-1, capabilities=[["gpu"]])], "shm_size": "1g"},
+    "cdi": {
+        "device_requests": [DeviceRequest(driver="cdi", device_ids=["nvidia.com/gpu=all"])],
+        "shm_size": "1g",
+    },
+    "tpu": {"privileged": True, "network_mode": "host", "shm_size": "16g"},
+}
+"""API arguments for all accelerators, as of `docker run --gpus all`, of `--device nvidia.com/gpu=all`, and of Google's
+page on containers of TPU VMs."""
+
+OLDEST_CDI_PODMAN = 5
+"""Podman 5.4 gives devices of CDI to containers of its Docker-compatible API; 4.3 ignores the request."""
+
+MAX_LINE = 8 << 20
+"""Bytes of a line; a longer one is split."""
+
+
+class DockerContainers(DockerConnection):
+    """Implements `ContainerRunner`."""
+
+    def run(self, request: RunRequest, *, timeout: float) -> Generator[Line | Exit, None, None]:
+        """See `ContainerRunner`. Raises `EngineTooOld` where a Podman would ignore the request for a GPU."""
+        if request.access == "cdi" and self.podman and int(self.podman.partition(".")[0]) < OLDEST_CDI_PODMAN:
+            raise EngineTooOld(
+                f"Podman {self.podman} at {self.host} gives no GPU to containers that are started through its socket.",
+                next_step="Run the suite with its command, or upgrade it: "
+                f"`tfimg run {request.image} -- tfimg-selftest`.",
+            )
+        with self.errors():
+            container = self.client.containers.create(
+                request.image,
+                list(request.command),
+                entrypoint=list(request.entrypoint) if request.entrypoint else None,
+                environment=dict(request.environment),
+                **{"network_mode": request.network, "user": request.user, **DEVICE_OPTIONS[request.access]},
+            )
+            expired = threading.Event()
+
+            def kill() -> None:
+                expired.set()
+                with suppress(requests.exceptions.RequestException):
+                    container.kill()
+
+            # A silent program sends no events: a timer kills it, which ends the stream.
+            timer = threading.Timer(timeout, kill)
+            timer.daemon = True
+            try:
+                container.put_archive("/", make_archive(request.files))
+                yield from self._attach(container, timer)
+                status = container.wait()["StatusCode"]
+                container.reload()
+                if expired.is_set():
+                    raise TimeoutError(f"no end after {timeout:.0f} s")
+                yield Exit(status=int(status), out_of_memory=bool(container.attrs["State"]["OOMKilled"]))
+            finally:
+                timer.cancel()
+                with suppress(requests.exceptions.RequestException):
+                    container.remove(force=True, v=True)
+
+    def _attach(self, container: Container, timer: threading.Timer) -> Iterator[Line]:
+        # Before the start, so that no line is lost.
+        stream: Any = self.client.api.attach_socket(str(container.id), {"stdout": 1, "stderr": 1, "stream": 1})
+        with closing(stream), closing(stream._response):
+            container.start()
+            timer.start()
+            with on_cancel(container.kill):
+                try:
+                    yield from split_lines(frames_iter(stream, tty=False))  # type: ignore[no-untyped-call]
+                except OSError as error:
+                    raise self.unavailable(error) from None
+
+
+def split_lines(frames: Iterator[tuple[int, bytes]]) -> Iterator[Line]:
+    """Yield whole lines from a stream of frames; a frame's number is that of the file descriptor."""
+    open_lines = {1: b"", 2: b""}
+    for number, piece in frames:
+        *whole, rest = (open_lines[number] + piece).split(b"\n")
+        if len(rest) > MAX_LINE:
+            whole, rest = [*whole, rest], b""
+        open_lines[number] = rest
+        yield from (_decode_line(number, line) for line in whole)
+    yield from (_decode_line(number, rest) for number, rest in open_lines.items() if rest)
+
+
+def _decode_line(number: int, line: bytes) -> Line:
+    return Line(stream="stdout" if number == 1 else "stderr", text=line.decode(errors="replace"))
+
+
+CONCURRENT_REQUESTS = 8
+"""On two busy cores, 105 images took 2.3 s one after the other, 1.6 s so."""
+
+BEING_REMOVED = re.compile(
+    r"\bblob sha256:[0-9a-f]{64} expected at .*not found|\bcontent digest sha256:[0-9a-f]{64}: not found"
+)
+"""Answers of the containerd store (Docker 26.1 and 28.2), about an image that is being removed: the name is still
+there, and its manifest or configuration is gone."""
+
+LISTING = RetryPolicy(attempts=10, backoff=wait_random_exponential(multiplier=0.02, max=0.5))
+"""Docker 28.2 refuses the whole list while one image of it is being removed: 14 of 180 lists beside three loops that
+each built and removed an image."""
+
+NOT_UNPACKED = re.compile(r"\bsnapshot sha256:[0-9a-f]{64} does not exist")
+"""Answer of the containerd store (Docker 26.1) about an image that it has packed only."""
+
+RUNTIME_FIELDS = (
+    *("User", "Env", "Entrypoint", "Cmd", "WorkingDir", "Shell"),
+    *("ExposedPorts", "Volumes", "StopSignal", "Healthcheck"),
+)
+"""Fields of the configuration that decide how a container starts (OCI image specification, config.md). Labels decide
+nothing, and engines disagree about which empty fields they report."""
+
+
+class DockerImages(DockerConnection):
+    """Images of `Engine`."""
+
+    def list_images(self, known: Mapping[str, LocalImage] = NO_IMAGES) -> Sequence[LocalImage]:
+        """See `Engine`. The list has no layers, so each image is inspected, several at once."""
+        listed = LISTING.retry_transient(self._listed_images)
+        with ThreadPoolExecutor(CONCURRENT_REQUESTS) as pool:
+            return [image for image in pool.map(partial(self._local_image, known), listed) if image]
+
+    def _listed_images(self) -> list[dict[str, Any]]:
+        try:
+            with self.errors():
+                listed: list[dict[str, Any]] = self.client.api.images()
+        except EngineError as error:
+            if BEING_REMOVED.search(str(error)):
+                raise TransientError(error) from None
+            raise
+        return listed
+
+    def _local_image(self, known: Mapping[str, LocalImage], listed: Mapping[str, Any]) -> LocalImage | None:
+        names = tuple(name for name in listed["RepoTags"] or () if name != "<none>:<none>")
+        if listed["Id"] in known:
+            return replace(known[listed["Id"]], names=names)
+        image = self._find(listed["Id"])
+        if image is None:  # removed after it was listed
+            return None
+        # The containerd store lists an image with its compressed and its unpacked layers; an inspection reports the
+        # compressed ones alone. The classic store reports the same number twice.
+        total, inspected = int(listed["Size"]), int(image.attrs["Size"])
+        compressed = total > inspected
+        return LocalImage(
+            digest=listed["Id"],
+            names=names,
+            labels=dict(listed["Labels"] or {}),
+            content=content_digest(image.attrs),
+            unpacked_bytes=total - inspected if compressed else total,
+            compressed_bytes=inspected if compressed else None,
+            created=int(listed.get("Created") or 0),
+        )
+
+    def read_image(self, name: str) -> StoredImage:
+        """See `Engine`."""
+        with self.errors():
+            image = self.client.images.get(name)
+            steps = self._history(name)
+            return StoredImage(
+                digest=self._digest(image),
+                layers=self._layers_on_disk(image) or exported_layers(self.client.api.get_image(name)),
+                unpacked_bytes=sum(int(step["Size"]) for step in steps),
+                labels=dict(image.labels),
+                content=content_digest(image.attrs),
+                config=image.attrs.get("Config") or {},
+            )
+
+    def _history(self, name: str) -> list[dict[str, Any]]:
+        """Return the steps of an image with the sizes of their files.
+
+        The containerd store unpacks an image for another platform only for a container, and knows no sizes before.
+        """
+        try:
+            steps: list[dict[str, Any]] = self.client.api.history(name)  # type: ignore[no-untyped-call]
+        except APIError as error:
+            if not NOT_UNPACKED.search(str(error.explanation)):
+                raise
+            self.client.containers.create(name, ["true"]).remove(v=True)
+            steps = self.client.api.history(name)  # type: ignore[no-untyped-call]
+        return steps
+
+    def _layers_on_disk(self, image: Image) -> tuple[StoredLayer, ...] | None:
+        """Return the layers from the files of an engine on this machine, where they are readable."""
+        if not self.is_local:
+            return None
+        info = self.info()
+        root = Path(info["DockerRootDir"])
+        # containerd's root is the engine's own, or the system's.
+        found = containerd_layers(str(image.id), (root / "containerd/daemon", Path("/var/lib/containerd")))
+        store = root / "image" / info["Driver"] / "layerdb"
+        return found or classic_layers(image.attrs["RootFS"]["Layers"], store)
+
+    def find_digest(self, name: str) -> str | None:
+        """See `Engine`."""
+        image = self._find(name)
+        return self._digest(image) if image else None
+
+    def _digest(self, image: Image) -> str:
+        """Return the digest by which the engine identifies an image; of Podman's, that of the manifest."""
+        digests = {name.partition("@")[2] for name in image.attrs.get("RepoDigests") or ()}
+        # Podman keeps the manifest of each image, and identifies it by its configuration. Pulled with two
+        # compressions, an image has two manifests.
+        return digests.pop() if len(digests) == 1 and self.podman else str(image.id)
+
+    def find_labels(self, name: str) -> Mapping[str, str] | None:
+        """See `Engine`."""
+        image = self._find(name)
+        return dict(image.labels) if image else None
+
+    def _find(self, name: str) -> Image | None:
+        with self.errors():
+            try:
+                return self.client.images.get(name)
+            except APIError as error:
+                if isinstance(error, ImageNotFound) or BEING_REMOVED.search(str(error.explanation)):
+                    return None
+                raise
+
+    def export(self, name: str) -> Iterator[bytes]:
+        """See `Engine`."""
+        with self.errors():
+            return cast("Iterator[bytes]", self.client.api.get_image(name))
+
+    def load(self, pieces: Iterator[bytes]) -> None:
+        """See `Engine`. The engine answers 200 before it fails."""
+        with self.errors():
+            for line in self.client.api.load_image(pieces, quiet=True):  # type: ignore[no-untyped-call]
+                error = find_error(line)
+                if error and "no space left on device" in error:
+                    raise DiskSpaceError(
+                        f"The disk of the engine at {self.host} is full: {error}.",
+                        next_step="Free some space there, or `docker image prune`; then run it again.",
+                    )
+                if error:
+                    raise EngineError(
+                        f"The engine at {self.host} did not load the image: {error}.",
+                        next_step="Its own log may say more; an engine before Docker 23 does not support zstd layers.",
+                    )
+
+    def tag(self, name: str, references: Sequence[str]) -> None:
+        """See `Engine`."""
+        with self.errors():
+            image = self.client.images.get(name)
+            for reference in references:
+                repository, _, tag = reference.rpartition(":")
+                image.tag(repository, tag)
+
+    def remove(self, name: str) -> None:
+        """See `Engine`."""
+        with self.errors(), suppress(ImageNotFound):
+            self.client.images.remove(name)
+
+    def remove_with_containers(self, name: str) -> None:
+        """See `Engine`. The engine's own filter would find containers of other names of the same image too."""
+        with self.errors():
+            for container in self.client.containers.list(all=True, ignore_removed=True):
+                if container.attrs["Config"]["Image"] == name:
+                    with suppress(NotFound):
+                        container.remove(force=True, v=True)
+        self.remove(name)
+
+
+def content_digest(attrs: Mapping[str, Any]) -> str:
+    """Return `sha256:…` of the uncompressed layers and the runtime configuration, from an inspection."""
+    config = attrs.get("Config") or {}
+    content = {
+        "layers": attrs["RootFS"].get("Layers") or [],
+        "platform": [attrs.get("Os"), attrs.get("Architecture")],
+        **{name: config[name] for name in RUNTIME_FIELDS if config.get(name)},
+    }
+    return f"sha256:{hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()}"
+
+
+PROBE_SECONDS = 60.0
+"""Limit of the probe, which takes a second on a busy machine."""
+
+
+class DockerEmulation(DockerInfo, DockerContainers, DockerImages):
+    """`can_run` of `Engine`."""
+
+    def can_run(self, platform: Platform) -> bool:
+        """See `Engine`. An image of one tiny program proves it: an engine does not know what its kernel emulates."""
+        if platform == self.get_device_support().platform:
+            return True
+        name = f"tfimg/probe:{platform.partition('/')[2]}-{secrets.token_hex(4)}"
+        repository, _, tag = name.partition(":")
+        archive = make_archive({"/probe": (make_probe(platform), 0o755)})
+        with self.errors():
+            self.client.api.import_image_from_data(archive, repository=repository, tag=tag)
+        try:
+            with closing(
+                self.run(RunRequest(image=name, command=["/probe"], files={}), timeout=PROBE_SECONDS)
+            ) as items:
+                return any(isinstance(item, Exit) and item.status == 0 for item in items)
+        finally:
+            self.remove(name)
+
+
+Action = Literal["push", "pull"]
+
+COMPLETE = frozenset({"Pushed", "Layer already exists", "Already exists", "Pull complete", "Download complete"})
+"""States of a layer that is complete."""
+
+DIGEST = re.compile(r"\bdigest: (sha256:[0-9a-f]{64})\b", re.IGNORECASE)
+"""In the last line of a push, `TAG: digest: sha256:… size: 527`, and of a pull, `Digest: sha256:…`."""
+
+LOG_IN = "Log in with `docker login {host}`, and run it again."
+RETRY = "Run it again: layers that are there are not sent twice."
+TRUST = (
+    "Put its authority where the engine looks: /etc/docker/certs.d/{host}/ca.crt, of Podman "
+    "/etc/containers/certs.d/{host}/ca.crt; or name a registry without TLS in Docker's insecure-registries, or with "
+    "`insecure = true` in Podman's registries.conf."
+)
+
+ERRORS: tuple[tuple[str, type[errors.TfimgError], str, str], ...] = (
+    (r"does not exist locally|tag does not exist|No such image|reference does not exist",
+     errors.ImageMissing, "The engine has no image {name}", "Give it that name first."),
+    (r"content digest \S+: not found",
+     errors.EngineError, "The engine has only a part of {name}", "Build it again, or pull it for every platform."),
+    (r"x509|certificate|HTTP response to HTTPS client|tls: ",
+     errors.NetworkError, "The engine does not trust the registry {host}", TRUST),
+    (r"no basic auth credentials|unauthorized|authentication required|incorrect username|\b401\b",
+     errors.RegistryError, "The registry {host} does not accept the engine's credentials", LOG_IN),
+    (r"toomanyrequests|\b429\b",
+     errors.NetworkError, "The registry {host} limits the rate of requests", "Run it again later."),
+    (r"quota|insufficient storage|\b507\b",
+     errors.RegistryError, "The registry {host} is full", "Ask its owner for space, and run it again."),
+    (r"denied|forbidden|insufficient_scope|\b403\b",
+     errors.RegistryError, "The registry {host} does not let the engine {action} {name}", LOG_IN),
+    # Another client is uploading the same blob.
+    (r"manifest[ _]blob[ _]unknown",
+     errors.NetworkError, "The registry {host} does not have all of {name} yet", RETRY),
+    (r"manifest unknown|name unknown|(resolve reference|repository) .*not found|not found: not found|\b404\b",
+     errors.NotInRegistry, "The registry {host} does not have {name}", "Check the name."),
+    (r"\b405\b|unsupported|method not allowed",
+     errors.RegistryError, "The registry {host} is read-only", "Wait until its owner opens it again."),
+    (r"\b5\d\d\b|dial |lookup |EOF|reset by peer|broken pipe|timed? ?out|deadline|unreachable|refused|proxyconnect"
+     r"|failed to do request|closed network connection|unknown error|failed to copy",
+     errors.NetworkError, "The {action} of {name} failed in the network", RETRY),
+)  # fmt: skip
+"""Pattern of an engine's message → error, its text, its next step. The first match counts: an engine quotes the
+registry's own message beside its status."""
+
+
+class DockerTransfer(DockerConnection):
+    """Pushes and pulls of `Engine`."""
+
+    def resolve_digest(self, reference: str) -> str:
+        """See `Engine`."""
+        with self.errors():
+            try:
+                return str(self.client.images.get_registry_data(reference).id)
+            except APIError as error:
+                raise errors.NetworkError(
+                    f"Cannot resolve {reference}: {error.explanation or error}.",
+                    next_step="Check its name and the network, or name a mirror with --mirror.",
+                ) from None
+
+    def push(self, name: str, on_event: OnProgress) -> str:
+        """See `Engine`."""
+        repository, _, tag = name.rpartition(":")
+        return self._transfer("push", name, on_event, {"repository": repository, "tag": tag})
+
+    def pull(self, name: str, on_event: OnProgress) -> str:
+        """See `Engine`."""
+        return self._transfer("pull", name, on_event, {"repository": name})
+
+    def _transfer(self, action: Action, name: str, on_event: OnProgress, arguments: Mapping[str, str]) -> str:
+        with self.errors():
+            api = self.client.api
+            # The user may have logged in since the client read it.
+            folder = self.environ.get("DOCKER_CONFIG") or Path(self.environ.get("HOME", "/"), ".docker")
+            api.reload_config(dockercfg_path=str(Path(folder, "config.json")))
+            try:
+                with closing(getattr(api, action)(**arguments, stream=True, decode=True)) as lines:
+                    return follow_transfer(action, name, lines, on_event, find_digest=self._find_pulled)
+            except APIError as error:
+                raise transfer_error(action, name, str(error.explanation or error)) from None
+            except StoreError as error:
+                raise errors.RegistryError(
+                    f"A credential helper returned no credentials for the registry of {name}: {error}.",
+                    next_step="Repair it, or remove it from docker's config.json and log in with `docker login`.",
+                ) from None
+
+    def _find_pulled(self, name: str, image_id: str) -> str | None:
+        """Return the digest that a pulled name has; None unless it names the image of the stream's last line."""
+        try:
+            image = self.client.images.get(name)
+        except NotFound:
+            return None
+        if not image_id or not str(image.id).removeprefix("sha256:").startswith(image_id):
+            return None
+        digests = [one.partition("@")[2] for one in image.attrs.get("RepoDigests") or ()]
+        expected = name.partition("@")[2]
+        return expected if expected in digests else next(iter(digests), None)
+
+
+def follow_transfer(
+    action: Action,
+    name: str,
+    lines: Iterable[Mapping[str, Any]],
+    on_event: OnProgress,
+    *,
+    find_digest: Callable[[str, str], str | None] = lambda *_: None,
+) -> str:
+    """Read an engine's stream about a push or pull to its end, and return the digest.
+
+    A failure is a line of the stream, and the docker package raises nothing (docker/docker-py issue 3161). A stream
+    without a digest was interrupted, or is Podman's, whose last line has the image's id: `find_digest` returns the
+    digest of a name with that id.
+    """
+    digest, last = None, ""
+    totals: dict[str, int] = {}
+    for line in lines:
+        raise_if_cancelled()
+        if error := find_error(line):
+            raise transfer_error(action, name, error)
+        if progress := _progress(action, line, totals):
+            on_event(progress)
+        in_status = DIGEST.search(str(line.get("status", "")))
+        digest = (line.get("aux") or {}).get("Digest") or (in_status and in_status[1]) or digest
+        last = str(line.get("id") or "") if line.get("status") == "Download complete" else ""
+    if digest is None and last:
+        digest = find_digest(name, last)
+    if digest is None:
+        raise errors.NetworkError(
+            f"The engine's answer ended before it reported the digest of the {action} of {name}.", next_step=RETRY
+        )
+    expected = name.partition("@")[2]
+    if expected and digest != expected:
+        raise errors.TamperedError(
+            f"The pull of {name} returned another digest: {digest}.",
+            next_step="Do not run it, and report it to the registry's owner.",
+        )
+    return str(digest)
+
+
+def _progress(action: Action, line: Mapping[str, Any], totals: dict[str, int]) -> ProgressEvent | None:
+    """Return the bytes of a layer. An engine reports none of a complete layer."""
+    layer, detail = str(line.get("id") or ""), line.get("progressDetail") or {}
+    if layer and detail.get("total"):
+        totals[layer] = int(detail["total"])
+        return ProgressEvent(step=action, what=layer, current=int(detail.get("current", 0)), total=totals[layer])
+    if layer in totals and line.get("status") in COMPLETE:
+        return ProgressEvent(step=action, what=layer, current=totals[layer], total=totals[layer])
+    return None
+
+
+def transfer_error(action: Action, name: str, message: str) -> errors.TfimgError:
+    """Map an engine's message to an error."""
+    host, slash, _ = name.partition("/")
+    host = host if slash and re.search("[.:]|^localhost$", host) else "docker.io"
+    if "no space left" in message:
+        return errors.DiskSpaceError(
+            f"No space left during the {action} of {name}: {message}.",
+            next_step="Free some space on the engine's disk; for a push, also in the registry.",
+        )
+    for pattern, error, text, next_step in ERRORS:
+        if re.search(pattern, message, re.IGNORECASE):
+            text = text.format(action=action, name=name, host=host)
+            return error(f"{text}: {message.rstrip('.')}.", next_step=next_step.format(host=host))
+    return errors.RegistryError(
+        f"The {action} of {name} failed: {message.rstrip('.')}.", next_step="The registry's own log may say more."
+    )
+
+
+LOG_LINES = 12
+"""Last lines of the failed step that an error quotes."""
+
+SILENCE_SECONDS = 30.0
+"""After this time without output from buildx, its engine is asked whether it still answers."""
+
+HALF_TRANSFERRED = "unsupported offset"
+"""BuildKit's message about a layer of which it has half; see `tfimg.engine.handover`."""
+
+HAND_OVER = "layers, sent once more after an interrupted build"
+"""The step in which an engine takes layers as a whole."""
+
+CONNECTION_LOST = re.compile(
+    "rpc error: code = Unavailable|error reading from server|Cannot connect to the Docker daemon|"
+    "failed to list workers|error during connect"
+)
+"""Messages of buildx about a BuildKit that does not answer, or not any more."""
+
+
+class DockerBuilder(DockerImages):
+    """Builds of `Engine`."""
+
+    def build(self, request: BuildRequest) -> Generator[BuildEvent, None, None]:
+        """See `Engine`."""
+        if self.builder is not None:
+            yield from self._build_on(self.builder, request)
+            return
+        try:
+            yield from build(request, env=self.environ, check_alive=self.ping)
+        except HalfTransferred:
+            start = time.monotonic()
+            yield StepEvent(step=HAND_OVER, state="started")
+            # The name is that of the image in the end: what removes it after a failure removes these layers too.
+            self.load(stream_image(request.contexts, request.name))
+            yield StepEvent(step=HAND_OVER, state="done", seconds=round(time.monotonic() - start, 3))
+            yield from build(request, env=self.environ, check_alive=self.ping)
+
+    def _build_on(self, builder: str, request: BuildRequest) -> Generator[BuildEvent, None, None]:
+        """Build on another builder, and load the image into the engine."""
+
+        def check_alive() -> None:
+            self.ping()
+            find_builder(builder, self.environ)
+
+        with tempfile.TemporaryDirectory(prefix="tfimg-base-") as folder:
+            # `type=docker` is what buildx loads into the engine; it takes the same options.
+            output = request.output.replace("type=image", "type=docker", 1)
+            whole = contexts = {**request.contexts, **self._local_base(request, Path(folder))}
+            request, salts = replace(request, output=output), list_salts()
+            while True:
+                try:
+                    yield from build(replace(request, contexts=contexts), env=self.environ, check_alive=check_alive)
+                    return
+                except HalfTransferred:
+                    salt = next(salts, None)
+                    if salt is None:
+                        raise
+                    contexts = salt_contexts(whole, salt)
+
+    def _local_base(self, request: BuildRequest, folder: Path) -> dict[str, str]:
+        """Export bases that are in no registry, so that they are sent to the builder."""
+        contexts = {}
+        for name in ("BASE", "TOOLS"):
+            base = request.build_args.get(name)
+            if base is None or "@" in base or base in contexts or self.find_digest(base) is None:
+                continue
+            with self.errors():
+                digest = extract_layout(self.export(base), folder / name)
+            contexts[base] = f"oci-layout://{folder / name}@{digest}"
+        return contexts
+
+
+def build(
+    request: BuildRequest, *, env: Mapping[str, str], check_alive: Callable[[], object] = lambda: None
+) -> Generator[BuildEvent, None, None]:
+    """Run buildx and yield its events. Raises `BuildError` or a more precise error when it fails.
+
+    `check_alive` is called while buildx writes nothing, and raises where its engine does not answer.
+    """
+    decoder, log, failed = RawJsonDecoder(), dict[str, list[str]](), None
+    environ = {**env, **request.secret_env}
+    try:
+        for text in stream_stderr(build_command(request), env=environ, on_silence=check_alive, silence=SILENCE_SECONDS):
+            for event in decoder.feed(text):
+                if isinstance(event, LogEvent):
+                    log.setdefault(event.step, []).append(event.line)
+                if isinstance(event, StepEvent) and (
+                    event.state == "failed" or (event.state == "interrupted" and not failed)
+                ):
+                    failed = event
+                yield event
+    except CommandFailed:
+        decoder.close()
+        raise build_error(failed, log, decoder.rest) from None
+
+
+def build_command(request: BuildRequest) -> list[str]:
+    """Return the command line of a build."""
+    return [
+        *("docker", "buildx", "build", "--progress=rawjson", "--provenance=false", f"--output={request.output}"),
+        *(f"--tag={request.name}", f"--file={request.dockerfile}"),
+        *(f"--build-arg={name}={value}" for name, value in request.build_args.items()),
+        *(f"--label={name}={value}" for name, value in request.labels.items()),
+        *(f"--secret={secret}" for secret in request.secrets),
+        *(f"--build-context={name}={place}" for name, place in request.contexts.items()),
+        *(f"--cache-from={source}" for source in request.cache_from),
+        *(f"--cache-to={target}" for target in request.cache_to),
+        *([f"--platform={request.platform}"] if request.platform else []),
+        *(["--no-cache"] if request.no_cache else []),
+        str(request.context),
+    ]
+
+
+def build_error(failed: StepEvent | None, log: Mapping[str, list[str]], rest: str) -> TfimgError:
+    """Map the failed step, its log and buildx's own messages (`rest`) to an error."""
+    lines = log.get(failed.step, []) if failed else []
+    reason = failed.error if failed and failed.error else rest.strip()
+    output = "\n".join([*lines, reason or "", rest])
+    step = re.sub(r"\s+", " ", failed.step)[:160] if failed else "the build"
+    excerpt = " ".join(line.strip() for line in lines[-LOG_LINES:]) or (reason or "nothing")
+    if CONNECTION_LOST.search(f"{reason}\n{rest}"):
+        return EngineUnavailable(
+            f"The engine or builder was lost during {step}: {reason or rest.strip()}",
+            next_step="Check that it runs and answers (`tfimg engine status`), then build again: finished steps "
+            "are kept where its disk is.",
+        )
+    if "no space left on device" in output.lower() or "Disk quota exceeded" in output:
+        return DiskSpaceError(
+            f"The engine's disk filled up during {step}.",
+            next_step="Free some space (`docker builder prune` removes build cache), then build again: "
+            "finished steps are kept.",
+        )
+    if "ash mismatch" in output or "DO NOT MATCH THE HASHES" in output:
+        return HashMismatchError(f"The hash of a wheel from the package index differs from the lock: {excerpt}")
+    if NETWORK_FAILURE.search(output):
+        return NetworkError(
+            f"The build could not reach the network during {step}: {excerpt}",
+            next_step="Check proxy, CA bundle (SSL_CERT_FILE) and index settings on this machine; the build uses "
+            "the same. A proxy on 127.0.0.1 cannot be reached from a build.",
+        )
+    if HALF_TRANSFERRED in f"{reason}\n{rest}":
+        return HalfTransferred(
+            f"The builder has half of a layer that {step} needs, from a build that was interrupted, and cannot take "
+            "the rest.",
+            next_step="Restart the engine or builder, which forgets it, and build again: finished steps are kept.",
+        )
+    return BuildError(
+        f"The build failed during {step}: {reason} Last output of the step: {excerpt}",
+        next_step="Correct the cause and build again: finished steps are kept.",
+    )
+
+
+class DockerEngine(DockerEmulation, DockerBuilder, DockerTransfer):
+    """Implements `Engine`: builds through `docker buildx`, everything else through Docker's API."""

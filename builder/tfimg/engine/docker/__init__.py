@@ -1,1 +1,0 @@
-"""Docker Engine behind the engine protocols."""

@@ -1,0 +1,211 @@
+"""What the machine of an engine offers: emulators, disk space, candidates of builds.
+
+A build holds the lock of a file for its candidate. The kernel releases the lock when the process ends, however it ends:
+a file that can be locked is that of a killed build, and the next build on the same engine removes what it left there.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+import struct
+import tempfile
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from tfimg.core.errors import DiskSpaceError, EngineError, EngineSetupError, EngineUnavailable, NoEmulation
+from tfimg.core.events import Message, OnEvent
+from tfimg.core.files import lock_existing, wait_for_lock
+from tfimg.core.process import CommandFailed, last_line, run
+from tfimg.engine.protocol import Capabilities, Engine
+from tfimg.matrix.schema import PROCESSORS, Device, Platform
+
+EMULATE = "`tfimg engine up --emulate` installs an emulator"
+
+BINFMT = Path("proc/sys/fs/binfmt_misc")
+"""Where the kernel's registrations are (Documentation/admin-guide/binfmt-misc.rst)."""
+
+MACHINES: Mapping[Platform, int] = {"linux/amd64": 62, "linux/arm64": 183}
+"""`e_machine` in the header of a program (elf.h)."""
+
+EXIT: Mapping[Platform, bytes] = {
+    "linux/amd64": bytes.fromhex("31ff b83c000000 0f05"),  # xor edi, edi; mov eax, 60; syscall
+    "linux/arm64": bytes.fromhex("000080d2 a80b80d2 010000d4"),  # mov x0, 0; mov x8, 93; svc 0
+}
+"""The system call `exit(0)`."""
+
+ADDRESS, HEADERS = 0x400000, 120
+"""Where the program is loaded, and the size of its headers."""
+
+
+def make_probe(platform: Platform) -> bytes:
+    """Return the smallest program of a platform: it exits with 0."""
+    code = EXIT[platform]
+    entry, size = ADDRESS + HEADERS, HEADERS + len(code)
+    identification = b"\x7fELF\x02\x01\x01".ljust(16, b"\0")
+    header = struct.pack("<HHIQQQIHHHHHH", 2, MACHINES[platform], 1, entry, 64, 0, 0, 64, 56, 1, 0, 0, 0)
+    segment = struct.pack("<IIQQQQQQ", 1, 5, 0, ADDRESS, ADDRESS, size, size, 0x10000)
+    return identification + header + segment + code
+
+
+def find_platform(machine: str) -> Platform | None:
+    """Return the platform of a processor, as the kernel or Docker names it."""
+    return next((name for name, known in PROCESSORS.items() if machine in (known, name.partition("/")[2])), None)
+
+
+def runs_here(platform: Platform) -> bool:
+    """Return whether this machine runs programs of a platform, natively or emulated."""
+    with tempfile.TemporaryDirectory(prefix="tfimg-probe-") as folder:
+        probe = Path(folder, "probe")
+        probe.write_bytes(make_probe(platform))
+        probe.chmod(0o755)
+        try:
+            run([str(probe)], env={})
+        except (OSError, CommandFailed):
+            return False
+    return True
+
+
+def require_runs_here(platform: Platform, *, what: str, alternative: str) -> None:
+    """Raise `NoEmulation` if this machine does not run a platform's programs, which `what` needs."""
+    if not runs_here(platform):
+        raise NoEmulation(
+            f"{what} runs programs of {platform}, and this machine does not.", next_step=f"{EMULATE}; {alternative}"
+        )
+
+
+def is_installed(platform: Platform, root: Path = Path("/")) -> bool:
+    """Return whether QEMU for a platform is installed, with what to register of it: a restart loses registrations."""
+    try:
+        line = _read_registration(platform, root)
+    except (OSError, StopIteration):
+        return False
+    return Path(root, line.rpartition(":")[0].rpartition(":")[2].lstrip("/")).exists()
+
+
+def register(platform: Platform, environ: Mapping[str, str], root: Path = Path("/")) -> None:
+    """Register the installed QEMU with the kernel until the next start, where no service of the system does it.
+
+    Raises `EngineSetupError`.
+    """
+    name = f"qemu-{PROCESSORS[platform]}"
+    folder = root / BINFMT
+    try:
+        line = _read_registration(platform, root)
+        if not (folder / "register").exists():
+            run(["mount", "-t", "binfmt_misc", "binfmt_misc", str(folder)], env=environ)
+        if (folder / name).exists():
+            (folder / name).write_text("-1")  # an earlier registration, of an emulator that is gone
+        (folder / "register").write_text(_with_fixed_interpreter(line))
+    except (OSError, StopIteration, CommandFailed) as error:
+        reason = last_line(error.stderr) if isinstance(error, CommandFailed) else error
+        what = reason or f"{_registration_file(platform, root)} has no registration"
+        raise EngineSetupError(
+            f"QEMU could not be registered for programs of {platform}: {what}.",
+            next_step="The kernel needs binfmt_misc, and the machine's first namespace of users: run it on the "
+            f"machine itself, not in a container. Or use a machine of {platform}.",
+        ) from None
+
+
+def _registration_file(platform: Platform, root: Path) -> Path:
+    return root / f"usr/lib/binfmt.d/qemu-{PROCESSORS[platform]}.conf"
+
+
+def _read_registration(platform: Platform, root: Path) -> str:
+    """Return the line that registers QEMU (binfmt.d(5)). Raises `OSError`, or `StopIteration` without one."""
+    lines = _registration_file(platform, root).read_text().splitlines()
+    return next(line for line in lines if line.startswith(":"))
+
+
+def _with_fixed_interpreter(line: str) -> str:
+    """Return a registration with the flag F: the kernel opens the emulator now, so that containers need none."""
+    start, _, flags = line.rpartition(":")
+    return line if "F" in flags else f"{start}:{flags}F"
+
+
+BUILD_BYTES: dict[Device, int] = {"cpu": 7_000_000_000, "gpu": 20_000_000_000, "tpu": 9_000_000_000}
+"""A build whose steps install. Measured on the containerd store, everything cold: 5.9 GB more on disk at the end for
+2.15.1 on CPU (stages 1.4, their copies 1.4, the image unpacked 1.4 and compressed 0.3, cached wheels 0.5, the base 0.6
+with its archive) and 16 GB with CUDA 12.2, rounded up for later releases, whose wheels are up to a fifth larger; libtpu
+adds its wheel."""
+
+PACKED_BYTES: dict[Device, int] = {"cpu": 5_000_000_000, "gpu": 13_000_000_000, "tpu": 6_000_000_000}
+"""A build that receives ready layers: 3.0 GB at most for 2.15.1 on CPU and 9.7 GB with CUDA 12.2, with the stored
+layers, and 0.6 GB for the base, rounded up as those above. Not measured for TPUs: CPU with libtpu."""
+
+
+def check_disk_space(capabilities: Capabilities, device: Device) -> None:
+    """Raise `DiskSpaceError` when the engine's disk is known to be too full."""
+    free, needed = capabilities.free_bytes, required_disk_bytes(device, packed=capabilities.accepts_layers)
+    if free is not None and free < needed:
+        docker = f"docker --host {capabilities.host}"
+        raise DiskSpaceError(
+            f"The engine's disk has {free / 1e9:.1f} GB free below {capabilities.data_root}, and a build needs "
+            f"{needed / 1e9:.0f} GB.",
+            next_step=f"Free some with `{docker} builder prune --all` (build cache), `{docker} image prune` (unnamed "
+            f"images) or `{docker} image rm NAME` (of `{docker} image ls`), or use an engine with more space.",
+        )
+
+
+def required_disk_bytes(device: Device, *, packed: bool) -> int:
+    """Return the free bytes that a build needs; `packed`: it receives ready layers."""
+    return (PACKED_BYTES if packed else BUILD_BYTES)[device]
+
+
+CANDIDATE = "tfimg/candidate"
+"""Repository of the candidates."""
+
+OUTLIVED_SECONDS = 24 * 3600
+"""Time in which the build of a killed process may still name its image: the program that builds it may live on."""
+
+
+@contextmanager
+def open_candidate(folder: Path, identifier: str, engine: Engine, host: str, on_event: OnEvent) -> Iterator[str]:
+    """Yield a candidate's name, which is removed from the engine at the end of the block.
+
+    Before, removes those of killed builds on the engine at `host`, and no others: they belong to builds that live, and
+    to other users. `folder` has the locks. Of an engine that is lost, the next build removes the candidate.
+    """
+    locks = folder / hashlib.sha256(host.encode()).hexdigest()[:16]
+    if removed := _remove_killed(locks, engine):
+        on_event(Message(text=f"Removed what a killed build left behind: {', '.join(removed)}"))
+    name = candidate_name(identifier)
+    file = locks / name.rpartition(":")[2]
+    with wait_for_lock(file, on_wait=lambda: None):
+        try:
+            yield name
+        finally:
+            with suppress(EngineError, EngineUnavailable):
+                engine.remove(name)
+                file.unlink()
+
+
+def _remove_killed(locks: Path, engine: Engine) -> list[str]:
+    """Remove the candidates of killed builds from an engine, with their containers; return their names."""
+    removed = []
+    for file in sorted(locks.glob("*")):
+        # Another build may remove the same; what the engine refuses is tried again by the next build.
+        with suppress(FileNotFoundError, EngineError), lock_existing(file) as is_free:
+            if not is_free:
+                continue
+            name = f"{CANDIDATE}:{file.name}"
+            if engine.find_digest(name) is not None:
+                engine.remove_with_containers(name)
+                removed.append(name)
+            elif time.time() - file.stat().st_mtime < OUTLIVED_SECONDS:
+                continue
+            file.unlink()
+    return removed
+
+
+def candidate_name(identifier: str) -> str:
+    """Return a name for an image that no other build uses."""
+    return f"{CANDIDATE}:{identifier}-{secrets.token_hex(4)}"
+
+
+def remove_name(engine: Engine, name: str) -> None:
+    """Remove a name from the engine; ignore an engine that cannot, so that the error before it stays visible."""
+    with suppress(EngineError, EngineUnavailable):
+        engine.remove(name)
