@@ -9,9 +9,8 @@ import pytest
 from packageurl import PackageURL
 
 from support.advisories import CRITICAL, advisory, affected, below
-from tfimg.advisories.match import Finding, make_findings
-from tfimg.advisories.packages import AuditedPackage, make_python_package, read_components
-from tfimg.advisories.schema import Advisory
+from tfimg.advisories.match import AuditedPackage, Finding, make_findings, make_python_package, read_components
+from tfimg.advisories.osv import Advisory
 from tfimg.core.documents import InvalidDocument, validate
 
 IDNA = make_python_package("idna", "3.4")

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from datetime import date
 from typing import Any
 
-from tfimg.advisories.match import Finding
-from tfimg.advisories.packages import AuditedPackage
+from tfimg.advisories.match import AuditedPackage, Finding
 from tfimg.core.errors import ExpiredRisk, NotAudited, VulnerablePackage
 from tfimg.core.text import list_first
 from tfimg.matrix.schema import AcceptedRisk

@@ -16,8 +16,7 @@ from packaging.specifiers import SpecifierSet
 from packaging.version import Version
 
 from tfimg.advisories.audit import find_risk
-from tfimg.advisories.match import Finding
-from tfimg.advisories.packages import AuditedPackage, make_python_package, read_lock_packages
+from tfimg.advisories.match import AuditedPackage, Finding, make_python_package, read_lock_packages
 from tfimg.core.cancellation import raise_if_cancelled
 from tfimg.core.errors import LockError
 from tfimg.core.text import escape_unprintable, truncate

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from cyclonedx.exception import CycloneDxException
 
 from tfimg.advisories.audit import AuditedImage
-from tfimg.advisories.packages import read_components, read_lock_packages
+from tfimg.advisories.match import read_components, read_lock_packages
 from tfimg.core.documents import InvalidDocument, validate
 from tfimg.core.errors import TamperedError, UnlabelledImage, UnsignedError, ValidationAborted
 from tfimg.core.text import to_plain_text, truncate

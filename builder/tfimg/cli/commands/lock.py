@@ -85,7 +85,7 @@ class Lock(Command, AdvisoryOptions, Patterns):
         return plain, list(locks.list_locked_flavors((*chosen, *committed)))
 
     def _fix(self, context: Context) -> int:
-        from tfimg.advisories.packages import read_lock_packages
+        from tfimg.advisories.match import read_lock_packages
         from tfimg.core.files import write_atomically
         from tfimg.project.fixes import fix_locks
         from tfimg.recipe.lock import read_packages

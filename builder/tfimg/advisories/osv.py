@@ -1,26 +1,118 @@
-"""Ask OSV's service (https://google.github.io/osv.dev/api/), or a mirror of it, which defects packages have.
+"""Advisories in the OSV format: schema, service, folders.
+
+Advisories come from outside. Fields that nothing here reads, such as details, references and credits, are not kept.
 
 The service compares the versions: an answer names the advisories about a package in its version, which are then read.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Annotated, Any
 from urllib.parse import quote, urlsplit
 
 import requests
-from pydantic import BeforeValidator, Field
+from pydantic import AfterValidator, BeforeValidator, Field, StringConstraints
 
-from tfimg.advisories.match import Finding, make_findings
-from tfimg.advisories.packages import AuditedPackage
-from tfimg.advisories.schema import MAX_BYTES, Advisory, Identifier
+from tfimg.advisories.match import AuditedPackage, Finding, make_findings
 from tfimg.core.cancellation import map_in_threads
 from tfimg.core.documents import Document, InvalidDocument, Model, parse_document
 from tfimg.core.errors import NetworkError, UsageError
 from tfimg.core.retry import RetryPolicy
 from tfimg.index.client import UNREADABLE, make_network_error, read_body
 from tfimg.index.network import DirectSession, retry_request
+
+MAX_BYTES = 4 << 20
+"""Bytes of one advisory. Those of the Linux kernel, which list every version of Debian, have 0.5 MB."""
+
+MAX_AFFECTED = 2_000
+"""Packages of one advisory: a Debian advisory lists one for each release, a kernel's hundreds."""
+
+MAX_RANGES = 200
+MAX_EVENTS = 2_000
+"""Ranges of a package, and events of a range. TensorFlow's advisories have 3 ranges of 2 events."""
+
+MAX_VERSIONS = 20_000
+"""Versions listed for a package. Those of TensorFlow's advisories list 150."""
+
+MAX_ALIASES = 200
+MAX_TEXT = 300
+"""Characters of an identifier, a name, a version or a CVSS vector. The longest vector of CVSS 4 has 190."""
+
+_IDENTIFIER = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,99}", re.ASCII)
+
+
+def _check_identifier(value: str) -> str:
+    if not _IDENTIFIER.fullmatch(value):
+        raise ValueError("not an identifier such as CVE-2026-1234")
+    return value
+
+
+def _none_as_empty(value: Any) -> Any:
+    return () if value is None else value
+
+
+Short = Annotated[str, StringConstraints(max_length=MAX_TEXT)]
+Identifier = Annotated[str, AfterValidator(_check_identifier)]
+Identifiers = Annotated[tuple[Identifier, ...], Field(max_length=MAX_ALIASES), BeforeValidator(_none_as_empty)]
+
+
+class Severity(Document):
+    """A score: `CVSS_V3` with a vector, or another scale."""
+
+    type: Short
+    score: Short
+
+
+class Package(Document):
+    """A package: `PyPI`, `Debian:12`, … and its name there; in Debian, that of the source package."""
+
+    ecosystem: Short
+    name: Short
+
+
+class Event(Document):
+    """A version at which a package stops to be vulnerable, or the last that is so; neither where it becomes so."""
+
+    fixed: Short | None = None
+    last_affected: Short | None = None
+
+
+class Range(Document):
+    """Events in the order of an ecosystem's versions, of semantic versions, or of Git commits."""
+
+    type: Short
+    events: Annotated[tuple[Event, ...], Field(max_length=MAX_EVENTS)] = ()
+
+
+class Affected(Document):
+    """A package with its vulnerable versions."""
+
+    package: Package | None = None
+    severity: Annotated[tuple[Severity, ...], Field(max_length=20), BeforeValidator(_none_as_empty)] = ()
+    ranges: Annotated[tuple[Range, ...], Field(max_length=MAX_RANGES), BeforeValidator(_none_as_empty)] = ()
+    versions: Annotated[tuple[Short, ...], Field(max_length=MAX_VERSIONS), BeforeValidator(_none_as_empty)] = ()
+    ecosystem_specific: dict[str, Any] | None = None
+    database_specific: dict[str, Any] | None = None
+
+
+class Advisory(Document):
+    """One record of an advisory database."""
+
+    id: Identifier
+    aliases: Identifiers = ()
+    upstream: Identifiers = ()
+    withdrawn: Short | None = None
+    severity: Annotated[tuple[Severity, ...], Field(max_length=20), BeforeValidator(_none_as_empty)] = ()
+    affected: Annotated[tuple[Affected, ...], Field(max_length=MAX_AFFECTED), BeforeValidator(_none_as_empty)] = ()
+    database_specific: dict[str, Any] | None = None
+
+    @property
+    def identifiers(self) -> frozenset[str]:
+        """All names of the same defect: a record with one upstream is that of a distribution about this defect."""
+        return frozenset((self.id, *self.aliases, *(self.upstream if len(self.upstream) == 1 else ())))
+
 
 PUBLIC_SERVICE = "https://api.osv.dev"
 """The service of the project that made the schema; it has the databases of PyPI, GitHub and Debian."""
