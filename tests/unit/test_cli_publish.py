@@ -24,9 +24,8 @@ from support.signing import OURS, PASSWORD, THEIRS
 from support.suite_events import done_event, end, make_output, start, suite
 from support.tensorflow_wheels import write_tiny_wheel
 from tfimg.core.paths import Workspace
-from tfimg.custom.facts import read_facts
-from tfimg.custom.image import GivenFacts, make_custom_spec
-from tfimg.custom.labels import make_custom_labels
+from tfimg.custom.image import GivenFacts, make_custom_labels, make_custom_spec
+from tfimg.custom.source import read_facts
 from tfimg.evidence.collect import collect_envelopes
 from tfimg.evidence.signatures import verify_signatures
 from tfimg.evidence.statement import PROVENANCE

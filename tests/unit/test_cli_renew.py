@@ -20,9 +20,8 @@ from support.statements import IMAGE, SUBJECT, make_promotion, make_statements, 
 from support.suite_events import EXPLAINED, done_event, end, make_output, start, suite
 from support.tensorflow_wheels import write_tiny_wheel
 from tfimg.core.paths import Workspace
-from tfimg.custom.facts import read_facts
-from tfimg.custom.image import GivenFacts, make_custom_spec
-from tfimg.custom.labels import make_custom_labels
+from tfimg.custom.image import GivenFacts, make_custom_labels, make_custom_spec
+from tfimg.custom.source import read_facts
 from tfimg.evidence.attach import attach
 from tfimg.evidence.collect import collect_envelopes
 from tfimg.evidence.signatures import verify_signatures

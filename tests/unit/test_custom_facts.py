@@ -17,7 +17,7 @@ from support.tensorflow_wheels import (
     write_tiny_wheel,
 )
 from tfimg.core.errors import InvalidWheel
-from tfimg.custom.facts import MAX_MODULES, read_facts
+from tfimg.custom.source import MAX_MODULES, read_facts
 
 CPU = "tensorflow_cpu-2.18.1.dist-info"
 

@@ -26,9 +26,8 @@ from tfimg.core.errors import (
     UsageError,
 )
 from tfimg.core.paths import Workspace
-from tfimg.custom.facts import WheelFacts, read_facts
-from tfimg.custom.identifier import parse_custom_identifier
-from tfimg.custom.image import GLIBC_MINORS, GivenFacts, make_custom_spec
+from tfimg.custom.image import GLIBC_MINORS, GivenFacts, make_custom_spec, parse_custom_identifier
+from tfimg.custom.source import WheelFacts, read_facts
 from tfimg.matrix.schema import Matrix
 from tfimg.matrix.spec import ImageSpec
 from tfimg.project.project import Project

@@ -13,9 +13,15 @@ import pytest
 from support.tensorflow_wheels import write_tiny_wheel
 from tfimg.core.errors import ResolutionError, TfimgError, UnavailableCuda, UnavailablePython, UnlabelledImage
 from tfimg.core.paths import Workspace
-from tfimg.custom.facts import read_facts
-from tfimg.custom.image import GivenFacts, make_custom_spec
-from tfimg.custom.labels import FACTS_LABEL, LOCK_LABEL, make_custom_labels, read_custom_labels
+from tfimg.custom.image import (
+    FACTS_LABEL,
+    LOCK_LABEL,
+    GivenFacts,
+    make_custom_labels,
+    make_custom_spec,
+    read_custom_labels,
+)
+from tfimg.custom.source import read_facts
 from tfimg.matrix.schema import Matrix
 from tfimg.matrix.spec import ImageSpec, with_flavor
 from tfimg.project.project import Project

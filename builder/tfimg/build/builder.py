@@ -31,7 +31,7 @@ from tfimg.core.errors import EngineUnavailable, Interrupted, TfimgError
 from tfimg.core.events import Message, OnEvent, StepEvent, ignore
 from tfimg.core.files import write_atomically
 from tfimg.core.process import defer_signals
-from tfimg.custom.labels import make_custom_labels
+from tfimg.custom.image import make_custom_labels
 from tfimg.engine.bases import BaseImage, BaseSettings, choose_base, find_mirrors, snapshot_mirrors
 from tfimg.engine.buildx import check_cache_export
 from tfimg.engine.machine import check_disk_space, open_candidate, required_disk_bytes

@@ -1,22 +1,247 @@
-"""Find the file of a supplied wheel: a path, or an address that is downloaded once and verified."""
+"""A custom wheel: where it comes from and what it says of itself.
+
+`build_info.py` is parsed as a literal, headers of C++ by regular expressions. What the libraries contain is left to the
+suite, but for the Python that they were compiled for.
+"""
 
 from __future__ import annotations
 
 import errno
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import closing
 from dataclasses import dataclass
+from email.message import Message
 from pathlib import Path
+from typing import Any
 from urllib.parse import unquote, urlsplit
 
 import requests
+from packaging.markers import UndefinedComparison, UndefinedEnvironmentName
+from packaging.requirements import Requirement
+from packaging.specifiers import SpecifierSet
+from packaging.tags import Tag, parse_tag
+from packaging.utils import parse_wheel_filename
+from packaging.version import Version
 
 from tfimg.core.cancellation import raise_if_cancelled
-from tfimg.core.errors import FileError, HashMismatchError, NetworkError, UsageError
+from tfimg.core.errors import FileError, HashMismatchError, NetworkError, NotTensorFlowWheel, UsageError
 from tfimg.core.files import hash_file, wait_for_lock
-from tfimg.index.client import MAX_WHEEL, UNREADABLE, Index, make_network_error
+from tfimg.index.client import (
+    BUILD_INFO,
+    MAX_BUILD_INFO,
+    MAX_TAGS,
+    MAX_WHEEL,
+    UNREADABLE,
+    Index,
+    count_tags,
+    make_environment,
+    make_network_error,
+    parse_build_info,
+    select_requirements,
+)
 from tfimg.index.network import LimitExceeded, read_chunks
+from tfimg.layers.wheel import MAX_ENTRY_POINTS, MAX_METADATA, WheelZip, check_wheel, open_archive, read_headers
+from tfimg.matrix.schema import PLATFORMS, PROCESSORS, Platform, minor_version
+
+PACKAGE = "tensorflow/__init__.py"
+INCLUDE = "tensorflow/include"
+CUDA_CONFIG = (
+    f"{INCLUDE}/third_party/gpus/cuda/cuda_config.h",
+    f"{INCLUDE}/external/local_config_cuda/cuda/cuda/cuda_config.h",
+)
+CUDNN_HEADERS = (
+    f"{INCLUDE}/third_party/gpus/cudnn/cudnn_version.h",
+    f"{INCLUDE}/external/cuda_cudnn/include/cudnn_version.h",
+)
+
+MAX_HEADER = 4 << 20  # bytes: cudnn_version.h of 2.18.1 has 4 kB
+MAX_LINES = 64  # with tags in WHEEL: 2.18.1 has two
+MAX_REQUIREMENTS = 1000  # 2.18.1 has 45
+MAX_REQUIREMENT = 400  # characters: 2.18.1 has 60
+MAX_CONDITIONS = 1000  # of the versions in all requirements, which compare each with each: 2.18.1 has 60
+MAX_MODULE = 1 << 20  # bytes of a module that is read: those of 2.15.1 and 2.21.0 have 140 kB or more
+MAX_MODULES = 30  # that are read, the smallest first: in 2.21.0 the tenth names its Python
+
+PLATFORM_OF: Mapping[str, Platform] = {processor: platform for platform, processor in PROCESSORS.items()}
+
+_LIBRARY = re.compile(r"[^/]+\.so(\.[\w.]+)?")
+# pybind11 compares the Python that a module was compiled for with the running one (PYBIND11_CHECK_PYTHON_VERSION).
+_PYTHON_CHECK = b"module was compiled for Python"
+_PYTHON = re.compile(rb"\0(3\.\d{1,2})\0")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class WheelFacts:
+    """What a wheel states.
+
+    `tags` are those of WHEEL and of the file name. `build` is the dictionary of build_info.py. `cuda` and `cudnn` are
+    the most exact version of several statements, empty if there is none. `compiled_for` is the Python that a module
+    was compiled for; None if none says.
+    """
+
+    file: Path
+    sha256: str
+    name: str
+    version: Version
+    tags: frozenset[Tag]
+    requires: tuple[str, ...]
+    build: Mapping[str, Any]
+    cuda: str
+    cudnn: str
+    compiled_for: str | None
+
+    @property
+    def pythons(self) -> tuple[str, ...]:
+        """The CPython minors of the tags; none for a wheel that names no CPython."""
+        found = {tag.interpreter[3:] for tag in self.tags if re.fullmatch(r"cp3\d{1,2}", tag.interpreter)}
+        return tuple(f"3.{minor}" for minor in sorted(found, key=int))
+
+    @property
+    def platforms(self) -> tuple[str, ...]:
+        """The platforms of the tags: `linux/amd64`, or a tag such as `win_amd64` that no image is for."""
+        return tuple(sorted({_platform(tag.platform) for tag in self.tags} - {"any"}))
+
+    @property
+    def glibc(self) -> int | None:
+        """The oldest glibc 2 that the tags allow; None if they do not say, as `linux_x86_64`."""
+        minors = [re.match(r"manylinux_2_(\d{1,3})_", tag.platform) for tag in self.tags]
+        return min((int(match[1]) for match in minors if match), default=None) if all(minors) else None
+
+    def requirements(self, python: str, platform: Platform, *, extra: str = "") -> Mapping[str, SpecifierSet]:
+        """Return what the wheel requires on a Python and platform, with one extra, by name."""
+        return select_requirements(self.requires, make_environment(python, PROCESSORS[platform], extra=extra))
+
+
+def read_facts(file: Path) -> WheelFacts:
+    """Return the facts of a wheel.
+
+    Raises `InvalidWheel` for a file that is malformed or whose name differs from what it states, `NotTensorFlowWheel`
+    for another package.
+    """
+    with open_archive(file) as archive:
+        if count_tags(file.stem) > MAX_TAGS:
+            raise ValueError(f"its name has more than {MAX_TAGS} tags")
+        name, version, _, tags = parse_wheel_filename(file.name)
+        info = check_wheel(file.name, archive).info
+        _require_tensorflow(file, archive, name)
+        stated = _read_tags(read_headers(archive, f"{info}/WHEEL", MAX_ENTRY_POINTS))
+        if stated and stated != tags:
+            raise ValueError(f"its name is tagged {_format_tags(tags)}, and WHEEL {_format_tags(stated)}")
+        has_build = BUILD_INFO in archive.files
+        build = parse_build_info(archive.read(BUILD_INFO, MAX_BUILD_INFO).decode()) if has_build else {}
+        config, header = (_find_text(archive, paths) for paths in (CUDA_CONFIG, CUDNN_HEADERS))
+        cudnn = ".".join(_find_definition(header, f"CUDNN_{part}") for part in ("MAJOR", "MINOR"))
+        return WheelFacts(
+            file=file,
+            sha256=hash_file(file),
+            name=name,
+            version=version,
+            tags=tags,
+            requires=_read_requirements(read_headers(archive, f"{info}/METADATA", MAX_METADATA)),
+            build=build,
+            cuda=_choose_exact(build.get("cuda_version"), _find_definition(config, "TF_CUDA_VERSION")),
+            cudnn=_choose_exact(build.get("cudnn_version"), cudnn),
+            compiled_for=_find_compiled_python(archive),
+        )
+
+
+def _require_tensorflow(file: Path, archive: WheelZip, name: str) -> None:
+    """Raise `NotTensorFlowWheel` for a wheel without the package `tensorflow` or without its libraries."""
+    has_libraries = any(_is_library(path) for path in archive.files if path.startswith("tensorflow/"))
+    if PACKAGE in archive.files and has_libraries:
+        return
+    lacks = "shared libraries" if PACKAGE in archive.files else PACKAGE
+    depends = " It may only depend on the package that has them." if name.startswith("tensorflow") else ""
+    raise NotTensorFlowWheel(
+        f"{file.name} is a wheel of {name[:100]!r} without {lacks}.{depends}",
+        next_step="Name a wheel that contains TensorFlow for Linux, such as the result of its build_pip_package.",
+    )
+
+
+def _platform(tag: str) -> str:
+    """Return the platform of a tag: `linux/amd64` for `manylinux2014_x86_64`; the tag itself for other systems."""
+    processor = next((name for name in PLATFORM_OF if tag.endswith(f"_{name}")), None)
+    is_linux = tag.startswith(("linux_", "manylinux"))
+    return PLATFORM_OF[processor] if processor and is_linux else tag
+
+
+def _is_library(path: str) -> bool:
+    return _LIBRARY.fullmatch(path.rpartition("/")[2]) is not None
+
+
+def _find_compiled_python(archive: WheelZip) -> str | None:
+    """Return the Python that the first of the smallest modules says it was compiled for; None if none says."""
+    modules = [item for path, item in archive.files.items() if _is_library(path) and item.file_size <= MAX_MODULE]
+    for item in sorted(modules, key=lambda item: item.file_size)[:MAX_MODULES]:
+        content = archive.read(item.filename, MAX_MODULE)
+        if _PYTHON_CHECK in content and (match := _PYTHON.search(content)):
+            return match[1].decode()
+    return None
+
+
+def _read_tags(headers: Message) -> frozenset[Tag]:
+    """Return the tags in the headers of a WHEEL file. Raises `ValueError`."""
+    texts = [str(text) for text in headers.get_all("Tag", [])]
+    if len(texts) > MAX_LINES or any(text.count("-") != 2 or len(text) > 200 for text in texts):
+        raise ValueError(f"WHEEL has more than {MAX_LINES} lines of tags, or one unlike cp311-cp311-linux_x86_64")
+    if sum(map(count_tags, texts)) > MAX_TAGS:
+        raise ValueError(f"WHEEL has more than {MAX_TAGS} tags")
+    return frozenset(tag for text in texts for tag in parse_tag(text))
+
+
+def _format_tags(tags: frozenset[Tag]) -> str:
+    return ", ".join(sorted(map(str, tags))[:3])
+
+
+def _read_requirements(metadata: Message) -> tuple[str, ...]:
+    """Return the requirements in METADATA. Raises `ValueError`, also for one that cannot be compared or evaluated."""
+    lines = [str(line) for line in metadata.get_all("Requires-Dist", [])]
+    if len(lines) > MAX_REQUIREMENTS:
+        raise ValueError(f"METADATA has more than {MAX_REQUIREMENTS} requirements")
+    requirements = [_parse_requirement(line) for line in lines]
+    if sum(len(requirement.specifier) for requirement in requirements) > MAX_CONDITIONS:
+        raise ValueError(f"the requirements in METADATA have more than {MAX_CONDITIONS} conditions")
+    environment = make_environment("3.11", PROCESSORS[PLATFORMS[0]])
+    for requirement in requirements:
+        try:
+            requirement.specifier.is_disjoint(SpecifierSet(">=0"))
+            if requirement.marker:
+                requirement.marker.evaluate(environment)
+        except (ValueError, UndefinedComparison, UndefinedEnvironmentName) as error:
+            raise ValueError(f"its requirement {str(requirement)[:100]!r} cannot be used: {error}") from None
+    return tuple(map(str, requirements))
+
+
+def _parse_requirement(line: str) -> Requirement:
+    if len(line) > MAX_REQUIREMENT:
+        raise ValueError(f"a requirement has more than {MAX_REQUIREMENT} characters")
+    try:
+        requirement = Requirement(line)
+    except RecursionError:
+        raise ValueError("a requirement is nested too deeply") from None
+    if requirement.url:  # uv would open it: a file of this machine, or a server that only this machine reaches
+        raise ValueError(f"its requirement {line[:100]!r} names an address, and images take packages from an index")
+    return requirement
+
+
+def _find_text(archive: WheelZip, paths: tuple[str, ...]) -> str:
+    """Return the text of the first header that the wheel has, else an empty one. Raises `ValueError`."""
+    found = next((path for path in paths if path in archive.files), None)
+    return archive.read(found, MAX_HEADER).decode(errors="replace") if found else ""
+
+
+def _find_definition(text: str, name: str) -> str:
+    match = re.search(rf'^#define {name} +"?([\w.+-]{{1,40}})"?\s*$', text, re.MULTILINE)
+    return match[1] if match else ""
+
+
+def _choose_exact(*versions: object) -> str:
+    """Return the first two numbers of the first version with most of them; empty if nothing is a version."""
+    pattern = r"[0-9]{1,3}(\.[0-9]{1,4}){0,3}"
+    numbers = [minor_version(text) for text in map(str, versions) if re.fullmatch(pattern, text)]
+    return max(numbers, key=lambda number: number.count("."), default="")
+
 
 MAX_RESUMES = 20
 """Requests for one wheel, however little each of them brings."""

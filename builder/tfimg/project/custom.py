@@ -11,9 +11,8 @@ from pathlib import Path
 from tfimg.core.documents import InvalidDocument, parse_document
 from tfimg.core.errors import InvalidWheel, LockError
 from tfimg.core.files import hash_file, write_atomically
-from tfimg.custom.facts import read_facts
 from tfimg.custom.image import GivenFacts, make_custom_spec
-from tfimg.custom.source import find_wheel, parse_address
+from tfimg.custom.source import find_wheel, parse_address, read_facts
 from tfimg.matrix.schema import Matrix, Newer
 from tfimg.matrix.spec import ImageSpec
 from tfimg.project.services import Services

@@ -96,8 +96,7 @@ class Project:
 
     def _custom_spec(self, identifier: str, labels: Mapping[str, str]) -> ImageSpec | None:
         """Return the image of a supplied wheel as labels tell it, else as its identifier does."""
-        from tfimg.custom.identifier import parse_custom_identifier
-        from tfimg.custom.labels import read_custom_labels
+        from tfimg.custom.image import parse_custom_identifier, read_custom_labels
 
         labelled = read_custom_labels(self.matrix, labels)
         if labelled and labelled.identifier == identifier:
