@@ -7,8 +7,8 @@ from tfimg.advisories import osv as advisory_schema
 from tfimg.advisories import osv as advisory_service
 from tfimg.core import retry
 from tfimg.evidence import policy_file
-from tfimg.inspect.archive import layout
-from tfimg.inspect.limits import Limits
+from tfimg.inspect import archive
+from tfimg.inspect.secrets import Limits
 from tfimg.layers import wheel
 from tfimg.matrix import load
 from tfimg.registry import connection, download, images, listing, responses
@@ -32,7 +32,7 @@ def limits() -> str:
         f"{advisory_schema.MAX_RANGES} ranges and {advisory_schema.MAX_VERSIONS:,} versions of each",
         "answers of an advisory service": f"{advisory_service.MAX_ADVISORIES:,} advisories, "
         f"{advisory_service.MAX_PAGES} pages of a batch",
-        "image layout": f"{layout.MAX_FILES:,} files in a tar, {layout.MAX_KEYS} keys; {images.MAX_MANIFESTS:,} "
+        "image layout": f"{archive.MAX_FILES:,} files in a tar, {archive.MAX_KEYS} keys; {images.MAX_MANIFESTS:,} "
         f"manifests, {_size(images.MAX_TOTAL_BYTES)} together; blobs of the size in their manifest",
         "policy file": f"{_size(policy_file.MAX_BYTES)}, {policy_file.MAX_KEYS} keys",
     }

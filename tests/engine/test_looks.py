@@ -28,9 +28,9 @@ from support.small_workspace import build_small
 from support.tls import CORP
 from tfimg.engine.docker import DockerEngine
 from tfimg.engine.protocol import Line, RunRequest
-from tfimg.inspect.archive.save import collect_image, save_layout
-from tfimg.inspect.contents import list_contents
-from tfimg.inspect.secrets.scan import scan_export
+from tfimg.inspect.archive import collect_image, save_layout
+from tfimg.inspect.inspection import list_contents
+from tfimg.inspect.secrets import scan_export
 from tfimg.project.services import Services
 from tfimg.registry.images import open_image
 from tfimg.validation.inventory import take_inventory

@@ -13,7 +13,7 @@ from support.memory_engine import FakeEngine
 from tfimg.core.errors import TfimgError
 from tfimg.engine.protocol import Engine
 from tfimg.host.survey import Host
-from tfimg.inspect.secrets.search import Secret
+from tfimg.inspect.secrets import Secret
 from tfimg.matrix.schema import Platform
 from tfimg.project.services import Services
 from tfimg.registry.images import ImageConfig

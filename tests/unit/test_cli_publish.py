@@ -29,7 +29,7 @@ from tfimg.custom.source import read_facts
 from tfimg.evidence.collect import collect_envelopes
 from tfimg.evidence.signatures import verify_signatures
 from tfimg.evidence.statement import PROVENANCE
-from tfimg.inspect.secrets.search import Secret
+from tfimg.inspect.secrets import Secret
 from tfimg.matrix.schema import Matrix
 from tfimg.recipe.labels import make_recipe_labels
 from tfimg.recipe.lock import hash_lock

@@ -31,9 +31,15 @@ from tfimg.core.errors import DiskSpaceError, FileError, NetworkError, NotInRegi
 from tfimg.evidence.attach import attach
 from tfimg.evidence.policy import Policy
 from tfimg.evidence.verify import verify
-from tfimg.inspect.archive.layout import LayoutRegistry
-from tfimg.inspect.archive.load import load_layout, verify_layout
-from tfimg.inspect.archive.save import ImageLayout, LayoutFile, collect_image, save_layout
+from tfimg.inspect.archive import (
+    ImageLayout,
+    LayoutFile,
+    LayoutRegistry,
+    collect_image,
+    load_layout,
+    save_layout,
+    verify_layout,
+)
 from tfimg.registry.images import open_image
 from tfimg.registry.protocol import OCI_MANIFEST, Descriptor, Manifest, Reader, Registry, digest_of
 from tfimg.registry.reference import parse_reference
@@ -210,9 +216,9 @@ def test_attestations_that_are_listed_twice_are_saved_once(registry: Line) -> No
 
 
 def test_the_attestations_of_an_image_have_a_largest_number(registry: Line, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tfimg.inspect.archive.save.MAX_MANIFESTS", 3)
+    monkeypatch.setattr("tfimg.inspect.archive.MAX_MANIFESTS", 3)
     assert collect(registry).attestations == 3
-    monkeypatch.setattr("tfimg.inspect.archive.save.MAX_MANIFESTS", 2)
+    monkeypatch.setattr("tfimg.inspect.archive.MAX_MANIFESTS", 2)
     message = (
         f"{registry.repository}@{registry.named[TAG]} has more than 2 attestations, or more than 64 MiB of their "
         "manifests. Find out who attached them, and delete those that are not the publisher's."
@@ -277,7 +283,7 @@ WRITER = """
 import hashlib, signal, sys, time
 from pathlib import Path
 from tfimg.cli import _interrupt
-from tfimg.inspect.archive.save import ImageLayout, LayoutFile, save_layout
+from tfimg.inspect.archive import ImageLayout, LayoutFile, save_layout
 
 def pieces():
     yield bytes(100_000)
@@ -556,9 +562,9 @@ def test_a_name_outside_is_only_another_name(tmp_path: Path, name: str) -> None:
 def test_a_tar_has_a_largest_number_of_files(registry: Line, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     layout = collect(registry)
     save_layout(layout, tmp_path / "x.tar")
-    monkeypatch.setattr("tfimg.inspect.archive.layout.MAX_FILES", len(layout.files))
+    monkeypatch.setattr("tfimg.inspect.archive.MAX_FILES", len(layout.files))
     assert LayoutRegistry(tmp_path / "x.tar").tag == TAG
-    monkeypatch.setattr("tfimg.inspect.archive.layout.MAX_FILES", len(layout.files) - 1)
+    monkeypatch.setattr("tfimg.inspect.archive.MAX_FILES", len(layout.files) - 1)
     with pytest.raises(FileError, match="or more than"):
         LayoutRegistry(tmp_path / "x.tar")
 
@@ -590,9 +596,9 @@ def test_keys_have_a_largest_size_and_number(saved: Saved) -> None:
 
 
 def test_an_index_has_a_largest_number_of_manifests(saved: Saved, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tfimg.inspect.archive.layout.MAX_MANIFESTS", 4)
+    monkeypatch.setattr("tfimg.inspect.archive.MAX_MANIFESTS", 4)
     assert LayoutRegistry(saved.path).tag == TAG
-    monkeypatch.setattr("tfimg.inspect.archive.layout.MAX_MANIFESTS", 3)
+    monkeypatch.setattr("tfimg.inspect.archive.MAX_MANIFESTS", 3)
     message = (
         f"{saved.path} is not an OCI image layout: its index.json lists more than 3 manifests. "
         "`tfimg save IMAGE DIR` writes one. If it was one, get it again."
@@ -606,9 +612,9 @@ def test_the_manifests_of_an_index_have_a_largest_size_together(
 ) -> None:
     manifests = [registry.manifests[one.digest] for one in registry.list_referrers(registry.named[TAG])]
     total = sum(len(one.content) for one in (registry.manifests[registry.named[TAG]], *manifests))
-    monkeypatch.setattr("tfimg.inspect.archive.layout.MAX_TOTAL_BYTES", total)
+    monkeypatch.setattr("tfimg.inspect.archive.MAX_TOTAL_BYTES", total)
     assert LayoutRegistry(saved.path).list_referrers(registry.named[TAG])
-    monkeypatch.setattr("tfimg.inspect.archive.layout.MAX_TOTAL_BYTES", total - 1)
+    monkeypatch.setattr("tfimg.inspect.archive.MAX_TOTAL_BYTES", total - 1)
     with pytest.raises(TamperedError, match="its manifests have more than 0 MiB"):
         LayoutRegistry(saved.path).list_referrers(registry.named[TAG])
 

@@ -10,10 +10,8 @@ from typing import Any
 import pytest
 
 from tfimg.evidence.statement import REPORT, TEST_RESULT
-from tfimg.inspect.comparison import Change, PartSize, Timing, compare_images
-from tfimg.inspect.comparison_text import describe_part
-from tfimg.inspect.contents import Contents
-from tfimg.inspect.inspection import Evidence, Inspection, Layer
+from tfimg.inspect.comparison import Change, PartSize, Timing, compare_images, describe_part
+from tfimg.inspect.inspection import Contents, Evidence, Inspection, Layer
 
 
 def layer(part: str | None, digest: str, size: int) -> Layer:

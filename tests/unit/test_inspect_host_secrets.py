@@ -24,8 +24,8 @@ from support.cases import cases
 from support.tls import CORP, PUBLIC
 from tfimg.engine.bases import Mirrors
 from tfimg.index.network import HostNetwork, read_host_network
-from tfimg.inspect.secrets.host_secrets import PEM_VARIABLES, read_host_secrets
-from tfimg.inspect.secrets.search import Search
+from tfimg.inspect.host_secrets import PEM_VARIABLES, read_host_secrets
+from tfimg.inspect.secrets import Search
 
 KEYS: dict[str, Any] = {
     "rsa": rsa.generate_private_key(65537, 2048), "ec": ec.generate_private_key(ec.SECP256R1()),

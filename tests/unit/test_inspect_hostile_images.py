@@ -35,12 +35,9 @@ from tfimg.evidence.attach import attach
 from tfimg.evidence.policy import Policy
 from tfimg.evidence.sbom import make_sbom
 from tfimg.evidence.statement import REPORT, Subject, make_statement
-from tfimg.inspect.archive.layout import LayoutRegistry
-from tfimg.inspect.archive.load import load_layout, verify_layout
-from tfimg.inspect.archive.save import collect_image, save_layout
+from tfimg.inspect.archive import LayoutRegistry, collect_image, load_layout, save_layout, verify_layout
 from tfimg.inspect.comparison import compare_images
-from tfimg.inspect.contents import list_contents
-from tfimg.inspect.inspection import inspect_image
+from tfimg.inspect.inspection import inspect_image, list_contents
 from tfimg.publish.release import read_release
 from tfimg.registry.images import MAX_MANIFESTS, open_image
 from tfimg.registry.protocol import OCI_CONFIG, OCI_INDEX, OCI_MANIFEST, Descriptor, Manifest

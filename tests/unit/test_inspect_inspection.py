@@ -19,8 +19,7 @@ from tfimg.core.paths import Workspace
 from tfimg.evidence.attach import attach
 from tfimg.evidence.sbom import make_sbom
 from tfimg.evidence.statement import CYCLONEDX, REPORT, TEST_RESULT, Subject, make_statement
-from tfimg.inspect.contents import list_contents, parse_bill_of_materials
-from tfimg.inspect.inspection import inspect_image
+from tfimg.inspect.inspection import inspect_image, list_contents, parse_bill_of_materials
 from tfimg.matrix.spec import ImageSpec
 from tfimg.recipe.layout import BYTECODE, LAYER_CONTENTS, describe_layer, list_layer_names
 from tfimg.registry.protocol import Manifest

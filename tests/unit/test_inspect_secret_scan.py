@@ -20,12 +20,19 @@ import zstandard
 from support.oci_images import PACKINGS, Packing, archive, compress, export_layers
 from tfimg.core.cancellation import Cancellation
 from tfimg.core.errors import Interrupted, SecretFound
-from tfimg.inspect.limits import Budget, Limits
-from tfimg.inspect.secrets import layer_scan
-from tfimg.inspect.secrets.findings import SecretFinding, require_clean
-from tfimg.inspect.secrets.layer_scan import MAX_DEPTH, MAX_ZIP_MEMBERS, search_layer
-from tfimg.inspect.secrets.scan import scan_export
-from tfimg.inspect.secrets.search import Search, Secret
+from tfimg.inspect import secrets
+from tfimg.inspect.secrets import (
+    MAX_DEPTH,
+    MAX_ZIP_MEMBERS,
+    Budget,
+    Limits,
+    Search,
+    Secret,
+    SecretFinding,
+    require_clean,
+    scan_export,
+    search_layer,
+)
 
 TOKEN = "tok-7c1e-abcdef-QZ"
 HOST = "index.corp.test"
@@ -150,7 +157,7 @@ def damaged(content: bytes, at: int) -> bytes:
 
 def encrypted(content: bytes) -> bytes:
     """Set the flag of encryption in both headers of a zip (APPNOTE, 4.4.4)."""
-    entry = content.index(layer_scan.ZIP_ENTRY)
+    entry = content.index(secrets.ZIP_ENTRY)
     return damaged(damaged(content, 6), entry + 8)
 
 
@@ -163,7 +170,7 @@ def encrypted(content: bytes) -> bytes:
         pytest.param(zipped({"a": b"x" * 999})[:-9], id="truncated zip"),
         pytest.param(damaged(zipped({"a": b"x" * 999}), 32), id="damaged zip"),
         pytest.param(encrypted(zipped({"a": b"x" * 999})), id="encrypted zip"),
-        pytest.param(layer_scan.ZIP + b"x" * 999, id="no zip"),
+        pytest.param(secrets.ZIP + b"x" * 999, id="no zip"),
         pytest.param(archive({"a": b"x" * 999})[:700], id="truncated tar"),
     ],
 )
@@ -190,9 +197,9 @@ def test_the_files_of_a_zip_are_counted() -> None:
     assert scan(content) == ()
     first, *_ = scan_export(export_layers(content), SECRETS, limits=Limits(members=10))
     assert first.what == "it has more than 10 files"
-    entries = layer_scan.ZIP + layer_scan.ZIP_ENTRY * (MAX_ZIP_MEMBERS + 1)
+    entries = secrets.ZIP + secrets.ZIP_ENTRY * (MAX_ZIP_MEMBERS + 1)
     assert [one.what for one in scan(archive({"a.zip": entries}))] == ["it has a zip with more than 100000 files"]
-    assert scan(archive({"a.zip": entries[: -len(layer_scan.ZIP_ENTRY)]})) == ()
+    assert scan(archive({"a.zip": entries[: -len(secrets.ZIP_ENTRY)]})) == ()
 
 
 def test_the_files_of_an_export_are_counted() -> None:
@@ -201,7 +208,7 @@ def test_the_files_of_an_export_are_counted() -> None:
 
 
 def test_a_zip_that_does_not_fit_on_the_disk_is_a_finding(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(layer_scan, "SPOOLED_BYTES", 1)
+    monkeypatch.setattr(secrets, "SPOOLED_BYTES", 1)
     monkeypatch.setattr("tempfile.tempdir", "/proc")
     (finding,) = scan(archive({"a.zip": zipped({"a": PLANTED})}))
     assert (finding.kind, finding.what[:38]) == ("unread", "there is no space to unpack a zip of i")

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from tfimg.inspect.secrets.search import MAX_MATCHES, MAX_VALUE, MIN_LENGTH, Search, Secret, StreamSearch, list_forms
+from tfimg.inspect.secrets import MAX_MATCHES, MAX_VALUE, MIN_LENGTH, Search, Secret, StreamSearch, list_forms
 
 PASSWORD = "pw/7c1e <Q\"'$x>é"
 

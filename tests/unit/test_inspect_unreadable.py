@@ -19,11 +19,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from support.oci_images import archive, compress, export_layers
-from tfimg.inspect.limits import Budget, Limits
-from tfimg.inspect.secrets.findings import SecretFinding
-from tfimg.inspect.secrets.layer_scan import search_layer
-from tfimg.inspect.secrets.scan import scan_export
-from tfimg.inspect.secrets.search import Search, Secret
+from tfimg.inspect.secrets import Budget, Limits, Search, Secret, SecretFinding, scan_export, search_layer
 
 HOST = "index.corp.test"
 OWN = Secret(kind="index", what="the host of UV_INDEX", value=HOST.encode(), word=True)

@@ -1,28 +1,124 @@
-"""Read the configuration, contents and evidence of an image in a registry or engine."""
+"""What an image is, from its labels, layers and packages."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from datetime import datetime
 from itertools import islice
-from typing import Any
+from typing import Annotated, Any, Literal
 
-from tfimg.core.documents import InvalidDocument
+from packageurl import PackageURL
+from packaging.utils import canonicalize_name
+from pydantic import BeforeValidator
+
+from tfimg.core.documents import Document, InvalidDocument, validate
 from tfimg.core.errors import TamperedError, UnlabelledImage
+from tfimg.core.text import format_size, parse_time
 from tfimg.engine.protocol import Engine, StoredImage, StoredLayer
 from tfimg.evidence.collect import collect_envelopes
 from tfimg.evidence.keys import VerifyingKey
 from tfimg.evidence.signatures import verify_signatures
 from tfimg.evidence.statement import CYCLONEDX, IN_TOTO, REPORT, TEST_RESULT, read_statement
-from tfimg.inspect.contents import Contents, parse_bill_of_materials
 from tfimg.matrix.spec import OwnPackages
-from tfimg.recipe.labels import IDENTIFIER_LABEL, LABEL_PREFIX, LAYERS_LABEL, read_own_labels
+from tfimg.recipe.labels import (
+    BASE_DIGEST_LABEL,
+    BASE_KIND_LABEL,
+    BASE_MADE_LABEL,
+    BASE_NAME_LABEL,
+    IDENTIFIER_LABEL,
+    LABEL_PREFIX,
+    LAYERS_LABEL,
+    SNAPSHOT_LABEL,
+    describe_own_packages,
+    read_own_labels,
+)
 from tfimg.recipe.layout import describe_layer
 from tfimg.registry.images import RegistryImage, open_image
 from tfimg.registry.protocol import Descriptor, Reader
+from tfimg.validation.inventory import Inventory
+
+Source = Literal["bill of materials", "inventory", "unknown"]
+
+
+class Component(Document):
+    """A component of an image, by its package URL."""
+
+    purl: str | None = None
+
+    def parse_purl(self) -> PackageURL | None:
+        """Return the package URL; None without a valid one."""
+        try:
+            return PackageURL.from_string(self.purl or "")
+        except ValueError:
+            return None
+
+
+class Bill(Document):
+    """The fields of a CycloneDX bill of materials that are read."""
+
+    components: Annotated[tuple[Component, ...], BeforeValidator(lambda value: value or ())] = ()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Contents:
+    """Versions by name: `libraries` are Python packages with accelerator libraries, `files` the files of these.
+
+    `source` is `unknown` for an image without a bill of materials; `signer` is the trusted key that signed it.
+    """
+
+    source: Source
+    signer: str | None = None
+    libraries: Mapping[str, str] = field(default_factory=dict)
+    python: Mapping[str, str] = field(default_factory=dict)
+    debian: Mapping[str, str] = field(default_factory=dict)
+    files: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def known(self) -> bool:
+        """Whether an empty mapping means that the image has no such packages."""
+        return self.source != "unknown"
+
+    def version(self, beginning: str) -> str | None:
+        """Return the version of the first package with this beginning: `nvidia-cudnn` is followed by CUDA's major."""
+        packages = {**self.libraries, **self.python}
+        return next((version for name, version in packages.items() if name.startswith(beginning)), None)
+
+
+def parse_bill_of_materials(bill: Mapping[str, Any], signer: str | None = None) -> Contents:
+    """Return the Python, Debian and generic components of a CycloneDX bill of materials.
+
+    Raises `InvalidDocument`.
+    """
+    found: dict[str, dict[str, str]] = {"pypi": {}, "deb": {}, "generic": {}}
+    for component in validate(Bill, bill).components:
+        purl = component.parse_purl()
+        if purl and purl.type in found and purl.name:
+            found[purl.type][purl.name] = purl.version or ""
+    return _make_contents("bill of materials", found["pypi"], found["deb"], found["generic"], signer)
+
+
+def list_contents(inventory: Inventory) -> Contents:
+    """Return the contents that an inventory lists."""
+    packages = inventory.packages
+    libraries = {
+        path.rpartition("/")[2]: packages.get(canonicalize_name(owner), "") if owner else ""
+        for path, owner in inventory.libraries.items()
+    }
+    debian = {entry.package: entry.version for entry in inventory.debian}
+    return _make_contents("inventory", packages, debian, libraries, None)
+
+
+def _make_contents(
+    source: Source, packages: Mapping[str, str], debian: Mapping[str, str], files: Mapping[str, str], signer: str | None
+) -> Contents:
+    python = dict(sorted(packages.items()))
+    libraries = {name: python.pop(name) for name in list(python) if name.startswith("nvidia-") or name == "libtpu"}
+    debian, files = dict(sorted(debian.items())), dict(sorted(files.items()))
+    return Contents(source=source, signer=signer, libraries=libraries, python=python, debian=debian, files=files)
+
 
 MAX_TAGS = 200
 """Tags that are resolved, each with a request. A release has fewer than 50 beside its builds' own."""
@@ -232,3 +328,58 @@ def _find_aliases(registry: Reader, image: RegistryImage) -> tuple[str, ...]:
         for tag in islice(likely, MAX_TAGS)
         if tag != image.reference and (found := registry.find(tag)) and found.digest == image.digest
     )
+
+
+SOURCES = {
+    "unknown": "not known: it has no bill of materials",
+    "inventory": "as its inventory says, which was taken in the image on this machine",
+}
+
+
+def summarize(image: Inspection, row: Mapping[str, Any] | None, now: datetime) -> dict[str, Any]:
+    """Return an image in fields, without its lists; None for those that it lacks. `row` describes its matrix row."""
+    labels, contents = image.labels, image.contents
+    missing_row = f"this matrix has no {image.identifier}" if image.identifier else "the image does not say what it is"
+    result = image.newest(TEST_RESULT, "finishedOn")
+    level = str(result.predicate.get("level")) if result else None
+    verified = "which is verified" if contents.signer else "which is not verified"
+    return {
+        "image": image.name,
+        "digest": image.digest,
+        "title": labels.get("org.opencontainers.image.title"),
+        "row": f"{image.identifier} ({row['path']} of the matrix)" if row else f"none: {missing_row}",
+        "TensorFlow": labels.get(f"{LABEL_PREFIX}tensorflow") or contents.version("tensorflow"),
+        "Python": labels.get(f"{LABEL_PREFIX}python"),
+        "CUDA": contents.version("nvidia-cuda-runtime"),
+        "cuDNN": contents.version("nvidia-cudnn"),
+        "libtpu": contents.version("libtpu"),
+        "driver": f"{row['driver_floor']} or newer" if row and row.get("driver_floor") else None,
+        "platforms": ", ".join(image.platforms) or None,
+        "size": f"{format_size(image.compressed_bytes)} in {len(image.layers)} layers, as they are sent",
+        "built": _describe_age(image.created, now),
+        "tested": _describe_age(parse_time(str(result.predicate.get("finishedOn"))), now) if result else None,
+        "level": f"{level}, as a test result says that is not verified" if result and not result.signer else level,
+        "base": _describe_base(labels),
+        "Debian of": labels.get(SNAPSHOT_LABEL),
+        "revision": labels.get("org.opencontainers.image.revision"),
+        "aliases": ", ".join(image.aliases) or None,
+        "added by a user": describe_own_packages(own, contents.debian) if (own := image.own_packages) else None,
+        "contents": SOURCES.get(contents.source, f"as its bill of materials says, {verified}"),
+        "evidence": f"cannot be read: {image.evidence_problem}" if image.evidence_problem else None,
+    }
+
+
+def _describe_base(labels: Mapping[str, str]) -> str | None:
+    """Return the base's name, kind and digest; of a look-alike, how it was made."""
+    name = labels.get(BASE_NAME_LABEL)
+    facts = (labels.get(label) for label in (BASE_KIND_LABEL, BASE_MADE_LABEL, BASE_DIGEST_LABEL))
+    known = ", ".join(fact for fact in facts if fact)
+    return f"{name} ({known})" if name and known else name
+
+
+def _describe_age(moment: datetime | None, now: datetime) -> str | None:
+    if moment is None:
+        return None
+    days = (now - moment).days
+    ago = "today" if days == 0 else "1 day ago" if days == 1 else f"{days} days ago"
+    return f"{moment:%Y-%m-%d %H:%M} UTC, {ago if days >= 0 else 'in the future'}"

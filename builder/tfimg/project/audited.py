@@ -14,8 +14,7 @@ from tfimg.core.text import to_plain_text, truncate
 from tfimg.engine.protocol import Engine
 from tfimg.evidence.sbom import INVALID_CONTENTS, list_components
 from tfimg.evidence.statement import CYCLONEDX
-from tfimg.inspect.contents import Bill
-from tfimg.inspect.inspection import Inspection
+from tfimg.inspect.inspection import Bill, Inspection
 from tfimg.matrix.spec import ImageSpec
 from tfimg.project.project import Project
 from tfimg.recipe.lock import read_packages

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from tfimg.host.survey import Host
     from tfimg.index.client import Index
     from tfimg.index.network import HostNetwork
-    from tfimg.inspect.secrets.search import Secret
+    from tfimg.inspect.secrets import Secret
     from tfimg.layers.layers import LayerStore, OnLayerEvent
     from tfimg.matrix.schema import Platform
     from tfimg.recipe.layout import Compression
@@ -154,14 +154,14 @@ class Services:
         return open_platform_image(self.registry(reference), reference.target, platform).settings
 
     def secrets(self) -> tuple[Secret, ...]:
-        """Return what this machine knows and an image must not hold; see `tfimg.inspect.secrets.host_secrets`."""
+        """Return what this machine knows and an image must not hold; see `tfimg.inspect.host_secrets`."""
         from urllib.parse import urlsplit
 
         import certifi
         from pypi_simple import PYPI_SIMPLE_ENDPOINT
 
         from tfimg.engine.bases import find_mirrors
-        from tfimg.inspect.secrets.host_secrets import read_host_secrets
+        from tfimg.inspect.host_secrets import read_host_secrets
 
         public_index = ".".join((urlsplit(PYPI_SIMPLE_ENDPOINT).hostname or "").split(".")[-2:])
         return read_host_secrets(

@@ -19,9 +19,8 @@ from tfimg.evidence.provenance import BuildRecord, make_provenance
 from tfimg.evidence.results import RunContext, make_report_statement, make_test_result
 from tfimg.evidence.sbom import make_sbom
 from tfimg.evidence.statement import Subject
-from tfimg.inspect.secrets.findings import require_clean
-from tfimg.inspect.secrets.host_secrets import make_key_secret
-from tfimg.inspect.secrets.scan import OnBytes, scan_export
+from tfimg.inspect.host_secrets import make_key_secret
+from tfimg.inspect.secrets import OnBytes, require_clean, scan_export
 from tfimg.matrix.spec import ImageSpec
 from tfimg.project.validator import Validator
 from tfimg.publish.decide import TagKind

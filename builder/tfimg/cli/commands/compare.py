@@ -29,8 +29,7 @@ class Compare(Command, TrustedKeyOptions):
 
     def run(self, context: Context) -> int:
         from tfimg.cli.output.comparison import print_comparison
-        from tfimg.inspect.comparison import compare_images
-        from tfimg.inspect.comparison_text import format_changelog
+        from tfimg.inspect.comparison import compare_images, format_changelog
 
         keys = self.public_keys(context.services.environ)
         names = (self.before, self.after)

@@ -50,8 +50,7 @@ def read_image(
 ) -> Inspection:
     """Read an image in a registry, of the platform that `options` name, or a `local` one in the engine."""
     from tfimg.core.errors import EngineError, ValidationAborted
-    from tfimg.inspect.contents import Contents, list_contents
-    from tfimg.inspect.inspection import inspect_image, inspect_local
+    from tfimg.inspect.inspection import Contents, inspect_image, inspect_local, list_contents
     from tfimg.registry.reference import parse_reference
 
     if not local:

@@ -44,8 +44,7 @@ class Load(Command, RequirementOptions):
         from tfimg.evidence.collect import CollectedEnvelope
         from tfimg.evidence.promotions import read_withdrawals
         from tfimg.evidence.statement import format_time
-        from tfimg.inspect.archive.layout import LayoutRegistry
-        from tfimg.inspect.archive.load import load_layout, select_keys, verify_layout
+        from tfimg.inspect.archive import LayoutRegistry, load_layout, select_keys, verify_layout
         from tfimg.registry.reference import parse_reference
 
         layout, policy = LayoutRegistry(Path(self.path)), self.read_image_policy(context)

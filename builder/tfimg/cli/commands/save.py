@@ -36,7 +36,7 @@ class Save(Command, RequirementOptions, PlatformOptions):
     def run(self, context: Context) -> int:
         from tfimg.cli.output.transfers import render_file
         from tfimg.evidence.verify import verify
-        from tfimg.inspect.archive.save import collect_image, require_target, save_layout
+        from tfimg.inspect.archive import collect_image, require_target, save_layout
         from tfimg.registry.reference import parse_reference
 
         path = Path(self.path)

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from tfimg.cli.output.tables import print_rows
 from tfimg.core.text import to_plain_text
-from tfimg.inspect.comparison import Comparison
-from tfimg.inspect.comparison_text import describe_part, describe_total, format_percent, list_sections
+from tfimg.inspect.comparison import Comparison, describe_part, describe_total, format_percent, list_sections
 
 
 def print_comparison(comparison: Comparison) -> None:

@@ -9,8 +9,7 @@ from typing import Any
 from tfimg.cli.output.fields import print_fields
 from tfimg.cli.output.tables import print_rows
 from tfimg.evidence.statement import name_predicate
-from tfimg.inspect.inspection import Inspection
-from tfimg.inspect.inspection_text import summarize
+from tfimg.inspect.inspection import Inspection, summarize
 
 DIGEST_LENGTH = len("sha256:") + 12
 """Characters of a digest in a table, as Docker prints them."""

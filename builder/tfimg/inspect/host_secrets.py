@@ -1,4 +1,4 @@
-"""Collect the secrets of this machine: passwords, tokens, private keys, certificates, and hosts of its network."""
+"""Values of this machine that no image may hold."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from cryptography.hazmat.primitives.serialization import load_pem_private_key, l
 from tfimg.core.documents import InvalidDocument, parse_document, validate
 from tfimg.engine.bases import Mirrors
 from tfimg.index.network import PROXY_VARIABLES, HostNetwork
-from tfimg.inspect.secrets.search import MIN_LENGTH, Kind, Secret
+from tfimg.inspect.secrets import MIN_LENGTH, Kind, Secret
 from tfimg.registry.credentials import DockerConfig, Login, config_file
 
 SECRET_NAME = re.compile(

@@ -1,1 +1,0 @@
-"""Save an image with its attestations as an OCI image layout, a folder or a tar of it, and load it."""

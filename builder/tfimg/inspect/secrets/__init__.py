@@ -1,1 +1,0 @@
-"""Search images for this machine's own values: passwords, tokens, private keys, certificates and private hosts."""
