@@ -17,8 +17,7 @@ from pathlib import Path
 
 from packaging.utils import parse_wheel_filename
 
-from tfimg.build.builder import Builder
-from tfimg.build.settings import BuildSettings
+from tfimg.build.builder import Builder, BuildSettings
 from tfimg.core.errors import BuildError, EngineError, LockError, TfimgError
 from tfimg.core.events import Event, Message, StepEvent
 from tfimg.engine.protocol import ContainerRunner, Engine, Line, RunRequest, StoredImage

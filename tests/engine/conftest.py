@@ -17,8 +17,7 @@ from support.paths import ROOT
 from support.planted_faults import spec_of
 from support.rotation import GROUPS, VARIABLE, group_of, image_of, today
 from support.session import run_once
-from tfimg.build.builder import Builder
-from tfimg.build.settings import BuildSettings
+from tfimg.build.builder import Builder, BuildSettings
 from tfimg.core.paths import state_folder
 from tfimg.engine.connect import connect
 from tfimg.engine.docker import DockerEngine

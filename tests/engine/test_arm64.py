@@ -15,9 +15,7 @@ from support.docker_daemon import image_tags
 from support.planted_faults import spec_of
 from support.registry_container import Behaviour, docker, registry
 from support.small_workspace import make_workspace
-from tfimg.build.builder import Builder
-from tfimg.build.image import BuiltImage
-from tfimg.build.settings import BuildSettings
+from tfimg.build.builder import Builder, BuildSettings, BuiltImage
 from tfimg.core.events import Event, LogEvent
 from tfimg.engine.docker import DockerEngine
 from tfimg.engine.machine import EMULATE

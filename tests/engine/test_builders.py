@@ -15,7 +15,7 @@ import pytest
 from support.buildkit_bridge import bridge
 from support.cli import run_tfimg
 from support.docker_daemon import daemon, find_dockerd
-from tfimg.build.image import choose_output
+from tfimg.build.builder import choose_output
 from tfimg.core.paths import state_folder
 from tfimg.engine.connect import connect_builders
 from tfimg.engine.docker import DockerEngine

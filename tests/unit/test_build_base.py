@@ -13,7 +13,7 @@ import pytest
 from support.environment import TestEnvironment
 from support.memory_registry import MemoryRegistry
 from support.reports import GREEN
-from tfimg.build.base import read_base_config, record_base, report_base_change
+from tfimg.build.builder import read_base_config, record_base, report_base_change
 from tfimg.core.errors import NetworkError
 from tfimg.core.events import Event, Message
 from tfimg.core.paths import Workspace

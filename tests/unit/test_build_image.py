@@ -15,9 +15,7 @@ from support.cases import cases
 from support.environment import TestEnvironment
 from support.memory_engine import HOST, FakeEngine, capabilities
 from support.programs import program
-from tfimg.build.builder import Builder
-from tfimg.build.image import BuiltImage, Output, choose_output
-from tfimg.build.settings import BuildSettings
+from tfimg.build.builder import Builder, BuildSettings, BuiltImage, Output, choose_output
 from tfimg.core.errors import BuildError, DiskSpaceError, HashMismatchError
 from tfimg.core.events import Event, LogEvent, Message, OnEvent, StepEvent, ignore
 from tfimg.engine.bases import BaseSource

@@ -10,9 +10,8 @@ from support.environment import TestEnvironment
 from support.memory_engine import FakeEngine
 from support.suite_events import done_event, end, make_output, start, suite
 from tfimg.build.batch import build_many
-from tfimg.build.builder import Builder
+from tfimg.build.builder import Builder, BuildSettings
 from tfimg.build.results import ImageResult
-from tfimg.build.settings import BuildSettings
 from tfimg.core.events import Event, Message, StepEvent
 from tfimg.matrix.conditions import Request
 from tfimg.project.project import Project

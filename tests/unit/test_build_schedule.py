@@ -11,10 +11,9 @@ import pytest
 
 from support.environment import TestEnvironment
 from support.memory_engine import FakeEngine, capabilities
-from tfimg.build.builder import Builder
+from tfimg.build.batch import Schedule
+from tfimg.build.builder import Builder, BuildSettings
 from tfimg.build.results import ImageRequeued, ImageResult
-from tfimg.build.schedule import Schedule
-from tfimg.build.settings import BuildSettings
 from tfimg.core.cancellation import Cancellation
 from tfimg.core.errors import EngineUnavailable
 from tfimg.core.events import Event

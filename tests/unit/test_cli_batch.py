@@ -19,7 +19,7 @@ from support.cli import CliRunner
 from support.environment import TestEnvironment
 from support.memory_engine import FakeEngine, stored_image
 from support.suite_events import done_event, end, make_output, start, suite
-from tfimg.build.recheck import choose_turn
+from tfimg.build.builder import choose_turn
 from tfimg.core.cancellation import on_cancel
 from tfimg.core.errors import BuildError, EngineUnavailable
 from tfimg.core.events import BuildEvent

@@ -23,7 +23,7 @@ import zstandard
 from support.cases import cases
 from support.hostile_wheels import ATTACKS, write_hostile_wheel
 from support.wheels import lock_line, record_hash, write_wheel
-from tfimg.build.image import count_kept_layers
+from tfimg.build.builder import count_kept_layers
 from tfimg.cli.commands.build import Build
 from tfimg.core.cancellation import Cancellation
 from tfimg.core.errors import Interrupted, InvalidWheel

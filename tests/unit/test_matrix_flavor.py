@@ -8,7 +8,7 @@ from datetime import date
 
 import pytest
 
-from tfimg.build.settings import BuildSettings
+from tfimg.build.builder import BuildSettings
 from tfimg.core.errors import MatrixError, ResolutionError, UsageError
 from tfimg.core.paths import Workspace
 from tfimg.matrix.conditions import select_flavors

@@ -1,52 +1,414 @@
-"""Build images in one engine: base, layers, image, validation, tags."""
+"""Build one image: base, layers, candidate, validation, tags."""
 
 from __future__ import annotations
 
+import shutil
 import tempfile
 import threading
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager, suppress
+from dataclasses import asdict, dataclass, field, replace
+from datetime import date
 from functools import cached_property, partial
 from pathlib import Path
+from typing import Any
 
 from tfimg import __version__
-from tfimg.build.base import read_base_config, record_base, report_base_change
-from tfimg.build.events import BuildResult, Validated
-from tfimg.build.image import (
-    KEPT_LAYERS,
-    BuiltImage,
-    choose_output,
-    count_kept_layers,
-    require_debian_packages,
-    require_platform,
-    run_build,
-    write_context,
-)
-from tfimg.build.recheck import require_same_evidence
-from tfimg.build.settings import BuildSettings
+from tfimg.build.results import ImageResult
 from tfimg.core.cancellation import raise_if_cancelled, run_ahead
-from tfimg.core.errors import EngineUnavailable, Interrupted, TfimgError
-from tfimg.core.events import Message, OnEvent, StepEvent, ignore
+from tfimg.core.errors import (
+    EngineUnavailable,
+    FileError,
+    Interrupted,
+    NoEmulation,
+    NotReproducible,
+    TamperedError,
+    TfimgError,
+    UnsupportedPlatform,
+)
+from tfimg.core.events import Event, Message, OnEvent, StepEvent, ignore
 from tfimg.core.files import write_atomically
+from tfimg.core.paths import Workspace
 from tfimg.core.process import defer_signals
+from tfimg.core.text import parse_time, to_plain_text
 from tfimg.custom.image import make_custom_labels
-from tfimg.engine.bases import BaseImage, BaseSettings, choose_base, find_mirrors, snapshot_mirrors
-from tfimg.engine.buildx import check_cache_export
-from tfimg.engine.machine import check_disk_space, open_candidate, required_disk_bytes
-from tfimg.engine.protocol import BuildRequest, Capabilities, Engine
-from tfimg.layers.layers import LAYER_FORMAT, LayerState
+from tfimg.engine.bases import (
+    BaseConfig,
+    BaseImage,
+    BaseSettings,
+    BaseSource,
+    choose_base,
+    find_mirrors,
+    snapshot_mirrors,
+)
+from tfimg.engine.buildx import BuildCache, check_cache_export
+from tfimg.engine.machine import EMULATE, check_disk_space, open_candidate, required_disk_bytes
+from tfimg.engine.protocol import BuildRequest, Capabilities, Engine, StoredImage
+from tfimg.layers.layers import LAYER_FORMAT, LayerState, list_stage_layers
+from tfimg.matrix.schema import PLATFORMS, Platform
 from tfimg.matrix.spec import ImageSpec
-from tfimg.project.evidence import record_evidence
+from tfimg.project.evidence import read_evidence, record_evidence
 from tfimg.project.project import Project
+from tfimg.project.services import Services
 from tfimg.project.validator import Validator
-from tfimg.recipe.labels import RECIPE_LABEL, make_build_labels, make_own_labels
+from tfimg.recipe.labels import BASE_MADE_LABEL, RECIPE_LABEL, make_build_labels, make_own_labels
+from tfimg.recipe.layout import ZSTD_LEVELS, Compression, default_compression, list_wheel_layers, lock_path
 from tfimg.recipe.plan import Plan, hash_recipe, render_base
+from tfimg.registry.reference import DIGEST
 from tfimg.validation.explain import explain_errors
 from tfimg.validation.formats import format_json
-from tfimg.validation.report import Report
+from tfimg.validation.image_record import MAX_LAYERS, MAX_NAME, MAX_TEXT, RecordedBase, find_contradictions
+from tfimg.validation.report import ProvableLevel, Report
+from tfimg.validation.run import ALL_CHECKS, CheckSelection
 from tfimg.validation.verdict import raise_for_verdict
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class BuildSettings:
+    """How images are built and validated.
+
+    Base images: `base_digest` is the one to take from the registry, `mirrors` maps registries to their mirrors,
+    `snapshot` is a dated mirror of Debian's archive, and `renew_base` bootstraps a base again that the engine has.
+    `no_cache` runs every step again. `level` is the level to prove, None for the highest that this machine can prove;
+    `reuse_reports` accepts earlier green reports on equal images. `record` writes what is proven into the workspace as
+    evidence; `evidence_only`: of many images nothing else is needed, so those with current evidence are not built.
+    `recheck` compares images with their evidence, and tags none. `jobs` is the number of builds at once on each engine,
+    None for `Builder.jobs`. `compression` None is that of the image: see `choose_compression`.
+    """
+
+    base: BaseSource = "auto"
+    base_digest: str | None = None
+    mirrors: Mapping[str, str] = field(default_factory=dict)
+    snapshot: str | None = None
+    renew_base: bool = False
+    compression: Compression | None = None
+    no_cache: bool = False
+    cache: BuildCache = field(default_factory=BuildCache)
+    level: ProvableLevel | None = None
+    checks: CheckSelection = ALL_CHECKS
+    reuse_reports: bool = False
+    record: bool = False
+    evidence_only: bool = False
+    recheck: bool = False
+    jobs: int | None = None
+
+    @property
+    def public_snapshot(self) -> str | None:
+        """The address of the snapshot without credentials. Raises `UsageError`."""
+        return snapshot_mirrors(self.snapshot).public_addresses[0] if self.snapshot else None
+
+    def find_package_mirrors(self, spec: ImageSpec) -> str | None:
+        """Return the addresses of the snapshot that an image's Debian packages come from; None for the base's mirrors.
+
+        Raises `UsageError`.
+        """
+        if not (self.snapshot and spec.system_packages):
+            return None
+        return " ".join(snapshot_mirrors(self.snapshot).public_addresses)
+
+    def choose_compression(self, spec: ImageSpec) -> Compression:
+        """Return the compression asked for, else `small` for a flavour that removes files, `fast` for any other."""
+        return self.compression or default_compression(spec.removed)
+
+
+PYTHON_VARIABLE = "PYTHON_VERSION"
+"""Variable in which docker-library's images state their Python."""
+
+
+def read_base_config(reference: str, platform: Platform, services: Services, on_event: OnEvent) -> BaseConfig:
+    """Return what a registry's image says of itself; nothing, with a message, if tfimg cannot read it.
+
+    Such a base counts as official, by its digest alone. The engine reaches the image all the same: it may be
+    elsewhere, or have other credentials.
+    """
+    try:
+        settings = services.image_config(reference, platform)
+        layers = settings.rootfs.diff_ids
+        if len(layers) > MAX_LAYERS or not all(map(DIGEST.fullmatch, layers)):
+            raise TamperedError(f"its layers are not at most {MAX_LAYERS} digests.", next_step="Do not use it.")
+    except TfimgError as error:
+        on_event(Message(text=f"The configuration of {reference} was not read: {error.what}"))
+        return BaseConfig()
+    variables = dict(entry.partition("=")[::2] for entry in settings.config.env)
+    made, python = settings.config.labels.get(BASE_MADE_LABEL), variables.get(PYTHON_VARIABLE)
+    moment = parse_time(settings.created)
+    return BaseConfig(
+        python=to_plain_text(python)[:MAX_NAME] if python else None,
+        created=moment.date().isoformat() if moment else None,
+        layers=layers,
+        made=to_plain_text(made)[:MAX_TEXT] if made else None,
+    )
+
+
+def record_base(spec: ImageSpec, base: BaseImage) -> RecordedBase:
+    """Return what a record keeps of a base: its name without the mirror that served it."""
+    config = base.config
+    return RecordedBase(
+        kind=base.kind,
+        name=base.name if base.kind == "bootstrapped" else spec.base.image,
+        digest=base.digest if DIGEST.fullmatch(base.digest) else None,
+        python=config.python,
+        created=config.created,
+        layers=config.layers,
+        made=config.made,
+    )
+
+
+def report_base_change(spec: ImageSpec, base: BaseImage, workspace: Workspace, on_event: OnEvent) -> None:
+    """Say in what the base of a registry differs from the one, of the same kind, that the image's record is of."""
+    with suppress(FileError):  # `check` names an unreadable record
+        record = read_evidence(workspace, spec.identifier)
+        proven = record.base if record else None
+        if record is None or proven is None or proven.kind != base.kind or base.kind == "bootstrapped":
+            return
+        if proven.digest != base.digest:
+            text = (
+                f"{base.name} has changed since {spec.identifier} was proven on {record.date[:10]}: "
+                f"{'; '.join(_list_changes(proven, base.config))}. The suite decides; "
+                f"--base-digest {proven.digest or 'DIGEST'} takes the proven one."
+            )
+            on_event(Message(text=text))
+
+
+def _list_changes(proven: RecordedBase, present: BaseConfig) -> Iterator[str]:
+    if proven.python != present.python:
+        yield f"Python {proven.python or 'unknown'} became {present.python or 'unknown'}"
+    if proven.layers and present.layers:
+        if proven.layers[0] != present.layers[0]:
+            yield "Debian's layer differs"
+        others = len(set(present.layers[1:]) - set(proven.layers))
+        if others:
+            yield f"{others} of {len(present.layers) - 1} layers above it differ"
+    if proven.created != present.created:
+        yield f"made on {present.created or 'an unknown day'}, was {proven.created or 'unknown'}"
+    if (proven.python, proven.layers, proven.created) == (present.python, present.layers, present.created):
+        yield "only its digest differs"
+
+
+READ_STEP = "reading the image back"
+
+
+KEPT_LAYERS = (
+    "Layers that keep the compression of an earlier build, because the engine has each layer once: {count}. To "
+    "compress them again, remove the images that have them, run `docker builder prune --all`, and build again."
+)
+"""What a build says of layers that `count_kept_layers` finds."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Output:
+    """How the engine stores the image: a value of buildx's `--output`, the compression, and the reason for it."""
+
+    option: str
+    compression: str
+    why: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class BuiltImage:
+    """An image in the engine's store under a candidate's name."""
+
+    name: str
+    base: BaseImage
+    output: Output
+    stored: StoredImage
+    seconds: float
+
+
+def choose_output(capabilities: Capabilities, name: str, compression: Compression = "fast") -> Output:
+    """Return the best output that the engine's store performs; some stores accept options and ignore them."""
+    if capabilities.store == "classic":
+        return Output(
+            option=f"type=image,name={name}",
+            compression="none",
+            why="the classic store keeps layers unpacked; this engine packs them with gzip when it pushes",
+        )
+    option = f"type=image,name={name},oci-mediatypes=true"
+    if compression == "gzip":
+        return Output(
+            option=f"{option},compression=gzip,force-compression=true", compression="gzip", why="it was asked for"
+        )
+    return Output(
+        # The base's layers too, whatever they are packed with.
+        option=f"{option},compression=zstd,compression-level={ZSTD_LEVELS[compression]},force-compression=true",
+        compression="zstd",
+        why="the containerd store keeps layers compressed, and zstd is smaller and faster than gzip",
+    )
+
+
+def describe_build(plan: Plan, capabilities: Capabilities | None) -> dict[str, Any]:
+    """Return how an engine would build an image. Without an engine, how it compresses layers is not known."""
+    output, spec = choose_output(capabilities, "NAME") if capabilities else None, plan.spec
+    return {
+        "identifier": spec.identifier,
+        "engine": capabilities.host if capabilities else None,
+        **({"builder": capabilities.builder} if capabilities and capabilities.builder else {}),
+        "base": spec.base.image,
+        "layers": [
+            *(layer.name for layer in list_wheel_layers(plan.lock)),
+            *(["debian"] if spec.system_packages else []),
+        ],
+        **({"own_packages": asdict(spec.own)} if spec.own else {}),
+        "compression": output.compression if output else None,
+        "why": output.why if output else None,
+        "tags": list(plan.tags),
+    }
+
+
+def require_platform(spec: ImageSpec, capabilities: Capabilities) -> None:
+    """Raise `UnsupportedPlatform` for an image for the first platform, whose steps run on it alone, elsewhere."""
+    native = capabilities.platform
+    if spec.platform == PLATFORMS[0] != native:
+        raise UnsupportedPlatform(
+            f"{spec.identifier} is for {spec.platform}, and the engine at {capabilities.host} runs on {native}.",
+            next_step=f"Build it on a machine of {spec.platform} (--builder names one), or use --platform {native}.",
+        )
+
+
+def require_debian_packages(spec: ImageSpec, *, runs: bool) -> None:
+    """Raise `NoEmulation` for an image with Debian packages unless the engine `runs` its programs.
+
+    Their scripts run in the image; all other steps of a foreign platform run in the base of the engine's own.
+    """
+    if spec.system_packages and not runs:
+        raise NoEmulation(
+            f"{spec.identifier} installs Debian packages, whose programs of {spec.platform} do not run in the engine.",
+            next_step=f"{EMULATE}; or build it on a machine of {spec.platform}.",
+        )
+
+
+def run_build(request: BuildRequest, engine: Engine, on_event: OnEvent) -> StoredImage:
+    """Build an image and read it back from the engine's store. Raises `BuildError` or a more precise error."""
+    with closing(engine.build(request)) as events:
+        for event in events:
+            on_event(event)
+    start = time.monotonic()
+    on_event(StepEvent(step=READ_STEP, state="started"))
+    stored = engine.read_image(request.name)
+    on_event(StepEvent(step=READ_STEP, state="done", seconds=round(time.monotonic() - start, 3)))
+    return stored
+
+
+def count_kept_layers(stages: Mapping[str, str], stored: StoredImage) -> int:
+    """Return how many of the layers made of wheels the engine has as an earlier build compressed them.
+
+    BuildKit knows a layer by its files, and takes the blob that it has.
+    """
+    if stored.compressed_bytes is None or (address := stages.get("wheels")) is None:
+        return 0
+    return len(set(list_stage_layers(address)) - {layer.digest for layer in stored.layers})
+
+
+def write_context(plan: Plan, images: Path, folder: Path) -> None:
+    """Write the build context: scripts, suite, the plan's locks, and the wheels that the package index lacks.
+
+    Paths are those of `images/`, so that its committed Dockerfiles build from there too.
+    """
+    shutil.copytree(images / "build", folder / "build")
+    # Byte code that happens to lie in the checkout would give the layer other bytes.
+    shutil.copytree(images / "validation", folder / "validation", ignore=shutil.ignore_patterns("__pycache__"))
+    for part, text in plan.lock.items():
+        file = folder / lock_path(plan.spec, part)
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text)
+    shutil.copy(images / "locks" / "installer.txt", folder / "locks")
+    if plan.wheels:
+        (folder / "wheels").mkdir()
+    for wheel in plan.wheels:
+        shutil.copy(wheel, folder / "wheels")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class BuildResult(Event):
+    """An image that was built, validated and tagged. `reused` says that its report is of an earlier run.
+
+    `engine` is the name of the builder, `seconds` the duration from base to tags. `report` is None for an image that
+    the engine cannot run, as it is for another platform.
+    """
+
+    kind = "built"
+    plan: Plan
+    image: BuiltImage
+    report: Report | None
+    reused: bool
+    engine: str
+    seconds: float
+
+    @property
+    def spec(self) -> ImageSpec:
+        """The image's row of the matrix."""
+        return self.plan.spec
+
+    @property
+    def summary(self) -> ImageResult:
+        """The result as one of many."""
+        stored = self.image.stored
+        return ImageResult(
+            identifier=self.spec.identifier,
+            status="built",
+            seconds=self.seconds,
+            engine=self.engine,
+            digest=stored.digest,
+            tags=self.plan.tags,
+            level=self.report.level if self.report else "built",
+            reused=self.reused,
+            checks=sum(result.outcome == "passed" for result in self.report.results) if self.report else 0,
+            unpacked_bytes=stored.unpacked_bytes,
+            compressed_bytes=stored.compressed_bytes,
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the result as a JSON object: as one of many, and what only a build of one image says."""
+        stored = self.image.stored
+        return {
+            "event": self.kind,
+            **self.summary.document(),
+            "base": asdict(self.image.base),
+            "compression": {"asked": self.image.output.compression, "found": stored.compression},
+            "layers": [asdict(layer) for layer in stored.layers],
+            "labels": dict(stored.labels),
+            "build_seconds": round(self.image.seconds, 1),
+            "report": self.report.to_json() if self.report else None,
+        }
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Validated(Event):
+    """The suite has ended in an image; the report may be that of a failure."""
+
+    kind = "report"
+    report: Report
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the report as a JSON object."""
+        return {"event": self.kind, **self.report.to_json()}
+
+
+def choose_turn(specs: Sequence[ImageSpec], day: date, count: int) -> tuple[ImageSpec, ...]:
+    """Return the images whose turn it is on a day: each of N has one within N / `count` days, rounded up."""
+    count = min(count, len(specs))
+    start = day.toordinal() * count % len(specs) if specs else 0
+    return tuple((*specs, *specs)[start : start + count])
+
+
+def require_same_evidence(workspace: Workspace, report: Report, stored: StoredImage, on_event: OnEvent) -> None:
+    """Raise `NotReproducible` if an image that was built and validated again contradicts its evidence."""
+    record = read_evidence(workspace, report.identifier)
+    if record is None:
+        return
+    recipe = stored.labels.get(RECIPE_LABEL)
+    if recipe != record.recipe:
+        other = "its evidence is of another recipe (base, lock, suite or build scripts)"
+        on_event(Message(text=f"{report.identifier}: only the level is compared, as {other}."))
+    if found := [*find_contradictions(record, report, content=stored.content, recipe=recipe)]:
+        raise NotReproducible(
+            f"{report.identifier} was built again and contradicts its evidence of {record.date[:10]}: "
+            f"{'; '.join(found)}.",
+            next_step="Find out what has changed (`tfimg compare`), then record it again with "
+            f"`tfimg build {report.identifier} --record --revalidate`.",
+        )
+
 
 SUITE_MEMORY_BYTES = 2_000_000_000
 """Memory that the suite takes in one image. The standard profile took 1.1 GB at most in 2.15.1 on CPU (its cgroup's

@@ -13,7 +13,7 @@ from tfimg.cli.completions import complete_identifiers
 from tfimg.cli.values import require_text, require_whole_digest, require_writable
 
 if TYPE_CHECKING:
-    from tfimg.build.settings import BuildSettings
+    from tfimg.build.builder import BuildSettings
     from tfimg.cli.context import Context
     from tfimg.matrix.schema import Platform
     from tfimg.registry.protocol import Reader
@@ -244,7 +244,7 @@ class BaseOptions:
 
     def base_settings(self) -> BuildSettings:
         """Return settings of builds that name the base. Raises `UsageError`."""
-        from tfimg.build.settings import BuildSettings
+        from tfimg.build.builder import BuildSettings
         from tfimg.engine.bases import parse_mirrors, snapshot_mirrors
 
         if self.snapshot:

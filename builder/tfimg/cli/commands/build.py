@@ -18,8 +18,7 @@ from tfimg.cli.values import positive_number
 from tfimg.core.errors import UsageError
 
 if TYPE_CHECKING:
-    from tfimg.build.events import BuildResult
-    from tfimg.build.settings import BuildSettings
+    from tfimg.build.builder import BuildResult, BuildSettings
     from tfimg.core.events import Event
     from tfimg.matrix.spec import ImageSpec
 
@@ -85,7 +84,7 @@ class Build(Command, ImageOptions, SigningOptions, FreshBase, ValidationOptions)
             return 0
         specs = self.select_images(context)
         if self.recorded:
-            from tfimg.build.recheck import choose_turn
+            from tfimg.build.builder import choose_turn
 
             proven = [spec for spec in specs if context.project.status(spec).level != "declared"]
             specs = list(choose_turn(proven, context.services.today, self.recorded))
@@ -161,8 +160,7 @@ class Build(Command, ImageOptions, SigningOptions, FreshBase, ValidationOptions)
         )
 
     def _build_one(self, context: Context, settings: BuildSettings) -> ImageSpec:
-        from tfimg.build.builder import Builder
-        from tfimg.build.events import BuildResult, Validated
+        from tfimg.build.builder import Builder, BuildResult, Validated
         from tfimg.cli.report_files import write_reports
 
         plan = context.project.plan(self.find_image(context))

@@ -111,7 +111,7 @@ def _print_runner(context: Context, reason: TfimgError) -> int:
 
 
 def _print_engine(context: Context, engine: Engine, *, started: bool) -> int:
-    from tfimg.build.image import choose_output
+    from tfimg.build.builder import choose_output
     from tfimg.core.text import format_size
     from tfimg.engine.connect import PrivateEngine
 

@@ -53,7 +53,7 @@ class Plan(Command, ImageOptions):
         return command._show(context, [command.find_image(context)])
 
     def _show(self, context: Context, specs: Sequence[ImageSpec]) -> int:
-        from tfimg.build.image import describe_build
+        from tfimg.build.builder import describe_build
         from tfimg.cli.output.tables import print_rows
         from tfimg.recipe.shards import divide_into_shards, make_ci_jobs, make_shard_image, make_single_shards
 
@@ -86,7 +86,7 @@ class Plan(Command, ImageOptions):
 
     def _show_custom(self, context: Context) -> int:
         """Print the facts of a supplied wheel's image, and how it is built."""
-        from tfimg.build.image import describe_build
+        from tfimg.build.builder import describe_build
 
         spec = self.find_image(context)
         built = describe_build(context.project.plan(spec), _find_capabilities(context))
