@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from generator.markdown import table
 from tfimg.advisories import osv as advisory_schema
-from tfimg.advisories import osv as advisory_service
+from tfimg.advisories import service as advisory_service
 from tfimg.core import retry
 from tfimg.evidence import policy_file
 from tfimg.inspect import archive

@@ -18,7 +18,7 @@ from support.advisories import advisory, affected, below, osv_server
 from support.environment import TestEnvironment
 from support.package_index import File, PackageIndex, package_index
 from tfimg.advisories.fix import MAX_ROUNDS, LockFix, LockFixer, Outcome
-from tfimg.advisories.osv import OsvService
+from tfimg.advisories.service import OsvService
 from tfimg.core.errors import LockError
 from tfimg.core.paths import Workspace
 from tfimg.matrix.schema import AcceptedRisk, Flavor

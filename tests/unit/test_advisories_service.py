@@ -9,7 +9,7 @@ import pytest
 
 from support.advisories import OsvServer, advisory, affected, below, osv_server
 from tfimg.advisories.match import AuditedPackage, make_python_package
-from tfimg.advisories.osv import OsvService
+from tfimg.advisories.service import OsvService
 from tfimg.core.errors import NetworkError, UsageError
 from tfimg.core.retry import RetryPolicy
 

@@ -10,7 +10,7 @@ from tfimg.cli.options import option
 
 if TYPE_CHECKING:
     from tfimg.advisories.match import AuditedPackage
-    from tfimg.advisories.osv import OsvService
+    from tfimg.advisories.service import OsvService
     from tfimg.cli.context import Context
 
 
@@ -22,7 +22,7 @@ class AdvisoryOptions:
 
     def ask_service(self, context: Context, packages: Iterable[AuditedPackage]) -> OsvService:
         """Return the service, which knows the defects of packages. Raises `UsageError` and `NetworkError`."""
-        from tfimg.advisories.osv import PUBLIC_SERVICE
+        from tfimg.advisories.service import PUBLIC_SERVICE
         from tfimg.cli.output.transfers import render_count
 
         wanted = list(packages)

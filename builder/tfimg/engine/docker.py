@@ -31,7 +31,6 @@ from docker.utils.socket import frames_iter
 from packaging.version import InvalidVersion, Version
 from tenacity import wait_random_exponential
 
-from tfimg.core import errors
 from tfimg.core.cancellation import on_cancel, raise_if_cancelled
 from tfimg.core.errors import (
     BuildError,
@@ -44,6 +43,9 @@ from tfimg.core.errors import (
     HashMismatchError,
     ImageMissing,
     NetworkError,
+    NotInRegistry,
+    RegistryError,
+    TamperedError,
     TfimgError,
 )
 from tfimg.core.events import BuildEvent, LogEvent, ProgressEvent, StepEvent
@@ -89,14 +91,8 @@ REQUEST_SECONDS = 600
 PING_SECONDS = 20
 """Limit for a busy engine's answer. It took under 1 s when tried."""
 
-
 PODMAN = "Podman Engine"
 """What Podman's service calls itself in its answer to /version."""
-
-
-def find_error(line: Mapping[str, Any]) -> str | None:
-    """Return the error in a line of an engine's stream: the engine answers 200 before it begins."""
-    return line.get("error") or (line.get("errorDetail") or {}).get("message")
 
 
 class _ApiClient(docker.APIClient):
@@ -116,10 +112,123 @@ class _Client(docker.DockerClient):
         self.api = _ApiClient(**options)
 
 
-class DockerConnection:
-    """Connection to the engine at `host`, such as `unix:///run/docker.sock`.
+OLDEST_ENGINE = Version("23.0")
+"""First release whose default builder is BuildKit and that can hold zstd layers (moby 23.0 release notes)."""
 
-    `builder` is the buildx builder that builds for the engine; `context` the docker context that named it.
+OLDEST_BUILDX = Version("0.12.0")
+"""First release that knows `--progress=rawjson`."""
+
+INSTALL = "`tfimg engine up --install`"
+DEVICE_OPTIONS: Mapping[DeviceAccess, Mapping[str, Any]] = {
+    "none": {},
+    "nvidia": {"device_requests": [DeviceRequest(count=-1, capabilities=[["gpu"]])], "shm_size": "1g"},
+    "cdi": {
+        "device_requests": [DeviceRequest(driver="cdi", device_ids=["nvidia.com/gpu=all"])],
+        "shm_size": "1g",
+    },
+    "tpu": {"privileged": True, "network_mode": "host", "shm_size": "16g"},
+}
+"""API arguments for all accelerators, as of `docker run --gpus all`, of `--device nvidia.com/gpu=all`, and of Google's
+page on containers of TPU VMs."""
+
+OLDEST_CDI_PODMAN = 5
+"""Podman 5.4 gives devices of CDI to containers of its Docker-compatible API; 4.3 ignores the request."""
+
+MAX_LINE = 8 << 20
+"""Bytes of a line; a longer one is split."""
+
+CONCURRENT_REQUESTS = 8
+"""On two busy cores, 105 images took 2.3 s one after the other, 1.6 s so."""
+
+BEING_REMOVED = re.compile(
+    r"\bblob sha256:[0-9a-f]{64} expected at .*not found|\bcontent digest sha256:[0-9a-f]{64}: not found"
+)
+"""Answers of the containerd store (Docker 26.1 and 28.2), about an image that is being removed: the name is still
+there, and its manifest or configuration is gone."""
+
+LISTING = RetryPolicy(attempts=10, backoff=wait_random_exponential(multiplier=0.02, max=0.5))
+"""Docker 28.2 refuses the whole list while one image of it is being removed: 14 of 180 lists beside three loops that
+each built and removed an image."""
+
+NOT_UNPACKED = re.compile(r"\bsnapshot sha256:[0-9a-f]{64} does not exist")
+"""Answer of the containerd store (Docker 26.1) about an image that it has packed only."""
+
+RUNTIME_FIELDS = (
+    *("User", "Env", "Entrypoint", "Cmd", "WorkingDir", "Shell"),
+    *("ExposedPorts", "Volumes", "StopSignal", "Healthcheck"),
+)
+"""Fields of the configuration that decide how a container starts (OCI image specification, config.md). Labels decide
+nothing, and engines disagree about which empty fields they report."""
+
+PROBE_SECONDS = 60.0
+"""Limit of the probe, which takes a second on a busy machine."""
+
+Action = Literal["push", "pull"]
+COMPLETE = frozenset({"Pushed", "Layer already exists", "Already exists", "Pull complete", "Download complete"})
+"""States of a layer that is complete."""
+
+DIGEST = re.compile(r"\bdigest: (sha256:[0-9a-f]{64})\b", re.IGNORECASE)
+"""In the last line of a push, `TAG: digest: sha256:… size: 527`, and of a pull, `Digest: sha256:…`."""
+
+LOG_IN = "Log in with `docker login {host}`, and run it again."
+RETRY = "Run it again: layers that are there are not sent twice."
+TRUST = (
+    "Put its authority where the engine looks: /etc/docker/certs.d/{host}/ca.crt, of Podman "
+    "/etc/containers/certs.d/{host}/ca.crt; or name a registry without TLS in Docker's insecure-registries, or with "
+    "`insecure = true` in Podman's registries.conf."
+)
+ERRORS: tuple[tuple[str, type[TfimgError], str, str], ...] = (
+    (r"does not exist locally|tag does not exist|No such image|reference does not exist",
+     ImageMissing, "The engine has no image {name}", "Give it that name first."),
+    (r"content digest \S+: not found",
+     EngineError, "The engine has only a part of {name}", "Build it again, or pull it for every platform."),
+    (r"x509|certificate|HTTP response to HTTPS client|tls: ",
+     NetworkError, "The engine does not trust the registry {host}", TRUST),
+    (r"no basic auth credentials|unauthorized|authentication required|incorrect username|\b401\b",
+     RegistryError, "The registry {host} does not accept the engine's credentials", LOG_IN),
+    (r"toomanyrequests|\b429\b",
+     NetworkError, "The registry {host} limits the rate of requests", "Run it again later."),
+    (r"quota|insufficient storage|\b507\b",
+     RegistryError, "The registry {host} is full", "Ask its owner for space, and run it again."),
+    (r"denied|forbidden|insufficient_scope|\b403\b",
+     RegistryError, "The registry {host} does not let the engine {action} {name}", LOG_IN),
+    # Another client is uploading the same blob.
+    (r"manifest[ _]blob[ _]unknown",
+     NetworkError, "The registry {host} does not have all of {name} yet", RETRY),
+    (r"manifest unknown|name unknown|(resolve reference|repository) .*not found|not found: not found|\b404\b",
+     NotInRegistry, "The registry {host} does not have {name}", "Check the name."),
+    (r"\b405\b|unsupported|method not allowed",
+     RegistryError, "The registry {host} is read-only", "Wait until its owner opens it again."),
+    (r"\b5\d\d\b|dial |lookup |EOF|reset by peer|broken pipe|timed? ?out|deadline|unreachable|refused|proxyconnect"
+     r"|failed to do request|closed network connection|unknown error|failed to copy",
+     NetworkError, "The {action} of {name} failed in the network", RETRY),
+)  # fmt: skip
+"""Pattern of an engine's message → error, its text, its next step. The first match counts: an engine quotes the
+registry's own message beside its status."""
+
+LOG_LINES = 12
+"""Last lines of the failed step that an error quotes."""
+
+SILENCE_SECONDS = 30.0
+"""After this time without output from buildx, its engine is asked whether it still answers."""
+
+HALF_TRANSFERRED = "unsupported offset"
+"""BuildKit's message about a layer of which it has half; see `tfimg.engine.handover`."""
+
+HAND_OVER = "layers, sent once more after an interrupted build"
+"""The step in which an engine takes layers as a whole."""
+
+CONNECTION_LOST = re.compile(
+    "rpc error: code = Unavailable|error reading from server|Cannot connect to the Docker daemon|"
+    "failed to list workers|error during connect"
+)
+"""Messages of buildx about a BuildKit that does not answer, or not any more."""
+
+
+class DockerEngine:
+    """Implements `Engine`: builds through `docker buildx`, everything else through Docker's API.
+
+    `host` is such as `unix:///run/docker.sock`; `builder` is the buildx builder that builds for the engine; `context` the docker context that named it.
     """
 
     def __init__(
@@ -185,19 +294,6 @@ class DockerConnection:
         if self.context:
             next_step = f"Start it; or correct the docker context {self.context}, or name another --builder, or none."
         return EngineUnavailable(f"No container engine answers at {self.host}: {error}.", next_step=next_step)
-
-
-OLDEST_ENGINE = Version("23.0")
-"""First release whose default builder is BuildKit and that can hold zstd layers (moby 23.0 release notes)."""
-
-OLDEST_BUILDX = Version("0.12.0")
-"""First release that knows `--progress=rawjson`."""
-
-INSTALL = "`tfimg engine up --install`"
-
-
-class DockerInfo(DockerConnection):
-    """Capabilities, devices and free disk space of `Engine`."""
 
     def get_capabilities(self) -> Capabilities:
         """See `Engine`."""
@@ -268,44 +364,6 @@ class DockerInfo(DockerConnection):
             folder = folder.parent
         return shutil.disk_usage(folder).free
 
-
-def _platform(info: Mapping[str, Any]) -> Platform:
-    """Return the platform of the engine's machine; of an unknown one, the first of the matrix."""
-    return find_platform(str(info.get("Architecture"))) or PLATFORMS[0]
-
-
-def require_version(subject: str, version: str, oldest: Version) -> None:
-    """Raise `EngineTooOld` for a version below `oldest`. A build from a commit has none, and counts as new."""
-    with suppress(InvalidVersion):
-        if Version(version.partition("+")[0]) < oldest:
-            raise EngineTooOld(
-                f"{subject} {version}, and builds need {oldest} or newer.",
-                next_step=f"Upgrade it, or {INSTALL} sets up one of tfimg's own beside it.",
-            )
-
-
-DEVICE_OPTIONS: Mapping[DeviceAccess, Mapping[str, Any]] = {
-    "none": {},
-    "nvidia": {"device_requests": [DeviceRequest(count=-1, capabilities=[["gpu"]])], "shm_size": "1g"},
-    "cdi": {
-        "device_requests": [DeviceRequest(driver="cdi", device_ids=["nvidia.com/gpu=all"])],
-        "shm_size": "1g",
-    },
-    "tpu": {"privileged": True, "network_mode": "host", "shm_size": "16g"},
-}
-"""API arguments for all accelerators, as of `docker run --gpus all`, of `--device nvidia.com/gpu=all`, and of Google's
-page on containers of TPU VMs."""
-
-OLDEST_CDI_PODMAN = 5
-"""Podman 5.4 gives devices of CDI to containers of its Docker-compatible API; 4.3 ignores the request."""
-
-MAX_LINE = 8 << 20
-"""Bytes of a line; a longer one is split."""
-
-
-class DockerContainers(DockerConnection):
-    """Implements `ContainerRunner`."""
-
     def run(self, request: RunRequest, *, timeout: float) -> Generator[Line | Exit, None, None]:
         """See `ContainerRunner`. Raises `EngineTooOld` where a Podman would ignore the request for a GPU."""
         if request.access == "cdi" and self.podman and int(self.podman.partition(".")[0]) < OLDEST_CDI_PODMAN:
@@ -356,50 +414,6 @@ class DockerContainers(DockerConnection):
                     yield from split_lines(frames_iter(stream, tty=False))  # type: ignore[no-untyped-call]
                 except OSError as error:
                     raise self.unavailable(error) from None
-
-
-def split_lines(frames: Iterator[tuple[int, bytes]]) -> Iterator[Line]:
-    """Yield whole lines from a stream of frames; a frame's number is that of the file descriptor."""
-    open_lines = {1: b"", 2: b""}
-    for number, piece in frames:
-        *whole, rest = (open_lines[number] + piece).split(b"\n")
-        if len(rest) > MAX_LINE:
-            whole, rest = [*whole, rest], b""
-        open_lines[number] = rest
-        yield from (_decode_line(number, line) for line in whole)
-    yield from (_decode_line(number, rest) for number, rest in open_lines.items() if rest)
-
-
-def _decode_line(number: int, line: bytes) -> Line:
-    return Line(stream="stdout" if number == 1 else "stderr", text=line.decode(errors="replace"))
-
-
-CONCURRENT_REQUESTS = 8
-"""On two busy cores, 105 images took 2.3 s one after the other, 1.6 s so."""
-
-BEING_REMOVED = re.compile(
-    r"\bblob sha256:[0-9a-f]{64} expected at .*not found|\bcontent digest sha256:[0-9a-f]{64}: not found"
-)
-"""Answers of the containerd store (Docker 26.1 and 28.2), about an image that is being removed: the name is still
-there, and its manifest or configuration is gone."""
-
-LISTING = RetryPolicy(attempts=10, backoff=wait_random_exponential(multiplier=0.02, max=0.5))
-"""Docker 28.2 refuses the whole list while one image of it is being removed: 14 of 180 lists beside three loops that
-each built and removed an image."""
-
-NOT_UNPACKED = re.compile(r"\bsnapshot sha256:[0-9a-f]{64} does not exist")
-"""Answer of the containerd store (Docker 26.1) about an image that it has packed only."""
-
-RUNTIME_FIELDS = (
-    *("User", "Env", "Entrypoint", "Cmd", "WorkingDir", "Shell"),
-    *("ExposedPorts", "Volumes", "StopSignal", "Healthcheck"),
-)
-"""Fields of the configuration that decide how a container starts (OCI image specification, config.md). Labels decide
-nothing, and engines disagree about which empty fields they report."""
-
-
-class DockerImages(DockerConnection):
-    """Images of `Engine`."""
 
     def list_images(self, known: Mapping[str, LocalImage] = NO_IMAGES) -> Sequence[LocalImage]:
         """See `Engine`. The list has no layers, so each image is inspected, several at once."""
@@ -546,25 +560,6 @@ class DockerImages(DockerConnection):
                         container.remove(force=True, v=True)
         self.remove(name)
 
-
-def content_digest(attrs: Mapping[str, Any]) -> str:
-    """Return `sha256:…` of the uncompressed layers and the runtime configuration, from an inspection."""
-    config = attrs.get("Config") or {}
-    content = {
-        "layers": attrs["RootFS"].get("Layers") or [],
-        "platform": [attrs.get("Os"), attrs.get("Architecture")],
-        **{name: config[name] for name in RUNTIME_FIELDS if config.get(name)},
-    }
-    return f"sha256:{hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()}"
-
-
-PROBE_SECONDS = 60.0
-"""Limit of the probe, which takes a second on a busy machine."""
-
-
-class DockerEmulation(DockerInfo, DockerContainers, DockerImages):
-    """`can_run` of `Engine`."""
-
     def can_run(self, platform: Platform) -> bool:
         """See `Engine`. An image of one tiny program proves it: an engine does not know what its kernel emulates."""
         if platform == self.get_device_support().platform:
@@ -582,63 +577,13 @@ class DockerEmulation(DockerInfo, DockerContainers, DockerImages):
         finally:
             self.remove(name)
 
-
-Action = Literal["push", "pull"]
-
-COMPLETE = frozenset({"Pushed", "Layer already exists", "Already exists", "Pull complete", "Download complete"})
-"""States of a layer that is complete."""
-
-DIGEST = re.compile(r"\bdigest: (sha256:[0-9a-f]{64})\b", re.IGNORECASE)
-"""In the last line of a push, `TAG: digest: sha256:… size: 527`, and of a pull, `Digest: sha256:…`."""
-
-LOG_IN = "Log in with `docker login {host}`, and run it again."
-RETRY = "Run it again: layers that are there are not sent twice."
-TRUST = (
-    "Put its authority where the engine looks: /etc/docker/certs.d/{host}/ca.crt, of Podman "
-    "/etc/containers/certs.d/{host}/ca.crt; or name a registry without TLS in Docker's insecure-registries, or with "
-    "`insecure = true` in Podman's registries.conf."
-)
-
-ERRORS: tuple[tuple[str, type[errors.TfimgError], str, str], ...] = (
-    (r"does not exist locally|tag does not exist|No such image|reference does not exist",
-     errors.ImageMissing, "The engine has no image {name}", "Give it that name first."),
-    (r"content digest \S+: not found",
-     errors.EngineError, "The engine has only a part of {name}", "Build it again, or pull it for every platform."),
-    (r"x509|certificate|HTTP response to HTTPS client|tls: ",
-     errors.NetworkError, "The engine does not trust the registry {host}", TRUST),
-    (r"no basic auth credentials|unauthorized|authentication required|incorrect username|\b401\b",
-     errors.RegistryError, "The registry {host} does not accept the engine's credentials", LOG_IN),
-    (r"toomanyrequests|\b429\b",
-     errors.NetworkError, "The registry {host} limits the rate of requests", "Run it again later."),
-    (r"quota|insufficient storage|\b507\b",
-     errors.RegistryError, "The registry {host} is full", "Ask its owner for space, and run it again."),
-    (r"denied|forbidden|insufficient_scope|\b403\b",
-     errors.RegistryError, "The registry {host} does not let the engine {action} {name}", LOG_IN),
-    # Another client is uploading the same blob.
-    (r"manifest[ _]blob[ _]unknown",
-     errors.NetworkError, "The registry {host} does not have all of {name} yet", RETRY),
-    (r"manifest unknown|name unknown|(resolve reference|repository) .*not found|not found: not found|\b404\b",
-     errors.NotInRegistry, "The registry {host} does not have {name}", "Check the name."),
-    (r"\b405\b|unsupported|method not allowed",
-     errors.RegistryError, "The registry {host} is read-only", "Wait until its owner opens it again."),
-    (r"\b5\d\d\b|dial |lookup |EOF|reset by peer|broken pipe|timed? ?out|deadline|unreachable|refused|proxyconnect"
-     r"|failed to do request|closed network connection|unknown error|failed to copy",
-     errors.NetworkError, "The {action} of {name} failed in the network", RETRY),
-)  # fmt: skip
-"""Pattern of an engine's message → error, its text, its next step. The first match counts: an engine quotes the
-registry's own message beside its status."""
-
-
-class DockerTransfer(DockerConnection):
-    """Pushes and pulls of `Engine`."""
-
     def resolve_digest(self, reference: str) -> str:
         """See `Engine`."""
         with self.errors():
             try:
                 return str(self.client.images.get_registry_data(reference).id)
             except APIError as error:
-                raise errors.NetworkError(
+                raise NetworkError(
                     f"Cannot resolve {reference}: {error.explanation or error}.",
                     next_step="Check its name and the network, or name a mirror with --mirror.",
                 ) from None
@@ -664,7 +609,7 @@ class DockerTransfer(DockerConnection):
             except APIError as error:
                 raise transfer_error(action, name, str(error.explanation or error)) from None
             except StoreError as error:
-                raise errors.RegistryError(
+                raise RegistryError(
                     f"A credential helper returned no credentials for the registry of {name}: {error}.",
                     next_step="Repair it, or remove it from docker's config.json and log in with `docker login`.",
                 ) from None
@@ -680,98 +625,6 @@ class DockerTransfer(DockerConnection):
         digests = [one.partition("@")[2] for one in image.attrs.get("RepoDigests") or ()]
         expected = name.partition("@")[2]
         return expected if expected in digests else next(iter(digests), None)
-
-
-def follow_transfer(
-    action: Action,
-    name: str,
-    lines: Iterable[Mapping[str, Any]],
-    on_event: OnProgress,
-    *,
-    find_digest: Callable[[str, str], str | None] = lambda *_: None,
-) -> str:
-    """Read an engine's stream about a push or pull to its end, and return the digest.
-
-    A failure is a line of the stream, and the docker package raises nothing (docker/docker-py issue 3161). A stream
-    without a digest was interrupted, or is Podman's, whose last line has the image's id: `find_digest` returns the
-    digest of a name with that id.
-    """
-    digest, last = None, ""
-    totals: dict[str, int] = {}
-    for line in lines:
-        raise_if_cancelled()
-        if error := find_error(line):
-            raise transfer_error(action, name, error)
-        if progress := _progress(action, line, totals):
-            on_event(progress)
-        in_status = DIGEST.search(str(line.get("status", "")))
-        digest = (line.get("aux") or {}).get("Digest") or (in_status and in_status[1]) or digest
-        last = str(line.get("id") or "") if line.get("status") == "Download complete" else ""
-    if digest is None and last:
-        digest = find_digest(name, last)
-    if digest is None:
-        raise errors.NetworkError(
-            f"The engine's answer ended before it reported the digest of the {action} of {name}.", next_step=RETRY
-        )
-    expected = name.partition("@")[2]
-    if expected and digest != expected:
-        raise errors.TamperedError(
-            f"The pull of {name} returned another digest: {digest}.",
-            next_step="Do not run it, and report it to the registry's owner.",
-        )
-    return str(digest)
-
-
-def _progress(action: Action, line: Mapping[str, Any], totals: dict[str, int]) -> ProgressEvent | None:
-    """Return the bytes of a layer. An engine reports none of a complete layer."""
-    layer, detail = str(line.get("id") or ""), line.get("progressDetail") or {}
-    if layer and detail.get("total"):
-        totals[layer] = int(detail["total"])
-        return ProgressEvent(step=action, what=layer, current=int(detail.get("current", 0)), total=totals[layer])
-    if layer in totals and line.get("status") in COMPLETE:
-        return ProgressEvent(step=action, what=layer, current=totals[layer], total=totals[layer])
-    return None
-
-
-def transfer_error(action: Action, name: str, message: str) -> errors.TfimgError:
-    """Map an engine's message to an error."""
-    host, slash, _ = name.partition("/")
-    host = host if slash and re.search("[.:]|^localhost$", host) else "docker.io"
-    if "no space left" in message:
-        return errors.DiskSpaceError(
-            f"No space left during the {action} of {name}: {message}.",
-            next_step="Free some space on the engine's disk; for a push, also in the registry.",
-        )
-    for pattern, error, text, next_step in ERRORS:
-        if re.search(pattern, message, re.IGNORECASE):
-            text = text.format(action=action, name=name, host=host)
-            return error(f"{text}: {message.rstrip('.')}.", next_step=next_step.format(host=host))
-    return errors.RegistryError(
-        f"The {action} of {name} failed: {message.rstrip('.')}.", next_step="The registry's own log may say more."
-    )
-
-
-LOG_LINES = 12
-"""Last lines of the failed step that an error quotes."""
-
-SILENCE_SECONDS = 30.0
-"""After this time without output from buildx, its engine is asked whether it still answers."""
-
-HALF_TRANSFERRED = "unsupported offset"
-"""BuildKit's message about a layer of which it has half; see `tfimg.engine.handover`."""
-
-HAND_OVER = "layers, sent once more after an interrupted build"
-"""The step in which an engine takes layers as a whole."""
-
-CONNECTION_LOST = re.compile(
-    "rpc error: code = Unavailable|error reading from server|Cannot connect to the Docker daemon|"
-    "failed to list workers|error during connect"
-)
-"""Messages of buildx about a BuildKit that does not answer, or not any more."""
-
-
-class DockerBuilder(DockerImages):
-    """Builds of `Engine`."""
 
     def build(self, request: BuildRequest) -> Generator[BuildEvent, None, None]:
         """See `Engine`."""
@@ -821,6 +674,122 @@ class DockerBuilder(DockerImages):
                 digest = extract_layout(self.export(base), folder / name)
             contexts[base] = f"oci-layout://{folder / name}@{digest}"
         return contexts
+
+
+def find_error(line: Mapping[str, Any]) -> str | None:
+    """Return the error in a line of an engine's stream: the engine answers 200 before it begins."""
+    return line.get("error") or (line.get("errorDetail") or {}).get("message")
+
+
+def _platform(info: Mapping[str, Any]) -> Platform:
+    """Return the platform of the engine's machine; of an unknown one, the first of the matrix."""
+    return find_platform(str(info.get("Architecture"))) or PLATFORMS[0]
+
+
+def require_version(subject: str, version: str, oldest: Version) -> None:
+    """Raise `EngineTooOld` for a version below `oldest`. A build from a commit has none, and counts as new."""
+    with suppress(InvalidVersion):
+        if Version(version.partition("+")[0]) < oldest:
+            raise EngineTooOld(
+                f"{subject} {version}, and builds need {oldest} or newer.",
+                next_step=f"Upgrade it, or {INSTALL} sets up one of tfimg's own beside it.",
+            )
+
+
+def split_lines(frames: Iterator[tuple[int, bytes]]) -> Iterator[Line]:
+    """Yield whole lines from a stream of frames; a frame's number is that of the file descriptor."""
+    open_lines = {1: b"", 2: b""}
+    for number, piece in frames:
+        *whole, rest = (open_lines[number] + piece).split(b"\n")
+        if len(rest) > MAX_LINE:
+            whole, rest = [*whole, rest], b""
+        open_lines[number] = rest
+        yield from (_decode_line(number, line) for line in whole)
+    yield from (_decode_line(number, rest) for number, rest in open_lines.items() if rest)
+
+
+def _decode_line(number: int, line: bytes) -> Line:
+    return Line(stream="stdout" if number == 1 else "stderr", text=line.decode(errors="replace"))
+
+
+def content_digest(attrs: Mapping[str, Any]) -> str:
+    """Return `sha256:…` of the uncompressed layers and the runtime configuration, from an inspection."""
+    config = attrs.get("Config") or {}
+    content = {
+        "layers": attrs["RootFS"].get("Layers") or [],
+        "platform": [attrs.get("Os"), attrs.get("Architecture")],
+        **{name: config[name] for name in RUNTIME_FIELDS if config.get(name)},
+    }
+    return f"sha256:{hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()}"
+
+
+def follow_transfer(
+    action: Action,
+    name: str,
+    lines: Iterable[Mapping[str, Any]],
+    on_event: OnProgress,
+    *,
+    find_digest: Callable[[str, str], str | None] = lambda *_: None,
+) -> str:
+    """Read an engine's stream about a push or pull to its end, and return the digest.
+
+    A failure is a line of the stream, and the docker package raises nothing (docker/docker-py issue 3161). A stream
+    without a digest was interrupted, or is Podman's, whose last line has the image's id: `find_digest` returns the
+    digest of a name with that id.
+    """
+    digest, last = None, ""
+    totals: dict[str, int] = {}
+    for line in lines:
+        raise_if_cancelled()
+        if error := find_error(line):
+            raise transfer_error(action, name, error)
+        if progress := _progress(action, line, totals):
+            on_event(progress)
+        in_status = DIGEST.search(str(line.get("status", "")))
+        digest = (line.get("aux") or {}).get("Digest") or (in_status and in_status[1]) or digest
+        last = str(line.get("id") or "") if line.get("status") == "Download complete" else ""
+    if digest is None and last:
+        digest = find_digest(name, last)
+    if digest is None:
+        raise NetworkError(
+            f"The engine's answer ended before it reported the digest of the {action} of {name}.", next_step=RETRY
+        )
+    expected = name.partition("@")[2]
+    if expected and digest != expected:
+        raise TamperedError(
+            f"The pull of {name} returned another digest: {digest}.",
+            next_step="Do not run it, and report it to the registry's owner.",
+        )
+    return str(digest)
+
+
+def _progress(action: Action, line: Mapping[str, Any], totals: dict[str, int]) -> ProgressEvent | None:
+    """Return the bytes of a layer. An engine reports none of a complete layer."""
+    layer, detail = str(line.get("id") or ""), line.get("progressDetail") or {}
+    if layer and detail.get("total"):
+        totals[layer] = int(detail["total"])
+        return ProgressEvent(step=action, what=layer, current=int(detail.get("current", 0)), total=totals[layer])
+    if layer in totals and line.get("status") in COMPLETE:
+        return ProgressEvent(step=action, what=layer, current=totals[layer], total=totals[layer])
+    return None
+
+
+def transfer_error(action: Action, name: str, message: str) -> TfimgError:
+    """Map an engine's message to an error."""
+    host, slash, _ = name.partition("/")
+    host = host if slash and re.search("[.:]|^localhost$", host) else "docker.io"
+    if "no space left" in message:
+        return DiskSpaceError(
+            f"No space left during the {action} of {name}: {message}.",
+            next_step="Free some space on the engine's disk; for a push, also in the registry.",
+        )
+    for pattern, error, text, next_step in ERRORS:
+        if re.search(pattern, message, re.IGNORECASE):
+            text = text.format(action=action, name=name, host=host)
+            return error(f"{text}: {message.rstrip('.')}.", next_step=next_step.format(host=host))
+    return RegistryError(
+        f"The {action} of {name} failed: {message.rstrip('.')}.", next_step="The registry's own log may say more."
+    )
 
 
 def build(
@@ -901,7 +870,3 @@ def build_error(failed: StepEvent | None, log: Mapping[str, list[str]], rest: st
         f"The build failed during {step}: {reason} Last output of the step: {excerpt}",
         next_step="Correct the cause and build again: finished steps are kept.",
     )
-
-
-class DockerEngine(DockerEmulation, DockerBuilder, DockerTransfer):
-    """Implements `Engine`: builds through `docker buildx`, everything else through Docker's API."""

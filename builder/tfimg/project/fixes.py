@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 
 from tfimg.advisories.fix import LockFix, LockFixer
-from tfimg.advisories.osv import OsvService
+from tfimg.advisories.service import OsvService
 from tfimg.core.cancellation import map_in_threads
 from tfimg.matrix.spec import ImageSpec
 from tfimg.project.project import Project

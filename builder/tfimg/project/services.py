@@ -14,7 +14,7 @@ from tfimg.core.errors import FileError
 from tfimg.core.paths import state_folder
 
 if TYPE_CHECKING:
-    from tfimg.advisories.osv import OsvService
+    from tfimg.advisories.service import OsvService
     from tfimg.engine.protocol import Engine
     from tfimg.host.survey import Host
     from tfimg.index.client import Index
@@ -193,7 +193,7 @@ class Services:
 
     def advisory_service(self, url: str) -> OsvService:
         """Return the client of a service that speaks OSV's API. Raises `UsageError` for an invalid address."""
-        from tfimg.advisories.osv import OsvService
+        from tfimg.advisories.service import OsvService
 
         ca = str(self.network.ca) if self.network.ca else None
         return OsvService(url, ca=ca, proxies=_proxies(self.network))
