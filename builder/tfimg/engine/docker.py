@@ -228,7 +228,8 @@ CONNECTION_LOST = re.compile(
 class DockerEngine:
     """Implements `Engine`: builds through `docker buildx`, everything else through Docker's API.
 
-    `host` is such as `unix:///run/docker.sock`; `builder` is the buildx builder that builds for the engine; `context` the docker context that named it.
+    `host` is such as `unix:///run/docker.sock`; `builder` is the buildx builder that builds for the engine; `context`
+    the docker context that named it.
     """
 
     def __init__(
