@@ -9,8 +9,7 @@ from pathlib import Path
 from generator.program import project
 from tfimg.project.evidence import read_evidence
 from tfimg.recipe.support import render_matrix
-from tfimg.validation.page import format_page
-from tfimg.validation.report import Report
+from tfimg.validation.report import Report, format_page
 
 REPORTS = "reports"
 """Folder of the site."""

@@ -7,7 +7,7 @@ from types import ModuleType
 
 from tfimg.project.project import Project
 from tfimg.project.services import Services
-from tfimg.validation.explain import import_suite_module
+from tfimg.validation.run import import_suite_module
 
 
 @cache

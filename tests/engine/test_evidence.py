@@ -41,7 +41,7 @@ from tfimg.registry.connection import ConnectionSettings
 from tfimg.registry.protocol import OCI_INDEX, Manifest, Registry, require_manifest
 from tfimg.registry.reference import parse_reference
 from tfimg.registry.referrers import fallback_tag
-from tfimg.validation.schema import read_report
+from tfimg.validation.record import read_report
 
 pytestmark = pytest.mark.full
 

@@ -33,8 +33,8 @@ from tfimg.inspect.inspection import list_contents
 from tfimg.inspect.secrets import scan_export
 from tfimg.project.services import Services
 from tfimg.registry.images import open_image
-from tfimg.validation.inventory import take_inventory
-from tfimg.validation.schema import read_report
+from tfimg.validation.record import read_report
+from tfimg.validation.report import take_inventory
 
 from .conftest import IDENTIFIER, Built
 

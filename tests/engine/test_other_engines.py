@@ -35,7 +35,7 @@ from tfimg.host.run import RunOptions, plan_run
 from tfimg.host.survey import TargetHost
 from tfimg.project.project import Project
 from tfimg.project.services import Services
-from tfimg.validation.schema import read_report
+from tfimg.validation.record import read_report
 
 from .conftest import IDENTIFIER, Built, prepare_bootstrap
 

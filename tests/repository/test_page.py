@@ -13,7 +13,7 @@ from PIL import Image
 
 from support.chromium import Browser
 from support.reports import BROKEN, ENDS, GREEN, NAMES, PARTIAL, RED
-from tfimg.validation.page import format_page
+from tfimg.validation.report import format_page
 
 # The first may have to install Chromium, which is what makes them part of the full tier.
 pytestmark = [pytest.mark.full, pytest.mark.timeout(600)]

@@ -21,8 +21,7 @@ from tfimg.registry.client import open_registry
 from tfimg.registry.connection import ConnectionSettings
 from tfimg.registry.protocol import Registry
 from tfimg.registry.reference import parse_reference
-from tfimg.validation.inventory import take_inventory
-from tfimg.validation.report import Report
+from tfimg.validation.report import Report, take_inventory
 
 
 @dataclass(frozen=True, kw_only=True)

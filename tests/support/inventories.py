@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tfimg.core.documents import validate
-from tfimg.validation.inventory import Inventory
+from tfimg.validation.report import Inventory
 
 NVIDIA = "/opt/tensorflow/shared/nvidia"
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tfimg.validation.image_record import format_image_record, make_image_record
+from tfimg.validation.record import format_image_record, make_image_record
 from tfimg.validation.report import CheckResult, Explanation, Outcome, Report
 
 DIGEST = f"sha256:{'0123456789abcdef' * 4}"

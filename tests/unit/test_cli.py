@@ -27,7 +27,7 @@ from tfimg.engine.protocol import Exit, Line
 from tfimg.matrix.spec import ImageSpec
 from tfimg.recipe.labels import describe_image
 from tfimg.recipe.lock import hash_lock
-from tfimg.validation.image_record import read_image_record
+from tfimg.validation.record import read_image_record
 
 Named = Callable[[str], ImageSpec]
 

@@ -21,7 +21,7 @@ from tfimg.host.doctor import DoctorRequest, diagnose
 from tfimg.index.network import HostNetwork
 from tfimg.matrix.schema import Matrix
 from tfimg.matrix.spec import ImageSpec
-from tfimg.validation.explain import explain_errors, find_cause
+from tfimg.validation.run import explain_errors, find_cause
 
 LOGS = Path(__file__).parents[1] / "data" / "logs"
 

@@ -14,8 +14,7 @@ from junitparser import JUnitXml
 from support.cli import CliRunner
 from support.reports import GREEN, NAMES, RED
 from tfimg.cli.app import parse
-from tfimg.validation.formats import format_json, format_report
-from tfimg.validation.report import Explanation, Report
+from tfimg.validation.report import Explanation, Report, format_json, format_report
 
 Kept = Callable[[Report], str]
 

@@ -21,7 +21,7 @@ from tfimg.core.errors import ValidationAborted
 from tfimg.core.paths import Workspace
 from tfimg.evidence.sbom import list_components, make_sbom
 from tfimg.evidence.statement import Subject
-from tfimg.validation.inventory import Inventory
+from tfimg.validation.report import Inventory
 
 SUBJECT = Subject(name="registry.test:5000/team/tensorflow", digest=DIGEST)
 MADE = datetime(2026, 1, 2, 3, 4, 5, 678, tzinfo=UTC)

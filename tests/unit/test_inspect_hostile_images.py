@@ -41,13 +41,9 @@ from tfimg.inspect.inspection import inspect_image, list_contents
 from tfimg.publish.release import read_release
 from tfimg.registry.images import MAX_MANIFESTS, open_image
 from tfimg.registry.protocol import OCI_CONFIG, OCI_INDEX, OCI_MANIFEST, Descriptor, Manifest
-from tfimg.validation.event_stream import EventStream
-from tfimg.validation.formats import format_json
-from tfimg.validation.inventory import take_inventory
-from tfimg.validation.junit import format_junit
-from tfimg.validation.page import format_page
-from tfimg.validation.report import CheckResult
-from tfimg.validation.schema import read_report
+from tfimg.validation.record import read_report
+from tfimg.validation.report import CheckResult, format_json, format_junit, format_page, take_inventory
+from tfimg.validation.run import EventStream
 
 MANY = settings(
     max_examples=cases(200), deadline=None,

@@ -220,7 +220,7 @@ def test_a_check_s_end_carries_what_is_known_and_nothing_harmless() -> None:
 
 
 def test_the_host_asks_the_very_table_of_the_suite() -> None:
-    from tfimg.validation.explain import find_cause
+    from tfimg.validation.run import find_cause
 
     folder = Path(suite.__file__).parent
     known = find_cause("No module named 'pkg_resources'", suite=folder)

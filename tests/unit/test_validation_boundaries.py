@@ -18,13 +18,17 @@ from support.reports import GREEN, KNOWN, result
 from tfimg.core.errors import FileError, UnsuitableHost, ValidationAborted, ValidationFailed
 from tfimg.engine.protocol import Exit
 from tfimg.matrix.spec import ImageSpec
-from tfimg.validation.formats import format_json
-from tfimg.validation.junit import format_junit
-from tfimg.validation.page import format_page, list_rows
-from tfimg.validation.report import CheckResult, ProvableLevel, Report
-from tfimg.validation.run import ValidationRequest, validate
-from tfimg.validation.schema import read_report
-from tfimg.validation.verdict import raise_for_verdict
+from tfimg.validation.record import read_report
+from tfimg.validation.report import (
+    CheckResult,
+    ProvableLevel,
+    Report,
+    format_json,
+    format_junit,
+    format_page,
+    list_rows,
+)
+from tfimg.validation.run import ValidationRequest, raise_for_verdict, validate
 
 
 def reported(*results: CheckResult, **others: Any) -> Report:

@@ -12,7 +12,7 @@ from support.reports import BROKEN, GREEN, PARTIAL, RED
 from tfimg.host.nvidia_smi import Gpu, NvidiaSmi
 from tfimg.host.target_level import TargetLevel
 from tfimg.project.validator import describe_accelerator
-from tfimg.validation.caches import ReportCache, ReportSubject
+from tfimg.validation.run import ReportCache, ReportSubject
 
 SUBJECT = ReportSubject(
     identifier=GREEN.identifier, content="sha256:c", suite=GREEN.suite, level="validated", profile="standard",

@@ -16,10 +16,8 @@ from tfimg.matrix.spec import ImageSpec
 from tfimg.project.project import Project
 from tfimg.project.services import Services
 from tfimg.recipe.labels import Status
-from tfimg.validation.image_record import MAX_BYTES, ImageRecord, make_image_record, read_image_record
-from tfimg.validation.page import format_page
-from tfimg.validation.report import GPU_CHECK, Report
-from tfimg.validation.schema import find_report
+from tfimg.validation.record import MAX_BYTES, ImageRecord, find_report, make_image_record, read_image_record
+from tfimg.validation.report import GPU_CHECK, Report, format_page
 
 MAX_EVIDENCE = 1_500_000
 """Bytes of the committed evidence of all images that can be proven."""

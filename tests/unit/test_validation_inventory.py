@@ -16,7 +16,7 @@ from support.memory_engine import FakeEngine
 from tfimg.core.errors import EngineUnavailable, ValidationAborted
 from tfimg.core.paths import Workspace
 from tfimg.engine.protocol import Exit, Line
-from tfimg.validation.inventory import SCRIPT, take_inventory
+from tfimg.validation.report import SCRIPT, take_inventory
 
 FINE = Exit(status=0, out_of_memory=False)
 BAD = Exit(status=1, out_of_memory=False)

@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 from junitparser import Error, Failure, JUnitXml, Skipped, TestCase, TestSuite
 
 from support.reports import ATTACK, BROKEN, DIGEST, ENDS, GREEN, NAMES, PARTIAL, RED, result
-from tfimg.validation.junit import format_junit
-from tfimg.validation.report import Outcome, Report
+from tfimg.validation.report import Outcome, Report, format_junit
 
 KINDS = {"failed": Failure, "crashed": Error, "timed-out": Error, "skipped": Error}
 

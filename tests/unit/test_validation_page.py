@@ -10,8 +10,7 @@ import pytest
 from support.html_page import HtmlPage
 from support.reports import ATTACK, BROKEN, DIGEST, ENDS, GREEN, NAMES, PARTIAL, RED, result
 from tfimg.core.text import format_value, to_plain_text
-from tfimg.validation.page import SIGNS, choose_light, format_page, list_rows, summarize
-from tfimg.validation.report import Report
+from tfimg.validation.report import SIGNS, Report, choose_light, format_page, list_rows, summarize
 
 ALL = {"green": GREEN, "red": RED, "broken": BROKEN, "partial": PARTIAL}
 

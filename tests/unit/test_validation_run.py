@@ -19,9 +19,16 @@ from tfimg.engine.protocol import Exit, Line
 from tfimg.matrix.spec import ImageSpec
 from tfimg.recipe.facts import collect_facts
 from tfimg.recipe.lock import hash_lock
-from tfimg.validation.event_stream import ChecksPlanned, CheckStarted, SuiteEvent
 from tfimg.validation.report import CheckResult, Report
-from tfimg.validation.run import CheckSelection, ValidationRequest, suite_files, validate
+from tfimg.validation.run import (
+    CheckSelection,
+    ChecksPlanned,
+    CheckStarted,
+    SuiteEvent,
+    ValidationRequest,
+    suite_files,
+    validate,
+)
 
 LOCK = {"tensorflow": "", "packages": f"numpy==1.26.4 --hash=sha256:{'0' * 64}\n"}
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)

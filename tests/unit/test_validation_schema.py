@@ -15,9 +15,8 @@ from hypothesis import strategies as st
 from support.reports import BROKEN, GREEN, PARTIAL, RED, result
 from tfimg.core.errors import FileError
 from tfimg.core.paths import Workspace
-from tfimg.validation.formats import format_json
-from tfimg.validation.report import SCHEMA, Report
-from tfimg.validation.schema import OPTIONAL, read_report, schema_text
+from tfimg.validation.record import OPTIONAL, read_report, schema_text
+from tfimg.validation.report import SCHEMA, Report, format_json
 
 ON_A_GPU = replace(
     RED, results=(replace(result("gpu.visible"), evidence={"gpu": "NVIDIA T4", "driver": "535.104.05"}),)

@@ -56,12 +56,9 @@ from tfimg.recipe.labels import BASE_MADE_LABEL, RECIPE_LABEL, make_build_labels
 from tfimg.recipe.layout import ZSTD_LEVELS, Compression, default_compression, list_wheel_layers, lock_path
 from tfimg.recipe.plan import Plan, hash_recipe, render_base
 from tfimg.registry.reference import DIGEST
-from tfimg.validation.explain import explain_errors
-from tfimg.validation.formats import format_json
-from tfimg.validation.image_record import MAX_LAYERS, MAX_NAME, MAX_TEXT, RecordedBase, find_contradictions
-from tfimg.validation.report import ProvableLevel, Report
-from tfimg.validation.run import ALL_CHECKS, CheckSelection
-from tfimg.validation.verdict import raise_for_verdict
+from tfimg.validation.record import MAX_LAYERS, MAX_NAME, MAX_TEXT, RecordedBase, find_contradictions
+from tfimg.validation.report import ProvableLevel, Report, format_json
+from tfimg.validation.run import ALL_CHECKS, CheckSelection, explain_errors, raise_for_verdict
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -222,7 +222,7 @@ def junit(batch: BatchResult) -> str:
     """Return the summary as JUnit XML: one suite with a case for each image, red exactly if the image failed."""
     from junitparser import Error, Failure, Skipped, TestCase, TestSuite
 
-    from tfimg.validation.junit import format_suite
+    from tfimg.validation.report import format_suite
 
     suite = TestSuite("tfimg")
     suite.timestamp = batch.date[:19]  # the form has no place for the zone, which is UTC

@@ -7,8 +7,7 @@ from pathlib import Path
 
 from tfimg.core.errors import UsageError
 from tfimg.core.files import write_atomically
-from tfimg.validation.formats import REPORT_SUFFIXES, format_report
-from tfimg.validation.report import Report
+from tfimg.validation.report import REPORT_SUFFIXES, Report, format_report
 
 
 def check_report_files(names: Sequence[str], suffixes: Sequence[str] = REPORT_SUFFIXES) -> None:

@@ -23,7 +23,7 @@ from packaging.utils import canonicalize_name
 from tfimg.core.errors import ValidationAborted
 from tfimg.core.text import to_plain_text
 from tfimg.evidence.statement import CYCLONEDX, Statement, Subject, make_statement
-from tfimg.validation.inventory import About, Inventory
+from tfimg.validation.report import About, Inventory
 
 MAX_PROBLEM = 200
 """Characters of a problem that a message shows."""

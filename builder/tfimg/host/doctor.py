@@ -17,7 +17,7 @@ from tfimg.host.survey import Host, TargetHost
 from tfimg.index.network import HostNetwork
 from tfimg.matrix.schema import PROCESSORS, Matrix
 from tfimg.matrix.spec import ImageSpec
-from tfimg.validation.explain import find_cause
+from tfimg.validation.run import find_cause
 
 State = Literal["ok", "warning", "problem", "absent"]
 

@@ -38,7 +38,7 @@ from tfimg.recipe.labels import (
 from tfimg.recipe.layout import describe_layer
 from tfimg.registry.images import RegistryImage, open_image
 from tfimg.registry.protocol import Descriptor, Reader
-from tfimg.validation.inventory import Inventory
+from tfimg.validation.report import Inventory
 
 Source = Literal["bill of materials", "inventory", "unknown"]
 

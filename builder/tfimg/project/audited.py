@@ -18,7 +18,7 @@ from tfimg.inspect.inspection import Bill, Inspection
 from tfimg.matrix.spec import ImageSpec
 from tfimg.project.project import Project
 from tfimg.recipe.lock import read_packages
-from tfimg.validation.inventory import take_inventory
+from tfimg.validation.report import take_inventory
 
 
 def read_locked_images(project: Project, specs: Sequence[ImageSpec]) -> Iterator[AuditedImage]:

@@ -11,7 +11,7 @@ from tfimg.core.levels import LEVELS
 from tfimg.core.paths import Workspace
 
 if TYPE_CHECKING:
-    from tfimg.validation.image_record import ImageRecord, RecordedBase
+    from tfimg.validation.record import ImageRecord, RecordedBase
     from tfimg.validation.report import Report
 
 
@@ -20,7 +20,7 @@ def read_evidence(workspace: Workspace, identifier: str) -> ImageRecord | None:
     file = workspace.evidence(identifier)
     if not file.exists():
         return None
-    from tfimg.validation.image_record import MAX_BYTES, read_image_record
+    from tfimg.validation.record import MAX_BYTES, read_image_record
 
     content = read_limited(str(file), MAX_BYTES, next_step="Write it again with `tfimg build --record`.")
     return read_image_record(content, source=str(file), identifier=identifier, where="container")
@@ -28,7 +28,7 @@ def read_evidence(workspace: Workspace, identifier: str) -> ImageRecord | None:
 
 def read_host_records(workspace: Workspace, identifier: str) -> tuple[ImageRecord, ...]:
     """Return what hosts have proven of an image's wheels, of whatever lock. Raises `FileError`."""
-    from tfimg.validation.image_record import MAX_BYTES, read_image_record
+    from tfimg.validation.record import MAX_BYTES, read_image_record
 
     step = "Write it again with `tfimg record`."
     return tuple(
@@ -48,7 +48,7 @@ def record_evidence(
     same lock stays: a machine without a GPU does not replace what one with a GPU has proven. So does evidence of the
     same level on the official base, which most users have.
     """
-    from tfimg.validation.image_record import format_image_record, make_image_record
+    from tfimg.validation.record import format_image_record, make_image_record
 
     if report.level == "built":
         return

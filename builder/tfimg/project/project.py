@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from tfimg.host.survey import TargetHost
     from tfimg.recipe.plan import Plan
     from tfimg.recipe.support import Support
-    from tfimg.validation.caches import InventoryCache
+    from tfimg.validation.run import InventoryCache
 
 NO_LABELS: Mapping[str, str] = MappingProxyType({})
 
@@ -232,7 +232,7 @@ class Project:
     @property
     def inventories(self) -> InventoryCache:
         """The inventories of image contents that are kept in the state folder."""
-        from tfimg.validation.caches import InventoryCache
+        from tfimg.validation.run import InventoryCache
 
         script = (self.workspace.images / "inventory.py").read_bytes()
         return InventoryCache(folder=self.services.state / "inventories", script=script)

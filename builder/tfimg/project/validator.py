@@ -19,10 +19,16 @@ from tfimg.project.project import Project
 from tfimg.recipe.labels import IDENTIFIER_LABEL, LOCK_LABEL
 from tfimg.recipe.lock import hash_lock
 from tfimg.recipe.plan import Plan
-from tfimg.validation.caches import ReportCache, ReportSubject
-from tfimg.validation.explain import explain_errors
 from tfimg.validation.report import ProvableLevel, Report
-from tfimg.validation.run import ALL_CHECKS, CheckSelection, ValidationRequest, suite_files
+from tfimg.validation.run import (
+    ALL_CHECKS,
+    CheckSelection,
+    ReportCache,
+    ReportSubject,
+    ValidationRequest,
+    explain_errors,
+    suite_files,
+)
 from tfimg.validation.run import validate as run_suite
 
 

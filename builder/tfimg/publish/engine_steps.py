@@ -30,7 +30,7 @@ from tfimg.recipe.labels import BASE_DIGEST_LABEL, BASE_NAME_LABEL, LABEL_PREFIX
 from tfimg.recipe.lock import hash_lock
 from tfimg.recipe.tags import make_build_tag
 from tfimg.validation.report import Report
-from tfimg.validation.verdict import raise_for_verdict
+from tfimg.validation.run import raise_for_verdict
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -23,7 +23,7 @@ from tfimg.publish.send import PublishSession, SentImage, remove_candidates, sen
 from tfimg.recipe.labels import IDENTIFIER_LABEL
 from tfimg.recipe.tags import list_aliases
 from tfimg.validation.report import ProvableLevel
-from tfimg.validation.verdict import ERRORS
+from tfimg.validation.run import ERRORS
 
 IMAGE_ERRORS: tuple[type[errors.TfimgError], ...] = (
     *ERRORS.values(),

@@ -18,9 +18,8 @@ from tfimg.publish.repository import SignedRepository
 from tfimg.publish.stages import stage
 from tfimg.recipe.labels import LOCK_LABEL
 from tfimg.recipe.lock import hash_lock
-from tfimg.validation.explain import explain_errors
 from tfimg.validation.report import Report
-from tfimg.validation.verdict import raise_for_verdict
+from tfimg.validation.run import explain_errors, raise_for_verdict
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -22,11 +22,9 @@ from tfimg.engine.protocol import Exit, Line
 from tfimg.matrix.spec import ImageSpec
 from tfimg.recipe.facts import collect_bare_facts
 from tfimg.recipe.lock import Lock, hash_lock
-from tfimg.validation.event_stream import MAX_CHECKS, EventStream
-from tfimg.validation.explain import import_suite_module
-from tfimg.validation.image_record import MAX_NAME, Name, Seconds, Time
+from tfimg.validation.record import MAX_NAME, Name, Seconds, Time
 from tfimg.validation.report import GPU_CHECK, Report
-from tfimg.validation.run import suite_files
+from tfimg.validation.run import MAX_CHECKS, EventStream, import_suite_module, suite_files
 
 MAX_BYTES = 64 << 20
 """Bytes of a file; a run has 0.2 MB."""

@@ -1,17 +1,115 @@
-"""Results of the suite in one image, and the verdict and level that follow from them."""
+"""The report of a run of the suite, as text, JUnit and HTML."""
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Mapping
+import json
+import re
+from collections import Counter, deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import closing, suppress
 from dataclasses import asdict, dataclass, field
-from typing import Annotated, Any, Literal
+from importlib.resources import files
+from io import BytesIO
+from pathlib import Path
+from typing import Annotated, Any, Literal, get_args
 
-from pydantic import ConfigDict, Field
+from junitparser import Error, Failure, JUnitXml, Skipped, TestCase, TestSuite
+from pydantic import BeforeValidator, ConfigDict, Field
 
+from tfimg.core.documents import Document, InvalidDocument, parse_document
+from tfimg.core.errors import ValidationAborted
 from tfimg.core.events import Event
 from tfimg.core.levels import Level
+from tfimg.core.text import clamp_duration, format_value, to_plain_text, to_strict_json
+from tfimg.engine.protocol import ContainerRunner, Exit, Line, RunRequest
 from tfimg.matrix.schema import Device
+
+SECONDS = 300
+"""Importing TensorFlow from a cold disk takes tens of seconds."""
+
+MAX_LINES, MAX_REASON = 1000, 2000
+"""Last lines that are kept, of which the last is the inventory, and characters of one in a message."""
+
+SCRIPT = "/tfimg-inventory.py"
+
+Version = Annotated[str, BeforeValidator(lambda value: "" if value is None else value)]
+"""Broken distributions have no version."""
+
+
+class About(Document):
+    """What a Python package states of itself."""
+
+    licence: str | None = None
+    homepage: str | None = None
+
+
+class DebianPackage(Document):
+    """An installed Debian package."""
+
+    package: str
+    version: str
+    architecture: str
+    source: str
+    source_version: str = ""
+
+    @property
+    def upstream(self) -> str | None:
+        """The source package if its name differs, with its version if that differs too."""
+        other_version = self.source_version not in ("", self.version)
+        if self.source == self.package and not other_version:
+            return None
+        return f"{self.source}@{self.source_version}" if other_version else self.source
+
+
+class System(Document):
+    """The Linux distribution of an image."""
+
+    id: str = "linux"
+    version: str = ""
+
+
+class Inventory(Document):
+    """Output of images/inventory.py, which runs in the image: that can print anything instead.
+
+    `packages` are versions of Python packages by name, `libraries` the package of each accelerator library by path,
+    `imported` the packages that `import tensorflow` loads; None: TensorFlow was not imported.
+    """
+
+    packages: dict[str, Version]
+    about: dict[str, About]
+    debian: tuple[DebianPackage, ...]
+    system: System
+    libraries: dict[str, str | None]
+    imported: frozenset[str] | None = None
+
+
+def take_inventory(image: str, script: bytes, *, engine: ContainerRunner, contents_only: bool = False) -> Inventory:
+    """Run images/inventory.py in an image and return its output. Raises `ValidationAborted`.
+
+    With `contents_only`, TensorFlow is not imported.
+    """
+    command = ["python", SCRIPT, *(["--contents-only"] if contents_only else [])]
+    request = RunRequest(image=image, command=command, files={SCRIPT: (script, 0o444)})
+    lines: deque[Line] = deque(maxlen=MAX_LINES)
+    status: int | None = None
+    with closing(engine.run(request, timeout=SECONDS)) as output, suppress(TimeoutError):
+        for item in output:
+            if isinstance(item, Exit):
+                status = item.status
+            else:
+                lines.append(item)
+    results = [line.text for line in lines if line.stream == "stdout" and line.text.strip()]
+    reason = next((line.text for line in reversed(lines) if line.text.strip()), "no output")[:MAX_REASON]
+    try:
+        if status == 0 and results:
+            return parse_document(Inventory, results[-1].encode())
+    except InvalidDocument as error:
+        reason = f"{reason} ({error})"
+    end = f"did not end in {SECONDS} s" if status is None else f"ended with status {status}"
+    raise ValidationAborted(
+        f"The inventory of {image} {end}: {reason}", next_step=f"Look inside with `docker run --rm -it {image} python`."
+    )
+
 
 SCHEMA = 2
 """Version of the report's JSON: 2 has profiles, required and waived checks, outputs and explanations."""
@@ -194,3 +292,255 @@ class Report:
         """Return the report as a JSON object."""
         derived = {name: getattr(self, name) for name in DERIVED_FIELDS}
         return {"schema": SCHEMA, **derived, **self.accelerator, **asdict(self)}
+
+
+REPORT_SUFFIXES = (".json", ".xml", ".html")
+
+
+def format_report(report: Report, name: str) -> str:
+    """Return the report in the format of the file name's suffix. The libraries load when they are needed."""
+    suffix = Path(name).suffix.lower()
+    if suffix == ".xml":
+        return format_junit(report)
+    if suffix == ".html":
+        return format_page(report)
+    return format_json(report)
+
+
+def format_json(report: Report) -> str:
+    """Return the report as strict JSON (images/report.schema.json)."""
+    return json.dumps(to_strict_json(report.to_json()), indent=2, allow_nan=False) + "\n"
+
+
+OUTCOME_WIDTH = max(map(len, get_args(Outcome)))
+"""Characters of the longest outcome."""
+
+
+def check_line(result: CheckResult) -> str:
+    """Return a check's result on one line, for `grep` and logs."""
+    reason = f"  {flatten(result.reason)}" if result.reason else ""
+    warnings = "".join(f"  warning: {flatten(warning)}" for warning in result.warnings)
+    return (
+        f"check  {result.seconds:6.1f} s  {result.outcome:{OUTCOME_WIDTH}}  {flatten(result.check)}{reason}{warnings}"
+    )
+
+
+def flatten(text: str) -> str:
+    """Return a text on one line, without control characters."""
+    return " ".join(to_plain_text(text).split())
+
+
+def count_outcomes(outcomes: Iterable[Outcome]) -> Mapping[Outcome, int]:
+    """Return the number of checks of each outcome that occurs."""
+    counts = Counter(outcomes)
+    return {outcome: counts[outcome] for outcome in get_args(Outcome) if counts[outcome]}
+
+
+def summary_fields(report: Report) -> Mapping[str, Any]:
+    """Return the summary of a report by the names of its fields."""
+    counts = count_outcomes(result.outcome for result in report.results)
+    finished = {result.check for result in report.results}
+    return {
+        "verdict": to_plain_text(f"{report.verdict}: {report.problem}" if report.problem else report.verdict),
+        "image": to_plain_text(report.identifier),
+        "digest": to_plain_text(report.digest),
+        "checks": ", ".join(f"{count} {outcome}" for outcome, count in counts.items()) or "none",
+        "level": report.level if report.level == report.aim else f"{report.level}, not {report.aim}",
+        "at fault": report.fault,
+        "did not run": [to_plain_text(check) for check in report.missing if check not in finished] or None,
+        "waived": [to_plain_text(f"{check}: {why}") for check, why in report.waived.items()] or None,
+        "unproven": [to_plain_text(check) for check in report.unproven] or None,
+        "profile": report.profile,
+        **{name: to_plain_text(value) for name, value in report.accelerator.items()},
+        "date": f"{to_plain_text(report.date)}, {report.seconds:.1f} s",
+    }
+
+
+def level_words(report: Report) -> str:
+    """Return the level of a report, and what a higher one still needs."""
+    if report.missing:
+        skipped = f"{len(report.missing)} of {len(report.required)} checks that {report.aim} needs were left out"
+        return f"{report.level}; {skipped} by --profile, --only or --skip"
+    if not report.unproven:
+        return report.level
+    words = f"{report.level}; unproven without {report.missing_hardware}: {', '.join(report.unproven)}"
+    return words if report.aim == "validated" else f"{words}, and on {report.missing_hardware} whatever ran on the CPU"
+
+
+PROPERTIES = ("identifier", "digest", "lock", "suite", "profile", "aim", "level", "verdict")
+
+
+def format_junit(report: Report) -> str:
+    """Return JUnit XML with a case for each check, and for each required check that did not run."""
+    suite = TestSuite(to_plain_text(report.identifier))
+    suite.timestamp = to_plain_text(report.date)[:19]  # the form has no place for the zone, which is UTC
+    fault = {"fault": report.fault} if report.fault else {}
+    for name, value in {**{name: getattr(report, name) for name in PROPERTIES}, **fault, **report.accelerator}.items():
+        suite.add_property(name, to_plain_text(str(value)))
+    suite.add_testcases(_make_cases(report))
+    suite.time = clamp_duration(report.seconds)
+    return format_suite(suite)
+
+
+def format_suite(suite: TestSuite) -> str:
+    """Return a suite as a document of its own."""
+    document = JUnitXml("tfimg")
+    document.add_testsuite(suite)
+    buffer = BytesIO()
+    document.write(buffer)
+    return f"{buffer.getvalue().decode()}\n"
+
+
+def _make_cases(report: Report) -> list[TestCase]:
+    """A CI takes an absent case for success: whatever keeps a report from being green becomes a case of its own."""
+    cases = [
+        _make_case(result.check, _make_entry(result, result.check in report.required), result.seconds, result.output)
+        for result in report.results
+    ]
+    ended = {result.check for result in report.results}
+    errors = {check: "a required check did not run" for check in report.required if check not in ended}
+    if report.problem is not None or not report.results:
+        errors["suite.end"] = report.problem or "the suite reported no result"
+    if report.missing and not errors and not any(case.is_failure or case.is_error for case in cases):
+        errors["suite.level"] = f"not proven: {', '.join(report.missing)}"
+    return cases + [_make_case(check, Error(to_plain_text(reason), "missing")) for check, reason in errors.items()]
+
+
+def _make_case(
+    check: str, entry: Error | Failure | Skipped | None, seconds: float = 0.0, output: Sequence[str] = ()
+) -> TestCase:
+    group, _, name = to_plain_text(check).rpartition(".")
+    case = TestCase(name, group or "suite", clamp_duration(seconds))
+    case.result = [entry] if entry else []
+    if output:
+        case.system_out = to_plain_text("\n".join(output))
+    return case
+
+
+def _make_entry(result: CheckResult, is_required: bool) -> Error | Failure | Skipped | None:
+    reason = to_plain_text(result.reason or result.outcome)
+    if result.outcome == "passed":
+        return None
+    entry: Error | Failure | Skipped
+    if result.outcome == "failed":
+        entry = Failure(reason, "failed")
+    elif result.outcome == "skipped" and not is_required:
+        entry = Skipped(reason, "skipped")
+    else:
+        prefix = "a required check did not run: " if result.outcome == "skipped" else ""
+        entry = Error(f"{prefix}{reason}", result.outcome)
+    entry.text = to_plain_text("\n".join(_describe(result)))
+    return entry
+
+
+def _describe(result: CheckResult) -> Iterator[str]:
+    yield result.reason or result.outcome
+    for known in result.explained:
+        yield f"fault: {known.fault}\ncause: {known.cause}\nproof: {known.proof}\nremedy: {known.remedy}"
+    for name, value in result.evidence.items():
+        yield f"{name}: {json.dumps(to_strict_json(value), ensure_ascii=False)}"
+
+
+Light = Literal["green", "amber", "red"]
+
+SIGNS: Mapping[Outcome, str] = {"passed": "✓", "failed": "✗", "crashed": "!", "timed-out": "…", "skipped": "-"}
+"""For readers who do not see colours, or print in black."""
+
+LIGHTS: Mapping[Light, str] = {"green": "✓", "amber": "-", "red": "✗"}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Row:
+    """A check on the page. The grid links to `anchor`; `part` is the length of the bar in percent."""
+
+    result: CheckResult
+    anchor: str
+    group: str
+    name: str
+    part: float
+    seconds: str
+    required: bool
+
+
+def format_page(report: Report) -> str:
+    """Return the page. Everything that came out of a container is text, also if it looks like markup."""
+    from jinja2 import Environment, StrictUndefined
+
+    environment = Environment(
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+        finalize=_escape,
+    )
+    environment.filters |= {"pretty": format_value}
+    template = environment.from_string(files("tfimg.validation").joinpath("report.html.j2").read_text("utf-8"))
+    checks = list_rows(report)
+    groups: dict[str, list[Row]] = {}
+    for row in checks:
+        groups.setdefault(row.group, []).append(row)
+    anchors = {row.result.check: row.anchor for row in checks}
+    return template.render(
+        report=report,
+        rows=checks,
+        groups=groups,
+        signs=SIGNS,
+        anchors=anchors,
+        bad=[row.result.check for row in checks if row.result in report.unsuccessful],
+        absent=[check for check in report.missing if check not in anchors],
+        counts=count_outcomes(result.outcome for result in report.results).items(),
+        light=choose_light(report),
+        sign=LIGHTS[choose_light(report)],
+        summary=summarize(report),
+    )
+
+
+def _escape(value: Any) -> Any:
+    """Escape control characters in every expression of the template; its own markup is not a plain `str`."""
+    return to_plain_text(value) if type(value) is str else value
+
+
+def choose_light(report: Report) -> Light:
+    """Return green if all that the level requires passed, amber if some of it did not run, red if something failed."""
+    if not report.passed:
+        return "red"
+    return "amber" if report.missing else "green"
+
+
+def summarize(report: Report) -> str:
+    """Return the report in a sentence or two."""
+    if report.problem:
+        return f"The suite did not reach its end: {report.problem}."
+    passed = sum(result.outcome == "passed" for result in report.results)
+    text = f"{passed} of {len(report.results)} checks passed."
+    if report.fault:
+        text += f" The {report.fault} is at fault."
+    if report.passed and report.missing:
+        text += f" {len(report.missing)} required checks did not run, so {report.aim} is not proven."
+    if report.unproven:
+        text += f" {len(report.unproven)} more need {report.missing_hardware}."
+    return text
+
+
+def list_rows(report: Report) -> list[Row]:
+    """Return every check, with all bars on one scale."""
+    longest = max((clamp_duration(result.seconds) for result in report.results), default=0.0) or 1.0
+    anchors: Counter[str] = Counter()
+    checks = []
+    for result in report.results:
+        group, _, name = to_plain_text(result.check).rpartition(".")
+        anchor = re.sub(r"[^a-zA-Z0-9_.-]", "-", result.check)
+        anchors[anchor] += 1
+        seconds = clamp_duration(result.seconds)
+        row = Row(
+            result=result,
+            anchor=anchor if anchors[anchor] == 1 else f"{anchor}--{anchors[anchor]}",
+            group=group or "other",
+            name=name,
+            part=round(100 * seconds / longest, 1),
+            seconds=f"{seconds:.2f} s",
+            required=result.check in report.required,
+        )
+        checks.append(row)
+    return checks

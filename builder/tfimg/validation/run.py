@@ -1,25 +1,380 @@
-"""Run the suite in a container of an image, and return the report."""
+"""Run the suite in a container or on the host, and judge what it reports."""
 
 from __future__ import annotations
 
+import hashlib
+import importlib
 import json
 import re
 import secrets
+import sys
+import threading
 import time
-from collections.abc import Callable, Generator, Mapping
-from contextlib import closing
-from dataclasses import dataclass
+from collections import deque
+from collections.abc import Callable, Generator, Iterator, Mapping
+from contextlib import closing, contextmanager, suppress
+from dataclasses import astuple, dataclass, field
 from datetime import UTC, datetime
+from functools import cache
 from pathlib import Path
+from types import ModuleType
+from typing import Annotated, Any
 
-from tfimg.core.errors import EngineError, UsageError, ValidationAborted
-from tfimg.core.files import hash_files
-from tfimg.engine.protocol import ContainerRunner, DeviceAccess, Exit, Line, RunRequest
+from pydantic import Discriminator, Field, Tag, TypeAdapter
+
+from tfimg.core import errors
+from tfimg.core.documents import Document, InvalidDocument, parse_document, parse_json
+from tfimg.core.errors import BuildError, EngineError, FileError, NetworkError, UsageError, ValidationAborted
+from tfimg.core.events import ChecksPlanned, CheckStarted
+from tfimg.core.files import hash_files, remove_oldest, write_atomically
+from tfimg.engine.protocol import ContainerRunner, DeviceAccess, Engine, Exit, Line, RunRequest
 from tfimg.matrix.spec import ImageSpec
 from tfimg.recipe.facts import collect_facts
 from tfimg.recipe.lock import Lock, hash_lock
-from tfimg.validation.event_stream import SUITE_SECONDS, EventStream, SuiteEvent
-from tfimg.validation.report import Profile, ProvableLevel, Report
+from tfimg.validation.record import read_report
+from tfimg.validation.report import (
+    CheckResult,
+    Explanation,
+    Inventory,
+    Outcome,
+    Profile,
+    ProvableLevel,
+    Report,
+    Verdict,
+    format_json,
+    take_inventory,
+)
+
+SUITE_SECONDS = 4 * 3600.0
+"""Limit of the whole suite, for an engine that hangs: the suite itself limits each check.
+
+Minutes are usual; but compiling TensorFlow's PTX for a newer GPU takes half an hour, more than once without a cache.
+"""
+
+SIGKILL_STATUS = 128 + 9
+"""Status of a container whose process got SIGKILL: from `docker kill`, or from the kernel."""
+
+MAX_REASON = 600
+"""Characters of a process's last lines in the reason of a crash."""
+
+FAILURES = ("failed", "crashed", "timed-out")
+
+MAX_ERROR_LINES, MAX_ERROR_LINE = 40, 10_000
+"""Last lines of stderr that are kept for the reason of a crash, and characters of each."""
+
+MAX_CHECKS = 10_000
+"""Checks that a suite may plan; ours has fewer than 100."""
+
+MAX_CHARACTERS = 64 << 20
+"""Characters of all events; those of the whole suite have less than a million."""
+
+Name = Annotated[str, Field(max_length=1000)]
+Names = Annotated[tuple[Name, ...], Field(max_length=MAX_CHECKS)]
+
+
+SuiteEvent = ChecksPlanned | CheckStarted | CheckResult
+"""What a caller learns of a running suite."""
+
+
+class Plan(Document):
+    """The suite's first event: its checks, and the machine as it sees it."""
+
+    checks: Names
+    required: Names
+    unproven: Names
+    waived: dict[Name, str]
+    environment: dict[str, Any]
+    nonce: str = ""
+
+
+NOTHING_PLANNED = Plan(checks=(), required=(), unproven=(), waived={}, environment={})
+
+
+class Done(Document):
+    """The suite's last event."""
+
+    code: int
+    problem: str | None
+
+
+Event = (
+    Annotated[Plan, Tag("suite")]
+    | Annotated[CheckStarted, Tag("start")]
+    | Annotated[CheckResult, Tag("end")]
+    | Annotated[Done, Tag("done")]
+)
+EVENT: TypeAdapter[Event] = TypeAdapter(
+    Annotated[Event, Discriminator(lambda value: value.get("event") if isinstance(value, dict) else None)]
+)
+
+
+@dataclass(kw_only=True, slots=True)
+class EventStream:
+    """State of one run of the suite, from the events so far.
+
+    `nonce` was given to this run alone: a recorded stream of another run does not have it.
+    """
+
+    nonce: str = ""
+    plan: Plan = NOTHING_PLANNED
+    running: str | None = None
+    results: list[CheckResult] = field(default_factory=list)
+    done: Done | None = None
+    errors: deque[str] = field(default_factory=lambda: deque(maxlen=MAX_ERROR_LINES))
+    exit: Exit | None = None
+    timed_out: bool = False
+    unfinished: list[str] = field(default_factory=list)
+    characters: int = 0
+
+    def feed(self, item: Line | Exit) -> Iterator[SuiteEvent]:
+        """Process one line or the end of the process, and yield the event that it completes.
+
+        An event counts when it can come: one plan, then start and end of each planned check, then one end.
+        """
+        if isinstance(item, Exit):
+            self.exit = item
+            return
+        is_idle = self.running is None and self.done is None
+        match self._parse(item.text) if item.stream == "stdout" else None:
+            case Plan() as plan if not self.plan.checks and plan.nonce == self.nonce:
+                self.plan = plan
+                yield ChecksPlanned(checks=plan.checks)
+            case CheckStarted() as start if is_idle and start.check in self._pending():
+                self.running = start.check
+                yield start
+            case CheckResult() as result if result.check == self.running:
+                self.running = None
+                self.results.append(result)
+                yield result
+            case Done() as done if is_idle and self.plan.checks:
+                self.done = done
+            case _:
+                self.errors.append(item.text[-MAX_ERROR_LINE:])
+
+    def _parse(self, line: str) -> Event | None:
+        self.characters += len(line)
+        if self.characters > MAX_CHARACTERS:
+            return None
+        try:
+            parse_json(line.encode())
+            return EVENT.validate_json(line, strict=True)
+        except ValueError:  # of this family are `InvalidDocument` and pydantic's errors
+            return None
+
+    def _pending(self) -> list[str]:
+        """Return the planned checks that did not end."""
+        ended = {result.check for result in self.results}
+        return [check for check in self.plan.checks if check not in ended]
+
+    def finish(self) -> Iterator[CheckResult]:
+        """Yield results for the checks that did not end: the running one, and those after it."""
+        self.unfinished = self._pending()
+        for check in self.unfinished:
+            outcome: Outcome = "skipped"
+            reason = "the suite ended before it"
+            if check == self.running:
+                outcome = "timed-out" if self.timed_out else "crashed"
+                reason = f"it did not end within {SUITE_SECONDS:.0f} s" if self.timed_out else self._describe_exit()
+            result = CheckResult(check=check, outcome=outcome, reason=reason, seconds=0.0, evidence={})
+            self.results.append(result)
+            yield result
+
+    def _describe_exit(self) -> str:
+        if self.exit and self.exit.out_of_memory:
+            return "the kernel killed it for lack of memory"
+        status = f"the process ended with status {self.exit.status}" if self.exit else "the process ended"
+        if self.exit and self.exit.status == SIGKILL_STATUS:
+            status += ", killed from outside"
+        output = " ".join(list(self.errors)[-3:]).strip()
+        return f"{status}: {output[-MAX_REASON:] or 'no output'}"
+
+    @property
+    def problem(self) -> str | None:
+        """Reason why the suite is incomplete or contradicts itself; None if it ran to its end."""
+        if self.timed_out:
+            return f"the suite did not end within {SUITE_SECONDS:.0f} s"
+        if not self.plan.checks:
+            return f"the suite did not start: {self._describe_exit()}"
+        if self.done is None:
+            return f"the suite did not reach its end: {self._describe_exit()}"
+        if self.exit is None or self.exit.status != self.done.code:
+            return f"the suite reported its end, and then {self._describe_exit()}"
+        if self.unfinished:
+            return f"the suite reported its end without having run {', '.join(self.unfinished)}"
+        if self.done.code == 0 and any(result.outcome in FAILURES for result in self.results):
+            return "the suite reported success in spite of failed checks"
+        return self.done.problem
+
+
+ERRORS: Mapping[Verdict, type[errors.TfimgError]] = {
+    "failed": errors.ValidationFailed,
+    "crashed": errors.ValidationCrashed,
+    "timed-out": errors.ValidationTimedOut,
+    "skipped": errors.ValidationIncomplete,
+    "broken": errors.ValidationAborted,
+}
+
+MAX_LISTED, MAX_REASON = 3, 300
+"""Checks that the message names, and characters of each reason; each check was reported when it ended."""
+
+
+def raise_for_verdict(
+    report: Report, *, subject: str, consequence: str, details: str = "--report FILE keeps the whole evidence."
+) -> None:
+    """Raise the verdict's error if an image is not green; `UnsuitableHost` where the machine is at fault.
+
+    `subject` begins the message, `consequence` says what the failure means for the image's tags, `details` where the
+    whole report is.
+    """
+    if report.passed:
+        return
+    known = {one.signature: one for result in report.unsuccessful for one in result.explained}
+    checks = _list_checks(report)
+    if report.problem:
+        found = f", but {report.problem}" + (f". {checks}" if checks else "")
+        next_step = "Look inside with `docker run --rm -it --entrypoint sh IMAGE`."
+        if report.results:
+            next_step = "Try again; if it breaks at the same check, the image is at fault."
+    else:
+        found = f", and {len(report.unsuccessful)} of {len(report.results)} checks did not pass. {checks}"
+        next_step = " ".join(one.remedy for one in known.values()) or details
+    causes = "".join(f" Known cause ({one.fault}): {one.cause}" for one in known.values())
+    error = errors.UnsuitableHost if report.fault == "host" else ERRORS[report.verdict]
+    raise error(f"{subject}{found}{causes}", next_step=f"{consequence} {next_step}")
+
+
+def _list_checks(report: Report) -> str:
+    words = []
+    for result in report.unsuccessful[:MAX_LISTED]:
+        reason = " ".join((result.reason or "").split())  # a traceback has lines
+        reason = reason if len(reason) <= MAX_REASON else f"{reason[: MAX_REASON - 1]}…"
+        words.append(f"{result.check} {result.outcome}: {reason}")
+    more = len(report.unsuccessful) - MAX_LISTED
+    return "; ".join(words) + (f"; and {more} more, see above" if more > 0 else "")
+
+
+HARMLESS = "harmless"
+"""The fault of a message that is not a failure."""
+
+FAULT_NAMES = {
+    "image": "the image",
+    "host": "the machine",
+    "request": "what was asked for",
+    HARMLESS: "nothing: it is harmless",
+}
+
+
+def explain(text: str, *, suite: Path) -> tuple[Explanation, ...]:
+    """Return the known failures in a text, the likeliest root cause first, harmless ones last.
+
+    `suite` is the folder of the suite (`Workspace.validation`).
+    """
+    return tuple(Explanation(**known.to_json()) for known in import_suite_module(suite, "explain").explain(text))
+
+
+def find_cause(text: str, *, suite: Path) -> Explanation | None:
+    """Return the likeliest root cause in a text; None if nothing known is in it, or only harmless messages."""
+    return next((known for known in explain(text, suite=suite) if known.fault != HARMLESS), None)
+
+
+@contextmanager
+def explain_errors(suite: Path) -> Iterator[None]:
+    """Add the cause and the remedy to errors of the build or the engine for which they are known."""
+    try:
+        yield
+    except (BuildError, EngineError, NetworkError) as error:
+        known = find_cause(error.what, suite=suite)
+        if known is None:
+            raise
+        raise type(error)(error.what, next_step=f"{known.cause} {known.remedy}") from None
+
+
+_IMPORT_LOCK = threading.Lock()
+
+
+@cache
+def import_suite_module(suite: Path, name: str) -> ModuleType:
+    """Import a module of the suite. Its modules import each other by their bare names."""
+    with _IMPORT_LOCK:
+        sys.path.insert(0, str(suite))
+        try:
+            return importlib.import_module(name)
+        finally:
+            sys.path.remove(str(suite))
+
+
+MAX_FILES = 1000
+"""Files in each folder, the newest ones: the matrix has 258 images, and a new suite writes a report on each."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ReportSubject:
+    """What a report is about: an image's content, the suite, and the level to prove on an accelerator."""
+
+    identifier: str
+    content: str
+    suite: str
+    level: str
+    profile: Profile
+    accelerator: str
+
+    @property
+    def file_name(self) -> str:
+        """The name of the subject's file."""
+        return f"{hashlib.sha256(repr(astuple(self)).encode()).hexdigest()}.json"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ReportCache:
+    """A folder of green reports, by subject."""
+
+    folder: Path
+
+    def has(self, subject: ReportSubject) -> bool:
+        """Return whether there is a report about a subject."""
+        return (self.folder / subject.file_name).is_file()
+
+    def read(self, subject: ReportSubject) -> Report | None:
+        """Return the report about a subject; None if there is none that can be read."""
+        file = self.folder / subject.file_name
+        with suppress(FileError, OSError, UnicodeDecodeError):
+            return read_report(file.read_text(encoding="utf-8"), source=str(file))
+        return None
+
+    def replace(self, subject: ReportSubject, report: Report) -> None:
+        """Remove the earlier report about a subject, and keep the new one if it is green and complete."""
+        (self.folder / subject.file_name).unlink(missing_ok=True)
+        if report.level == report.aim:
+            write_atomically(self.folder / subject.file_name, format_json(report))
+            remove_oldest(self.folder, keep=MAX_FILES)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class InventoryCache:
+    """A folder of inventories, one for each image content and version of the script that takes them.
+
+    Bills of materials and `inspect --local` read the same files.
+    """
+
+    folder: Path
+    script: bytes
+
+    def take(self, image: str, content: str | None, engine: Engine) -> Inventory:
+        """Return the inventory of an image: the one kept since its build, else ask the image and keep the answer.
+
+        `content` is as in `LocalImage`. Raises `ValidationAborted` if no inventory can be taken.
+        """
+        key = hashlib.sha256(f"{content} {hashlib.sha256(self.script).hexdigest()}".encode()).hexdigest()
+        file = self.folder / f"{key}.json"
+        with suppress(OSError, InvalidDocument):
+            if content:
+                return parse_document(Inventory, file.read_bytes())
+        inventory = take_inventory(image, self.script, engine=engine, contents_only=True)
+        if content:
+            write_atomically(file, inventory.model_dump_json())
+            remove_oldest(self.folder, keep=MAX_FILES)
+        return inventory
+
 
 FOLDER = "/tfimg-validation"
 """Folder of the suite in a container."""

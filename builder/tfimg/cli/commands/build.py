@@ -193,7 +193,7 @@ class Build(Command, ImageOptions, SigningOptions, FreshBase, ValidationOptions)
 def _print_result(result: BuildResult) -> None:
     from tfimg.cli.output.fields import print_fields
     from tfimg.core.text import format_size
-    from tfimg.validation.report_text import level_words
+    from tfimg.validation.report import level_words
 
     report, stored, asked = result.report, result.image.stored, result.image.output.compression
     compression = stored.compression if stored.compression == asked else f"{stored.compression}, not {asked} as asked"

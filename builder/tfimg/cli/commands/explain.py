@@ -41,7 +41,7 @@ class Explain(Command):
         """
         from tfimg.cli.output.streams import read_text
         from tfimg.cli.report_files import check_report_files
-        from tfimg.validation.schema import find_report
+        from tfimg.validation.record import find_report
 
         check_report_files(self.report)
         if self.file == "-" and sys.stdin and sys.stdin.isatty():
@@ -76,7 +76,7 @@ class Explain(Command):
 
 
 def _explain_log(context: Context, text: str) -> None:
-    from tfimg.validation.explain import HARMLESS, explain
+    from tfimg.validation.run import HARMLESS, explain
 
     found = explain(text, suite=context.project.workspace.validation)
     if context.command.json:
@@ -98,7 +98,7 @@ def _explain_log(context: Context, text: str) -> None:
 
 def _print_explanation(known: Explanation) -> None:
     from tfimg.cli.output.fields import print_fields
-    from tfimg.validation.explain import FAULT_NAMES
+    from tfimg.validation.run import FAULT_NAMES
 
     fields = {"found": known.signature, "fault": FAULT_NAMES[known.fault], "cause": known.cause, "proof": known.proof}
     print_fields({**fields, "remedy": known.remedy, "more": link_to(known.signature)})

@@ -21,7 +21,7 @@ class RecordEvidence(Command):
     def run(self, context: Context) -> int:
         from tfimg.core.files import read_limited, write_atomically
         from tfimg.validation.host_run import MAX_BYTES, judge_host_run, parse_host_run
-        from tfimg.validation.image_record import format_image_record, make_image_record
+        from tfimg.validation.record import format_image_record, make_image_record
 
         project, workspace = context.project, context.project.workspace
         content = read_limited(self.file, MAX_BYTES, next_step="Name the evidence.json that run.py has written.")

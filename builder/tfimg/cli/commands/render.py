@@ -27,7 +27,7 @@ class Render(Command):
         from tfimg.recipe.generated_files import GeneratedFiles
         from tfimg.recipe.plan import render_dockerfile, select_defaults
         from tfimg.recipe.support import insert_table
-        from tfimg.validation.schema import schema_text
+        from tfimg.validation.record import schema_text
 
         project, workspace = context.project, context.project.workspace
 

@@ -27,9 +27,8 @@ class Validate(Command, LocalImage, IdentifierOptions, ValidationOptions):
         from tfimg.cli.report_files import check_report_files, write_reports
         from tfimg.project.evidence import record_evidence
         from tfimg.project.validator import Validator
-        from tfimg.validation.report_text import level_words
-        from tfimg.validation.run import CheckSelection
-        from tfimg.validation.verdict import raise_for_verdict
+        from tfimg.validation.report import level_words
+        from tfimg.validation.run import CheckSelection, raise_for_verdict
 
         check_report_files(self.report)
         checks = CheckSelection(profile=self.profile, only=self.only, skip=self.skip)

@@ -11,8 +11,7 @@ from tfimg.cli.output.console import make_console
 from tfimg.cli.output.fields import print_fields
 from tfimg.cli.output.tables import COLOURS
 from tfimg.core.text import to_plain_text
-from tfimg.validation.report import CheckResult, Report
-from tfimg.validation.report_text import OUTCOME_WIDTH, check_line, flatten, summary_fields
+from tfimg.validation.report import OUTCOME_WIDTH, CheckResult, Report, check_line, flatten, summary_fields
 
 
 def row_grid() -> Table:

@@ -36,8 +36,7 @@ from tfimg.core.events import (
 )
 from tfimg.core.text import format_duration, to_plain_text
 from tfimg.engine.buildx import is_housekeeping, short_step
-from tfimg.validation.report import CheckResult
-from tfimg.validation.report_text import OUTCOME_WIDTH, check_line
+from tfimg.validation.report import OUTCOME_WIDTH, CheckResult, check_line
 
 FOR_PEOPLE = (Message, ChecksPlanned, results.ImagesQueued)
 """Events that are not printed as JSON: other events repeat them."""
