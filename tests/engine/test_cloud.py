@@ -37,9 +37,7 @@ from tfimg.evidence.attach import attach
 from tfimg.evidence.keys import SigningKey, generate_key
 from tfimg.evidence.results import RunContext, make_report_statement, make_test_result
 from tfimg.evidence.statement import Subject
-from tfimg.host.cloud.clouds import CLOUDS
-from tfimg.host.cloud.machine import CloudMachine
-from tfimg.host.cloud.user_data import list_machine_files, render_user_data
+from tfimg.host.cloud import CLOUDS, CloudMachine, list_machine_files, render_user_data
 from tfimg.index.network import HostNetwork, read_host_network, read_pip_settings
 from tfimg.project.services import Services
 from tfimg.registry.reference import parse_reference

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from support.machine_orders import machine
-from tfimg.host.cloud.user_data import STEPS, list_machine_files
+from tfimg.host.cloud import STEPS, list_machine_files
 
 PATHS = re.compile(r"(?<![A-Za-z0-9_}/$])/(?:usr/local/lib|usr/share/keyrings|etc|var|run|opt|srv|sys|proc)/")
 """The machine's paths that steps name."""

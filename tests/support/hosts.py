@@ -6,8 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from tfimg.core.errors import NoAccelerator
-from tfimg.host.nvidia_smi import Gpu, NvidiaSmi
-from tfimg.host.survey import Host
+from tfimg.host.survey import Gpu, Host, NvidiaSmi
 
 NO_SMI = NoAccelerator("nvidia-smi is not installed.", next_step="Install it.")
 

@@ -7,8 +7,7 @@ from itertools import product
 from typing import Any
 
 from tfimg.evidence.keys import read_verifying_key
-from tfimg.host.cloud.clouds import CLOUDS
-from tfimg.host.cloud.machine import CloudMachine
+from tfimg.host.cloud import CLOUDS, CloudMachine
 from tfimg.registry.reference import parse_reference
 
 KEY = """\

@@ -14,7 +14,7 @@ from support.cli import CliResult, CliRunner
 from support.machine_orders import KEY, WHEEL
 from tfimg.cli.app import parse
 from tfimg.cli.commands.cloud_init import CloudInit
-from tfimg.host.cloud.clouds import CLOUDS
+from tfimg.host.cloud import CLOUDS
 
 Run = Callable[..., CliResult]
 GPU = "registry.example:5000/team/tensorflow:2.15-gpu"

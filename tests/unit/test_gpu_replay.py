@@ -24,7 +24,7 @@ from support.pushing_engine import PushingEngine
 from support.signing import OURS, PASSWORD
 from support.suite_events import make_output
 from tfimg.core.paths import Workspace
-from tfimg.host.nvidia_smi import Gpu
+from tfimg.host.survey import Gpu
 from tfimg.matrix.spec import ImageSpec
 from tfimg.recipe.facts import collect_facts
 

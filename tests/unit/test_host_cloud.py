@@ -16,10 +16,15 @@ from ruamel.yaml import YAML
 
 from support.machine_orders import AWKWARD, KEY, WHEEL, every_machine, machine
 from tfimg.core.errors import UsageError
-from tfimg.host.cloud.clouds import CLOUDS
-from tfimg.host.cloud.inputs import require_wheel
-from tfimg.host.cloud.machine import CloudMachine, format_settings
-from tfimg.host.cloud.user_data import UserData, list_machine_files, render_user_data
+from tfimg.host.cloud import (
+    CLOUDS,
+    CloudMachine,
+    UserData,
+    format_settings,
+    list_machine_files,
+    render_user_data,
+    require_wheel,
+)
 from tfimg.registry.reference import parse_repository
 
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from tfimg.core.errors import NoAccelerator, TfimgError, UsageError
 from tfimg.core.process import CommandFailed, run
-from tfimg.host.nvidia_smi import INPUT_HELP, Gpu, NvidiaSmi, parse_nvidia_smi, query_nvidia_smi
+from tfimg.host.survey import INPUT_HELP, Gpu, NvidiaSmi, parse_nvidia_smi, query_nvidia_smi
 
 FOLDER = Path(__file__).parents[1] / "data" / "nvidia-smi"
 FILES = sorted(FOLDER.iterdir())

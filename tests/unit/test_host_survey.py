@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from support.hosts import NO_SMI
-from tfimg.host.nvidia_smi import Gpu, NvidiaSmi
-from tfimg.host.survey import Host, survey_host
+from tfimg.host.survey import Gpu, Host, NvidiaSmi, survey_host
 
 SMI = NvidiaSmi(driver="550.54.15", cuda="12.4", gpus=(Gpu(name="T4", capability="sm_75"),))
 

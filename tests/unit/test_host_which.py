@@ -13,7 +13,7 @@ from support.cli import CliRunner
 from support.environment import TestEnvironment
 from support.hosts import with_gpus
 from tfimg.core.errors import ResolutionError, TfimgError, UnavailableDriver, UnavailableGpu, UsageError
-from tfimg.host.nvidia_smi import Gpu, NvidiaSmi, find_capability, find_matrix_name, parse_nvidia_smi
+from tfimg.host.survey import Gpu, NvidiaSmi, find_capability, find_matrix_name, parse_nvidia_smi
 from tfimg.host.which import GpuGroup, Recommendation, recommend_image
 from tfimg.matrix.conditions import Request
 from tfimg.matrix.schema import Matrix

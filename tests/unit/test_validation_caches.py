@@ -9,8 +9,7 @@ import pytest
 
 from support.hosts import PLAIN
 from support.reports import BROKEN, GREEN, PARTIAL, RED
-from tfimg.host.nvidia_smi import Gpu, NvidiaSmi
-from tfimg.host.target_level import TargetLevel
+from tfimg.host.survey import Gpu, NvidiaSmi, TargetLevel
 from tfimg.project.validator import describe_accelerator
 from tfimg.validation.run import ReportCache, ReportSubject
 

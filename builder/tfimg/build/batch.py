@@ -27,7 +27,7 @@ from tfimg.core.files import AlreadyLocked, try_lock, write_atomically
 from tfimg.core.levels import LEVELS
 from tfimg.core.process import defer_signals
 from tfimg.engine.protocol import Engine, LocalImage
-from tfimg.host.target_level import TargetLevel
+from tfimg.host.survey import TargetLevel
 from tfimg.matrix.spec import ImageSpec
 from tfimg.project.evidence import read_evidence, record_evidence
 from tfimg.project.project import Project

@@ -11,9 +11,8 @@ from typing import Literal
 from tfimg.core.errors import DiskSpaceError, NoAccelerator, NoContainerToolkit, TfimgError
 from tfimg.engine.machine import check_disk_space
 from tfimg.engine.protocol import Capabilities, DeviceSupport
-from tfimg.host.accelerators import ALL_GPUS, check_gpu, check_tpu, choose_gpu_access, gpu_options
 from tfimg.host.run import GPU_SHM
-from tfimg.host.survey import Host, TargetHost
+from tfimg.host.survey import ALL_GPUS, Host, TargetHost, check_gpu, check_tpu, choose_gpu_access, gpu_options
 from tfimg.index.network import HostNetwork
 from tfimg.matrix.schema import PROCESSORS, Matrix
 from tfimg.matrix.spec import ImageSpec

@@ -8,8 +8,7 @@ from dataclasses import dataclass
 
 from tfimg.core.errors import EngineUnavailable, NoContainerToolkit, TfimgError, UsageError, WrongDevice
 from tfimg.engine.protocol import DeviceAccess, DeviceSupport
-from tfimg.host.accelerators import ALL_GPUS, check_gpu, check_tpu, choose_gpu_access, find_sibling, gpu_options
-from tfimg.host.survey import TargetHost
+from tfimg.host.survey import ALL_GPUS, TargetHost, check_gpu, check_tpu, choose_gpu_access, find_sibling, gpu_options
 from tfimg.matrix.schema import Device
 from tfimg.matrix.spec import ImageSpec
 from tfimg.recipe.labels import DEVICE_NAMES

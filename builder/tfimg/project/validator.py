@@ -11,8 +11,7 @@ from tfimg.core.errors import NoEmulation, UsageError
 from tfimg.core.events import Message, OnEvent, ignore
 from tfimg.core.files import hash_files
 from tfimg.engine.protocol import Engine
-from tfimg.host.survey import Host, TargetHost
-from tfimg.host.target_level import Execution, TargetLevel, choose_target_level
+from tfimg.host.survey import Execution, Host, TargetHost, TargetLevel, choose_target_level
 from tfimg.matrix.schema import Platform
 from tfimg.matrix.spec import ImageSpec
 from tfimg.project.project import Project

@@ -14,7 +14,7 @@ from tfimg.cli.options import Command, flag, option, output_option
 from tfimg.cli.values import lower_device, require_printable
 
 if TYPE_CHECKING:
-    from tfimg.host.cloud.machine import CloudMachine
+    from tfimg.host.cloud import CloudMachine
 
 UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
@@ -85,8 +85,7 @@ class CloudInit(Command):
 
     def run(self, context: Context) -> int:
         from tfimg.core.files import write_atomically
-        from tfimg.host.cloud.clouds import FITTING_IMAGES, UNFITTING_IMAGE
-        from tfimg.host.cloud.user_data import render_user_data
+        from tfimg.host.cloud import FITTING_IMAGES, UNFITTING_IMAGE, render_user_data
 
         file = self.output
         user = render_user_data(self._machine(context))
@@ -119,9 +118,7 @@ class CloudInit(Command):
     def _machine(self, context: Context) -> CloudMachine:
         from tfimg.evidence.keys import read_verifying_key
         from tfimg.evidence.policy import Policy, parse_requirements
-        from tfimg.host.cloud.clouds import CLOUDS
-        from tfimg.host.cloud.inputs import choose_device, require_wheel, split_program
-        from tfimg.host.cloud.machine import CloudMachine
+        from tfimg.host.cloud import CLOUDS, CloudMachine, choose_device, require_wheel, split_program
         from tfimg.matrix.conditions import find_spec
         from tfimg.registry.reference import parse_reference, parse_repository
 

@@ -11,7 +11,7 @@ from tfimg.cli.request_options import VersionOptions
 from tfimg.core.errors import NoAccelerator
 
 if TYPE_CHECKING:
-    from tfimg.host.nvidia_smi import NvidiaSmi
+    from tfimg.host.survey import NvidiaSmi
 
 MAX_BYTES = 1 << 20
 """Bytes that are read of a file: a table of eight GPUs has 4,300, and /dev/zero has no end."""
@@ -68,7 +68,7 @@ class Which(Command, VersionOptions, RepositoryOptions):
 
     def _find_gpus(self, context: Context) -> NvidiaSmi:
         from tfimg.cli.output.streams import read_text
-        from tfimg.host.nvidia_smi import INPUT_HELP, NvidiaSmi, parse_nvidia_smi
+        from tfimg.host.survey import INPUT_HELP, NvidiaSmi, parse_nvidia_smi
 
         if self.nvidia_smi is not None:
             return parse_nvidia_smi(read_text(self.nvidia_smi, MAX_BYTES, next_step=INPUT_HELP))

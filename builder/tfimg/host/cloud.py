@@ -1,23 +1,194 @@
-"""Render user data: a cloud-config that writes settings, key, steps and units, and starts the units."""
+"""User data for machines of clouds that pull and run an image."""
 
 from __future__ import annotations
 
 import base64
 import gzip
 import re
-from collections.abc import Iterator, Sequence
+import shlex
+import tomllib
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from importlib.resources import files
 from typing import Any
 
 from jinja2 import Environment, StrictUndefined, Template
+from pydantic import BaseModel
 
-from tfimg.core.errors import UsageError
+from tfimg.core.errors import UsageError, WrongDevice
 from tfimg.core.tar import make_archive
-from tfimg.host.cloud.clouds import FITTING_IMAGES, UNFITTING_IMAGE
-from tfimg.host.cloud.machine import JUPYTERLAB, WATCH_INTERVAL, CloudMachine, format_settings
+from tfimg.core.text import quote_value
+from tfimg.evidence.keys import VerifyingKey
+from tfimg.matrix.schema import Device
+from tfimg.matrix.spec import ImageSpec
 from tfimg.recipe.labels import DEVICE_NAMES
+from tfimg.registry.reference import Reference
+
+FITTING_IMAGES = "Ubuntu 24.04, Debian 13 with cloud-init, Amazon Linux 2023, AWS's Deep Learning AMI with Ubuntu"
+
+UNFITTING_IMAGE = (
+    "Container-Optimized OS: its root file system is read-only, and it has no package manager and no Python, so that "
+    "tfimg and NVIDIA's container toolkit cannot be installed"
+)
+"""The image whose name suggests that it fits, and why it does not."""
+
+
+class MachineImage(BaseModel, frozen=True):
+    """A cloud's machine image: its `options` in the command, and its title."""
+
+    options: str
+    title: str
+
+
+class Cloud(BaseModel, frozen=True):
+    """A cloud; clouds.toml describes the fields."""
+
+    name: str
+    title: str
+    limit: int
+    command: str
+    tpu_command: str | None = None
+    machines: Mapping[Device, str]
+    plain: MachineImage
+    with_driver: MachineImage
+    note: str | None = None
+
+    @property
+    def commands(self) -> Mapping[Device, str]:
+        """The command that creates a machine, by device."""
+        found: dict[Device, str] = {
+            device: self.command.replace("{machine}", machine) for device, machine in self.machines.items()
+        }
+        return {**found, "tpu": self.tpu_command} if self.tpu_command else found
+
+    def machine_image(self, device: Device, *, install_driver: bool) -> MachineImage:
+        """Return the machine image, with NVIDIA's driver if the machine needs it and does not install it."""
+        return self.with_driver if device == "gpu" and not install_driver else self.plain
+
+
+CLOUDS: Mapping[str, Cloud] = {
+    name: Cloud(name=name, **data)
+    for name, data in tomllib.loads(files("tfimg.host.cloud").joinpath("clouds.toml").read_text("utf-8")).items()
+}
+
+
+WHEEL = re.compile(
+    r"(?:https?://[A-Za-z0-9.-]+(?::[0-9]{1,5})?|file://)(?:/[A-Za-z0-9._~%+-]+)*"
+    r"/tfimg-[A-Za-z0-9.!+_-]+\.whl#sha256=[0-9a-f]{64}"
+)
+"""The address of a wheel of tfimg with its hash, without a user name: programs on the machine can read user data."""
+
+
+def choose_device(image: str, spec: ImageSpec | None, requested: Device | None) -> Device:
+    """Return the device of an image. Raises `UsageError` if it is not known, `WrongDevice` if `requested` differs."""
+    device = requested or (spec.device if spec else None)
+    if device is None:
+        raise UsageError(
+            f"{image} does not say which device it is for.",
+            next_step="Name it with --device cpu, gpu or tpu, or say what the image is with --as IDENTIFIER.",
+        )
+    if spec and device != spec.device:
+        raise WrongDevice(
+            f"{spec.identifier} is for a {DEVICE_NAMES[spec.device]}, but --device is {device}.",
+            next_step="Leave the option out, or name another image.",
+        )
+    return device
+
+
+def split_program(line: str) -> tuple[str, ...]:
+    """Return the words of a program line. Raises `UsageError` for an open quote, and for no word."""
+    problem = "it has no word"
+    try:
+        if words := tuple(shlex.split(line)):
+            return words
+    except ValueError as error:
+        problem = str(error)
+    raise UsageError(
+        f"--command {line!r}: {problem}.", next_step="Write it as for a shell, with each quotation mark closed."
+    )
+
+
+def require_wheel(address: str) -> str:
+    """Return the address of a wheel of tfimg. Raises `UsageError` for another one."""
+    if WHEEL.fullmatch(address):
+        return address
+    raise UsageError(
+        f"The wheel {quote_value(address)} is not valid for a cloud machine.",
+        next_step="Give the address of tfimg's wheel with its hash, without a user name, as --tfimg "
+        "https://HOST/PATH/tfimg-VERSION-py3-none-any.whl#sha256=HASH. `python -m build --wheel` makes the wheel in a "
+        "checkout of tfimg, and `sha256sum dist/tfimg-*.whl` prints the hash.",
+    )
+
+
+JUPYTERLAB = "jupyterlab>=4,<5"
+"""The requirement that is installed if the image has no JupyterLab."""
+
+IDLE_CPU_PERCENT = 5
+"""Of one processor. An idle kernel of Jupyter takes under 1; a program that computes takes far more."""
+
+IDLE_GPU_PERCENT = 5
+"""Of the time, as nvidia-smi measures it over the last second at most."""
+
+WATCH_INTERVAL = 60
+"""Seconds between two runs of a timer's step."""
+
+AZURE = {"AZURE_METADATA": "http://169.254.169.254/metadata", "AZURE_MANAGEMENT": "https://management.azure.com"}
+"""Services that give a machine of Azure its identity, and deallocate it."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CloudMachine:
+    """A machine that runs one image.
+
+    `origin` is the publisher's repository if the image is in a mirror; `driver` is the lowest NVIDIA driver, if known;
+    `key` has signed its evidence, and `require` are the conditions on the evidence, as `parse_requirements` reads them;
+    `wheel` is an address that `require_wheel` accepts; `program` is None for JupyterLab. The machine shuts down after
+    `idle_seconds` without use and after `limit_seconds` of all its boots together; None: never.
+    """
+
+    cloud: Cloud
+    image: Reference
+    origin: Reference | None
+    device: Device
+    driver: str | None
+    key: VerifyingKey
+    require: str | None
+    wheel: str
+    program: tuple[str, ...] | None
+    idle_seconds: int | None
+    limit_seconds: int | None
+    install_driver: bool
+
+    @property
+    def shutdown_limits(self) -> Mapping[str, int | None]:
+        """The seconds of each step that a timer runs; None if the machine does not need it."""
+        return {"idle": self.idle_seconds, "limit": self.limit_seconds}
+
+
+def format_settings(machine: CloudMachine) -> str:
+    """Return the settings as assignments of a shell script, every value quoted."""
+    values: Mapping[str, object] = {
+        "CLOUD": machine.cloud.name,
+        "IMAGE": machine.image,
+        "REPOSITORY": machine.image.repository,
+        "ORIGIN": machine.origin.repository if machine.origin else "",
+        "DEVICE": machine.device,
+        "DRIVER_FLOOR": machine.driver or "",
+        "INSTALL_DRIVER": "yes" if machine.install_driver else "no",
+        "REQUIRE": machine.require or "",
+        "TFIMG": machine.wheel,
+        "JUPYTER": "yes" if machine.program is None else "no",
+        "JUPYTERLAB": JUPYTERLAB,
+        "PROGRAM": shlex.join(machine.program or ()),
+        "IDLE_SECONDS": machine.idle_seconds or "",
+        "IDLE_CPU_PERCENT": IDLE_CPU_PERCENT,
+        "IDLE_GPU_PERCENT": IDLE_GPU_PERCENT,
+        "LIMIT_SECONDS": machine.limit_seconds or "",
+        **(AZURE if machine.cloud.name == "azure" else {}),
+    }
+    return "".join(f"{name}={shlex.quote(str(value))}\n" for name, value in values.items())
+
 
 STEPS = "/usr/local/lib/tfimg"
 UNITS = "/etc/systemd/system"

@@ -1,1 +1,0 @@
-"""User data for cloud machines that verify an image and run it."""
