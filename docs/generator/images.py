@@ -7,7 +7,7 @@ from generator.program import project
 from tfimg.core.levels import LEVEL_MEANINGS, LEVELS
 from tfimg.matrix.schema import PLATFORMS, RUNTIME
 from tfimg.matrix.spec import ImageSpec, expand_matrix, with_flavor
-from tfimg.project.evidence import read_evidence
+from tfimg.project.project import read_evidence
 from tfimg.recipe.labels import make_build_labels, make_recipe_labels
 from tfimg.recipe.layout import list_layer_names
 from tfimg.recipe.tags import list_aliases, make_build_tag

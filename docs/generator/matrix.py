@@ -7,7 +7,7 @@ from functools import cache
 from pathlib import Path
 
 from generator.program import project
-from tfimg.project.evidence import read_evidence
+from tfimg.project.project import read_evidence
 from tfimg.recipe.support import render_matrix
 from tfimg.validation.report import Report, format_page
 

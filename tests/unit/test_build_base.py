@@ -19,8 +19,7 @@ from tfimg.core.events import Event, Message
 from tfimg.core.paths import Workspace
 from tfimg.engine.bases import BaseConfig, BaseImage
 from tfimg.matrix.spec import ImageSpec
-from tfimg.project.evidence import read_evidence, record_evidence
-from tfimg.project.project import Project
+from tfimg.project.project import Project, read_evidence, record_evidence
 from tfimg.project.services import Services
 from tfimg.registry.protocol import OCI_CONFIG, OCI_INDEX, Manifest, describe_blob, digest_of, make_manifest
 

@@ -29,8 +29,7 @@ from tfimg.core.process import defer_signals
 from tfimg.engine.protocol import Engine, LocalImage
 from tfimg.host.survey import TargetLevel
 from tfimg.matrix.spec import ImageSpec
-from tfimg.project.evidence import read_evidence, record_evidence
-from tfimg.project.project import Project
+from tfimg.project.project import Project, read_evidence, record_evidence
 from tfimg.recipe.labels import RECIPE_LABEL
 from tfimg.recipe.plan import Plan
 

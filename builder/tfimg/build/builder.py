@@ -48,8 +48,7 @@ from tfimg.engine.protocol import BuildRequest, Capabilities, Engine, StoredImag
 from tfimg.layers.layers import LAYER_FORMAT, LayerState, list_stage_layers
 from tfimg.matrix.schema import PLATFORMS, Platform
 from tfimg.matrix.spec import ImageSpec
-from tfimg.project.evidence import read_evidence, record_evidence
-from tfimg.project.project import Project
+from tfimg.project.project import Project, read_evidence, record_evidence
 from tfimg.project.services import Services
 from tfimg.project.validator import Validator
 from tfimg.recipe.labels import BASE_MADE_LABEL, RECIPE_LABEL, make_build_labels, make_own_labels

@@ -44,11 +44,11 @@ class SuppliedWheelOptions(SelectionOptions):
             )
 
     def find_custom_spec(self, context: Context) -> ImageSpec:
-        """Return the image of the wheel. Raises as `tfimg.project.custom`."""
+        """Return the image of the wheel. Raises as `tfimg.project.locks`."""
         from tfimg.custom.image import GivenFacts
         from tfimg.matrix.conditions import parse_platform
         from tfimg.matrix.spec import with_flavor
-        from tfimg.project.custom import find_custom_spec
+        from tfimg.project.locks import find_custom_spec
 
         given = GivenFacts(
             python=self.python,

@@ -1,25 +1,51 @@
-"""The locks of images: committed ones, and those that are resolved for a flavour or for packages of a user."""
+"""Locks of a project: make, check, fix."""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date
 from functools import partial
 from pathlib import Path
 
+from cyclonedx.exception import CycloneDxException
 from packaging.specifiers import SpecifierSet
 
+from tfimg.advisories.audit import AuditedImage
+from tfimg.advisories.fix import LockFix, LockFixer
+from tfimg.advisories.match import read_components, read_lock_packages
+from tfimg.advisories.service import OsvService
 from tfimg.core.cancellation import map_in_threads
-from tfimg.core.errors import LockError
-from tfimg.core.files import write_atomically
+from tfimg.core.documents import InvalidDocument, parse_document, validate
+from tfimg.core.errors import InvalidWheel, LockError, TamperedError, UnlabelledImage, UnsignedError, ValidationAborted
+from tfimg.core.files import hash_file, write_atomically
 from tfimg.core.paths import Workspace
-from tfimg.matrix.schema import Flavor, Newer
+from tfimg.core.text import to_plain_text, truncate
+from tfimg.custom.image import GivenFacts, make_custom_spec
+from tfimg.custom.source import find_wheel, parse_address, read_facts
+from tfimg.engine.protocol import Engine
+from tfimg.evidence.sbom import INVALID_CONTENTS, list_components
+from tfimg.evidence.statement import CYCLONEDX
+from tfimg.inspect.inspection import Bill, Inspection
+from tfimg.matrix.schema import Flavor, Matrix, Newer
 from tfimg.matrix.spec import ImageSpec, OwnPackages, with_flavor, with_own_packages
+from tfimg.project.project import Project
 from tfimg.project.services import Services
 from tfimg.recipe.facts import ALIAS
-from tfimg.recipe.lock import Lock, LockedPackage, hash_lock, read_packages
+from tfimg.recipe.lock import (
+    MAX_RESOLUTIONS,
+    Lock,
+    LockedPackage,
+    hash_lock,
+    make_query,
+    read_packages,
+    resolve_lock,
+    resolve_packages,
+)
+from tfimg.recipe.packages import list_wheels
+from tfimg.validation.report import take_inventory
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,8 +100,6 @@ class Locks:
         if spec.wheel and spec.wheel.lock:
             lock = dict(spec.wheel.lock)
         elif spec.wheel:
-            from tfimg.project.custom import resolve_custom_lock
-
             if not spec.wheel.file.is_file():
                 raise LockError(
                     f"{spec.identifier} is the image of a supplied wheel, which is not at hand, and no labels of the "
@@ -210,3 +234,143 @@ class Locks:
             if name in versions and SpecifierSet(specifier).contains(versions[name], prereleases=True):
                 return f"{one.identifier}, which has {name} {versions[name]}"
         return None
+
+
+def find_custom_spec(
+    matrix: Matrix,
+    services: Services,
+    text: str,
+    given: GivenFacts,
+    as_of: date | None = None,
+    on_step: Callable[[str], None] = lambda _: None,
+) -> ImageSpec:
+    """Return the image of the wheel of FILE-or-URL#sha256=…, with a lock as of a day, else as of today.
+
+    Raises `UsageError`, `FileError`, `HashMismatchError`, `NetworkError`, `InvalidWheel`, and as `make_custom_spec`.
+    """
+    address = parse_address(text)
+    file = find_wheel(
+        address, services.state / "wheels", services.open_index, lambda name: on_step(f"Downloading {name}")
+    )
+    on_step(f"Reading {file.name}")
+    try:
+        facts = read_facts(file)
+    except InvalidWheel as error:
+        if type(error) is not InvalidWheel:
+            raise
+        # It is in no lock, which the advice for wheels of a package index is about.
+        raise InvalidWheel(error.what, next_step="Copy, download or build it again.") from None
+    return make_custom_spec(matrix, facts, given, as_of or services.today)
+
+
+def resolve_custom_lock(spec: ImageSpec, newer: Newer, services: Services, find_links: Path | None = None) -> Lock:
+    """Return the lock of a custom image: one that was resolved before for the same requirements and day, or a new one.
+
+    Raises `LockError` when there is no solution, `NetworkError`.
+    """
+    # NVIDIA's wheels for a CUDA may be newer than the day, as in images of the matrix.
+    latest = newer.model_copy(update={"as_of": max(newer.as_of, spec.cutoff)})
+    query = make_query(spec, latest, find_links)
+    links = [hash_file(wheel) for wheel in list_wheels(find_links)] if find_links else []
+    asked = repr((query, spec.wheel, *links))
+    kept = services.state / "locks" / f"{spec.runtime}-{hashlib.sha256(asked.encode()).hexdigest()[:16]}.json"
+    if kept.is_file():
+        try:
+            return parse_document(dict[str, str], kept.read_bytes())
+        except InvalidDocument:
+            pass  # resolved again
+    env = services.network.environment(services.environ)
+    try:
+        lock = resolve_lock(spec, latest, uv=services.uv(), env=env, find_links=find_links)
+    except LockError as error:
+        raise LockError(
+            error.what,
+            next_step="Name the day that its requirements are of with --as-of, or build the wheel with others.",
+        ) from None
+    write_atomically(kept, json.dumps(lock))
+    return lock
+
+
+def fix_locks(
+    project: Project, plain: Sequence[ImageSpec], flavored: Sequence[ImageSpec], service: OsvService
+) -> Iterator[LockFix]:
+    """Yield the fix of each image's lock, then of each flavour's part above it. Raises `NetworkError`."""
+    services, locks = project.services, project.locks
+    env = services.network.environment(services.environ)
+    fixer = LockFixer(
+        newer=project.matrix.newer,
+        risks=[risk for risk in project.matrix.accepted_risks if risk.review_by >= services.today],
+        find=service.find,
+        resolve=partial(resolve_packages, uv=services.uv(), env=env),
+        today=services.today,
+    )
+
+    def fix_plain(spec: ImageSpec) -> LockFix:
+        above = [(flavor, locks.read_committed(flavor)) for flavor in locks.list_committed_flavors([spec])]
+        return fixer.fix(spec, locks.read_committed(spec), above=above)
+
+    def fix_flavor(spec: ImageSpec) -> LockFix:
+        below = fixed.get(spec.runtime) or project.workspace.read_lock(spec.runtime)
+        return fixer.fix(spec, locks.read_committed(spec), below=below)
+
+    fixed: dict[str, Lock] = {}
+    for fix in map_in_threads(fix_plain, plain, MAX_RESOLUTIONS):
+        fixed[fix.spec.identifier] = {**locks.read_committed(fix.spec), **fix.changed}
+        yield fix
+    yield from map_in_threads(fix_flavor, flavored, MAX_RESOLUTIONS)
+
+
+def read_locked_images(project: Project, specs: Sequence[ImageSpec]) -> Iterator[AuditedImage]:
+    """Yield what the locks of images and of their flavours install. Raises `LockError`."""
+    project.workspace.require_locks(spec.runtime for spec in specs)
+    for spec in (*specs, *project.locks.list_committed_flavors(specs)):
+        found = read_lock_packages(read_packages(project.lock(spec)))
+        yield AuditedImage(identifier=spec.identifier, packages=found)
+
+
+def read_built_image(project: Project, engine: Engine, name: str) -> AuditedImage:
+    """Return the Python and Debian packages of an image in the engine. Raises `EngineError` and `ValidationAborted`."""
+    spec = project.spec_of_image(engine, name)
+    inventory = take_inventory(name, (project.workspace.images / "inventory.py").read_bytes(), engine=engine)
+    try:
+        purls = [component.purl for component, _ in list_components(inventory) if component.purl]
+        packages = read_components(purls, _find_supplied(spec))
+    except (ValueError, CycloneDxException) as error:  # names, versions and addresses come from the image
+        raise ValidationAborted(
+            f"The packages of {name} cannot be read: {to_plain_text(truncate(str(error))).rstrip('.')}.",
+            next_step=INVALID_CONTENTS,
+        ) from None
+    return AuditedImage(identifier=spec.identifier, packages=packages, imported=inventory.imported)
+
+
+def read_published_image(project: Project, name: str, image: Inspection, *, trusts_keys: bool) -> AuditedImage:
+    """Return the packages of an image in a registry, by its bill of materials.
+
+    With `trusts_keys`, only a bill that one of the keys of the inspection signed counts. Raises `UnsignedError` without
+    a bill, `TamperedError` for one that cannot be read, and `UnlabelledImage` for an image of another program.
+    """
+    bills = [one for one in image.evidence if one.kind == CYCLONEDX and (one.signer or not trusts_keys)]
+    if not bills:
+        raise UnsignedError(
+            f"{name} has no bill of materials{' that a trusted key signed' if trusts_keys else ''}.",
+            next_step="Name the publisher's key with --public-key, or pull the image and name it with --built.",
+        )
+    spec = project.spec_of_labels(image.labels)
+    if spec is None:
+        raise UnlabelledImage(f"{name} does not say which image it is.", next_step="Name an image of tfimg.")
+    try:
+        purls = [component.parse_purl() for component in validate(Bill, bills[0].predicate).components]
+        if None in purls:
+            raise InvalidDocument("a component has no valid package URL")
+        packages = read_components(filter(None, purls), _find_supplied(spec))
+        return AuditedImage(identifier=spec.identifier, packages=packages)
+    except InvalidDocument as error:
+        raise TamperedError(
+            f"The bill of materials of {name} cannot be read: {error}.",
+            next_step="Pull the image and audit it with --built.",
+        ) from None
+
+
+def _find_supplied(spec: ImageSpec) -> str | None:
+    """Return the version of a TensorFlow whose wheel a user supplied; None for one from the package index."""
+    return spec.tensorflow if spec.wheel else None

@@ -25,7 +25,7 @@ class Validate(Command, LocalImage, IdentifierOptions, ValidationOptions):
 
     def run(self, context: Context) -> int:
         from tfimg.cli.report_files import check_report_files, write_reports
-        from tfimg.project.evidence import record_evidence
+        from tfimg.project.project import record_evidence
         from tfimg.project.validator import Validator
         from tfimg.validation.report import level_words
         from tfimg.validation.run import CheckSelection, raise_for_verdict
