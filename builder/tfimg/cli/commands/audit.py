@@ -50,7 +50,7 @@ class Audit(Command, AdvisoryOptions, TrustedKeyOptions, Patterns):
 
     def _read_images(self, context: Context) -> Iterator[AuditedImage]:
         from tfimg.cli.commands.inspect import read_image
-        from tfimg.project.locks import read_built_image, read_locked_images, read_published_image
+        from tfimg.project.audit import read_built_image, read_locked_images, read_published_image
 
         project = context.project
         if not (self.built or self.published):

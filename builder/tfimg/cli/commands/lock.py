@@ -87,7 +87,7 @@ class Lock(Command, AdvisoryOptions, Patterns):
     def _fix(self, context: Context) -> int:
         from tfimg.advisories.match import read_lock_packages
         from tfimg.core.files import write_atomically
-        from tfimg.project.locks import fix_locks
+        from tfimg.project.audit import fix_locks
         from tfimg.recipe.lock import read_packages
 
         project, workspace = context.project, context.project.workspace
