@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from generator.markdown import block, code, escape, table
-from tfimg.cli.app import GROUPS
-from tfimg.cli.help import describe_command
+from tfimg.cli.app import GROUPS, describe_command
 
 
 def command_list() -> str:

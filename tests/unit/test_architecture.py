@@ -173,7 +173,7 @@ def test_only_the_command_line_prints_and_exits() -> None:
 
 HEAVY = ["pydantic", "docker", "rich", "jinja2", "ruamel", "packaging", "requests", "cryptography"]
 PARSER = "import sys, tfimg.cli.app as app"
-OPTIONS = f"{PARSER}; from tfimg.cli.help import help_text; print(*map(help_text, map(str.split, app.COMMANDS)))"
+OPTIONS = f"{PARSER}; from tfimg.cli.app import help_text; print(*map(help_text, map(str.split, app.COMMANDS)))"
 
 
 @pytest.mark.parametrize(("start", "heavy"), [(PARSER, [*HEAVY, "cyclopts"]), (OPTIONS, HEAVY)])

@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from tfimg.cli.output.folding import fold
+from tfimg.cli.output.streams import fold
 
 COMMAND = "`tfimg engine up --install`"
 SENTENCE = (

@@ -14,7 +14,7 @@ from support.memory_registry import MemoryRegistry
 from support.own_packages import IMAGE, RealUv, own_packages_engine, own_packages_index
 from tfimg.cli.app import parse
 from tfimg.cli.context import Context
-from tfimg.cli.project_options import with_project_file
+from tfimg.cli.options import with_project_file
 from tfimg.core.errors import FileError
 from tfimg.project.project_file import ProjectFile, format_project_file, parse_project_file
 from tfimg.recipe.labels import OWN_LABELS

@@ -86,7 +86,7 @@ def _run_command(argv: Sequence[str], environ: Mapping[str, str], services: Serv
         print(f"tfimg {__version__}")
         return 0
     if {"--help", "-h"} & set(words) or words[:1] == ["help"]:
-        from tfimg.cli.help import help_text
+        from tfimg.cli.app import help_text
 
         print(help_text([word for word in words if word != "help" and not word.startswith("-")]), end="")
         return 0
@@ -121,7 +121,7 @@ def _report(error: TfimgError, argv: Sequence[str] = ()) -> int:
             _leave_stdout()
     text = f"tfimg: {message}"
     if sys.stderr.isatty():
-        from tfimg.cli.output.folding import fold_lines
+        from tfimg.cli.output.streams import fold_lines
 
         text = fold_lines(escape_unprintable(text))
     print(text, file=sys.stderr)

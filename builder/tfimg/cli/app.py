@@ -1,4 +1,4 @@
-"""The commands: their names and groups, and how a command line becomes one of them.
+"""The program: its commands, help and removed names.
 
 Imports nothing heavy: every start pays for it.
 """
@@ -9,12 +9,13 @@ import importlib
 import inspect
 import operator
 import re
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import MISSING, fields, replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import MISSING, Field, dataclass, fields, replace
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Annotated, Any, get_args, get_type_hints
 
 from tfimg.cli import removed
+from tfimg.cli.output.streams import fold
 from tfimg.core.errors import UsageError
 
 if TYPE_CHECKING:
@@ -23,25 +24,43 @@ if TYPE_CHECKING:
 
     from tfimg.cli.options import Command
 
+
+def locate_page(page: str, anchor: str = "") -> str:
+    """Return the address of a page such as `how-to/troubleshoot`, or its path in a checkout.
+
+    The package's metadata states the address of the site under `Project-URL: Documentation`, once it is published.
+    """
+    from importlib.metadata import PackageNotFoundError, metadata
+
+    try:
+        entries = metadata("tfimg").get_all("Project-URL") or []
+    except PackageNotFoundError:  # run from a checkout without an installation
+        entries = []
+    addresses = (entry.partition(",")[2].strip() for entry in entries if entry.lower().startswith("documentation,"))
+    address = next(addresses, "")
+    place = f"{address.rstrip('/')}/{page}.html" if address else f"docs/{page}.md"
+    return f"{place}#{anchor}" if anchor else place
+
+
 GROUPS = {
     "Choose": {
-        "list": ("list_images:ListImages", "list the images of the matrix"),
-        "resolve": ("resolve:Resolve", "say which image a request means"),
-        "matrix": ("matrix:ShowMatrix", "show which versions are compatible, and what is proven"),
-        "which": ("which:Which", "say which image fits this machine's GPU and driver"),
+        "list": ("choose:ListImages", "list the images of the matrix"),
+        "resolve": ("choose:Resolve", "say which image a request means"),
+        "matrix": ("choose:ShowMatrix", "show which versions are compatible, and what is proven"),
+        "which": ("choose:Which", "say which image fits this machine's GPU and driver"),
     },
     "Build": {
         "init": ("init:Init", "write tfimg.toml: the image of a project"),
         "plan": ("plan:Plan", "show what builds would do, or share them out over machines"),
         "build": ("build:Build", "build images, validate and tag them"),
-        "validate": ("validate:Validate", "run the suite in an image"),
-        "explain": ("explain:Explain", "explain the failures in a log or report"),
+        "validate": ("run:Validate", "run the suite in an image"),
+        "explain": ("run:Explain", "explain the failures in a log or report"),
     },
     "Run": {
         "run": ("run:Run", "start a container with the flags of its device"),
-        "jupyter": ("jupyter:Jupyter", "start JupyterLab of an image, and print its address"),
-        "shell": ("shell:Shell", "start a shell in an image"),
-        "doctor": ("doctor:Doctor", "say whether this machine can build and run images"),
+        "jupyter": ("run:Jupyter", "start JupyterLab of an image, and print its address"),
+        "shell": ("run:Shell", "start a shell in an image"),
+        "doctor": ("run:Doctor", "say whether this machine can build and run images"),
         "cloud-init": ("cloud_init:CloudInit", "print user data for a cloud's virtual machine"),
         "engine up": ("engine:EngineUp", "use the engine that runs, else start a private one"),
         "engine down": ("engine:EngineDown", "stop the private engine"),
@@ -49,29 +68,29 @@ GROUPS = {
         "engine env": ("engine:EngineEnv", "print the setting that points docker at the engine"),
     },
     "Publish": {
-        "keygen": ("keygen:Keygen", "make a pair of keys"),
+        "keygen": ("trust:Keygen", "make a pair of keys"),
         "publish": ("publish:Publish", "push, validate, attach evidence, move tags"),
-        "renew": ("renew:Renew", "validate published images again"),
-        "rollback": ("rollback:Rollback", "move a tag back to an earlier image"),
-        "withdraw": ("withdraw:Withdraw", "move tags off an image, and refuse it from then on"),
-        "history": ("history:History", "list signed promotions and withdrawals"),
+        "renew": ("tags:Renew", "validate published images again"),
+        "rollback": ("tags:Rollback", "move a tag back to an earlier image"),
+        "withdraw": ("tags:Withdraw", "move tags off an image, and refuse it from then on"),
+        "history": ("tags:History", "list signed promotions and withdrawals"),
     },
     "Trust": {
-        "verify": ("verify:Verify", "say what is proven of an image in a registry"),
-        "pull": ("pull:Pull", "verify an image, then pull it"),
-        "inspect": ("inspect:Inspect", "show contents and evidence of an image"),
-        "compare": ("compare:Compare", "compare two images"),
-        "save": ("save:Save", "write an image and its evidence to a folder or file"),
-        "load": ("load:Load", "verify what was saved, and load it into the engine"),
+        "verify": ("trust:Verify", "say what is proven of an image in a registry"),
+        "pull": ("trust:Pull", "verify an image, then pull it"),
+        "inspect": ("trust:Inspect", "show contents and evidence of an image"),
+        "compare": ("trust:Compare", "compare two images"),
+        "save": ("trust:Save", "write an image and its evidence to a folder or file"),
+        "load": ("trust:Load", "verify what was saved, and load it into the engine"),
     },
     "Maintain": {
-        "sync": ("sync:Sync", "add new releases to the matrix"),
-        "check": ("check:Check", "compare the matrix with wheels"),
-        "lock": ("lock:Lock", "resolve and write locks"),
-        "render": ("render:Render", "write Dockerfiles, schemas and tables"),
-        "audit": ("audit:Audit", "find known vulnerabilities of locked packages"),
-        "record": ("record:RecordEvidence", "record what images/bare/run.py has proven without a container"),
-        "completion": ("completion:Completion", "print a completion script"),
+        "sync": ("maintain:Sync", "add new releases to the matrix"),
+        "check": ("maintain:Check", "compare the matrix with wheels"),
+        "lock": ("maintain:Lock", "resolve and write locks"),
+        "render": ("maintain:Render", "write Dockerfiles, schemas and tables"),
+        "audit": ("maintain:Audit", "find known vulnerabilities of locked packages"),
+        "record": ("maintain:RecordEvidence", "record what images/bare/run.py has proven without a container"),
+        "completion": ("maintain:Completion", "print a completion script"),
     },
 }
 """Group → command → its class as `module:class` below `tfimg.cli.commands`, and its line of `tfimg --help`."""
@@ -255,3 +274,123 @@ def examples(command: type[Command]) -> list[str]:
     """Return the examples of a command's docstring."""
     text = inspect.getdoc(command).partition("Examples:\n")[2]  # type: ignore[union-attr]
     return [example.strip() for example in re.split(r"(?<!\\)\n", text)]  # one may go on in the next line
+
+
+OVERVIEW = """\
+Usage: tfimg COMMAND [ARGUMENTS] [OPTIONS]
+
+Build TensorFlow container images that truly work, and prove it from the inside.
+"""
+CLOSING = """\
+Options of every command:
+  --help, -h     show its arguments, options and examples; also `tfimg help COMMAND`
+  --json         print JSON on standard output; also before the command
+  --quiet, -q    print results and errors only; also before the command
+  --version, -V  print the version (of tfimg alone)
+
+Examples:
+  tfimg engine up --install            start an engine of tfimg's own, if none runs
+  tfimg list '2.15*'                   list what can be built
+  tfimg build --tf 2.15                build, validate and tag a CPU image; --cuda 12: for GPUs
+  tfimg run tfimg/tensorflow:2.15      start one, with the flags that its device needs
+
+Exit codes: """
+
+MAX_NAMES_WIDTH = 30
+"""Columns of an option's names; longer ones stand on a line of their own."""
+
+MAX_COLUMNS = 100
+"""Columns of help on a wide terminal."""
+
+
+def help_text(words: Sequence[str]) -> str:
+    """Return the help of a command, of a group of commands such as `engine`, or of the program."""
+    for count in (2, 1):
+        if (name := " ".join(words[:count])) in COMMANDS:
+            return _command_help(name)
+    group = {
+        name: line for lines in GROUPS.values() for name, (_, line) in lines.items() if words[:1] == name.split()[:1]
+    }
+    if group:
+        return f"Usage: tfimg {words[0]} COMMAND [OPTIONS]\n\n{_rows(group.items())}"
+    sections = [
+        f"{title}:\n{_rows((name, line) for name, (_, line) in lines.items())}" for title, lines in GROUPS.items()
+    ]
+    return "\n".join((OVERVIEW, *sections, f"{CLOSING}{locate_page('reference/errors')}\n"))
+
+
+@dataclass(frozen=True)
+class CommandHelp:
+    """The help of a command: for the terminal, and for the documentation. Rows are a name and its description."""
+
+    usage: str
+    summary: str
+    sections: Mapping[str, Sequence[tuple[str, str]]]
+    """Title → arguments or options."""
+    examples: Sequence[str]
+
+
+def describe_command(name: str) -> CommandHelp:
+    """Return the help of a command."""
+    command = load_command(name)
+    hints = get_type_hints(command)
+    summary = (inspect.getdoc(command) or "").partition("\n\n")[0]
+    arguments: list[tuple[str, str]] = []
+    options: dict[str, list[tuple[str, str]]] = {"Options": []}
+    usage = f"tfimg {name}"
+    for field in sorted(fields(command), key=lambda field: field.name not in command.__annotations__):
+        parameter = field.metadata["parameter"]
+        if parameter.parse is False:
+            continue
+        text = parameter.help or ""
+        if field.kw_only:
+            section = f"{parameter.group[0].capitalize()} options" if parameter.group else "Options"
+            options.setdefault(section, []).append((_option_names(field, hints[field.name]), text))
+            if field.default is MISSING:
+                usage += f" {_option_names(field, hints[field.name])}"
+        else:
+            arguments.append((_metavar(field, hints[field.name]), text))
+            usage += _usage_word(field, hints[field.name])
+    usage += " [OPTIONS]" + (" [-- PROGRAM ...]" if name == "run" else "")
+    options["Options"].append(("--help, -h", "show this help"))
+    sections = [("Arguments", arguments), *((title, options[title]) for title in reversed(options))]
+    return CommandHelp(usage, summary, {title: rows for title, rows in sections if rows}, examples(command))
+
+
+def _command_help(name: str) -> str:
+    command = describe_command(name)
+    body = "\n".join(f"{title}:\n{_rows(rows)}" for title, rows in command.sections.items())
+    lines = "".join(f"  {example}\n" for example in command.examples)
+    return f"Usage: {command.usage}\n\n{fold(command.summary, max_columns=MAX_COLUMNS)}\n\n{body}\nExamples:\n{lines}"
+
+
+def _metavar(field: Field[Any], hint: Any) -> str:
+    choices = _choices(hint)
+    return str(field.metadata["parameter"].metavar or ("|".join(choices) if choices else field.name.upper()))
+
+
+def _choices(hint: Any) -> list[str]:
+    found = [value for value in get_args(hint) if isinstance(value, str)]
+    return found or [value for part in get_args(hint) for value in get_args(part) if isinstance(value, str)]
+
+
+def _usage_word(field: Field[Any], hint: Any) -> str:
+    word = _metavar(field, hint)
+    if str(field.type).startswith("tuple"):
+        return f" [{word} ...]"
+    return f" {word}" if field.default is MISSING else f" [{word}]"
+
+
+def _option_names(field: Field[Any], hint: Any) -> str:
+    names = ", ".join(field.metadata["parameter"].name or (f"--{field.name.replace('_', '-')}",))
+    return names if hint is bool else f"{names} {_metavar(field, hint)}"
+
+
+def _rows(rows: Iterable[tuple[str, str]]) -> str:
+    rows = list(rows)
+    width = min(MAX_NAMES_WIDTH, max(len(name) for name, _ in rows))
+    lines = []
+    for name, text in rows:
+        folded = fold(text, indent=width + 4, max_columns=MAX_COLUMNS)
+        lines.append(f"  {name:{width}}  {folded}\n" if len(name) <= width else f"  {name}\n{'':{width + 4}}{folded}\n")
+    return "".join(lines)

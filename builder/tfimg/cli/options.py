@@ -1,21 +1,41 @@
-"""Options that several commands share. Each class is a part that a command's dataclass inherits."""
+"""Options that commands share."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import MISSING, dataclass, field, replace
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import MISSING, dataclass, field, fields, replace
+from datetime import date
 from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar
 
 from cyclopts import Parameter
 
-from tfimg.cli.completions import complete_identifiers
-from tfimg.cli.values import require_text, require_whole_digest, require_writable
+from tfimg.cli.values import (
+    complete_flavors,
+    complete_gpus,
+    complete_identifiers,
+    complete_platforms,
+    complete_releases,
+    lower_device,
+    require_day,
+    require_text,
+    require_whole_digest,
+    require_writable,
+)
+from tfimg.core.errors import UsageError
 
 if TYPE_CHECKING:
+    from tfimg.advisories.match import AuditedPackage
+    from tfimg.advisories.service import OsvService
     from tfimg.build.builder import BuildSettings
+    from tfimg.cli.commands.publish import Publish
     from tfimg.cli.context import Context
+    from tfimg.matrix.conditions import Request
     from tfimg.matrix.schema import Platform
+    from tfimg.matrix.spec import ImageSpec
+    from tfimg.project.project_file import ProjectFile
     from tfimg.registry.protocol import Reader
     from tfimg.registry.reference import Reference
 
@@ -273,3 +293,304 @@ class BuilderOptions:
     """Where images are built, if not on the engine at hand."""
 
     builder: tuple[str, ...] = values("build on this buildx builder or docker context", "NAME")
+
+
+REQUEST = {
+    "--tf": "tensorflow",
+    **{f"--{name}": name for name in ("cuda", "cudnn", "python", "platform", "driver", "gpu", "flavor")},
+}
+"""Options of a request beside --device → fields of `tfimg.matrix.conditions.Request`."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class VersionOptions:
+    """Options that describe an image and its machine, without the device."""
+
+    tensorflow: str | None = option(
+        "2.15, 2.15.1, '>=2.15,<2.17' or latest (default: latest)",
+        "VERSION",
+        name="--tf",
+        completer=complete_releases,
+        group="request",
+    )
+    cuda: str | None = option("CUDA of a GPU image: 12 or 12.2", "VERSION", group="request")
+    cudnn: str | None = option("cuDNN of a GPU image: 9 or 8.9", "VERSION", group="request")
+    python: str | None = option("Python (default: the release's own default)", "X.Y", group="request")
+    platform: str | None = option(
+        "linux/amd64 (default) or linux/arm64", "NAME", completer=complete_platforms, group="request"
+    )
+    driver: str | None = option(
+        "NVIDIA driver of the machine, as nvidia-smi shows it: 535.104", "VERSION", group="request"
+    )
+    gpu: str | None = option(
+        "GPU of the machine: T4, 'RTX 4090', sm_90", "NAME", completer=complete_gpus, group="request"
+    )
+    flavor: str | None = option(
+        "runtime (default), jupyter, dev, slim, or another of the matrix",
+        "NAME",
+        completer=complete_flavors,
+        group="request",
+    )
+
+    def request(self) -> Request:
+        from tfimg.matrix.conditions import Request
+
+        return Request(**{name: getattr(self, name) for name in REQUEST.values()})
+
+
+@dataclass(frozen=True, kw_only=True)
+class RequestOptions(VersionOptions):
+    """Options that describe an image."""
+
+    device: Literal["cpu", "gpu", "tpu"] | None = option(
+        "default: gpu if CUDA, cuDNN, a driver or a GPU is named", parse=lower_device, group="request"
+    )
+
+    def request(self) -> Request:
+        return replace(super().request(), device=self.device)
+
+    def given_options(self) -> list[str]:
+        options = REQUEST | {"--device": "device"}
+        return [flag for flag, name in options.items() if getattr(self, name) is not None]
+
+
+@dataclass(frozen=True, kw_only=True)
+class SelectionOptions(Patterns, RequestOptions, BuilderOptions, RepositoryOptions):
+    """Options that select images to build by patterns or by a request, and say where they are built."""
+
+
+MAX_PACKAGE_FILE = 1 << 20
+"""Bytes of a requirement file; one with 300 packages and their hashes has 100,000."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class AddedPackageOptions:
+    """Packages of the user on top of images."""
+
+    requirements: tuple[str, ...] = values("Python packages on top: a requirement file", "FILE")
+    with_packages: tuple[str, ...] = values(
+        "Python packages on top, as requirements separated by commas: tensorflow-text,keras-hub", "NAMES", name="--with"
+    )
+    apt: tuple[str, ...] = values("Debian packages on top: a file with a name in each line", "FILE")
+    newest: bool = flag("resolve packages on top as of today, not as of the release's time")
+
+    @property
+    def names_packages(self) -> bool:
+        """Whether packages on top are requested."""
+        return bool(self.requirements or self.with_packages or self.apt)
+
+    def check_package_options(self, as_of: str | None) -> None:
+        """Raise `UsageError` for a day of packages that are not requested, and for two days."""
+        if self.newest and as_of:
+            raise UsageError("--newest and --as-of cannot be combined.", next_step="--newest means today.")
+        if (self.newest or as_of) and not (self.requirements or self.with_packages):
+            name = "--newest" if self.newest else "--as-of"
+            raise UsageError(
+                f"{name} is the day of packages on top, and none are requested.",
+                next_step="Name them with --with or --requirements, or leave it out: images have locks as of their "
+                "release's time.",
+            )
+
+    def read_packages(self) -> tuple[list[str], list[str]]:
+        """Return the Python requirements and the Debian packages. Raises `UsageError`, `FileNotFoundError`."""
+        from tfimg.cli.output.streams import read_text
+        from tfimg.recipe.packages import parse_requirements, parse_system_packages
+
+        def read(name: str) -> str:
+            return read_text(name, MAX_PACKAGE_FILE, next_step="Name a file with the names of packages.")
+
+        texts = [(name, read(name)) for name in self.requirements]
+        texts += [("--with", split_requirements(names)) for names in self.with_packages]
+        requirements = [one for source, text in texts for one in parse_requirements(text, source=source)]
+        system = [one for name in self.apt for one in parse_system_packages(read(name), source=name)]
+        return list(dict.fromkeys(requirements)), list(dict.fromkeys(system))
+
+    def package_arguments(self, context: Context, as_of: str | None) -> list[str]:
+        """Return the options again, for a command of another machine or day: --newest is the day of today there."""
+        day = context.services.today.isoformat() if self.newest else as_of
+        return [
+            *(f"--requirements={name}" for name in self.requirements),
+            *(f"--with={names}" for names in self.with_packages),
+            *(f"--apt={name}" for name in self.apt),
+            *([f"--as-of={day}"] if day else []),
+        ]
+
+    def add_packages(self, context: Context, spec: ImageSpec, as_of: str | None = None) -> ImageSpec:
+        """Return an image with the packages on top, resolved as of a day. Raises as `Locks.add_packages`."""
+        requirements, system = self.read_packages()
+        if not (requirements or system):
+            return spec
+        context.say(f"Resolving the packages on top of {spec.identifier}")
+        day = context.services.today if self.newest else parse_day(as_of, context.services.today)
+        return context.project.locks.add_packages(spec, requirements, system, day)
+
+
+def split_requirements(names: str) -> str:
+    """Return the requirements of one --with, a line each: a comma before a letter separates them, as in `a<2,>1,b`.
+
+    Commas in brackets belong to the extras of a requirement.
+    """
+    return re.sub(r",(?=\s*[A-Za-z])(?![^\[]*\])", "\n", names)
+
+
+def parse_day(text: str | None, today: date) -> date | None:
+    """Return the day of --as-of. Raises `UsageError` for one in the future."""
+    day = date.fromisoformat(text) if text else None
+    if day and day > today:
+        raise UsageError(
+            f"--as-of {day} is in the future: what a lock resolves to could change until then.",
+            next_step="Name a day up to today, or leave it out.",
+        )
+    return day
+
+
+@dataclass(frozen=True, kw_only=True)
+class SuppliedWheelOptions(SelectionOptions):
+    """Options that select images of the matrix, or make one of a wheel of the user's own."""
+
+    wheel: str | None = option(
+        "TensorFlow of your own: FILE.whl, or an address with #sha256=…; its facts decide", "WHEEL", group="request"
+    )
+    as_of: str | None = option(
+        "day of the package index that packages on top see (default: the release's time), or --wheel (default: today)",
+        "YYYY-MM-DD",
+        check=require_day,
+        group="request",
+    )
+
+    def check_wheel_options(self, others: Mapping[str, object]) -> None:
+        """Raise `UsageError` for options that mean nothing together; `others` are more that --wheel excludes."""
+        if self.wheel is None:
+            return
+        others = {"patterns": self.patterns, **others}
+        described = {"--tf": self.tensorflow, "--driver": self.driver, "--gpu": self.gpu}
+        if given := [name for name, value in (described | others).items() if value]:
+            raise UsageError(
+                f"{', '.join(given)} and --wheel cannot be combined: the wheel is one image, and decides what it is.",
+                next_step=f"Leave {', '.join(given)} out.",
+            )
+
+    def find_custom_spec(self, context: Context) -> ImageSpec:
+        """Return the image of the wheel. Raises as `tfimg.project.locks`."""
+        from tfimg.custom.image import GivenFacts
+        from tfimg.matrix.conditions import parse_platform
+        from tfimg.matrix.spec import with_flavor
+        from tfimg.project.locks import find_custom_spec
+
+        given = GivenFacts(
+            python=self.python,
+            platform=parse_platform(self.platform) if self.platform else None,
+            device=self.device,
+            cuda=self.cuda,
+            cudnn=self.cudnn,
+        )
+        as_of = parse_day(self.as_of, context.services.today)
+        matrix = context.project.matrix
+        spec = find_custom_spec(matrix, context.services, str(self.wheel), given, as_of, on_step=context.say)
+        return with_flavor(spec, self.flavor, matrix.flavors) if self.flavor else spec
+
+
+@dataclass(frozen=True, kw_only=True)
+class ImageOptions(SuppliedWheelOptions, AddedPackageOptions, WheelOptions):
+    """Options that say which images are built."""
+
+    def check_image_options(self, others: Mapping[str, object]) -> None:
+        """Raise `UsageError` for options that mean nothing together; `others` are more that --wheel excludes."""
+        self.check_wheel_options(others)
+        self.check_package_options(None if self.wheel else self.as_of)
+
+    def find_image(self, context: Context) -> ImageSpec:
+        """Return the one image of the wheel or the request, with the packages on top.
+
+        Raises `ResolutionError`, as `find_custom_spec`, and as `Locks.add_packages`.
+        """
+        if self.wheel:
+            return self.add_packages(context, self.find_custom_spec(context))
+        return self.add_packages(context, context.project.resolve(self.request()).spec, self.as_of)
+
+    def select_images(self, context: Context, request: Request | None = None) -> list[ImageSpec]:
+        """Return the images of the patterns that meet a request, with the packages on top. Raises as `find_image`."""
+        specs = context.buildable(self.patterns, request, flavor=self.flavor)
+        return [self.add_packages(context, spec, self.as_of) for spec in specs]
+
+
+@dataclass(frozen=True, kw_only=True)
+class AdvisoryOptions:
+    """Where advisories come from."""
+
+    osv: str | None = option("address of a mirror of OSV's service (default: OSV's own)", "URL")
+
+    def ask_service(self, context: Context, packages: Iterable[AuditedPackage]) -> OsvService:
+        """Return the service, which knows the defects of packages. Raises `UsageError` and `NetworkError`."""
+        from tfimg.advisories.service import PUBLIC_SERVICE
+        from tfimg.cli.output.progress import render_count
+
+        wanted = list(packages)
+        service = context.services.advisory_service(self.osv or PUBLIC_SERVICE)
+        context.say(f"Asking {service.url} about {len(wanted)} packages")
+        with render_count(context, "advisories read") as on_progress:
+            service.find(wanted, on_progress)
+        return service
+
+
+AnyCommand = TypeVar("AnyCommand", bound=Command)
+
+FIELDS = {"tf": "tensorflow"}
+"""Keys of the file whose option has a field of another name."""
+
+SIGNING = ("registry", "key", "public_key", "publisher")
+"""Keys of the file that only publishing needs."""
+
+PACKAGES = ("requirements", "with_packages", "apt")
+"""Keys of the file for packages on top of the image."""
+
+
+def find_project_file() -> tuple[Path, ProjectFile] | None:
+    """Read tfimg.toml of the folder at hand, if it has one. Raises `FileError`, also for a link to no file."""
+    from tfimg.project.project_file import PROJECT_FILE, read_project_file
+
+    path = Path(PROJECT_FILE)
+    return (path, read_project_file(path)) if path.exists() or path.is_symlink() else None
+
+
+def with_project_file(command: AnyCommand, context: Context, *, signs: bool) -> AnyCommand:
+    """Return a command with the options of tfimg.toml; those of the command line win. Says that they are used.
+
+    `signs`: the command publishes, so that the keys for it count.
+    """
+    found = find_project_file()
+    if found is None:
+        return command
+    path, file = found
+    known = {field.name: field.default for field in fields(command)}
+    used, names = {}, []
+    for key, value in file.options(path.parent).items():
+        name = FIELDS.get(key, key)
+        is_for_it = key not in SIGNING or (signs and key != "registry")
+        if key == "as_of" and getattr(command, "newest", False):
+            is_for_it = False
+        if is_for_it and name in known and getattr(command, name) == known[name]:
+            used[name] = value
+            names.append(key.removesuffix("_packages").replace("_", "-"))
+    context.say(f"Options of {path}: {', '.join(names) or 'none'}")
+    return replace(command, **used)
+
+
+def publish_project(command: Publish, context: Context) -> Publish:
+    """Return `tfimg publish` for the image of tfimg.toml. Raises `UsageError` without a file that names a registry."""
+    from tfimg.matrix.spec import OWN_SUFFIX
+
+    found = find_project_file()
+    if found is None or found[1].registry is None:
+        why = "there is no tfimg.toml" if found is None else "tfimg.toml states no `registry`"
+        raise UsageError(
+            f"`tfimg publish`: REPOSITORY is missing, and {why}.",
+            next_step="Name where to, as in `tfimg publish REGISTRY/NAME`, or write `registry` into tfimg.toml.",
+        )
+    path, file = found
+    identifier = context.project.resolve(file.request()).spec.identifier
+    stated = file.options(path.parent)
+    packages = AddedPackageOptions(**{key: stated[key] for key in PACKAGES if key in stated})
+    adds = any(packages.read_packages())
+    command = replace(command, target=file.registry, patterns=(identifier + OWN_SUFFIX * adds,))
+    return with_project_file(command, context, signs=True)

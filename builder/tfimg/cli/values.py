@@ -1,14 +1,22 @@
-"""What the values of options have to look like; `ValueError` carries the rest of the sentence."""
+"""Values of options: parse, complete, write to files."""
 
 from __future__ import annotations
 
 import os
 import re
 import shlex
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from datetime import date
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from tfimg.core.errors import FileError
+from tfimg.core.errors import FileError, NetworkError, NotInRegistry, RegistryError, UsageError
+from tfimg.core.files import write_atomically
+from tfimg.validation.report import REPORT_SUFFIXES, Report, format_report
+
+if TYPE_CHECKING:
+    from tfimg.project.project import Project
 
 MAX_TEXT = 1000
 """Characters of a reason, as `tfimg.evidence.promotions` takes them."""
@@ -106,3 +114,69 @@ def lower_device(text: str) -> str:
     if text.lower() not in {"cpu", "gpu", "tpu"}:
         raise ValueError(f"{text!r} is not one of cpu, gpu, tpu")
     return text.lower()
+
+
+def complete_identifiers(_context: object) -> Sequence[str]:
+    return [spec.identifier for spec in _project().specs]
+
+
+def complete_releases(_context: object) -> Sequence[str]:
+    releases = list(dict.fromkeys(spec.tensorflow for spec in _project().specs))
+    return [*dict.fromkeys(release.rpartition(".")[0] for release in releases), *releases, "latest"]
+
+
+def complete_gpus(_context: object) -> Sequence[str]:
+    gpus = _project().matrix.gpus
+    return [*gpus, *(name for names in gpus.values() for name in names)]
+
+
+def complete_flavors(_context: object) -> Sequence[str]:
+    from tfimg.matrix.schema import RUNTIME
+
+    return [RUNTIME, *_project().matrix.flavors]
+
+
+def complete_platforms(_context: object) -> Sequence[str]:
+    return list(dict.fromkeys(spec.platform for spec in _project().specs))
+
+
+def _project() -> Project:
+    from tfimg.project.project import Project
+    from tfimg.project.services import Services
+
+    return Project(services=Services(environ=os.environ), repository_override=None, find_links=None)
+
+
+@contextmanager
+def explain_missing_registry(image: str) -> Iterator[None]:
+    """Let errors of a registry say that the image's name has none, and which was asked."""
+    from tfimg.registry.reference import names_registry, parse_reference
+
+    try:
+        yield
+    except (NetworkError, NotInRegistry, RegistryError) as error:
+        if names_registry(image):
+            raise
+        kind = next(kind for kind in (NetworkError, NotInRegistry, RegistryError) if isinstance(error, kind))
+        raise kind(
+            f"{image} names no registry, so it means {parse_reference(image)}: {error.what}",
+            next_step=f"Write the registry too, as in registry.example/{image}; for an image in the engine use "
+            f"`tfimg validate {image}` or `tfimg inspect --local {image}`.",
+        ) from None
+
+
+def check_report_files(names: Sequence[str], suffixes: Sequence[str] = REPORT_SUFFIXES) -> None:
+    """Raise `UsageError` for a --report with none of the suffixes, before a long build."""
+    for name in names:
+        if Path(name).suffix.lower() not in suffixes:
+            raise UsageError(
+                f"--report {name} does not end in {', '.join(suffixes[:-1])} or {suffixes[-1]}, which chooses the "
+                "form of the file.",
+                next_step=f"Write for example --report {Path(name).with_suffix(suffixes[0])}.",
+            )
+
+
+def write_reports(names: Sequence[str], report: Report) -> None:
+    """Write a report to every --report."""
+    for name in names:
+        write_atomically(Path(name), format_report(report, name))

@@ -10,9 +10,16 @@ from typing import TYPE_CHECKING, Literal
 from tfimg.build.results import SUMMARY_SUFFIXES, BatchResult, format_summary, raise_for_results
 from tfimg.cli.commands.publish import publish_images, require_publishable
 from tfimg.cli.context import Context
-from tfimg.cli.image_options import ImageOptions
-from tfimg.cli.options import Command, FreshBase, ValidationOptions, flag, option, values
-from tfimg.cli.project_options import with_project_file
+from tfimg.cli.options import (
+    Command,
+    FreshBase,
+    ImageOptions,
+    ValidationOptions,
+    flag,
+    option,
+    values,
+    with_project_file,
+)
 from tfimg.cli.trust_options import SigningOptions
 from tfimg.cli.values import positive_number
 from tfimg.core.errors import UsageError
@@ -97,7 +104,7 @@ class Build(Command, ImageOptions, SigningOptions, FreshBase, ValidationOptions)
 
     def _check_options(self, context: Context) -> None:
         """Raise `UsageError` for options that do not go together, before anything is asked or built."""
-        from tfimg.cli.report_files import check_report_files
+        from tfimg.cli.values import check_report_files
 
         excluded = {
             "--all": self.all,
@@ -161,7 +168,7 @@ class Build(Command, ImageOptions, SigningOptions, FreshBase, ValidationOptions)
 
     def _build_one(self, context: Context, settings: BuildSettings) -> ImageSpec:
         from tfimg.build.builder import Builder, BuildResult, Validated
-        from tfimg.cli.report_files import write_reports
+        from tfimg.cli.values import write_reports
 
         plan = context.project.plan(self.find_image(context))
         with context.render_events() as render:

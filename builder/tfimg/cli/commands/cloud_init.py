@@ -8,10 +8,9 @@ from dataclasses import MISSING, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from tfimg.cli.completions import complete_identifiers
 from tfimg.cli.context import Context
 from tfimg.cli.options import Command, flag, option, output_option
-from tfimg.cli.values import lower_device, require_printable
+from tfimg.cli.values import complete_identifiers, lower_device, require_printable
 
 if TYPE_CHECKING:
     from tfimg.host.cloud import CloudMachine

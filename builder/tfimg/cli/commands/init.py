@@ -8,9 +8,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tfimg.cli.context import Context
-from tfimg.cli.options import Command, RepositoryOptions, WheelOptions, flag, option, values
-from tfimg.cli.package_options import AddedPackageOptions, parse_day, split_requirements
-from tfimg.cli.request_options import RequestOptions
+from tfimg.cli.options import (
+    AddedPackageOptions,
+    Command,
+    RepositoryOptions,
+    RequestOptions,
+    WheelOptions,
+    flag,
+    option,
+    parse_day,
+    split_requirements,
+    values,
+)
 from tfimg.cli.values import require_day
 from tfimg.core.errors import FileError
 

@@ -8,9 +8,7 @@ from datetime import date
 from typing import TYPE_CHECKING, Any, Literal
 
 from tfimg.cli.context import Context
-from tfimg.cli.image_options import ImageOptions
-from tfimg.cli.options import Command, option
-from tfimg.cli.project_options import with_project_file
+from tfimg.cli.options import Command, ImageOptions, option, with_project_file
 from tfimg.cli.values import positive_number
 
 if TYPE_CHECKING:

@@ -17,8 +17,8 @@ from tfimg.cli.options import (
     flag,
     option,
     pattern_arguments,
+    publish_project,
 )
-from tfimg.cli.project_options import publish_project
 from tfimg.cli.trust_options import SigningOptions
 from tfimg.core.errors import ImageMissing
 from tfimg.registry.reference import parse_repository

@@ -1,4 +1,4 @@
-"""Events of a command while it runs: live on a terminal, lines of text elsewhere, JSON lines for programs."""
+"""Progress and transfers on the terminal."""
 
 from __future__ import annotations
 
@@ -7,20 +7,21 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from typing import Any, get_args
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args
 
-from rich.console import Console
+from rich.console import Console, ConsoleOptions, RenderableType
+from rich.live import Live
 from rich.progress import BarColumn, Progress, ProgressColumn, SpinnerColumn, Task, TaskID
 from rich.progress_bar import ProgressBar
+from rich.segment import Segment
 from rich.table import Column, Table
 from rich.text import Text
 
 from tfimg.build import results
-from tfimg.cli.output.checks import describe_check, row_grid
-from tfimg.cli.output.console import live, make_console
-from tfimg.cli.output.tables import COLOURS
+from tfimg.cli.output.streams import escaped_streams, unescaped, without_styles
+from tfimg.cli.output.tables import COLOURS, describe_check, row_grid
 from tfimg.core.events import (
     ChecksPlanned,
     CheckStarted,
@@ -34,9 +35,43 @@ from tfimg.core.events import (
     StepEvent,
     ignore,
 )
-from tfimg.core.text import format_duration, to_plain_text
+from tfimg.core.text import escape_unprintable, format_duration, to_plain_text
 from tfimg.engine.buildx import is_housekeeping, short_step
 from tfimg.validation.report import OUTCOME_WIDTH, CheckResult, check_line
+
+if TYPE_CHECKING:
+    from tfimg.cli.context import Context
+
+LiveDisplay = TypeVar("LiveDisplay", Live, Progress)
+
+
+class EscapingConsole(Console):
+    """A console that escapes the text of all that it renders; styles and its own cursor movements stay."""
+
+    def render_str(self, text: str, **options: Any) -> Text:
+        return super().render_str(escape_unprintable(text), **options)
+
+    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
+        for segment in super().render(renderable, options):
+            yield segment if segment.control else segment._replace(text=escape_unprintable(segment.text))
+
+
+def make_console(*, stderr: bool = False) -> Console:
+    """Return a console on standard output or standard error."""
+    # Told of NO_COLOR, rich would leave out colours, and keep bold, dim and italic.
+    colours: Literal["auto"] | None = None if without_styles() else "auto"
+    return EscapingConsole(file=unescaped(sys.stderr if stderr else sys.stdout), color_system=colours)
+
+
+@contextmanager
+def live(display: LiveDisplay) -> Iterator[LiveDisplay]:
+    """Show a display for as long as the block lasts; what is printed meanwhile stands above it, escaped.
+
+    While it is shown, rich has streams of its own in place of the standard ones, and reads styles in what they get.
+    """
+    with display as shown, escaped_streams():
+        yield shown
+
 
 FOR_PEOPLE = (Message, ChecksPlanned, results.ImagesQueued)
 """Events that are not printed as JSON: other events repeat them."""
@@ -285,3 +320,59 @@ def format_amount(done: int, total: int) -> str:
 def format_number(done: int, total: int) -> str:
     """Return for example `5 of 20`."""
     return f"{done} of {total}"
+
+
+SECONDS = 1.0
+"""Time between two JSON events: an engine reports every layer several times a second."""
+
+OnProgress = Callable[[int, int], None]
+"""Called with how much is done, and how much there is."""
+
+
+@contextmanager
+def render_transfer(context: Context, title: str) -> Iterator[Callable[[ProgressEvent], None]]:
+    """Return the renderer of a transfer: a bar on a terminal, a line for each tenth elsewhere, JSON every second."""
+    transfer, last_event, last_tenth = Transfer(), -SECONDS, -1
+
+    def print_progress(done: int, total: int) -> None:
+        nonlocal last_event, last_tenth
+        if context.command.json:
+            if time.monotonic() - last_event >= SECONDS:
+                last_event = time.monotonic()
+                context.emit({"event": "progress", "step": title, "current": done, "total": total})
+        elif total and done * 10 // total > last_tenth:
+            last_tenth = done * 10 // total
+            context.say(f"{title}: {format_amount(done, total)}")
+
+    with _show_amount(context, title, "MB", print_progress) as show:
+        yield lambda event: show(*transfer.add(event))
+
+
+@contextmanager
+def render_file(context: Context, title: str) -> Iterator[OnProgress]:
+    """Return the renderer of the bytes of one file that are done, and of all its bytes."""
+    with render_transfer(context, title) as on_event:
+        yield lambda done, total: on_event(ProgressEvent(step=title, what=title, current=done, total=total))
+
+
+def render_count(context: Context, what: str) -> AbstractContextManager[OnProgress]:
+    """Return the renderer of a number of things, such as `wheels read`, out of all."""
+
+    def print_progress(number: int, total: int) -> None:
+        if number * 10 // total != (number - 1) * 10 // total:  # a line for every tenth
+            context.say(f"{format_number(number, total)} {what}")
+
+    return _show_amount(context, what, "number", print_progress)
+
+
+@contextmanager
+def _show_amount(context: Context, title: str, unit: str, print_progress: OnProgress) -> Iterator[OnProgress]:
+    """Return a function that moves a bar on a terminal, and `print_progress` elsewhere."""
+    console = make_console(stderr=True)
+    if context.command.json or context.command.quiet or not console.is_terminal:
+        yield print_progress
+        return
+    display = Display(console)
+    display(StepEvent(step=title, state="started"))
+    with live(display.progress):
+        yield lambda done, total: display.show_amount(title, done, total, unit)

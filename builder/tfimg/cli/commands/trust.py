@@ -1,0 +1,374 @@
+"""Commands that verify, pull, inspect and move images."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import KW_ONLY, dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tfimg.cli.context import Context
+from tfimg.cli.options import (
+    Command,
+    PlatformOptions,
+    RemoteImage,
+    argument,
+    flag,
+    option,
+    remote_image_argument,
+    values,
+)
+from tfimg.cli.trust_options import PasswordOptions, RequirementOptions, TrustedKeyOptions, require_keys
+from tfimg.cli.values import explain_missing_registry, require_text
+from tfimg.core.errors import FileError, ResolutionError, UsageError
+from tfimg.core.text import list_first
+from tfimg.registry.reference import Reference, parse_reference
+
+if TYPE_CHECKING:
+    from tfimg.evidence.keys import VerifyingKey
+    from tfimg.evidence.results import ExemptCheck, SkippedCheck
+    from tfimg.evidence.verify import VerifiedImage
+    from tfimg.inspect.inspection import Inspection
+
+MAX_LISTED = 20
+"""Checks that a field names; `--json` has all."""
+
+
+@dataclass(frozen=True)
+class Verify(Command, RemoteImage, RequirementOptions, PlatformOptions):
+    """Say what is proven of an image in a registry, or what is not.
+
+    Examples:
+      tfimg verify registry.example/team/tensorflow:2.15-gpu --public-key tfimg.pub
+      tfimg verify registry.example/team/tensorflow:2.15-gpu --require 'validated,gpu=sm_90,driver>=535,max-age=30d'
+      tfimg verify registry.example/team/tensorflow:2.15 --platform linux/arm64 --public-key tfimg.pub
+    """
+
+    def run(self, context: Context) -> int:
+        print_verified(context, self.verify(context, parse_reference(self.image)))
+        return 0
+
+    def verify(self, context: Context, reference: Reference) -> VerifiedImage:
+        """Return what the evidence of the image proves."""
+        from tfimg.evidence.verify import verify
+
+        policy = self.read_image_policy(context)
+        with explain_missing_registry(self.image):
+            registry = context.registry(reference)
+            reference = self.choose_platform(registry, reference)
+            return verify(
+                registry,
+                reference.target,
+                require_keys((*self.public_keys(context.services.environ), *policy.trusted_keys)),
+                policy,
+                now=context.services.now(),
+                tag=reference.tag,
+            )
+
+
+def print_verified(context: Context, verified: VerifiedImage) -> None:
+    """Print what the evidence of an image proves."""
+    from tfimg.evidence.statement import format_time, name_predicate
+    from tfimg.recipe.labels import describe_support_end
+
+    ends = context.project.find_support_ends(verified.outcome.identifier) or ()
+    outcome, machine = verified.outcome, verified.outcome.environment
+    emulator = "an emulator" if machine.emulated else None
+    where = ", ".join(filter(None, (machine.host, machine.engine, machine.kernel, emulator)))
+    gpus = ", ".join(f"{gpu.name} ({gpu.capability})" for gpu in machine.gpus)
+    fields = {
+        "image": verified.image,
+        "digest": verified.digest,
+        "identifier": outcome.identifier,
+        "level": outcome.proven_level,
+        "tested": f"{format_time(outcome.ended)} on {where}",
+        "gpu": f"{gpus}, driver {machine.driver}" if gpus else "none",
+        "skipped": _names(outcome.skipped),
+        "waived": _names(outcome.waived),
+        "unproven": _names(outcome.unproven),
+        "end of life": [end.describe(context.services.now().date()) for end in ends] or None,
+        "signed by": verified.signer,
+        "evidence": sorted(map(name_predicate, verified.kinds)),
+    }
+    document = {"event": "verified", **verified.to_json(), "end_of_life": [describe_support_end(end) for end in ends]}
+    context.print_result(document, fields)
+
+
+def _names(checks: Sequence[SkippedCheck | ExemptCheck]) -> str | None:
+    return list_first([check.name for check in checks], MAX_LISTED) or None
+
+
+@dataclass(frozen=True)
+class Pull(Verify):
+    """Verify an image, then pull the digest that was verified.
+
+    Examples:
+      tfimg pull registry.example/team/tensorflow:2.15 --public-key tfimg.pub --require max-age=90d
+    """
+
+    def run(self, context: Context) -> int:
+        from tfimg.cli.output.progress import render_transfer
+        from tfimg.evidence.verify import pull_verified
+        from tfimg.registry.reference import parse_reference
+
+        reference = parse_reference(self.image)
+        verified = self.verify(context, reference)
+        engine = context.services.runner()
+        name = f"{reference.repository}@{verified.digest}"
+        with render_transfer(context, f"pulling {name}") as on_event:
+            pull_verified(engine, name, on_event)
+        if reference.tag:
+            engine.tag(name, [f"{reference.repository}:{reference.tag}"])
+        print_verified(context, verified)
+        context.say(f"Pulled into the engine as {self.image}.")
+        return 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Inspect(Command, RemoteImage, TrustedKeyOptions, PlatformOptions):
+    """Show an image's row, contents and evidence, and who signed it.
+
+    Examples:
+      tfimg inspect registry.example/team/tensorflow:2.15 --public-key tfimg.pub
+      tfimg inspect --local tfimg/tensorflow:2.15
+    """
+
+    local: bool = flag("read an image of the engine")
+
+    def run(self, context: Context) -> int:
+        from tfimg.cli.output.tables import print_inspection
+
+        keys = self.public_keys(context.services.environ)
+        image = read_image(context, self.image, local=self.local, keys=keys, options=self)
+        spec = None
+        with suppress(ResolutionError):  # of another matrix
+            spec = context.project.spec(image.identifier) if image.identifier else None
+        row = {"path": f"rows[{spec.row}]", **context.project.describe(spec)} if spec else None
+        context.print_result(
+            {"event": "inspected", "row": row, **image.to_json()},
+            lambda: print_inspection(image, row=row, now=context.services.now(), has_keys=bool(keys)),
+        )
+        return 0
+
+
+def read_image(
+    context: Context, image: str, *, local: bool, keys: Sequence[VerifyingKey], options: PlatformOptions | None = None
+) -> Inspection:
+    """Read an image in a registry, of the platform that `options` name, or a `local` one in the engine."""
+    from tfimg.core.errors import EngineError, ValidationAborted
+    from tfimg.inspect.inspection import Contents, inspect_image, inspect_local, list_contents
+    from tfimg.registry.reference import parse_reference
+
+    if not local:
+        reference = parse_reference(image)
+        context.say(f"Reading {image}")
+        with explain_missing_registry(image):
+            registry = context.registry(reference)
+            if options and options.platform:
+                reference = options.choose_platform(registry, reference)
+            return inspect_image(registry, reference.target, keys)
+    engine = context.services.runner()
+    context.project.require_image(engine, image)
+    context.say(f"Reading {image}")
+    stored = engine.read_image(image)
+    try:
+        contents = list_contents(context.project.inventories.take(image, stored.content, engine))
+    except (EngineError, ValidationAborted) as error:  # it has no Python, or a broken one
+        context.say(str(error))
+        contents = Contents(source="unknown")
+    return inspect_local(engine, image, stored, contents)
+
+
+@dataclass(frozen=True)
+class Compare(Command, TrustedKeyOptions):
+    """Compare two images.
+
+    Examples:
+      tfimg compare registry.example/team/tensorflow:2.15.0 registry.example/team/tensorflow:2.15.1
+      tfimg compare OLD NEW --markdown >> CHANGELOG.md
+      tfimg compare --local tfimg/tensorflow:2.15.0 tfimg/tensorflow:2.15.1
+    """
+
+    before: str = remote_image_argument()
+    after: str = remote_image_argument()
+    _: KW_ONLY
+    local: bool = flag("read images of the engine")
+    markdown: bool = flag("print Markdown for a changelog")
+
+    def run(self, context: Context) -> int:
+        from tfimg.cli.output.tables import print_comparison
+        from tfimg.inspect.comparison import compare_images, format_changelog
+
+        keys = self.public_keys(context.services.environ)
+        names = (self.before, self.after)
+        before, after = (read_image(context, name, local=self.local, keys=keys) for name in names)
+        comparison = compare_images(before, after)
+        changelog = format_changelog(comparison).removesuffix("\n") if self.markdown else None
+        document = {"event": "difference", **comparison.to_json()}
+        context.print_result(document, changelog or partial(print_comparison, comparison))
+        return 0
+
+
+@dataclass(frozen=True)
+class Save(Command, RequirementOptions, PlatformOptions):
+    """Write an image and its attestations to a folder or a .tar, for machines without a network.
+
+    Run it again after an interruption: it continues.
+
+    Examples:
+      tfimg save registry.example/team/tensorflow:2.15 tensorflow --public-key tfimg.pub
+      tfimg save registry.example/team/tensorflow:2.15 tensorflow.tar --public-key tfimg.pub
+    """
+
+    image: str = remote_image_argument()
+    path: str = argument(
+        "folder to write, an OCI image layout; or a file that ends in .tar: the same, packed", "DIR", check=require_text
+    )
+    _: KW_ONLY
+    public_key: tuple[str, ...] = values(
+        "public key of a publisher whom you trust: the image is verified first, and the key goes along "
+        "(default: TFIMG_PUBLIC_KEY; without any, signatures are not verified)",
+        "FILE.pub",
+    )
+
+    def run(self, context: Context) -> int:
+        from tfimg.cli.output.progress import render_file
+        from tfimg.evidence.verify import verify
+        from tfimg.inspect.archive import collect_image, require_target, save_layout
+        from tfimg.registry.reference import parse_reference
+
+        path = Path(self.path)
+        require_target(path)
+        reference, policy = parse_reference(self.image), self.read_image_policy(context)
+        registry = context.registry(reference)
+        reference = self.choose_platform(registry, reference)
+        target = reference.target
+        keys = (*self.public_keys(context.services.environ), *policy.trusted_keys)
+        if keys or self.policy or self.refuse_key or self.require is not None:
+            now = context.services.now()
+            target = verify(registry, target, require_keys(keys), policy, now=now, tag=reference.tag).digest
+        else:
+            context.say("Not verified: no key is named. `tfimg load` needs one.")
+        layout = collect_image(registry, target, tag=reference.tag, keys=keys)
+        if not layout.attestations:
+            context.say("The image has no attestations: `tfimg load` will refuse it.")
+        with render_file(context, f"writing {path.resolve().name}") as on_progress:
+            save_layout(layout, path, on_progress=on_progress)
+        fields = {"image": str(reference), "digest": layout.digest, "path": self.path}
+        identifiers = [key.identifier for key in keys]
+        document = {
+            "bytes": layout.size,
+            "attestations": layout.attestations,
+            "keys": identifiers,
+            "verified": bool(keys),
+        }
+        people = {
+            "bytes": f"{layout.size:,}",
+            "attestations": layout.attestations,
+            "keys": identifiers or None,
+            "verified": "yes" if keys else "no: no key was named",
+        }
+        context.print_result({"event": "saved", **fields, **document}, {**fields, **people})
+        return 0
+
+
+@dataclass(frozen=True)
+class Load(Command, RequirementOptions):
+    """Verify the image that `tfimg save` wrote, and load it into the engine; no network.
+
+    Examples:
+      tfimg load tensorflow --public-key tfimg.pub --require max-age=90d
+      tfimg load tensorflow.tar --fingerprint SHA256:…
+    """
+
+    path: str = argument("folder or .tar that `tfimg save` wrote", "DIR")
+    _: KW_ONLY
+    fingerprint: tuple[str, ...] = values(
+        "take the key of this fingerprint from DIR; get the fingerprint from the publisher, not with DIR",
+        "SHA256:…",
+    )
+    withdrawals: str | None = option(
+        "signed withdrawals that are newer than DIR, as `tfimg history REPOSITORY --withdrawals FILE` writes "
+        "them; empty: there are none",
+        "FILE",
+    )
+    name: str | None = option(
+        "name in the engine (default: that of DIR, if the key signed it); of several signed tags, this one counts",
+        "NAME:TAG",
+        name="--as",
+    )
+
+    def run(self, context: Context) -> int:
+        from tfimg.cli.output.progress import render_file
+        from tfimg.core.documents import MAX_BYTES
+        from tfimg.core.files import read_limited
+        from tfimg.evidence.collect import CollectedEnvelope
+        from tfimg.evidence.promotions import read_withdrawals
+        from tfimg.evidence.statement import format_time
+        from tfimg.inspect.archive import LayoutRegistry, load_layout, select_keys, verify_layout
+        from tfimg.registry.reference import parse_reference
+
+        layout, policy = LayoutRegistry(Path(self.path)), self.read_image_policy(context)
+        chosen = parse_reference(self.name) if self.name else None
+        if chosen and chosen.digest:
+            raise UsageError(f"--as {chosen} has a digest.", next_step="Name the image NAME:TAG.")
+        named = policy.trusted_keys
+        if self.public_key or not self.fingerprint:
+            named = (*self.public_keys(context.services.environ), *named)
+        keys = select_keys(layout, self.fingerprint, named)
+        later: tuple[CollectedEnvelope, ...] = ()
+        if self.withdrawals:
+            content = read_limited(self.withdrawals, MAX_BYTES, next_step="Name a file that `tfimg history` wrote.")
+            later = read_withdrawals(content, keys)
+        now = context.services.now()
+        verified, name = verify_layout(layout, keys, policy, now=now, name=chosen, later=later)
+        with render_file(context, f"reading {layout.repository}") as on_progress:
+            load_layout(layout, verified.digest, name, context.services.runner(), on_progress=on_progress)
+        fields = {
+            "image": str(name),
+            "digest": verified.digest,
+            "identifier": verified.outcome.identifier,
+            "level": verified.outcome.proven_level,
+            "tested": format_time(verified.outcome.ended),
+            "signer": verified.signer,
+        }
+        context.print_result({"event": "loaded", **fields}, fields)
+        context.say(f"The key signed {'' if chosen else 'repository, '}identifier, level and time.")
+        context.say(f"Loaded into the engine as {name}.")
+        return 0
+
+
+@dataclass(frozen=True)
+class Keygen(Command, PasswordOptions):
+    """Make a pair of keys: the private one signs evidence, the public one verifies it.
+
+    Examples:
+      tfimg keygen ~/tfimg-keys
+      tfimg keygen keys --password-file password.txt
+    """
+
+    folder: str = argument("folder for tfimg.key and tfimg.pub; neither may exist", "DIR")
+
+    def run(self, context: Context) -> int:
+        from tfimg.core.files import write_once
+        from tfimg.evidence.keys import generate_key
+
+        folder = Path(self.folder)
+        private, public = folder / "tfimg.key", folder / "tfimg.pub"
+        for file in (private, public):
+            if file.exists():
+                raise FileError(
+                    f"{file} exists already, and may have signed evidence.",
+                    next_step="Name another folder, or move the old pair away.",
+                )
+        key = generate_key()
+        pem = key.pem(self.read_password(context.services.environ, new=True))
+        folder.mkdir(parents=True, exist_ok=True)
+        write_once(private, pem, mode=0o600)
+        write_once(public, key.verifying_key.pem, mode=0o644)
+        fields = {"private": str(private), "public": str(public), "fingerprint": key.verifying_key.identifier}
+        context.print_result({"event": "keys", **fields}, fields)
+        context.say(f"Keep {private.name} and its password secret; give {public.name} to everyone who verifies.")
+        return 0
