@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -16,15 +17,17 @@ import pytest
 
 from support.faulty_proxy import Fault, Faulty
 from support.loopback_registry import Loopback, loopback
-from support.publisher import CPU, NOW, Machine, public_tags
+from support.manifests import Open
+from support.publisher import CPU, GPU, NOW, Machine, public_tags
 from tfimg.core.errors import NetworkError, PublicationIncomplete, RegistryError
 from tfimg.core.retry import RetryPolicy
-from tfimg.evidence.policy import Policy
+from tfimg.evidence.policy import Policy, TagPromise
 from tfimg.evidence.promotions import read_image_statements
 from tfimg.evidence.verify import verify
 from tfimg.registry.client import HttpRegistry
 from tfimg.registry.connection import Connection, ConnectionSettings
 from tfimg.registry.reference import parse_repository
+from tfimg.registry.referrers import fallback_tag
 
 FULL = b'{"errors": [{"code": "UNKNOWN", "message": "no space left on device"}]}'
 ALIASES = ("2.15.1", "2.15")
@@ -33,6 +36,13 @@ ALIASES = ("2.15.1", "2.15")
 @pytest.fixture
 def machine(tmp_path: Path) -> Machine:
     return Machine(tmp_path / "machine")
+
+
+@pytest.fixture(params=[True, False], ids=["native", "fallback"])
+def listing(request: pytest.FixtureRequest, here: Loopback) -> Loopback:
+    """A registry with a list of referrers, and one where a tag holds it."""
+    here.native = request.param
+    return here
 
 
 DOWN = Fault(status=503)
@@ -57,7 +67,7 @@ ALIAS = "/manifests/2.15$"
          "wrong credentials", "not allowed"],
 )  # fmt: skip
 def test_a_fault_that_lasts_from_a_step_on_ends_the_run_and_the_next_one_finishes(
-    fault: Fault, where: str, client: HttpRegistry, here: Loopback, proxy: Faulty, machine: Machine
+    fault: Fault, where: str, client: HttpRegistry, listing: Loopback, proxy: Faulty, machine: Machine
 ) -> None:
     def begins() -> None:
         proxy.faults.insert(0, replace(fault, times=-1))
@@ -66,8 +76,70 @@ def test_a_fault_that_lasts_from_a_step_on_ends_the_run_and_the_next_one_finishe
     with pytest.raises((NetworkError, RegistryError, PublicationIncomplete)):
         machine.publish(client)
     proxy.faults.clear()
-    publish_again(here, machine, client)
+    publish_again(listing, machine, client)
     assert [what for what, _ in machine.done].count("push") <= 2
+
+
+LIST = "^PUT .*/manifests/sha256-"
+"""A write of a list of referrers under its fallback tag."""
+
+
+def test_without_referrers_api_a_list_is_written_once_before_the_tags_and_never_without_a_change(
+    client: HttpRegistry, here: Loopback, proxy: Faulty, machine: Machine, open_registry: Open
+) -> None:
+    here.native = False
+    images = machine.publish(client, CPU, GPU).images
+    asked, lists = list(proxy.asked), [f"PUT /v2/team/tf/manifests/{fallback_tag(one.digest or '')}" for one in images]
+    assert [one for one in asked if re.search(LIST, one)] == lists
+    for one, written in zip(images, lists, strict=True):
+        listed = open_registry(here.address).list_referrers(one.digest or "")
+        assert len(listed) == 2, "the test result and the promotion"
+        assert asked.index(written) < asked.index(f"PUT /v2/team/tf/manifests/{one.identifier}")
+    proxy.asked.clear()
+    machine.publish(client, CPU, GPU)
+    assert proxy.count("^(PUT|POST|PATCH|DELETE) ") == 0
+
+
+def test_what_a_run_has_proven_before_it_fails_is_listed_and_not_validated_again(
+    client: HttpRegistry, listing: Loopback, proxy: Faulty, machine: Machine, open_registry: Open
+) -> None:
+    proxy.faults.append(Fault(method="PUT", path=f"candidate-.*{GPU}", status=403))
+    with pytest.raises(RegistryError):
+        machine.publish(client, CPU, GPU)
+    assert proxy.count(LIST) == (not listing.native)
+    machine.publish(open_registry(proxy.address), CPU, GPU)
+    assert machine.done.count(("validate", CPU)) == 1
+
+
+def test_new_evidence_is_listed_before_an_earlier_promotion_moves_tags(
+    client: HttpRegistry, here: Loopback, proxy: Faulty, machine: Machine, open_registry: Open
+) -> None:
+    """A failed run has listed its promotion; its test result was removed from the list since."""
+    here.native = False
+    proxy.faults.append(Fault(method="PUT", path=f"/manifests/{CPU}", times=-1, status=403))
+    with pytest.raises(RegistryError):
+        machine.publish(client)
+    proxy.faults.clear()
+    (tag,) = (tag for tag in here.tags if tag.startswith("sha256-"))
+    found = client.find(tag)
+    assert found
+    entries = found.document["manifests"]
+    promotions = [one for one in entries if "promotion" in str(one["annotations"])]
+    assert (len(entries), len(promotions)) == (2, 1)
+    content = json.dumps({**found.document, "manifests": promotions}).encode()
+    client.put(tag, replace(found, content=content))
+    proxy.asked.clear()
+    machine.publish(open_registry(proxy.address))
+    tags = [one for one in proxy.asked if re.search(f"^PUT .*/manifests/({CPU}|sha256-)", one)]
+    assert [tag in one for one in tags] == [True, False, False]
+
+
+def test_evidence_without_a_promotion_is_listed_too(client: HttpRegistry, here: Loopback, machine: Machine) -> None:
+    here.native = False
+    machine.policy = Policy(promises=(TagPromise(tags="*", level="validated", reason="all are tested"),))
+    (image,) = machine.publish(client, GPU).images
+    assert {decision.verdict for decision in image.decisions} == {"refuse"}
+    assert fallback_tag(image.digest or "") in here.tags
 
 
 SCRIPT = """
@@ -118,14 +190,15 @@ ROUNDS = 40
 """More than a publication writes."""
 
 
+@pytest.mark.parametrize("native", [True, False], ids=["native", "fallback"])
 def test_killed_with_kill_9_before_each_write_it_goes_on_and_no_tag_is_without_evidence(
-    tmp_path: Path,
+    native: bool, tmp_path: Path
 ) -> None:
     with ExitStack() as registries, ThreadPoolExecutor(6) as pool:
         places = [tmp_path / f"{number}" for number in range(ROUNDS)]
         for place in places:
             place.mkdir()
-        here = [registries.enter_context(loopback()) for _ in places]
+        here = [registries.enter_context(loopback(native=native)) for _ in places]
         jobs = [(one.address, str(place)) for one, place in zip(here, places, strict=True)]
         done = subprocess.run(
             [sys.executable, "-c", SCRIPT], input=json.dumps(jobs), capture_output=True, text=True, check=True,

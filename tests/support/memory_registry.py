@@ -78,7 +78,13 @@ class MemoryRegistry:
                 found.append(make_descriptor(manifest, document.get("artifactType"), document.get("annotations")))
         return found
 
-    def put_referrers(self, manifests: Sequence[Manifest], *, subject: str) -> Sequence[Descriptor]:
+    def put_referrers(
+        self,
+        manifests: Sequence[Manifest],
+        *,
+        subject: str,
+        list_later: bool = False,  # noqa: ARG002  it needs no tag
+    ) -> Sequence[Descriptor]:
         for manifest in manifests:
             assert manifest.document["subject"]["digest"] == subject
             if manifest.digest not in self.manifests:

@@ -68,8 +68,12 @@ class Line:
     def list_referrers(self, digest: str) -> Sequence[Descriptor]:
         return self._ask("referrers", digest, lambda: self.to.list_referrers(digest))
 
-    def put_referrers(self, manifests: Sequence[Manifest], *, subject: str) -> Sequence[Descriptor]:
-        return self._ask("refer", subject, lambda: self.to.put_referrers(manifests, subject=subject))
+    def put_referrers(
+        self, manifests: Sequence[Manifest], *, subject: str, list_later: bool = False
+    ) -> Sequence[Descriptor]:
+        return self._ask(
+            "refer", subject, lambda: self.to.put_referrers(manifests, subject=subject, list_later=list_later)
+        )
 
     def _ask(self, name: str, argument: str, answer: Callable[[], Answer]) -> Answer:
         call = name, argument

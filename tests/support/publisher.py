@@ -147,7 +147,7 @@ class MemorySteps:
         self._do("attach", job)
         subject = Subject(name=self.registry.repository, digest=digest)
         statements = [make_test_result(report, subject=subject, ran=RunContext(host="h", engine="e", version="0"))]
-        attach(self.registry, digest, statements, key=self.machine.key)
+        attach(self.registry, digest, statements, key=self.machine.key, list_later=True)
 
     def find_candidates(self, prefix: str) -> set[str]:
         return {candidate for candidate in self.machine.candidates if candidate.startswith(prefix)}

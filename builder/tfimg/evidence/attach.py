@@ -25,10 +25,12 @@ from tfimg.registry.protocol import (
 )
 
 
-def attach(registry: Registry, digest: str, statements: Sequence[Statement], *, key: SigningKey) -> None:
+def attach(
+    registry: Registry, digest: str, statements: Sequence[Statement], *, key: SigningKey, list_later: bool = False
+) -> None:
     """Sign statements about the manifest `digest` and attach them, in this order; skip what is attached already.
 
-    Raises as the registry, and `NotInRegistry` without the manifest.
+    `list_later` is that of `put_referrers`. Raises as the registry, and `NotInRegistry` without the manifest.
     """
     subject = require_manifest(registry, digest, next_step="Push the image first.").descriptor
     known = {referrer.digest for referrer in registry.list_referrers(digest)}
@@ -41,7 +43,7 @@ def attach(registry: Registry, digest: str, statements: Sequence[Statement], *, 
             new.append(manifest)
     if new:
         registry.put_blob(EMPTY_JSON)
-        registry.put_referrers(new, subject=digest)
+        registry.put_referrers(new, subject=digest, list_later=list_later)
 
 
 def make_referrer(statement: Statement, content: bytes, *, subject: Descriptor) -> Manifest:

@@ -131,7 +131,10 @@ class EngineSteps:
         return report, reused
 
     def attach_evidence(self, job: PublishJob, digest: str, report: Report) -> None:
-        """Sign and attach the evidence of a digest, the test result last: it means that all is there."""
+        """Sign and attach the evidence of a digest, the test result last: it means that all is there.
+
+        Where a tag holds the list of referrers, it is listed with the promotion, before any tag moves.
+        """
         registry = self.repository.registry
         subject = Subject(name=self.repository.name, digest=digest)
         engine = f"Docker {self._engine.get_capabilities().engine}"
@@ -161,7 +164,7 @@ class EngineSteps:
             make_report_statement(report, subject=subject),
             make_test_result(report, subject=subject, ran=ran),
         )
-        attach(registry, digest, statements, key=self.repository.key)
+        attach(registry, digest, statements, key=self.repository.key, list_later=True)
 
     def find_candidates(self, prefix: str) -> set[str]:
         """Return the tags of candidates that the engine has and that begin with `prefix`."""

@@ -116,8 +116,10 @@ class PlatformTags:
     def put_blob(self, content: bytes) -> Descriptor:
         return self.registry.put_blob(content)
 
-    def put_referrers(self, manifests: Sequence[Manifest], *, subject: str) -> Sequence[Descriptor]:
-        return self.registry.put_referrers(manifests, subject=subject)
+    def put_referrers(
+        self, manifests: Sequence[Manifest], *, subject: str, list_later: bool = False
+    ) -> Sequence[Descriptor]:
+        return self.registry.put_referrers(manifests, subject=subject, list_later=list_later)
 
 
 def update_indexes(tags: PlatformTags, changed: Iterable[str], on_event: OnEvent = ignore) -> None:

@@ -163,6 +163,7 @@ def _promote_exact_tags(image: SentImage, session: PublishSession, decider: TagD
             cancels = [statement for decision in promoted for statement in decision.cancels]
             promotion = repository.promotion(moves, earlier, reason="publish", cancels=cancels)
             repository.attach(image.digest, promotion)
+    session.registry.put_referrers((), subject=image.digest)  # new evidence that no new promotion has listed
     _move(session, [(image, decision) for decision in decisions if decision.kind != "alias"])
     return decisions
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -137,13 +138,18 @@ def publish_jobs(jobs: Sequence[PublishJob], session: PublishSession) -> Publica
     results: dict[str, PublishResult] = {}
     sent: list[SentImage] = []
     with repository.lock_tags(map(session.candidate, jobs), on_event):
-        for job in jobs:
-            try:
-                sent.append(send(job, session))
-            except IMAGE_ERRORS as error:
-                results[job.identifier] = PublishResult(identifier=job.identifier, status="failed", failure=error)
-        if sent:
-            results |= {result.identifier: result for result in promote(sent, session)}
+        try:
+            for job in jobs:
+                try:
+                    sent.append(send(job, session))
+                except IMAGE_ERRORS as error:
+                    results[job.identifier] = PublishResult(identifier=job.identifier, status="failed", failure=error)
+            if sent:
+                results |= {result.identifier: result for result in promote(sent, session)}
+        finally:  # list the evidence of images that this run does not promote: the next one need not prove it again
+            with suppress(errors.TfimgError):
+                for image in sent:
+                    repository.tags.put_referrers((), subject=image.digest)
         tags = [tag for image in sent for kind, tag in image.job.tags(image.digest) if kind != "build"]
         update_indexes(repository.tags, tags, on_event)
     candidates = remove_candidates(session)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import secrets
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -58,6 +59,7 @@ class HttpRegistry:
         self._connection = connection
         self._locks = locks
         self._sizes: dict[str, int] = {}
+        self._unlisted: defaultdict[str, list[Descriptor]] = defaultdict(list)
 
     @property
     def repository(self) -> str:
@@ -181,16 +183,23 @@ class HttpRegistry:
         response = self._connection.request("GET", target, expected=(200, *NO_LIST))
         # Some registries without a list answer every address with an HTML page.
         if response.status != 200 or protocol.OCI_INDEX not in response.headers.get("Content-Type", ""):
-            return referrers.read_fallback(self, digest)
+            listed = referrers.read_fallback(self, digest)
+            return (*listed, *(entry for entry in self._unlisted[digest] if entry not in listed))
         return list_entries(self._connection, response, "referrers", parse_referrers)
 
-    def put_referrers(self, manifests: Sequence[Manifest], *, subject: str) -> Sequence[Descriptor]:
+    def put_referrers(
+        self, manifests: Sequence[Manifest], *, subject: str, list_later: bool = False
+    ) -> Sequence[Descriptor]:
         """See `Registry`."""
         entries = [referrers.describe_referrer(manifest, subject) for manifest in manifests]
         responses = [self._put(manifest.digest, manifest) for manifest in manifests]
+        unlisted = self._unlisted[subject]
         if not all("OCI-Subject" in response.headers for response in responses):
+            unlisted += (entry for entry in entries if entry not in unlisted)
+        if unlisted and not list_later:
             policy = self._connection.retry_policy
-            referrers.add_referrers(self, entries, subject, locks=self._locks, retry_policy=policy)
+            referrers.add_referrers(self, unlisted, subject, locks=self._locks, retry_policy=policy)
+            unlisted.clear()
         return entries
 
     def _checked(self, reference: str, grammar: re.Pattern[str] | None = None) -> str:

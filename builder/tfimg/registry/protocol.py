@@ -175,10 +175,13 @@ class Registry(Reader, Protocol):
     def put_blob(self, content: bytes) -> Descriptor:
         """Send a small blob, unless the registry has it; return its descriptor as `application/octet-stream`."""
 
-    def put_referrers(self, manifests: Sequence[Manifest], *, subject: str) -> Sequence[Descriptor]:
+    def put_referrers(
+        self, manifests: Sequence[Manifest], *, subject: str, list_later: bool = False
+    ) -> Sequence[Descriptor]:
         """Put manifests that refer to `subject`; list them under the fallback tag if the registry has no list.
 
-        The tag is written once for all of them. Returns their entries in the list.
+        The tag is written once for all of them. With `list_later`, the next call for `subject` lists them, which may be
+        one without manifests; until then only this object's `list_referrers` returns them. Returns their entries.
         """
 
 
