@@ -11,18 +11,18 @@ from tfimg.inspect import archive
 from tfimg.inspect.secrets import Limits
 from tfimg.layers import wheel
 from tfimg.matrix import load
-from tfimg.registry import connection, download, images, listing, responses
+from tfimg.registry import client, documents, http
 
 
 def limits() -> str:
     """Return a table of what is limited, and by how much."""
     image = Limits()
     rows = {
-        "document of a registry": f"{_size(responses.MAX_RESPONSE_BYTES)}, {connection.RESPONSE_SECONDS:g} s",
-        "list of a registry": f"{_size(listing.MAX_LIST_BYTES)}, {listing.MAX_PAGES:,} pages, "
-        f"{listing.MAX_ENTRIES:,} entries",
-        "blob": f"the size in its manifest, {_size(download.MAX_BYTES)} at most",
-        "redirects of a request": str(connection.MAX_REDIRECTS),
+        "document of a registry": f"{_size(http.MAX_RESPONSE_BYTES)}, {http.RESPONSE_SECONDS:g} s",
+        "list of a registry": f"{_size(client.MAX_LIST_BYTES)}, {client.MAX_PAGES:,} pages, "
+        f"{client.MAX_ENTRIES:,} entries",
+        "blob": f"the size in its manifest, {_size(client.MAX_BYTES)} at most",
+        "redirects of a request": str(http.MAX_REDIRECTS),
         "attempts of a request": f"{retry.ATTEMPTS}; a `Retry-After` of {retry.MAX_RETRY_AFTER:g} s at most",
         "wheel": f"{_size(wheel.MAX_UNPACKED)} unpacked, paths of {wheel.MAX_PATH} characters",
         "image that is searched for secrets": f"{_size(image.read_bytes)}, {image.members:,} files, "
@@ -32,8 +32,8 @@ def limits() -> str:
         f"{advisory_schema.MAX_RANGES} ranges and {advisory_schema.MAX_VERSIONS:,} versions of each",
         "answers of an advisory service": f"{advisory_service.MAX_ADVISORIES:,} advisories, "
         f"{advisory_service.MAX_PAGES} pages of a batch",
-        "image layout": f"{archive.MAX_FILES:,} files in a tar, {archive.MAX_KEYS} keys; {images.MAX_MANIFESTS:,} "
-        f"manifests, {_size(images.MAX_TOTAL_BYTES)} together; blobs of the size in their manifest",
+        "image layout": f"{archive.MAX_FILES:,} files in a tar, {archive.MAX_KEYS} keys; {documents.MAX_MANIFESTS:,} "
+        f"manifests, {_size(documents.MAX_TOTAL_BYTES)} together; blobs of the size in their manifest",
         "policy file": f"{_size(policy_file.MAX_BYTES)}, {policy_file.MAX_KEYS} keys",
     }
     return table(("input", "limit"), rows.items())

@@ -36,11 +36,10 @@ from tfimg.evidence.statement import (
     Subject,
     canonical_json,
 )
-from tfimg.registry.client import open_registry
-from tfimg.registry.connection import ConnectionSettings
-from tfimg.registry.protocol import OCI_INDEX, Manifest, Registry, require_manifest
+from tfimg.registry.client import fallback_tag, open_registry
+from tfimg.registry.documents import OCI_INDEX, Manifest, Registry, require_manifest
+from tfimg.registry.http import ConnectionSettings
 from tfimg.registry.reference import parse_reference
-from tfimg.registry.referrers import fallback_tag
 from tfimg.validation.record import read_report
 
 pytestmark = pytest.mark.full

@@ -32,7 +32,7 @@ from tfimg.inspect.archive import collect_image, save_layout
 from tfimg.inspect.inspection import list_contents
 from tfimg.inspect.secrets import scan_export
 from tfimg.project.services import Services
-from tfimg.registry.images import open_image
+from tfimg.registry.documents import open_image
 from tfimg.validation.record import read_report
 from tfimg.validation.report import take_inventory
 

@@ -25,8 +25,8 @@ from support.registry_container import Behaviour, docker, registry
 from support.small_workspace import make_workspace
 from tfimg.engine.docker import DockerEngine
 from tfimg.registry.client import open_registry
-from tfimg.registry.connection import ConnectionSettings
-from tfimg.registry.protocol import Registry
+from tfimg.registry.documents import Registry
+from tfimg.registry.http import ConnectionSettings
 from tfimg.registry.reference import parse_repository
 
 pytestmark = pytest.mark.full

@@ -23,7 +23,7 @@ from tfimg.project.validator import Validator
 from tfimg.publish.engine_steps import EngineSteps, PublishJob
 from tfimg.publish.repository import SignedRepository
 from tfimg.registry.client import open_registry
-from tfimg.registry.connection import ConnectionSettings
+from tfimg.registry.http import ConnectionSettings
 from tfimg.registry.reference import parse_repository
 
 pytestmark = pytest.mark.full

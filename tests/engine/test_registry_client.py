@@ -18,12 +18,10 @@ from support.token_server import token_server
 from tfimg.core.errors import NotInRegistry, RegistryError
 from tfimg.core.retry import RetryPolicy, pause
 from tfimg.engine.docker import DockerEngine
-from tfimg.registry.client import HttpRegistry, open_registry
-from tfimg.registry.connection import Connection, ConnectionSettings
-from tfimg.registry.credentials import Credentials
-from tfimg.registry.protocol import digest_of
-from tfimg.registry.reference import parse_repository
-from tfimg.registry.referrers import fallback_tag
+from tfimg.registry.client import HttpRegistry, fallback_tag, open_registry
+from tfimg.registry.documents import digest_of
+from tfimg.registry.http import Connection, ConnectionSettings
+from tfimg.registry.reference import Credentials, parse_repository
 
 BOB = Credentials(username="bob", password="other")
 KIND = "application/x-test"

@@ -13,9 +13,8 @@ from support.loopback_registry import Loopback, loopback
 from support.manifests import LONGEST_WAITS, PLAIN, Open, Slept
 from tfimg.core.retry import RetryPolicy
 from tfimg.registry.client import HttpRegistry
-from tfimg.registry.connection import Connection, ConnectionSettings
-from tfimg.registry.credentials import Credentials
-from tfimg.registry.reference import parse_repository
+from tfimg.registry.http import Connection, ConnectionSettings
+from tfimg.registry.reference import Credentials, parse_repository
 
 
 @pytest.fixture

@@ -24,7 +24,7 @@ from tfimg.core.errors import InternalError
 from tfimg.core.retry import RetryPolicy
 from tfimg.project.services import Services
 from tfimg.registry.client import HttpRegistry, open_registry
-from tfimg.registry.connection import ConnectionSettings
+from tfimg.registry.http import ConnectionSettings
 from tfimg.registry.reference import parse_repository
 
 MAX_ATTACK_SECONDS = 20.0

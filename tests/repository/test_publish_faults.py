@@ -24,10 +24,9 @@ from tfimg.core.retry import RetryPolicy
 from tfimg.evidence.policy import Policy, TagPromise
 from tfimg.evidence.promotions import read_image_statements
 from tfimg.evidence.verify import verify
-from tfimg.registry.client import HttpRegistry
-from tfimg.registry.connection import Connection, ConnectionSettings
+from tfimg.registry.client import HttpRegistry, fallback_tag
+from tfimg.registry.http import Connection, ConnectionSettings
 from tfimg.registry.reference import parse_repository
-from tfimg.registry.referrers import fallback_tag
 
 FULL = b'{"errors": [{"code": "UNKNOWN", "message": "no space left on device"}]}'
 ALIASES = ("2.15.1", "2.15")
@@ -147,7 +146,7 @@ import json, os, signal, sys, traceback
 from pathlib import Path
 from repository.test_publish_faults import open_registry
 from support.publisher import Machine
-from tfimg.registry.connection import Connection
+from tfimg.registry.http import Connection
 
 def publish(address, folder, last):
     writes, request = 0, Connection.request

@@ -16,9 +16,9 @@ from support.manifests import ANN, CONTENT, PLAIN, Open, Slept, manifest
 from support.messages import exactly
 from tfimg.core.errors import FileError, NetworkError, RegistryError
 from tfimg.registry.client import HttpRegistry
-from tfimg.registry.connection import ConnectionSettings
-from tfimg.registry.credentials import Credentials
-from tfimg.registry.protocol import digest_of
+from tfimg.registry.documents import digest_of
+from tfimg.registry.http import ConnectionSettings
+from tfimg.registry.reference import Credentials
 
 
 @pytest.fixture(params=[False, True], ids=["basic", "token"])
@@ -243,7 +243,7 @@ def test_a_registry_on_loopback_may_have_none(here: Loopback, open_registry: Ope
 def test_other_hosts_need_tls_unless_plain_http_is_set(
     here: Loopback, open_registry: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tfimg.registry.connection.is_loopback", lambda _: False)
+    monkeypatch.setattr("tfimg.registry.http.is_loopback", lambda _: False)
     with pytest.raises(NetworkError, match=r"The TLS handshake with .* failed: wrong version number"):
         open_registry(here.address, settings=ConnectionSettings()).list_tags()
     assert open_registry(here.address, settings=PLAIN).list_tags() == ()

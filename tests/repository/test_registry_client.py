@@ -11,10 +11,8 @@ from support.loopback_registry import Loopback, error
 from support.manifests import CONTENT, PLAIN, Open, Slept, manifest
 from support.messages import exactly
 from tfimg.core.errors import NetworkError, NotInRegistry, RegistryError, TagConflict, TamperedError
-from tfimg.registry import listing
-from tfimg.registry.client import HttpRegistry
-from tfimg.registry.download import download
-from tfimg.registry.protocol import OCI_MANIFEST, digest_of
+from tfimg.registry.client import HttpRegistry, download
+from tfimg.registry.documents import OCI_MANIFEST, digest_of
 
 
 def test_a_manifest_is_the_bytes_that_were_put(client: HttpRegistry, here: Loopback) -> None:
@@ -118,9 +116,9 @@ def test_a_list_has_a_largest_size(
         ("MAX_LIST_BYTES", 3 * document, "0 MiB of tags"),
     ):
         with monkeypatch.context() as patch:
-            patch.setattr(listing, name, limit)
+            patch.setattr(client, name, limit)
             assert client.list_tags() == ("a", "b", "c")
-            patch.setattr(listing, name, limit - 1)
+            patch.setattr(client, name, limit - 1)
             with pytest.raises(RegistryError, match=exactly(says.format(excess))):
                 client.list_tags()
 
@@ -340,7 +338,7 @@ def test_a_download_is_resumed_so_many_times(
 ) -> None:
     content = CONTENT * 150
     here.blobs[digest_of(content)] = content
-    monkeypatch.setattr("tfimg.registry.download.MAX_RESUMES", 3)
+    monkeypatch.setattr("tfimg.registry.client.MAX_RESUMES", 3)
     proxy.faults.append(Fault(path="/blobs/", cut_answer=1_000_000, times=-1))
     says = f"The connection to the registry {proxy.address} was cut 3 times during one download. Run it again later."
     with pytest.raises(NetworkError, match=exactly(says)):

@@ -18,10 +18,9 @@ from support.registry_attacks import Act, entry, find, referrers, tags
 from tfimg.core.errors import TfimgError
 from tfimg.core.retry import RetryPolicy
 from tfimg.registry.client import HttpRegistry
-from tfimg.registry.connection import Connection
-from tfimg.registry.credentials import find_credentials
-from tfimg.registry.protocol import OCI_INDEX
-from tfimg.registry.reference import parse_repository
+from tfimg.registry.documents import OCI_INDEX
+from tfimg.registry.http import Connection
+from tfimg.registry.reference import find_credentials, parse_repository
 
 QUICKLY = settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=cases(60))
 LISTED = {"schemaVersion": 2, "manifests": [entry(annotations={"a": "b"}, artifactType="c"), entry()]}

@@ -14,8 +14,8 @@ from support.manifests import CONTENT, PLAIN, Open, Slept, make_referrer, manife
 from support.messages import exactly
 from tfimg.core.errors import NetworkError, RegistryError
 from tfimg.registry.client import HttpRegistry
-from tfimg.registry.connection import ConnectionSettings
-from tfimg.registry.protocol import OCI_MANIFEST, digest_of
+from tfimg.registry.documents import OCI_MANIFEST, digest_of
+from tfimg.registry.http import ConnectionSettings
 
 READS: list[Callable[[HttpRegistry], object]] = [
     lambda client: client.find("1"),

@@ -18,8 +18,8 @@ from tfimg.evidence.results import RunContext, make_report_statement, make_test_
 from tfimg.evidence.sbom import make_sbom
 from tfimg.evidence.statement import Statement, Subject
 from tfimg.registry.client import open_registry
-from tfimg.registry.connection import ConnectionSettings
-from tfimg.registry.protocol import Registry
+from tfimg.registry.documents import Registry
+from tfimg.registry.http import ConnectionSettings
 from tfimg.registry.reference import parse_reference
 from tfimg.validation.report import Report, take_inventory
 

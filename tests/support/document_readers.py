@@ -31,7 +31,7 @@ from tfimg.evidence.promotions import Promotion, TagMove, make_predicate_stateme
 from tfimg.evidence.results import RunContext, make_test_result
 from tfimg.evidence.statement import Statement, Subject
 from tfimg.project.services import Services
-from tfimg.registry.protocol import OCI_INDEX, OCI_MANIFEST, Descriptor, Manifest, digest_of
+from tfimg.registry.documents import OCI_INDEX, OCI_MANIFEST, Descriptor, Manifest, digest_of
 from tfimg.validation.record import format_json
 
 TAG = "2.15.1-cpu-py3.11"

@@ -16,8 +16,7 @@ from tfimg.host.survey import Host
 from tfimg.inspect.secrets import Secret
 from tfimg.matrix.schema import Platform
 from tfimg.project.services import Services
-from tfimg.registry.images import ImageConfig
-from tfimg.registry.protocol import Registry
+from tfimg.registry.documents import ImageConfig, Registry
 from tfimg.registry.reference import Reference
 
 

@@ -16,7 +16,7 @@ from typing import Any, cast
 from urllib.parse import parse_qs, urlsplit
 
 from support.http_server import AnyMethod, Server, serving
-from tfimg.registry.protocol import OCI_INDEX, digest_of
+from tfimg.registry.documents import OCI_INDEX, digest_of
 
 Answer = tuple[int, dict[str, str], bytes]
 

@@ -9,9 +9,9 @@ from tenacity import wait_exponential
 
 from tfimg.core.retry import BACKOFF
 from tfimg.registry.client import HttpRegistry
-from tfimg.registry.connection import ConnectionSettings
-from tfimg.registry.credentials import Credentials
-from tfimg.registry.protocol import EMPTY, OCI_CONFIG, OCI_MANIFEST, Manifest
+from tfimg.registry.documents import EMPTY, OCI_CONFIG, OCI_MANIFEST, Manifest
+from tfimg.registry.http import ConnectionSettings
+from tfimg.registry.reference import Credentials
 
 ANN = Credentials(username="ann", password="secret")
 PLAIN = ConnectionSettings(plain_http=True, connect_seconds=5, read_seconds=5)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Self
 
 from tfimg.core.errors import NotInRegistry, TamperedError
-from tfimg.registry.protocol import OCI_INDEX, Descriptor, Manifest, digest_of
+from tfimg.registry.documents import OCI_INDEX, Descriptor, Manifest, digest_of
 
 
 def make_descriptor(

@@ -12,7 +12,7 @@ from typing import Any, Literal
 import zstandard
 
 from support.memory_registry import MemoryRegistry
-from tfimg.registry.protocol import OCI_CONFIG, OCI_INDEX, OCI_MANIFEST, Manifest, digest_of
+from tfimg.registry.documents import OCI_CONFIG, OCI_INDEX, OCI_MANIFEST, Manifest, digest_of
 
 Packing = Literal["zstd", "gzip", "plain"]
 PACKINGS: tuple[Packing, ...] = ("zstd", "gzip", "plain")

@@ -12,7 +12,7 @@ from typing import TypeVar
 from support.memory_registry import MemoryRegistry
 from tfimg.core.errors import NetworkError, TagConflict
 from tfimg.matrix.spec import parse_release
-from tfimg.registry.protocol import OCI_CONFIG, OCI_MANIFEST, Descriptor, Manifest, Registry
+from tfimg.registry.documents import OCI_CONFIG, OCI_MANIFEST, Descriptor, Manifest, Registry
 
 EPOCH = datetime(2026, 3, 1, tzinfo=UTC)
 

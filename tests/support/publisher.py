@@ -26,7 +26,7 @@ from tfimg.publish.publisher import Publication, publish_jobs
 from tfimg.publish.repository import SignedRepository
 from tfimg.publish.retract import RetractedImage, roll_back, withdraw
 from tfimg.publish.send import PublishSession
-from tfimg.registry.protocol import Manifest, Registry
+from tfimg.registry.documents import Manifest, Registry
 from tfimg.validation.report import Report
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)

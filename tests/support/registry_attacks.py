@@ -23,7 +23,7 @@ from tfimg.core.errors import (
     TfimgError,
 )
 from tfimg.registry.client import HttpRegistry
-from tfimg.registry.protocol import OCI_INDEX, OCI_MANIFEST, digest_of
+from tfimg.registry.documents import OCI_INDEX, OCI_MANIFEST, digest_of
 
 HOST = "https://registry.test"
 PASSWORD, IDENTITY, TOKEN = "s3cret-of-ann", "identity-of-ann", "token-of-ann"

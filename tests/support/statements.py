@@ -15,7 +15,7 @@ from tfimg.evidence.keys import SigningKey
 from tfimg.evidence.promotions import Promotion, TagMove, Withdrawal, make_predicate_statement
 from tfimg.evidence.results import RunContext, make_report_statement, make_test_result
 from tfimg.evidence.statement import Statement, Subject
-from tfimg.registry.protocol import OCI_MANIFEST, Manifest
+from tfimg.registry.documents import OCI_MANIFEST, Manifest
 from tfimg.validation.report import CheckResult, Report
 
 IMAGE = Manifest(media_type=OCI_MANIFEST, content=b'{"schemaVersion":2,"config":{},"layers":[]}')

@@ -158,7 +158,7 @@ def test_programs_are_started_in_one_place() -> None:
 
 def test_docker_is_known_in_one_place() -> None:
     """And who we are to registries is written in a file of Docker's, which its package understands."""
-    assert users_of("docker") == {"engine/docker.py", "registry/credentials.py"}
+    assert users_of("docker") == {"engine/docker.py", "registry/reference.py"}
 
 
 def test_only_the_command_line_reads_the_environment() -> None:

@@ -21,7 +21,7 @@ from tfimg.engine.bases import BaseConfig, BaseImage
 from tfimg.matrix.spec import ImageSpec
 from tfimg.project.project import Project, read_evidence, record_evidence
 from tfimg.project.services import Services
-from tfimg.registry.protocol import OCI_CONFIG, OCI_INDEX, Manifest, describe_blob, digest_of, make_manifest
+from tfimg.registry.documents import OCI_CONFIG, OCI_INDEX, Manifest, describe_blob, digest_of, make_manifest
 
 REPOSITORY = "mirror.example.test/library/python"
 NAME = f"{REPOSITORY}:3.11-slim-bookworm"

@@ -9,7 +9,7 @@ import pytest
 from support.cli import CliRunner
 from support.environment import TestEnvironment
 from tfimg.core.errors import NetworkError, NotInRegistry, RegistryError, TfimgError
-from tfimg.registry.protocol import Registry
+from tfimg.registry.documents import Registry
 from tfimg.registry.reference import Reference
 
 UNREACHABLE = NetworkError("docker.io cannot be reached: no route to host", next_step="Check the network.")

@@ -29,8 +29,8 @@ from tfimg.evidence.statement import CYCLONEDX, TEST_RESULT, make_statement
 from tfimg.matrix.schema import PLATFORMS, Matrix, Platform
 from tfimg.recipe.labels import IDENTIFIER_LABEL, LOCK_LABEL, make_recipe_labels
 from tfimg.recipe.lock import hash_lock
+from tfimg.registry.documents import Manifest
 from tfimg.registry.platforms import make_index
-from tfimg.registry.protocol import Manifest
 
 NAME = "registry.test:5000/team/tensorflow"
 PINNED = f"{NAME}@{IMAGE.digest}"

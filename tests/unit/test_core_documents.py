@@ -12,7 +12,7 @@ from tfimg.core.documents import (
     parse_json,
     parse_object,
 )
-from tfimg.registry.protocol import Descriptor, ImageIndex, ImageManifest, Manifest
+from tfimg.registry.documents import Descriptor, ImageIndex, ImageManifest, Manifest
 
 DIGEST = f"sha256:{'a' * 64}"
 

@@ -13,7 +13,7 @@ from support.manifests import LONGEST_WAITS, Slept
 from tfimg.core.cancellation import Cancellation
 from tfimg.core.errors import Interrupted, NetworkError, RegistryError
 from tfimg.core.retry import MAX_RETRY_AFTER, RetryPolicy, TransientError, pause
-from tfimg.registry.responses import parse_retry_after
+from tfimg.registry.http import parse_retry_after
 
 GONE = NetworkError("It is gone.", next_step="Wait.")
 

@@ -18,7 +18,7 @@ from support.statements import IMAGE, SUBJECT
 from tfimg.core.errors import NotInRegistry
 from tfimg.evidence.attach import attach
 from tfimg.evidence.statement import make_statement
-from tfimg.registry.protocol import OCI_MANIFEST
+from tfimg.registry.documents import OCI_MANIFEST
 
 ONE = make_statement(SUBJECT, "https://slsa.dev/provenance/v1", {"of": "ß"})
 OTHER = make_statement(SUBJECT, "https://cyclonedx.org/bom", {"components": []})

@@ -20,7 +20,7 @@ from tfimg.evidence.policy import Policy
 from tfimg.evidence.sbom import image_purl, list_components
 from tfimg.evidence.statement import Subject, canonical_json
 from tfimg.evidence.verify import verify
-from tfimg.registry.protocol import Descriptor, Manifest
+from tfimg.registry.documents import Descriptor, Manifest
 
 
 @pytest.mark.parametrize(("count", "named"), [(1, "a.0"), (3, "a.0, a.1, a.2"), (4, "a.0, a.1, a.2")])

@@ -44,7 +44,7 @@ from tfimg.evidence.policy import Policy
 from tfimg.evidence.policy_file import parse_policy
 from tfimg.evidence.statement import IN_TOTO, TEST_RESULT, canonical_json, make_statement
 from tfimg.evidence.verify import verify
-from tfimg.registry.protocol import OCI_MANIFEST, Descriptor, Manifest
+from tfimg.registry.documents import OCI_MANIFEST, Descriptor, Manifest
 
 ANYTHING = Policy(level="built")
 DEEP = b"[" * 100_000

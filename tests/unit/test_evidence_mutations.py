@@ -38,7 +38,7 @@ from tfimg.evidence.promotions import (
 from tfimg.evidence.signatures import filter_verified
 from tfimg.evidence.statement import IN_TOTO, Statement
 from tfimg.evidence.verify import VerifiedImage, verify
-from tfimg.registry.protocol import OCI_MANIFEST, Descriptor, Manifest
+from tfimg.registry.documents import OCI_MANIFEST, Descriptor, Manifest
 
 SUBJECT = Descriptor(media_type=OCI_MANIFEST, digest=IMAGE.digest, size=len(IMAGE.content))
 RESULT = make_statements(ON_GPU)[0].content

@@ -41,7 +41,7 @@ from tfimg.evidence.promotions import (
 from tfimg.evidence.signatures import filter_verified
 from tfimg.evidence.statement import PROMOTION, Statement, Subject, canonical_json
 from tfimg.evidence.verify import verify
-from tfimg.registry.protocol import digest_of
+from tfimg.registry.documents import digest_of
 
 KEYS = [OURS.verifying_key]
 REPOSITORY = SUBJECT.name

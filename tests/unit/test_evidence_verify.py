@@ -48,7 +48,7 @@ from tfimg.evidence.keys import SigningKey
 from tfimg.evidence.policy import Policy, TagPromise, parse_requirements
 from tfimg.evidence.statement import IN_TOTO, PROMOTION, TEST_RESULT, Statement, canonical_json, make_statement
 from tfimg.evidence.verify import VerifiedImage, verify
-from tfimg.registry.protocol import OCI_INDEX, OCI_MANIFEST, Descriptor, Manifest
+from tfimg.registry.documents import OCI_INDEX, OCI_MANIFEST, Descriptor, Manifest
 from tfimg.validation.report import Report
 
 ANYTHING = Policy(level="built")

@@ -40,8 +40,7 @@ from tfimg.inspect.archive import (
     save_layout,
     verify_layout,
 )
-from tfimg.registry.images import open_image
-from tfimg.registry.protocol import OCI_MANIFEST, Descriptor, Manifest, Reader, Registry, digest_of
+from tfimg.registry.documents import OCI_MANIFEST, Descriptor, Manifest, Reader, Registry, digest_of, open_image
 from tfimg.registry.reference import parse_reference
 
 TAG = "2.15-gpu"

@@ -39,8 +39,15 @@ from tfimg.inspect.archive import LayoutRegistry, collect_image, load_layout, sa
 from tfimg.inspect.comparison import compare_images
 from tfimg.inspect.inspection import inspect_image, list_contents
 from tfimg.publish.release import read_release
-from tfimg.registry.images import MAX_MANIFESTS, open_image
-from tfimg.registry.protocol import OCI_CONFIG, OCI_INDEX, OCI_MANIFEST, Descriptor, Manifest
+from tfimg.registry.documents import (
+    MAX_MANIFESTS,
+    OCI_CONFIG,
+    OCI_INDEX,
+    OCI_MANIFEST,
+    Descriptor,
+    Manifest,
+    open_image,
+)
 from tfimg.validation.record import read_report
 from tfimg.validation.report import CheckResult, format_json, format_junit, format_page, take_inventory
 from tfimg.validation.run import EventStream

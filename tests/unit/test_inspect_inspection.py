@@ -22,8 +22,8 @@ from tfimg.evidence.statement import CYCLONEDX, REPORT, TEST_RESULT, Subject, ma
 from tfimg.inspect.inspection import inspect_image, list_contents, parse_bill_of_materials
 from tfimg.matrix.spec import ImageSpec
 from tfimg.recipe.layout import BYTECODE, LAYER_CONTENTS, describe_layer, list_layer_names
-from tfimg.registry.protocol import Manifest
-from tfimg.registry.referrers import fallback_tag
+from tfimg.registry.client import fallback_tag
+from tfimg.registry.documents import Manifest
 
 LABELS = {
     "tfimg.identifier": "2.15.1-cpu-py3.11", "tfimg.device": "cpu", "tfimg.tensorflow": "2.15.1",

@@ -16,7 +16,7 @@ from tfimg.evidence.policy import TagPromise
 from tfimg.evidence.promotions import ImageStatements, Promotion, SignedPredicate, TagMove, Withdrawal
 from tfimg.publish.decide import Decision, Question, decide
 from tfimg.publish.release import Release, TaggedImage, read_release
-from tfimg.registry.protocol import OCI_CONFIG, OCI_INDEX, OCI_MANIFEST, Manifest
+from tfimg.registry.documents import OCI_CONFIG, OCI_INDEX, OCI_MANIFEST, Manifest
 
 PROMISE = TagPromise(tags="*-gpu", level="validated", reason="it was seen there")
 LESS = replace(PROMISE, level="linked")

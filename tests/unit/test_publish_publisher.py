@@ -40,7 +40,7 @@ from tfimg.publish.publisher import Publication, plan_job, publish_jobs
 from tfimg.publish.release import Release
 from tfimg.publish.send import SentImage, send
 from tfimg.recipe.tags import make_build_tag
-from tfimg.registry.protocol import OCI_INDEX, Manifest
+from tfimg.registry.documents import OCI_INDEX, Manifest
 
 
 @pytest.fixture

@@ -27,7 +27,7 @@ from tfimg.evidence.verify import verify
 from tfimg.publish.earlier_image import list_earlier
 from tfimg.publish.retract import RetractedImage
 from tfimg.recipe.tags import make_build_tag
-from tfimg.registry.protocol import Registry
+from tfimg.registry.documents import Registry
 
 KEYS = [OURS.verifying_key]
 

@@ -33,7 +33,7 @@ from tfimg.core.errors import (
 from tfimg.evidence.policy import Policy
 from tfimg.evidence.promotions import read_image_statements
 from tfimg.evidence.verify import verify
-from tfimg.registry.protocol import Registry
+from tfimg.registry.documents import Registry
 
 KEYS = [OURS.verifying_key]
 REFUSALS = (

@@ -13,7 +13,7 @@ from support.published_images import Call, Line, put_image, registry_gone
 from tfimg.core.errors import NetworkError, NotInRegistry, PublicationIncomplete, TagConflict
 from tfimg.publish.history import build_tags
 from tfimg.publish.tags import Move, move_tags
-from tfimg.registry.protocol import Manifest
+from tfimg.registry.documents import Manifest
 
 DECIDE_ANEW = "Run the same command again; it decides about each tag again. `tfimg history` shows the other publisher."
 TAGS = ("2.15.1", "2.15", "latest")

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 import pytest
 
 from support.messages import exactly
-from tfimg.registry.address import (
+from tfimg.registry.http import (
     InvalidAddress,
     Origin,
     check_realm,

@@ -13,9 +13,8 @@ from tfimg.core.errors import FileError, RegistryError
 from tfimg.index.network import HostNetwork
 from tfimg.project.services import Services
 from tfimg.registry.client import HttpRegistry, open_registry
-from tfimg.registry.connection import ConnectionSettings
-from tfimg.registry.credentials import Credentials
-from tfimg.registry.reference import parse_repository
+from tfimg.registry.http import ConnectionSettings
+from tfimg.registry.reference import Credentials, parse_repository
 
 REFERENCE = parse_repository("registry.example:5000/team/tf")
 

@@ -11,7 +11,7 @@ import pytest
 from support.messages import exactly
 from tfimg.core.errors import FileError, RegistryError
 from tfimg.core.process import CommandFailed
-from tfimg.registry.credentials import Credentials, config_file, find_credentials
+from tfimg.registry.reference import Credentials, config_file, find_credentials
 
 ANN = Credentials(username="ann", password="secret")
 

@@ -13,8 +13,7 @@ from support.cases import cases
 from tfimg.core.errors import NetworkError, TfimgError
 from tfimg.core.retry import TransientError
 from tfimg.index.network import LimitExceeded
-from tfimg.registry.address import InvalidAddress
-from tfimg.registry.responses import Response, address_error, map_response, map_transport_error
+from tfimg.registry.http import InvalidAddress, Response, address_error, map_response, map_transport_error
 
 HOST = "r.example:5000"
 REPEAT = "Run it again: completed uploads are not repeated."

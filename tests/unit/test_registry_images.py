@@ -12,9 +12,18 @@ from support.memory_registry import MemoryRegistry
 from support.messages import exactly
 from support.published_images import put_image
 from tfimg.core.errors import TamperedError
-from tfimg.registry import images
-from tfimg.registry.images import open_image, read_blob
-from tfimg.registry.protocol import EMPTY, OCI_CONFIG, OCI_INDEX, Descriptor, Manifest, digest_of, make_manifest
+from tfimg.registry import documents
+from tfimg.registry.documents import (
+    EMPTY,
+    OCI_CONFIG,
+    OCI_INDEX,
+    Descriptor,
+    Manifest,
+    digest_of,
+    make_manifest,
+    open_image,
+    read_blob,
+)
 
 NEXT_STEP = "Do not use the image; if you have published it, push it again."
 
@@ -30,9 +39,9 @@ def test_an_image_has_a_largest_number_of_manifests(monkeypatch: pytest.MonkeyPa
     registry = MemoryRegistry()
     entries = [put_image(registry, f"2.15.{number}-cpu-py3.11") for number in range(3)]
     index = put_index(registry, *entries, entries[0])
-    monkeypatch.setattr(images, "MAX_MANIFESTS", 4)
+    monkeypatch.setattr(documents, "MAX_MANIFESTS", 4)
     assert [image.manifest.digest for image in open_image(registry, "1").images] == [one.digest for one in entries]
-    monkeypatch.setattr(images, "MAX_MANIFESTS", 3)
+    monkeypatch.setattr(documents, "MAX_MANIFESTS", 3)
     says = f"{registry.repository}@{index.digest} is malformed: it refers to more than 3 manifests. {NEXT_STEP}"
     with pytest.raises(TamperedError, match=exactly(says)):
         open_image(registry, "1")
@@ -43,9 +52,9 @@ def test_the_documents_of_an_image_have_a_largest_size(monkeypatch: pytest.Monke
     manifest = put_image(registry, "2.15.1-cpu-py3.11", tag="1")
     config = manifest.document["config"]
     size = len(manifest.content) + config["size"]
-    monkeypatch.setattr(images, "MAX_TOTAL_BYTES", size)
+    monkeypatch.setattr(documents, "MAX_TOTAL_BYTES", size)
     assert open_image(registry, "1").root == manifest
-    monkeypatch.setattr(images, "MAX_TOTAL_BYTES", size - 1)
+    monkeypatch.setattr(documents, "MAX_TOTAL_BYTES", size - 1)
     says = (
         f"{registry.repository}@{manifest.digest} is malformed: its manifests and configurations have more than 0 MiB. "
         f"{NEXT_STEP}"
@@ -88,11 +97,11 @@ def test_a_small_blob_is_limited_and_verified() -> None:
     registry = Lying()
     blob = registry.put_blob(bytes(2 << 20))
     assert read_blob(registry, blob, largest=2 << 20) == bytes(2 << 20)
-    says = f"The document {blob.digest} has more than {(2 << 20) - 1} bytes. {images.DISCARD}"
+    says = f"The document {blob.digest} has more than {(2 << 20) - 1} bytes. {documents.DISCARD}"
     with pytest.raises(TamperedError, match=exactly(says)):
         read_blob(registry, blob, largest=(2 << 20) - 1)
     other = Descriptor(media_type="text/plain", digest=digest_of(b"other"), size=5)
     registry.blobs[other.digest] = b"bytes"
-    says = f"The content of {other.digest} has another digest. {images.DISCARD}"
+    says = f"The content of {other.digest} has another digest. {documents.DISCARD}"
     with pytest.raises(TamperedError, match=exactly(says)):
         read_blob(registry, other)

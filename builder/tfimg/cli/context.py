@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from tfimg.matrix.spec import ImageSpec
     from tfimg.project.project import Project
     from tfimg.project.services import Services
-    from tfimg.registry.protocol import Registry
+    from tfimg.registry.documents import Registry
     from tfimg.registry.reference import Reference
 
 

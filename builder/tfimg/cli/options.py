@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from tfimg.matrix.schema import Platform
     from tfimg.matrix.spec import ImageSpec
     from tfimg.project.project_file import ProjectFile
-    from tfimg.registry.protocol import Reader
+    from tfimg.registry.documents import Reader
     from tfimg.registry.reference import Reference
 
 Check = Callable[[str], object]

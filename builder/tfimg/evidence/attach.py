@@ -12,7 +12,7 @@ from tfimg.evidence.collect import PREDICATE_TYPE
 from tfimg.evidence.dsse import BUNDLE_MEDIA_TYPE, make_bundle, sign_statement
 from tfimg.evidence.keys import SigningKey
 from tfimg.evidence.statement import Statement
-from tfimg.registry.protocol import (
+from tfimg.registry.documents import (
     EMPTY_CONFIG,
     EMPTY_JSON,
     Descriptor,

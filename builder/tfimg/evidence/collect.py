@@ -10,8 +10,7 @@ from tfimg.core.documents import MAX_BYTES, InvalidDocument, parse_document
 from tfimg.core.errors import NotInRegistry, TamperedError
 from tfimg.evidence.dsse import BUNDLE_MEDIA_TYPE, Bundle, Envelope
 from tfimg.evidence.keys import VerifyingKey
-from tfimg.registry.images import read_blob
-from tfimg.registry.protocol import EMPTY, Descriptor, Reader
+from tfimg.registry.documents import EMPTY, Descriptor, Reader, read_blob
 
 MAX_TOTAL_BYTES = 128 << 20
 """Bytes of one image's evidence after which no document is read, or 600 validations: each attaches 0.2 MB. The bill

@@ -14,7 +14,7 @@ from tfimg.core.errors import TamperedError
 from tfimg.core.text import canonical_json
 from tfimg.evidence.keys import SigningKey, VerifyingKey
 from tfimg.evidence.statement import IN_TOTO, Statement
-from tfimg.registry.protocol import null_means
+from tfimg.registry.documents import null_means
 
 BUNDLE_MEDIA_TYPE = "application/vnd.dev.sigstore.bundle.v0.3+json"
 

@@ -25,7 +25,7 @@ from tfimg.evidence.keys import VerifyingKey
 from tfimg.evidence.results import SignedResult, read_result
 from tfimg.evidence.signatures import VerifiedStatement, filter_verified
 from tfimg.evidence.statement import Statement, Subject, Time, format_time, make_statement
-from tfimg.registry.protocol import Reader
+from tfimg.registry.documents import Reader
 
 MAX_TAGS = 100
 """Tags in one statement. An image has at most six: its build, its identifier and four aliases."""

@@ -13,7 +13,7 @@ from tfimg.core.text import list_first, to_plain_text
 from tfimg.evidence.collect import CollectedEnvelope
 from tfimg.evidence.keys import VerifyingKey, fingerprints
 from tfimg.evidence.statement import IN_TOTO, Statement, read_statement
-from tfimg.registry.protocol import digest_of
+from tfimg.registry.documents import digest_of
 
 DO_NOT_USE = "Do not use the image until you know who changed its evidence."
 

@@ -21,7 +21,7 @@ from tfimg.evidence.results import SignedResult, read_result
 from tfimg.evidence.signatures import VerifiedStatement, verify_signatures
 from tfimg.evidence.statement import TEST_RESULT
 from tfimg.recipe.tags import find_contradiction
-from tfimg.registry.protocol import Reader, require_manifest
+from tfimg.registry.documents import Reader, require_manifest
 
 MAX_CLOCK_SKEW = timedelta(minutes=10)
 """Difference of two machines' clocks beyond which a test result is from the future."""

@@ -43,8 +43,19 @@ from tfimg.evidence.policy import Policy
 from tfimg.evidence.promotions import ImageStatements, read_statements, require_not_withdrawn
 from tfimg.evidence.signatures import filter_verified
 from tfimg.evidence.verify import ImageEvidence, VerifiedImage, decide, read_evidence, read_results
-from tfimg.registry.images import MAX_DOCUMENT_BYTES, MAX_MANIFESTS, MAX_TOTAL_BYTES, RegistryImage, open_image
-from tfimg.registry.protocol import Descriptor, ImageIndex, ImageManifest, Manifest, Reader, digest_of
+from tfimg.registry.documents import (
+    MAX_DOCUMENT_BYTES,
+    MAX_MANIFESTS,
+    MAX_TOTAL_BYTES,
+    Descriptor,
+    ImageIndex,
+    ImageManifest,
+    Manifest,
+    Reader,
+    RegistryImage,
+    digest_of,
+    open_image,
+)
 from tfimg.registry.reference import TAG, Reference, parse_reference, parse_repository
 
 INDEX, MARKER = "index.json", "oci-layout"

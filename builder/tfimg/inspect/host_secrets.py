@@ -20,7 +20,7 @@ from tfimg.core.documents import InvalidDocument, parse_document, validate
 from tfimg.engine.bases import Mirrors
 from tfimg.index.network import PROXY_VARIABLES, HostNetwork
 from tfimg.inspect.secrets import MIN_LENGTH, Kind, Secret
-from tfimg.registry.credentials import DockerConfig, Login, config_file
+from tfimg.registry.reference import DockerConfig, Login, config_file
 
 SECRET_NAME = re.compile(
     r"(?i)(?:.*_)?(?:token|passwo?r?d|secret|secret_key|api_?key|access_key|private_key|credentials?)"

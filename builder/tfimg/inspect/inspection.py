@@ -36,8 +36,7 @@ from tfimg.recipe.labels import (
     read_own_labels,
 )
 from tfimg.recipe.layout import describe_layer
-from tfimg.registry.images import RegistryImage, open_image
-from tfimg.registry.protocol import Descriptor, Reader
+from tfimg.registry.documents import Descriptor, Reader, RegistryImage, open_image
 from tfimg.validation.report import Inventory
 
 Source = Literal["bill of materials", "inventory", "unknown"]

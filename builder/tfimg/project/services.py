@@ -24,8 +24,7 @@ if TYPE_CHECKING:
     from tfimg.matrix.schema import Platform
     from tfimg.recipe.layout import Compression
     from tfimg.recipe.lock import Lock
-    from tfimg.registry.images import ImageConfig
-    from tfimg.registry.protocol import Registry
+    from tfimg.registry.documents import ImageConfig, Registry
     from tfimg.registry.reference import Reference
 
 
@@ -136,7 +135,7 @@ class Services:
         Raises `FileError` if SSL_CERT_FILE names a missing file.
         """
         from tfimg.registry.client import open_registry
-        from tfimg.registry.connection import ConnectionSettings
+        from tfimg.registry.http import ConnectionSettings
 
         ca = str(self.network.ca) if self.network.ca else None
         if ca is None and (named := self.environ.get("SSL_CERT_FILE")) and not plain:
@@ -146,7 +145,7 @@ class Services:
 
     def image_config(self, name: str, platform: Platform) -> ImageConfig:
         """Return the configuration of an image in a registry. Raises the errors of a `Registry`."""
-        from tfimg.registry.images import open_platform_image
+        from tfimg.registry.documents import open_platform_image
         from tfimg.registry.reference import parse_reference
 
         reference = parse_reference(name)

@@ -11,7 +11,7 @@ from tfimg.core.errors import NotInRegistry, UsageError, WithdrawnError
 from tfimg.evidence.promotions import TagHistoryEntry, walk_history, withdrawn_error
 from tfimg.publish.indexes import list_platform_tags
 from tfimg.publish.repository import INSUFFICIENT, SignedRepository
-from tfimg.registry.protocol import require_manifest
+from tfimg.registry.documents import require_manifest
 from tfimg.registry.reference import DIGEST
 
 MAX_STEPS = 1000

@@ -18,7 +18,7 @@ from tfimg.evidence.promotions import Promotion, SignedPredicate, Withdrawal, re
 from tfimg.evidence.statement import format_time
 from tfimg.publish.release import parse_version
 from tfimg.recipe.tags import DIGEST_DIGITS, make_build_tag
-from tfimg.registry.protocol import Registry, require_manifest
+from tfimg.registry.documents import Registry, require_manifest
 
 BUILD_TAG = re.compile(rf".+-[0-9a-f]{{{DIGEST_DIGITS}}}")
 

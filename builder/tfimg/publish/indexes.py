@@ -17,9 +17,8 @@ from tfimg.evidence.keys import VerifyingKey
 from tfimg.evidence.promotions import ImageStatements, read_image_statements
 from tfimg.matrix.schema import PLATFORMS, Platform
 from tfimg.recipe.tags import find_platform_tag, find_shared_tag
-from tfimg.registry.images import INDEXES
+from tfimg.registry.documents import INDEXES, Descriptor, Manifest, Registry
 from tfimg.registry.platforms import find_platform_image, list_platforms, make_index
-from tfimg.registry.protocol import Descriptor, Manifest, Registry
 
 DEFAULT = PLATFORMS[0]
 """The platform whose tag is the shared one."""

@@ -20,7 +20,7 @@ from tfimg.publish.release import Release, TaggedImage, read_release, read_signe
 from tfimg.publish.send import PublishSession, SentImage
 from tfimg.publish.stages import stage
 from tfimg.publish.tags import Move, move_tags, require_tags
-from tfimg.registry.protocol import Manifest, Registry
+from tfimg.registry.documents import Manifest, Registry
 
 
 @dataclass(frozen=True, slots=True)

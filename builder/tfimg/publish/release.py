@@ -13,8 +13,7 @@ from tfimg.core.levels import Level
 from tfimg.evidence.promotions import ImageStatements
 from tfimg.matrix.spec import parse_release
 from tfimg.recipe.labels import IDENTIFIER_LABEL, LABEL_PREFIX
-from tfimg.registry.images import open_image
-from tfimg.registry.protocol import Manifest, Registry
+from tfimg.registry.documents import Manifest, Registry, open_image
 
 TENSORFLOW = f"{LABEL_PREFIX}tensorflow"
 

@@ -27,7 +27,7 @@ from tfimg.evidence.statement import Subject
 from tfimg.evidence.verify import verify
 from tfimg.publish.indexes import PlatformTags
 from tfimg.recipe.tags import find_shared_tag
-from tfimg.registry.protocol import Registry, digest_of
+from tfimg.registry.documents import Registry, digest_of
 
 INSUFFICIENT = (UnsignedError, TamperedError, PolicyViolation, StaleEvidence)
 """Errors that mean that an image lacks evidence, not that the registry failed."""

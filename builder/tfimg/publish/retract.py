@@ -18,7 +18,7 @@ from tfimg.publish.indexes import find_own_tag, list_digests, update_indexes
 from tfimg.publish.repository import SignedRepository
 from tfimg.publish.tags import Move, move_tags, require_tags
 from tfimg.recipe.tags import find_platform_tag, find_shared_tag, make_build_tag
-from tfimg.registry.protocol import Registry, require_manifest
+from tfimg.registry.documents import Registry, require_manifest
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -18,7 +18,7 @@ from tfimg.publish.release import Release, is_same_image, read_release
 from tfimg.publish.repository import INSUFFICIENT, SignedRepository
 from tfimg.publish.stages import stage
 from tfimg.recipe.tags import make_build_tag
-from tfimg.registry.protocol import Manifest, Registry
+from tfimg.registry.documents import Manifest, Registry
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from tfimg.core.errors import PublicationIncomplete, TagConflict, TfimgError
 from tfimg.core.process import defer_signals
-from tfimg.registry.protocol import Manifest, Registry, require_manifest
+from tfimg.registry.documents import Manifest, Registry, require_manifest
 
 DELETED = "Another program deleted it. Publish it again."
 """Next step for an image that was in the registry a moment ago."""

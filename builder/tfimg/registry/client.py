@@ -1,31 +1,295 @@
-"""The `Registry` protocol over HTTP (OCI distribution specification 1.1)."""
+"""Client of a registry (OCI distribution specification).
+
+The OCI distribution specification 1.1 has both ("Listing Referrers", "Pushing Manifests with Subject"). Every publisher
+rewrites the index: simultaneous writers could lose entries, and read it back.
+"""
 
 from __future__ import annotations
 
+import hashlib
+import json
 import re
 import secrets
+import time
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from itertools import chain, islice
 from pathlib import Path
+from typing import Annotated, Any, TypeVar
 from urllib.parse import urlencode, urlsplit
 
-from tfimg.core.documents import InvalidDocument
-from tfimg.core.errors import RegistryError, TagConflict, TamperedError
-from tfimg.core.process import run
-from tfimg.core.retry import RetryPolicy
-from tfimg.core.text import truncate
-from tfimg.registry import protocol, referrers
-from tfimg.registry.connection import Connection, ConnectionSettings
-from tfimg.registry.credentials import HELPER_SECONDS, config_file, find_credentials
-from tfimg.registry.download import MAX_BYTES, download
-from tfimg.registry.listing import list_entries, parse_referrers, parse_tags
-from tfimg.registry.protocol import EMPTY_CONFIG, EMPTY_JSON, Descriptor, Manifest, describe_blob, make_manifest
-from tfimg.registry.reference import DIGEST, TAG, Reference
-from tfimg.registry.responses import Response, limit_error
+from pydantic import AliasPath, Field, StringConstraints
+from requests.utils import parse_header_links
 
-ACCEPT = ", ".join((protocol.OCI_INDEX, protocol.OCI_MANIFEST, protocol.DOCKER_INDEX, protocol.DOCKER_MANIFEST))
+from tfimg.core.cancellation import raise_if_cancelled
+from tfimg.core.documents import Digest, Document, InvalidDocument, parse_document, validate
+from tfimg.core.errors import NetworkError, RegistryError, TagConflict, TamperedError
+from tfimg.core.files import wait_for_lock
+from tfimg.core.process import run
+from tfimg.core.retry import RetryPolicy, TransientError
+from tfimg.core.text import truncate
+from tfimg.index.network import read_chunks
+from tfimg.registry import documents
+from tfimg.registry.documents import (
+    EMPTY_CONFIG,
+    EMPTY_JSON,
+    OCI_INDEX,
+    Annotations,
+    Descriptor,
+    ImageIndex,
+    Manifest,
+    Registry,
+    describe_blob,
+    make_manifest,
+    null_means,
+)
+from tfimg.registry.http import Connection, ConnectionSettings, Response, limit_error, parse_size, timeout_error
+from tfimg.registry.reference import DIGEST, HELPER_SECONDS, TAG, Reference, config_file, find_credentials
+
+MAX_BYTES = 64 << 30
+"""Bytes of a blob whose size is not known. The largest layer of our images has 3 GB."""
+
+MAX_RESUMES = 100
+"""Requests for one blob, however little each of them brings."""
+
+MIN_BYTES_PER_SECOND = 4096
+"""Lowest average rate after the time of one response."""
+
+
+def download(connection: Connection, digest: str, *, limit: int = MAX_BYTES) -> Iterator[bytes]:
+    """Yield at most `limit` bytes of a blob, verified after the last.
+
+    Raises `NotInRegistry` for a missing blob, `TamperedError` for other bytes: then discard what was yielded.
+    """
+    sha256, received = hashlib.sha256(), 0
+
+    def resume() -> Iterator[bytes]:
+        """Return the chunks from where the last response ended; the first of them has arrived."""
+        chunks = _chunks_from(connection, digest, received, limit)
+        return chain(list(islice(chunks, 1)), chunks)
+
+    for _ in range(MAX_RESUMES):
+        chunks = connection.retry_policy.retry_transient(resume)
+        try:
+            for chunk in chunks:
+                raise_if_cancelled()
+                sha256.update(chunk)
+                received += len(chunk)
+                yield chunk
+            break
+        except TransientError:
+            continue
+    else:
+        raise NetworkError(
+            f"The connection to the registry {connection.host} was cut {MAX_RESUMES} times during one download.",
+            next_step="Run it again later.",
+        )
+    if f"sha256:{sha256.hexdigest()}" != digest:
+        raise _tampered(connection, f"other bytes than {digest} under that digest")
+
+
+def _chunks_from(connection: Connection, digest: str, offset: int, limit: int) -> Iterator[bytes]:
+    headers = {"Range": f"bytes={offset}-"} if offset else {}
+    with connection.open("GET", f"blobs/{digest}", headers=headers) as response:
+        if offset and response.status_code == 416:
+            return  # the blob ends here
+        if response.status_code not in (200, 206):
+            raise connection.map_error(connection.read(response), "GET")
+        # A registry without ranges starts from the beginning.
+        skip = offset if response.status_code == 200 else 0
+        received = offset - skip
+        stated = received + parse_size(response.headers.get("Content-Length"))
+        for chunk in read_chunks(response, connection.response_seconds, MIN_BYTES_PER_SECOND):
+            received += len(chunk)
+            if max(received, stated) > limit:
+                raise _tampered(connection, f"more bytes of {digest} than the allowed {limit}")
+            if new := chunk[skip:]:
+                yield new
+            skip = max(0, skip - len(chunk))
+
+
+def _tampered(connection: Connection, problem: str) -> TamperedError:
+    return TamperedError(
+        f"The registry {connection.host} has {problem}.",
+        next_step="Do not use them, and report it to the registry's owner.",
+    )
+
+
+MAX_PAGES = 1000
+"""Pages of one list. Registries have 50 to 1,000 entries on each."""
+
+MAX_ENTRIES = 100_000
+"""Entries of one list: 1,000 images with their tags and evidence have 10,000."""
+
+MAX_LIST_BYTES = 16 << 20
+"""Bytes of all pages of one list: 100,000 tags of 160 bytes, or 20,000 referrers."""
+
+Entry = TypeVar("Entry")
+
+
+class _TagList(Document):
+    tags: Annotated[tuple[Annotated[str, StringConstraints(pattern=rf"^{TAG.pattern}$")], ...], null_means(())]
+
+
+def parse_tags(content: bytes) -> dict[str, str]:
+    """Return the tags of a page."""
+    return {tag: tag for tag in parse_document(_TagList, content).tags}
+
+
+def parse_referrers(content: bytes) -> dict[str, Descriptor]:
+    """Return the entries of a page of referrers by their digest."""
+    return {entry.digest: entry for entry in parse_document(ImageIndex, content).manifests}
+
+
+def list_entries(
+    connection: Connection, response: Response, name: str, parse: Callable[[bytes], Mapping[str, Entry]]
+) -> tuple[Entry, ...]:
+    """Return the entries of all pages of a list, from its first page. A page without a new entry is the last.
+
+    Pages are limited in number, bytes and time.
+    """
+    entries: dict[str, Entry] = {}
+    size, deadline = 0, time.monotonic() + connection.response_seconds
+    for _ in range(MAX_PAGES):
+        size += len(response.content)
+        if size > MAX_LIST_BYTES:
+            raise limit_error(connection.host, f"more than {MAX_LIST_BYTES >> 20} MiB of {name}")
+        try:
+            page = parse(response.content)
+        except InvalidDocument as error:
+            raise RegistryError(
+                f"The registry {connection.host} returned an invalid list of {name} of "
+                f"{connection.repository}: {error}.",
+                next_step="Check that it is a registry.",
+            ) from None
+        links = parse_header_links(response.headers.get("Link", ""))  # RFC 8288
+        following = next((link["url"] for link in links if link.get("rel") == "next"), None)
+        is_last = page.keys() <= entries.keys()
+        entries |= page
+        if len(entries) > MAX_ENTRIES:
+            raise limit_error(connection.host, f"more than {MAX_ENTRIES} {name}")
+        if is_last or following is None:
+            return tuple(entries.values())
+        if time.monotonic() > deadline:
+            raise timeout_error(connection.host, connection.response_seconds)
+        url = connection.resolve_link(response.url, following, "the next page", same_origin=True)
+        response = connection.request("GET", url)
+    raise limit_error(connection.host, f"more than {MAX_PAGES} pages of {name}")
+
+
+SETTLE_SECONDS = 0.5
+"""Wait before an entry is checked. A publisher on another machine, who read the tag before our write, has written it by
+then: that takes two requests. Without this, two publishers of four entries each lost one or two with distribution
+2.8."""
+
+LOCK_SECONDS = 120.0
+"""Longest wait for other publishers on this machine, each of which needs about a second."""
+
+
+def fallback_tag(digest: str) -> str:
+    """Return the tag that replaces the list ("Referrers Tag Schema")."""
+    return digest.replace(":", "-", 1)[:128]
+
+
+class _ReferringManifest(Document):
+    """The fields of a manifest that a list of referrers repeats."""
+
+    subject: Digest = Field(validation_alias=AliasPath("subject", "digest"))
+    artifact_type: str | None = Field(default=None, alias="artifactType")
+    config_type: str | None = Field(default=None, validation_alias=AliasPath("config", "mediaType"))
+    annotations: Annotations = Field(default_factory=dict)
+
+
+def describe_referrer(manifest: Manifest, subject: str) -> Descriptor:
+    """Return a manifest's entry in a list of referrers. Raises `TamperedError` if it does not refer to the subject."""
+    try:
+        document = parse_document(_ReferringManifest, manifest.content)
+        if document.subject != subject:
+            raise InvalidDocument(f"it refers to {document.subject}")
+        fields = {
+            "annotations": document.annotations,
+            "artifactType": document.artifact_type or document.config_type,
+        }
+        return validate(Descriptor, {**manifest.descriptor.to_document(), **fields})
+    except InvalidDocument as error:
+        raise TamperedError(
+            f"The manifest {manifest.digest} does not refer to {subject}: {error}.",
+            next_step="Do not use it, and find out where it comes from.",
+        ) from None
+
+
+def read_fallback(registry: Registry, subject: str) -> tuple[Descriptor, ...]:
+    """Return the entries under the tag. Raises `RegistryError` if it is not an index."""
+    return validate(ImageIndex, _read_index(registry, subject)).manifests
+
+
+def add_referrers(
+    registry: Registry, entries: Sequence[Descriptor], subject: str, *, locks: Path, retry_policy: RetryPolicy
+) -> None:
+    """Add entries under the tag until they stay there, and leave all others. Raises `NetworkError` if they do not.
+
+    The index is read, merged, written and read back, again if another publisher has overwritten it.
+    """
+    tag, deadline = fallback_tag(subject), time.monotonic() + LOCK_SECONDS
+    lock = locks / hashlib.sha256(f"{registry.repository}@{subject}".encode()).hexdigest()
+    lost_entries = TransientError(
+        NetworkError(
+            f"Other publishers keep overwriting {tag} of {registry.repository}, the list of an image's referrers, and "
+            "our entries are lost.",
+            next_step="Publish from one machine at a time, and run it again.",
+        )
+    )
+
+    def check_deadline() -> None:
+        if time.monotonic() > deadline:
+            raise NetworkError(
+                f"Other publishers on this machine have been writing to {tag} of {registry.repository} for "
+                f"{LOCK_SECONDS:g} s.",
+                next_step="Wait until they have finished, and run it again.",
+            )
+
+    def attempt() -> None:
+        with wait_for_lock(lock, check_deadline):
+            index = _read_index(registry, subject)
+            present = index["manifests"] or []
+            new = [document for entry in entries if (document := entry.to_document()) not in present]
+            if new:
+                digests = {entry["digest"] for entry in new}
+                index["manifests"] = [*(other for other in present if other["digest"] not in digests), *new]
+                content = json.dumps(index, separators=(",", ":")).encode()
+                try:
+                    registry.put(tag, Manifest(media_type=OCI_INDEX, content=content))
+                except TagConflict:
+                    raise lost_entries from None
+        retry_policy.sleep(SETTLE_SECONDS)  # without the lock: publishers on this machine need not wait for this
+        listed = read_fallback(registry, subject)
+        if not all(entry in listed for entry in entries):
+            raise lost_entries
+
+    retry_policy.retry_transient(attempt)
+
+
+def _read_index(registry: Registry, subject: str) -> dict[str, Any]:
+    tag = fallback_tag(subject)
+    manifest = registry.find(tag)
+    if manifest is None:
+        return {"schemaVersion": 2, "mediaType": OCI_INDEX, "manifests": []}
+    try:
+        document = manifest.document
+        validate(ImageIndex, document)
+        if manifest.media_type != OCI_INDEX:
+            raise InvalidDocument(f"it is {manifest.media_type}")
+    except InvalidDocument as error:
+        raise RegistryError(
+            f"{registry.repository}:{tag} is not a list of the referrers of {subject}: {error}.",
+            next_step="Another program wrote it; look at it, and remove it.",
+        ) from None
+    return document
+
+
+ACCEPT = ", ".join((documents.OCI_INDEX, documents.OCI_MANIFEST, documents.DOCKER_INDEX, documents.DOCKER_MANIFEST))
 """All types: a registry may convert a manifest of a type that is not accepted, which changes its digest."""
 
 DELETED = (200, 202, 204, 404)
@@ -182,8 +446,8 @@ class HttpRegistry:
         target = f"referrers/{self._checked(digest, DIGEST)}"
         response = self._connection.request("GET", target, expected=(200, *NO_LIST))
         # Some registries without a list answer every address with an HTML page.
-        if response.status != 200 or protocol.OCI_INDEX not in response.headers.get("Content-Type", ""):
-            listed = referrers.read_fallback(self, digest)
+        if response.status != 200 or documents.OCI_INDEX not in response.headers.get("Content-Type", ""):
+            listed = read_fallback(self, digest)
             return (*listed, *(entry for entry in self._unlisted[digest] if entry not in listed))
         return list_entries(self._connection, response, "referrers", parse_referrers)
 
@@ -191,14 +455,14 @@ class HttpRegistry:
         self, manifests: Sequence[Manifest], *, subject: str, list_later: bool = False
     ) -> Sequence[Descriptor]:
         """See `Registry`."""
-        entries = [referrers.describe_referrer(manifest, subject) for manifest in manifests]
+        entries = [describe_referrer(manifest, subject) for manifest in manifests]
         responses = [self._put(manifest.digest, manifest) for manifest in manifests]
         unlisted = self._unlisted[subject]
         if not all("OCI-Subject" in response.headers for response in responses):
             unlisted += (entry for entry in entries if entry not in unlisted)
         if unlisted and not list_later:
             policy = self._connection.retry_policy
-            referrers.add_referrers(self, unlisted, subject, locks=self._locks, retry_policy=policy)
+            add_referrers(self, unlisted, subject, locks=self._locks, retry_policy=policy)
             unlisted.clear()
         return entries
 

@@ -11,9 +11,17 @@ from tfimg.core.text import canonical_json, quote_value
 from tfimg.matrix.schema import PLATFORMS, Platform
 from tfimg.recipe.labels import IDENTIFIER_LABEL
 from tfimg.recipe.tags import find_shared_tag
-from tfimg.registry.images import DISCARD, INDEXES, PlatformImage, open_image
-from tfimg.registry.protocol import OCI_INDEX, Descriptor, Manifest, Reader
-from tfimg.registry.protocol import Platform as EntryPlatform
+from tfimg.registry.documents import (
+    DISCARD,
+    INDEXES,
+    OCI_INDEX,
+    Descriptor,
+    Manifest,
+    PlatformImage,
+    Reader,
+    open_image,
+)
+from tfimg.registry.documents import Platform as EntryPlatform
 
 MAX_ENTRIES = 100
 """Entries of an index. Ours have two; python:3.11-slim has 18, of eight platforms with an attestation each."""

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from tfimg.evidence.keys import VerifyingKey
     from tfimg.publish.history import HistoryEntry
     from tfimg.publish.repository import SignedRepository
-    from tfimg.registry.protocol import Registry
+    from tfimg.registry.documents import Registry
 
 MAX_LISTED = 5
 """Images that are listed where none is named with --to."""

@@ -1,0 +1,688 @@
+"""Requests to a registry: address, connection, credentials asked for, errors.
+
+Parsers of URLs disagree about userinfo, backslashes, percent signs and letters beyond ASCII in a host. Such an address
+is refused, so that the compared origin is the contacted one.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import math
+import re
+from base64 import b64encode
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import cached_property
+from http import HTTPStatus
+from io import BytesIO
+from typing import Annotated, Any
+from urllib.parse import SplitResult, urljoin, urlsplit
+
+import requests
+from pydantic import ConfigDict, Field
+from requests.utils import parse_dict_header
+from urllib3 import Retry
+from urllib3.exceptions import HTTPError, IncompleteRead, InvalidHeader, ProtocolError
+
+from tfimg.core.documents import Document, InvalidDocument, parse_document
+from tfimg.core.errors import FileError, NetworkError, NotInRegistry, RegistryError, TfimgError
+from tfimg.core.retry import RetryPolicy, TransientError
+from tfimg.core.text import truncate
+from tfimg.index.network import DirectSession, LimitExceeded, read_chunks
+from tfimg.registry.reference import DOCKER_HUB, Credentials, Reference
+
+PRINTABLE = re.compile(r"[\x21\x22\x24-\x5b\x5d-\x7e]+")
+"""ASCII without controls, blanks, the backslash and the fragment's #."""
+
+LABEL = r"[a-z0-9_](?:[a-z0-9_-]*[a-z0-9_])?"
+AUTHORITY = re.compile(rf"({LABEL}(?:\.{LABEL})*|\[[0-9a-f:.]+\])(?::([0-9]{{1,5}}))?", re.IGNORECASE)
+"""Host and port. Stores such as S3 have underscores in host names."""
+
+PORTS = {"http": 80, "https": 443}
+
+
+class InvalidAddress(ValueError):
+    """An address that is not followed; the text is the reason."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Origin:
+    """Scheme, host in lower case, and port (RFC 6454)."""
+
+    scheme: str
+    host: str
+    port: int
+
+
+def parse_origin(address: str) -> Origin:
+    """Return the origin of a complete address. Raises `InvalidAddress`."""
+    parts = _split(address)
+    if parts.scheme not in PORTS:
+        raise InvalidAddress("it is neither http nor https")
+    authority = AUTHORITY.fullmatch(parts.netloc)
+    port = int(authority[2] or PORTS[parts.scheme]) if authority else 0
+    if not authority or not 0 < port < 1 << 16:
+        raise InvalidAddress("it has no plain host name and port")
+    return Origin(scheme=parts.scheme, host=authority[1].lower(), port=port)
+
+
+def resolve_address(base: str, address: str) -> str:
+    """Return an address that may be relative to `base` as a complete one. Raises `InvalidAddress`."""
+    parts = _split(address)
+    if parts.scheme and not parts.netloc:
+        raise InvalidAddress("it has no host name")
+    complete = urljoin(base, address)
+    parse_origin(complete)
+    return complete
+
+
+def _split(address: str) -> SplitResult:
+    if not PRINTABLE.fullmatch(address):
+        raise InvalidAddress("it has characters that no address has")
+    try:
+        return urlsplit(address)
+    except ValueError as error:
+        raise InvalidAddress(str(error).lower()) from None
+
+
+def check_redirect(origin: Origin, target: Origin) -> None:
+    """Raise `InvalidAddress` unless a registry may send a client on to another origin."""
+    if origin.scheme == "https" and target.scheme != "https":
+        raise InvalidAddress("it points to a server without TLS")
+    if is_loopback(target.host) and not is_loopback(origin.host):
+        raise InvalidAddress("it points to this machine")
+
+
+def check_realm(registry: Origin, realm: Origin) -> None:
+    """Raise `InvalidAddress` unless a registry may name a token server at this origin, which receives credentials.
+
+    With TLS it may be any host; without TLS only the registry's host without TLS, or this machine from this machine.
+    """
+    is_local = is_loopback(registry.host) and is_loopback(realm.host)
+    if is_loopback(realm.host) and not is_local:
+        raise InvalidAddress("it points to this machine")
+    if realm.scheme == "https" or is_local:
+        return
+    if registry.scheme == "https" or registry.host != realm.host:
+        raise InvalidAddress("it points to a server without TLS")
+
+
+def is_loopback(host: str) -> bool:
+    """Return whether HOST[:PORT] is on this machine, where Docker too accepts a registry without TLS."""
+    name = urlsplit(f"//{host}").hostname or ""
+    try:
+        return ipaddress.ip_address(name).is_loopback
+    except ValueError:
+        return name == "localhost"
+
+
+MAX_RESPONSE_BYTES = 8 << 20
+"""Registries must take manifests of 4 MiB (OCI distribution specification 1.1, "Pushing Manifests"), some take more."""
+
+TRANSIENT_STATUSES = frozenset({408, 425, 429, *range(500, 600)}) - {501, 505, 507, 511}
+"""Statuses after which a retry may succeed (RFC 9110, 6585, 8470)."""
+
+TRANSIENT_CODES = frozenset({"MANIFEST_BLOB_UNKNOWN", "BLOB_UPLOAD_UNKNOWN", "BLOB_UPLOAD_INVALID"})
+"""Error codes after which a retry may succeed: while another client sends a blob of a manifest, distribution's link to
+it is empty for a moment (`registry/storage/linkedblobstore.go`), and it drops an upload whose request was cut
+(`handlers/blobupload.go`)."""
+
+FULL = re.compile(
+    r"no space left|insufficient storage|quota|storage limit|\"?Err\"?: ?28\b|disk (?:is )?full", re.IGNORECASE
+)
+"""Messages of full registries: distribution prints the number of ENOSPC, Harbor mentions a quota."""
+
+EXPECTS_TLS = re.compile(r"HTTP request (?:was sent )?to (?:an )?HTTPS|plain HTTP to an SSL", re.IGNORECASE)
+"""Responses of Go, nginx and Apache to a request without TLS on a port with TLS."""
+
+MAX_RETRY_HEADER = 64
+"""Characters of a Retry-After that are read; a date has 29."""
+
+UNTRUSTED = re.compile(r"certificate verify failed: (.*?)\.?(?: \(_ssl|$)")
+UNREADABLE_AUTHORITY = re.compile(r"\[X509\b")
+CUT = re.compile(r"RemoteDisconnected|Connection aborted|Connection reset|Broken pipe|EOF")
+
+TRANSPORT_ERRORS = (requests.RequestException, HTTPError, OSError)
+"""Exceptions of requests and its transport."""
+
+
+class _Problem(Document):
+    model_config = ConfigDict(coerce_numbers_to_str=True)
+
+    code: str | None = None
+    message: str | None = None
+
+
+class _ErrorDocument(Document):
+    """Error document of a registry (OCI distribution specification 1.1, "Error Codes")."""
+
+    errors: Annotated[tuple[_Problem, ...], Field(max_length=1000)]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Response:
+    """A whole response. Header names are case-insensitive."""
+
+    status: int
+    headers: Mapping[str, str]
+    content: bytes
+    url: str
+
+    @property
+    def errors(self) -> tuple[tuple[str, str], ...]:
+        """Return the codes and messages of a well-formed error document."""
+        try:
+            problems = parse_document(_ErrorDocument, self.content).errors
+        except InvalidDocument:
+            return ()
+        return tuple((problem.code or "", problem.message or "") for problem in problems)
+
+    @property
+    def message(self) -> str:
+        """Return the registry's explanation in at most `MAX_QUOTED` characters."""
+        if errors := self.errors:
+            return truncate("; ".join(f"{code}: {message}" if message else code for code, message in errors))
+        plain = "text/plain" in self.headers.get("Content-Type", "")
+        text = self.content.decode(errors="replace").strip() if plain else ""
+        return truncate(text) or next((status.phrase for status in HTTPStatus if status == self.status), "")
+
+
+def read_response(response: requests.Response, host: str, seconds: float) -> Response:
+    """Read an open response to its end, without decompressing it.
+
+    Raises `RegistryError` for too many bytes and `LimitExceeded` after `seconds`.
+    """
+    content = bytearray()
+    for chunk in read_chunks(response, seconds, math.inf):
+        content += chunk
+        if len(content) > MAX_RESPONSE_BYTES:
+            raise limit_error(host, f"more than {MAX_RESPONSE_BYTES >> 20} MiB in one document")
+    return Response(
+        status=response.status_code, headers=response.headers, content=bytes(content), url=response.url or ""
+    )
+
+
+def map_response(
+    response: Response, host: str, repository: str, *, is_write: bool, has_credentials: bool
+) -> TransientError | TfimgError:
+    """Return the error for a response with an unexpected status. `has_credentials`: the request had an account."""
+    status, reply = response.status, join_lines(f"{response.status} {response.message}")
+    login = f"Log in with `docker login {host}`"
+    can_be_full = status >= 500 or status in (403, 412, 413)
+    if status == 507 or (can_be_full and FULL.search(response.content.decode(errors="replace"))):
+        return RegistryError(
+            f"The registry {host} is full: {reply}.",
+            next_step="Ask its owner for space or a larger quota, then run it again: uploads are not repeated.",
+        )
+    after = parse_retry_after(response.headers.get("Retry-After"))
+    if status == 429:
+        seconds = parse_size(response.headers.get("Retry-After"))
+        wait = f" and to wait {seconds} s" if seconds else ""
+        error = NetworkError(
+            f"The registry {host} asks for fewer requests{wait}: {reply}.",
+            next_step="Run it again later, or log in: registries allow accounts more requests.",
+        )
+        return TransientError(error, after=after)
+    if status in TRANSIENT_STATUSES:
+        error = NetworkError(
+            f"The registry {host} failed: {reply}.", next_step="Run it again later; the registry's log has the cause."
+        )
+        return TransientError(error, after=after)
+    if status == 400 and EXPECTS_TLS.search(response.content.decode(errors="replace")):
+        return RegistryError(
+            f"The registry {host} has TLS, and the request had none: {reply}.", next_step="Leave out --plain-http."
+        )
+    if status in (400, 404, 416) and not TRANSIENT_CODES.isdisjoint(code for code, _ in response.errors):
+        return TransientError(_refusal(status, host, repository, reply, is_write=is_write))
+    if status == 401 and not has_credentials:
+        return RegistryError(
+            f"The registry {host} requires a login for {repository}: {reply}.",
+            next_step=f"{login}, and run it again.",
+        )
+    if status == 401 and "insufficient_scope" not in response.headers.get("WWW-Authenticate", ""):
+        return credentials_error(host, reply)
+    if status in (401, 403):
+        action = "write to" if is_write else "read"
+        return RegistryError(
+            f"The registry {host} denies permission to {action} {repository}: {reply}.",
+            next_step=f"{login} as a user with that permission, or check the repository's name.",
+        )
+    return _refusal(status, host, repository, reply, is_write=is_write)
+
+
+def _refusal(status: int, host: str, repository: str, reply: str, *, is_write: bool) -> TfimgError:
+    if status == 407:
+        return NetworkError(
+            f"The proxy for {host} requires authentication: {reply}.",
+            next_step="Put a name and password into HTTPS_PROXY: http://NAME:PASSWORD@PROXY:PORT.",
+        )
+    if is_write and status == 405:
+        return RegistryError(
+            f"The registry {host} is read-only: {reply}.",
+            next_step="Wait until its owner allows writing; or check the name: other web servers answer the same.",
+        )
+    if status == 404 and not is_write:
+        return NotInRegistry(
+            f"The registry {host} does not have the requested part of {repository}: {reply}.",
+            next_step="Check the name, and that it was not deleted.",
+        )
+    if status == 404:
+        return RegistryError(
+            f"The registry {host} has no repository {repository}: {reply}.",
+            next_step="Check the name; some registries require that a repository is created first.",
+        )
+    if status < 400:
+        return RegistryError(
+            f"The server at {host} is not a registry: {reply}.",
+            next_step="Check the name and the port; a login page of the network may answer instead.",
+        )
+    return RegistryError(
+        f"The registry {host} refused a request about {repository}: {reply}.",
+        next_step="Check the name; the registry's log may say more.",
+    )
+
+
+def credentials_error(host: str, reply: str) -> RegistryError:
+    """Return the error for an unknown user, a wrong password or an expired token."""
+    return RegistryError(
+        f"The registry {host} rejected the credentials: {join_lines(reply)}.",
+        next_step=f"Log in again with `docker login {host}`; a token may have expired.",
+    )
+
+
+def map_transport_error(error: Exception, host: str, seconds: float) -> TransientError | TfimgError:
+    """Return the error for a missing or incomplete response. `seconds` is the timeout."""
+    if isinstance(limit := _innermost(error), LimitExceeded):
+        return timeout_error(host, limit.seconds) if limit.seconds else limit_error(host, str(limit))
+    text, reason = str(error), _reason(error)
+    is_cut = isinstance(error, requests.exceptions.ChunkedEncodingError | IncompleteRead | ProtocolError) or (
+        CUT.search(text) is not None
+    )
+    if found := UNTRUSTED.search(text):
+        return _certificate_error(host, found[1])
+    if isinstance(error, requests.exceptions.SSLError) and not is_cut:
+        return NetworkError(
+            f"The TLS handshake with {host} failed: {reason}.",
+            next_step="Use --plain-http for a registry without TLS; otherwise check the name and the port.",
+        )
+    if isinstance(error, requests.exceptions.ProxyError):
+        problem, next_step = f"The proxy for {host} does not work", "Check HTTPS_PROXY and NO_PROXY."
+    elif isinstance(error, requests.exceptions.Timeout) or "timed out" in text:
+        return TransientError(timeout_error(host, seconds))
+    elif is_cut:
+        problem = f"The connection to the registry {host} was cut"
+        next_step = "Run it again: completed uploads are not repeated."
+    else:
+        problem = f"The registry {host} cannot be reached"
+        next_step = "Check its name and port, the network and the proxy (HTTPS_PROXY, NO_PROXY)."
+    return TransientError(NetworkError(f"{problem}: {reason}.", next_step=next_step))
+
+
+def _certificate_error(host: str, reason: str) -> NetworkError:
+    if "expired" in reason or "not yet valid" in reason:
+        next_step = "Check this machine's clock; if it is right, the registry's owner has to renew the certificate."
+    elif "mismatch" in reason:
+        next_step = "Use a name that the certificate has, or ask the registry's owner for a certificate with this name."
+    else:
+        next_step = (
+            "For a private certificate authority, name its file with SSL_CERT_FILE, or put it into Docker's folder: "
+            f"/etc/docker/certs.d/{host}/ca.crt."
+        )
+    return NetworkError(f"The certificate of {host} is not trusted: {reason}.", next_step=next_step)
+
+
+def authority_error(file: str, host: str) -> FileError:
+    """Return the error for a file of certificate authorities that cannot be used."""
+    return FileError(
+        f"{file} has no certificate that can be read, so the certificate of {host} cannot be verified.",
+        next_step="Replace it with the certificate of the registry's authority, in PEM: -----BEGIN CERTIFICATE-----.",
+    )
+
+
+def address_error(host: str, name: str, address: str, reason: Exception) -> RegistryError:
+    """Return the error for an address in a header that is not followed."""
+    return RegistryError(
+        f"The registry {host} names {truncate(address)!r} as {name}: {reason}.",
+        next_step="Nothing was sent there. Check that it is the right registry, and ask its owner.",
+    )
+
+
+def limit_error(host: str, excess: str) -> RegistryError:
+    """Return the error for a registry that sends more than any registry does."""
+    return RegistryError(f"The registry {host} sent {excess}.", next_step="Check that it is a registry.")
+
+
+def timeout_error(host: str, seconds: float) -> NetworkError:
+    """Return the error for a response that does not begin or end in time."""
+    return NetworkError(
+        f"The registry {host} is too slow: it did not answer within {seconds:g} s.",
+        next_step="Run it again later: completed uploads are not repeated.",
+    )
+
+
+def parse_size(header: str | None) -> int:
+    """Return the number in a header; 0 without a plausible one."""
+    return int(header) if header and re.fullmatch(r"[0-9]{1,15}", header) else 0
+
+
+def parse_retry_after(header: str | None) -> float:
+    """Return the seconds of a Retry-After, a number or a date (RFC 9110, section 10.2.3); 0 for anything else."""
+    try:
+        return Retry().parse_retry_after((header or "")[:MAX_RETRY_HEADER])
+    except (InvalidHeader, ValueError, OverflowError):
+        return 0.0
+
+
+def join_lines(text: str) -> str:
+    """Return text on one line, so that a registry cannot write lines that look like tfimg's."""
+    return " ".join(text.split())
+
+
+def _reason(error: Exception) -> str:
+    """Return the message of the innermost exception, without the prefixes of the libraries around it."""
+    inner = _innermost(error)
+    if isinstance(inner, IncompleteRead):
+        return f"{inner.partial} bytes arrived, {inner.expected} are missing"
+    # `<connection>: Failed to establish a new connection: [Errno 111] Connection refused`; WRONG_VERSION_NUMBER.
+    text = re.sub(r"^-?\d+\] |^\[SSL: \w+\] | \(_ssl\.c:\d+\)$", "", str(inner).rpartition("Errno ")[2])
+    return (text.rstrip(".)").replace("_", " ") or type(error).__name__).lower()
+
+
+def _innermost(error: Any) -> Any:
+    while True:
+        causes = (cause for cause in getattr(error, "args", ()) if isinstance(cause, BaseException))
+        cause = getattr(error, "reason", None) or next(causes, None)
+        if cause is None:
+            return error
+        error = cause
+
+
+ACTIONS: Mapping[str, str] = {"GET": "pull", "HEAD": "pull", "DELETE": "delete"}
+"""Right that a method needs; all others need pull and push (distribution, `handlers/app.go`)."""
+
+CLIENT = "tfimg"
+"""Client identifier for token servers, required with a refresh token (OAuth 2.0, RFC 6749)."""
+
+TOKEN = re.compile(r"[\x21-\x7e]{1,32768}")
+"""A token that fits a header; those of large organisations at GitLab or Harbor have 4 kB."""
+
+
+class _TokenDocument(Document):
+    """A token server's response. The lifetime is not read: the registry answers 401 to an expired token."""
+
+    token: str | None = None
+    access_token: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Authorization:
+    """Headers by the actions that they allow, for one repository and its origin. `timeout` as requests has it."""
+
+    reference: Reference
+    credentials: Credentials | None
+    session: requests.Session
+    timeout: tuple[float, float]
+    response_seconds: float
+    _headers: dict[str, str] = field(default_factory=dict, init=False)
+
+    def header(self, method: str) -> dict[str, str]:
+        """Return the headers for a request; empty before the first challenge."""
+        value = self._headers.get(_actions(method))
+        return {"Authorization": value} if value else {}
+
+    def answer_challenge(self, challenge: str, method: str, origin: Origin) -> bool:
+        """Obtain the header that a WWW-Authenticate asks for; return whether it is new.
+
+        The challenge has to come from the registry itself, at `origin`. Raises as `Connection.open`.
+        """
+        scheme, _, rest = challenge.strip().partition(" ")
+        parameters: dict[str, str] = parse_dict_header(rest)  # type: ignore[no-untyped-call]
+        if scheme.lower() == "bearer" and parameters.get("realm"):
+            value = f"Bearer {self._token(parameters, _actions(method), origin)}"
+        elif scheme.lower() == "basic" and self.credentials and self.credentials.username:
+            value = _basic(self.credentials)
+        else:
+            return False
+        is_new = self._headers.get(_actions(method)) != value
+        self._headers[_actions(method)] = value
+        return is_new
+
+    def _token(self, parameters: Mapping[str, str], actions: str, origin: Origin) -> str:
+        realm = parameters["realm"]
+        try:
+            check_realm(origin, parse_origin(realm))
+        except InvalidAddress as error:
+            raise address_error(self.reference.host, "its token server", realm, error) from None
+        query = {"scope": parameters.get("scope") or f"repository:{self.reference.path}:{actions}"}
+        if parameters.get("service"):
+            query["service"] = parameters["service"]
+        try:
+            document = parse_document(_TokenDocument, self._request(realm, query).content)
+            token = document.token or document.access_token or ""
+            if not TOKEN.fullmatch(token):
+                raise InvalidDocument("a token has 1 to 32768 printable characters of ASCII")
+        except InvalidDocument as error:
+            raise RegistryError(
+                f"The token server {urlsplit(realm).netloc} of {self.reference.host} sent no valid token: {error}.",
+                next_step="Run it again later, or ask its owner.",
+            ) from None
+        return token
+
+    def _request(self, realm: str, query: Mapping[str, str]) -> Response:
+        server, account = urlsplit(realm).netloc, self.credentials
+        try:
+            if account and account.identity_token:
+                grant = {"grant_type": "refresh_token", "client_id": CLIENT, "refresh_token": account.identity_token}
+                opened = self.session.post(realm, data={**query, **grant}, timeout=self.timeout, stream=True)
+            else:
+                headers = {"Authorization": _basic(account)} if account else {}
+                opened = self.session.get(realm, params=query, headers=headers, timeout=self.timeout, stream=True)
+            with opened:
+                response = read_response(opened, server, self.response_seconds)
+        except TRANSPORT_ERRORS as error:
+            raise map_transport_error(error, server, self.timeout[1]) from None
+        if response.status == requests.codes.ok:
+            return response
+        is_denied = response.status in (400, 401, 403)
+        if is_denied and account:
+            raise credentials_error(self.reference.host, f"{response.status} {response.message}")
+        host = self.reference.host if is_denied else server  # only a 401 depends on credentials
+        raise map_response(response, host, self.reference.repository, is_write=False, has_credentials=False)
+
+
+def _actions(method: str) -> str:
+    return ACTIONS.get(method, "pull,push")
+
+
+def _basic(credentials: Credentials) -> str:
+    return f"Basic {b64encode(f'{credentials.username}:{credentials.password}'.encode()).decode()}"
+
+
+CONNECT_SECONDS = 10.0
+"""Timeout of a connection, and of sending one piece. A connection around the world takes less than 1 s."""
+
+READ_SECONDS = 60.0
+"""Timeout of a silent registry. One on an object store may copy a large blob before it answers."""
+
+RESPONSE_SECONDS = 300.0
+"""Timeout of a whole manifest or list: the largest one at 28 kB/s."""
+
+MAX_REDIRECTS = 5
+"""Redirects of one request. A blob in an object store needs one or two."""
+
+REDIRECTS = frozenset({301, 302, 303, 307, 308})
+
+HOSTS: Mapping[str, str] = {DOCKER_HUB: f"registry-1.{DOCKER_HUB}"}
+"""Registries that answer at another host than their name."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ConnectionSettings:
+    """How this machine reaches a registry. `ca_file` replaces the default certificate authorities.
+
+    `proxies` are by scheme; `no_proxy` among them names hosts without a proxy. `plain_http`: the registry has no TLS.
+    """
+
+    ca_file: str | None = None
+    proxies: Mapping[str, str] = field(default_factory=dict)
+    plain_http: bool = False
+    connect_seconds: float = CONNECT_SECONDS
+    read_seconds: float = READ_SECONDS
+    response_seconds: float = RESPONSE_SECONDS
+
+
+class Connection:
+    """Requests about one repository, from one thread at a time.
+
+    Every method raises `NetworkError` if the registry does not answer, and `RegistryError` if it refuses.
+    """
+
+    def __init__(
+        self,
+        reference: Reference,
+        *,
+        credentials: Credentials | None,
+        settings: ConnectionSettings,
+        retry_policy: RetryPolicy,
+    ) -> None:
+        self.host = reference.host
+        self.repository = reference.repository
+        self.retry_policy = retry_policy
+        self.response_seconds = settings.response_seconds
+        self._path = reference.path
+        self._plain_http = settings.plain_http
+        self._timeout = settings.connect_seconds, settings.read_seconds
+        self._session = DirectSession(step_seconds=settings.response_seconds)
+        self._session.verify = settings.ca_file or True
+        self._session.headers["Accept-Encoding"] = "identity"  # digests are of the bytes that are sent
+        self._session.headers["User-Agent"] = "tfimg"
+        if not is_loopback(self.host):
+            self._session.proxies.update(settings.proxies)
+        self._authorization = Authorization(
+            reference=reference,
+            credentials=credentials,
+            session=self._session,
+            timeout=self._timeout,
+            response_seconds=settings.response_seconds,
+        )
+
+    @cached_property
+    def base(self) -> str:
+        """The address of the repository. A registry on loopback is probed for TLS."""
+        is_plain = self._plain_http or (is_loopback(self.host) and self.retry_policy.retry_transient(self._lacks_tls))
+        return f"{'http' if is_plain else 'https'}://{HOSTS.get(self.host, self.host)}/v2/{self._path}/"
+
+    @cached_property
+    def origin(self) -> Origin:
+        """The only origin that receives the credentials."""
+        return parse_origin(self.base)
+
+    def _lacks_tls(self) -> bool:
+        try:
+            self._session.get(f"https://{self.host}/v2/", timeout=self._timeout, stream=True).close()
+        except TRANSPORT_ERRORS as error:
+            is_other = "CERTIFICATE_VERIFY_FAILED" in str(error) or UNREADABLE_AUTHORITY.search(str(error))
+            if isinstance(error, requests.exceptions.SSLError) and not is_other:
+                return True
+            raise self._map_transport_error(error) from None
+        return False
+
+    def _map_transport_error(self, error: Exception) -> Exception:
+        if UNREADABLE_AUTHORITY.search(str(error)):
+            return authority_error(str(self._session.verify), self.host)
+        return map_transport_error(error, self.host, self._timeout[1])
+
+    def request(
+        self,
+        method: str,
+        target: str,
+        *,
+        expected: Collection[int] = (200,),
+        headers: Mapping[str, str] | None = None,
+        content: bytes = b"",
+        once: bool = False,
+    ) -> Response:
+        """Return a whole response with an expected status. `target`: an address, or a path below the repository.
+
+        `once`: make one attempt, and raise `TransientError` if a retry may succeed.
+        """
+
+        def attempt() -> Response:
+            with self.open(method, target, headers=headers, content=content) as opened:
+                response = self.read(opened)
+            if response.status in expected:
+                return response
+            raise self.map_error(response, method)
+
+        return attempt() if once else self.retry_policy.retry_transient(attempt)
+
+    @contextmanager
+    def open(
+        self, method: str, target: str, *, headers: Mapping[str, str] | None = None, content: bytes = b""
+    ) -> Iterator[requests.Response]:
+        """Yield a response before its content is read, in one attempt. Raises as `request` with `once`."""
+        url = urljoin(self.base, target)
+        try:
+            response, is_own = self._send(method, url, headers or {}, content)
+            with response:
+                # Only the registry's own response may ask for its credentials (CVE-2020-15157).
+                is_challenge = is_own and response.status_code == 401
+                challenge = response.headers.get("WWW-Authenticate", "") if is_challenge else ""
+                if not self._authorization.answer_challenge(challenge, method, self.origin):
+                    yield response
+                    return
+            with self._send(method, url, headers or {}, content)[0] as response:
+                yield response
+        except TRANSPORT_ERRORS as error:
+            raise self._map_transport_error(error) from None
+
+    def read(self, response: requests.Response) -> Response:
+        """Read an open response to its end, within limits."""
+        return read_response(response, self.host, self.response_seconds)
+
+    def map_error(self, response: Response, method: str) -> Exception:
+        """Return the error for an unexpected response."""
+        is_write, has_credentials = method not in ("GET", "HEAD"), self._authorization.credentials is not None
+        return map_response(response, self.host, self.repository, is_write=is_write, has_credentials=has_credentials)
+
+    def resolve_link(self, base: str, address: str, name: str, *, same_origin: bool = False) -> str:
+        """Return the address in a header as a complete one. Raises `RegistryError` if it may not be followed.
+
+        `name` is its name in messages.
+        """
+        try:
+            complete = resolve_address(base, address)
+            check_redirect(self.origin, parse_origin(complete))
+            if same_origin and parse_origin(complete) != self.origin:
+                raise InvalidAddress("it points to another host")
+        except InvalidAddress as error:
+            raise address_error(self.host, name, address, error) from None
+        return complete
+
+    def _send(
+        self, method: str, url: str, headers: Mapping[str, str], content: bytes
+    ) -> tuple[requests.Response, bool]:
+        """Send a request and follow the redirects of a read; return the response, and whether it is the registry's own.
+
+        After a redirect to another origin nothing is the registry's own, even back at its origin.
+        """
+        is_own = True
+        for _ in range(MAX_REDIRECTS + 1):
+            is_own = is_own and parse_origin(url) == self.origin
+            response = self._session.request(
+                method,
+                url,
+                headers={**headers, **(self._authorization.header(method) if is_own else {})},
+                # A file is sent in small pieces, and the connection's timeout is for each of them.
+                data=BytesIO(content) if content else None,
+                stream=True,
+                timeout=self._timeout,
+            )
+            location = response.headers.get("Location") if response.status_code in REDIRECTS else None
+            if location is None or method not in ("GET", "HEAD"):
+                return response, is_own
+            with response:
+                self.read(response)  # so that the connection can be reused
+            url = self.resolve_link(url, location, "the target of a redirect")
+        raise limit_error(self.host, f"more than {MAX_REDIRECTS} redirects in a row")
