@@ -11,7 +11,7 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from generator.markdown import code, escape, table
-from tfimg.evidence import policy_file
+from tfimg.evidence import policy
 from tfimg.matrix import schema
 
 NAMES = {
@@ -31,10 +31,10 @@ NAMES = {
     schema.FlavorName: "name of a flavour",
     schema.SystemPackage: "Debian package",
     schema.FilePattern: "pattern of paths",
-    policy_file.AgeText: "age",
-    policy_file.GlobText: "pattern of tags",
-    policy_file.KeyText: "public key (PEM)",
-    policy_file.Fingerprint: "`SHA256:…`",
+    policy.AgeText: "age",
+    policy.GlobText: "pattern of tags",
+    policy.KeyText: "public key (PEM)",
+    policy.Fingerprint: "`SHA256:…`",
 }
 """Types with a meaning of their own → their name."""
 
@@ -46,7 +46,7 @@ def matrix_format() -> str:
 
 def policy_format() -> str:
     """Return the tables of a policy file."""
-    return _document(policy_file.PolicyFile, "The file")
+    return _document(policy.PolicyFile, "The file")
 
 
 def _document(root: type[BaseModel], title: str) -> str:

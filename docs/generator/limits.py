@@ -6,7 +6,7 @@ from generator.markdown import table
 from tfimg.advisories import osv as advisory_schema
 from tfimg.advisories import service as advisory_service
 from tfimg.core import retry
-from tfimg.evidence import policy_file
+from tfimg.evidence import policy
 from tfimg.inspect import archive
 from tfimg.inspect.secrets import Limits
 from tfimg.layers import wheel
@@ -34,7 +34,7 @@ def limits() -> str:
         f"{advisory_service.MAX_PAGES} pages of a batch",
         "image layout": f"{archive.MAX_FILES:,} files in a tar, {archive.MAX_KEYS} keys; {documents.MAX_MANIFESTS:,} "
         f"manifests, {_size(documents.MAX_TOTAL_BYTES)} together; blobs of the size in their manifest",
-        "policy file": f"{_size(policy_file.MAX_BYTES)}, {policy_file.MAX_KEYS} keys",
+        "policy file": f"{_size(policy.MAX_BYTES)}, {policy.MAX_KEYS} keys",
     }
     return table(("input", "limit"), rows.items())
 

@@ -21,12 +21,7 @@ from support.small_workspace import build_small
 from support.statements import make_promotion
 from tfimg.engine.docker import DockerEngine
 from tfimg.evidence.attach import attach, make_referrer
-from tfimg.evidence.dsse import make_bundle, sign_statement
-from tfimg.evidence.keys import SigningKey, generate_key
-from tfimg.evidence.provenance import BuildRecord, make_provenance
-from tfimg.evidence.results import RunContext, make_report_statement, make_test_result
-from tfimg.evidence.sbom import make_sbom
-from tfimg.evidence.statement import (
+from tfimg.evidence.envelopes import (
     CYCLONEDX,
     PROMOTION,
     PROVENANCE,
@@ -35,6 +30,17 @@ from tfimg.evidence.statement import (
     Statement,
     Subject,
     canonical_json,
+    make_bundle,
+    sign_statement,
+)
+from tfimg.evidence.keys import SigningKey, generate_key
+from tfimg.evidence.predicates import (
+    BuildRecord,
+    RunContext,
+    make_provenance,
+    make_report_statement,
+    make_sbom,
+    make_test_result,
 )
 from tfimg.registry.client import fallback_tag, open_registry
 from tfimg.registry.documents import OCI_INDEX, Manifest, Registry, require_manifest

@@ -15,7 +15,7 @@ from support.loopback_registry import Loopback
 from support.signing import OURS
 from support.statements import IMAGE, LINKED, make_promotion, make_statements, make_withdrawal
 from tfimg.evidence.attach import attach
-from tfimg.evidence.statement import Statement
+from tfimg.evidence.envelopes import Statement
 from tfimg.project.services import Services
 from tfimg.registry.reference import parse_reference
 

@@ -12,11 +12,10 @@ from support.paths import ROOT
 from support.registry_container import docker
 from tfimg.engine.docker import DockerEngine
 from tfimg.evidence.attach import attach
+from tfimg.evidence.envelopes import Statement, Subject
 from tfimg.evidence.keys import SigningKey, generate_key
+from tfimg.evidence.predicates import RunContext, make_report_statement, make_sbom, make_test_result
 from tfimg.evidence.promotions import Promotion, TagMove, make_predicate_statement
-from tfimg.evidence.results import RunContext, make_report_statement, make_test_result
-from tfimg.evidence.sbom import make_sbom
-from tfimg.evidence.statement import Statement, Subject
 from tfimg.registry.client import open_registry
 from tfimg.registry.documents import Registry
 from tfimg.registry.http import ConnectionSettings

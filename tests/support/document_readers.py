@@ -26,10 +26,9 @@ from support.reports import GREEN
 from support.signing import OURS, PASSWORD
 from tfimg.core.paths import find_workspace
 from tfimg.evidence.attach import attach, make_referrer
-from tfimg.evidence.dsse import make_bundle, sign_statement
+from tfimg.evidence.envelopes import Statement, Subject, make_bundle, sign_statement
+from tfimg.evidence.predicates import RunContext, make_test_result
 from tfimg.evidence.promotions import Promotion, TagMove, make_predicate_statement
-from tfimg.evidence.results import RunContext, make_test_result
-from tfimg.evidence.statement import Statement, Subject
 from tfimg.project.services import Services
 from tfimg.registry.documents import OCI_INDEX, OCI_MANIFEST, Descriptor, Manifest, digest_of
 from tfimg.validation.record import format_json

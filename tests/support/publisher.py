@@ -16,11 +16,11 @@ from tfimg.core.errors import SecretFound, ValidationFailed
 from tfimg.core.events import OnEvent, ignore
 from tfimg.core.levels import Level
 from tfimg.evidence.attach import attach
+from tfimg.evidence.envelopes import Subject
 from tfimg.evidence.keys import SigningKey, VerifyingKey
 from tfimg.evidence.policy import Policy
+from tfimg.evidence.predicates import RunContext, make_test_result
 from tfimg.evidence.promotions import read_image_statements, walk_history
-from tfimg.evidence.results import RunContext, make_test_result
-from tfimg.evidence.statement import Subject
 from tfimg.publish.engine_steps import PublishJob
 from tfimg.publish.publisher import Publication, publish_jobs
 from tfimg.publish.repository import SignedRepository

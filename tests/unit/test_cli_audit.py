@@ -21,8 +21,8 @@ from support.signing import OURS, THEIRS
 from tfimg.core.paths import Workspace
 from tfimg.engine.protocol import Exit, Line
 from tfimg.evidence.attach import attach
-from tfimg.evidence.sbom import make_sbom
-from tfimg.evidence.statement import CYCLONEDX, Subject, make_statement
+from tfimg.evidence.envelopes import CYCLONEDX, Subject, make_statement
+from tfimg.evidence.predicates import make_sbom
 
 IMAGE = "2.15.1-cpu-py3.10"
 TODAY = datetime(2026, 11, 22, tzinfo=UTC)

@@ -18,7 +18,7 @@ from support.oci_images import archive, put_image
 from support.signing import OURS
 from support.statements import LINKED, NOW, ON_GPU, make_promotion, make_statements, make_withdrawal
 from tfimg.evidence.attach import attach
-from tfimg.evidence.statement import Statement
+from tfimg.evidence.envelopes import Statement
 from tfimg.validation.report import Report
 
 NAME = "registry.test:5000/team/tensorflow"

@@ -20,8 +20,8 @@ from support.statements import ON_GPU, make_statements
 from tfimg.core.errors import EngineError
 from tfimg.engine.protocol import Exit, StoredImage, StoredLayer
 from tfimg.evidence.attach import attach
-from tfimg.evidence.sbom import make_sbom
-from tfimg.evidence.statement import CYCLONEDX, Subject, make_statement
+from tfimg.evidence.envelopes import CYCLONEDX, Subject, make_statement
+from tfimg.evidence.predicates import make_sbom
 
 NAME = "registry.test:5000/team/tensorflow"
 

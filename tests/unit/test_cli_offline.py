@@ -15,7 +15,7 @@ from support.oci_images import put_image
 from support.signing import OURS, THEIRS
 from support.statements import IMAGE, LINKED, NOW, ON_GPU, make_promotion, make_statements, make_withdrawal
 from tfimg.evidence.attach import attach
-from tfimg.evidence.dsse import sign_statement
+from tfimg.evidence.envelopes import sign_statement
 from tfimg.validation.report import Report
 
 NAME = "registry.test:5000/team/tensorflow"

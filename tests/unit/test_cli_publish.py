@@ -26,9 +26,8 @@ from support.tensorflow_wheels import write_tiny_wheel
 from tfimg.core.paths import Workspace
 from tfimg.custom.image import GivenFacts, make_custom_labels, make_custom_spec
 from tfimg.custom.source import read_facts
-from tfimg.evidence.collect import collect_envelopes
-from tfimg.evidence.signatures import verify_signatures
-from tfimg.evidence.statement import PROVENANCE
+from tfimg.evidence.attach import collect_envelopes, verify_signatures
+from tfimg.evidence.envelopes import PROVENANCE
 from tfimg.inspect.secrets import Secret
 from tfimg.matrix.schema import Matrix
 from tfimg.recipe.labels import make_recipe_labels

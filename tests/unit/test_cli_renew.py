@@ -22,10 +22,8 @@ from support.tensorflow_wheels import write_tiny_wheel
 from tfimg.core.paths import Workspace
 from tfimg.custom.image import GivenFacts, make_custom_labels, make_custom_spec
 from tfimg.custom.source import read_facts
-from tfimg.evidence.attach import attach
-from tfimg.evidence.collect import collect_envelopes
-from tfimg.evidence.signatures import verify_signatures
-from tfimg.evidence.statement import CYCLONEDX, TEST_RESULT, make_statement
+from tfimg.evidence.attach import attach, collect_envelopes, verify_signatures
+from tfimg.evidence.envelopes import CYCLONEDX, TEST_RESULT, make_statement
 from tfimg.matrix.schema import PLATFORMS, Matrix, Platform
 from tfimg.recipe.labels import IDENTIFIER_LABEL, LOCK_LABEL, make_recipe_labels
 from tfimg.recipe.lock import hash_lock

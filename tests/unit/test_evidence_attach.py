@@ -17,7 +17,7 @@ from support.signing import OURS, THEIRS
 from support.statements import IMAGE, SUBJECT
 from tfimg.core.errors import NotInRegistry
 from tfimg.evidence.attach import attach
-from tfimg.evidence.statement import make_statement
+from tfimg.evidence.envelopes import make_statement
 from tfimg.registry.documents import OCI_MANIFEST
 
 ONE = make_statement(SUBJECT, "https://slsa.dev/provenance/v1", {"of": "ß"})

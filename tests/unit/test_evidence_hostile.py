@@ -29,20 +29,21 @@ from support.statements import (
     put_envelope,
 )
 from tfimg.core.errors import FileError, PolicyViolation, TamperedError, TfimgError, UnsignedError
-from tfimg.evidence import collect as reading
-from tfimg.evidence.attach import attach
-from tfimg.evidence.collect import collect_envelopes
-from tfimg.evidence.dsse import (
+from tfimg.evidence import attach as reading
+from tfimg.evidence.attach import attach, collect_envelopes
+from tfimg.evidence.envelopes import (
     BUNDLE_MEDIA_TYPE,
+    IN_TOTO,
+    TEST_RESULT,
+    canonical_json,
     make_bundle,
+    make_statement,
     parse_envelope,
     sign_envelope,
     sign_statement,
 )
 from tfimg.evidence.keys import read_verifying_key
-from tfimg.evidence.policy import Policy
-from tfimg.evidence.policy_file import parse_policy
-from tfimg.evidence.statement import IN_TOTO, TEST_RESULT, canonical_json, make_statement
+from tfimg.evidence.policy import Policy, parse_policy
 from tfimg.evidence.verify import verify
 from tfimg.registry.documents import OCI_MANIFEST, Descriptor, Manifest
 

@@ -23,11 +23,10 @@ from support.statements import (
     put_envelope,
 )
 from tfimg.core.errors import TfimgError
-from tfimg.evidence.attach import make_referrer
-from tfimg.evidence.dsse import BUNDLE_MEDIA_TYPE, make_bundle, sign_envelope, sign_statement
+from tfimg.evidence.attach import filter_verified, make_referrer
+from tfimg.evidence.envelopes import BUNDLE_MEDIA_TYPE, IN_TOTO, Statement, make_bundle, sign_envelope, sign_statement
 from tfimg.evidence.keys import read_signing_key, read_verifying_key
-from tfimg.evidence.policy import Policy, parse_requirements
-from tfimg.evidence.policy_file import parse_policy
+from tfimg.evidence.policy import Policy, parse_policy, parse_requirements
 from tfimg.evidence.promotions import (
     read_image_statements,
     read_statements,
@@ -35,8 +34,6 @@ from tfimg.evidence.promotions import (
     require_not_withdrawn,
     walk_history,
 )
-from tfimg.evidence.signatures import filter_verified
-from tfimg.evidence.statement import IN_TOTO, Statement
 from tfimg.evidence.verify import VerifiedImage, verify
 from tfimg.registry.documents import OCI_MANIFEST, Descriptor, Manifest
 

@@ -11,8 +11,7 @@ from support.cases import cases
 from support.messages import exactly
 from support.signing import OURS, THEIRS
 from tfimg.core.errors import FileError, UsageError
-from tfimg.evidence.policy import Policy, parse_requirements
-from tfimg.evidence.policy_file import parse_policy
+from tfimg.evidence.policy import Policy, parse_policy, parse_requirements
 
 WORDS = "validated,gpu=sm_90,driver>=535,max-age=30d"
 FILE = """\

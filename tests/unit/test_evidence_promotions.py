@@ -21,8 +21,8 @@ from support.signing import OURS, THEIRS
 from support.statements import IMAGE, NOW, SUBJECT, make_promotion, make_statements, make_withdrawal, published_registry
 from tfimg.core.documents import InvalidDocument, validate
 from tfimg.core.errors import PolicyViolation, TamperedError, UnsignedError, WithdrawnError
-from tfimg.evidence.attach import attach
-from tfimg.evidence.dsse import sign_statement
+from tfimg.evidence.attach import attach, filter_verified
+from tfimg.evidence.envelopes import PROMOTION, Statement, Subject, canonical_json, sign_statement
 from tfimg.evidence.policy import Policy
 from tfimg.evidence.promotions import (
     ImageStatements,
@@ -38,8 +38,6 @@ from tfimg.evidence.promotions import (
     read_withdrawals,
     walk_history,
 )
-from tfimg.evidence.signatures import filter_verified
-from tfimg.evidence.statement import PROMOTION, Statement, Subject, canonical_json
 from tfimg.evidence.verify import verify
 from tfimg.registry.documents import digest_of
 

@@ -19,8 +19,8 @@ from support.paths import DATA
 from support.reports import DIGEST
 from tfimg.core.errors import ValidationAborted
 from tfimg.core.paths import Workspace
-from tfimg.evidence.sbom import list_components, make_sbom
-from tfimg.evidence.statement import Subject
+from tfimg.evidence.envelopes import Subject
+from tfimg.evidence.predicates import list_components, make_sbom
 from tfimg.validation.report import Inventory
 
 SUBJECT = Subject(name="registry.test:5000/team/tensorflow", digest=DIGEST)

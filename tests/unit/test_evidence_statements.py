@@ -11,12 +11,14 @@ import pytest
 
 from support.reports import BROKEN, DIGEST, GREEN, NAMES, PARTIAL, RED, result
 from support.statements import RAN, SUBJECT
-from tfimg.evidence.provenance import SELF_SIGNED, BuildRecord, make_provenance
-from tfimg.evidence.results import (
+from tfimg.evidence.envelopes import Statement
+from tfimg.evidence.predicates import (
+    SELF_SIGNED,
+    BuildRecord,
+    make_provenance,
     make_report_statement,
     make_test_result,  # pytest would take the term for a test
 )
-from tfimg.evidence.statement import Statement
 from tfimg.validation.report import CheckResult, Report
 
 SEEN = CheckResult(

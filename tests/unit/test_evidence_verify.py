@@ -42,11 +42,19 @@ from tfimg.core.errors import (
     UnsignedError,
 )
 from tfimg.evidence.attach import attach
-from tfimg.evidence.dsse import make_bundle, sign_statement
-from tfimg.evidence.dsse import sign_envelope as dsse_sealed
+from tfimg.evidence.envelopes import (
+    IN_TOTO,
+    PROMOTION,
+    TEST_RESULT,
+    Statement,
+    canonical_json,
+    make_bundle,
+    make_statement,
+    sign_statement,
+)
+from tfimg.evidence.envelopes import sign_envelope as dsse_sealed
 from tfimg.evidence.keys import SigningKey
 from tfimg.evidence.policy import Policy, TagPromise, parse_requirements
-from tfimg.evidence.statement import IN_TOTO, PROMOTION, TEST_RESULT, Statement, canonical_json, make_statement
 from tfimg.evidence.verify import VerifiedImage, verify
 from tfimg.registry.documents import OCI_INDEX, OCI_MANIFEST, Descriptor, Manifest
 from tfimg.validation.report import Report

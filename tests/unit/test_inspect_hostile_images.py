@@ -32,9 +32,9 @@ from tfimg.core.errors import FileError, TamperedError, TfimgError
 from tfimg.engine.docker import split_lines
 from tfimg.engine.protocol import Exit, Line
 from tfimg.evidence.attach import attach
+from tfimg.evidence.envelopes import REPORT, Subject, make_statement
 from tfimg.evidence.policy import Policy
-from tfimg.evidence.sbom import make_sbom
-from tfimg.evidence.statement import REPORT, Subject, make_statement
+from tfimg.evidence.predicates import make_sbom
 from tfimg.inspect.archive import LayoutRegistry, collect_image, load_layout, save_layout, verify_layout
 from tfimg.inspect.comparison import compare_images
 from tfimg.inspect.inspection import inspect_image, list_contents

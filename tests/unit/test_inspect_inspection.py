@@ -17,8 +17,8 @@ from support.statements import ON_GPU, make_statements
 from tfimg.core.errors import NotInRegistry
 from tfimg.core.paths import Workspace
 from tfimg.evidence.attach import attach
-from tfimg.evidence.sbom import make_sbom
-from tfimg.evidence.statement import CYCLONEDX, REPORT, TEST_RESULT, Subject, make_statement
+from tfimg.evidence.envelopes import CYCLONEDX, REPORT, TEST_RESULT, Subject, make_statement
+from tfimg.evidence.predicates import make_sbom
 from tfimg.inspect.inspection import inspect_image, list_contents, parse_bill_of_materials
 from tfimg.matrix.spec import ImageSpec
 from tfimg.recipe.layout import BYTECODE, LAYER_CONTENTS, describe_layer, list_layer_names

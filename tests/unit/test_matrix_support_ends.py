@@ -16,8 +16,7 @@ from support.signing import OURS
 from support.statements import LINKED, NOW, published_registry
 from tfimg.core.errors import FileError, MatrixError, PolicyViolation, UsageError
 from tfimg.core.paths import Workspace
-from tfimg.evidence.policy import Policy, parse_requirements
-from tfimg.evidence.policy_file import parse_policy
+from tfimg.evidence.policy import Policy, parse_policy, parse_requirements
 from tfimg.evidence.verify import verify
 from tfimg.matrix.load import parse_matrix
 from tfimg.matrix.schema import Matrix

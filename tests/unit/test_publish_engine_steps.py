@@ -19,9 +19,8 @@ from tfimg.core.errors import ImageMissing, ResolutionError, TamperedError, Vali
 from tfimg.core.events import Event, Note, ProgressEvent, ignore
 from tfimg.core.paths import Workspace
 from tfimg.core.retry import ATTEMPTS, RetryPolicy
-from tfimg.evidence.collect import collect_envelopes
-from tfimg.evidence.signatures import verify_signatures
-from tfimg.evidence.statement import PROVENANCE, format_time
+from tfimg.evidence.attach import collect_envelopes, verify_signatures
+from tfimg.evidence.envelopes import PROVENANCE, format_time
 from tfimg.project.project import Project
 from tfimg.project.validator import Validator
 from tfimg.publish.engine_steps import EngineSteps, PublishJob

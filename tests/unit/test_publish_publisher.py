@@ -30,7 +30,7 @@ from tfimg.core.errors import (
 )
 from tfimg.core.events import Event, Message, OnEvent
 from tfimg.core.levels import LEVELS
-from tfimg.evidence.dsse import BUNDLE_MEDIA_TYPE
+from tfimg.evidence.envelopes import BUNDLE_MEDIA_TYPE
 from tfimg.evidence.policy import Policy, TagPromise
 from tfimg.evidence.promotions import Withdrawal, read_image_statements
 from tfimg.evidence.verify import verify

@@ -19,10 +19,10 @@ from support.reports import GREEN
 from support.signing import OURS, THEIRS
 from tfimg.core.errors import NotInRegistry, PolicyViolation, UsageError, WithdrawnError
 from tfimg.evidence.attach import attach
+from tfimg.evidence.envelopes import Subject
 from tfimg.evidence.policy import Policy, TagPromise
+from tfimg.evidence.predicates import RunContext, make_test_result
 from tfimg.evidence.promotions import Promotion, TagMove, make_predicate_statement, read_image_statements
-from tfimg.evidence.results import RunContext, make_test_result
-from tfimg.evidence.statement import Subject
 from tfimg.evidence.verify import verify
 from tfimg.publish.earlier_image import list_earlier
 from tfimg.publish.retract import RetractedImage

@@ -79,8 +79,7 @@ class PolicyOptions(RegistryOptions):
 
     def read_policy(self) -> Policy:
         """Return the policy that the options make. Raises `FileError` and `UsageError`."""
-        from tfimg.evidence.policy import Policy
-        from tfimg.evidence.policy_file import read_policy_file
+        from tfimg.evidence.policy import Policy, read_policy_file
 
         policy = read_policy_file(self.policy) if self.policy else Policy()
         return replace(policy, refused_keys=policy.refused_keys | set(self.refuse_key))

@@ -18,13 +18,11 @@ from pydantic import Field, StringConstraints
 from tfimg.core.documents import Digest, Document, InvalidDocument, validate
 from tfimg.core.errors import PolicyViolation, TamperedError, UnsignedError, WithdrawnError
 from tfimg.core.text import to_plain_text
-from tfimg.evidence import statement as in_toto
-from tfimg.evidence.collect import CollectedEnvelope, collect_bundles
-from tfimg.evidence.dsse import parse_envelope
+from tfimg.evidence import envelopes as in_toto
+from tfimg.evidence.attach import CollectedEnvelope, VerifiedStatement, collect_bundles, filter_verified
+from tfimg.evidence.envelopes import Statement, Subject, Time, format_time, make_statement, parse_envelope
 from tfimg.evidence.keys import VerifyingKey
-from tfimg.evidence.results import SignedResult, read_result
-from tfimg.evidence.signatures import VerifiedStatement, filter_verified
-from tfimg.evidence.statement import Statement, Subject, Time, format_time, make_statement
+from tfimg.evidence.predicates import SignedResult, read_result
 from tfimg.registry.documents import Reader
 
 MAX_TAGS = 100

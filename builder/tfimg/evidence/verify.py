@@ -13,13 +13,12 @@ from packaging.version import Version
 from tfimg.core.errors import PolicyViolation, StaleEvidence, TamperedError, TfimgError
 from tfimg.core.events import ProgressEvent, ignore
 from tfimg.engine.protocol import Engine
-from tfimg.evidence.collect import collect_envelopes
+from tfimg.evidence.attach import VerifiedStatement, collect_envelopes, verify_signatures
+from tfimg.evidence.envelopes import TEST_RESULT
 from tfimg.evidence.keys import VerifyingKey
 from tfimg.evidence.policy import EVIDENCE_LEVELS, Policy
+from tfimg.evidence.predicates import SignedResult, read_result
 from tfimg.evidence.promotions import read_statements, require_not_withdrawn, require_promoted
-from tfimg.evidence.results import SignedResult, read_result
-from tfimg.evidence.signatures import VerifiedStatement, verify_signatures
-from tfimg.evidence.statement import TEST_RESULT
 from tfimg.recipe.tags import find_contradiction
 from tfimg.registry.documents import Reader, require_manifest
 

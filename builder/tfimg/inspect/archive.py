@@ -37,11 +37,10 @@ from tfimg.core.errors import (
 from tfimg.core.tar import BLOCK, END, stream_member
 from tfimg.core.text import list_first, quote_value
 from tfimg.engine.protocol import Engine
-from tfimg.evidence.collect import CollectedEnvelope
+from tfimg.evidence.attach import CollectedEnvelope, filter_verified
 from tfimg.evidence.keys import VerifyingKey, fingerprints, read_verifying_key
 from tfimg.evidence.policy import Policy
 from tfimg.evidence.promotions import ImageStatements, read_statements, require_not_withdrawn
-from tfimg.evidence.signatures import filter_verified
 from tfimg.evidence.verify import ImageEvidence, VerifiedImage, decide, read_evidence, read_results
 from tfimg.registry.documents import (
     MAX_DOCUMENT_BYTES,

@@ -18,10 +18,9 @@ from tfimg.core.documents import Document, InvalidDocument, validate
 from tfimg.core.errors import TamperedError, UnlabelledImage
 from tfimg.core.text import format_size, parse_time
 from tfimg.engine.protocol import Engine, StoredImage, StoredLayer
-from tfimg.evidence.collect import collect_envelopes
+from tfimg.evidence.attach import collect_envelopes, verify_signatures
+from tfimg.evidence.envelopes import CYCLONEDX, IN_TOTO, REPORT, TEST_RESULT, read_statement
 from tfimg.evidence.keys import VerifyingKey
-from tfimg.evidence.signatures import verify_signatures
-from tfimg.evidence.statement import CYCLONEDX, IN_TOTO, REPORT, TEST_RESULT, read_statement
 from tfimg.matrix.spec import OwnPackages
 from tfimg.recipe.labels import (
     BASE_DIGEST_LABEL,

@@ -16,8 +16,8 @@ from tfimg.core.documents import InvalidDocument, validate
 from tfimg.core.errors import TamperedError, UnlabelledImage, UnsignedError, ValidationAborted
 from tfimg.core.text import to_plain_text, truncate
 from tfimg.engine.protocol import Engine
-from tfimg.evidence.sbom import INVALID_CONTENTS, list_components
-from tfimg.evidence.statement import CYCLONEDX
+from tfimg.evidence.envelopes import CYCLONEDX
+from tfimg.evidence.predicates import INVALID_CONTENTS, list_components
 from tfimg.inspect.inspection import Bill, Inspection
 from tfimg.matrix.spec import ImageSpec
 from tfimg.project.project import Project

@@ -15,10 +15,15 @@ from tfimg.core.retry import RetryPolicy
 from tfimg.engine.machine import CANDIDATE, remove_name
 from tfimg.engine.protocol import Engine, LocalImage
 from tfimg.evidence.attach import attach
-from tfimg.evidence.provenance import BuildRecord, make_provenance
-from tfimg.evidence.results import RunContext, make_report_statement, make_test_result
-from tfimg.evidence.sbom import make_sbom
-from tfimg.evidence.statement import Subject
+from tfimg.evidence.envelopes import Subject
+from tfimg.evidence.predicates import (
+    BuildRecord,
+    RunContext,
+    make_provenance,
+    make_report_statement,
+    make_sbom,
+    make_test_result,
+)
 from tfimg.inspect.host_secrets import make_key_secret
 from tfimg.inspect.secrets import OnBytes, require_clean, scan_export
 from tfimg.matrix.spec import ImageSpec

@@ -9,9 +9,9 @@ from tfimg.core.errors import LockError, StaleEvidence
 from tfimg.core.events import Event, OnEvent, ignore
 from tfimg.engine.machine import candidate_name, remove_name
 from tfimg.evidence.attach import attach
+from tfimg.evidence.envelopes import Subject, format_time
+from tfimg.evidence.predicates import RunContext, SignedResult, make_report_statement, make_test_result
 from tfimg.evidence.promotions import read_statements, require_not_withdrawn
-from tfimg.evidence.results import RunContext, SignedResult, make_report_statement, make_test_result
-from tfimg.evidence.statement import Subject, format_time
 from tfimg.evidence.verify import ImageEvidence, find_tag_mismatch, pull_verified, read_evidence, read_results
 from tfimg.project.validator import Validator
 from tfimg.publish.repository import SignedRepository

@@ -20,10 +20,10 @@ from tfimg.core.files import wait_for_lock
 from tfimg.core.levels import Level
 from tfimg.evidence import promotions
 from tfimg.evidence.attach import attach
+from tfimg.evidence.envelopes import Subject
 from tfimg.evidence.keys import SigningKey, VerifyingKey
 from tfimg.evidence.policy import EVIDENCE_LEVELS, EvidenceLevel, Policy
 from tfimg.evidence.promotions import ImageStatements, Promotion, Reason, TagMove, Withdrawal
-from tfimg.evidence.statement import Subject
 from tfimg.evidence.verify import verify
 from tfimg.publish.indexes import PlatformTags
 from tfimg.recipe.tags import find_shared_tag

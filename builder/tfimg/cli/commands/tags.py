@@ -79,7 +79,7 @@ class Rollback(Command, SigningOptions, ReinstateOptions):
 
     def _ask_for_image(self, repository: SignedRepository, tag: str) -> UsageError:
         """Return the error that lists the images before the present ones, with the command that returns to them."""
-        from tfimg.evidence.statement import format_time
+        from tfimg.evidence.envelopes import format_time
         from tfimg.publish.earlier_image import list_choices
         from tfimg.recipe.tags import DIGEST_DIGITS
 
@@ -310,7 +310,7 @@ def _print_entries(context: Context, entries: Sequence[HistoryEntry], tag: str |
 
 
 def _cells(entry: HistoryEntry, *, with_tags: bool) -> Iterator[str]:
-    from tfimg.evidence.statement import format_time
+    from tfimg.evidence.envelopes import format_time
     from tfimg.recipe.tags import DIGEST_DIGITS
 
     predicate = entry.signed.predicate if entry.signed else None

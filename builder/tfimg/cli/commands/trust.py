@@ -28,7 +28,7 @@ from tfimg.registry.reference import Reference, parse_reference
 
 if TYPE_CHECKING:
     from tfimg.evidence.keys import VerifyingKey
-    from tfimg.evidence.results import ExemptCheck, SkippedCheck
+    from tfimg.evidence.predicates import ExemptCheck, SkippedCheck
     from tfimg.evidence.verify import VerifiedImage
     from tfimg.inspect.inspection import Inspection
 
@@ -70,7 +70,7 @@ class Verify(Command, RemoteImage, RequirementOptions, PlatformOptions):
 
 def print_verified(context: Context, verified: VerifiedImage) -> None:
     """Print what the evidence of an image proves."""
-    from tfimg.evidence.statement import format_time, name_predicate
+    from tfimg.evidence.envelopes import format_time, name_predicate
     from tfimg.recipe.labels import describe_support_end
 
     ends = context.project.find_support_ends(verified.outcome.identifier) or ()
@@ -304,9 +304,9 @@ class Load(Command, RequirementOptions):
         from tfimg.cli.output.progress import render_file
         from tfimg.core.documents import MAX_BYTES
         from tfimg.core.files import read_limited
-        from tfimg.evidence.collect import CollectedEnvelope
+        from tfimg.evidence.attach import CollectedEnvelope
+        from tfimg.evidence.envelopes import format_time
         from tfimg.evidence.promotions import read_withdrawals
-        from tfimg.evidence.statement import format_time
         from tfimg.inspect.archive import LayoutRegistry, load_layout, select_keys, verify_layout
         from tfimg.registry.reference import parse_reference
 

@@ -17,7 +17,7 @@ from tfimg.cli.output.fields import print_fields
 from tfimg.cli.output.progress import EscapingConsole, make_console
 from tfimg.core.levels import LEVELS
 from tfimg.core.text import to_plain_text
-from tfimg.evidence.statement import name_predicate
+from tfimg.evidence.envelopes import name_predicate
 from tfimg.inspect.comparison import Comparison, describe_part, describe_total, format_percent, list_sections
 from tfimg.inspect.inspection import Inspection, summarize
 from tfimg.recipe.support import FULL_COLUMNS, SUPPORT_FORMS, Columns, Support, list_notes
