@@ -174,7 +174,7 @@ def kill_before(here: Here, call: str, word: str = "") -> None:
     assert ended.returncode == -signal.SIGKILL, (call, ended.stderr)
 
 
-STEPS = "tfimg.publish.engine_steps:EngineSteps."
+STEPS = "tfimg.publish.send:EngineSteps."
 KILLS = {
     "a candidate": (f"{STEPS}validate", ""),
     "a validated image without evidence": (f"{STEPS}attach_evidence", ""),

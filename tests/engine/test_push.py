@@ -20,8 +20,8 @@ from tfimg.engine.docker import DockerEngine
 from tfimg.project.project import Project
 from tfimg.project.services import Services
 from tfimg.project.validator import Validator
-from tfimg.publish.engine_steps import EngineSteps, PublishJob
-from tfimg.publish.repository import SignedRepository
+from tfimg.publish.publisher import SignedRepository
+from tfimg.publish.send import EngineSteps, PublishJob
 from tfimg.registry.client import open_registry
 from tfimg.registry.http import ConnectionSettings
 from tfimg.registry.reference import parse_repository

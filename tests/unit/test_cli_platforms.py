@@ -21,9 +21,9 @@ from support.statements import NOW, make_promotion, make_statements
 from tfimg.core.errors import NotInRegistry
 from tfimg.evidence.attach import attach
 from tfimg.matrix.schema import PLATFORMS, Platform
+from tfimg.publish.indexes import MAX_ENTRIES, find_platform_image, make_index
 from tfimg.recipe.tags import find_platform_tag, find_shared_tag
 from tfimg.registry.documents import OCI_INDEX, Manifest
-from tfimg.registry.platforms import MAX_ENTRIES, find_platform_image, make_index
 
 NAME = "registry.test:5000/team/tensorflow"
 IDENTIFIERS: dict[Platform, str] = {"linux/amd64": "2.15.1-cpu-py3.11", "linux/arm64": "2.15.1-cpu-py3.11-arm64"}

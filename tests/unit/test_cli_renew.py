@@ -25,10 +25,10 @@ from tfimg.custom.source import read_facts
 from tfimg.evidence.attach import attach, collect_envelopes, verify_signatures
 from tfimg.evidence.envelopes import CYCLONEDX, TEST_RESULT, make_statement
 from tfimg.matrix.schema import PLATFORMS, Matrix, Platform
+from tfimg.publish.indexes import make_index
 from tfimg.recipe.labels import IDENTIFIER_LABEL, LOCK_LABEL, make_recipe_labels
 from tfimg.recipe.lock import hash_lock
 from tfimg.registry.documents import Manifest
-from tfimg.registry.platforms import make_index
 
 NAME = "registry.test:5000/team/tensorflow"
 PINNED = f"{NAME}@{IMAGE.digest}"

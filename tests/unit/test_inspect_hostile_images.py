@@ -38,7 +38,7 @@ from tfimg.evidence.predicates import make_sbom
 from tfimg.inspect.archive import LayoutRegistry, collect_image, load_layout, save_layout, verify_layout
 from tfimg.inspect.comparison import compare_images
 from tfimg.inspect.inspection import inspect_image, list_contents
-from tfimg.publish.release import read_release
+from tfimg.publish.tags import read_release
 from tfimg.registry.documents import (
     MAX_MANIFESTS,
     OCI_CONFIG,

@@ -14,8 +14,7 @@ from tfimg.core.errors import TamperedError
 from tfimg.core.levels import Level
 from tfimg.evidence.policy import TagPromise
 from tfimg.evidence.promotions import ImageStatements, Promotion, SignedPredicate, TagMove, Withdrawal
-from tfimg.publish.decide import Decision, Question, decide
-from tfimg.publish.release import Release, TaggedImage, read_release
+from tfimg.publish.tags import Decision, Question, Release, TaggedImage, decide, read_release
 from tfimg.registry.documents import OCI_CONFIG, OCI_INDEX, OCI_MANIFEST, Manifest
 
 PROMISE = TagPromise(tags="*-gpu", level="validated", reason="it was seen there")

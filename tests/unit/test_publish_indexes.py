@@ -16,9 +16,8 @@ from tfimg.core.events import Event, Note
 from tfimg.evidence.policy import Policy
 from tfimg.evidence.verify import verify
 from tfimg.publish.history import build_tags
-from tfimg.publish.indexes import PlatformTags, list_images, list_platform_tags, update_indexes
+from tfimg.publish.indexes import PlatformTags, list_images, list_platform_tags, make_index, update_indexes
 from tfimg.registry.documents import Manifest
-from tfimg.registry.platforms import make_index
 
 ARM = f"{CPU}-arm64"
 SHARED = (CPU, "2.15.1", "2.15")

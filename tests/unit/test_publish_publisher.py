@@ -34,11 +34,9 @@ from tfimg.evidence.envelopes import BUNDLE_MEDIA_TYPE
 from tfimg.evidence.policy import Policy, TagPromise
 from tfimg.evidence.promotions import Withdrawal, read_image_statements
 from tfimg.evidence.verify import verify
-from tfimg.publish.engine_steps import PublishJob
-from tfimg.publish.promote import PublishResult, TagDecider, promote
-from tfimg.publish.publisher import Publication, plan_job, publish_jobs
-from tfimg.publish.release import Release
-from tfimg.publish.send import SentImage, send
+from tfimg.publish.publisher import Publication, PublishResult, TagDecider, plan_job, promote, publish_jobs
+from tfimg.publish.send import PublishJob, SentImage, send
+from tfimg.publish.tags import Release
 from tfimg.recipe.tags import make_build_tag
 from tfimg.registry.documents import OCI_INDEX, Manifest
 

@@ -24,8 +24,7 @@ from tfimg.evidence.policy import Policy, TagPromise
 from tfimg.evidence.predicates import RunContext, make_test_result
 from tfimg.evidence.promotions import Promotion, TagMove, make_predicate_statement, read_image_statements
 from tfimg.evidence.verify import verify
-from tfimg.publish.earlier_image import list_earlier
-from tfimg.publish.retract import RetractedImage
+from tfimg.publish.retract import RetractedImage, list_earlier
 from tfimg.recipe.tags import make_build_tag
 from tfimg.registry.documents import Registry
 

@@ -6,7 +6,7 @@ import pytest
 
 from tfimg.core.errors import Interrupted, NetworkError
 from tfimg.core.events import Event, Message, ProgressEvent, StepEvent
-from tfimg.publish.stages import stage
+from tfimg.publish.send import stage
 
 PROGRESS = ProgressEvent(step="", what="layer", current=1, total=2)
 
@@ -31,7 +31,7 @@ def test_a_stage_reports_how_it_ended(error: BaseException, state: str) -> None:
 
 def test_a_stage_reports_progress_at_most_once_per_interval(monkeypatch: pytest.MonkeyPatch) -> None:
     for interval, count in ((30.0, 1), (0.0, 2)):
-        monkeypatch.setattr("tfimg.publish.stages.MIN_INTERVAL", interval)
+        monkeypatch.setattr("tfimg.publish.send.MIN_INTERVAL", interval)
         events: list[Event] = []
         with stage(events.append, "push") as on_event:
             for event in (PROGRESS, Message(text="one"), PROGRESS, Message(text="two")):

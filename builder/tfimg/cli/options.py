@@ -156,8 +156,8 @@ class PlatformOptions:
 
         from tfimg.engine.machine import find_platform
         from tfimg.matrix.conditions import parse_platform
+        from tfimg.publish.indexes import find_platform_image
         from tfimg.recipe.tags import find_platform_tag
-        from tfimg.registry.platforms import find_platform_image
 
         platform = parse_platform(self.platform) if self.platform else None
         default = find_platform(os.uname().machine)

@@ -1,30 +1,361 @@
-"""Publish the images of an engine to a registry repository."""
+"""Publish images: plan, send, promote.
+
+A killed run leaves its state in the registry: the next run that publishes the same digest moves the tags of a promotion
+that is attached already.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from contextlib import suppress
-from dataclasses import dataclass
-from functools import cached_property
+import hashlib
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import asdict, dataclass, field, replace
+from datetime import UTC, datetime
+from functools import cached_property, partial
+from pathlib import Path
+from typing import Any, Literal
+from urllib.parse import quote
 
+from tfimg import __version__
 from tfimg.core import errors
-from tfimg.core.errors import MAX_LISTED, raise_for_failures
-from tfimg.core.events import Note, OnEvent, ignore
+from tfimg.core.cancellation import raise_if_cancelled
+from tfimg.core.errors import (
+    MAX_LISTED,
+    PolicyViolation,
+    PublicationIncomplete,
+    StaleEvidence,
+    TagConflict,
+    TamperedError,
+    TfimgError,
+    UnsignedError,
+    WithdrawnError,
+    raise_for_failures,
+)
+from tfimg.core.events import Message, Note, OnEvent, ignore
+from tfimg.core.files import wait_for_lock
+from tfimg.core.levels import Level
 from tfimg.core.text import list_first
 from tfimg.engine.protocol import Engine, LocalImage
+from tfimg.evidence import promotions
+from tfimg.evidence.attach import attach
+from tfimg.evidence.envelopes import Subject
+from tfimg.evidence.keys import SigningKey, VerifyingKey
+from tfimg.evidence.policy import EVIDENCE_LEVELS, EvidenceLevel, Policy
+from tfimg.evidence.promotions import ImageStatements, Promotion, Reason, TagMove, Withdrawal, read_image_statements
+from tfimg.evidence.verify import verify
 from tfimg.matrix.spec import ImageSpec
 from tfimg.project.project import Project
 from tfimg.project.validator import Validator
-from tfimg.publish.engine_steps import EngineSteps, PublishJob
-from tfimg.publish.indexes import update_indexes
-from tfimg.publish.promote import PublishResult, TagDecider, promote
-from tfimg.publish.release import is_same_image, read_release
-from tfimg.publish.repository import SignedRepository
-from tfimg.publish.send import PublishSession, SentImage, remove_candidates, send
+from tfimg.publish.indexes import PlatformTags, update_indexes
+from tfimg.publish.send import EngineSteps, PublishJob, PublishSession, SentImage, remove_candidates, send, stage
+from tfimg.publish.tags import (
+    Decision,
+    Move,
+    Question,
+    Release,
+    TaggedImage,
+    TagKind,
+    decide,
+    is_same_image,
+    move_tags,
+    read_release,
+    read_signed_image,
+    require_tags,
+)
 from tfimg.recipe.labels import IDENTIFIER_LABEL
-from tfimg.recipe.tags import list_aliases
+from tfimg.recipe.tags import find_shared_tag, list_aliases
+from tfimg.registry.documents import Manifest, Registry, digest_of
 from tfimg.validation.report import ProvableLevel
 from tfimg.validation.run import ERRORS
+
+INSUFFICIENT = (UnsignedError, TamperedError, PolicyViolation, StaleEvidence)
+"""Errors that mean that an image lacks evidence, not that the registry failed."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SignedRepository:
+    """A registry repository, and the identity that publishes to it.
+
+    `key` signs; statements of `key`, of `other_keys` and of the policy's keys count. `state` is the folder for
+    locks, `publisher` this machine's name in statements. With `reinstate`, promotions cancel withdrawals. Raises
+    `InvalidKey` for a key that the policy refuses.
+    """
+
+    registry: Registry
+    key: SigningKey
+    state: Path
+    policy: Policy = field(default_factory=Policy)
+    other_keys: tuple[VerifyingKey, ...] = ()
+    publisher: str = field(default_factory=lambda: os.uname().nodename)
+    reinstate: bool = False
+    now: Callable[[], datetime] = field(default_factory=lambda: partial(datetime.now, UTC))
+
+    def __post_init__(self) -> None:
+        self.policy.accepted_keys([self.key.verifying_key])
+
+    @cached_property
+    def trusted(self) -> tuple[VerifyingKey, ...]:
+        """Public keys whose statements count."""
+        return self.policy.accepted_keys((self.key.verifying_key, *self.other_keys, *self.policy.trusted_keys))
+
+    @cached_property
+    def tags(self) -> PlatformTags:
+        """The registry whose tags mean the image of one platform each."""
+        return PlatformTags(self.registry, self.trusted)
+
+    @property
+    def name(self) -> str:
+        """REGISTRY/NAME, without a tag."""
+        return self.registry.repository
+
+    @property
+    def folder(self) -> Path:
+        """Folder of the locks of this repository's tags."""
+        return self.state / "publish" / quote(self.name, safe="")
+
+    @cached_property
+    def candidate_prefix(self) -> str:
+        """Beginning of the tags that images have before they are promoted; those of this machine and repository alone.
+
+        The machine is known by its publisher's name and its state folder.
+        """
+        place = f"{self.publisher}\n{self.state.absolute()}\n{self.name}"
+        return f"candidate-{hashlib.sha256(place.encode()).hexdigest()[:8]}-"
+
+    @contextmanager
+    def lock_tags(self, tags: Iterable[str], on_event: OnEvent = ignore) -> Iterator[None]:
+        """Hold the locks of tags on this machine, one for all platforms; wait for other processes to release them."""
+        notes = iter([Message(text=f"Waiting for another process that writes to {self.name}.")])
+
+        def wait() -> None:
+            raise_if_cancelled()
+            for note in notes:  # once
+                on_event(note)
+
+        with ExitStack() as stack:
+            for tag in sorted(set(map(find_shared_tag, tags))):  # in one order, to avoid deadlocks
+                stack.enter_context(wait_for_lock(self.lock_file(tag), wait))
+            yield
+
+    def lock_file(self, tag: str) -> Path:
+        """Return the file whose lock a process of this machine holds while it writes a tag."""
+        return self.folder / tag
+
+    def statements(self, digest: str) -> ImageStatements:
+        """Read what trusted keys signed about a digest."""
+        return promotions.read_image_statements(self.registry, digest, self.trusted)
+
+    def require_level(self, digest: str, level: Level) -> Level:
+        """Return the level that the evidence of a digest proves. Raises as `verify` does if that is below `level`.
+
+        Withdrawn images are refused unless they are reinstated.
+        """
+        required: EvidenceLevel = next((one for one in EVIDENCE_LEVELS if one == level), "built")
+        policy = replace(self.policy, level=required, gpu=None, driver=None, allow_withdrawn=self.reinstate)
+        return verify(self.registry, digest, self.trusted, policy, now=self.now()).outcome.proven_level
+
+    def promotion(
+        self,
+        tags: Sequence[TagMove],
+        earlier: Iterable[ImageStatements],
+        *,
+        reason: Reason,
+        cancels: Iterable[str] = (),
+    ) -> Promotion:
+        """Return a promotion that follows the `earlier` statements on the same digest and tags."""
+        return Promotion(
+            repository=self.name,
+            tags=tuple(tags),
+            publisher=self.publisher,
+            reason=reason,
+            time=promotions.next_time(self.now(), earlier),
+            tfimg=__version__,
+            cancels=tuple(sorted(set(cancels))),
+        )
+
+    def attach(self, digest: str, predicate: Promotion | Withdrawal) -> None:
+        """Sign a predicate, attach it to a digest and read it back; skip what is attached already.
+
+        Raises `PublicationIncomplete` if the registry does not return it afterwards.
+        """
+        statement = promotions.make_predicate_statement(Subject(name=self.name, digest=digest), predicate)
+        attach(self.registry, digest, [statement], key=self.key)
+        found = self.statements(digest)
+        known = {one.statement for one in found.promotions} | {one.statement for one in found.withdrawals}
+        if digest_of(statement.content) not in known:
+            raise PublicationIncomplete(
+                f"A statement about the tags of {self.name}@{digest} was attached, but the registry does not return "
+                "it.",
+                next_step="Run the same command again; if it fails again, look for what deletes referrers there.",
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class TagDecider:
+    """Decides about tags with what a registry contains. Each image that tags point to is read once.
+
+    Without `trusted` keys it uses the labels of images.
+    """
+
+    registry: Registry
+    trusted: Sequence[VerifyingKey]
+    policy: Policy
+    reinstate: bool = False
+    _images: dict[str, TaggedImage] = field(default_factory=dict)
+    _statements: dict[str, ImageStatements] = field(default_factory=dict)
+
+    def decide(
+        self, tags: Sequence[tuple[TagKind, str]], *, digest: str | None, release: Release, level: Level
+    ) -> tuple[Decision, ...]:
+        """Decide about the tags of an image as they are now."""
+        questions = (
+            Question(
+                repository=self.registry.repository,
+                tag=tag,
+                kind=kind,
+                digest=digest,
+                release=release,
+                level=level,
+                current=self._read_image(manifest) if (manifest := self.registry.find(tag)) else None,
+                promise=self.policy.find_promise(tag),
+                statements=self.statements(digest) if digest else ImageStatements(),
+                reinstate=self.reinstate,
+            )
+            for kind, tag in tags
+        )
+        return tuple(map(decide, questions))
+
+    def statements(self, digest: str) -> ImageStatements:
+        """Return what trusted keys signed about a digest."""
+        if digest not in self._statements:
+            self._statements[digest] = read_image_statements(self.registry, digest, self.trusted)
+        return self._statements[digest]
+
+    def _read_image(self, manifest: Manifest) -> TaggedImage:
+        if manifest.digest not in self._images:
+            self._images[manifest.digest] = (
+                read_signed_image(self.registry, manifest, self.statements(manifest.digest))
+                if self.trusted
+                else TaggedImage(digest=manifest.digest, release=read_release(self.registry, manifest))
+            )
+        return self._images[manifest.digest]
+
+
+Status = Literal["planned", "published", "unchanged", "failed"]
+"""`unchanged`: nothing was pushed and no tag was moved."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PublishResult:
+    """The result of one image. `reused`: its report is one of an earlier run."""
+
+    identifier: str
+    status: Status
+    decisions: tuple[Decision, ...] = ()
+    digest: str | None = None
+    level: Level | None = None
+    reused: bool = False
+    failure: TfimgError | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """Return it as a JSON object."""
+        return {
+            "identifier": self.identifier,
+            "status": self.status,
+            "digest": self.digest,
+            "level": self.level,
+            "reused": self.reused,
+            "tags": [asdict(decision) for decision in self.decisions],
+            "error": type(self.failure).__name__ if self.failure else None,
+            "exit_code": self.failure.exit_code if self.failure else 0,
+            "reason": str(self.failure) if self.failure else None,
+        }
+
+
+def promote(images: Sequence[SentImage], session: PublishSession) -> list[PublishResult]:
+    """Promote images and return their results; a `failure` is why the exact tags of an image could not be moved.
+
+    Exact tags are moved image by image, then the aliases of all images together. Raises `TagConflict` for an alias that
+    another publisher moved, `PublicationIncomplete`, and what `require_level` and the registry raise.
+    """
+    repository = session.repository
+    with repository.lock_tags(tag for image in images for _, tag in image.job.tags(image.digest)):
+        decider = TagDecider(session.registry, repository.trusted, repository.policy, repository.reinstate)
+        results: list[PublishResult] = []
+        decided: list[tuple[SentImage, Decision]] = []
+        for image in images:
+            decisions: tuple[Decision, ...] = ()
+            failure: TfimgError | None = None
+            try:
+                with stage(session.on_event, f"{image.job.identifier}: move exact tags"):
+                    decisions = _promote_exact_tags(image, session, decider)
+            except (TagConflict, WithdrawnError) as error:
+                failure = error
+            decided += [(image, decision) for decision in decisions]
+            is_changed = image.is_new or any(decision.verdict in ("move", "attest") for decision in decisions)
+            results.append(
+                PublishResult(
+                    identifier=image.job.identifier,
+                    status="failed" if failure else "published" if is_changed else "unchanged",
+                    decisions=decisions,
+                    digest=image.digest,
+                    level=image.level,
+                    reused=image.reused,
+                    failure=failure,
+                )
+            )
+        with stage(session.on_event, "move aliases"):
+            _move(session, [(image, decision) for image, decision in decided if decision.kind == "alias"])
+        with stage(session.on_event, "read tags back"):
+            expected = {decision.tag: image.digest for image, decision in decided if decision.verdict != "refuse"}
+            require_tags(session.registry, expected)
+    return results
+
+
+def _promote_exact_tags(image: SentImage, session: PublishSession, decider: TagDecider) -> tuple[Decision, ...]:
+    """Decide about all tags of an image, attach its promotion and move its exact tags.
+
+    The promotion leaves out tags that an attached promotion, which was not completed, gives the image already.
+    """
+    repository = session.repository
+    tags = image.job.tags(image.digest)
+    decisions = decider.decide(tags, digest=image.digest, release=image.release, level=image.level)
+    promoted = [decision for decision in decisions if decision.verdict in ("move", "attest")]
+    if promoted:
+        repository.require_level(image.digest, image.level)
+        known = decider.statements(image.digest)
+        moves = [move for decision in promoted if (move := _signed_move(decision, known, decider))]
+        if moves:
+            earlier = [known, *(decider.statements(move.previous) for move in moves if move.previous)]
+            cancels = [statement for decision in promoted for statement in decision.cancels]
+            promotion = repository.promotion(moves, earlier, reason="publish", cancels=cancels)
+            repository.attach(image.digest, promotion)
+    session.registry.put_referrers((), subject=image.digest)  # new evidence that no new promotion has listed
+    _move(session, [(image, decision) for decision in decisions if decision.kind != "alias"])
+    return decisions
+
+
+def _signed_move(decision: Decision, known: ImageStatements, decider: TagDecider) -> TagMove | None:
+    """Return what a new promotion says about a tag; None if a killed run has attached one that says the same."""
+    repository = decider.registry.repository
+    if decision.verdict == "attest":
+        promotions = known.promotions_of(repository, decision.tag)
+        previous = promotions[0].predicate.previous(decision.tag) if promotions else None
+        return TagMove(tag=decision.tag, previous=previous)
+    move = TagMove(tag=decision.tag, previous=decision.before)
+    after = decider.statements(decision.before) if decision.before else ImageStatements()
+    return None if known.has_promoted(repository, move, after=after, cancels=decision.cancels) else move
+
+
+def _move(session: PublishSession, decided: Sequence[tuple[SentImage, Decision]]) -> None:
+    moves = [
+        Move(tag=decision.tag, before=decision.before, after=image.digest)
+        for image, decision in decided
+        if decision.verdict == "move"
+    ]
+    move_tags(session.registry, moves)
+
 
 IMAGE_ERRORS: tuple[type[errors.TfimgError], ...] = (
     *ERRORS.values(),

@@ -1,4 +1,4 @@
-"""Send one image to its registry: scan, push, pull by digest, validate, attach evidence.
+"""Push one image, validate and attest it, and give it its tags.
 
 Until it is promoted it has the tag of a candidate, which names this machine and the image: the next run, also after a
 kill, finds what was pushed and what is left.
@@ -6,19 +6,256 @@ kill, finds what was pushed and what is left.
 
 from __future__ import annotations
 
-from contextlib import suppress
-from dataclasses import dataclass
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field, replace
 
-from tfimg.core.errors import PublicationIncomplete
-from tfimg.core.events import OnEvent
-from tfimg.core.files import AlreadyLocked, try_lock
+from tfimg import __version__
+from tfimg.core.errors import (
+    EngineError,
+    ImageMissing,
+    Interrupted,
+    LockError,
+    NetworkError,
+    PublicationIncomplete,
+    TamperedError,
+)
+from tfimg.core.events import Event, Message, OnEvent, ProgressEvent, StepEvent, StepState
+from tfimg.core.files import AlreadyLocked, hash_files, try_lock
 from tfimg.core.levels import Level
-from tfimg.publish.engine_steps import EngineSteps, PublishJob
-from tfimg.publish.release import Release, is_same_image, read_release
-from tfimg.publish.repository import INSUFFICIENT, SignedRepository
-from tfimg.publish.stages import stage
+from tfimg.core.retry import RetryPolicy
+from tfimg.engine.machine import CANDIDATE, remove_name
+from tfimg.engine.protocol import Engine, LocalImage
+from tfimg.evidence.attach import attach
+from tfimg.evidence.envelopes import Subject
+from tfimg.evidence.predicates import (
+    BuildRecord,
+    RunContext,
+    make_provenance,
+    make_report_statement,
+    make_sbom,
+    make_test_result,
+)
+from tfimg.inspect.host_secrets import make_key_secret
+from tfimg.inspect.secrets import OnBytes, require_clean, scan_export
+from tfimg.matrix.spec import ImageSpec
+from tfimg.project.validator import Validator
+from tfimg.publish.publisher import INSUFFICIENT, SignedRepository
+from tfimg.publish.tags import Release, TagKind, is_same_image, read_release
+from tfimg.recipe.labels import BASE_DIGEST_LABEL, BASE_NAME_LABEL, LABEL_PREFIX, LOCK_LABEL, RECIPE_LABEL
+from tfimg.recipe.lock import hash_lock
 from tfimg.recipe.tags import make_build_tag
 from tfimg.registry.documents import Manifest, Registry
+from tfimg.validation.report import Report
+from tfimg.validation.run import raise_for_verdict
+
+MIN_INTERVAL = 1.0
+"""Seconds between two progress events of a stage: engines report each layer several times a second."""
+
+
+@contextmanager
+def stage(on_event: OnEvent, step: str) -> Iterator[OnEvent]:
+    """Report the start and the end of a stage; yield a function for the events of what runs in it.
+
+    It passes on progress at most once per interval, with the name of the stage.
+    """
+    start, last_progress = time.monotonic(), 0.0
+
+    def pass_on(event: Event) -> None:
+        nonlocal last_progress
+        if isinstance(event, ProgressEvent):
+            now = time.monotonic()
+            if now - last_progress < MIN_INTERVAL:
+                return
+            last_progress, event = now, replace(event, step=step)
+        on_event(event)
+
+    on_event(StepEvent(step=step, state="started"))
+    try:
+        yield pass_on
+    except BaseException as error:
+        state: StepState = "interrupted" if isinstance(error, KeyboardInterrupt | Interrupted) else "failed"
+        on_event(StepEvent(step=step, state=state, seconds=round(time.monotonic() - start, 3)))
+        raise
+    on_event(StepEvent(step=step, state="done", seconds=round(time.monotonic() - start, 3)))
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PublishJob:
+    """An image to publish: `name` and `digest` are those in the engine.
+
+    `aliases` are the tags that it may have beside its own; `level` is the highest that can be proven on this machine.
+    """
+
+    identifier: str
+    tensorflow: str
+    name: str
+    digest: str
+    aliases: tuple[str, ...]
+    level: Level
+
+    @property
+    def release(self) -> Release:
+        """The release, without the time of creation."""
+        return Release(identifier=self.identifier, tensorflow=self.tensorflow)
+
+    def tags(self, digest: str | None) -> Sequence[tuple[TagKind, str]]:
+        """Return every tag that the image may have, exact tags first; `digest` is that in the registry, if known."""
+        build: list[tuple[TagKind, str]] = [("build", make_build_tag(self.identifier, digest))] if digest else []
+        return *build, ("identifier", self.identifier), *(("alias", alias) for alias in self.aliases)
+
+
+@dataclass(frozen=True, kw_only=True)
+class EngineSteps:
+    """Send images of an engine to a repository; `specs` and `images` are by identifier."""
+
+    validator: Validator
+    repository: SignedRepository
+    specs: Mapping[str, ImageSpec]
+    images: Mapping[str, LocalImage]
+    retries: RetryPolicy = field(default_factory=RetryPolicy)
+
+    @property
+    def _engine(self) -> Engine:
+        return self.validator.engine
+
+    def scan(self, job: PublishJob, on_event: OnEvent) -> None:
+        """Search the engine's image for secrets of this machine.
+
+        The registry has no other image: what is pulled by digest must be this one. Raises `SecretFound`, and
+        `LockError` if the image was built from another lock.
+        """
+        project = self.validator.project
+        if self.images[job.identifier].labels.get(LOCK_LABEL) != hash_lock(project.lock(self.specs[job.identifier])):
+            raise LockError(
+                f"{job.name} was built from another lock than {job.identifier} has now.", next_step="Build it again."
+            )
+        key = self.repository.key.private.private_numbers().private_value
+        secrets = [*project.services.secrets(), make_key_secret(key.to_bytes(32, "big"), "the key that signs")]
+        pieces = self._engine.export(job.name)
+        require_clean(job.name, scan_export(pieces, secrets, on_bytes=_report_bytes(on_event)))
+
+    def push(self, job: PublishJob, candidate: str, on_event: OnEvent) -> str:
+        """Push the image under a candidate tag and return the digest that it has in the registry."""
+        reference = f"{self.repository.name}:{candidate}"
+
+        def push() -> str:
+            self._engine.tag(job.name, [reference])
+            return self._engine.push(reference, on_event)
+
+        try:
+            return self.retries.retry_on((NetworkError, ImageMissing), push)
+        finally:
+            remove_name(self._engine, reference)
+
+    def validate(self, job: PublishJob, digest: str, candidate: str, on_event: OnEvent) -> tuple[Report, bool]:
+        """Pull a digest and validate it; return the report, and whether it is one of an earlier run."""
+        # In another repository: an engine that removes REPOSITORY@DIGEST for another publisher of the same image also
+        # removes the tags of REPOSITORY.
+        name = f"{CANDIDATE}:{candidate}"
+        spec, image = self.specs[job.identifier], self.images[job.identifier]
+        try:
+            self._pull(job, f"{self.repository.name}@{digest}", name, on_event)
+            report, reused = self.validator.validate(
+                self.validator.project.plan(spec),
+                name,
+                digest=digest,
+                content=image.content,
+                same_as=(image.digest, digest),
+                on_event=on_event,
+            )
+        finally:
+            remove_name(self._engine, name)
+        raise_for_verdict(
+            report,
+            subject=f"{job.identifier} was pulled by digest",
+            consequence="No tag points to it.",
+            details=f"`tfimg validate {job.name} --report FILE` writes the whole report.",
+        )
+        if reused:
+            date = report.date.replace("+00:00", "Z")
+            on_event(Message(text=f"{job.identifier}: reusing the validation report of {date} for this digest"))
+        return report, reused
+
+    def attach_evidence(self, job: PublishJob, digest: str, report: Report) -> None:
+        """Sign and attach the evidence of a digest, the test result last: it means that all is there.
+
+        Where a tag holds the list of referrers, it is listed with the promotion, before any tag moves.
+        """
+        registry = self.repository.registry
+        subject = Subject(name=self.repository.name, digest=digest)
+        engine = f"Docker {self._engine.get_capabilities().engine}"
+        inventory = self.validator.project.inventories.take(job.name, self.images[job.identifier].content, self._engine)
+        manifest = registry.find(digest)
+        release = read_release(registry, manifest) if manifest else None
+        created = (release.created if release else None) or self.repository.now()
+        labels = self.images[job.identifier].labels
+        spec = self.specs[job.identifier]
+        lock = self.validator.project.lock(spec)
+        build = BuildRecord(
+            identifier=job.identifier,
+            base=labels.get(BASE_NAME_LABEL, "unknown"),
+            base_digest=labels.get(BASE_DIGEST_LABEL),
+            locks={layer: hash_files({layer: text.encode()}) for layer, text in lock.items()},
+            recipe=labels.get(RECIPE_LABEL),
+            revision=labels.get("org.opencontainers.image.revision"),
+            engine=engine,
+            version=labels.get(f"{LABEL_PREFIX}version", __version__),
+            ended=created,
+            wheel=f"sha256:{spec.wheel.sha256}" if spec.wheel else None,
+        )
+        ran = RunContext(host=self.repository.publisher, engine=engine, version=__version__)
+        statements = (
+            make_sbom(inventory, subject=subject, created=created),
+            make_provenance(build, subject=subject),
+            make_report_statement(report, subject=subject),
+            make_test_result(report, subject=subject, ran=ran),
+        )
+        attach(registry, digest, statements, key=self.repository.key, list_later=True)
+
+    def find_candidates(self, prefix: str) -> set[str]:
+        """Return the tags of candidates that the engine has and that begin with `prefix`."""
+        names = (name.rpartition(":") for image in self._engine.list_images() for name in image.names)
+        repositories = (self.repository.name, CANDIDATE)
+        return {tag for repository, _, tag in names if repository in repositories and tag.startswith(prefix)}
+
+    def remove_candidate(self, candidate: str) -> None:
+        for repository in (self.repository.name, CANDIDATE):
+            with suppress(EngineError):
+                self._engine.remove_with_containers(f"{repository}:{candidate}")
+
+    def _pull(self, job: PublishJob, reference: str, name: str, on_event: OnEvent) -> None:
+        """Pull REPOSITORY@DIGEST and name it; remove the pulled name unless the engine had it before.
+
+        Raises `TamperedError` if the registry returns another image than it received.
+        """
+        is_known = self._engine.find_digest(reference) is not None
+
+        def pull() -> None:
+            self._engine.pull(reference, on_event)
+            digest = self._engine.find_digest(reference)
+            if digest is None:
+                raise ImageMissing(
+                    f"{reference} was pulled, but the engine does not have it any more.", next_step="Run it again."
+                )
+            if digest != job.digest:
+                raise TamperedError(
+                    f"{reference} is {digest} in the engine, but {job.name}, which was pushed, is {job.digest}.",
+                    next_step="Find out what changes images between the engine and the registry.",
+                )
+            self._engine.tag(reference, [name])
+
+        try:
+            self.retries.retry_on((NetworkError, ImageMissing), pull)
+        finally:
+            if not is_known:
+                remove_name(self._engine, reference)
+
+
+def _report_bytes(on_event: OnEvent) -> OnBytes:
+    # How much there is shows only at its end: a layer is compressed.
+    return lambda blob, count: on_event(ProgressEvent(step="", what=blob[:19], current=count, total=count))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

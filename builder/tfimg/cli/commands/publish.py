@@ -26,8 +26,7 @@ from tfimg.registry.reference import parse_repository
 if TYPE_CHECKING:
     from tfimg.cli.commands.build import Build
     from tfimg.matrix.spec import ImageSpec
-    from tfimg.publish.promote import PublishResult
-    from tfimg.publish.publisher import Publisher
+    from tfimg.publish.publisher import Publisher, PublishResult
 
 STYLES = {"move": "green", "attest": "green", "stay": "cyan", "refuse": "yellow"}
 """Styles of verdicts."""
@@ -75,7 +74,7 @@ class Publish(Command, RepositoryOptions, SigningOptions, LevelOptions, Reinstat
     def _print_plan(self, context: Context, specs: Sequence[ImageSpec]) -> None:
         """Print what publishing would do. It needs no private key: the public half of the pair is enough."""
         from tfimg.publish.indexes import PlatformTags
-        from tfimg.publish.promote import TagDecider
+        from tfimg.publish.publisher import TagDecider
 
         environ = context.services.environ
         own = self.own_public_key(environ)

@@ -29,7 +29,7 @@ from tfimg.core.events import Event
 if TYPE_CHECKING:
     from tfimg.evidence.keys import VerifyingKey
     from tfimg.publish.history import HistoryEntry
-    from tfimg.publish.repository import SignedRepository
+    from tfimg.publish.publisher import SignedRepository
     from tfimg.registry.documents import Registry
 
 MAX_LISTED = 5
@@ -80,7 +80,7 @@ class Rollback(Command, SigningOptions, ReinstateOptions):
     def _ask_for_image(self, repository: SignedRepository, tag: str) -> UsageError:
         """Return the error that lists the images before the present ones, with the command that returns to them."""
         from tfimg.evidence.envelopes import format_time
-        from tfimg.publish.earlier_image import list_choices
+        from tfimg.publish.retract import list_choices
         from tfimg.recipe.tags import DIGEST_DIGITS
 
         lines, newest = [], []
