@@ -20,7 +20,7 @@ from tfimg.engine.docker import DockerEngine
 from tfimg.project.project import Project
 from tfimg.project.services import Services
 from tfimg.project.validator import Validator
-from tfimg.publish.publisher import SignedRepository
+from tfimg.publish.repository import SignedRepository
 from tfimg.publish.send import EngineSteps, PublishJob
 from tfimg.registry.client import open_registry
 from tfimg.registry.http import ConnectionSettings

@@ -21,7 +21,8 @@ from tfimg.evidence.keys import SigningKey, VerifyingKey
 from tfimg.evidence.policy import Policy
 from tfimg.evidence.predicates import RunContext, make_test_result
 from tfimg.evidence.promotions import read_image_statements, walk_history
-from tfimg.publish.publisher import Publication, SignedRepository, publish_jobs
+from tfimg.publish.publisher import Publication, publish_jobs
+from tfimg.publish.repository import SignedRepository
 from tfimg.publish.retract import RetractedImage, roll_back, withdraw
 from tfimg.publish.send import PublishJob, PublishSession
 from tfimg.registry.documents import Manifest, Registry

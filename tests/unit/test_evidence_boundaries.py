@@ -13,7 +13,7 @@ from support.reports import GREEN, result
 from support.signing import OURS
 from support.statements import IMAGE, NOW, ON_GPU, make_statements, published_registry
 from tfimg.core.errors import PolicyViolation, TamperedError
-from tfimg.evidence import attach
+from tfimg.evidence import attach as attach_module
 from tfimg.evidence.attach import attach, collect_envelopes
 from tfimg.evidence.envelopes import Subject, canonical_json
 from tfimg.evidence.policy import Policy
@@ -75,9 +75,9 @@ def test_evidence_is_read_until_the_limit_is_reached(monkeypatch: pytest.MonkeyP
     attach(registry, IMAGE.digest, make_statements(GREEN)[1:], key=OURS)
     for name, limit in (("MAX_TOTAL_BYTES", bundle.size + layer.size), ("MAX_DOCUMENTS", 2)):
         with monkeypatch.context() as patch:
-            patch.setattr(attach, name, limit + 1)
+            patch.setattr(attach_module, name, limit + 1)
             assert len(collect_envelopes(registry, IMAGE.digest)) == 2
-            patch.setattr(attach, name, limit)
+            patch.setattr(attach_module, name, limit)
             with expect_refusal(TamperedError, "has too much evidence"):
                 collect_envelopes(registry, IMAGE.digest)
 
@@ -96,9 +96,9 @@ def test_a_bundle_with_another_digest_than_listed_is_refused() -> None:
 
 def test_a_bundle_has_a_largest_size(monkeypatch: pytest.MonkeyPatch) -> None:
     registry, _, layer = with_one_statement()
-    monkeypatch.setattr(attach, "MAX_BYTES", layer.size)
+    monkeypatch.setattr(attach_module, "MAX_BYTES", layer.size)
     assert len(collect_envelopes(registry, IMAGE.digest)) == 1
-    monkeypatch.setattr(attach, "MAX_BYTES", layer.size - 1)
+    monkeypatch.setattr(attach_module, "MAX_BYTES", layer.size - 1)
     with expect_refusal(TamperedError, f"it has {layer.size} bytes, and at most {layer.size - 1} are read"):
         collect_envelopes(registry, IMAGE.digest)
 

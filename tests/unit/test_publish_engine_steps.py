@@ -23,7 +23,8 @@ from tfimg.evidence.attach import collect_envelopes, verify_signatures
 from tfimg.evidence.envelopes import PROVENANCE, format_time
 from tfimg.project.project import Project
 from tfimg.project.validator import Validator
-from tfimg.publish.publisher import Publisher, SignedRepository
+from tfimg.publish.publisher import Publisher
+from tfimg.publish.repository import SignedRepository
 from tfimg.publish.send import EngineSteps, PublishJob
 
 CPU = "2.15.1-cpu-py3.11"

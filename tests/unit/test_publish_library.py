@@ -13,7 +13,8 @@ from tfimg.evidence.policy import Policy
 from tfimg.evidence.verify import verify
 from tfimg.project.project import Project
 from tfimg.publish.history import tag_history
-from tfimg.publish.publisher import Publisher, SignedRepository
+from tfimg.publish.publisher import Publisher
+from tfimg.publish.repository import SignedRepository
 from tfimg.publish.retract import roll_back
 from tfimg.recipe.tags import find_platform_tag
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from tfimg.cli.context import Context
     from tfimg.evidence.keys import SigningKey, VerifyingKey
     from tfimg.evidence.policy import Policy
-    from tfimg.publish.publisher import SignedRepository
+    from tfimg.publish.repository import SignedRepository
 
 PASSWORD_VARIABLE = "TFIMG_KEY_PASSWORD"  # noqa: S105
 
@@ -167,7 +167,7 @@ class SigningOptions(PasswordOptions, PolicyOptions):
         self, context: Context, target: Reference, key: SigningKey, *, reinstate: bool = False
     ) -> SignedRepository:
         """Return the repository whose tags move."""
-        from tfimg.publish.publisher import SignedRepository
+        from tfimg.publish.repository import SignedRepository
 
         return SignedRepository(
             registry=context.registry(target),

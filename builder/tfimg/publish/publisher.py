@@ -6,48 +6,32 @@ that is attached already.
 
 from __future__ import annotations
 
-import hashlib
-import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import asdict, dataclass, field, replace
-from datetime import UTC, datetime
-from functools import cached_property, partial
-from pathlib import Path
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field
+from functools import cached_property
 from typing import Any, Literal
-from urllib.parse import quote
 
-from tfimg import __version__
 from tfimg.core import errors
-from tfimg.core.cancellation import raise_if_cancelled
 from tfimg.core.errors import (
     MAX_LISTED,
-    PolicyViolation,
-    PublicationIncomplete,
-    StaleEvidence,
     TagConflict,
-    TamperedError,
     TfimgError,
-    UnsignedError,
     WithdrawnError,
     raise_for_failures,
 )
-from tfimg.core.events import Message, Note, OnEvent, ignore
-from tfimg.core.files import wait_for_lock
+from tfimg.core.events import Note, OnEvent, ignore
 from tfimg.core.levels import Level
 from tfimg.core.text import list_first
 from tfimg.engine.protocol import Engine, LocalImage
-from tfimg.evidence import promotions
-from tfimg.evidence.attach import attach
-from tfimg.evidence.envelopes import Subject
-from tfimg.evidence.keys import SigningKey, VerifyingKey
-from tfimg.evidence.policy import EVIDENCE_LEVELS, EvidenceLevel, Policy
-from tfimg.evidence.promotions import ImageStatements, Promotion, Reason, TagMove, Withdrawal, read_image_statements
-from tfimg.evidence.verify import verify
+from tfimg.evidence.keys import VerifyingKey
+from tfimg.evidence.policy import Policy
+from tfimg.evidence.promotions import ImageStatements, TagMove, read_image_statements
 from tfimg.matrix.spec import ImageSpec
 from tfimg.project.project import Project
 from tfimg.project.validator import Validator
-from tfimg.publish.indexes import PlatformTags, update_indexes
+from tfimg.publish.indexes import update_indexes
+from tfimg.publish.repository import SignedRepository
 from tfimg.publish.send import EngineSteps, PublishJob, PublishSession, SentImage, remove_candidates, send, stage
 from tfimg.publish.tags import (
     Decision,
@@ -64,131 +48,10 @@ from tfimg.publish.tags import (
     require_tags,
 )
 from tfimg.recipe.labels import IDENTIFIER_LABEL
-from tfimg.recipe.tags import find_shared_tag, list_aliases
-from tfimg.registry.documents import Manifest, Registry, digest_of
+from tfimg.recipe.tags import list_aliases
+from tfimg.registry.documents import Manifest, Registry
 from tfimg.validation.report import ProvableLevel
 from tfimg.validation.run import ERRORS
-
-INSUFFICIENT = (UnsignedError, TamperedError, PolicyViolation, StaleEvidence)
-"""Errors that mean that an image lacks evidence, not that the registry failed."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class SignedRepository:
-    """A registry repository, and the identity that publishes to it.
-
-    `key` signs; statements of `key`, of `other_keys` and of the policy's keys count. `state` is the folder for
-    locks, `publisher` this machine's name in statements. With `reinstate`, promotions cancel withdrawals. Raises
-    `InvalidKey` for a key that the policy refuses.
-    """
-
-    registry: Registry
-    key: SigningKey
-    state: Path
-    policy: Policy = field(default_factory=Policy)
-    other_keys: tuple[VerifyingKey, ...] = ()
-    publisher: str = field(default_factory=lambda: os.uname().nodename)
-    reinstate: bool = False
-    now: Callable[[], datetime] = field(default_factory=lambda: partial(datetime.now, UTC))
-
-    def __post_init__(self) -> None:
-        self.policy.accepted_keys([self.key.verifying_key])
-
-    @cached_property
-    def trusted(self) -> tuple[VerifyingKey, ...]:
-        """Public keys whose statements count."""
-        return self.policy.accepted_keys((self.key.verifying_key, *self.other_keys, *self.policy.trusted_keys))
-
-    @cached_property
-    def tags(self) -> PlatformTags:
-        """The registry whose tags mean the image of one platform each."""
-        return PlatformTags(self.registry, self.trusted)
-
-    @property
-    def name(self) -> str:
-        """REGISTRY/NAME, without a tag."""
-        return self.registry.repository
-
-    @property
-    def folder(self) -> Path:
-        """Folder of the locks of this repository's tags."""
-        return self.state / "publish" / quote(self.name, safe="")
-
-    @cached_property
-    def candidate_prefix(self) -> str:
-        """Beginning of the tags that images have before they are promoted; those of this machine and repository alone.
-
-        The machine is known by its publisher's name and its state folder.
-        """
-        place = f"{self.publisher}\n{self.state.absolute()}\n{self.name}"
-        return f"candidate-{hashlib.sha256(place.encode()).hexdigest()[:8]}-"
-
-    @contextmanager
-    def lock_tags(self, tags: Iterable[str], on_event: OnEvent = ignore) -> Iterator[None]:
-        """Hold the locks of tags on this machine, one for all platforms; wait for other processes to release them."""
-        notes = iter([Message(text=f"Waiting for another process that writes to {self.name}.")])
-
-        def wait() -> None:
-            raise_if_cancelled()
-            for note in notes:  # once
-                on_event(note)
-
-        with ExitStack() as stack:
-            for tag in sorted(set(map(find_shared_tag, tags))):  # in one order, to avoid deadlocks
-                stack.enter_context(wait_for_lock(self.lock_file(tag), wait))
-            yield
-
-    def lock_file(self, tag: str) -> Path:
-        """Return the file whose lock a process of this machine holds while it writes a tag."""
-        return self.folder / tag
-
-    def statements(self, digest: str) -> ImageStatements:
-        """Read what trusted keys signed about a digest."""
-        return promotions.read_image_statements(self.registry, digest, self.trusted)
-
-    def require_level(self, digest: str, level: Level) -> Level:
-        """Return the level that the evidence of a digest proves. Raises as `verify` does if that is below `level`.
-
-        Withdrawn images are refused unless they are reinstated.
-        """
-        required: EvidenceLevel = next((one for one in EVIDENCE_LEVELS if one == level), "built")
-        policy = replace(self.policy, level=required, gpu=None, driver=None, allow_withdrawn=self.reinstate)
-        return verify(self.registry, digest, self.trusted, policy, now=self.now()).outcome.proven_level
-
-    def promotion(
-        self,
-        tags: Sequence[TagMove],
-        earlier: Iterable[ImageStatements],
-        *,
-        reason: Reason,
-        cancels: Iterable[str] = (),
-    ) -> Promotion:
-        """Return a promotion that follows the `earlier` statements on the same digest and tags."""
-        return Promotion(
-            repository=self.name,
-            tags=tuple(tags),
-            publisher=self.publisher,
-            reason=reason,
-            time=promotions.next_time(self.now(), earlier),
-            tfimg=__version__,
-            cancels=tuple(sorted(set(cancels))),
-        )
-
-    def attach(self, digest: str, predicate: Promotion | Withdrawal) -> None:
-        """Sign a predicate, attach it to a digest and read it back; skip what is attached already.
-
-        Raises `PublicationIncomplete` if the registry does not return it afterwards.
-        """
-        statement = promotions.make_predicate_statement(Subject(name=self.name, digest=digest), predicate)
-        attach(self.registry, digest, [statement], key=self.key)
-        found = self.statements(digest)
-        known = {one.statement for one in found.promotions} | {one.statement for one in found.withdrawals}
-        if digest_of(statement.content) not in known:
-            raise PublicationIncomplete(
-                f"A statement about the tags of {self.name}@{digest} was attached, but the registry does not return "
-                "it.",
-                next_step="Run the same command again; if it fails again, look for what deletes referrers there.",
-            )
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from tfimg.evidence.predicates import RunContext, SignedResult, make_report_stat
 from tfimg.evidence.promotions import read_statements, require_not_withdrawn
 from tfimg.evidence.verify import ImageEvidence, find_tag_mismatch, pull_verified, read_evidence, read_results
 from tfimg.project.validator import Validator
-from tfimg.publish.publisher import SignedRepository
+from tfimg.publish.repository import SignedRepository
 from tfimg.publish.send import stage
 from tfimg.recipe.labels import LOCK_LABEL
 from tfimg.recipe.lock import hash_lock

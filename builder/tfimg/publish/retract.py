@@ -16,7 +16,7 @@ from tfimg.core.errors import NotInRegistry, UsageError, WithdrawnError
 from tfimg.evidence.promotions import TagHistoryEntry, TagMove, Withdrawal, next_time, walk_history, withdrawn_error
 from tfimg.matrix.schema import PLATFORMS
 from tfimg.publish.indexes import find_own_tag, list_digests, list_platform_tags, update_indexes
-from tfimg.publish.publisher import INSUFFICIENT, SignedRepository
+from tfimg.publish.repository import INSUFFICIENT, SignedRepository
 from tfimg.publish.tags import Move, move_tags, require_tags
 from tfimg.recipe.tags import find_platform_tag, find_shared_tag, make_build_tag
 from tfimg.registry.documents import Registry, require_manifest

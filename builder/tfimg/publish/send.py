@@ -41,7 +41,7 @@ from tfimg.inspect.host_secrets import make_key_secret
 from tfimg.inspect.secrets import OnBytes, require_clean, scan_export
 from tfimg.matrix.spec import ImageSpec
 from tfimg.project.validator import Validator
-from tfimg.publish.publisher import INSUFFICIENT, SignedRepository
+from tfimg.publish.repository import INSUFFICIENT, SignedRepository
 from tfimg.publish.tags import Release, TagKind, is_same_image, read_release
 from tfimg.recipe.labels import BASE_DIGEST_LABEL, BASE_NAME_LABEL, LABEL_PREFIX, LOCK_LABEL, RECIPE_LABEL
 from tfimg.recipe.lock import hash_lock

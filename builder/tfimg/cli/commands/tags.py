@@ -29,7 +29,7 @@ from tfimg.core.events import Event
 if TYPE_CHECKING:
     from tfimg.evidence.keys import VerifyingKey
     from tfimg.publish.history import HistoryEntry
-    from tfimg.publish.publisher import SignedRepository
+    from tfimg.publish.repository import SignedRepository
     from tfimg.registry.documents import Registry
 
 MAX_LISTED = 5

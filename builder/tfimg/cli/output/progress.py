@@ -7,20 +7,17 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
-from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args
+from typing import TYPE_CHECKING, Any, get_args
 
-from rich.console import Console, ConsoleOptions, RenderableType
-from rich.live import Live
+from rich.console import Console
 from rich.progress import BarColumn, Progress, ProgressColumn, SpinnerColumn, Task, TaskID
 from rich.progress_bar import ProgressBar
-from rich.segment import Segment
 from rich.table import Column, Table
 from rich.text import Text
 
 from tfimg.build import results
-from tfimg.cli.output.streams import escaped_streams, unescaped, without_styles
 from tfimg.cli.output.tables import COLOURS, describe_check, row_grid
 from tfimg.core.events import (
     ChecksPlanned,
@@ -35,43 +32,14 @@ from tfimg.core.events import (
     StepEvent,
     ignore,
 )
-from tfimg.core.text import escape_unprintable, format_duration, to_plain_text
+from tfimg.core.text import format_duration, to_plain_text
 from tfimg.engine.buildx import is_housekeeping, short_step
 from tfimg.validation.report import OUTCOME_WIDTH, CheckResult, check_line
 
 if TYPE_CHECKING:
     from tfimg.cli.context import Context
 
-LiveDisplay = TypeVar("LiveDisplay", Live, Progress)
-
-
-class EscapingConsole(Console):
-    """A console that escapes the text of all that it renders; styles and its own cursor movements stay."""
-
-    def render_str(self, text: str, **options: Any) -> Text:
-        return super().render_str(escape_unprintable(text), **options)
-
-    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
-        for segment in super().render(renderable, options):
-            yield segment if segment.control else segment._replace(text=escape_unprintable(segment.text))
-
-
-def make_console(*, stderr: bool = False) -> Console:
-    """Return a console on standard output or standard error."""
-    # Told of NO_COLOR, rich would leave out colours, and keep bold, dim and italic.
-    colours: Literal["auto"] | None = None if without_styles() else "auto"
-    return EscapingConsole(file=unescaped(sys.stderr if stderr else sys.stdout), color_system=colours)
-
-
-@contextmanager
-def live(display: LiveDisplay) -> Iterator[LiveDisplay]:
-    """Show a display for as long as the block lasts; what is printed meanwhile stands above it, escaped.
-
-    While it is shown, rich has streams of its own in place of the standard ones, and reads styles in what they get.
-    """
-    with display as shown, escaped_streams():
-        yield shown
-
+from tfimg.cli.output.console import live, make_console
 
 FOR_PEOPLE = (Message, ChecksPlanned, results.ImagesQueued)
 """Events that are not printed as JSON: other events repeat them."""

@@ -13,8 +13,8 @@ from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
+from tfimg.cli.output.console import EscapingConsole, make_console
 from tfimg.cli.output.fields import print_fields
-from tfimg.cli.output.progress import EscapingConsole, make_console
 from tfimg.core.levels import LEVELS
 from tfimg.core.text import to_plain_text
 from tfimg.evidence.envelopes import name_predicate

@@ -1,0 +1,47 @@
+"""Consoles that escape outside text, and live displays on them."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any, Literal, TypeVar
+
+from rich.console import Console, ConsoleOptions, RenderableType
+from rich.live import Live
+from rich.progress import Progress
+from rich.segment import Segment
+from rich.text import Text
+
+from tfimg.cli.output.streams import escaped_streams, unescaped, without_styles
+from tfimg.core.text import escape_unprintable
+
+LiveDisplay = TypeVar("LiveDisplay", Live, Progress)
+
+
+class EscapingConsole(Console):
+    """A console that escapes the text of all that it renders; styles and its own cursor movements stay."""
+
+    def render_str(self, text: str, **options: Any) -> Text:
+        return super().render_str(escape_unprintable(text), **options)
+
+    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
+        for segment in super().render(renderable, options):
+            yield segment if segment.control else segment._replace(text=escape_unprintable(segment.text))
+
+
+def make_console(*, stderr: bool = False) -> Console:
+    """Return a console on standard output or standard error."""
+    # Told of NO_COLOR, rich would leave out colours, and keep bold, dim and italic.
+    colours: Literal["auto"] | None = None if without_styles() else "auto"
+    return EscapingConsole(file=unescaped(sys.stderr if stderr else sys.stdout), color_system=colours)
+
+
+@contextmanager
+def live(display: LiveDisplay) -> Iterator[LiveDisplay]:
+    """Show a display for as long as the block lasts; what is printed meanwhile stands above it, escaped.
+
+    While it is shown, rich has streams of its own in place of the standard ones, and reads styles in what they get.
+    """
+    with display as shown, escaped_streams():
+        yield shown
