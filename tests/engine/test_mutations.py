@@ -135,18 +135,22 @@ def test_a_numpy_of_another_abi_is_explained_and_no_other_result_is_lost(plant: 
     assert told == {f"see {IMPORT}"}
 
 
-# Packages of which TensorFlow is imported all the same, in two containers: script as root, wheels that it installs,
+# Packages of which TensorFlow is imported all the same, each case in a container: script as root, wheels that it installs,
 # checks that fail and a word of their reasons, signature.
 PACKAGES = {
-    "setuptools without pkg_resources, and Keras 3 under a Keras 2 release": (
-        f"{install('setuptools')}\n{install('keras')}", ["setuptools", "keras"],
+    "setuptools without pkg_resources": (
+        install("setuptools"), ["setuptools"],
+        {"environment.packages": ["setuptools is 82.0.0"], "tools.tensorboard": ["pkg_resources"]},
+        {"pkg-resources"},
+    ),
+    "Keras 3 under a Keras 2 release": (
+        install("keras"), ["keras"],
         {
-            "environment.packages": ["setuptools is 82.0.0", "keras is 3.5.0"],
+            "environment.packages": ["keras is 3.5.0"],
             "environment.pip_check": ["keras"],
-            "tools.tensorboard": ["pkg_resources"],
             "saving.keras": ["keras"],
         },
-        {"pkg-resources", "keras-3"},
+        {"keras-3"},
     ),
     "a protobuf that is too new, and no TensorBoard": (
         f"{install('protobuf')}\n{pip('uninstall', '--yes', 'tensorboard')}", ["protobuf"],

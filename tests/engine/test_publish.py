@@ -199,7 +199,7 @@ def test_killed_and_run_again_everything_is_there_once(here: Here, kill: tuple[s
     assert len(moves(here, "2.15")) == 1
 
 
-def test_two_publishers_at_once_end_with_all_aliases_at_one_image(here: Here) -> None:
+def test_two_publishers_at_once_end_with_all_aliases_at_one_image(here: Here, engine: DockerEngine) -> None:
     elsewhere = {**here.env, "TFIMG_STATE": f"{here.env['TFIMG_STATE']}-elsewhere"}
     line = [sys.executable, "-m", "tfimg", "publish"]
     running = [
@@ -216,6 +216,10 @@ def test_two_publishers_at_once_end_with_all_aliases_at_one_image(here: Here) ->
     codes = [code for _, code in ended]
     assert set(codes) <= {0, 15}, "\n".join(said for (_, said), code in ended if code)
     assert here.publish(CPU, OLD).code == 0
+    # A publisher leaves a digest that the engine knew before: another publisher may have pulled it just then.
+    for name in image_tags(engine):
+        if name.startswith(f"{here.target}@"):
+            engine.remove(name)
     tags = here.tags()
     assert tags["2.15"] == tags["2.15.1"] == tags["2.15-py3.11"] == tags[CPU]
     assert tags["2.15.0"] == tags[OLD]

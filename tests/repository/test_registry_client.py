@@ -11,6 +11,7 @@ from support.loopback_registry import Loopback, error
 from support.manifests import CONTENT, PLAIN, Open, Slept, manifest
 from support.messages import exactly
 from tfimg.core.errors import NetworkError, NotInRegistry, RegistryError, TagConflict, TamperedError
+from tfimg.registry import client as client_module
 from tfimg.registry.client import HttpRegistry, download
 from tfimg.registry.documents import OCI_MANIFEST, digest_of
 
@@ -116,9 +117,9 @@ def test_a_list_has_a_largest_size(
         ("MAX_LIST_BYTES", 3 * document, "0 MiB of tags"),
     ):
         with monkeypatch.context() as patch:
-            patch.setattr(client, name, limit)
+            patch.setattr(client_module, name, limit)
             assert client.list_tags() == ("a", "b", "c")
-            patch.setattr(client, name, limit - 1)
+            patch.setattr(client_module, name, limit - 1)
             with pytest.raises(RegistryError, match=exactly(says.format(excess))):
                 client.list_tags()
 

@@ -19,6 +19,7 @@ from support.manifests import Open, Slept, make_referrer, manifest
 from support.messages import exactly
 from tfimg.core.errors import NetworkError, RegistryError, TamperedError
 from tfimg.core.retry import RetryPolicy
+from tfimg.registry import client as client_module
 from tfimg.registry.client import HttpRegistry, fallback_tag
 from tfimg.registry.documents import EMPTY, OCI_CONFIG, OCI_INDEX, OCI_MANIFEST, Descriptor, Manifest, digest_of
 
@@ -185,14 +186,14 @@ def test_other_publishers_are_waited_for_two_minutes(
         raise AssertionError
 
     clock = [0.0, 120.0]
-    monkeypatch.setattr(client, "wait_for_lock", fail)
-    monkeypatch.setattr(client, "time", SimpleNamespace(monotonic=lambda: clock.pop(0)))
+    monkeypatch.setattr(client_module, "wait_for_lock", fail)
+    monkeypatch.setattr(client_module, "time", SimpleNamespace(monotonic=lambda: clock.pop(0)))
     says = (
         f"Other publishers on this machine have been writing to {fallback_tag(manifest().digest)} of "
         f"{client.repository} for 120 s. Wait until they have finished, and run it again."
     )
     with pytest.raises(NetworkError, match=exactly(says)):
-        client.add_referrers(
+        client_module.add_referrers(
             client, [client.put_blob(b"{}")], manifest().digest, locks=Path(), retry_policy=RetryPolicy()
         )
     assert fallback.tags == {}

@@ -87,8 +87,7 @@ def test_a_terminal_is_given_as_much_as_it_has_room_for(
     width: int, heads: str, lines: int, matrix: Matrix, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     told = Console(force_terminal=True, width=width, color_system=None, record=True)
-    for module in ("tables", "image_tables"):
-        monkeypatch.setattr(f"tfimg.cli.output.{module}.make_console", lambda: told)
+    monkeypatch.setattr("tfimg.cli.output.tables.make_console", lambda: told)
     print_support(summarize_support(matrix, expand_matrix(matrix), {}))
     text = told.export_text().splitlines()
     assert heads in text[0]

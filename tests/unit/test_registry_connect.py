@@ -86,7 +86,7 @@ def test_a_credential_helper_has_a_time_limit(tmp_path: Path, monkeypatch: pytes
     helper = tmp_path / "docker-credential-slow"
     helper.write_text("#!/bin/sh\nexec sleep 20\n")
     helper.chmod(0o755)
-    for module in ("client", "credentials"):
+    for module in ("client", "reference"):
         monkeypatch.setattr(f"tfimg.registry.{module}.HELPER_SECONDS", 0.5)
     environ = {"DOCKER_CONFIG": str(tmp_path), "PATH": f"{tmp_path}:/usr/bin:/bin"}
     message = (

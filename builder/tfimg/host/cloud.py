@@ -69,7 +69,7 @@ class Cloud(BaseModel, frozen=True):
 
 CLOUDS: Mapping[str, Cloud] = {
     name: Cloud(name=name, **data)
-    for name, data in tomllib.loads(files("tfimg.host.cloud").joinpath("clouds.toml").read_text("utf-8")).items()
+    for name, data in tomllib.loads(files("tfimg.host").joinpath("user_data", "clouds.toml").read_text("utf-8")).items()
 }
 
 
@@ -269,7 +269,7 @@ def _render_user_data(
         "unproven": tuple(_unproven(machine)),
         "unpinned": tuple(_unpinned(machine)),
     }
-    text = _template(files("tfimg.host.cloud").joinpath("user-data.j2").read_text("utf-8")).render(
+    text = _template(files("tfimg.host").joinpath("user_data", "user-data.j2").read_text("utf-8")).render(
         machine=machine,
         device=DEVICE_NAMES[machine.device],
         files=contents,
@@ -325,7 +325,7 @@ def _template(text: str) -> Template:
 
 @cache
 def _read_folder(name: str) -> dict[str, str]:
-    found = sorted(files("tfimg.host.cloud").joinpath(name).iterdir(), key=lambda file: file.name)
+    found = sorted(files("tfimg.host").joinpath("user_data", name).iterdir(), key=lambda file: file.name)
     return {file.name: file.read_text("utf-8") for file in found}
 
 
