@@ -216,7 +216,7 @@ def test_two_publishers_at_once_end_with_all_aliases_at_one_image(here: Here, en
     codes = [code for _, code in ended]
     assert set(codes) <= {0, 15}, "\n".join(said for (_, said), code in ended if code)
     assert here.publish(CPU, OLD).code == 0
-    # A publisher leaves a digest that the engine knew before: another publisher may have pulled it just then.
+    # A publisher leaves a digest that the engine knew before; another may have pulled it just then.
     for name in image_tags(engine):
         if name.startswith(f"{here.target}@"):
             engine.remove(name)
