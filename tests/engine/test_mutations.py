@@ -135,7 +135,7 @@ def test_a_numpy_of_another_abi_is_explained_and_no_other_result_is_lost(plant: 
     assert told == {f"see {IMPORT}"}
 
 
-# Packages of which TensorFlow is imported all the same, each case in a container: script as root, wheels that it installs,
+# Packages of which TensorFlow is imported all the same, each case in a container: script as root, wheels to install,
 # checks that fail and a word of their reasons, signature.
 PACKAGES = {
     "setuptools without pkg_resources": (
