@@ -108,6 +108,19 @@ def _rank(module: str) -> int:
     return {"": -1, "__main__": len(ORDER)}.get(_package(module)) or RANKS.get(_package(module), -1)
 
 
+def test_registries_and_signed_bundles_know_nothing_of_images() -> None:
+    """They could be a library of their own: not even what they import knows the matrix, recipes or the suite."""
+    reached: set[str] = set()
+    queue = [f"tfimg.evidence.{module}" for module in ("keys", "envelopes", "attach")]
+    queue += [module for module in MODULES if _package(module) == "registry"]
+    while queue:
+        module = queue.pop()
+        reached.add(module)
+        queue += [other for other in imported(MODULES[module]) if other in MODULES and other not in reached]
+    assert {_package(module) for module in reached} - {""} == {"core", "index", "registry", "evidence"}
+    assert {"evidence/policy.py", "evidence/predicates.py"}.isdisjoint(name(MODULES[module]) for module in reached)
+
+
 def test_every_package_has_its_place() -> None:
     assert {_package(module) for module in MODULES} - {"", "__main__"} == set(RANKS)
 
