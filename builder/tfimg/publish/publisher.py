@@ -49,7 +49,7 @@ from tfimg.publish.tags import (
 )
 from tfimg.recipe.labels import IDENTIFIER_LABEL
 from tfimg.recipe.tags import list_aliases
-from tfimg.registry.documents import Manifest, Registry
+from tfimg.registry.documents import Manifest, Reader
 from tfimg.validation.report import ProvableLevel
 from tfimg.validation.run import ERRORS
 
@@ -61,7 +61,7 @@ class TagDecider:
     Without `trusted` keys it uses the labels of images.
     """
 
-    registry: Registry
+    registry: Reader
     trusted: Sequence[VerifyingKey]
     policy: Policy
     reinstate: bool = False
@@ -194,7 +194,7 @@ def _promote_exact_tags(image: SentImage, session: PublishSession, decider: TagD
             cancels = [statement for decision in promoted for statement in decision.cancels]
             promotion = repository.promotion(moves, earlier, reason="publish", cancels=cancels)
             repository.attach(image.digest, promotion)
-    session.registry.put_referrers((), subject=image.digest)  # new evidence that no new promotion has listed
+    repository.registry.put_referrers((), subject=image.digest)  # new evidence that no new promotion has listed
     _move(session, [(image, decision) for decision in decisions if decision.kind != "alias"])
     return decisions
 
@@ -343,7 +343,7 @@ def publish_jobs(jobs: Sequence[PublishJob], session: PublishSession) -> Publica
         finally:  # list the evidence of images that this run does not promote: the next one need not prove it again
             with suppress(errors.TfimgError):
                 for image in sent:
-                    repository.tags.put_referrers((), subject=image.digest)
+                    repository.registry.put_referrers((), subject=image.digest)
         tags = [tag for image in sent for kind, tag in image.job.tags(image.digest) if kind != "build"]
         update_indexes(repository.tags, tags, on_event)
     candidates = remove_candidates(session)

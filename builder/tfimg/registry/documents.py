@@ -164,14 +164,18 @@ class Reader(Protocol):
         """Return the referrers of a manifest: the registry's own list, or the one under the fallback tag."""
 
 
-class Registry(Reader, Protocol):
-    """One repository of a registry."""
+class Tags(Reader, Protocol):
+    """A repository whose tags can be moved."""
 
     def put(self, reference: str, manifest: Manifest) -> None:
         """Put a manifest under a tag or its digest, and read it back. Raises `TagConflict` if it differs."""
 
     def delete_tag(self, tag: str) -> bool:
         """Delete a tag and keep its manifest. False if the registry cannot do that: then the tag stays."""
+
+
+class Registry(Tags, Protocol):
+    """One repository of a registry."""
 
     def put_blob(self, content: bytes) -> Descriptor:
         """Send a small blob, unless the registry has it; return its descriptor as `application/octet-stream`."""
