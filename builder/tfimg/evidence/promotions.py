@@ -124,16 +124,14 @@ class ImageStatements:
         return tuple(
             withdrawal
             for withdrawal in self.withdrawals
-            if withdrawal.predicate.covers(repository, tag) and not self._is_cancelled(withdrawal, repository, tag)
-        )
-
-    def _is_cancelled(self, withdrawal: SignedPredicate[Withdrawal], repository: str, tag: str | None) -> bool:
-        is_whole = withdrawal.predicate.tags is None
-        promotions = self.promotions if is_whole else self.promotions_of(repository, str(tag))
-        return any(
-            withdrawal.statement in promotion.predicate.cancels
-            and withdrawal.predicate.time < promotion.predicate.time  # equal times go to the withdrawal
-            for promotion in promotions
+            if withdrawal.predicate.covers(repository, tag)
+            and not any(
+                withdrawal.statement in promotion.predicate.cancels
+                and withdrawal.predicate.time < promotion.predicate.time  # equal times go to the withdrawal
+                for promotion in (
+                    self.promotions if withdrawal.predicate.tags is None else self.promotions_of(repository, str(tag))
+                )
+            )
         )
 
 
