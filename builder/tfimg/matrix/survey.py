@@ -102,7 +102,9 @@ def survey_index(
                 next_step="Check that UV_DEFAULT_INDEX, or index-url of pip, is the address of a simple index.",
             )
         selected = [wheel for wheel in linux if is_selected(wheel.version)]
-        names = sorted(_library_names(matrix))
+        majors = {cuda.partition(".")[0] for cuda in matrix.toolkits}
+        pinned = {f"nvidia-{name}-cu{major}" for major in majors for name in ("cudnn", "nccl")}
+        names = sorted({"libtpu", *pinned}.union(*(toolkit.wheels for toolkit in matrix.toolkits.values())))
         libraries = {
             name: frozenset(wheel.version for wheel in page if "x86_64" in wheel.processors)
             for name, page in zip(names, pool.map(index.wheels, names), strict=True)
@@ -118,13 +120,6 @@ def is_missing(matrix: Matrix, version: Version) -> bool:
     """Return whether a matrix lacks a release that is newer than its oldest."""
     known = {Version(release.version) for row in matrix.rows for release in row.tensorflow}
     return version not in known and version > min(known)
-
-
-def _library_names(matrix: Matrix) -> Iterator[str]:
-    yield "libtpu"
-    for cuda, toolkit in matrix.toolkits.items():
-        yield from toolkit.wheels
-        yield from (f"nvidia-{name}-cu{cuda.partition('.')[0]}" for name in ("cudnn", "nccl"))
 
 
 def _read(index: Index, wheel: IndexedWheel) -> list[TensorFlowWheel]:
@@ -335,18 +330,14 @@ def check_ranges(context: RowContext) -> Iterator[FactCheck]:
         ranges = list_requirements((wheel for _, wheel in context.image_wheels()), field)
         widest = find_widest(ranges)
         index = str(widest) if widest is not None else "; ".join(sorted(map(str, ranges))) or None
-        agrees = widest is not None and is_same_range(widest, SpecifierSet(text))
+        stated = SpecifierSet(text)
+        agrees = widest is not None and widest.is_subset(stated) and stated.is_subset(widest)
         yield _compare(f"{context.path}.{field}", field, matrix=text, found=text if agrees else index)
 
 
 def find_widest(ranges: Collection[SpecifierSet]) -> SpecifierSet | None:
     """Return the range that contains all others; None if there is none."""
     return next((widest for widest in ranges if all(other.is_subset(widest) for other in ranges)), None)
-
-
-def is_same_range(first: SpecifierSet, second: SpecifierSet) -> bool:
-    """Return whether two ranges contain the same versions."""
-    return first.is_subset(second) and second.is_subset(first)
 
 
 def check_build_information(context: RowContext) -> Iterator[FactCheck]:
