@@ -139,22 +139,18 @@ class Project:
         flavor = next((one for one in self.matrix.flavors if name.endswith(f"-{one}")), RUNTIME)
         found = find_spec(self.specs, name.removesuffix(f"-{flavor}"))
         if found is None and identifier.startswith(CUSTOM_PREFIX):
-            found = self._custom_spec(name.removesuffix(f"-{flavor}"), labels)
+            from tfimg.custom.image import parse_custom_identifier, read_custom_labels
+
+            plain = name.removesuffix(f"-{flavor}")
+            labelled = read_custom_labels(self.matrix, labels)
+            is_labelled = labelled is not None and labelled.identifier == plain
+            found = labelled if is_labelled else parse_custom_identifier(plain, self.specs)
         if found is None:
             raise ResolutionError(
                 f"The matrix has no image {identifier!r}.", next_step="`tfimg list` shows all identifiers."
             )
         spec = with_flavor(found, flavor, self.matrix.flavors)
         return with_own_packages(spec, OwnPackages()) if name != identifier else spec
-
-    def _custom_spec(self, identifier: str, labels: Mapping[str, str]) -> ImageSpec | None:
-        """Return the image of a supplied wheel as labels tell it, else as its identifier does."""
-        from tfimg.custom.image import parse_custom_identifier, read_custom_labels
-
-        labelled = read_custom_labels(self.matrix, labels)
-        if labelled and labelled.identifier == identifier:
-            return labelled
-        return parse_custom_identifier(identifier, self.specs)
 
     def spec_of_labels(self, labels: Mapping[str, str], identifier: str | None = None) -> ImageSpec | None:
         """Return the image of `identifier`, else of its label; None without.

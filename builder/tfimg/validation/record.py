@@ -303,7 +303,10 @@ def schema_text() -> str:
     """Return the JSON Schema, as images/report.schema.json has it."""
     schema = REPORT.json_schema()
     for shape in (*schema["$defs"].values(), schema):
-        _close(shape)
+        if shape.get("type") == "object":  # every field is required, and others are forbidden
+            shape |= {"required": list(shape["properties"]), "additionalProperties": False}
+            for field in shape["properties"].values():
+                field.pop("default", None)
     fields = {"schema": {"const": SCHEMA, "description": "Version of this form."}}
     for name in DERIVED_FIELDS:
         getter = getattr(Report, name).fget
@@ -316,14 +319,6 @@ def schema_text() -> str:
         "required": list(fields),
     }
     return json.dumps(schema, indent=2) + "\n"
-
-
-def _close(shape: dict[str, Any]) -> None:
-    """Require every field, and forbid others."""
-    if shape.get("type") == "object":
-        shape |= {"required": list(shape["properties"]), "additionalProperties": False}
-        for field in shape["properties"].values():
-            field.pop("default", None)
 
 
 def read_report(text: str, *, source: str) -> Report:
