@@ -18,9 +18,19 @@ from pydantic import Field, StringConstraints
 from tfimg.core.documents import Digest, Document, InvalidDocument, validate
 from tfimg.core.errors import PolicyViolation, TamperedError, UnsignedError, WithdrawnError
 from tfimg.core.text import to_plain_text
-from tfimg.evidence import envelopes as in_toto
 from tfimg.evidence.attach import CollectedEnvelope, VerifiedStatement, collect_bundles, filter_verified
-from tfimg.evidence.envelopes import Statement, Subject, Time, format_time, make_statement, parse_envelope
+from tfimg.evidence.envelopes import (
+    LATEST,
+    PROMOTION,
+    TEST_RESULT,
+    WITHDRAWAL,
+    Statement,
+    Subject,
+    Time,
+    format_time,
+    make_statement,
+    parse_envelope,
+)
 from tfimg.evidence.keys import VerifyingKey
 from tfimg.evidence.predicates import SignedResult, read_result
 from tfimg.registry.documents import Reader
@@ -147,17 +157,17 @@ def next_time(now: datetime, earlier: Iterable[ImageStatements]) -> datetime:
 
 def make_predicate_statement(subject: Subject, predicate: Promotion | Withdrawal) -> Statement:
     """Return the statement of a predicate: the same input gives the same bytes."""
-    kind = in_toto.PROMOTION if isinstance(predicate, Promotion) else in_toto.WITHDRAWAL
+    kind = PROMOTION if isinstance(predicate, Promotion) else WITHDRAWAL
     return make_statement(subject, kind, predicate.model_dump(mode="json"))
 
 
 def read_statements(genuine: Iterable[VerifiedStatement], *, image: str) -> ImageStatements:
     """Sort the statements that trusted keys signed. Raises `TamperedError` for an invalid predicate."""
     found = tuple(genuine)
-    outcomes = (read_result(one.predicate, image=image) for one in found if one.predicate_type == in_toto.TEST_RESULT)
+    outcomes = (read_result(one.predicate, image=image) for one in found if one.predicate_type == TEST_RESULT)
     return ImageStatements(
-        promotions=_signed(Promotion, in_toto.PROMOTION, found, image),
-        withdrawals=_signed(Withdrawal, in_toto.WITHDRAWAL, found, image),
+        promotions=_signed(Promotion, PROMOTION, found, image),
+        withdrawals=_signed(Withdrawal, WITHDRAWAL, found, image),
         outcomes=tuple(sorted(outcomes, key=lambda one: one.ended, reverse=True)),
     )
 
@@ -170,19 +180,19 @@ def read_image_statements(
     Only `verify` refuses an image for changed evidence: here, that would let everyone with write access to the
     registry block a rollback. Without outcomes, this makes three requests for a digest with one promotion.
     """
-    kinds = [in_toto.PROMOTION, in_toto.WITHDRAWAL, *([in_toto.TEST_RESULT] if with_outcomes else [])]
+    kinds = [PROMOTION, WITHDRAWAL, *([TEST_RESULT] if with_outcomes else [])]
     found = filter_verified(collect_bundles(registry, digest, kinds), keys, digest=digest)
     return read_statements({one.statement: one for one in found}.values(), image=f"{registry.repository}@{digest}")
 
 
 def export_withdrawals(registry: Reader, digest: str, keys: Sequence[VerifyingKey]) -> tuple[bytes, ...]:
     """Return the signed withdrawals of a digest, and the promotions that cancel them, as DSSE envelopes."""
-    kinds = (in_toto.PROMOTION, in_toto.WITHDRAWAL)
+    kinds = (PROMOTION, WITHDRAWAL)
     genuine = {
         statement.statement: found.envelope
         for found in collect_bundles(registry, digest, kinds)
         for statement in filter_verified([found], keys, digest=digest)
-        if statement.predicate_type == in_toto.WITHDRAWAL or statement.predicate.get("cancels")
+        if statement.predicate_type == WITHDRAWAL or statement.predicate.get("cancels")
     }
     return tuple(envelope.to_json() for envelope in genuine.values())
 
@@ -272,7 +282,7 @@ def walk_history(
     later ones were never completed. The history ends with the tag's first promotion, or with a gap.
     """
     digest: str | None = present
-    before = in_toto.LATEST
+    before = LATEST
     while digest and limit > 0:
         statements = read(digest)
         promotions = statements.promotions_of(repository, tag)

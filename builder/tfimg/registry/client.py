@@ -31,11 +31,13 @@ from tfimg.core.process import run
 from tfimg.core.retry import RetryPolicy, TransientError
 from tfimg.core.text import truncate
 from tfimg.index.network import read_chunks
-from tfimg.registry import documents
 from tfimg.registry.documents import (
+    DOCKER_INDEX,
+    DOCKER_MANIFEST,
     EMPTY_CONFIG,
     EMPTY_JSON,
     OCI_INDEX,
+    OCI_MANIFEST,
     Annotations,
     Descriptor,
     ImageIndex,
@@ -198,10 +200,7 @@ def describe_referrer(manifest: Manifest, subject: str) -> Descriptor:
         document = parse_document(_ReferringManifest, manifest.content)
         if document.subject != subject:
             raise InvalidDocument(f"it refers to {document.subject}")
-        fields = {
-            "annotations": document.annotations,
-            "artifactType": document.artifact_type or document.config_type,
-        }
+        fields = {"annotations": document.annotations, "artifactType": document.artifact_type or document.config_type}
         return validate(Descriptor, {**manifest.descriptor.to_document(), **fields})
     except InvalidDocument as error:
         raise TamperedError(
@@ -279,7 +278,7 @@ def _read_index(registry: Registry, subject: str) -> dict[str, Any]:
     return document
 
 
-ACCEPT = ", ".join((documents.OCI_INDEX, documents.OCI_MANIFEST, documents.DOCKER_INDEX, documents.DOCKER_MANIFEST))
+ACCEPT = ", ".join((OCI_INDEX, OCI_MANIFEST, DOCKER_INDEX, DOCKER_MANIFEST))
 """All types: a registry may convert a manifest of a type that is not accepted, which changes its digest."""
 
 DELETED = (200, 202, 204, 404)
@@ -438,7 +437,7 @@ class HttpRegistry:
         target = f"referrers/{self._checked(digest, DIGEST)}"
         response = self._connection.request("GET", target, expected=(200, *NO_LIST))
         # Some registries without a list answer every address with an HTML page.
-        if response.status != 200 or documents.OCI_INDEX not in response.headers.get("Content-Type", ""):
+        if response.status != 200 or OCI_INDEX not in response.headers.get("Content-Type", ""):
             listed = read_fallback(self, digest)
             return (*listed, *(entry for entry in self._unlisted[digest] if entry not in listed))
         return list_entries(

@@ -237,8 +237,7 @@ def map_response(
         return TransientError(_refusal(status, host, repository, reply, is_write=is_write))
     if status == 401 and not has_credentials:
         return RegistryError(
-            f"The registry {host} requires a login for {repository}: {reply}.",
-            next_step=f"{login}, and run it again.",
+            f"The registry {host} requires a login for {repository}: {reply}.", next_step=f"{login}, and run it again."
         )
     if status == 401 and "insufficient_scope" not in response.headers.get("WWW-Authenticate", ""):
         return credentials_error(host, reply)
