@@ -44,7 +44,6 @@ class HistoryEntry:
         return tuple(tag if isinstance(tag, str) else tag.tag for tag in self.signed.predicate.tags or ())
 
     def to_json(self) -> dict[str, Any]:
-        """Return it as a JSON object."""
         known = {"event": self.kind, "tag": self.tag, "digest": self.digest, "in_force": self.in_force}
         document = {name: value for name, value in known.items() if value is not None}
         if self.signed:

@@ -13,13 +13,7 @@ from functools import cached_property
 from typing import Any, Literal
 
 from tfimg.core import errors
-from tfimg.core.errors import (
-    MAX_LISTED,
-    TagConflict,
-    TfimgError,
-    WithdrawnError,
-    raise_for_failures,
-)
+from tfimg.core.errors import MAX_LISTED, TagConflict, TfimgError, WithdrawnError, raise_for_failures
 from tfimg.core.events import Note, OnEvent, ignore
 from tfimg.core.levels import Level
 from tfimg.core.text import list_first
@@ -122,7 +116,6 @@ class PublishResult:
     failure: TfimgError | None = None
 
     def to_json(self) -> dict[str, Any]:
-        """Return it as a JSON object."""
         return {
             "identifier": self.identifier,
             "status": self.status,
@@ -188,7 +181,18 @@ def _promote_exact_tags(image: SentImage, session: PublishSession, decider: TagD
     if promoted:
         repository.require_level(image.digest, image.level)
         known = decider.statements(image.digest)
-        moves = [move for decision in promoted if (move := _signed_move(decision, known, decider))]
+        moves = []
+        for decision in promoted:
+            if decision.verdict == "attest":
+                promotions = known.promotions_of(repository.name, decision.tag)
+                previous = promotions[0].predicate.previous(decision.tag) if promotions else None
+                moves.append(TagMove(tag=decision.tag, previous=previous))
+                continue
+            move = TagMove(tag=decision.tag, previous=decision.before)
+            after = decider.statements(decision.before) if decision.before else ImageStatements()
+            # A killed run may have attached one that says the same.
+            if not known.has_promoted(repository.name, move, after=after, cancels=decision.cancels):
+                moves.append(move)
         if moves:
             earlier = [known, *(decider.statements(move.previous) for move in moves if move.previous)]
             cancels = [statement for decision in promoted for statement in decision.cancels]
@@ -197,18 +201,6 @@ def _promote_exact_tags(image: SentImage, session: PublishSession, decider: TagD
     repository.registry.put_referrers((), subject=image.digest)  # new evidence that no new promotion has listed
     _move(session, [(image, decision) for decision in decisions if decision.kind != "alias"])
     return decisions
-
-
-def _signed_move(decision: Decision, known: ImageStatements, decider: TagDecider) -> TagMove | None:
-    """Return what a new promotion says about a tag; None if a killed run has attached one that says the same."""
-    repository = decider.registry.repository
-    if decision.verdict == "attest":
-        promotions = known.promotions_of(repository, decision.tag)
-        previous = promotions[0].predicate.previous(decision.tag) if promotions else None
-        return TagMove(tag=decision.tag, previous=previous)
-    move = TagMove(tag=decision.tag, previous=decision.before)
-    after = decider.statements(decision.before) if decision.before else ImageStatements()
-    return None if known.has_promoted(repository, move, after=after, cancels=decision.cancels) else move
 
 
 def _move(session: PublishSession, decided: Sequence[tuple[SentImage, Decision]]) -> None:

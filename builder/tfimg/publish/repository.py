@@ -14,13 +14,7 @@ from urllib.parse import quote
 
 from tfimg import __version__
 from tfimg.core.cancellation import raise_if_cancelled
-from tfimg.core.errors import (
-    PolicyViolation,
-    PublicationIncomplete,
-    StaleEvidence,
-    TamperedError,
-    UnsignedError,
-)
+from tfimg.core.errors import PolicyViolation, PublicationIncomplete, StaleEvidence, TamperedError, UnsignedError
 from tfimg.core.events import Message, OnEvent, ignore
 from tfimg.core.files import wait_for_lock
 from tfimg.core.levels import Level
@@ -75,11 +69,6 @@ class SignedRepository:
         """REGISTRY/NAME, without a tag."""
         return self.registry.repository
 
-    @property
-    def folder(self) -> Path:
-        """Folder of the locks of this repository's tags."""
-        return self.state / "publish" / quote(self.name, safe="")
-
     @cached_property
     def candidate_prefix(self) -> str:
         """Beginning of the tags that images have before they are promoted; those of this machine and repository alone.
@@ -106,7 +95,7 @@ class SignedRepository:
 
     def lock_file(self, tag: str) -> Path:
         """Return the file whose lock a process of this machine holds while it writes a tag."""
-        return self.folder / tag
+        return self.state / "publish" / quote(self.name, safe="") / tag
 
     def statements(self, digest: str) -> ImageStatements:
         """Read what trusted keys signed about a digest."""

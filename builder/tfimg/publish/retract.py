@@ -129,7 +129,6 @@ class RetractedImage:
     unmoved: dict[str, str] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
-        """Return what was done as a JSON object."""
         return {
             "digest": self.digest,
             "moves": [asdict(move) for move in self.moves],

@@ -83,7 +83,6 @@ def is_same_image(manifest: Manifest, local_digest: str) -> bool:
 
 
 def parse_version(text: str) -> Version | None:
-    """Return a version; None for another text."""
     try:
         return Version(text)
     except InvalidVersion:
