@@ -167,9 +167,16 @@ def build_many(
                     plans.append(project.plan(spec))
                 except TfimgError as error:
                     results.append(failed_result(spec.identifier, error))
-        once = _once(on_event)
-        items, unchanged = _choose_items(plans, listing.result(), settings, once)
-        results += unchanged
+        once, inventories, items = _once(on_event), listing.result(), list[Plan]()
+        by_name = {at: {name: image for image in images for name in image.names} for at, images in inventories.items()}
+        for plan in plans:
+            result = _find_unchanged(plan, by_name, once) if settings.reuse_reports else None
+            if result is None and settings.reuse_reports and settings.evidence_only:
+                result = _find_recorded(plan, inventories, once)
+            if result:
+                results.append(result)
+            else:
+                items.append(plan)
         on_event(ImagesQueued(identifiers=tuple(plan.spec.identifier for plan in items)))
         for result in results:
             on_event(result)
@@ -229,25 +236,6 @@ def _list_images(builders: Sequence[Builder], file: Path) -> Inventories:
     images = {builder: builder.engine.list_images(known) for builder in builders}
     write_atomically(file, IMAGES.dump_json(tuple(image for found in images.values() for image in found)).decode())
     return images
-
-
-def _choose_items(
-    plans: Sequence[Plan], inventories: Inventories, settings: BuildSettings, on_event: OnEvent
-) -> tuple[list[Plan], list[ImageResult]]:
-    """Return the plans of images that have to be built, and the results of those that exist unchanged."""
-    by_name = {
-        builder: {name: image for image in images for name in image.names} for builder, images in inventories.items()
-    }
-    items, results = [], []
-    for plan in plans:
-        result = _find_unchanged(plan, by_name, on_event) if settings.reuse_reports else None
-        if result is None and settings.reuse_reports and settings.evidence_only:
-            result = _find_recorded(plan, inventories, on_event)
-        if result:
-            results.append(result)
-        else:
-            items.append(plan)
-    return items, results
 
 
 def _predict_build(builder: Builder, plan: Plan, on_event: OnEvent) -> tuple[str, TargetLevel] | None:

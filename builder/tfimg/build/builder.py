@@ -339,7 +339,6 @@ class Validated(Event):
     report: Report
 
     def to_json(self) -> dict[str, Any]:
-        """Return the report as a JSON object."""
         return {"event": self.kind, **self.report.to_json()}
 
 

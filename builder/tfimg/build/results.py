@@ -103,11 +103,9 @@ class ImageResult(Event):
         return f"{self.level}, {'validated before' if self.reused else passed}"
 
     def to_json(self) -> dict[str, Any]:
-        """Return the event as a JSON object."""
         return {"event": self.kind, **self.document()}
 
     def document(self) -> dict[str, Any]:
-        """Return the result as a JSON object."""
         fields = {name: getattr(self, name) for name in self.__dataclass_fields__ if name != "failure"}
         return {
             **fields,
@@ -162,7 +160,6 @@ class BatchResult:
         return "\n".join(lines)
 
     def to_json(self) -> dict[str, Any]:
-        """Return the results as a JSON object."""
         return {
             "schema": SCHEMA,
             "green": self.is_green,

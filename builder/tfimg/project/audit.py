@@ -21,12 +21,7 @@ from tfimg.evidence.predicates import INVALID_CONTENTS, list_components
 from tfimg.inspect.inspection import Bill, Inspection
 from tfimg.matrix.spec import ImageSpec
 from tfimg.project.project import Project
-from tfimg.recipe.lock import (
-    MAX_RESOLUTIONS,
-    Lock,
-    read_packages,
-    resolve_packages,
-)
+from tfimg.recipe.lock import MAX_RESOLUTIONS, Lock, read_packages, resolve_packages
 from tfimg.validation.report import take_inventory
 
 

@@ -11,7 +11,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from tfimg.core.errors import FileError, ImageMissing, MatrixError, ResolutionError, UnlabelledImage, UsageError
-from tfimg.core.files import read_limited, write_atomically
+from tfimg.core.files import hash_files, read_limited, write_atomically
 from tfimg.core.levels import LEVELS
 from tfimg.core.paths import Workspace, find_workspace
 from tfimg.matrix.conditions import Request, find_spec, select_flavors
@@ -225,8 +225,6 @@ class Project:
     @cached_property
     def build_files_digest(self) -> str:
         """Digest of the files of `images/` that every build uses."""
-        from tfimg.core.files import hash_files
-
         return hash_files(self.workspace.read_build_files())
 
     @cached_property

@@ -326,12 +326,29 @@ def read_report(text: str, *, source: str) -> Report:
 
     Raises `FileError`, which names `source` and every problem by its path.
     """
-    document = _parse(text, source)
+    try:
+        document = parse_json(text.encode("utf-8", "surrogatepass"))
+    except InvalidDocument as error:
+        raise _make_error(source, str(error)) from None
+    if not isinstance(document, dict) or "results" not in document:
+        raise _make_error(source, "it has no results")
+    if document.get("schema") != SCHEMA:
+        raise FileError(
+            f"{source} is a report of schema {str(document.get('schema'))[:40]}, and this version of tfimg reads "
+            f"{SCHEMA}.",
+            next_step="Validate the image again with --report FILE, or read it with the version that wrote it.",
+        )
     try:
         report = REPORT.validate_json(text, strict=True)
     except ValidationError as error:
         raise _make_error(source, *_describe_errors(error)) from None
-    if problems := [*_find_contradictions(report), *_find_differences(document, json.loads(format_json(report)))]:
+    problems = [] if report.required else ["required: a run of the suite requires at least one check"]
+    ended: set[str] = set()
+    for number, result in enumerate(report.results):
+        if result.check in ended:
+            problems.append(f"results[{number}].check: {result.check} has ended before")
+        ended.add(result.check)
+    if problems := [*problems, *_find_differences(document, json.loads(format_json(report)))]:
         raise _make_error(source, *problems)
     return report
 
@@ -350,36 +367,10 @@ def find_report(text: str, *, source: str) -> Report | None:
     return read_report(text, source=source) if "results" in fields or source.endswith(".json") else None
 
 
-def _parse(text: str, source: str) -> Mapping[str, Any]:
-    try:
-        document = parse_json(text.encode("utf-8", "surrogatepass"))
-    except InvalidDocument as error:
-        raise _make_error(source, str(error)) from None
-    if not isinstance(document, dict) or "results" not in document:
-        raise _make_error(source, "it has no results")
-    if document.get("schema") != SCHEMA:
-        raise FileError(
-            f"{source} is a report of schema {str(document.get('schema'))[:40]}, and this version of tfimg reads "
-            f"{SCHEMA}.",
-            next_step="Validate the image again with --report FILE, or read it with the version that wrote it.",
-        )
-    return document
-
-
 def _describe_errors(error: ValidationError) -> Iterator[str]:
     for problem in error.errors(include_url=False, include_context=False):
         path = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in problem["loc"])
         yield f"{path.lstrip('.') or 'the report'}: {problem['msg'][0].lower()}{problem['msg'][1:]}"
-
-
-def _find_contradictions(report: Report) -> Iterator[str]:
-    if not report.required:
-        yield "required: a run of the suite requires at least one check"
-    ended: set[str] = set()
-    for number, result in enumerate(report.results):
-        if result.check in ended:
-            yield f"results[{number}].check: {result.check} has ended before"
-        ended.add(result.check)
 
 
 def _find_differences(stored: Any, computed: Any, path: str = "") -> Iterator[str]:
