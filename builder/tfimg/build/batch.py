@@ -1,6 +1,6 @@
 """Build several images, on one engine or on several.
 
-So a run that was interrupted continues where it was: tags and records are set when an image is validated, not before.
+A run that was interrupted continues where it was: tags and records are set when an image is validated, not before.
 """
 
 from __future__ import annotations

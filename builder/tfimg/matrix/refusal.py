@@ -194,22 +194,19 @@ def _reasons(specs: Sequence[ImageSpec], conditions: Sequence[Condition], clash:
             for wanted in ([other for other in rest if other.implied], rest):
                 images = [spec for spec in images if all(other.is_met_by(spec) for other in wanted)] or images
         subject = f"with {' and '.join(other.description for other in others)}" if others else "in the matrix"
-        yield f"{subject}: {_describe_values(condition, images, specs)}"
+        if all(condition.value(spec) is None for spec in images):
+            packages = _join_paths(f"rows[{spec.row}].wheels.{spec.platform}.packages" for spec in images)
+            yield f"{subject}: no image for a GPU (matrix.yaml: {packages}, from packages on the package index)"
+        else:
+            known = {condition.describe_value(spec) for spec in specs}
+            # The requested value interrupts a run of values: inside of one, it would seem to exist.
+            if (requested := find_version(condition.argument)) and _natural(requested) not in map(_natural, known):
+                known.add(requested)
+            values = f"{condition.criterion.name} {format_values(map(condition.describe_value, images), known)}"
+            paths = _join_paths(map(condition.path, images))
+            yield f"{subject}: {values} (matrix.yaml: {paths}, from {condition.source})"
         if condition.remark:
             yield condition.remark
-
-
-def _describe_values(condition: Condition, images: Sequence[ImageSpec], specs: Sequence[ImageSpec]) -> str:
-    if all(condition.value(spec) is None for spec in images):
-        packages = _join_paths(f"rows[{spec.row}].wheels.{spec.platform}.packages" for spec in images)
-        return f"no image for a GPU (matrix.yaml: {packages}, from packages on the package index)"
-    known = {condition.describe_value(spec) for spec in specs}
-    # The requested value interrupts a run of values: inside of one, it would seem to exist.
-    if (requested := find_version(condition.argument)) and _natural(requested) not in map(_natural, known):
-        known.add(requested)
-    values = format_values(map(condition.describe_value, images), known)
-    paths = _join_paths(map(condition.path, images))
-    return f"{condition.criterion.name} {values} (matrix.yaml: {paths}, from {condition.source})"
 
 
 def _gap_reasons(matrix: Matrix, conditions: Sequence[Condition], clash: Sequence[Condition]) -> Iterator[str]:

@@ -43,13 +43,21 @@ def list_earlier(repository: SignedRepository, tag: str, present: str) -> Iterat
     """Yield the images that a tag pointed to before the present one, newest first and each once."""
     seen = {present}
     for step in _steps(repository, tag, present):
-        if step.digest not in seen:
-            seen.add(step.digest)
-            yield EarlierImage(
-                digest=step.digest,
-                promoted=step.promotion.predicate.time if step.promotion else None,
-                objection=_find_objection(repository, tag, step),
-            )
+        if step.digest in seen:
+            continue
+        seen.add(step.digest)
+        objection = None
+        if step.in_force:
+            objection = "was withdrawn"
+        elif step.promotion is None:
+            objection = "has no signed promotion for this tag"
+        else:
+            try:
+                repository.require_level(step.digest, repository.policy.find_promise(tag).level)
+            except (*INSUFFICIENT, NotInRegistry, WithdrawnError) as error:
+                objection = f"lacks the evidence that the tag promises ({error.what})"
+        promoted = step.promotion.predicate.time if step.promotion else None
+        yield EarlierImage(digest=step.digest, promoted=promoted, objection=objection)
 
 
 def list_choices(
@@ -98,18 +106,6 @@ def find_named(repository: SignedRepository, presents: Mapping[str, str], to: st
     if not is_present:
         repository.require_level(digest, repository.policy.find_promise(tag).level)
     return tag, digest
-
-
-def _find_objection(repository: SignedRepository, tag: str, step: TagHistoryEntry) -> str | None:
-    if step.in_force:
-        return "was withdrawn"
-    if step.promotion is None:
-        return "has no signed promotion for this tag"
-    try:
-        repository.require_level(step.digest, repository.policy.find_promise(tag).level)
-    except (*INSUFFICIENT, NotInRegistry, WithdrawnError) as error:
-        return f"lacks the evidence that the tag promises ({error.what})"
-    return None
 
 
 def _steps(repository: SignedRepository, tag: str, present: str) -> Iterator[TagHistoryEntry]:

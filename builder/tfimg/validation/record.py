@@ -341,7 +341,11 @@ def read_report(text: str, *, source: str) -> Report:
     try:
         report = REPORT.validate_json(text, strict=True)
     except ValidationError as error:
-        raise _make_error(source, *_describe_errors(error)) from None
+        found = []
+        for problem in error.errors(include_url=False, include_context=False):
+            path = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in problem["loc"])
+            found.append(f"{path.lstrip('.') or 'the report'}: {problem['msg'][0].lower()}{problem['msg'][1:]}")
+        raise _make_error(source, *found) from None
     problems = [] if report.required else ["required: a run of the suite requires at least one check"]
     ended: set[str] = set()
     for number, result in enumerate(report.results):
@@ -365,12 +369,6 @@ def find_report(text: str, *, source: str) -> Report | None:
     if fields.get("kind") == KIND:
         return read_image_record(text.encode(), source=source).to_report()
     return read_report(text, source=source) if "results" in fields or source.endswith(".json") else None
-
-
-def _describe_errors(error: ValidationError) -> Iterator[str]:
-    for problem in error.errors(include_url=False, include_context=False):
-        path = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in problem["loc"])
-        yield f"{path.lstrip('.') or 'the report'}: {problem['msg'][0].lower()}{problem['msg'][1:]}"
 
 
 def _find_differences(stored: Any, computed: Any, path: str = "") -> Iterator[str]:
