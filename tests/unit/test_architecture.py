@@ -17,7 +17,7 @@ from tfimg.matrix.schema import DEVICES
 ROOT = Path(tfimg.__file__).parent
 ORDER = (
     ("core",), ("index",), ("matrix",), ("recipe",), ("layers", "engine", "registry"), ("custom", "advisories"),
-    ("validation",), ("evidence",), ("inspect",), ("host",), ("project",), ("build", "publish"), ("cli",),
+    ("validation",), ("attestations",), ("inspect",), ("host",), ("project",), ("build", "publish"), ("cli",),
 )  # fmt: skip
 """Packages, lowest first. Those of one group do not import each other."""
 
@@ -111,14 +111,16 @@ def _rank(module: str) -> int:
 def test_registries_and_signed_bundles_know_nothing_of_images() -> None:
     """They could be a library of their own: not even what they import knows the matrix, recipes or the suite."""
     reached: set[str] = set()
-    queue = [f"tfimg.evidence.{module}" for module in ("keys", "envelopes", "attach")]
+    queue = [f"tfimg.attestations.{module}" for module in ("keys", "envelopes", "attach")]
     queue += [module for module in MODULES if _package(module) == "registry"]
     while queue:
         module = queue.pop()
         reached.add(module)
         queue += [other for other in imported(MODULES[module]) if other in MODULES and other not in reached]
-    assert {_package(module) for module in reached} - {""} == {"core", "index", "registry", "evidence"}
-    assert {"evidence/policy.py", "evidence/predicates.py"}.isdisjoint(name(MODULES[module]) for module in reached)
+    assert {_package(module) for module in reached} - {""} == {"core", "index", "registry", "attestations"}
+    assert {"attestations/policy.py", "attestations/predicates.py"}.isdisjoint(
+        name(MODULES[module]) for module in reached
+    )
 
 
 def test_every_package_has_its_place() -> None:
