@@ -15,7 +15,7 @@ from tfimg.attestations.keys import VerifyingKey
 from tfimg.attestations.promotions import ImageStatements, read_image_statements
 from tfimg.core.documents import InvalidDocument
 from tfimg.core.errors import NotInRegistry, TamperedError
-from tfimg.core.events import Note, OnEvent, ignore
+from tfimg.core.events import OnEvent, WarningEvent, ignore
 from tfimg.core.text import canonical_json, quote_value
 from tfimg.matrix.schema import PLATFORMS, Platform
 from tfimg.recipe.labels import IDENTIFIER_LABEL
@@ -238,7 +238,7 @@ def update_indexes(tags: PlatformTags, changed: Iterable[str], on_event: OnEvent
         if tags.update(shared):
             platforms = " and ".join(_list_entries(tags.registry.find(shared)))
             what = f"an index of {platforms}" if platforms else f"an image for {DEFAULT} alone"
-            on_event(Note(text=f"{shared} is {what}"))
+            on_event(WarningEvent(text=f"{shared} is {what}"))
 
 
 def list_platform_tags(registry: Reader, reference: str, platform: Platform | None = None) -> tuple[str, ...]:

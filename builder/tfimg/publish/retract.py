@@ -55,7 +55,7 @@ def list_earlier(repository: SignedRepository, tag: str, present: str) -> Iterat
             try:
                 repository.require_level(step.digest, repository.policy.find_promise(tag).level)
             except (*INSUFFICIENT, NotInRegistry, WithdrawnError) as error:
-                objection = f"lacks the evidence that the tag promises ({error.what})"
+                objection = f"lacks the attestations that the tag promises ({error.what})"
         promoted = step.promotion.predicate.time if step.promotion else None
         yield EarlierImage(digest=step.digest, promoted=promoted, objection=objection)
 

@@ -31,7 +31,7 @@ from tfimg.core.errors import (
     PublicationIncomplete,
     TamperedError,
 )
-from tfimg.core.events import Event, Message, OnEvent, ProgressEvent, StepEvent, StepState
+from tfimg.core.events import Event, InfoEvent, OnEvent, ProgressEvent, StepEvent, StepState
 from tfimg.core.files import AlreadyLocked, hash_files, try_lock
 from tfimg.core.levels import Level
 from tfimg.core.retry import RetryPolicy
@@ -178,11 +178,11 @@ class EngineSteps:
         )
         if reused:
             date = report.date.replace("+00:00", "Z")
-            on_event(Message(text=f"{job.identifier}: reusing the validation report of {date} for this digest"))
+            on_event(InfoEvent(text=f"{job.identifier}: reusing the validation report of {date} for this digest"))
         return report, reused
 
-    def attach_evidence(self, job: PublishJob, digest: str, report: Report) -> None:
-        """Sign and attach the evidence of a digest, the test result last: it means that all is there.
+    def attach_attestations(self, job: PublishJob, digest: str, report: Report) -> None:
+        """Sign and attach the attestations of a digest, the test result last: it means that all is there.
 
         Where a tag holds the list of referrers, it is listed with the promotion, before any tag moves.
         """
@@ -258,7 +258,7 @@ class EngineSteps:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SentImage:
-    """An image that the registry has with its evidence. `is_new` is false if an earlier run sent it."""
+    """An image that the registry has with its attestations. `is_new` is false if an earlier run sent it."""
 
     job: PublishJob
     digest: str
@@ -272,7 +272,7 @@ class SentImage:
 class PublishSession:
     """One run of a publisher: where to, with which steps.
 
-    `revalidate` ignores evidence that images already have.
+    `revalidate` ignores attestations that images already have.
     """
 
     repository: SignedRepository
@@ -291,7 +291,7 @@ class PublishSession:
 
 
 def send(job: PublishJob, session: PublishSession) -> SentImage:
-    """Send an image and its evidence to the registry; skip what an earlier run has done.
+    """Send an image and its attestations to the registry; skip what an earlier run has done.
 
     Raises what the steps and the registry raise.
     """
@@ -303,7 +303,7 @@ def send(job: PublishJob, session: PublishSession) -> SentImage:
     level: Level | None = None
     reused = True
     if not session.revalidate:
-        # Without enough evidence, validating here may prove more.
+        # Without enough attestations, validating here may prove more.
         with suppress(*INSUFFICIENT):
             level = repository.require_level(manifest.digest, job.level)
     if not level:
@@ -313,8 +313,8 @@ def send(job: PublishJob, session: PublishSession) -> SentImage:
         with stage(session.on_event, f"{job.identifier}: validate by digest") as on_event:
             steps.remove_candidate(candidate)  # a killed run's container may still occupy a GPU
             report, reused = steps.validate(job, manifest.digest, candidate, on_event)
-        with stage(session.on_event, f"{job.identifier}: attach evidence"):
-            steps.attach_evidence(job, manifest.digest, report)
+        with stage(session.on_event, f"{job.identifier}: attach attestations"):
+            steps.attach_attestations(job, manifest.digest, report)
             level = repository.require_level(manifest.digest, report.level)
     release = read_release(session.registry, manifest) or job.release
     return SentImage(job=job, digest=manifest.digest, release=release, level=level, is_new=sent is None, reused=reused)
