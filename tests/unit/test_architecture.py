@@ -176,8 +176,11 @@ PARSER = "import sys, tfimg.cli.app as app"
 OPTIONS = f"{PARSER}; from tfimg.cli.app import help_text; print(*map(help_text, map(str.split, app.COMMANDS)))"
 
 
-@pytest.mark.parametrize(("start", "heavy"), [(PARSER, [*HEAVY, "cyclopts"]), (OPTIONS, HEAVY)])
-def test_the_parser_and_the_options_of_all_commands_start_fast(start: str, heavy: list[str]) -> None:
+@pytest.mark.parametrize(
+    ("start", "heavy"),
+    [("import sys, tfimg", [*HEAVY, "tfimg.core"]), (PARSER, [*HEAVY, "cyclopts"]), (OPTIONS, HEAVY)],
+)
+def test_the_api_the_parser_and_the_options_of_all_commands_start_fast(start: str, heavy: list[str]) -> None:
     script = f"{start}; print([name for name in {heavy} if name in sys.modules])"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert done.stdout.splitlines()[-1] == "[]"
