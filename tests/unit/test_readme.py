@@ -63,7 +63,8 @@ def test_pages_for_contributors_name_files_and_classes_that_exist(workspace: Wor
     files = {word for word in words if re.fullmatch(r"[\w./-]*/[\w.-]+\.(?:py|yaml|yml|toml|txt|md|json)", word)}
     folders = [root, root / "builder/tfimg", root / "images", root / "images/validation", root / "tests"]
     assert {word for word in files if not any((folder / word).is_file() for folder in folders)} == set()
-    names = {word for word in words if re.fullmatch(r"(?:[A-Z][a-z]+)+", word)}
-    code = [root / "builder/tfimg", root / "images/validation", root / "tests/support"]
+    names = {word for word in words if re.fullmatch(r"(?:[A-Z][a-z]+)+|_?[a-z]+(?:_[a-z]+)+", word)}
+    names -= {file.stem for file in (root / "tests/support").glob("*.py")}
+    code = [root / "builder/tfimg", root / "images/validation", root / "tests"]
     sources = "\n".join(file.read_text() for folder in code for file in folder.rglob("*.py"))
-    assert {name for name in names if not re.search(rf"^(?:class )?{name}\b", sources, re.MULTILINE)} == set()
+    assert {name for name in names if not re.search(rf"^\s*(?:class |def )?{name}\b", sources, re.MULTILINE)} == set()
