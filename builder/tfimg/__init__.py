@@ -7,6 +7,11 @@ from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from tfimg.attestations.keys import read_signing_key as read_signing_key
+    from tfimg.attestations.keys import read_verifying_key as read_verifying_key
+    from tfimg.attestations.policy import Policy as Policy
+    from tfimg.attestations.verify import VerifiedImage as VerifiedImage
+    from tfimg.attestations.verify import verify as verify
     from tfimg.build.batch import build_many as build_many
     from tfimg.build.builder import Builder as Builder
     from tfimg.build.builder import BuildResult as BuildResult
@@ -20,11 +25,6 @@ if TYPE_CHECKING:
     from tfimg.core.events import Note as Note
     from tfimg.core.events import ProgressEvent as ProgressEvent
     from tfimg.core.events import StepEvent as StepEvent
-    from tfimg.evidence.keys import read_signing_key as read_signing_key
-    from tfimg.evidence.keys import read_verifying_key as read_verifying_key
-    from tfimg.evidence.policy import Policy as Policy
-    from tfimg.evidence.verify import VerifiedImage as VerifiedImage
-    from tfimg.evidence.verify import verify as verify
     from tfimg.matrix.conditions import Request as Request
     from tfimg.matrix.spec import ImageSpec as ImageSpec
     from tfimg.project.project import Project as Project
@@ -54,7 +54,7 @@ _MODULES = {
     "LogEvent": "tfimg.core.events",
     "Message": "tfimg.core.events",
     "Note": "tfimg.core.events",
-    "Policy": "tfimg.evidence.policy",
+    "Policy": "tfimg.attestations.policy",
     "ProgressEvent": "tfimg.core.events",
     "Project": "tfimg.project.project",
     "Publication": "tfimg.publish.publisher",
@@ -65,15 +65,15 @@ _MODULES = {
     "SignedRepository": "tfimg.publish.repository",
     "StepEvent": "tfimg.core.events",
     "TfimgError": "tfimg.core.errors",
-    "VerifiedImage": "tfimg.evidence.verify",
+    "VerifiedImage": "tfimg.attestations.verify",
     "build_many": "tfimg.build.batch",
     "errors": "tfimg.core",
     "parse_reference": "tfimg.registry.reference",
     "parse_repository": "tfimg.registry.reference",
-    "read_signing_key": "tfimg.evidence.keys",
-    "read_verifying_key": "tfimg.evidence.keys",
+    "read_signing_key": "tfimg.attestations.keys",
+    "read_verifying_key": "tfimg.attestations.keys",
     "roll_back": "tfimg.publish.retract",
-    "verify": "tfimg.evidence.verify",
+    "verify": "tfimg.attestations.verify",
     "withdraw": "tfimg.publish.retract",
 }
 __all__ = ["__version__", *_MODULES]
