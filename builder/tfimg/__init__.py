@@ -20,11 +20,11 @@ if TYPE_CHECKING:
     from tfimg.core import errors as errors
     from tfimg.core.errors import TfimgError as TfimgError
     from tfimg.core.events import Event as Event
+    from tfimg.core.events import InfoEvent as InfoEvent
     from tfimg.core.events import LogEvent as LogEvent
-    from tfimg.core.events import Message as Message
-    from tfimg.core.events import Note as Note
     from tfimg.core.events import ProgressEvent as ProgressEvent
     from tfimg.core.events import StepEvent as StepEvent
+    from tfimg.core.events import WarningEvent as WarningEvent
     from tfimg.matrix.conditions import Request as Request
     from tfimg.matrix.spec import ImageSpec as ImageSpec
     from tfimg.project.project import Project as Project
@@ -51,9 +51,8 @@ _MODULES = {
     "CheckSelection": "tfimg.validation.run",
     "Event": "tfimg.core.events",
     "ImageSpec": "tfimg.matrix.spec",
+    "InfoEvent": "tfimg.core.events",
     "LogEvent": "tfimg.core.events",
-    "Message": "tfimg.core.events",
-    "Note": "tfimg.core.events",
     "Policy": "tfimg.attestations.policy",
     "ProgressEvent": "tfimg.core.events",
     "Project": "tfimg.project.project",
@@ -66,6 +65,7 @@ _MODULES = {
     "StepEvent": "tfimg.core.events",
     "TfimgError": "tfimg.core.errors",
     "VerifiedImage": "tfimg.attestations.verify",
+    "WarningEvent": "tfimg.core.events",
     "build_many": "tfimg.build.batch",
     "errors": "tfimg.core",
     "parse_reference": "tfimg.registry.reference",

@@ -1,1 +1,1 @@
-"""Images in a registry: publish them with evidence, promote them to tags, roll back and withdraw."""
+"""Images in a registry: publish them with attestations, promote them to tags, roll back and withdraw."""
