@@ -41,17 +41,9 @@ def nodes(file: Path) -> tuple[ast.AST, ...]:
 
 @cache
 def imported(file: Path) -> tuple[str, ...]:
-    """Return the modules that a module imports, also inside functions, but not for type checkers alone."""
-    typing_only = {
-        id(inner)
-        for node in nodes(file)
-        if isinstance(node, ast.If) and dotted(node.test) == "TYPE_CHECKING"
-        for inner in ast.walk(node)
-    }
+    """Return the modules that a module imports, also inside functions and for type checkers alone."""
     found: list[str] = []
     for node in nodes(file):
-        if id(node) in typing_only:
-            continue
         if isinstance(node, ast.Import):
             found += [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
@@ -146,7 +138,8 @@ def _devices(node: ast.AST) -> set[str]:
 def test_the_walk_sees_the_program() -> None:
     assert {"tfimg.core.process", "tfimg.matrix.resolve", "tfimg.cli.app"} <= set(MODULES)
     assert "tfimg.core.errors" in imported(ROOT / "cli" / "__init__.py")
-    assert "tfimg.project.services" in imported(ROOT / "cli" / "__init__.py"), "imports in functions count"
+    assert "tfimg.cli.app" in imported(ROOT / "cli" / "__init__.py"), "imports in functions count"
+    assert "tfimg.project.project" in imported(ROOT / "cli" / "context.py"), "imports for type checkers count"
 
 
 def test_programs_are_started_in_one_place() -> None:

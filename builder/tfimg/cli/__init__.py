@@ -102,7 +102,7 @@ def _run_command(argv: Sequence[str], environ: Mapping[str, str], services: Serv
     from tfimg.cli.context import Context
     from tfimg.project.services import Services
 
-    return command.run(Context(command, services or Services(environ=environ)))
+    return command.run(Context(services or Services(environ=environ), json=command.json, quiet=command.quiet))
 
 
 def _leave_stdout() -> None:

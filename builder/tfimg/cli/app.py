@@ -208,7 +208,7 @@ def _bind(name: str, words: Sequence[str]) -> Command:
     except CycloptsError as error:
         raise _usage_error(error, name, words) from None
     command = load_command(name)(**bound.arguments)
-    given = [option for _, option in command.alternatives if getattr(command, option)]
+    given = [option for _, option in command.alternatives if bound.arguments.get(option)]
     options = " and ".join(name for name, _ in command.alternatives)
     if len(given) > 1:
         raise UsageError(f"`tfimg {name}`: {options} cannot be combined.", next_step="Leave out all but one.")

@@ -41,7 +41,8 @@ class ListImages(Command, Patterns, RepositoryOptions):
     def run(self, context: Context) -> int:
         from tfimg.cli.output.tables import print_images
 
-        rows = [context.project.describe(spec) for spec in context.project.select(self.patterns, self.flavor)]
+        project = context.project(repository=self.repository)
+        rows = [project.describe(spec) for spec in project.select(self.patterns, self.flavor)]
         context.print_result(rows, lambda: print_images(rows, context.services.today))
         return 0
 
@@ -59,10 +60,11 @@ class Resolve(Command, RequestOptions, RepositoryOptions):
     def run(self, context: Context) -> int:
         from tfimg.matrix.support_ends import describe_ended
 
-        found = context.project.resolve(self.request())
+        project = context.project(repository=self.repository)
+        found = project.resolve(self.request())
         today = context.services.today
         notes = [*found.notes, *describe_ended(found.spec.support_ends, today)]
-        row = context.project.describe(found.spec)
+        row = project.describe(found.spec)
         ends = [end.describe(today) for end in found.spec.support_ends]
         reasons = {"explanation": list(found.explanation)} if self.explain else {}
         fields = {**row, "end_of_life": ends or None, "notes": notes or None, **reasons}
@@ -71,7 +73,7 @@ class Resolve(Command, RequestOptions, RepositoryOptions):
 
 
 FORMS = {".json": "json", ".html": "html", ".md": "markdown"}
-"""Ends of file names → the option whose form they ask for; any other end asks for the table."""
+"""Ends of file names → the form that they ask for; any other end asks for the table."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,11 +95,11 @@ class ShowMatrix(Command, RepositoryOptions):
         from tfimg.core.files import write_atomically
         from tfimg.recipe.support import make_matrix_document, render_markdown, render_matrix
 
-        if self.json and (self.html or self.markdown):
+        if context.json and (self.html or self.markdown):
             raise UsageError("--json cannot be combined with another form.", next_step="Drop one of the two.")
-        form = next((form for form in FORMS.values() if getattr(self, form)), None)
+        form = "json" if context.json else "html" if self.html else "markdown" if self.markdown else None
         form = form or FORMS.get(Path(self.output or "").suffix.lower())
-        project = context.project
+        project = context.project(repository=self.repository)
         facts = project.matrix, project.specs, project.statuses
         if form == "json":
             text = json.dumps(make_matrix_document(*facts, repository=project.repository)) + "\n"
@@ -143,7 +145,7 @@ class Which(Command, VersionOptions, RepositoryOptions):
         from tfimg.matrix.support_ends import describe_ended
         from tfimg.recipe.labels import describe_matrix_image
 
-        project, smi = context.project, self._find_gpus(context)
+        project, smi = context.project(repository=self.repository), self._find_gpus(context)
         found = recommend_image(project.matrix, project.specs, self.request(), smi)
         image = describe_matrix_image(found.spec, repository=project.repository, status=project.status(found.spec))
         run = f"tfimg run {image['tags'][0]}"
@@ -167,7 +169,7 @@ class Which(Command, VersionOptions, RepositoryOptions):
             "run": run,
         }
         context.print_result(document, fields)
-        if not self.json:
+        if not context.json:
             print()
             minors = {minor.minor: f"{minor.verdict:3}  {minor.why}" for minor in found.minors}
             print_fields({"TensorFlow": "fits this host?", **minors})

@@ -91,7 +91,7 @@ class CloudInit(Command):
         create = user.create_command.replace("FILE", shlex.quote(file)) if file else user.create_command
         if file:
             write_atomically(Path(file), user.text)
-        if self.json:
+        if context.json:
             document = {
                 "bytes": user.size,
                 "packed": user.packed,
@@ -121,7 +121,7 @@ class CloudInit(Command):
         from tfimg.matrix.conditions import find_spec
         from tfimg.registry.reference import parse_reference, parse_repository
 
-        image, project = parse_reference(self.image), context.project
+        image, project = parse_reference(self.image), context.project()
         if self.require is not None:
             parse_requirements(self.require, policy=Policy())  # refuses a typo before a machine is made
         tagged = find_spec(project.specs, image.tag) if image.tag else None

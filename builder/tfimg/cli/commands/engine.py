@@ -33,7 +33,7 @@ class EngineUp(Command):
         environ = context.services.environ
         engine: Engine | None = None
         try:
-            engine = context.engine
+            (engine,) = context.engines()
         except (EngineUnavailable, EngineTooOld):
             if environ.get("DOCKER_HOST"):
                 raise
@@ -80,7 +80,7 @@ class EngineStatus(Command):
         from tfimg.core.errors import EngineCannotBuild
 
         try:
-            return _print_engine(context, context.engine, started=False)
+            return _print_engine(context, context.engines()[0], started=False)
         except EngineCannotBuild as error:
             return _print_runner(context, error)
 
@@ -94,7 +94,7 @@ class EngineEnv(Command):
     """
 
     def run(self, context: Context) -> int:
-        host = context.engine.get_capabilities().host
+        host = context.engines()[0].get_capabilities().host
         context.print_result({"DOCKER_HOST": host}, f"export DOCKER_HOST={shlex.quote(host)}")
         return 0
 

@@ -4,12 +4,21 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import KW_ONLY, asdict, dataclass, replace
+from dataclasses import KW_ONLY, asdict, dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Literal
 
 from tfimg.cli.context import Context
-from tfimg.cli.options import AdvisoryOptions, Command, Patterns, argument, flag, pattern_arguments, values
+from tfimg.cli.options import (
+    AdvisoryOptions,
+    Command,
+    Patterns,
+    argument,
+    flag,
+    pattern_arguments,
+    select_buildable,
+    values,
+)
 from tfimg.cli.trust_options import TrustedKeyOptions
 from tfimg.core.errors import LockError, StaleFiles, UsageError
 
@@ -20,6 +29,7 @@ if TYPE_CHECKING:
     from tfimg.advisories.fix import LockFix, Outcome
     from tfimg.matrix.spec import ImageSpec
     from tfimg.matrix.survey import RowFindings
+    from tfimg.project.project import Project
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,10 +62,12 @@ class Lock(Command, AdvisoryOptions, Patterns):
         from tfimg.recipe.generated_files import GeneratedFiles
         from tfimg.recipe.lock import resolve_installer_lock, resolve_locks
 
-        matrix, workspace, locks = context.project.matrix, context.project.workspace, context.project.locks
-        plain, flavored = self._select(context)
+        project = context.project()
+        matrix, workspace, locks = project.matrix, project.workspace, project.locks
+        plain, flavored = self._select(project)
         specs = [*plain, *flavored]
-        uv, env = context.services.uv(), context.use_network().environment(context.services.environ)
+        _report_unused_settings(context)
+        uv, env = context.services.uv(), context.services.network.environment(context.services.environ)
         files = GeneratedFiles(workspace.root, check=self.check)
         files.add({workspace.installer_lock: resolve_installer_lock(matrix, uv=uv, env=env)})
         failures: list[tuple[str, LockError]] = []
@@ -80,12 +92,12 @@ class Lock(Command, AdvisoryOptions, Patterns):
         context.print_result(files.to_json(), str(files))
         return 0
 
-    def _select(self, context: Context) -> tuple[list[ImageSpec], list[ImageSpec]]:
+    def _select(self, project: Project) -> tuple[list[ImageSpec], list[ImageSpec]]:
         """Return the images without a flavour, and the flavours of images that have locks of their own."""
-        locks = context.project.locks
-        chosen = context.project.select(self.patterns)
+        locks = project.locks
+        chosen = project.select(self.patterns)
         named = {spec.runtime for spec in chosen if not spec.locked_flavor}
-        plain = [spec for spec in context.project.specs if spec.identifier in named]
+        plain = [spec for spec in project.specs if spec.identifier in named]
         # A flavour's lock stands on that of its image.
         committed = locks.list_committed_flavors(plain)
         return plain, list(locks.list_locked_flavors((*chosen, *committed)))
@@ -96,13 +108,14 @@ class Lock(Command, AdvisoryOptions, Patterns):
         from tfimg.project.audit import fix_locks
         from tfimg.recipe.lock import read_packages
 
-        project, workspace = context.project, context.project.workspace
-        plain, flavored = self._select(context)
+        project = context.project()
+        workspace = project.workspace
+        plain, flavored = self._select(project)
         workspace.require_locks(spec.identifier for spec in (*plain, *flavored))
         committed = [project.locks.read_committed(spec) for spec in (*plain, *flavored)]
         packages = list(dict.fromkeys(one for lock in committed for one in read_lock_packages(read_packages(lock))))
         service = self.ask_service(context, packages)
-        context.use_network()
+        _report_unused_settings(context)
         fixes: list[LockFix] = []
         written: list[str] = []
         for number, fix in enumerate(fix_locks(project, plain, flavored, service), start=1):
@@ -116,6 +129,11 @@ class Lock(Command, AdvisoryOptions, Patterns):
                 if not self.dry_run:
                     write_atomically(file, text)
         return _report(context, fixes, written, dry_run=self.dry_run)
+
+
+def _report_unused_settings(context: Context) -> None:
+    for setting in context.services.network.left_out:
+        context.say(f"Not used: {setting}")
 
 
 def _report(context: Context, fixes: Sequence[LockFix], written: Sequence[str], *, dry_run: bool) -> int:
@@ -193,11 +211,10 @@ class Sync(Command):
         from tfimg.matrix.propose import propose_rows
         from tfimg.matrix.survey import is_missing, survey_index
 
-        path, lacks = context.project.workspace.matrix, partial(is_missing, context.project.matrix)
+        project = context.project()
+        path, lacks = project.workspace.matrix, partial(is_missing, project.matrix)
         with render_count(context, "wheels read") as on_progress:
-            survey = survey_index(
-                context.project.matrix, context.services.index(), is_selected=lacks, on_progress=on_progress
-            )
+            survey = survey_index(project.matrix, context.services.index(), is_selected=lacks, on_progress=on_progress)
         missing = sorted(filter(lacks, survey.releases))
         text = path.read_text(encoding="utf-8")
         proposed = propose_rows(text, survey, missing, today=context.services.today) if missing else text
@@ -213,7 +230,7 @@ class Sync(Command):
         if missing:
             write_atomically(path, proposed)
             context.say(f"{path.name} has {', '.join(names)} now: confirm what is marked, then run `tfimg lock`.")
-            _ = replace(context.project).matrix  # read again, to report now what is still wrong with it
+            _ = context.project().matrix  # read again, to report now what is still wrong with it
         return 0
 
 
@@ -233,11 +250,12 @@ class Check(Command):
         from tfimg.cli.output.progress import render_count
         from tfimg.matrix.survey import check_matrix
 
-        matrix, file = context.project.matrix, context.project.workspace.matrix
+        project = context.project()
+        matrix, file = project.matrix, project.workspace.matrix
         with render_count(context, "wheels read") as on_progress:
             found = check_matrix(matrix, context.services.index(), self.releases, on_progress)
         unconfirmed = file.read_text(encoding="utf-8").count("# confirm:")
-        if self.json:
+        if context.json:
             missing = [str(version) for version in found.missing]
             rows = [asdict(row) for row in found.rows]
             context.emit({"wheels": found.wheels, "missing": missing, "unconfirmed": unconfirmed, "rows": rows})
@@ -295,13 +313,14 @@ class Render(Command):
         from tfimg.recipe.support import insert_table
         from tfimg.validation.record import schema_text
 
-        project, workspace = context.project, context.project.workspace
+        project = context.project()
+        workspace = project.workspace
 
         def dockerfile(spec: ImageSpec) -> str:
             return render_dockerfile(spec, project.lock(spec), project.templates)
 
         if self.patterns:
-            specs = context.buildable(self.patterns)
+            specs = select_buildable(context, project, self.patterns)
             project.locks.require_committed(specs)
             for spec in specs:
                 document = {"identifier": spec.identifier, "dockerfile": dockerfile(spec)}
@@ -343,10 +362,11 @@ class Audit(Command, AdvisoryOptions, TrustedKeyOptions, Patterns):
                 "PATTERN selects locks, and cannot be combined with --built or --published.",
                 next_step="Leave PATTERN out.",
             )
-        images = list(self._read_images(context))
+        project = context.project()
+        images = list(self._read_images(context, project))
         packages = list(dict.fromkeys(package for image in images for package in image.packages))
         service = self.ask_service(context, packages)
-        risks, today = context.project.matrix.accepted_risks, context.services.today
+        risks, today = project.matrix.accepted_risks, context.services.today
         result = audit(images, service.find(packages), risks, source=service.url, today=today)
         context.print_result(
             result.to_json(), lambda: _print_result(result, has_debian=bool(self.built or self.published))
@@ -354,11 +374,10 @@ class Audit(Command, AdvisoryOptions, TrustedKeyOptions, Patterns):
         result.raise_for_findings()
         return 0
 
-    def _read_images(self, context: Context) -> Iterator[AuditedImage]:
-        from tfimg.cli.commands.trust import read_image
+    def _read_images(self, context: Context, project: Project) -> Iterator[AuditedImage]:
+        from tfimg.cli.commands.trust import read_remote_image
         from tfimg.project.audit import read_built_image, read_locked_images, read_published_image
 
-        project = context.project
         if not (self.built or self.published):
             yield from read_locked_images(project, project.select(self.patterns))
         for name in self.built:
@@ -366,7 +385,7 @@ class Audit(Command, AdvisoryOptions, TrustedKeyOptions, Patterns):
             yield read_built_image(project, context.services.runner(), name)
         keys = self.public_keys(context.services.environ) if self.published else ()
         for name in self.published:
-            image = read_image(context, name, local=False, keys=keys)
+            image = read_remote_image(context, name, keys, plain=self.plain_http)
             yield read_published_image(project, name, image, trusts_keys=bool(keys))
 
 
@@ -419,7 +438,8 @@ class RecordEvidence(Command):
         from tfimg.validation.host_run import MAX_BYTES, judge_host_run, parse_host_run
         from tfimg.validation.record import format_image_record, make_image_record
 
-        project, workspace = context.project, context.project.workspace
+        project = context.project()
+        workspace = project.workspace
         content = read_limited(self.file, MAX_BYTES, next_step="Name the evidence.json that run.py has written.")
         found = parse_host_run(content, source=self.file)
         spec = project.spec(found.identifier)

@@ -9,27 +9,33 @@ from typing import TYPE_CHECKING
 
 from tfimg.cli.context import Context
 from tfimg.cli.options import (
+    AddedPackageOptions,
     Command,
     LevelOptions,
     ReinstateOptions,
     RepositoryOptions,
     argument,
+    find_project_file,
     flag,
     option,
     pattern_arguments,
-    publish_project,
+    with_project_file,
 )
 from tfimg.cli.trust_options import SigningOptions
-from tfimg.core.errors import ImageMissing
-from tfimg.registry.reference import parse_repository
+from tfimg.core.errors import ImageMissing, UsageError
+from tfimg.registry.reference import Reference, parse_repository
 
 if TYPE_CHECKING:
-    from tfimg.cli.commands.build import Build
     from tfimg.matrix.spec import ImageSpec
+    from tfimg.project.project import Project
     from tfimg.publish.publisher import Publisher, PublishResult
+    from tfimg.publish.repository import SignedRepository
 
 STYLES = {"move": "green", "attest": "green", "stay": "cyan", "refuse": "yellow"}
 """Styles of verdicts."""
+
+PACKAGES = ("requirements", "with_packages", "apt")
+"""Keys of tfimg.toml for packages on top of the image."""
 
 
 @dataclass(frozen=True)
@@ -54,25 +60,59 @@ class Publish(Command, RepositoryOptions, SigningOptions, LevelOptions, Reinstat
 
     def run(self, context: Context) -> int:
         from tfimg.matrix.conditions import select_specs
+        from tfimg.publish.publisher import Publisher
 
+        project = context.project(repository=self.repository)
         if self.target is None:
-            command = publish_project(self, context)
-            return command.run(replace(context, command=command))
-        known = (*context.project.specs, *context.project.list_variants(context.engine))
+            return self._complete(context, project).run(context)
+        (engine,) = context.engines()
+        known = (*project.specs, *project.list_variants(engine))
         if missing := _find_missing_own(self.patterns, known):
             raise ImageMissing(
-                f"The engine has no image {missing} under {context.project.repository}.",
+                f"The engine has no image {missing} under {project.repository}.",
                 next_step="Build it first with `tfimg build`; --from names another repository.",
             )
         specs = select_specs(known, self.patterns)
+        publisher = Publisher(
+            project=project,
+            engine=engine,
+            level=self.level,
+            revalidate=self.revalidate,
+            report_missing=bool(self.patterns),
+        )
+        target = parse_repository(self.target)
         if self.dry_run:
-            self._print_plan(context, specs)
+            self._print_plan(context, publisher, target, specs)
         else:
-            publish_images(self, context, specs, named=bool(self.patterns))
+            key = self.signing_key(context.services.environ)
+            repository = self.signed_repository(project, target, key, reinstate=self.reinstate)
+            publish_images(context, publisher, repository, specs)
         return 0
 
-    def _print_plan(self, context: Context, specs: Sequence[ImageSpec]) -> None:
+    def _complete(self, context: Context, project: Project) -> Publish:
+        """Return the command for the image of tfimg.toml. Raises `UsageError` without one that names a registry."""
+        from tfimg.matrix.spec import OWN_SUFFIX
+
+        found = find_project_file()
+        if found is None or found[1].registry is None:
+            why = "there is no tfimg.toml" if found is None else "tfimg.toml states no `registry`"
+            raise UsageError(
+                f"`tfimg publish`: REPOSITORY is missing, and {why}.",
+                next_step="Name where to, as in `tfimg publish REGISTRY/NAME`, or write `registry` into tfimg.toml.",
+            )
+        path, file = found
+        identifier = project.resolve(file.request()).spec.identifier
+        stated = file.options(path.parent)
+        packages = AddedPackageOptions(**{key: stated[key] for key in PACKAGES if key in stated})
+        adds = any(packages.read_packages())
+        command = replace(self, target=file.registry, patterns=(identifier + OWN_SUFFIX * adds,))
+        return with_project_file(command, context, signs=True)
+
+    def _print_plan(
+        self, context: Context, publisher: Publisher, target: Reference, specs: Sequence[ImageSpec]
+    ) -> None:
         """Print what publishing would do. It needs no private key: the public half of the pair is enough."""
+        from tfimg.cli.output.progress import render_events
         from tfimg.publish.indexes import PlatformTags
         from tfimg.publish.publisher import TagDecider
 
@@ -83,10 +123,9 @@ class Publish(Command, RepositoryOptions, SigningOptions, LevelOptions, Reinstat
             context.note(
                 "No key is named with --key, --public-key or TFIMG_PUBLIC_KEY: the plan uses the labels of images."
             )
-        registry = PlatformTags(context.registry(parse_repository(str(self.target))), trusted)
-        decider = TagDecider(registry, trusted, self.read_image_policy(context), self.reinstate)
-        publisher = _make_publisher(self, context, report_missing=bool(self.patterns))
-        with context.render_events(title="publish") as on_event:
+        registry = PlatformTags(context.services.registry(target, plain=self.plain_http), trusted)
+        decider = TagDecider(registry, trusted, self.read_image_policy(publisher.project), self.reinstate)
+        with render_events(context, title="publish") as on_event:
             results = publisher.plan(specs, decider, on_event)
         _print_results(context, results, event="planned")
 
@@ -102,37 +141,21 @@ def _find_missing_own(patterns: Sequence[str], known: Sequence[ImageSpec]) -> st
     return next((one for one in named if not is_known(one)), None)
 
 
-def require_publishable(command: Publish | Build, context: Context) -> None:
-    """Raise an error for options of publishing that are wrong: a build takes too long to find out afterwards."""
-    parse_repository(str(command.target))
-    command.signing_key(context.services.environ)
-
-
-def publish_images(command: Publish | Build, context: Context, specs: Sequence[ImageSpec], *, named: bool) -> None:
-    """Publish those of the images that are built here. `named`: the user named them, so report missing ones.
+def publish_images(
+    context: Context, publisher: Publisher, repository: SignedRepository, specs: Sequence[ImageSpec]
+) -> None:
+    """Publish those of the images that are built here.
 
     Raises the error of an image, `TagConflict`, `PublicationIncomplete`.
     """
-    target, key = parse_repository(str(command.target)), command.signing_key(context.services.environ)
-    repository = command.signed_repository(context, target, key, reinstate=getattr(command, "reinstate", False))
-    with context.render_events(title="publish") as on_event:
-        publication = _make_publisher(command, context, report_missing=named).publish(specs, repository, on_event)
+    from tfimg.cli.output.progress import render_events
+
+    with render_events(context, title="publish") as on_event:
+        publication = publisher.publish(specs, repository, on_event)
     _print_results(context, publication.images, event="published")
     for candidate in publication.candidates:
-        context.note(f"{target.repository}:{candidate} remains: the registry does not delete tags.")
+        context.note(f"{repository.name}:{candidate} remains: the registry does not delete tags.")
     publication.raise_for_failures()
-
-
-def _make_publisher(command: Publish | Build, context: Context, *, report_missing: bool) -> Publisher:
-    from tfimg.publish.publisher import Publisher
-
-    return Publisher(
-        project=context.project,
-        engine=context.engine,
-        level=command.level,
-        revalidate=command.revalidate,
-        report_missing=report_missing,
-    )
 
 
 def _print_results(context: Context, images: Sequence[PublishResult], *, event: str) -> None:
@@ -141,7 +164,7 @@ def _print_results(context: Context, images: Sequence[PublishResult], *, event: 
 
     from tfimg.cli.output.tables import Cell, print_rows
 
-    if context.command.json:
+    if context.json:
         for image in images:
             context.emit({"event": event, **image.to_json()})
         return

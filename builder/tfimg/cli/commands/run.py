@@ -68,9 +68,9 @@ class ContainerOptions(GpuOptions, IdentifierOptions):
         """Find out what an image is, what it needs and whether that is here; become `docker run` or `podman run`."""
         from tfimg.host.run import RunOptions, missing_client, plan_run
 
-        engine = context.services.runner()
-        spec = context.project.spec_of_image(engine, image, self.identifier)
-        host = context.project.target_host(engine)
+        engine, project = context.services.runner(), context.project()
+        spec = project.spec_of_image(engine, image, self.identifier)
+        host = project.target_host(engine)
         options = RunOptions(
             gpus=self.gpus,
             no_gpu=self.no_gpu,
@@ -100,7 +100,7 @@ class ContainerOptions(GpuOptions, IdentifierOptions):
 
     def _list_passed_on(self) -> Iterator[str]:
         for name in PASSED_ON:
-            given: str | tuple[str, ...] | None = getattr(self, name)
+            given: str | tuple[str, ...] | None = vars(self)[name]
             for value in (given,) if isinstance(given, str) else given or ():
                 yield from (f"--{name}", value)
 
@@ -175,11 +175,11 @@ class Jupyter(Command, GpuOptions, IdentifierOptions):
         )
         from tfimg.host.run import RunOptions
 
-        engine = context.services.runner()
+        engine, project = context.services.runner(), context.project()
         image = self.image or find_newest(engine.list_images(), NOTEBOOKS)
-        spec = context.project.spec_of_image(engine, image, self.identifier)
+        spec = project.spec_of_image(engine, image, self.identifier)
         require_notebooks(image, spec)
-        host = context.project.target_host(engine)
+        host = project.target_host(engine)
         notebook = Notebook(
             image=image,
             container=f"tfimg-jupyter-{secrets.token_hex(4)}",
@@ -235,11 +235,11 @@ class Doctor(Command, IdentifierOptions):
         from tfimg.cli.output.fields import print_findings
         from tfimg.project.diagnosis import diagnose_host
 
-        found = diagnose_host(context.project, self.image, self.identifier)
-        if not self.json:
+        found = diagnose_host(context.project(), self.image, self.identifier)
+        if not context.json:
             print_findings(found.findings)
         found.raise_for_problems()  # under --json, the error has the findings
-        if self.json:
+        if context.json:
             context.emit(found.to_json())
         return 0
 
@@ -259,6 +259,7 @@ class Validate(Command, LocalImage, IdentifierOptions, ValidationOptions):
     skip: tuple[str, ...] = values("leave these checks out: 'gpu.*'", "PATTERN")
 
     def run(self, context: Context) -> int:
+        from tfimg.cli.output.progress import render_events
         from tfimg.cli.values import check_report_files, write_reports
         from tfimg.project.project import record_evidence
         from tfimg.project.validator import Validator
@@ -266,20 +267,19 @@ class Validate(Command, LocalImage, IdentifierOptions, ValidationOptions):
         from tfimg.validation.run import CheckSelection, raise_for_verdict
 
         check_report_files(self.report)
+        project = context.project(find_links=self.find_links)
         checks = CheckSelection(profile=self.profile, only=self.only, skip=self.skip)
-        validator = Validator(
-            project=context.project, engine=context.services.runner(), level=self.level, checks=checks
-        )
-        with context.render_events() as on_event:
+        validator = Validator(project=project, engine=context.services.runner(), level=self.level, checks=checks)
+        with render_events(context) as on_event:
             report = validator.validate_image(self.image, self.identifier, needs_lock=self.record, on_event=on_event)
         write_reports(self.report, report)
         if self.record:
             # What the image says of its recipe is no proof: nothing was built here.
-            record_evidence(context.project.workspace, report, content=None, recipe=None)
-        if self.json:
+            record_evidence(project.workspace, report, content=None, recipe=None)
+        if context.json:
             context.emit({"event": "report", **report.to_json()})
         raise_for_verdict(report, subject=f"{self.image} was validated", consequence="Its tags are as they were.")
-        if not self.json:
+        if not context.json:
             passed = sum(result.outcome == "passed" for result in report.results)
             print(f"{self.image}: {passed} check{'' if passed == 1 else 's'} passed, level {level_words(report)}")
         return 0
@@ -334,7 +334,7 @@ class Explain(Command):
         from tfimg.cli.values import write_reports
 
         write_reports(self.report, report)
-        if self.json:
+        if context.json:
             context.emit(report.to_json())
         else:
             print_report(report)
@@ -349,8 +349,8 @@ class Explain(Command):
 def _explain_log(context: Context, text: str) -> None:
     from tfimg.validation.run import HARMLESS, explain
 
-    found = explain(text, suite=context.project.workspace.validation)
-    if context.command.json:
+    found = explain(text, suite=context.project().workspace.validation)
+    if context.json:
         context.emit({"explanations": [{**asdict(one), "more": link_to(one.signature)} for one in found]})
     else:
         for number, one in enumerate(found):

@@ -64,7 +64,8 @@ class Rollback(Command, SigningOptions, ReinstateOptions):
         if not tag or target.digest:
             problem = "must be a tag without a digest" if target.digest else "has no tag"
             raise UsageError(f"{self.image} {problem}.", next_step="Write REGISTRY/NAME:TAG.")
-        repository = self.signed_repository(context, target, self.signing_key(environ), reinstate=self.reinstate)
+        key = self.signing_key(environ)
+        repository = self.signed_repository(context.project(), target, key, reinstate=self.reinstate)
         if not self.to:
             raise self._ask_for_image(repository, tag)
         for image in roll_back(repository, tag, to=self.to, reason=self.reason or ""):
@@ -104,7 +105,7 @@ class Rollback(Command, SigningOptions, ReinstateOptions):
     def _given_options(self) -> Iterator[str]:
         """Yield the options of this command as they were given."""
         for one in fields(self):
-            value = getattr(self, one.name)
+            value = vars(self)[one.name]
             if one.kw_only and value != one.default:
                 for text in value if isinstance(value, tuple) else (value,):
                     yield f"--{one.name.replace('_', '-')}"
@@ -151,7 +152,7 @@ class Withdraw(Command, SigningOptions):
                 f"{self.image} does not name an image by its digest.",
                 next_step="Write REGISTRY/NAME@DIGEST with 12 or more digits, as `tfimg history` prints them.",
             ) from None
-        repository = self.signed_repository(context, target, self.signing_key(context.services.environ))
+        repository = self.signed_repository(context.project(), target, self.signing_key(context.services.environ))
         vulnerable = f"vulnerable to {', '.join(self.advisory)}" if self.advisory else None
         reason = ": ".join(filter(None, (vulnerable, self.reason)))
         digest = find_build(repository.registry, digest.removeprefix("sha256:"))
@@ -187,6 +188,7 @@ class Renew(Command, SigningOptions, LevelOptions, EachPlatformOptions):
 
     def run(self, context: Context) -> int:
         """Renew each image; the failure of one does not stop the others. Raises its error, or one for several."""
+        from tfimg.cli.output.progress import render_events
         from tfimg.core.errors import PublicationIncomplete, raise_for_failures
         from tfimg.project.validator import Validator
         from tfimg.publish.indexes import list_images
@@ -194,21 +196,22 @@ class Renew(Command, SigningOptions, LevelOptions, EachPlatformOptions):
         from tfimg.registry.reference import parse_reference
 
         names, key = list(dict.fromkeys(self.images)), self.signing_key(context.services.environ)
-        validator = Validator(project=context.project, engine=context.services.runner(), level=self.level)
+        project = context.project()
+        validator = Validator(project=project, engine=context.services.runner(), level=self.level)
         renewer = Renewer(validator=validator, re_sign=self.re_sign)
         failures: list[tuple[str, TfimgError]] = []
-        with context.render_events(title="renew") as render:
+        with render_events(context, title="renew") as render:
 
             def on_event(event: Event) -> None:
                 render(event)
-                if isinstance(event, Renewed) and event.passed and not self.json:
+                if isinstance(event, Renewed) and event.passed and not context.json:
                     checks = f"{event.checks} check{'' if event.checks == 1 else 's'}"
                     print(f"{event.image} {event.level}: {checks} passed")
 
             for name in names:
                 try:
                     reference = parse_reference(name)
-                    repository = self.signed_repository(context, reference, key)
+                    repository = self.signed_repository(project, reference, key)
                     images = list_images(repository.registry, reference.target, reference.tag, self.read_platform())
                     for target, tag in images:
                         renewer.renew(repository, target, tag=tag, on_event=on_event)
@@ -253,7 +256,10 @@ class History(Command, TrustedKeyOptions, EachPlatformOptions):
 
         environ = context.services.environ
         target, tag = (parse_repository(self.target), self.tag) if self.tag else split_tag(self.target, environ)
-        keys, registry = require_keys(self.public_keys(environ)), context.registry(target)
+        keys, registry = (
+            require_keys(self.public_keys(environ)),
+            context.services.registry(target, plain=self.plain_http),
+        )
         if tag:
             histories = self._read_histories(registry, tag, keys)
             entries = [entry for history in histories.values() for entry in history]
@@ -266,7 +272,7 @@ class History(Command, TrustedKeyOptions, EachPlatformOptions):
             digests = dict.fromkeys(entry.digest for entry in entries if entry.kind == "withdrawal")
             lines = [line for digest in digests for line in export_withdrawals(registry, digest, keys)]
             Path(self.withdrawals).write_bytes(b"".join(line + b"\n" for line in lines))
-        if self.json:
+        if context.json:
             for entry in entries:
                 context.emit(entry.to_json())
         elif tag:

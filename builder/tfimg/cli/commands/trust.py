@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from tfimg.evidence.predicates import ExemptCheck, SkippedCheck
     from tfimg.evidence.verify import VerifiedImage
     from tfimg.inspect.inspection import Inspection
+    from tfimg.project.project import Project
 
 MAX_LISTED = 20
 """Checks that a field names; `--json` has all."""
@@ -47,16 +48,17 @@ class Verify(Command, RemoteImage, RequirementOptions, PlatformOptions):
     """
 
     def run(self, context: Context) -> int:
-        print_verified(context, self.verify(context, parse_reference(self.image)))
+        project = context.project()
+        print_verified(context, project, self.verify(context, project, parse_reference(self.image)))
         return 0
 
-    def verify(self, context: Context, reference: Reference) -> VerifiedImage:
+    def verify(self, context: Context, project: Project, reference: Reference) -> VerifiedImage:
         """Return what the evidence of the image proves."""
         from tfimg.evidence.verify import verify
 
-        policy = self.read_image_policy(context)
+        policy = self.read_image_policy(project)
         with explain_missing_registry(self.image):
-            registry = context.registry(reference)
+            registry = context.services.registry(reference, plain=self.plain_http)
             reference = self.choose_platform(registry, reference)
             return verify(
                 registry,
@@ -68,12 +70,12 @@ class Verify(Command, RemoteImage, RequirementOptions, PlatformOptions):
             )
 
 
-def print_verified(context: Context, verified: VerifiedImage) -> None:
+def print_verified(context: Context, project: Project, verified: VerifiedImage) -> None:
     """Print what the evidence of an image proves."""
     from tfimg.evidence.envelopes import format_time, name_predicate
     from tfimg.recipe.labels import describe_support_end
 
-    ends = context.project.find_support_ends(verified.outcome.identifier) or ()
+    ends = project.find_support_ends(verified.outcome.identifier) or ()
     outcome, machine = verified.outcome, verified.outcome.environment
     emulator = "an emulator" if machine.emulated else None
     where = ", ".join(filter(None, (machine.host, machine.engine, machine.kernel, emulator)))
@@ -113,15 +115,15 @@ class Pull(Verify):
         from tfimg.evidence.verify import pull_verified
         from tfimg.registry.reference import parse_reference
 
-        reference = parse_reference(self.image)
-        verified = self.verify(context, reference)
+        reference, project = parse_reference(self.image), context.project()
+        verified = self.verify(context, project, reference)
         engine = context.services.runner()
         name = f"{reference.repository}@{verified.digest}"
         with render_transfer(context, f"pulling {name}") as on_event:
             pull_verified(engine, name, on_event)
         if reference.tag:
             engine.tag(name, [f"{reference.repository}:{reference.tag}"])
-        print_verified(context, verified)
+        print_verified(context, project, verified)
         context.say(f"Pulled into the engine as {self.image}.")
         return 0
 
@@ -140,12 +142,16 @@ class Inspect(Command, RemoteImage, TrustedKeyOptions, PlatformOptions):
     def run(self, context: Context) -> int:
         from tfimg.cli.output.tables import print_inspection
 
-        keys = self.public_keys(context.services.environ)
-        image = read_image(context, self.image, local=self.local, keys=keys, options=self)
+        keys, project = self.public_keys(context.services.environ), context.project()
+        if self.local:
+            image = read_local_image(context, project, self.image)
+        else:
+            options = self if self.platform else None
+            image = read_remote_image(context, self.image, keys, plain=self.plain_http, platform=options)
         spec = None
         with suppress(ResolutionError):  # of another matrix
-            spec = context.project.spec(image.identifier) if image.identifier else None
-        row = {"path": f"rows[{spec.row}]", **context.project.describe(spec)} if spec else None
+            spec = project.spec(image.identifier) if image.identifier else None
+        row = {"path": f"rows[{spec.row}]", **project.describe(spec)} if spec else None
         context.print_result(
             {"event": "inspected", "row": row, **image.to_json()},
             lambda: print_inspection(image, row=row, now=context.services.now(), has_keys=bool(keys)),
@@ -153,28 +159,38 @@ class Inspect(Command, RemoteImage, TrustedKeyOptions, PlatformOptions):
         return 0
 
 
-def read_image(
-    context: Context, image: str, *, local: bool, keys: Sequence[VerifyingKey], options: PlatformOptions | None = None
+def read_remote_image(
+    context: Context,
+    image: str,
+    keys: Sequence[VerifyingKey],
+    *,
+    plain: bool,
+    platform: PlatformOptions | None = None,
 ) -> Inspection:
-    """Read an image in a registry, of the platform that `options` name, or a `local` one in the engine."""
-    from tfimg.core.errors import EngineError, ValidationAborted
-    from tfimg.inspect.inspection import Contents, inspect_image, inspect_local, list_contents
+    """Read an image in a registry; of an index, the one of a platform."""
+    from tfimg.inspect.inspection import inspect_image
     from tfimg.registry.reference import parse_reference
 
-    if not local:
-        reference = parse_reference(image)
-        context.say(f"Reading {image}")
-        with explain_missing_registry(image):
-            registry = context.registry(reference)
-            if options and options.platform:
-                reference = options.choose_platform(registry, reference)
-            return inspect_image(registry, reference.target, keys)
+    reference = parse_reference(image)
+    context.say(f"Reading {image}")
+    with explain_missing_registry(image):
+        registry = context.services.registry(reference, plain=plain)
+        if platform:
+            reference = platform.choose_platform(registry, reference)
+        return inspect_image(registry, reference.target, keys)
+
+
+def read_local_image(context: Context, project: Project, image: str) -> Inspection:
+    """Read an image in the engine."""
+    from tfimg.core.errors import EngineError, ValidationAborted
+    from tfimg.inspect.inspection import Contents, inspect_local, list_contents
+
     engine = context.services.runner()
-    context.project.require_image(engine, image)
+    project.require_image(engine, image)
     context.say(f"Reading {image}")
     stored = engine.read_image(image)
     try:
-        contents = list_contents(context.project.inventories.take(image, stored.content, engine))
+        contents = list_contents(project.inventories.take(image, stored.content, engine))
     except (EngineError, ValidationAborted) as error:  # it has no Python, or a broken one
         context.say(str(error))
         contents = Contents(source="unknown")
@@ -201,9 +217,11 @@ class Compare(Command, TrustedKeyOptions):
         from tfimg.cli.output.tables import print_comparison
         from tfimg.inspect.comparison import compare_images, format_changelog
 
-        keys = self.public_keys(context.services.environ)
-        names = (self.before, self.after)
-        before, after = (read_image(context, name, local=self.local, keys=keys) for name in names)
+        keys, project, names = self.public_keys(context.services.environ), context.project(), (self.before, self.after)
+        if self.local:
+            before, after = (read_local_image(context, project, name) for name in names)
+        else:
+            before, after = (read_remote_image(context, name, keys, plain=self.plain_http) for name in names)
         comparison = compare_images(before, after)
         changelog = format_changelog(comparison).removesuffix("\n") if self.markdown else None
         document = {"event": "difference", **comparison.to_json()}
@@ -241,8 +259,8 @@ class Save(Command, RequirementOptions, PlatformOptions):
 
         path = Path(self.path)
         require_target(path)
-        reference, policy = parse_reference(self.image), self.read_image_policy(context)
-        registry = context.registry(reference)
+        reference, policy = parse_reference(self.image), self.read_image_policy(context.project())
+        registry = context.services.registry(reference, plain=self.plain_http)
         reference = self.choose_platform(registry, reference)
         target = reference.target
         keys = (*self.public_keys(context.services.environ), *policy.trusted_keys)
@@ -310,7 +328,7 @@ class Load(Command, RequirementOptions):
         from tfimg.inspect.archive import LayoutRegistry, load_layout, select_keys, verify_layout
         from tfimg.registry.reference import parse_reference
 
-        layout, policy = LayoutRegistry(Path(self.path)), self.read_image_policy(context)
+        layout, policy = LayoutRegistry(Path(self.path)), self.read_image_policy(context.project())
         chosen = parse_reference(self.name) if self.name else None
         if chosen and chosen.digest:
             raise UsageError(f"--as {chosen} has a digest.", next_step="Name the image NAME:TAG.")

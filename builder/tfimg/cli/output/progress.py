@@ -49,12 +49,12 @@ STATUS_WIDTH = max(map(len, get_args(results.Status)))
 
 
 @contextmanager
-def render_events(*, as_json: bool, quiet: bool = False, title: str = "build") -> Iterator[OnEvent]:
+def render_events(context: Context, *, title: str = "build") -> Iterator[OnEvent]:
     """Return the renderer for this terminal, file or program; `title` begins each line about a step."""
     console = make_console(stderr=True)
-    if as_json:
+    if context.json:
         yield JsonLines()
-    elif quiet:
+    elif context.quiet:
         yield ignore
     elif console.is_terminal:
         display = Display(console)
@@ -304,7 +304,7 @@ def render_transfer(context: Context, title: str) -> Iterator[Callable[[Progress
 
     def print_progress(done: int, total: int) -> None:
         nonlocal last_event, last_tenth
-        if context.command.json:
+        if context.json:
             if time.monotonic() - last_event >= SECONDS:
                 last_event = time.monotonic()
                 context.emit({"event": "progress", "step": title, "current": done, "total": total})
@@ -337,7 +337,7 @@ def render_count(context: Context, what: str) -> AbstractContextManager[OnProgre
 def _show_amount(context: Context, title: str, unit: str, print_progress: OnProgress) -> Iterator[OnProgress]:
     """Return a function that moves a bar on a terminal, and `print_progress` elsewhere."""
     console = make_console(stderr=True)
-    if context.command.json or context.command.quiet or not console.is_terminal:
+    if context.json or context.quiet or not console.is_terminal:
         yield print_progress
         return
     display = Display(console)
