@@ -22,7 +22,7 @@ from support.containers import run_container
 from support.docker_daemon import wait_until
 from tfimg.engine.bases import BaseSettings, Mirrors, choose_base, find_mirrors
 from tfimg.engine.docker import DockerEngine
-from tfimg.engine.protocol import BuildRequest
+from tfimg.engine.interface import BuildRequest
 from tfimg.matrix.conditions import Request
 from tfimg.matrix.resolve import resolve
 from tfimg.project.project import Project

@@ -15,7 +15,7 @@ from support import suite_events as stories
 from support.memory_engine import FakeEngine
 from tfimg.core.errors import EngineError, EngineUnavailable, UsageError, ValidationAborted
 from tfimg.core.files import hash_files
-from tfimg.engine.protocol import Exit, Line
+from tfimg.engine.interface import Exit, Line
 from tfimg.matrix.spec import ImageSpec
 from tfimg.recipe.facts import collect_facts
 from tfimg.recipe.lock import hash_lock
@@ -365,7 +365,7 @@ def test_facts_are_what_the_image_claims(named: Callable[[str], ImageSpec]) -> N
         "user": "non-root",
         "waived": {},
         "removed": [],
-        "flavor": "runtime",
+        "variant": "runtime",
     }
 
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from tfimg.core.errors import UsageError
 
 if TYPE_CHECKING:
-    from tfimg.engine.protocol import Engine
+    from tfimg.engine.interface import Engine
     from tfimg.project.project import Project
     from tfimg.project.services import Services
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tfimg.core.errors import EngineUnavailable, NoContainerToolkit, TfimgError, UsageError, WrongDevice
-from tfimg.engine.protocol import DeviceAccess, DeviceSupport
+from tfimg.engine.interface import DeviceAccess, DeviceSupport
 from tfimg.host.survey import ALL_GPUS, TargetHost, check_gpu, check_tpu, choose_gpu_access, find_sibling, gpu_options
 from tfimg.matrix.schema import Device
 from tfimg.matrix.spec import ImageSpec

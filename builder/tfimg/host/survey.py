@@ -21,8 +21,8 @@ from tfimg.core.errors import (
     UsageError,
 )
 from tfimg.core.process import CommandFailed
+from tfimg.engine.interface import DEFAULT_CDI_FOLDERS, DeviceAccess, DeviceSupport
 from tfimg.engine.machine import EMULATE
-from tfimg.engine.protocol import DEFAULT_CDI_FOLDERS, DeviceAccess, DeviceSupport
 from tfimg.matrix.gpus import (
     describe_ptx,
     explain_no_support,

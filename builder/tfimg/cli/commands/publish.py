@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 from tfimg.cli.context import Context
 from tfimg.cli.options import (
-    AddedPackageOptions,
     Command,
+    ExtraPackageOptions,
     LevelOptions,
     ReinstateOptions,
     RepositoryOptions,
@@ -35,7 +35,7 @@ STYLES = {"move": "green", "attest": "green", "stay": "cyan", "refuse": "yellow"
 """Styles of verdicts."""
 
 PACKAGES = ("requirements", "with_packages", "apt")
-"""Keys of tfimg.toml for packages on top of the image."""
+"""Keys of tfimg.toml for extra packages of the image."""
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,7 @@ class Publish(Command, RepositoryOptions, SigningOptions, LevelOptions, Reinstat
             return self._complete(context, project).run(context)
         (engine,) = context.engines()
         known = (*project.specs, *project.list_variants(engine))
-        if missing := _find_missing_own(self.patterns, known):
+        if missing := _find_missing_variant(self.patterns, known):
             raise ImageMissing(
                 f"The engine has no image {missing} under {project.repository}.",
                 next_step="Build it first with `tfimg build`; --from names another repository.",
@@ -91,7 +91,7 @@ class Publish(Command, RepositoryOptions, SigningOptions, LevelOptions, Reinstat
 
     def _complete(self, context: Context, project: Project) -> Publish:
         """Return the command for the image of tfimg.toml. Raises `UsageError` without one that names a registry."""
-        from tfimg.matrix.spec import OWN_SUFFIX
+        from tfimg.matrix.spec import EXTRA_SUFFIX
 
         found = find_project_file()
         if found is None or found[1].registry is None:
@@ -103,9 +103,9 @@ class Publish(Command, RepositoryOptions, SigningOptions, LevelOptions, Reinstat
         path, file = found
         identifier = project.resolve(file.request()).spec.identifier
         stated = file.options(path.parent)
-        packages = AddedPackageOptions(**{key: stated[key] for key in PACKAGES if key in stated})
+        packages = ExtraPackageOptions(**{key: stated[key] for key in PACKAGES if key in stated})
         adds = any(packages.read_packages())
-        command = replace(self, target=file.registry, patterns=(identifier + OWN_SUFFIX * adds,))
+        command = replace(self, target=file.registry, patterns=(identifier + EXTRA_SUFFIX * adds,))
         return with_project_file(command, context, signs=True)
 
     def _print_plan(
@@ -130,14 +130,14 @@ class Publish(Command, RepositoryOptions, SigningOptions, LevelOptions, Reinstat
         _print_results(context, results, event="planned")
 
 
-def _find_missing_own(patterns: Sequence[str], known: Sequence[ImageSpec]) -> str | None:
-    """Return an identifier of a supplied wheel or with packages of a user that no image in the engine has."""
-    from tfimg.matrix.spec import CUSTOM_PREFIX, OWN_SUFFIX
+def _find_missing_variant(patterns: Sequence[str], known: Sequence[ImageSpec]) -> str | None:
+    """Return an identifier of a custom wheel or with extra packages that no image in the engine has."""
+    from tfimg.matrix.spec import CUSTOM_PREFIX, EXTRA_SUFFIX
 
     def is_known(pattern: str) -> bool:
         return any(spec.identifier.startswith(pattern) or fnmatchcase(spec.identifier, pattern) for spec in known)
 
-    named = (one for one in patterns if one.endswith(OWN_SUFFIX) or one.startswith(CUSTOM_PREFIX))
+    named = (one for one in patterns if one.endswith(EXTRA_SUFFIX) or one.startswith(CUSTOM_PREFIX))
     return next((one for one in named if not is_known(one)), None)
 
 
