@@ -164,13 +164,35 @@ def test_only_the_command_line_prints_and_exits() -> None:
     assert [name(file) for file in outside_cli() if calls(file) & speakers] == []
 
 
-HEAVY = ["pydantic", "docker", "rich", "jinja2", "ruamel", "packaging", "requests", "cryptography"]
-PARSER = "import sys, tfimg.cli.app as app"
-OPTIONS = f"{PARSER}; from tfimg.cli.app import help_text; print(*map(help_text, map(str.split, app.COMMANDS)))"
+def test_a_module_of_commands_imports_at_its_top() -> None:
+    """A command pays for its own module alone, so that nothing is gained by imports in its functions."""
+    late = [
+        f"{name(file)}:{inner.lineno}"
+        for module, file in MODULES.items()
+        if module.startswith("tfimg.cli.commands.")
+        for node in nodes(file)
+        if isinstance(node, ast.FunctionDef | ast.If)
+        for inner in ast.walk(node)
+        if isinstance(inner, ast.Import | ast.ImportFrom)
+    ]
+    assert late == []
 
 
-@pytest.mark.parametrize(("start", "heavy"), [(PARSER, [*HEAVY, "cyclopts"]), (OPTIONS, HEAVY)])
-def test_the_parser_and_the_options_of_all_commands_start_fast(start: str, heavy: list[str]) -> None:
-    script = f"{start}; print([name for name in {heavy} if name in sys.modules])"
+HEAVY = ("cyclopts", "docker", "rich", "jinja2", "requests", "cryptography")
+LOADS = {
+    "the parser": ("import tfimg.cli.app", (*HEAVY, "pydantic", "ruamel", "packaging")),
+    "options": ("import tfimg.cli.options", (*HEAVY[1:], "pydantic", "ruamel", "packaging")),
+    "resolve and list": (
+        "from tfimg.cli.app import load_command; load_command('resolve'); load_command('list')",
+        ("docker", "jinja2", "requests", "cryptography"),
+    ),
+    "Tab": ("import os; from tfimg.cli import main; main(['__complete', 'build', '2.15'], os.environ)", HEAVY),
+}
+"""What starts fast, its code, and the libraries that it does not load."""
+
+
+@pytest.mark.parametrize(("script", "heavy"), LOADS.values(), ids=LOADS)
+def test_what_is_used_often_loads_no_heavy_library(script: str, heavy: tuple[str, ...]) -> None:
+    script = f"import sys; {script}; print([name for name in {heavy} if name in sys.modules])"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert done.stdout.splitlines()[-1] == "[]"

@@ -14,7 +14,7 @@ from support.cli import CliRunner
 from support.hosts import make_host
 from support.memory_engine import capabilities, toolkit
 from support.paths import ROOT
-from tfimg.cli.commands.run import MAX_BYTES
+from tfimg.cli.commands.validate import MAX_BYTES
 from tfimg.core.errors import BuildError, EngineError, NoAccelerator, TfimgError, UnknownFailure
 from tfimg.core.paths import Workspace, find_workspace
 from tfimg.host.doctor import DoctorRequest, diagnose

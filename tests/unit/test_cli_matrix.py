@@ -17,7 +17,7 @@ from support.html_page import HtmlPage
 from support.reports import GREEN, evidence_text
 from tfimg import __version__
 from tfimg.cli.app import parse
-from tfimg.cli.output.tables import print_support
+from tfimg.cli.commands.matrix import print_support
 from tfimg.core.levels import LEVEL_MEANINGS
 from tfimg.core.paths import Workspace
 from tfimg.matrix.load import parse_matrix

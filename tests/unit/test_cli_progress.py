@@ -13,10 +13,11 @@ from rich.text import Text
 
 from support.reports import CONTROLS, ENDS, RED, result
 from tfimg.build.results import ImageRequeued, ImageResult, ImagesQueued, ImageStarted
+from tfimg.cli.commands.validate import result_table
 from tfimg.cli.context import Context
 from tfimg.cli.output import tables
 from tfimg.cli.output.progress import Display, ended_row, render_events
-from tfimg.cli.output.tables import plain_table, print_table, result_table
+from tfimg.cli.output.tables import plain_table, print_table
 from tfimg.core.errors import BuildError
 from tfimg.core.events import (
     ChecksPlanned,

@@ -46,21 +46,21 @@ GROUPS = {
     "Choose": {
         "list": ("choose:ListImages", "list the images of the matrix"),
         "resolve": ("choose:Resolve", "say which image a request means"),
-        "matrix": ("choose:ShowMatrix", "show which versions are compatible, and what is proven"),
-        "which": ("choose:Which", "say which image fits this machine's GPU and driver"),
+        "matrix": ("matrix:ShowMatrix", "show which versions are compatible, and what is proven"),
+        "which": ("machine:Which", "say which image fits this machine's GPU and driver"),
     },
     "Build": {
         "init": ("init:Init", "write tfimg.toml: the image of a project"),
         "plan": ("plan:Plan", "show what builds would do, or share them out over machines"),
         "build": ("build:Build", "build images, validate and tag them"),
-        "validate": ("run:Validate", "run the suite in an image"),
-        "explain": ("run:Explain", "explain the failures in a log or report"),
+        "validate": ("validate:Validate", "run the suite in an image"),
+        "explain": ("validate:Explain", "explain the failures in a log or report"),
     },
     "Run": {
         "run": ("run:Run", "start a container with the flags of its device"),
         "jupyter": ("run:Jupyter", "start JupyterLab of an image, and print its address"),
         "shell": ("run:Shell", "start a shell in an image"),
-        "doctor": ("run:Doctor", "say whether this machine can build and run images"),
+        "doctor": ("machine:Doctor", "say whether this machine can build and run images"),
         "cloud-init": ("cloud_init:CloudInit", "print user data for a cloud's virtual machine"),
         "engine up": ("engine:EngineUp", "use the engine that runs, else start a private one"),
         "engine down": ("engine:EngineDown", "stop the private engine"),
@@ -86,11 +86,11 @@ GROUPS = {
     "Maintain": {
         "sync": ("maintain:Sync", "add new releases to the matrix"),
         "check": ("maintain:Check", "compare the matrix with wheels"),
-        "lock": ("maintain:Lock", "resolve and write locks"),
+        "lock": ("lock:Lock", "resolve and write locks"),
         "render": ("maintain:Render", "write Dockerfiles, schemas and tables"),
-        "audit": ("maintain:Audit", "find known vulnerabilities of locked packages"),
+        "audit": ("lock:Audit", "find known vulnerabilities of locked packages"),
         "record": ("maintain:RecordEvidence", "record what images/on_host/run.py has proven without a container"),
-        "completion": ("maintain:Completion", "print a completion script"),
+        "completion": ("completion:Completion", "print a completion script"),
     },
 }
 """Group → command → its class as `module:class` below `tfimg.cli.commands`, and its line of `tfimg --help`."""
@@ -178,10 +178,33 @@ def parse(argv: Sequence[str]) -> Command:
     return replace(command, json=as_json, quiet=quiet)
 
 
+def find_command(words: Sequence[str]) -> str | None:
+    """Return the command that words begin with."""
+    return next((name for name in (" ".join(words[:2]), *words[:1]) if name in COMMANDS), None)
+
+
+IDENTIFIERS = ("list", "plan", "build", "lock", "audit", "render", "doctor")
+"""Commands whose arguments are identifiers of images."""
+
+
+def complete(argv: Sequence[str]) -> None:
+    """Print what the last word may become, as the scripts of Cyclopts read it.
+
+    Identifiers, which are completed most often, need neither the command nor Cyclopts: a third of the time.
+    """
+    name = find_command(argv[1:])
+    if name in IDENTIFIERS and not any(word.startswith("-") for word in argv):
+        from tfimg.cli.values import complete_identifiers
+
+        print("\n\x1fbegin", *complete_identifiers(), sep="\n")
+    else:
+        build_app([name] if name else [])(list(argv), exit_on_error=False)
+
+
 def _command_name(words: Sequence[str]) -> str:
-    for count in (2, 1):
-        if (name := " ".join(words[:count])) in COMMANDS:
-            return name
+    if name := find_command(words):
+        return name
+    for name in (" ".join(words[:2]), *words[:1]):
         if name in removed.COMMANDS:
             raise UsageError(f"`tfimg {name}` was removed.", next_step=removed.COMMANDS[name])
     first, second = [*words, "", ""][:2]
@@ -305,9 +328,8 @@ MAX_COLUMNS = 100
 
 def help_text(words: Sequence[str]) -> str:
     """Return the help of a command, of a group of commands such as `engine`, or of the program."""
-    for count in (2, 1):
-        if (name := " ".join(words[:count])) in COMMANDS:
-            return _command_help(name)
+    if name := find_command(words):
+        return _command_help(name)
     group = {
         name: line for lines in GROUPS.values() for name, (_, line) in lines.items() if words[:1] == name.split()[:1]
     }

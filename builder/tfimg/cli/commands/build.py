@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
+from tfimg.build.batch import build_many
+from tfimg.build.builder import Builder, BuildResult, BuildSettings, Validated, choose_turn
 from tfimg.build.results import SUMMARY_SUFFIXES, BatchResult, format_summary, raise_for_results
 from tfimg.cli.commands.publish import publish_images
+from tfimg.cli.commands.validate import check_report_files, write_reports
 from tfimg.cli.context import Context
 from tfimg.cli.options import (
     Command,
@@ -20,18 +23,23 @@ from tfimg.cli.options import (
     values,
     with_project_file,
 )
+from tfimg.cli.output.fields import print_fields
+from tfimg.cli.output.progress import render_events
 from tfimg.cli.trust_options import SigningOptions
 from tfimg.cli.values import positive_number
 from tfimg.core.errors import UsageError
+from tfimg.core.events import Event
+from tfimg.core.files import write_atomically
+from tfimg.core.text import format_size
+from tfimg.engine.buildx import parse_cache_options
+from tfimg.engine.interface import Engine
+from tfimg.matrix.spec import ImageSpec
+from tfimg.project.project import Project
+from tfimg.publish.publisher import Publisher
+from tfimg.recipe.plan import Plan
 from tfimg.registry.reference import parse_repository
-
-if TYPE_CHECKING:
-    from tfimg.build.builder import Builder, BuildResult, BuildSettings
-    from tfimg.core.events import Event
-    from tfimg.engine.interface import Engine
-    from tfimg.matrix.spec import ImageSpec
-    from tfimg.project.project import Project
-    from tfimg.recipe.plan import Plan
+from tfimg.validation.report import level_words
+from tfimg.validation.run import CheckSelection
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,15 +98,11 @@ class Build(Command, ImageOptions, SigningOptions, FreshBase, ValidationOptions)
         if not self._is_many:
             plan = project.plan(self.find_image(context, project))
             engine = context.engines(self.builder)[0]
-            from tfimg.build.builder import Builder
-
             self._build_one(context, Builder(project, engine, settings), plan)
             self._publish(context, project, engine, [plan.spec])
             return 0
         specs = self.select_images(context, project)
         if self.recorded:
-            from tfimg.build.builder import choose_turn
-
             proven = [spec for spec in specs if project.status(spec).level != "declared"]
             specs = list(choose_turn(proven, context.services.today, self.recorded))
         engines = context.engines(self.builder)
@@ -110,8 +114,6 @@ class Build(Command, ImageOptions, SigningOptions, FreshBase, ValidationOptions)
 
     def _publish(self, context: Context, project: Project, engine: Engine, specs: Sequence[ImageSpec]) -> None:
         """Publish images to --push, if it and they are named."""
-        from tfimg.publish.publisher import Publisher
-
         if not (self.target and specs):
             return
         key = self.signing_key(context.services.environ)
@@ -121,8 +123,6 @@ class Build(Command, ImageOptions, SigningOptions, FreshBase, ValidationOptions)
 
     def _check_options(self, context: Context) -> None:
         """Raise `UsageError` for options that do not go together, before anything is asked or built."""
-        from tfimg.cli.values import check_report_files
-
         excluded = {
             "--all": self.all,
             "--jobs": self.jobs,
@@ -168,9 +168,6 @@ class Build(Command, ImageOptions, SigningOptions, FreshBase, ValidationOptions)
 
     def settings(self) -> BuildSettings:
         """Return the settings that the options ask for. Raises `UsageError`."""
-        from tfimg.engine.buildx import parse_cache_options
-        from tfimg.validation.run import CheckSelection
-
         return replace(
             self.base_settings(),
             compression=self.compression,
@@ -185,10 +182,6 @@ class Build(Command, ImageOptions, SigningOptions, FreshBase, ValidationOptions)
         )
 
     def _build_one(self, context: Context, builder: Builder, plan: Plan) -> None:
-        from tfimg.build.builder import BuildResult, Validated
-        from tfimg.cli.output.progress import render_events
-        from tfimg.cli.values import write_reports
-
         with render_events(context) as render:
 
             def on_event(event: Event) -> None:
@@ -209,10 +202,6 @@ class Build(Command, ImageOptions, SigningOptions, FreshBase, ValidationOptions)
         settings: BuildSettings,
         specs: Sequence[ImageSpec],
     ) -> BatchResult:
-        from tfimg.build.batch import build_many
-        from tfimg.cli.output.progress import render_events
-        from tfimg.core.files import write_atomically
-
         settings = replace(settings, reuse_reports=not (self.no_cache or self.revalidate or self.recorded))
         with render_events(context) as on_event:
             batch = build_many(project, engines, settings, specs, on_event)
@@ -223,10 +212,6 @@ class Build(Command, ImageOptions, SigningOptions, FreshBase, ValidationOptions)
 
 
 def _print_result(result: BuildResult) -> None:
-    from tfimg.cli.output.fields import print_fields
-    from tfimg.core.text import format_size
-    from tfimg.validation.report import level_words
-
     report, stored, asked = result.report, result.image.stored, result.image.output.compression
     compression = stored.compression if stored.compression == asked else f"{stored.compression}, not {asked} as asked"
     unpacked, compressed = format_size(stored.unpacked_bytes), format_size(stored.compressed_bytes)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from tfimg.cli.context import Context
 from tfimg.cli.options import (
@@ -22,10 +21,14 @@ from tfimg.cli.options import (
 )
 from tfimg.cli.values import require_day
 from tfimg.core.errors import FileError
-
-if TYPE_CHECKING:
-    from tfimg.matrix.spec import ImageSpec
-    from tfimg.project.project import Project
+from tfimg.core.files import write_atomically
+from tfimg.engine.bases import parse_mirrors
+from tfimg.matrix.schema import PLATFORMS, RUNTIME
+from tfimg.matrix.spec import ImageSpec
+from tfimg.matrix.support_ends import describe_ended
+from tfimg.project.project import Project
+from tfimg.project.project_file import PROJECT_FILE, format_project_file, parse_project_file
+from tfimg.registry.reference import parse_repository
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,12 +53,6 @@ class Init(Command, RequestOptions, ExtraPackageOptions, RepositoryOptions, Whee
     force: bool = flag("replace a tfimg.toml that exists")
 
     def run(self, context: Context) -> int:
-        from tfimg.core.files import write_atomically
-        from tfimg.engine.bases import parse_mirrors
-        from tfimg.matrix.support_ends import describe_ended
-        from tfimg.project.project_file import PROJECT_FILE, format_project_file, parse_project_file
-        from tfimg.registry.reference import parse_repository
-
         file = Path(PROJECT_FILE)
         if (file.exists() or file.is_symlink()) and not self.force:
             raise FileError(f"{file} exists already.", next_step="Edit it, or replace it with --force.")
@@ -77,8 +74,6 @@ class Init(Command, RequestOptions, ExtraPackageOptions, RepositoryOptions, Whee
 
     def _values(self, spec: ImageSpec, project: Project) -> dict[str, str | Sequence[str]]:
         """Return the keys of the file: what the request means today, so that the file means the same later."""
-        from tfimg.matrix.schema import PLATFORMS, RUNTIME
-
         today = project.services.today
         day = today if self.newest else parse_day(self.as_of, today)
         found = {

@@ -5,16 +5,19 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
+from tfimg.build.builder import describe_build
 from tfimg.cli.context import Context
 from tfimg.cli.options import Command, ImageOptions, option, with_project_file
+from tfimg.cli.output.tables import print_rows
 from tfimg.cli.values import positive_number
-
-if TYPE_CHECKING:
-    from tfimg.engine.interface import Capabilities
-    from tfimg.matrix.spec import ImageSpec
-    from tfimg.project.project import Project
+from tfimg.core.errors import EngineUnavailable
+from tfimg.engine.interface import Capabilities
+from tfimg.matrix.spec import ImageSpec
+from tfimg.project.project import Project
+from tfimg.recipe.labels import describe_extra_packages
+from tfimg.recipe.shards import divide_into_shards, make_ci_jobs, make_shard_image, make_single_shards
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,10 +57,6 @@ class Plan(Command, ImageOptions):
         return command._show(context, project, [command.find_image(context, project)])
 
     def _show(self, context: Context, project: Project, specs: Sequence[ImageSpec]) -> int:
-        from tfimg.build.builder import describe_build
-        from tfimg.cli.output.tables import print_rows
-        from tfimg.recipe.shards import divide_into_shards, make_ci_jobs, make_shard_image, make_single_shards
-
         project.workspace.require_locks(dict.fromkeys(spec.runtime for spec in specs))
         images = [make_shard_image(spec, project.locks.read_predictable(spec)) for spec in specs]
         shards = divide_into_shards(images, self.shards) if self.shards else make_single_shards(images)
@@ -87,8 +86,6 @@ class Plan(Command, ImageOptions):
 
     def _show_custom(self, context: Context) -> int:
         """Print the facts of a custom wheel's image, and how it is built."""
-        from tfimg.build.builder import describe_build
-
         project = self.project(context)
         spec = self.find_image(context, project)
         built = describe_build(project.plan(spec), self._find_capabilities(context))
@@ -108,8 +105,6 @@ class Plan(Command, ImageOptions):
 
     def _find_capabilities(self, context: Context) -> Capabilities | None:
         """Return what the engine can do; report why nothing is known of it."""
-        from tfimg.core.errors import EngineUnavailable
-
         try:
             return context.engines(self.builder)[0].get_capabilities()
         except EngineUnavailable as error:
@@ -119,8 +114,6 @@ class Plan(Command, ImageOptions):
 
 def _name_packages(fields: Mapping[str, Any], spec: ImageSpec) -> dict[str, Any]:
     """Return the fields of a build with the extra packages in words."""
-    from tfimg.recipe.labels import describe_extra_packages
-
     words = {"added by a user": describe_extra_packages(spec.extra)} if spec.extra else {}
     return {**{name: value for name, value in fields.items() if name != "extra_packages"}, **words}
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass, replace
 from fnmatch import fnmatchcase
-from typing import TYPE_CHECKING
+
+from rich.text import Text
 
 from tfimg.cli.context import Context
 from tfimg.cli.options import (
@@ -21,18 +22,21 @@ from tfimg.cli.options import (
     pattern_arguments,
     with_project_file,
 )
+from tfimg.cli.output.progress import render_events
+from tfimg.cli.output.tables import Cell, print_rows
 from tfimg.cli.trust_options import SigningOptions
 from tfimg.core.errors import ImageMissing, UsageError
+from tfimg.matrix.conditions import select_specs
+from tfimg.matrix.spec import CUSTOM_PREFIX, EXTRA_SUFFIX, ImageSpec
+from tfimg.project.project import Project
+from tfimg.publish.indexes import PlatformTags
+from tfimg.publish.publisher import Publisher, PublishResult, TagDecider
+from tfimg.publish.repository import SignedRepository
 from tfimg.registry.reference import Reference, parse_repository
-
-if TYPE_CHECKING:
-    from tfimg.matrix.spec import ImageSpec
-    from tfimg.project.project import Project
-    from tfimg.publish.publisher import Publisher, PublishResult
-    from tfimg.publish.repository import SignedRepository
 
 STYLES = {"move": "green", "attest": "green", "stay": "cyan", "refuse": "yellow"}
 """Styles of verdicts."""
+
 
 PACKAGES = ("requirements", "with_packages", "apt")
 """Keys of tfimg.toml for extra packages of the image."""
@@ -59,9 +63,6 @@ class Publish(Command, RepositoryOptions, SigningOptions, LevelOptions, Reinstat
     revalidate: bool = flag("ignore reports of earlier runs")
 
     def run(self, context: Context) -> int:
-        from tfimg.matrix.conditions import select_specs
-        from tfimg.publish.publisher import Publisher
-
         project = context.project(repository=self.repository)
         if self.target is None:
             return self._complete(context, project).run(context)
@@ -91,8 +92,6 @@ class Publish(Command, RepositoryOptions, SigningOptions, LevelOptions, Reinstat
 
     def _complete(self, context: Context, project: Project) -> Publish:
         """Return the command for the image of tfimg.toml. Raises `UsageError` without one that names a registry."""
-        from tfimg.matrix.spec import EXTRA_SUFFIX
-
         found = find_project_file()
         if found is None or found[1].registry is None:
             why = "there is no tfimg.toml" if found is None else "tfimg.toml states no `registry`"
@@ -112,10 +111,6 @@ class Publish(Command, RepositoryOptions, SigningOptions, LevelOptions, Reinstat
         self, context: Context, publisher: Publisher, target: Reference, specs: Sequence[ImageSpec]
     ) -> None:
         """Print what publishing would do. It needs no private key: the public half of the pair is enough."""
-        from tfimg.cli.output.progress import render_events
-        from tfimg.publish.indexes import PlatformTags
-        from tfimg.publish.publisher import TagDecider
-
         environ = context.services.environ
         own = self.own_public_key(environ)
         trusted = (*([own] if own else []), *self.trusted_keys(environ))
@@ -132,7 +127,6 @@ class Publish(Command, RepositoryOptions, SigningOptions, LevelOptions, Reinstat
 
 def _find_missing_variant(patterns: Sequence[str], known: Sequence[ImageSpec]) -> str | None:
     """Return an identifier of a custom wheel or with extra packages that no image in the engine has."""
-    from tfimg.matrix.spec import CUSTOM_PREFIX, EXTRA_SUFFIX
 
     def is_known(pattern: str) -> bool:
         return any(spec.identifier.startswith(pattern) or fnmatchcase(spec.identifier, pattern) for spec in known)
@@ -148,8 +142,6 @@ def publish_images(
 
     Raises the error of an image, `TagConflict`, `PublicationIncomplete`.
     """
-    from tfimg.cli.output.progress import render_events
-
     with render_events(context, title="publish") as on_event:
         publication = publisher.publish(specs, repository, on_event)
     _print_results(context, publication.images, event="published")
@@ -160,10 +152,6 @@ def publish_images(
 
 def _print_results(context: Context, images: Sequence[PublishResult], *, event: str) -> None:
     """Print every tag and its decision."""
-    from rich.text import Text
-
-    from tfimg.cli.output.tables import Cell, print_rows
-
     if context.json:
         for image in images:
             context.emit({"event": event, **image.to_json()})

@@ -7,8 +7,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, fields
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from tfimg.attestations.envelopes import format_time
+from tfimg.attestations.keys import VerifyingKey
+from tfimg.attestations.promotions import export_withdrawals
 from tfimg.cli.context import Context
 from tfimg.cli.options import (
     Command,
@@ -21,16 +23,21 @@ from tfimg.cli.options import (
     output_option,
     values,
 )
+from tfimg.cli.output.progress import render_events
+from tfimg.cli.output.tables import print_rows
 from tfimg.cli.trust_options import SigningOptions, TrustedKeyOptions, require_keys, split_tag
 from tfimg.cli.values import positive_number, require_advisory, require_digest, require_reason, require_tag
-from tfimg.core.errors import Interrupted, TfimgError, UsageError
+from tfimg.core.errors import Interrupted, PublicationIncomplete, TfimgError, UsageError, raise_for_failures
 from tfimg.core.events import Event
-
-if TYPE_CHECKING:
-    from tfimg.attestations.keys import VerifyingKey
-    from tfimg.publish.history import HistoryEntry
-    from tfimg.publish.repository import SignedRepository
-    from tfimg.registry.documents import Registry
+from tfimg.project.validator import Validator
+from tfimg.publish.history import HistoryEntry, build_tags, find_build, repository_history, tag_history
+from tfimg.publish.indexes import PlatformTags, list_images, list_platform_tags
+from tfimg.publish.renew import Renewed, Renewer
+from tfimg.publish.repository import SignedRepository
+from tfimg.publish.retract import list_choices, roll_back, withdraw
+from tfimg.recipe.tags import DIGEST_DIGITS
+from tfimg.registry.documents import Registry
+from tfimg.registry.reference import parse_reference, parse_repository
 
 MAX_LISTED = 5
 """Images that are listed where none is named with --to."""
@@ -57,8 +64,6 @@ class Rollback(Command, SigningOptions, ReinstateOptions):
     reason: str | None = option("why the present image is withdrawn", "TEXT", check=require_reason)
 
     def run(self, context: Context) -> int:
-        from tfimg.publish.retract import roll_back
-
         environ = context.services.environ
         target, tag = split_tag(self.image, environ)
         if not tag or target.digest:
@@ -80,10 +85,6 @@ class Rollback(Command, SigningOptions, ReinstateOptions):
 
     def _ask_for_image(self, repository: SignedRepository, tag: str) -> UsageError:
         """Return the error that lists the images before the present ones, with the command that returns to them."""
-        from tfimg.attestations.envelopes import format_time
-        from tfimg.publish.retract import list_choices
-        from tfimg.recipe.tags import DIGEST_DIGITS
-
         lines, newest = [], []
         for own, (present, found) in list_choices(repository, tag, MAX_LISTED).items():
             lines.append(f"{own} points to {present}. Before, it pointed to:")
@@ -133,11 +134,6 @@ class Withdraw(Command, SigningOptions):
     output: str | None = output_option("append the signed withdrawal to a file, for `tfimg load --withdrawals`")
 
     def run(self, context: Context) -> int:
-        from tfimg.attestations.promotions import export_withdrawals
-        from tfimg.publish.history import find_build
-        from tfimg.publish.retract import withdraw
-        from tfimg.registry.reference import parse_repository
-
         if not (self.reason or self.advisory):
             raise UsageError(
                 "A withdrawal needs a reason, which `verify` and `pull` print.",
@@ -188,13 +184,6 @@ class Renew(Command, SigningOptions, LevelOptions, EachPlatformOptions):
 
     def run(self, context: Context) -> int:
         """Renew each image; the failure of one does not stop the others. Raises its error, or one for several."""
-        from tfimg.cli.output.progress import render_events
-        from tfimg.core.errors import PublicationIncomplete, raise_for_failures
-        from tfimg.project.validator import Validator
-        from tfimg.publish.indexes import list_images
-        from tfimg.publish.renew import Renewed, Renewer
-        from tfimg.registry.reference import parse_reference
-
         names, key = list(dict.fromkeys(self.images)), self.signing_key(context.services.environ)
         project = context.project()
         validator = Validator(project=project, engine=context.services.runner(), level=self.level)
@@ -250,10 +239,6 @@ class History(Command, TrustedKeyOptions, EachPlatformOptions):
     withdrawals: str | None = option("write the signed withdrawals too, for `tfimg load --withdrawals`", "FILE")
 
     def run(self, context: Context) -> int:
-        from tfimg.attestations.promotions import export_withdrawals
-        from tfimg.publish.history import build_tags, repository_history
-        from tfimg.registry.reference import parse_repository
-
         environ = context.services.environ
         target, tag = (parse_repository(self.target), self.tag) if self.tag else split_tag(self.target, environ)
         keys, registry = (
@@ -287,9 +272,6 @@ class History(Command, TrustedKeyOptions, EachPlatformOptions):
         self, registry: Registry, tag: str, keys: Sequence[VerifyingKey]
     ) -> dict[str, list[HistoryEntry]]:
         """Return the history of a tag; of an index, that of each platform by its tag."""
-        from tfimg.publish.history import tag_history
-        from tfimg.publish.indexes import PlatformTags, list_platform_tags
-
         tags = PlatformTags(registry, keys)
         return {
             name: list(tag_history(tags, name, keys, limit=self.limit))
@@ -305,8 +287,6 @@ def _print_histories(context: Context, histories: Mapping[str, Sequence[HistoryE
 
 
 def _print_entries(context: Context, entries: Sequence[HistoryEntry], tag: str | None) -> None:
-    from tfimg.cli.output.tables import print_rows
-
     columns = ("TIME", "WHAT", "DIGEST", *(() if tag else ("TAGS",)), "BY", "WHY")
     rows = (tuple(_cells(entry, with_tags=tag is None)) for entry in entries)
     print_rows(columns, rows, folding=("TAGS",))
@@ -316,9 +296,6 @@ def _print_entries(context: Context, entries: Sequence[HistoryEntry], tag: str |
 
 
 def _cells(entry: HistoryEntry, *, with_tags: bool) -> Iterator[str]:
-    from tfimg.attestations.envelopes import format_time
-    from tfimg.recipe.tags import DIGEST_DIGITS
-
     predicate = entry.signed.predicate if entry.signed else None
     yield f"{format_time(predicate.time)[:16].replace('T', ' ')}Z" if predicate else "-"
     yield "cancelled" if entry.in_force is False else entry.kind

@@ -18,7 +18,7 @@ from rich.table import Column, Table
 from rich.text import Text
 
 from tfimg.build import results
-from tfimg.cli.output.tables import COLOURS, describe_check, row_grid
+from tfimg.cli.output.tables import COLOURS
 from tfimg.core.events import (
     ChecksPlanned,
     CheckStarted,
@@ -34,7 +34,7 @@ from tfimg.core.events import (
 )
 from tfimg.core.text import format_duration, to_plain_text
 from tfimg.engine.buildx import is_housekeeping, short_step
-from tfimg.validation.report import OUTCOME_WIDTH, CheckResult, check_line
+from tfimg.validation.report import OUTCOME_WIDTH, CheckResult, check_line, flatten
 
 if TYPE_CHECKING:
     from tfimg.cli.context import Context
@@ -344,3 +344,25 @@ def _show_amount(context: Context, title: str, unit: str, print_progress: OnProg
     display(StepEvent(step=title, state="started"))
     with live(display.progress):
         yield lambda done, total: display.show_amount(title, done, total, unit)
+
+
+def row_grid() -> Table:
+    """Return a table with columns for an outcome, its seconds, and text that folds."""
+    table = Table.grid(padding=(0, 2, 0, 0))
+    table.add_column(min_width=OUTCOME_WIDTH, no_wrap=True)
+    table.add_column(width=8, justify="right", no_wrap=True)
+    table.add_column(overflow="fold", ratio=1)
+    return table
+
+
+def describe_check(result: CheckResult) -> Text:
+    """Return the check's name, and below it the reason and known cause of a failure."""
+    group, dot, name = flatten(result.check).rpartition(".")
+    text = Text.assemble((group + dot, "dim"), name)
+    if result.reason:
+        text.append(f"\n{to_plain_text(result.reason)}", style=COLOURS[result.outcome])
+    for warning in result.warnings:
+        text.append(f"\nwarning: {to_plain_text(warning)}", style="yellow")
+    for known in result.explained:
+        text.append(f"\ncause: {to_plain_text(known.cause)}\nwhat helps: {to_plain_text(known.fix)}", style="italic")
+    return text
