@@ -153,7 +153,7 @@ def record_base(spec: ImageSpec, base: BaseImage) -> RecordedBase:
 
 def report_base_change(spec: ImageSpec, base: BaseImage, workspace: Workspace, on_event: OnEvent) -> None:
     """Say in what the base of a registry differs from the one, of the same kind, that the image's record is of."""
-    with suppress(FileError):  # `check` names an unreadable record
+    with suppress(FileError):  # `tfimg matrix check` names an unreadable record
         record = read_evidence(workspace, spec.identifier)
         proven = record.base if record else None
         if record is None or proven is None or proven.kind != base.kind or base.kind == "bootstrapped":

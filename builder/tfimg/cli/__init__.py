@@ -91,7 +91,8 @@ def _run_command(argv: Sequence[str], environ: Mapping[str, str], services: Serv
     if {"--help", "-h"} & set(words) or words[:1] == ["help"]:
         from tfimg.cli.app import help_text
 
-        print(help_text([word for word in words if word != "help" and not word.startswith("-")]), end="")
+        named = [word for word in words if word != "help" and not word.startswith("-")]
+        print(help_text(named, with_all="--all" in words), end="")
         return 0
     if words[:1] == ["__complete"]:
         from contextlib import redirect_stdout

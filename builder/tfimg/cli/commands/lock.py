@@ -34,9 +34,9 @@ class Lock(Command, AdvisoryOptions, Patterns):
     """Resolve locks as of each release's time and write them, or move vulnerable packages to fixed versions.
 
     Examples:
-      tfimg lock 2.15.1 --check
-      tfimg lock 2.18.1-cpu-py3.11-jupyter
-      tfimg lock --fix --dry-run
+      tfimg matrix lock 2.15.1 --check
+      tfimg matrix lock 2.18.1-cpu-py3.11-jupyter
+      tfimg matrix lock --fix --dry-run
     """
 
     check: bool = flag("write nothing; fail if a lock is out of date")
@@ -79,7 +79,7 @@ class Lock(Command, AdvisoryOptions, Patterns):
         raise_for_failures(failures, total=len(specs), action="resolved", error=LockError, next_step=advice)
         if not self.patterns:
             files.remove_others(workspace.images / "locks")
-        files.require_fresh("tfimg lock")
+        files.require_fresh("tfimg matrix lock")
         context.print_result(files.to_json(), str(files))
         return 0
 
@@ -150,7 +150,7 @@ def _report(context: Context, fixes: Sequence[LockFix], written: Sequence[str], 
     context.print_result(document, print_result)
     if written and not dry_run:
         changed = " ".join(fix.spec.identifier for fix in fixes if fix.changed)
-        context.say(f"Run `tfimg render`, and prove the fixes: `tfimg build {changed} --record`.")
+        context.say(f"Run `tfimg matrix render`, and prove the fixes: `tfimg build {changed} --record`.")
         context.say(
             "Where the suite is red, restore that lock with `git checkout`, and accept the risk under `accepted_risks` "
             "in matrix.yaml."
@@ -181,8 +181,8 @@ class Audit(Command, AdvisoryOptions, TrustedKeyOptions, Patterns):
     """Find known vulnerabilities of what locks install, or of all packages of images.
 
     Examples:
-      tfimg audit '2.21*'
-      tfimg audit --built tfimg/tensorflow:2.15 --osv https://osv.example
+      tfimg matrix audit '2.21*'
+      tfimg matrix audit --built tfimg/tensorflow:2.15 --osv https://osv.example
     """
 
     built: tuple[str, ...] = values("audit an image in the engine instead of locks, Debian packages included", "IMAGE")

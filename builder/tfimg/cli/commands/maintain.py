@@ -38,7 +38,7 @@ class Sync(Command):
     """Add releases that the package index has and the matrix lacks.
 
     Examples:
-      tfimg sync --check
+      tfimg matrix sync --check
     """
 
     check: bool = flag("write nothing; fail if a release is missing")
@@ -58,11 +58,13 @@ class Sync(Command):
         context.print_result({"missing": names, "difference": difference}, difference.rstrip("\n") or none_missing)
         if missing and self.check:
             raise StaleFiles(
-                f"The matrix lacks {', '.join(names)}.", next_step="Run `tfimg sync`, and confirm what it marks."
+                f"The matrix lacks {', '.join(names)}.", next_step="Run `tfimg matrix sync`, and confirm what it marks."
             )
         if missing:
             write_atomically(path, proposed)
-            context.say(f"{path.name} has {', '.join(names)} now: confirm what is marked, then run `tfimg lock`.")
+            context.say(
+                f"{path.name} has {', '.join(names)} now: confirm what is marked, then run `tfimg matrix lock`."
+            )
             _ = context.project().matrix  # read again, to report now what is still wrong with it
         return 0
 
@@ -72,7 +74,7 @@ class Check(Command):
     """Compare the matrix with what the wheels on the package index say.
 
     Examples:
-      tfimg check 2.15 2.16
+      tfimg matrix check 2.15 2.16
     """
 
     releases: tuple[str, ...] = argument("2.15, 2.15.1 (default: all)", "RELEASE", default=())
@@ -123,8 +125,8 @@ class Render(Command):
     """Write default Dockerfiles, the matrix's schema and the README's short table.
 
     Examples:
-      tfimg render --check
-      tfimg render 2.15.1-cpu-py3.11
+      tfimg matrix render --check
+      tfimg matrix render 2.15.1-cpu-py3.11
     """
 
     patterns: tuple[str, ...] = pattern_arguments("print the Dockerfiles of these images instead: 2.15, '*-cpu-py3.11'")
@@ -155,7 +157,7 @@ class Render(Command):
         # An installed package has no README, and a workspace may have its own.
         if workspace.readme.is_file() and (text := insert_table(workspace.readme.read_text(), project.support)):
             files.add({workspace.readme: text})
-        files.require_fresh("tfimg render")
+        files.require_fresh("tfimg matrix render")
         context.print_result(files.to_json(), str(files))
         return 0
 
@@ -165,7 +167,7 @@ class RecordEvidence(Command):
     """Record what images/on_host/run.py has proven of an image's wheels on a machine; it raises no image's level.
 
     Examples:
-      tfimg record evidence.json
+      tfimg matrix record evidence.json
     """
 
     file: str = argument("the evidence.json that run.py has written", "FILE")

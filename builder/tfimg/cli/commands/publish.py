@@ -11,6 +11,7 @@ from rich.text import Text
 from tfimg.cli.context import Context
 from tfimg.cli.options import (
     Command,
+    EachPlatformOptions,
     ExtraPackageOptions,
     LevelOptions,
     ReinstateOptions,
@@ -25,14 +26,24 @@ from tfimg.cli.options import (
 from tfimg.cli.output.progress import render_events
 from tfimg.cli.output.tables import Cell, print_rows
 from tfimg.cli.trust_options import SigningOptions
-from tfimg.core.errors import ImageMissing, UsageError
+from tfimg.core.errors import (
+    ImageMissing,
+    Interrupted,
+    PublicationIncomplete,
+    TfimgError,
+    UsageError,
+    raise_for_failures,
+)
+from tfimg.core.events import Event
 from tfimg.matrix.conditions import select_specs
 from tfimg.matrix.spec import CUSTOM_PREFIX, EXTRA_SUFFIX, ImageSpec
 from tfimg.project.project import Project
-from tfimg.publish.indexes import PlatformTags
+from tfimg.project.validator import Validator
+from tfimg.publish.indexes import PlatformTags, list_images
 from tfimg.publish.publisher import Publisher, PublishResult, TagDecider
+from tfimg.publish.renew import Renewed, Renewer
 from tfimg.publish.repository import SignedRepository
-from tfimg.registry.reference import Reference, parse_repository
+from tfimg.registry.reference import Reference, parse_reference, parse_repository
 
 STYLES = {"move": "green", "attest": "green", "stay": "cyan", "refuse": "yellow"}
 """Styles of verdicts."""
@@ -43,27 +54,42 @@ PACKAGES = ("requirements", "with_packages", "apt")
 
 
 @dataclass(frozen=True)
-class Publish(Command, RepositoryOptions, SigningOptions, LevelOptions, ReinstateOptions):
-    """Push images that are built here, validate what the registry has, attach evidence, then move tags.
+class Publish(Command, RepositoryOptions, SigningOptions, LevelOptions, ReinstateOptions, EachPlatformOptions):
+    """Push images that are built here, validate what the registry has, attach evidence, then move tags;
+    with --renew: validate published images again, and attach the new results.
 
     Examples:
       tfimg publish registry.example/team/tensorflow '2.15*' --dry-run
       tfimg publish registry.example/team/tensorflow '2.15*' --key tfimg.key
+      tfimg publish --renew registry.example/team/tensorflow:2.15 registry.example/team/tensorflow:2.16 --key tfimg.key
+      tfimg publish --renew registry.example/team/tensorflow:2.15 --key new.key --public-key old.pub --re-sign
     """
 
     target: str | None = argument(
-        "REGISTRY/NAME, without a tag (default: that of tfimg.toml)", "REPOSITORY", default=None
+        "REGISTRY/NAME, without a tag (default: that of tfimg.toml); with --renew REGISTRY/NAME:TAG or @sha256:…",
+        "REPOSITORY",
+        default=None,
     )
-    patterns: tuple[str, ...] = pattern_arguments()
+    patterns: tuple[str, ...] = pattern_arguments(
+        "identifiers or globs: 2.15, '*-cpu-py3.11'; with --renew more images of registries"
+    )
     _: KW_ONLY
     repository: str | None = option(
         "repository of the images in the engine (default: the matrix's)", "NAME", name="--from"
     )
     dry_run: bool = flag("print which tags would move, and why others would not; do nothing")
     revalidate: bool = flag("ignore reports of earlier runs")
+    renew: bool = flag("validate published images again, and attach the new results")
+    re_sign: bool = flag("with --renew: sign with --key also what the other trusted keys signed, for a change of keys")
+    platform: str | None = option(
+        "with --renew: linux/amd64 or linux/arm64, of a tag that is an index of both (default: each)", "NAME"
+    )
 
     def run(self, context: Context) -> int:
+        self._check_options()
         project = context.project(repository=self.repository)
+        if self.renew:
+            return self._renew(context, project)
         if self.target is None:
             return self._complete(context, project).run(context)
         (engine,) = context.engines()
@@ -88,6 +114,61 @@ class Publish(Command, RepositoryOptions, SigningOptions, LevelOptions, Reinstat
             key = self.signing_key(context.services.environ)
             repository = self.signed_repository(project, target, key, reinstate=self.reinstate)
             publish_images(context, publisher, repository, specs)
+        return 0
+
+    def _check_options(self) -> None:
+        """Raise `UsageError` for options that do not go together."""
+        alone = {"--re-sign": self.re_sign, "--platform": self.platform}
+        others = {
+            "--from": self.repository,
+            "--dry-run": self.dry_run,
+            "--revalidate": self.revalidate,
+            "--reinstate": self.reinstate,
+        }
+        if self.renew and (given := [name for name, value in others.items() if value]):
+            raise UsageError(
+                f"{', '.join(given)} and --renew cannot be combined: no tag moves.",
+                next_step=f"Leave {', '.join(given)} out.",
+            )
+        if self.renew and self.target is None:
+            raise UsageError(
+                "`tfimg publish --renew` needs an image.",
+                next_step="Name one or more: REGISTRY/NAME:TAG or REGISTRY/NAME@sha256:…",
+            )
+        if not self.renew and (given := [name for name, value in alone.items() if value]):
+            raise UsageError(
+                f"{', '.join(given)} needs --renew.", next_step=f"Add --renew, or leave {', '.join(given)} out."
+            )
+
+    def _renew(self, context: Context, project: Project) -> int:
+        """Renew each image; the failure of one does not stop the others. Raises its error, or one for several."""
+        names = list(dict.fromkeys((str(self.target), *self.patterns)))
+        key = self.signing_key(context.services.environ)
+        validator = Validator(project=project, engine=context.services.runner(), level=self.level)
+        renewer = Renewer(validator=validator, re_sign=self.re_sign)
+        failures: list[tuple[str, TfimgError]] = []
+        with render_events(context, title="renew") as render:
+
+            def on_event(event: Event) -> None:
+                render(event)
+                if isinstance(event, Renewed) and event.passed and not context.json:
+                    checks = f"{event.checks} check{'' if event.checks == 1 else 's'}"
+                    print(f"{event.image} {event.level}: {checks} passed")
+
+            for name in names:
+                try:
+                    reference = parse_reference(name)
+                    repository = self.signed_repository(project, reference, key)
+                    images = list_images(repository.registry, reference.target, reference.tag, self.read_platform())
+                    for target, tag in images:
+                        renewer.renew(repository, target, tag=tag, on_event=on_event)
+                except Interrupted:
+                    raise
+                except TfimgError as error:
+                    failures.append((name, error))
+                    if len(names) > 1:
+                        context.say(f"{name}: {error.what}")
+        raise_for_failures(failures, total=len(names), action="renewed", error=PublicationIncomplete)
         return 0
 
     def _complete(self, context: Context, project: Project) -> Publish:

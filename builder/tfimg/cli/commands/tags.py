@@ -15,29 +15,23 @@ from tfimg.cli.context import Context
 from tfimg.cli.options import (
     Command,
     EachPlatformOptions,
-    LevelOptions,
     ReinstateOptions,
     argument,
-    flag,
     option,
     output_option,
     values,
 )
-from tfimg.cli.output.progress import render_events
 from tfimg.cli.output.tables import print_rows
 from tfimg.cli.trust_options import SigningOptions, TrustedKeyOptions, require_keys, split_tag
 from tfimg.cli.values import positive_number, require_advisory, require_digest, require_reason, require_tag
-from tfimg.core.errors import Interrupted, PublicationIncomplete, TfimgError, UsageError, raise_for_failures
-from tfimg.core.events import Event
-from tfimg.project.validator import Validator
+from tfimg.core.errors import UsageError
 from tfimg.publish.history import HistoryEntry, build_tags, find_build, repository_history, tag_history
-from tfimg.publish.indexes import PlatformTags, list_images, list_platform_tags
-from tfimg.publish.renew import Renewed, Renewer
+from tfimg.publish.indexes import PlatformTags, list_platform_tags
 from tfimg.publish.repository import SignedRepository
 from tfimg.publish.retract import list_choices, roll_back, withdraw
 from tfimg.recipe.tags import DIGEST_DIGITS
 from tfimg.registry.documents import Registry
-from tfimg.registry.reference import parse_reference, parse_repository
+from tfimg.registry.reference import parse_repository
 
 MAX_LISTED = 5
 """Images that are listed where none is named with --to."""
@@ -166,51 +160,6 @@ class Withdraw(Command, SigningOptions):
             lines.append(f"{repository.name}@{image.digest} {withdrawn} withdrawn {scope}.")
             document = {"event": "withdrawal", "repository": repository.name, **image.to_json()}
             context.print_result(document, "\n".join(lines))
-        return 0
-
-
-@dataclass(frozen=True)
-class Renew(Command, SigningOptions, LevelOptions, EachPlatformOptions):
-    """Validate published images again, and attach the new results.
-
-    Examples:
-      tfimg renew registry.example/team/tensorflow:2.15 registry.example/team/tensorflow:2.16 --key tfimg.key
-      tfimg renew registry.example/team/tensorflow:2.15 --key new.key --public-key old.pub --re-sign
-    """
-
-    images: tuple[str, ...] = argument("REGISTRY/REPOSITORY:TAG or @sha256:…", "IMAGE", required=True)
-    _: KW_ONLY
-    re_sign: bool = flag("sign with --key also what the other trusted keys signed: for a change of keys")
-
-    def run(self, context: Context) -> int:
-        """Renew each image; the failure of one does not stop the others. Raises its error, or one for several."""
-        names, key = list(dict.fromkeys(self.images)), self.signing_key(context.services.environ)
-        project = context.project()
-        validator = Validator(project=project, engine=context.services.runner(), level=self.level)
-        renewer = Renewer(validator=validator, re_sign=self.re_sign)
-        failures: list[tuple[str, TfimgError]] = []
-        with render_events(context, title="renew") as render:
-
-            def on_event(event: Event) -> None:
-                render(event)
-                if isinstance(event, Renewed) and event.passed and not context.json:
-                    checks = f"{event.checks} check{'' if event.checks == 1 else 's'}"
-                    print(f"{event.image} {event.level}: {checks} passed")
-
-            for name in names:
-                try:
-                    reference = parse_reference(name)
-                    repository = self.signed_repository(project, reference, key)
-                    images = list_images(repository.registry, reference.target, reference.tag, self.read_platform())
-                    for target, tag in images:
-                        renewer.renew(repository, target, tag=tag, on_event=on_event)
-                except Interrupted:
-                    raise
-                except TfimgError as error:
-                    failures.append((name, error))
-                    if len(names) > 1:
-                        context.say(f"{name}: {error.what}")
-        raise_for_failures(failures, total=len(names), action="renewed", error=PublicationIncomplete)
         return 0
 
 
