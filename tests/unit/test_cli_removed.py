@@ -16,9 +16,13 @@ def test_a_removed_command_is_answered(tfimg: CliRunner, command: str) -> None:
     assert command not in COMMANDS
 
 
-@pytest.mark.parametrize(("command", "option"), removed.OPTIONS)
+@pytest.mark.parametrize(("command", "option"), [named for named in removed.OPTIONS if named[0]])
 def test_a_removed_option_is_answered(tfimg: CliRunner, command: str, option: str) -> None:
     instead = removed.OPTIONS[command, option]
     command = command or "list"  # of any command
     assert tfimg(*command.split(), option).refusal(2) == f"`tfimg {command} {option}` was removed. {instead}"
     assert option not in option_names(load_command(command))
+
+
+def test_an_option_that_every_command_has_lost_is_answered(tfimg: CliRunner) -> None:
+    assert tfimg("build", "--flavor").refusal(2) == "`tfimg build --flavor` was removed. It is called --variant."

@@ -21,14 +21,14 @@ from tfimg.matrix.load import InvalidYaml, describe_schema_errors, read_yaml
 from tfimg.matrix.schema import Capability, MatrixModel, RangeText, Sentence
 from tfimg.matrix.support_ends import SupportEnd
 
-EvidenceLevel = Literal["built", "linked", "validated"]
-"""Levels that evidence can prove; `declared` is only a line of the matrix."""
+AttestedLevel = Literal["built", "linked", "validated"]
+"""Levels that attestations can prove; `declared` is only a line of the matrix."""
 
-EVIDENCE_LEVELS: tuple[EvidenceLevel, ...] = ("built", "linked", "validated")
+EVIDENCE_LEVELS: tuple[AttestedLevel, ...] = ("built", "linked", "validated")
 
 DEFAULT_MAX_AGE = timedelta(days=90)
-"""Default of the age of evidence. Statements can be deleted from a registry, or old ones restored: this bounds how long
-that hides a newer failure or withdrawal."""
+"""Default of the age of attestations. Statements can be deleted from a registry, or old ones restored: this bounds how
+long that hides a newer failure or withdrawal."""
 
 UNLIMITED = "unlimited"
 
@@ -45,7 +45,7 @@ class TagPromise:
     """The level that tags promise, with the reason: `tags` is a glob."""
 
     tags: str
-    level: EvidenceLevel
+    level: AttestedLevel
     reason: str
 
 
@@ -69,7 +69,7 @@ class Policy:
     the image is in a mirror.
     """
 
-    level: EvidenceLevel | None = None
+    level: AttestedLevel | None = None
     gpu: str | None = None
     driver: SpecifierSet | None = None
     max_age: timedelta | None = DEFAULT_MAX_AGE
@@ -164,9 +164,9 @@ Fingerprint = Annotated[str, Field(pattern=FINGERPRINT)]
 
 
 class PolicyRequirements(MatrixModel):
-    """What evidence has to show; what is left out is not required."""
+    """What attestations have to show; what is left out is not required."""
 
-    level: EvidenceLevel | None = Field(default=None, description="Lowest level; none: what the tag promises")
+    level: AttestedLevel | None = Field(default=None, description="Lowest level; none: what the tag promises")
     gpu: Capability | None = Field(default=None, description="Compute capability of a GPU on which it was validated")
     driver: RangeText | None = Field(default=None, description="Driver of that GPU")
     refuse_end_of_life: bool = Field(
@@ -182,7 +182,7 @@ class PolicyRequirements(MatrixModel):
 class PolicyPromise(MatrixModel):
     """What tags promise instead of the default."""
 
-    level: EvidenceLevel = Field(description="Level that images of these tags must have")
+    level: AttestedLevel = Field(description="Level that images of these tags must have")
     reason: Sentence = Field(description="Why; publishing shows it")
 
 

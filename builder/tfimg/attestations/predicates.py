@@ -33,7 +33,7 @@ from tfimg.attestations.envelopes import (
     format_time,
     make_statement,
 )
-from tfimg.attestations.policy import EvidenceLevel
+from tfimg.attestations.policy import AttestedLevel
 from tfimg.core.documents import Document, InvalidDocument, validate
 from tfimg.core.errors import TamperedError, ValidationAborted
 from tfimg.core.text import to_plain_text
@@ -93,7 +93,7 @@ class SignedResult(Document):
     result: ResultWord
     identifier: Text
     device: Device
-    level: EvidenceLevel
+    level: AttestedLevel
     passed: Names = Field(alias="passedTests")
     failed: Names = Field(alias="failedTests")
     skipped: tuple[SkippedCheck, ...] = Field(alias="skippedTests", max_length=MAX_CHECKS)
@@ -114,7 +114,7 @@ class SignedResult(Document):
         return self.result != "FAILED" and bool(self.passed) and not self.failed and not self.missing
 
     @property
-    def proven_level(self) -> EvidenceLevel:
+    def proven_level(self) -> AttestedLevel:
         """The level that the tests prove: for a GPU image, `validated` needs a machine that named its GPU."""
         saw_gpu = bool(self.environment.gpus) and GPU_CHECK in self.passed
         return "linked" if self.level == "validated" and self.device == "gpu" and not saw_gpu else self.level

@@ -166,7 +166,7 @@ class Status:
 
 
 DECLARED = Status(level="declared")
-"""Status of an image without evidence."""
+"""Status of an image without records."""
 
 
 def describe_image(spec: ImageSpec, *, repository: str, status: Status) -> dict[str, Any]:

@@ -163,19 +163,19 @@ class Render(Command):
 
 
 @dataclass(frozen=True)
-class RecordEvidence(Command):
+class RecordHostRun(Command):
     """Record what images/on_host/run.py has proven of an image's wheels on a machine; it raises no image's level.
 
     Examples:
-      tfimg matrix record evidence.json
+      tfimg matrix record host-run.json
     """
 
-    file: str = argument("the evidence.json that run.py has written", "FILE")
+    file: str = argument("the host-run.json that run.py has written", "FILE")
 
     def run(self, context: Context) -> int:
         project = context.project()
         workspace = project.workspace
-        content = read_limited(self.file, MAX_BYTES, next_step="Name the evidence.json that run.py has written.")
+        content = read_limited(self.file, MAX_BYTES, next_step="Name the host-run.json that run.py has written.")
         found = parse_host_run(content, source=self.file)
         spec = project.spec(found.identifier)
         lock = workspace.read_lock(spec.identifier)

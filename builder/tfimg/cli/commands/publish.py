@@ -55,7 +55,7 @@ PACKAGES = ("requirements", "with_packages", "apt")
 
 @dataclass(frozen=True)
 class Publish(Command, RepositoryOptions, SigningOptions, LevelOptions, ReinstateOptions, EachPlatformOptions):
-    """Push images that are built here, validate what the registry has, attach evidence, then move tags;
+    """Push images that are built here, validate what the registry has, attach attestations, then move tags;
     with --renew: validate published images again, and attach the new results.
 
     Examples:

@@ -79,7 +79,7 @@ class Verify(Command, RemoteImage, RequirementOptions, PlatformOptions):
         return 0
 
     def verify(self, context: Context, project: Project, reference: Reference) -> VerifiedImage:
-        """Return what the evidence of the image proves."""
+        """Return what the attestations of the image prove."""
         policy = self.read_image_policy(project)
         with explain_missing_registry(self.image):
             registry = context.services.registry(reference, plain=self.plain_http)
@@ -95,7 +95,7 @@ class Verify(Command, RemoteImage, RequirementOptions, PlatformOptions):
 
 
 def print_verified(context: Context, project: Project, verified: VerifiedImage) -> None:
-    """Print what the evidence of an image proves."""
+    """Print what the attestations of an image prove."""
     ends = project.find_support_ends(verified.outcome.identifier) or ()
     outcome, machine = verified.outcome, verified.outcome.environment
     emulator = "an emulator" if machine.emulated else None
@@ -113,7 +113,7 @@ def print_verified(context: Context, project: Project, verified: VerifiedImage) 
         "unproven": _names(outcome.unproven),
         "end of life": [end.describe(context.services.now().date()) for end in ends] or None,
         "signed by": verified.signer,
-        "evidence": sorted(map(name_predicate, verified.kinds)),
+        "attestations": sorted(map(name_predicate, verified.kinds)),
     }
     document = {"event": "verified", **verified.to_json(), "end_of_life": [describe_support_end(end) for end in ends]}
     context.print_result(document, fields)
@@ -147,7 +147,7 @@ class Pull(Verify):
 
 @dataclass(frozen=True, kw_only=True)
 class Inspect(Command, RemoteImage, TrustedKeyOptions, PlatformOptions):
-    """Show an image's row, contents and evidence, and who signed it.
+    """Show an image's row, contents and attestations, and who signed it.
 
     Examples:
       tfimg inspect registry.example/team/tensorflow:2.15 --public-key tfimg.pub
@@ -352,7 +352,7 @@ class Load(Command, RequirementOptions):
 
 @dataclass(frozen=True)
 class Keygen(Command, PasswordOptions):
-    """Make a pair of keys: the private one signs evidence, the public one verifies it.
+    """Make a pair of keys: the private one signs attestations, the public one verifies it.
 
     Examples:
       tfimg keygen ~/tfimg-keys
@@ -367,7 +367,7 @@ class Keygen(Command, PasswordOptions):
         for file in (private, public):
             if file.exists():
                 raise FileError(
-                    f"{file} exists already, and may have signed evidence.",
+                    f"{file} exists already, and may have signed attestations.",
                     next_step="Name another folder, or move the old pair away.",
                 )
         key = generate_key()
@@ -423,15 +423,15 @@ def print_inspection(image: Inspection, *, row: Mapping[str, Any] | None, now: d
         for layer in image.layers
     ]
     print_rows(("DIGEST", "SIZE", "PART", "HOLDS"), layers, folding=("HOLDS",), right=("SIZE",))
-    if image.evidence:
+    if image.attestations:
         print("\nEvidence")
         unverified = "no: another key's" if has_keys else "no: no key was named"
         statements = [
             (name_predicate(one.kind), ", ".join(one.claims) or "-", "yes" if one.signer else unverified)
-            for one in image.evidence
+            for one in image.attestations
         ]
         print_rows(("STATEMENT", "SIGNED BY", "VERIFIED"), statements)
-    elif not image.evidence_problem:
+    elif not image.attestations_problem:
         print("\nEvidence: none is attached")
     contents = image.contents
     for title, versions in (

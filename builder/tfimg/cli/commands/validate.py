@@ -30,7 +30,7 @@ from tfimg.cli.output.streams import read_text
 from tfimg.cli.output.tables import COLOURS
 from tfimg.core.errors import UnknownFailure, UsageError
 from tfimg.core.files import write_atomically
-from tfimg.project.project import record_evidence
+from tfimg.project.project import write_record
 from tfimg.project.validator import Validator
 from tfimg.validation.record import find_report
 from tfimg.validation.report import (
@@ -70,7 +70,7 @@ class Validate(Command, LocalImage, IdentifierOptions, ValidationOptions):
         write_reports(self.report, report)
         if self.record:
             # What the image says of its recipe is no proof: nothing was built here.
-            record_evidence(project.workspace, report, content=None, recipe=None)
+            write_record(project.workspace, report, content=None, recipe=None)
         if context.json:
             context.emit({"event": "report", **report.to_json()})
         raise_for_verdict(report, subject=f"{self.image} was validated", consequence="Its tags are as they were.")
@@ -112,7 +112,7 @@ class Explain(Command):
     """
 
     file: str = argument(
-        "log, report as JSON, or evidence in images/records; -: standard input (default)", "FILE", default="-"
+        "log, report as JSON, or record in images/records; -: standard input (default)", "FILE", default="-"
     )
     _: KW_ONLY
     report: tuple[str, ...] = report_option()
