@@ -424,7 +424,7 @@ def print_inspection(image: Inspection, *, row: Mapping[str, Any] | None, now: d
     ]
     print_rows(("DIGEST", "SIZE", "PART", "HOLDS"), layers, folding=("HOLDS",), right=("SIZE",))
     if image.attestations:
-        print("\nEvidence")
+        print("\nAttestations")
         unverified = "no: another key's" if has_keys else "no: no key was named"
         statements = [
             (name_predicate(one.kind), ", ".join(one.claims) or "-", "yes" if one.signer else unverified)
@@ -432,7 +432,7 @@ def print_inspection(image: Inspection, *, row: Mapping[str, Any] | None, now: d
         ]
         print_rows(("STATEMENT", "SIGNED BY", "VERIFIED"), statements)
     elif not image.attestations_problem:
-        print("\nEvidence: none is attached")
+        print("\nAttestations: none is attached")
     contents = image.contents
     for title, versions in (
         ("NVIDIA libraries", contents.libraries),
