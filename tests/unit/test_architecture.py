@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import graphlib
+import re
 import subprocess
 import sys
 from functools import cache
@@ -12,6 +13,7 @@ from pathlib import Path
 import pytest
 
 import tfimg
+from generator import architecture
 from tfimg.matrix.schema import DEVICES
 
 ROOT = Path(tfimg.__file__).parent
@@ -104,6 +106,38 @@ def test_every_package_has_its_place() -> None:
     assert {_package(module) for module in MODULES} - {"", "__main__"} == set(RANKS)
 
 
+def test_the_table_for_contributors_has_the_packages_in_this_order() -> None:
+    text = (architecture.DOCS.parent / ".github/CONTRIBUTING.md").read_text()
+    listed = re.findall(r"^\| `(\w+)/` \|", text, re.MULTILINE)
+    assert sorted(listed) == sorted(RANKS)
+    assert listed == sorted(listed, key=RANKS.__getitem__)
+
+
+def test_the_picture_for_contributors_shows_the_imports() -> None:
+    graph = architecture.read_imports()
+    assert set(graph) == set(RANKS)
+    found = {
+        (_package(importer), _package(module))
+        for importer, file in MODULES.items()
+        for module in imported(file)
+        if module in MODULES and _package(importer) in RANKS and _package(module) in RANKS
+    }
+    assert {(one, other) for one, other in found if one != other and other not in graph[one]} == set()
+    drawn = architecture.draw(graph)
+    assert architecture.PICTURE.read_text() == drawn, f"Run {architecture.__file__}"
+    purposes = re.findall(r'<text x=".+">(.+)</text>', drawn)
+    assert len(purposes) == len(graph)
+    assert max(map(len, purposes)) <= 36, "the docstring of a package, to its first punctuation mark, fits into a box"
+
+
+def test_the_picture_leaves_out_arrows_that_others_imply() -> None:
+    drawn = architecture.draw({"cli": {"index", "core"}, "index": {"core"}, "core": set()})
+    assert re.findall(r'class="name".*>(.+)</text>', drawn) == ["cli", "core", "index"]
+    assert drawn.count('<path d="M') == 1 + 2, "the head of arrows, and two of three imports"
+    with pytest.raises(graphlib.CycleError):
+        architecture.draw({"core": {"index"}, "index": {"core"}})
+
+
 def test_no_modules_import_each_other() -> None:
     graph = {
         module: {other for other in imported(file) if other in MODULES and other != module}
@@ -180,6 +214,7 @@ def test_a_module_of_commands_imports_at_its_top() -> None:
 
 HEAVY = ("cyclopts", "docker", "rich", "jinja2", "requests", "cryptography")
 LOADS = {
+    "the API": ("import tfimg", (*HEAVY, "pydantic", "ruamel", "packaging", "tfimg.core")),
     "the parser": ("import tfimg.cli.app", (*HEAVY, "pydantic", "ruamel", "packaging")),
     "options": ("import tfimg.cli.options", (*HEAVY[1:], "pydantic", "ruamel", "packaging")),
     "resolve and list": (

@@ -22,7 +22,7 @@ from tfimg.attestations.envelopes import (
     sign_statement,
 )
 from tfimg.attestations.keys import SigningKey, VerifyingKey, fingerprints
-from tfimg.core.documents import MAX_BYTES, InvalidDocument, parse_document
+from tfimg.core.documents import MAX_BYTES, InvalidDocument, digest_of, parse_document
 from tfimg.core.errors import NotInRegistry, TamperedError, UnsignedError
 from tfimg.core.text import list_first, to_plain_text
 from tfimg.registry.documents import (
@@ -34,7 +34,6 @@ from tfimg.registry.documents import (
     Reader,
     Registry,
     describe_blob,
-    digest_of,
     make_manifest,
     read_blob,
     require_manifest,

@@ -1,4 +1,4 @@
-"""Entry point: parse the command line, run one command, report its error.
+"""The command line: parse it, run one command, report its error.
 
 The only package that prints, reads the environment and exits. Functions import what `tfimg --version` does without, and
 a command imports its own module, so that both start fast.

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tfimg.core.errors import EngineUnavailable, NoContainerToolkit, TfimgError, UsageError, WrongDevice
-from tfimg.engine.interface import DeviceAccess, DeviceSupport
+from tfimg.engine.interface import DeviceAccess
 from tfimg.host.survey import ALL_GPUS, TargetHost, check_gpu, check_tpu, choose_gpu_access, find_sibling, gpu_options
 from tfimg.matrix.schema import Device
 from tfimg.matrix.spec import ImageSpec
@@ -28,12 +28,8 @@ Toolkit, Specialized configurations)."""
 TPU_ACCESS = ("--privileged", "--network", "host")
 """As Google runs containers on TPU VMs (docs.cloud.google.com/tpu/docs/run-in-container)."""
 
-TPU_SHM = "16g"
-"""Upper bound, from PyTorch/XLA's README for TPU VMs; Google's page has no figure."""
-
-
-PACKAGES = {"docker": "docker-cli or docker.io", "podman": "podman"}
-"""Packages of the commands that start containers."""
+TPU_SHM = "16g"  # upper bound, from PyTorch/XLA's README for TPU VMs; Google's page has no figure
+PACKAGES = {"docker": "docker-cli or docker.io", "podman": "podman"}  # packages of the commands that start containers
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -59,14 +55,6 @@ class RunPlan:
     missing: tuple[TfimgError, ...] = ()
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _DeviceOptions:
-    flags: tuple[str, ...] = ()
-    shm: str | None = None
-    notes: tuple[str, ...] = ()
-    missing: tuple[TfimgError, ...] = ()
-
-
 def plan_run(image: str, spec: ImageSpec, options: RunOptions, target_host: TargetHost) -> RunPlan:
     """Return the `docker run`, or `podman run`, of an image.
 
@@ -74,36 +62,64 @@ def plan_run(image: str, spec: ImageSpec, options: RunOptions, target_host: Targ
     """
     gpus = _parse_gpus(options.gpus)
     if options.gpus is not None and spec.device != "gpu":
-        raise _wrong_device(spec, target_host.specs)
+        sibling = find_sibling(target_host.specs, spec, "gpu")
+        raise WrongDevice(
+            f"{spec.identifier} is for a {DEVICE_NAMES[spec.device]} and has no GPU code, but --gpus requests GPUs.",
+            next_step=f"Use {sibling}, the same release for GPUs; or omit --gpus."
+            if sibling
+            else f"This release has no image for GPUs (`tfimg list '{spec.minor}*'`); omit --gpus.",
+        )
     device: Device = "cpu" if options.no_gpu and spec.device == "gpu" else spec.device
+    is_podman = target_host.toolkit.engine == "Podman"
+    flags: tuple[str, ...] = ()
+    shm = options.shm_size
+    notes: list[str] = []
+    missing: list[TfimgError] = []
+    platform = target_host.host.platform
+    if target_host.toolkit.local and platform != spec.platform:
+        note = f"{image} is for {spec.platform} and this machine is {platform}: it needs an emulator, and is slow."
+        notes.append(note)
     if device == "gpu":
-        settings = _gpu_settings(spec, gpus, target_host)
+        access: DeviceAccess = "nvidia"
+        try:
+            notes += check_gpu(spec, gpus, target_host)
+        except TfimgError as error:
+            missing.append(error)
+        try:
+            access = choose_gpu_access(target_host.toolkit, target_host.host)
+        except NoContainerToolkit as error:
+            missing.append(error)
+        # An ordinary user may not raise the limits.
+        limits = () if target_host.toolkit.rootless else GPU_LIMITS
+        flags, shm = (*gpu_options(access, gpus), *(NO_SELINUX if is_podman else ()), *limits), shm or GPU_SHM
     elif device == "tpu":
-        settings = _tpu_settings(spec, options, target_host)
-    else:
-        settings = _without_gpu(spec, target_host.specs) if options.no_gpu else _DeviceOptions()
-    shm = options.shm_size or settings.shm
-    argv = [
-        *_engine_command(target_host.toolkit),
+        flags, shm = TPU_ACCESS, shm or TPU_SHM
+        note = "--publish has no effect: a TPU's container uses the machine's own network."
+        notes += [note] if "--publish" in options.options else []
+        try:
+            notes += check_tpu(spec, target_host)
+        except TfimgError as error:
+            missing.append(error)
+    elif options.no_gpu and spec.device != "gpu":
+        notes.append(f"--no-gpu changes nothing: {spec.identifier} uses no GPU.")
+    elif options.no_gpu:
+        flags = NO_GPU
+        sibling = find_sibling(target_host.specs, spec, "cpu")
+        smaller = f"; {sibling} is a smaller image for that" if sibling else ""
+        notes.append(f"--no-gpu: everything runs on the processor{smaller}.")
+    argv = (
+        # The `docker` command cannot request a GPU of older Podman services, and is often not installed beside Podman.
+        *(("podman", "--url", target_host.toolkit.host) if is_podman else ("docker",)),
         *("run", "--rm"),
         *(["--interactive"] if options.interactive else []),
         *(["--tty"] if options.terminal else []),
-        *settings.flags,
+        *flags,
         *(["--shm-size", shm] if shm else []),
         *options.options,
         image,
         *options.program,
-    ]
-    platform = target_host.host.platform
-    emulated = target_host.toolkit.local and platform != spec.platform
-    note = f"{image} is for {spec.platform} and this machine is {platform}: it needs an emulator, and is slow."
-    notes = (*([note] if emulated else []), *settings.notes)
-    return RunPlan(argv=tuple(argv), device=device, notes=notes, missing=settings.missing)
-
-
-def _engine_command(toolkit: DeviceSupport) -> tuple[str, ...]:
-    # The `docker` command cannot request a GPU of older Podman services, and is often not installed beside Podman.
-    return ("podman", "--url", toolkit.host) if toolkit.engine == "Podman" else ("docker",)
+    )
+    return RunPlan(argv=argv, device=device, notes=tuple(notes), missing=tuple(missing))
 
 
 def missing_client(argv: Sequence[str]) -> EngineUnavailable:
@@ -125,54 +141,3 @@ def _parse_gpus(gpus: str | None) -> tuple[str, ...]:
             "device (0:0).",
         )
     return selection
-
-
-def _wrong_device(spec: ImageSpec, specs: Sequence[ImageSpec]) -> WrongDevice:
-    sibling = find_sibling(specs, spec, "gpu")
-    return WrongDevice(
-        f"{spec.identifier} is for a {DEVICE_NAMES[spec.device]} and has no GPU code, but --gpus requests GPUs.",
-        next_step=(
-            f"Use {sibling}, the same release for GPUs; or omit --gpus."
-            if sibling
-            else f"This release has no image for GPUs (`tfimg list '{spec.minor}*'`); omit --gpus."
-        ),
-    )
-
-
-def _without_gpu(spec: ImageSpec, specs: Sequence[ImageSpec]) -> _DeviceOptions:
-    if spec.device != "gpu":
-        return _DeviceOptions(notes=(f"--no-gpu changes nothing: {spec.identifier} uses no GPU.",))
-    sibling = find_sibling(specs, spec, "cpu")
-    smaller = f"; {sibling} is a smaller image for that" if sibling else ""
-    return _DeviceOptions(flags=NO_GPU, notes=(f"--no-gpu: everything runs on the processor{smaller}.",))
-
-
-def _gpu_settings(spec: ImageSpec, gpus: tuple[str, ...], target_host: TargetHost) -> _DeviceOptions:
-    missing: list[TfimgError] = []
-    notes: tuple[str, ...] = ()
-    access: DeviceAccess = "nvidia"
-    try:
-        notes = check_gpu(spec, gpus, target_host)
-    except TfimgError as error:
-        missing.append(error)
-    try:
-        access = choose_gpu_access(target_host.toolkit, target_host.host)
-    except NoContainerToolkit as error:
-        missing.append(error)
-    flags = (
-        *gpu_options(access, gpus),
-        *(NO_SELINUX if target_host.toolkit.engine == "Podman" else ()),
-        # An ordinary user may not raise the limit.
-        *(() if target_host.toolkit.rootless else GPU_LIMITS),
-    )
-    return _DeviceOptions(flags=flags, shm=GPU_SHM, notes=notes, missing=tuple(missing))
-
-
-def _tpu_settings(spec: ImageSpec, options: RunOptions, target_host: TargetHost) -> _DeviceOptions:
-    publish = "--publish has no effect: a TPU's container uses the machine's own network."
-    notes: tuple[str, ...] = (publish,) if "--publish" in options.options else ()
-    try:
-        notes += check_tpu(spec, target_host)
-    except TfimgError as error:
-        return _DeviceOptions(flags=TPU_ACCESS, shm=TPU_SHM, notes=notes, missing=(error,))
-    return _DeviceOptions(flags=TPU_ACCESS, shm=TPU_SHM, notes=notes)

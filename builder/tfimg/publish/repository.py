@@ -21,6 +21,7 @@ from tfimg.attestations.policy import EVIDENCE_LEVELS, AttestedLevel, Policy
 from tfimg.attestations.promotions import ImageStatements, Promotion, Reason, TagMove, Withdrawal
 from tfimg.attestations.verify import verify
 from tfimg.core.cancellation import raise_if_cancelled
+from tfimg.core.documents import digest_of
 from tfimg.core.errors import (
     PolicyViolation,
     PublicationIncomplete,
@@ -33,7 +34,7 @@ from tfimg.core.files import wait_for_lock
 from tfimg.core.levels import Level
 from tfimg.publish.indexes import PlatformTags
 from tfimg.recipe.tags import find_shared_tag
-from tfimg.registry.documents import Registry, digest_of
+from tfimg.registry.documents import Registry
 
 INSUFFICIENT = (UnsignedError, TamperedError, PolicyViolation, StaleAttestations)
 """Errors that mean that an image lacks attestations, not that the registry failed."""
