@@ -94,7 +94,9 @@ def test_it_is_published_under_exact_tags_verified_pulled_and_renewed(engine: Do
     pulled = f"{custom.target}:{IDENTIFIER}"
     assert engine.find_digest(pulled) == verified["digest"]
     run_tfimg("validate", pulled, "--only", "environment.*").succeeded()
-    renewed = run_tfimg("renew", pulled, "--key", f"{custom.keys}/tfimg.key", "--json", env=PASSWORD).succeeded()
+    renewed = run_tfimg(
+        "publish", "--renew", pulled, "--key", f"{custom.keys}/tfimg.key", "--json", env=PASSWORD
+    ).succeeded()
     assert [one["identifier"] for one in renewed.events("renewed")] == [IDENTIFIER]
 
 

@@ -106,7 +106,7 @@ def test_an_image_with_packages_is_published_renewed_verified_and_pulled(own: Ow
         moved = {tag["tag"] for tag in published["tags"] if tag["verdict"] == "move"}
         assert {identifier, "2.15-own", "2.15.1-own", "2.15-py3.11-own"} <= moved
         before = ask("verify", f"{target}:2.15-own", "--public-key", public).documents[-1]
-        (renewed,) = ask("renew", f"{target}:2.15-own", "--key", key).events("renewed")
+        (renewed,) = ask("publish", "--renew", f"{target}:2.15-own", "--key", key).events("renewed")
         assert (renewed["passed"], renewed["digest"]) == (True, before["digest"])
         after = ask("verify", f"{target}:2.15-own", "--public-key", public, "--require", "validated").documents[-1]
         assert (after["tested"]["identifier"], after["digest"]) == (identifier, before["digest"])

@@ -168,7 +168,9 @@ def test_renew_validates_in_podman_and_signs_the_result(setting: _Setting, sourc
     key = tmp_path / "tfimg.key"
     key.write_bytes(source.published.key.pem(b"password"))
     options = ("--key", str(key), "--publisher", str(setting.case), "--plain-http", "--json")
-    done = run_tfimg("renew", setting.name, *options, env={**setting.podman.environ, "TFIMG_KEY_PASSWORD": "password"})
+    done = run_tfimg(
+        "publish", "--renew", setting.name, *options, env={**setting.podman.environ, "TFIMG_KEY_PASSWORD": "password"}
+    )
     assert done.code == 0, done.stderr
     (renewed,) = done.events("renewed")
     assert (renewed["digest"], renewed["level"], renewed["passed"]) == (setting.digest, "validated", True)

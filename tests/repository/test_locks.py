@@ -19,7 +19,7 @@ from tfimg.recipe.lock import LockQuery, resolve_packages
 @pytest.mark.facts
 def test_the_index_still_gives_the_committed_lock() -> None:
     done = subprocess.run(
-        [sys.executable, "-m", "tfimg", "lock", "2.15.1-cpu-py3.11", "--check"],
+        [sys.executable, "-m", "tfimg", "matrix", "lock", "2.15.1-cpu-py3.11", "--check"],
         capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
@@ -32,7 +32,9 @@ def test_a_release_that_the_index_does_not_have_cannot_be_locked(capsys, tmp_pat
     (tmp_path / "images").mkdir()
     matrix = (ROOT / "matrix.yaml").read_text().replace('version: "2.15.1"', 'version: "2.15.9"')
     (tmp_path / "matrix.yaml").write_text(matrix)
-    code = main(["lock", "2.15.9-cpu-py3.11", "2.15.9-cpu-py3.10"], {**os.environ, "TFIMG_WORKSPACE": str(tmp_path)})
+    code = main(
+        ["matrix", "lock", "2.15.9-cpu-py3.11", "2.15.9-cpu-py3.10"], {**os.environ, "TFIMG_WORKSPACE": str(tmp_path)}
+    )
     told = capsys.readouterr().err
     assert (code, "The package index has no tensorflow-cpu==2.15.9 that was uploaded by" in told) == (12, True), told
     assert "The others" not in told, told
@@ -43,7 +45,7 @@ def test_a_release_that_the_index_does_not_have_cannot_be_locked(capsys, tmp_pat
 @pytest.mark.full  # uv waits 20 s between its attempts
 def test_an_index_out_of_reach_is_distinguished_from_one_without_the_package(capsys, tmp_path) -> None:
     environ = {**os.environ, "UV_DEFAULT_INDEX": "http://127.0.0.1:9/simple", "UV_CACHE_DIR": str(tmp_path)}
-    code = main(["lock", "2.15.1-cpu-py3.11", "--check"], environ)
+    code = main(["matrix", "lock", "2.15.1-cpu-py3.11", "--check"], environ)
     told = capsys.readouterr().err
     assert (code, "The package index did not answer while uv==" in told) == (11, True), told
 

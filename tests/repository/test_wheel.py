@@ -62,7 +62,7 @@ def test_it_resolves(installed: Installed) -> None:
 
 def test_it_renders_what_the_checkout_renders(installed: Installed) -> None:
     committed = (ROOT / "images/rendered/2.15.1-cpu-py3.11/Dockerfile").read_text()
-    assert run(installed, "render", "2.15.1-cpu-py3.11") == committed
+    assert run(installed, "matrix", "render", "2.15.1-cpu-py3.11") == committed
 
 
 def test_it_plans_the_build_that_the_checkout_plans(installed: Installed) -> None:

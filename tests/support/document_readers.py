@@ -274,7 +274,7 @@ class Readers:
 
         def read(content: bytes) -> CliResult:
             with osv_server(document, answers={"/v1/vulns/GHSA-1": (200, content)}) as server:
-                ended = self.local("audit", TAG, "--osv", server.url)
+                ended = self.local("matrix", "audit", TAG, "--osv", server.url)
             # A finding is an answer like any other.
             return replace(ended, code=0) if ended.code == 1 and " affects keras" in ended.stderr else ended
 

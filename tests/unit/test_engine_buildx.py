@@ -125,7 +125,7 @@ def test_a_changed_wheel_is_reported_with_its_name_and_both_hashes() -> None:
         "The hash of a wheel from the package index differs from the lock: error: Failed to download `six==1.16.0` "
         "cause: Hash mismatch for `six==1.16.0`  Expected: sha256:0000  Computed: sha256:8abb. If the index is a "
         "mirror, check that mirror; do not build until you know who changed the file. Only then update the lock "
-        "with `tfimg lock`."
+        "with `tfimg matrix lock`."
     )
 
 

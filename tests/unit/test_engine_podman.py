@@ -86,8 +86,8 @@ def test_podman_runs_images_and_does_not_build_them(engine: DockerEngine) -> Non
         engine.get_capabilities()
     assert str(caught.value) == (
         f"The engine at {engine.host} is Podman 5.4.2, which has no BuildKit to build with. `tfimg run`, `validate`, "
-        "`renew`, `pull` and `load` use it; for builds, start Docker, or `tfimg engine up --install` sets up an engine "
-        "of tfimg's own beside it."
+        "`publish --renew`, `pull` and `load` use it; for builds, start Docker, or `tfimg engine up --install` sets "
+        "up an engine of tfimg's own beside it."
     )
 
 
@@ -214,7 +214,9 @@ def test_status_describes_an_engine_that_cannot_build(engine: DockerEngine, podm
     tfimg = CliRunner(home=tmp_path, edge=Services(), environ={"DOCKER_HOST": engine.host})
     status = tfimg("engine", "status").succeeded()
     assert status.lines[:2] == [f"host {engine.host} (not started by tfimg)", "engine Podman 5.4.2, rootless"]
-    assert status.lines[2].startswith("builds no. `tfimg run`, `validate`, `renew`, `pull` and `load` use it;")
+    assert status.lines[2].startswith(
+        "builds no. `tfimg run`, `validate`, `publish --renew`, `pull` and `load` use it;"
+    )
     found = tfimg("engine", "status", "--json").succeeded().json
     assert (found["engine"], found["version"], found["rootless"], found["builds"]) == ("Podman", "5.4.2", True, False)
     assert "is Podman 5.4.2, which has no BuildKit" in tfimg("engine", "up").refusal(10)

@@ -197,7 +197,9 @@ def test_an_older_green_run_does_not_hide_a_newer_red_one(publisher: Publisher, 
     assert publisher.publish(replay()) == 0
     before = dict(publisher.engine.registry.named)
     publisher.engine.story = make_output(*replay(ends={"numerics.svd": "failed"}), status=1)
-    renewed = publisher.tfimg("renew", f"{REPOSITORY}:2.21-gpu", "--key", f"{publisher.key}.key", "--publisher", "me")
+    renewed = publisher.tfimg(
+        "publish", "--renew", f"{REPOSITORY}:2.21-gpu", "--key", f"{publisher.key}.key", "--publisher", "me"
+    )
     assert renewed.code == 13
     assert {tag: before[tag] for tag in ALIASES} == {tag: publisher.engine.registry.named[tag] for tag in ALIASES}
     assert publisher.verify("2.21-gpu", "validated").code == 16

@@ -206,5 +206,5 @@ def test_a_wheel_that_no_source_has_is_refused_with_both_ways_out(tmp_path: Path
     digest = hashlib.sha256(wheels["tensorflow"].read_bytes()).hexdigest()
     assert str(caught.value) == (
         f"The package index has no tensorflow 1.0 with sha256 {digest}. If the index is a mirror, check that it has "
-        "everything; else update the lock with `tfimg lock`."
+        "everything; else update the lock with `tfimg matrix lock`."
     )

@@ -69,15 +69,15 @@ def run(tmp_path_factory: pytest.TempPathFactory, workspace: Workspace) -> Itera
         tfimg = CliRunner(home=home, edge=PlantedServices(docker=engine, time=TODAY), environ=environ)
         options = ("--osv", osv.url, "--json")
         before = read_locks(copy)
-        audited = tfimg("audit", OLD, GPU, NEW, *options).documents[0]
-        image = tfimg("audit", "--built", "mine:1", *options).documents[0]
-        preview = tfimg("lock", "--fix", "--dry-run", OLD, GPU, NEW, *options).documents[0]
-        notebook = tfimg("lock", "--fix", "--dry-run", NOTEBOOK, *options).documents[0]
+        audited = tfimg("matrix", "audit", OLD, GPU, NEW, *options).documents[0]
+        image = tfimg("matrix", "audit", "--built", "mine:1", *options).documents[0]
+        preview = tfimg("matrix", "lock", "--fix", "--dry-run", OLD, GPU, NEW, *options).documents[0]
+        notebook = tfimg("matrix", "lock", "--fix", "--dry-run", NOTEBOOK, *options).documents[0]
         assert read_locks(copy) == before
-        fixed = tfimg("lock", "--fix", OLD, GPU, NEW, *options)
+        fixed = tfimg("matrix", "lock", "--fix", OLD, GPU, NEW, *options)
         assert fixed.code == 1, fixed.stderr
         after = read_locks(copy)
-        again = tfimg("lock", "--fix", OLD, GPU, NEW, *options).documents[0]
+        again = tfimg("matrix", "lock", "--fix", OLD, GPU, NEW, *options).documents[0]
         assert read_locks(copy) == after
         project = Project(services=tfimg.edge)
         newer, env = project.matrix.newer, project.services.environ
@@ -93,7 +93,7 @@ def run(tmp_path_factory: pytest.TempPathFactory, workspace: Workspace) -> Itera
         some = [plant.document for plant in PLANTS if plant.identifier == "TFIMG-TEST-33"]
         some.append(advisory("TFIMG-TEST-90", affected("opt-einsum", {"introduced": "0"}, {"fixed": "3.4.0"})))
         with osv_server(*some) as two:
-            partial = tfimg("lock", "--fix", OLD, "--osv", two.url)
+            partial = tfimg("matrix", "lock", "--fix", OLD, "--osv", two.url)
         yield Run(before, after, preview, notebook, partial, fixed.documents[0], again, audited, image, relocked)
 
 
@@ -145,7 +145,7 @@ def test_the_text_says_what_was_fixed_what_was_not_and_what_comes_next(run: Run)
         f"opt-einsum 3.3.0 TFIMG-TEST-33 blocked: its advisory names no fixed version {OLD}",
         "1 files changed; 1 fixes, 1 blocked",
     ]
-    assert f"Run `tfimg render`, and prove the fixes: `tfimg build {OLD} --record`." in ended.stderr
+    assert f"Run `tfimg matrix render`, and prove the fixes: `tfimg build {OLD} --record`." in ended.stderr
     assert "1 vulnerable package has no fix that all bounds allow: opt-einsum 3.3.0." in ended.stderr
     assert ended.code == 1
 

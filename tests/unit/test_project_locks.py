@@ -103,7 +103,7 @@ def test_a_folder_of_wheels_replaces_no_lock_of_an_image_that_needs_no_libtpu(
     workspace_copy.locks(IMAGE).rename(tmp_path / "lost")
     with (
         extra_packages_project(tmp_path, workspace_copy, find_links=tmp_path) as project,
-        pytest.raises(LockError, match=f"^{IMAGE} has no lock under .* `tfimg lock {IMAGE}`"),
+        pytest.raises(LockError, match=f"^{IMAGE} has no lock under .* `tfimg matrix lock {IMAGE}`"),
     ):
         project.plan(project.spec(IMAGE))
 

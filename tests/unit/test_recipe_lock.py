@@ -206,7 +206,7 @@ def test_a_lock_is_read_line_by_line() -> None:
 def test_a_line_that_lock_did_not_write_is_an_error(line: str) -> None:
     with pytest.raises(LockError) as caught:
         read_packages({"packages": f"{HEADER}{line}\n"})
-    assert str(caught.value) == f"A lock has the line {line!r}. Write it again with `tfimg lock`."
+    assert str(caught.value) == f"A lock has the line {line!r}. Write it again with `tfimg matrix lock`."
 
 
 @pytest.mark.parametrize(
@@ -271,7 +271,7 @@ WITHOUT_THE_NEWEST = {("h5py", "3.9")}
 
 
 def form_problems(spec: ImageSpec, layers: Mapping[str, str]) -> Iterator[str]:
-    """Say where a lock has not the form that `tfimg lock` writes."""
+    """Say where a lock has not the form that `tfimg matrix lock` writes."""
     if list(layers) != sorted(["tensorflow", "packages", *DEVICE_LAYERS[spec.device]]):
         yield f"its files are {list(layers)}"
     for name, text in layers.items():
@@ -343,7 +343,7 @@ def test_the_error_for_a_missing_lock_names_the_command(workspace: Workspace) ->
         workspace.read_lock("2.15.9-cpu-py3.11")
     assert str(caught.value) == (
         f"2.15.9-cpu-py3.11 has no lock under {workspace.images / 'locks'}. "
-        "Write it with `tfimg lock 2.15.9-cpu-py3.11`."
+        "Write it with `tfimg matrix lock 2.15.9-cpu-py3.11`."
     )
 
 
@@ -354,11 +354,11 @@ def test_the_error_for_missing_locks_of_several_images_names_one_command(workspa
         workspace.require_locks(["2.15.1-cpu-py3.11", *names])
     assert str(caught.value) == (
         f"6 images have no lock under {workspace.images / 'locks'}: 2.15.9-cpu-py3.10, 2.15.9-cpu-py3.11, "
-        "2.15.9-cpu-py3.12 and 3 more. Write them with `tfimg lock 2.15.9 2.22.0`."
+        "2.15.9-cpu-py3.12 and 3 more. Write them with `tfimg matrix lock 2.15.9 2.22.0`."
     )
-    with pytest.raises(LockError, match=r"tfimg lock 2\.15\.9-cpu-py3\.10"):
+    with pytest.raises(LockError, match=r"tfimg matrix lock 2\.15\.9-cpu-py3\.10"):
         workspace.require_locks(["2.15.1-cpu-py3.11", names[0]])
     variants = [f"2.18.1-cpu-py3.{minor}-jupyter" for minor in (9, 10)]
-    with pytest.raises(LockError, match=r"`tfimg lock 2\.18\.1-jupyter 2\.22\.0`"):
+    with pytest.raises(LockError, match=r"`tfimg matrix lock 2\.18\.1-jupyter 2\.22\.0`"):
         workspace.require_locks([*variants, "2.22.0-cpu-py3.11-arm64"])
     workspace.require_locks(["2.15.1-cpu-py3.11"])

@@ -40,7 +40,7 @@ def test_committed_dockerfiles_are_fresh(named: Named, workspace: Workspace) -> 
         if render_dockerfile(named(identifier), workspace.read_lock(identifier), jinja)
         != workspace.rendered(identifier).read_text()
     ]
-    assert stale == [], "run `tfimg render`"
+    assert stale == [], "run `tfimg matrix render`"
 
 
 def test_each_release_for_each_device_on_its_default_python_is_committed(
@@ -114,7 +114,7 @@ def test_what_a_variants_dockerfile_mounts_is_in_the_checkout_too(
     text = render_dockerfile(spec, lock, make_template_environment(templates(workspace)))
     sources = re.findall(r"--mount=type=bind,source=([^,\s]+)", text)
     assert [source for source in sources if not (workspace.images / source).exists()] == []
-    assert f"\n#   tfimg render {spec.identifier} --quiet | docker buildx build --file - --tag" in text
+    assert f"\n#   tfimg matrix render {spec.identifier} --quiet | docker buildx build --file - --tag" in text
 
 
 def test_the_last_user_of_the_dockerfile_is_not_root(workspace: Workspace) -> None:

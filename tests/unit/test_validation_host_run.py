@@ -1,4 +1,4 @@
-"""`tfimg record`: what a contributor's machine has proven of wheels, judged anew, kept, and shown beside the level."""
+"""`tfimg matrix record`: what a contributor's machine has proven of wheels, judged anew, kept, and shown."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def record(tfimg: CliRunner, tmp_path: Path) -> Callable[[Run | bytes], CliResul
     def run(found: Run | bytes) -> CliResult:
         content = found if isinstance(found, bytes) else json.dumps(found).encode()
         (tmp_path / "host-run.json").write_bytes(content)
-        return tfimg("record", str(tmp_path / "host-run.json"))
+        return tfimg("matrix", "record", str(tmp_path / "host-run.json"))
 
     return run
 
@@ -264,5 +264,5 @@ def test_names_from_outside_are_escaped_and_become_no_path(
 
 
 def test_an_invalid_file_is_refused(tfimg: CliRunner, tmp_path: Path) -> None:
-    assert "is not a file" in tfimg("record", str(tmp_path)).refusal(2)
-    assert "is not a file" in tfimg("record", "/dev/zero").refusal(2)
+    assert "is not a file" in tfimg("matrix", "record", str(tmp_path)).refusal(2)
+    assert "is not a file" in tfimg("matrix", "record", "/dev/zero").refusal(2)

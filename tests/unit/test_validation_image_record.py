@@ -134,7 +134,7 @@ def test_evidence_that_cannot_be_is_refused_by_its_path(
     with pytest.raises(FileError) as caught:
         read(json.dumps(document))
     assert str(caught.value).startswith(f"host-run.json is not the record of an image: {problem}")
-    assert str(caught.value).endswith(" Write it again with `tfimg build --record` or `tfimg record`.")
+    assert str(caught.value).endswith(" Write it again with `tfimg build --record` or `tfimg matrix record`.")
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", "null", "1", "{}", "[" * 100_000, '{"kind": NaN}', "\ud800"])

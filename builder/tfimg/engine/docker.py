@@ -287,8 +287,8 @@ class DockerEngine:
             if self.podman:
                 raise EngineCannotBuild(
                     f"The engine at {self.host} is Podman {engine}, which has no BuildKit to build with.",
-                    next_step="`tfimg run`, `validate`, `renew`, `pull` and `load` use it; for builds, start Docker, "
-                    f"or {INSTALL} sets up an engine of tfimg's own beside it.",
+                    next_step="`tfimg run`, `validate`, `publish --renew`, `pull` and `load` use it; for builds, start "
+                    f"Docker, or {INSTALL} sets up an engine of tfimg's own beside it.",
                 )
             require_version(f"The engine at {self.host} is Docker", engine, OLDEST_ENGINE)
             drivers = dict(info.get("DriverStatus") or ())

@@ -252,7 +252,8 @@ def _download(package: LockedPackage, target: Path, source: WheelSource) -> str:
         )
     raise LockError(
         f"The package index has no {package.name} {package.version} with sha256 {package.sha256}.",
-        next_step="If the index is a mirror, check that it has everything; else update the lock with `tfimg lock`.",
+        next_step="If the index is a mirror, check that it has everything; else update the lock with "
+        "`tfimg matrix lock`.",
     )
 
 

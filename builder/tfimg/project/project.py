@@ -60,7 +60,7 @@ def read_host_records(workspace: Workspace, identifier: str) -> tuple[ImageRecor
     """Return what hosts have proven of an image's wheels, of whatever lock. Raises `FileError`."""
     from tfimg.validation.record import MAX_BYTES, read_image_record
 
-    step = "Write it again with `tfimg record`."
+    step = "Write it again with `tfimg matrix record`."
     return tuple(
         read_image_record(
             read_limited(file, MAX_BYTES, next_step=step), source=str(file), identifier=identifier, where="host"

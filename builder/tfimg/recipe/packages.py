@@ -48,7 +48,7 @@ _SYSTEM_PACKAGE = re.compile(r"[a-z0-9][a-z0-9+.-]{1,80}(=[0-9A-Za-z.+:~-]{1,100
 class Resolver:
     """Resolves packages above one image's lock with the program `uv`, as of a day.
 
-    `fixes` are packages of a variant that `tfimg lock --fix` has moved; they stay.
+    `fixes` are packages of a variant that `tfimg matrix lock --fix` has moved; they stay.
     """
 
     spec: ImageSpec

@@ -286,7 +286,7 @@ def read_image_record(
     except InvalidDocument as error:
         raise FileError(
             f"{source} is not the record of an image: {to_plain_text(str(error))}.",
-            next_step="Write it again with `tfimg build --record` or `tfimg record`.",
+            next_step="Write it again with `tfimg build --record` or `tfimg matrix record`.",
         ) from None
     return record
 
