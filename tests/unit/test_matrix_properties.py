@@ -3,23 +3,26 @@
 from __future__ import annotations
 
 import copy
+import functools
 import io
 import re
 from collections.abc import Iterator
 from datetime import date
-from functools import cache
 from typing import Any
 
 import pytest
+import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from ruamel.yaml import YAML
 
 from support.matrix_edits import GOOD
+from tfimg.core.documents import InvalidYaml
 from tfimg.core.errors import MatrixError
 from tfimg.core.paths import find_workspace
-from tfimg.matrix.load import parse_matrix
+from tfimg.matrix.load import Unusual, parse_matrix, read_usual_yaml
 from tfimg.matrix.spec import expand_matrix, find_gaps
+from tfimg.matrix.strict_yaml import read_strict_yaml
 
 TEXTS = {"base": GOOD, "project": find_workspace({}).matrix.read_text()}
 
@@ -29,7 +32,7 @@ ALIEN = ("Traceback", "errors.pydantic.dev", "pydantic_core", "Exceeds the limit
 """What Python and pydantic say to programmers."""
 
 
-@cache
+@functools.cache
 def to_plain_data(name: str) -> Any:
     """Return a text as plain data."""
     return YAML(typ="safe", pure=True).load(TEXTS[name])
@@ -123,10 +126,10 @@ def mutate(document: Any, kind: str, here: int, there: int, junk: Any) -> None:
 
 
 def dump_yaml(document: Any) -> str:
-    yaml = YAML(typ="safe", pure=True)
-    yaml.representer.ignore_aliases = lambda *_: True  # type: ignore[method-assign]
+    writer = YAML(typ="safe", pure=True)
+    writer.representer.ignore_aliases = lambda *_: True  # type: ignore[method-assign]
     stream = io.StringIO()
-    yaml.dump(document, stream)
+    writer.dump(document, stream)
     return stream.getvalue()
 
 
@@ -206,3 +209,62 @@ def test_a_damaged_text_is_accepted_or_reported_by_its_line(
     for edit in edits:
         text = edit_text(text, *edit)
     claim(text)
+
+
+# Two readers of one language
+
+TOKENS = st.lists(
+    st.sampled_from(
+        [
+            "a", "b: ", "c:", "- ", "\n", "\n", "\n  ", "\n    ", " ", "{", "}", "[", "]", ", ", ",", ":", "'", '"',
+            "#", " # x", "|", "|-", ">", ">+", ">2", "?", "? ", "2", "07", "0o7", "0x1f", "3.10", "1e3", "1_0", ".inf",
+            "+1", "-", "x y", "x: y", "é", "1:30", "2024-01-02", "2024-02", "yes", "off", "Null", "~", "=", "<<: ",
+            "&a ", "*a", "!t ", "%YAML 1.1\n---\n", "@", "...", "---", "key: value\n", "- item\n",
+            "d: {e: f, g: [h, i]}\n", "j:k", "https://l/m#n", "\n# o\n", "10 p", "\ufeff", "\x85", "\u2028", "\t",
+            "\r\n", "\\n", "\ud800", "\0",
+        ]
+    ),
+    max_size=14,
+).map("".join)  # fmt: skip
+DAMAGED = st.builds(
+    lambda start, length, edits: functools.reduce(
+        lambda text, edit: edit_text(text, *edit), edits, "\n".join(GOOD.splitlines()[start : start + length])
+    ),
+    st.integers(0, GOOD.count("\n")),
+    st.integers(1, 10),
+    EDITS,
+)
+
+
+@settings(max_examples=400, deadline=None, derandomize=True, database=None)
+@given(text=TOKENS | DAMAGED)
+def test_what_the_fast_reader_reads_the_strict_one_reads_alike(text: str) -> None:
+    try:
+        found = read_usual_yaml(text)
+    except (Unusual, yaml.YAMLError):
+        return
+    try:
+        assert repr(found) == repr(read_strict_yaml(text))
+    except InvalidYaml as error:
+        pytest.fail(f"{found!r}, and the strict reader says: {error}")
+
+
+@pytest.mark.parametrize("name", TEXTS)
+def test_the_fast_reader_reads_the_matrix(name: str) -> None:
+    assert read_usual_yaml(TEXTS[name]) == read_strict_yaml(TEXTS[name])
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "3.10", "1e3", "07", "0o7", "0x1f", "0b1", "1_000", "+1", "-1", ".5", ".inf", ".nan", "1:30", "9" * 10, "", "~",
+        "null", "Null", "true", "FALSE", "yes", "No", "on", "OFF", "y", "n", "=", "<<", "{a: }", "{<<: {a: b}}",
+        "[b:c]", "2024-01-01T00:00:00Z", "'a\tb'", '"a\\tb"', "a\r\nb", "a\x85b", "a\u2028b", "|\n  a\n", ">-\n \n  a",
+        "|-#\n  a", "!t a", "&b a", "[&b a, *b]", "*b", "{a: 1, a: 2}", "{[a]: b}", "{{a: b}: c}", "%YAML 1.1\n---\na",
+        "--- a", "a\n...\n", "--- a\n--- b", "# nothing", "[" * 13 + "]" * 13, "[" * 100_000, f"[{'0, ' * 5000}]",
+        "a\0", "a\ud800",
+    ],
+)  # fmt: skip
+def test_the_fast_reader_leaves_what_versions_of_yaml_read_differently(text: str) -> None:
+    with pytest.raises((Unusual, yaml.YAMLError)):
+        read_usual_yaml(text)

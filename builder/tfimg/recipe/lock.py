@@ -8,15 +8,13 @@ from __future__ import annotations
 
 import re
 import tempfile
-import tomllib
-import zipfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, timedelta
 from functools import cache
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from packaging.pylock import Package, PackageWheel, Pylock
 from packaging.tags import Tag, compatible_tags, cpython_tags, create_compatible_tags_selector
 from packaging.utils import parse_wheel_filename
 from packaging.version import Version
@@ -24,10 +22,12 @@ from packaging.version import Version
 from tfimg.core.cancellation import map_in_threads
 from tfimg.core.documents import digest_of
 from tfimg.core.errors import LockError, NetworkError
-from tfimg.core.process import CommandFailed, last_line, run
-from tfimg.index.network import NETWORK_FAILURE
+from tfimg.core.process import NETWORK_FAILURE, CommandFailed, last_line, run
 from tfimg.matrix.schema import PROCESSORS, Matrix, Newer, Platform
 from tfimg.matrix.spec import ImageSpec
+
+if TYPE_CHECKING:
+    from packaging.pylock import Package, PackageWheel
 
 # The name that the command had when the first locks were written: a lock's digest, which records name, includes it.
 HEADER = "# Written by `tfimg lock`; do not edit. Each line: the one wheel to install, and the day it appeared.\n"
@@ -239,6 +239,11 @@ def resolve_installer_lock(matrix: Matrix, *, uv: str, env: Mapping[str, str]) -
 
 def resolve_packages(query: LockQuery, *, uv: str, env: Mapping[str, str]) -> Sequence[Package]:
     """Resolve a query with uv. Raises as `resolve_lock`."""
+    import tomllib
+    import zipfile
+
+    from packaging.pylock import Pylock
+
     with tempfile.TemporaryDirectory(prefix="tfimg-lock-") as folder:
         source, answer = Path(folder, "requirements.in"), Path(folder, "pylock.toml")
         source.write_text("\n".join(query.requirements) + "\n")

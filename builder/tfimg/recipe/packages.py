@@ -9,8 +9,8 @@ from dataclasses import dataclass, field, replace
 from datetime import date
 from functools import cache
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from packaging.pylock import Package
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 from packaging.version import Version
@@ -34,6 +34,9 @@ from tfimg.recipe.lock import (
     read_packages,
     resolve_packages,
 )
+
+if TYPE_CHECKING:
+    from packaging.pylock import Package
 
 MAX_REQUIREMENTS = 500  # requirements of one image. What people freeze from a large environment has 300
 
