@@ -13,8 +13,8 @@ import pytest
 
 from support.cli import run_tfimg
 from support.docker_daemon import image_tags
-from support.published_wheels import published_wheel
 from support.registry_container import Behaviour, registry
+from support.wheels import published_wheel
 from tfimg.core.files import hash_file
 from tfimg.engine.docker import DockerEngine
 

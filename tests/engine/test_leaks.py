@@ -43,10 +43,7 @@ def texts(engine: DockerEngine, image: str) -> Iterator[tuple[str, bytes]]:
             if file := archive.extractfile(member):
                 blob = file.read()
                 compressed = blob.startswith(b"\x28\xb5\x2f\xfd")
-                yield (
-                    member.name,
-                    zstandard.ZstdDecompressor().stream_reader(blob).read() if compressed else blob,
-                )
+                yield (member.name, zstandard.ZstdDecompressor().stream_reader(blob).read() if compressed else blob)
 
 
 def blobs_with(engine: DockerEngine, image: str, mark: str) -> list[str]:

@@ -110,3 +110,4 @@ def expect_refusal(error: type[TfimgError], says: str | None = None) -> Iterator
         yield
     assert type(caught.value) is error
     assert_message(caught.value)
+    assert len(str(caught.value)) < 1000

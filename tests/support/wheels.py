@@ -4,12 +4,18 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import os
 import zipfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 from support.package_index import File, package_index
+from support.session import run_once, session_folder
+from tfimg.core.paths import find_workspace
+from tfimg.layers.layers import WheelSource, fetch_wheel
+from tfimg.project.services import Services
+from tfimg.recipe.lock import read_packages
 
 
 def write_wheel(
@@ -69,3 +75,14 @@ def index_of(
             file = File(wheel.name, content, sha256=sha256(wheel) if hashes else None)
             index.files.setdefault(wheel.name.partition("-")[0], []).append(file)
         yield f"{index.url}/simple"
+
+
+def published_wheel() -> Path:
+    """Download the wheel that a lock names, once in a test run: 230 MB."""
+    lock = find_workspace({}).read_lock("2.18.1-cpu-py3.11")
+    (package,) = read_packages({"tensorflow": lock["tensorflow"]})
+    folder = session_folder() / "published" / package.sha256[:8]
+    source = WheelSource(indexes=[Services(environ=os.environ).index()])
+    return Path(
+        run_once(f"wheel-{package.sha256}", lambda: str(fetch_wheel(package, folder, downloads=folder, source=source)))
+    )

@@ -39,7 +39,7 @@ def test_the_lock_of_a_variant_is_resolved_once_and_kept(project: Project, monke
     assert len([*(project.services.state / "locks").glob(f"{IMAGE}-ours-*.txt")]) == 1
     monkeypatch.setattr(type(project.services), "uv", lambda _: "false")
     assert versions(project.lock(varied(project, "pandas"))["variant"]) == ["pandas==2.2.1"]
-    with pytest.raises(RequirementConflict):  # others are asked for: `false` resolves nothing
+    with pytest.raises(RequirementConflict):  # other packages are requested: `false` resolves nothing
         project.lock(varied(project, "arrays"))
 
 

@@ -1,23 +1,178 @@
-"""Records of images: small, complete for its readers, and refused where it says what cannot follow."""
+"""Reports and records in files: the JSON Schema of reports, and documents that are read whole or refused by path."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import cache
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from support.reports import DIGEST, GREEN, NAMES, PARTIAL, record_text, result
+from support.reports import BROKEN, DIGEST, GREEN, NAMES, PARTIAL, RED, record_text, reported, result
 from tfimg.core.errors import FileError
 from tfimg.core.paths import Workspace
 from tfimg.matrix.spec import ImageSpec
 from tfimg.project.project import Project
 from tfimg.project.services import Services
 from tfimg.recipe.labels import Status
-from tfimg.validation.record import MAX_BYTES, ImageRecord, find_report, make_image_record, read_image_record
-from tfimg.validation.report import GPU_CHECK, Report, format_page
+from tfimg.validation.record import (
+    MAX_BYTES,
+    OPTIONAL,
+    ImageRecord,
+    find_report,
+    make_image_record,
+    read_image_record,
+    read_report,
+    schema_text,
+)
+from tfimg.validation.report import GPU_CHECK, SCHEMA, Report, format_json, format_page
+
+RED_ON_A_GPU = replace(
+    RED, results=(replace(result("gpu.visible"), attestations={"gpu": "NVIDIA T4", "driver": "535.104.05"}),)
+)
+ALL = {"green": GREEN, "red": RED, "broken": BROKEN, "partial": PARTIAL, "on a GPU": RED_ON_A_GPU}
+
+Spoil = Callable[[dict[str, Any]], object]
+
+
+@cache
+def validator() -> Any:
+    # Its import takes a second, which each worker would need to collect the tests.
+    from jsonschema import Draft202012Validator
+
+    return Draft202012Validator(json.loads(schema_text()))
+
+
+def document(report: Report) -> Any:
+    return json.loads(format_json(report))
+
+
+def test_the_schema_is_a_schema_and_the_committed_one(workspace: Workspace) -> None:
+    validator().check_schema(validator().schema)
+    assert workspace.report_schema.read_text() == schema_text()
+
+
+def test_it_says_what_every_field_means_and_which_version_it_is() -> None:
+    fields = validator().schema["properties"]
+    assert fields.keys() == {*GREEN.to_json(), *OPTIONAL}
+    assert all(field["description"] for field in fields.values())
+    assert fields["schema"]["const"] == SCHEMA
+
+
+@pytest.mark.parametrize("report", ALL.values(), ids=ALL)
+def test_a_real_report_is_of_the_schema_and_read_as_it_was(report: Report) -> None:
+    validator().validate(document(report))
+    text = format_json(report)
+    read = read_report(text, source="report.json")
+    assert (format_json(read), read.passed, read.level) == (text, report.passed, report.level)
+
+
+SPOILT_REPORTS: dict[str, Spoil] = {
+    "a field is missing": lambda it: it.pop("waived"),
+    "a result's field is missing": lambda it: it["results"][0].pop("output"),
+    "another schema": lambda it: it.update(schema=1),
+    "a field that no report has": lambda it: it.update(extra=1),
+    "a result's field that no report has": lambda it: it["results"][0].update(extra=1),
+    "an unknown outcome": lambda it: it["results"][0].update(outcome="fine"),
+    "a text for a number": lambda it: it.update(seconds="1"),
+    "an unknown verdict": lambda it: it.update(verdict="fine"),
+    "an explanation by halves": lambda it: it["results"][2]["explained"][0].pop("fix"),
+}
+
+
+@pytest.mark.parametrize("spoil", SPOILT_REPORTS.values(), ids=SPOILT_REPORTS)
+def test_an_invalid_report_is_refused_by_schema_and_reader(spoil: Spoil) -> None:
+    changed = document(RED)
+    spoil(changed)
+    assert not validator().is_valid(changed)
+    with pytest.raises(FileError):
+        read_report(json.dumps(changed), source="report.json")
+
+
+def refusal_of(text: str) -> str:
+    with pytest.raises(FileError) as caught:
+        read_report(text, source="report.json")
+    return str(caught.value)
+
+
+def test_every_problem_is_reported_by_its_path() -> None:
+    changed = document(GREEN)
+    changed["results"][3]["outcome"], changed["aim"], changed["date"] = "fine", None, 7
+    assert refusal_of(json.dumps(changed)) == (
+        "report.json is not a valid validation report:\n"
+        "  date: input should be a valid string\n"
+        "  results[3].outcome: input should be 'passed', 'failed', 'crashed', 'timed-out' or 'skipped'\n"
+        "  aim: input should be 'linked' or 'validated'\n"
+        "Write it again with `tfimg validate --report`."
+    )
+
+
+def test_a_report_cannot_say_better_than_its_results() -> None:
+    changed = document(RED)
+    changed |= {"passed": True, "verdict": "passed", "level": "linked"}
+    message = refusal_of(json.dumps(changed))
+    assert "\n  passed: it is true, and follows as false from the results\n" in message
+    assert '\n  level: it is "linked", and follows as "built" from the results\n' in message
+
+
+def test_another_version_is_reported_as_such() -> None:
+    assert refusal_of('{"schema": 1, "results": []}') == (
+        "report.json is a report of schema 1, and this version of tfimg reads 2. Validate the image again with "
+        "--report FILE, or read it with the version that wrote it."
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("", "it is not valid JSON: EOF"), ("[1]", "it has no results"), ("{}", "it has no results"),
+        ('{"results": NaN}', "it is not valid JSON"), ("[" * 100_000, "it is not valid JSON"),
+        ('{"results": 1e999}', "number that is too large"), ('{"results": ' + "9" * 5000 + "}", "not valid JSON"),
+        ('{"results": "\ud800"}', "not valid JSON"), ('{"results": "\\ud800"}', "not valid JSON"),
+    ],
+    ids=["empty", "a list", "an object", "NaN", "deep", "infinite", "long", "half a character", "its escape"],
+)  # fmt: skip
+def test_a_file_that_is_not_a_report_is_an_error(text: str, problem: str) -> None:
+    assert problem in refusal_of(text)
+
+
+@pytest.mark.parametrize("seconds", [0.0, 86_399.9])
+def test_a_check_may_take_no_time_and_almost_a_day(seconds: float) -> None:
+    report = reported(result("a.b", seconds=seconds))
+    assert read_report(format_json(report), source="report.json").results[0].seconds == seconds
+
+
+@pytest.mark.parametrize(
+    ("report", "problem"),
+    [
+        (reported(result("a.b", seconds=-0.1)), "results[0].seconds: input should be greater than or equal to 0"),
+        (reported(result("a.b", seconds=86_400.0)), "results[0].seconds: input should be less than 86400"),
+        (reported(result("a.b"), result("a.b")), "results[1].check: a.b has ended before"),
+        (replace(GREEN, required=()), "required: a run of the suite requires at least one check"),
+    ],
+)
+def test_a_report_of_no_possible_run_is_refused(report: Report, problem: str) -> None:
+    assert problem in refusal_of(format_json(report))
+
+
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(st.characters()),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(st.characters()), inner, max_size=3),
+    max_leaves=8,
+)
+
+
+@given(VALUES)
+def test_any_attestations_can_be_kept_and_read_again(value: Any) -> None:
+    report = replace(GREEN, results=(replace(result("a.b"), attestations={"value": value}),))
+    text = format_json(report)
+    validator().validate(json.loads(text))
+    assert format_json(read_report(text, source="report.json")) == text
+
 
 MAX_EVIDENCE = 1_500_000
 """Bytes of the record of all images that can be proven."""
@@ -106,7 +261,7 @@ def test_what_an_image_writes_is_bounded() -> None:
 
 SPOILT: dict[str, tuple[Callable[[dict[str, Any]], object], str]] = {
     "a field is missing": (lambda it: it.pop("waived"), "waived: field required"),
-    "a field of nobody's": (lambda it: it.update(extra=1), "extra: extra inputs are not permitted"),
+    "a field that no report has": (lambda it: it.update(extra=1), "extra: extra inputs are not permitted"),
     "another kind": (lambda it: it.update(kind="x"), "kind: input should be 'tfimg image'"),
     "another schema": (lambda it: it.update(schema=2), "schema: input should be 1"),
     "level built": (lambda it: it.update(level="built"), "level: input should be 'linked' or 'validated'"),
@@ -114,7 +269,7 @@ SPOILT: dict[str, tuple[Callable[[dict[str, Any]], object], str]] = {
     "an image without a digest": (lambda it: it.update(digest=None), "digest: it is that of an image in a container"),
     "no check": (lambda it: it.update(passed={}), "passed: dictionary should have at least 1 item"),
     "a digest of nothing": (lambda it: it.update(lock="x"), "lock: string should match"),
-    "a day of nobody's": (lambda it: it.update(date="yesterday"), "date: string should match"),
+    "no day": (lambda it: it.update(date="yesterday"), "date: string should match"),
     "negative seconds": (lambda it: it["passed"].update(a=-1), "passed.a: input should be greater than"),
     "a long name": (lambda it: it["passed"].update({"a" * 101: 1}), f"passed.{'a' * 101}.[key]: "),
     "both passed and skipped": (lambda it: it.update(skipped={NAMES[0]: "x"}), f"skipped: {NAMES[0]} has passed"),
@@ -126,7 +281,7 @@ SPOILT: dict[str, tuple[Callable[[dict[str, Any]], object], str]] = {
 
 
 @pytest.mark.parametrize(("spoil", "problem"), SPOILT.values(), ids=SPOILT)
-def test_evidence_that_cannot_be_is_refused_by_its_path(
+def test_attestations_that_cannot_be_is_refused_by_its_path(
     spoil: Callable[[dict[str, Any]], object], problem: str
 ) -> None:
     document = json.loads(record_text(GREEN))
@@ -139,7 +294,7 @@ def test_evidence_that_cannot_be_is_refused_by_its_path(
 
 @pytest.mark.parametrize("text", ["", "{", "[]", "null", "1", "{}", "[" * 100_000, '{"kind": NaN}', "\ud800"])
 def test_what_is_not_a_document_is_refused(text: str) -> None:
-    with pytest.raises(FileError, match="is not the record of an image"):
+    with pytest.raises(FileError, match="is not the attestations of an image"):
         read_image_record(text.encode("utf-8", "surrogatepass"), source="host-run.json")
 
 
@@ -149,26 +304,28 @@ def test_a_gpu_that_is_not_named_did_not_run() -> None:
         read(json.dumps(document))
 
 
-def test_evidence_of_another_image_or_too_large_is_refused_and_of_another_lock_does_not_count(
+def test_attestations_of_another_image_or_too_large_is_refused_and_of_another_lock_does_not_count(
     workspace_copy: Workspace,
 ) -> None:
     identifier = GREEN.identifier
     project = Project(services=Services(environ={"TFIMG_WORKSPACE": str(workspace_copy.root)}))
     spec = project.spec(identifier)
-    file = workspace_copy.record(identifier)
+    file = workspace_copy.attestations(identifier)
     assert project.status(spec).level == "validated"
     document = json.loads(file.read_text())
     file.write_text(json.dumps({**document, "lock": DIGEST}))
     assert project.status(spec).level == "declared"
     file.write_text(json.dumps({**document, "identifier": "2.15.1-cpu-py3.9"}))
-    with pytest.raises(FileError, match=r"is not the record of an image: it is about 2\.15\.1-cpu-py3\.9"):
+    with pytest.raises(FileError, match=r"is not the attestations of an image: it is about 2\.15\.1-cpu-py3\.9"):
         project.status(spec)
     file.write_text(" " * MAX_BYTES + file.read_text())
     with pytest.raises(FileError, match="is larger than 256 KiB"):
         project.status(spec)
 
 
-def test_the_committed_evidence_is_readable_and_stays_small(workspace: Workspace, specs: Sequence[ImageSpec]) -> None:
+def test_the_committed_attestations_are_readable_and_stays_small(
+    workspace: Workspace, specs: Sequence[ImageSpec]
+) -> None:
     files = sorted((workspace.images / "records").glob("*.json"))
     assert len(files) >= 15
     for file in files:

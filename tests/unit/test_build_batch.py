@@ -38,7 +38,7 @@ class Events(list[Event]):
 
 
 class Dying(FakeEngine):
-    """Cannot be asked any more once it is told to die."""
+    """Does not answer any more when a test lets it die."""
 
     dead = False
 
@@ -64,16 +64,13 @@ def plans(specs: Sequence[ImageSpec]) -> list[Plan]:
 
 
 class Attempts:
-    """Makes nothing; knows how many it was asked for at once, and by whom.
+    """Makes nothing; knows how many builds were requested at once, and on which builder.
 
-    None ends before `gather` have been asked for at once, or 10 s are over: a slow machine starts threads late.
+    None ends before `gather` were requested at once, or 10 s are over: a slow machine starts threads late.
     """
 
     def __init__(
-        self,
-        act: Callable[[Plan, Builder], None] = lambda _plan, _worker: time.sleep(0.02),
-        *,
-        gather: int = 1,
+        self, act: Callable[[Plan, Builder], None] = lambda _plan, _worker: time.sleep(0.02), *, gather: int = 1
     ) -> None:
         self._act, self._gather, self._lock = act, gather, threading.Lock()
         self.begun: list[str] = []
@@ -203,7 +200,7 @@ def test_an_image_that_every_engine_dies_of_is_tried_once_on_each(plans: list[Pl
     assert (sorted(tried), [result.status for result in results]) == (["a", "b"], ["failed"])
 
 
-def test_an_engine_that_dies_while_its_space_is_asked_is_left_alone(plans: list[Plan]) -> None:
+def test_an_engine_that_dies_while_its_space_is_read_is_left_alone(plans: list[Plan]) -> None:
     first, second = builder("a"), builder("b", jobs=1)
     first.engine.dead = True  # type: ignore[attr-defined]
     attempts = Attempts()

@@ -1,4 +1,4 @@
-"""From this machine's settings to the client of a registry. Nothing is asked of one here."""
+"""From this machine's settings to the client of a registry, without a request to one."""
 
 from __future__ import annotations
 

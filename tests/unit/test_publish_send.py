@@ -1,4 +1,4 @@
-"""Publishing from an engine: what the engine lacks, receives and validates, with each message as a whole."""
+"""Sending an image from an engine: stages as events, what the engine receives and validates."""
 
 from __future__ import annotations
 
@@ -8,24 +8,54 @@ from pathlib import Path
 
 import pytest
 
-from support.environment import TestEnvironment
 from support.manifests import Slept
 from support.messages import exactly
 from support.published_images import EPOCH
 from support.pushing_engine import PushingEngine
 from support.signing import OURS
 from support.suite_events import done_event, end, make_output, start, suite
+from support.world import World
 from tfimg.attestations.attach import collect_envelopes, verify_signatures
 from tfimg.attestations.envelopes import PROVENANCE, format_time
-from tfimg.core.errors import ImageMissing, ResolutionError, TamperedError, ValidationFailed
-from tfimg.core.events import Event, ProgressEvent, WarningEvent, ignore
+from tfimg.core.errors import ImageMissing, Interrupted, NetworkError, ResolutionError, TamperedError, ValidationFailed
+from tfimg.core.events import Event, InfoEvent, ProgressEvent, StepEvent, WarningEvent, ignore
 from tfimg.core.paths import Workspace
 from tfimg.core.retry import ATTEMPTS, RetryPolicy
-from tfimg.project.project import Project
 from tfimg.project.validator import Validator
-from tfimg.publish.publisher import Publisher
-from tfimg.publish.repository import SignedRepository
-from tfimg.publish.send import EngineSteps, PublishJob
+from tfimg.publish.send import EngineSteps, PublishJob, stage
+
+PROGRESS = ProgressEvent(step="", what="layer", current=1, total=2)
+
+
+@pytest.mark.parametrize(
+    ("error", "state"),
+    [
+        (KeyboardInterrupt(), "interrupted"),
+        (Interrupted("It was interrupted.", next_step=""), "interrupted"),
+        (NetworkError("The registry is gone.", next_step="Try again."), "failed"),
+        (SystemExit(), "failed"),
+    ],
+)
+def test_a_stage_reports_how_it_ended(error: BaseException, state: str) -> None:
+    events: list[Event] = []
+    with pytest.raises(type(error)), stage(events.append, "push"):
+        raise error
+    assert [(event.step, event.state) for event in events if isinstance(event, StepEvent)] == [
+        ("push", "started"), ("push", state),
+    ]  # fmt: skip
+
+
+def test_a_stage_reports_progress_at_most_once_per_interval(monkeypatch: pytest.MonkeyPatch) -> None:
+    for interval, count in ((30.0, 1), (0.0, 2)):
+        monkeypatch.setattr("tfimg.publish.send.MIN_INTERVAL", interval)
+        events: list[Event] = []
+        with stage(events.append, "push") as on_event:
+            for event in (PROGRESS, InfoEvent(text="one"), PROGRESS, InfoEvent(text="two")):
+                on_event(event)
+        assert [event.step for event in events if isinstance(event, ProgressEvent)] == ["push"] * count
+        assert [event.text for event in events if isinstance(event, InfoEvent)] == ["one", "two"]
+        assert [event.state for event in events if isinstance(event, StepEvent)] == ["started", "done"]
+
 
 CPU = "2.15.1-cpu-py3.11"
 NAME = f"tfimg/tensorflow:{CPU}"
@@ -50,21 +80,18 @@ class ChangedEngine(PushingEngine):
         return digest
 
 
-def make_project(engine: PushingEngine, state: Path) -> Project:
-    return Project(services=TestEnvironment(environ={"TFIMG_STATE": str(state)}, docker=engine))
-
-
-def push_and_validate(engine: PushingEngine, state: Path, slept: Slept, **labels: str) -> str:
+def push_and_validate(world: World, sleep: Callable[[float], object] = lambda _: None, **labels: str) -> str:
     """Push an image of the engine, validate it by its digest in the registry and attach its attestations."""
+    engine = world.engine
     engine.has(CPU)
     engine.names[NAME] = replace(engine.names[NAME], labels={**engine.names[NAME].labels, **labels})
-    project, (image,) = make_project(engine, state), engine.list_images()
+    (image,) = engine.list_images()
     steps = EngineSteps(
-        validator=Validator(project=project, engine=engine),
-        repository=SignedRepository(registry=engine.registry, key=OURS, state=state),
-        specs={CPU: project.spec(CPU)},
+        validator=Validator(project=world.project, engine=engine),
+        repository=world.repository(),
+        specs={CPU: world.project.spec(CPU)},
         images={CPU: image},
-        retries=RetryPolicy(sleep=slept),
+        retries=RetryPolicy(sleep=sleep),
     )
     job = PublishJob(identifier=CPU, tensorflow="2.15.1", name=NAME, digest=image.digest, aliases=(), level="validated")
     digest = steps.push(job, "candidate", ignore)
@@ -79,22 +106,21 @@ def pushed_image(engine: PushingEngine) -> tuple[str, str]:
     return f"{engine.registry.repository}@{candidate.digest}", candidate.document["config"]["digest"]
 
 
-def test_an_image_is_validated_under_a_temporary_name(workspace: Workspace, tmp_path: Path) -> None:
-    engine = PushingEngine(workspace)
-    push_and_validate(engine, tmp_path, Slept())
-    (suite_run,) = [request for request in engine.ran if "--contents-only" not in request.command]
+def test_an_image_is_validated_under_a_temporary_name(world: World) -> None:
+    push_and_validate(world)
+    (suite_run,) = [request for request in world.engine.ran if "--contents-only" not in request.command]
     assert suite_run.image == "tfimg/candidate:candidate"
-    assert set(engine.names) == {NAME}
+    assert set(world.engine.names) == {NAME}
 
 
-def test_provenance_has_what_the_labels_of_the_image_name(workspace: Workspace, tmp_path: Path) -> None:
-    engine, base = PushingEngine(workspace), "org.opencontainers.image.base"
+def test_provenance_has_what_the_labels_of_the_image_name(world: World) -> None:
+    base = "org.opencontainers.image.base"
     labels = {
         f"{base}.name": "docker.io/library/python:3.11", f"{base}.digest": f"sha256:{'ab' * 32}",
         "tfimg.recipe": f"sha256:{'cd' * 32}", "tfimg.version": "9.9", "org.opencontainers.image.revision": "c0ffee",
     }  # fmt: skip
-    digest = push_and_validate(engine, tmp_path, Slept(), **labels)
-    attestations = collect_envelopes(engine.registry, digest)
+    digest = push_and_validate(world, **labels)
+    attestations = collect_envelopes(world.registry, digest)
     statements = verify_signatures(attestations, [OURS.verifying_key], image="x", digest=digest)
     (provenance,) = [one.predicate for one in statements if one.predicate_type == PROVENANCE]
     definition = provenance["buildDefinition"]
@@ -109,8 +135,9 @@ def test_provenance_has_what_the_labels_of_the_image_name(workspace: Workspace, 
 
 def test_a_pulled_image_that_the_engine_loses_is_pulled_again(workspace: Workspace, tmp_path: Path) -> None:
     engine, slept = ForgettingEngine(workspace), Slept()
+    world = World(tmp_path, workspace, engine=engine)
     with pytest.raises(ImageMissing) as caught:
-        push_and_validate(engine, tmp_path, slept)
+        push_and_validate(world, slept)
     reference, _ = pushed_image(engine)
     assert str(caught.value) == f"{reference} was pulled, but the engine does not have it any more. Run it again."
     assert (engine.did.count("pull"), len(slept)) == (ATTEMPTS, ATTEMPTS - 1)
@@ -118,8 +145,9 @@ def test_a_pulled_image_that_the_engine_loses_is_pulled_again(workspace: Workspa
 
 def test_another_image_than_the_one_that_was_pushed_is_refused(workspace: Workspace, tmp_path: Path) -> None:
     engine, slept = ChangedEngine(workspace), Slept()
+    world = World(tmp_path, workspace, engine=engine)
     with pytest.raises(TamperedError) as caught:
-        push_and_validate(engine, tmp_path, slept)
+        push_and_validate(world, slept)
     reference, pushed = pushed_image(engine)
     assert str(caught.value) == (
         f"{reference} is {OTHER} in the engine, but {NAME}, which was pushed, is {pushed}. Find out what changes "
@@ -130,45 +158,39 @@ def test_another_image_than_the_one_that_was_pushed_is_refused(workspace: Worksp
 
 
 def test_an_image_that_does_not_pass_is_refused(workspace: Workspace, tmp_path: Path) -> None:
-    story = make_output(suite("a"), start("a"), end("a", "failed", "1 is not 2"), done_event(1), status=1)
+    output = make_output(suite("a"), start("a"), end("a", "failed", "1 is not 2"), done_event(1), status=1)
     with pytest.raises(ValidationFailed) as caught:
-        push_and_validate(PushingEngine(workspace, story), tmp_path, Slept())
+        push_and_validate(World(tmp_path, workspace, engine=PushingEngine(workspace, output)))
     assert str(caught.value) == (
         f"{CPU} was pulled by digest, and 1 of 1 checks did not pass. a failed: 1 is not 2. No tag points to it. "
         f"`tfimg validate {NAME} --report FILE` writes the whole report."
     )
 
 
-def test_an_engine_without_the_images_is_an_error(workspace: Workspace, tmp_path: Path) -> None:
-    engine = PushingEngine(workspace)
-    project = make_project(engine, tmp_path)
-    repository = SignedRepository(registry=engine.registry, key=OURS, state=tmp_path)
+def test_an_engine_without_the_images_is_an_error(world: World) -> None:
     message = (
         "The engine has none of these images under tfimg/tensorflow. Build them with `tfimg build`, or name the "
         "repository of their tags with --from."
     )
     with pytest.raises(ResolutionError, match=exactly(message)):
-        Publisher(project=project, engine=engine).publish([project.spec(CPU)], repository)
-    engine.has(CPU)
-    engine.names[f"team/tf:{CPU}"] = engine.names.pop(NAME)
+        world.publish(CPU)
+    world.engine.has(CPU)
+    world.engine.names[f"team/tf:{CPU}"] = world.engine.names.pop(NAME)
     message = (
         "The engine has none of these images under tfimg/tensorflow. It has some under team/tf: name one of these with "
         "--from."
     )
     with pytest.raises(ResolutionError, match=exactly(message)):
-        Publisher(project=project, engine=engine).publish([project.spec(CPU)], repository)
+        world.publish(CPU)
 
 
 @pytest.mark.parametrize(("count", "more"), [(1, ""), (10, ""), (12, " and 2 more")])
-def test_images_that_are_not_built_are_reported(count: int, more: str, workspace: Workspace, tmp_path: Path) -> None:
-    engine = PushingEngine(workspace)
-    engine.has(CPU)
-    project = make_project(engine, tmp_path)
-    missing = [spec for spec in project.specs if spec.identifier != CPU][:count]
-    repository = SignedRepository(registry=engine.registry, key=OURS, state=tmp_path)
+def test_images_that_are_not_built_are_reported(count: int, more: str, world: World) -> None:
+    world.engine.has(CPU)
+    missing = [spec.identifier for spec in world.project.specs if spec.identifier != CPU][:count]
     events: list[Event] = []
-    Publisher(project=project, engine=engine).publish([project.spec(CPU), *missing], repository, events.append)
-    listed = ", ".join(spec.identifier for spec in missing[:10])
+    world.publish(CPU, *missing, on_event=events.append)
+    listed = ", ".join(missing[:10])
     assert [event for event in events if isinstance(event, WarningEvent)] == [
         WarningEvent(text=f"Not published, because not built here: {listed}{more}")
     ]
