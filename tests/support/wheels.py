@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import io
 import os
+import tarfile
 import zipfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+
+import zstandard
 
 from support.package_index import File, package_index
 from support.session import run_once, session_folder
@@ -59,6 +63,21 @@ def sha256(wheel: Path) -> str:
 def lock_line(wheel: Path) -> str:
     """Return the line of a lock that pins this wheel."""
     return f"{wheel.name.partition('-')[0]}==1.0 --hash=sha256:{sha256(wheel)}\n"
+
+
+def open_layer(layer: bytes) -> tarfile.TarFile:
+    """Open a layer that zstd has compressed."""
+    with zstandard.ZstdDecompressor().stream_reader(layer) as content:
+        return tarfile.open(fileobj=io.BytesIO(content.read()))
+
+
+def read_files(archive: tarfile.TarFile) -> dict[str, bytes]:
+    """Return the contents of an archive's files by their absolute paths."""
+    return {
+        f"/{member.name}": archive.extractfile(member).read()  # type: ignore[union-attr]
+        for member in archive
+        if member.isfile()
+    }
 
 
 @contextmanager

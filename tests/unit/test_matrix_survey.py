@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import date
+from functools import partial
 from typing import Any
 
 import pytest
@@ -49,12 +50,11 @@ def releases_of(matrix: Matrix) -> set[Version]:
     return {Version(release.version) for row in matrix.rows for release in row.tensorflow}
 
 
-def difference(path: str, field: str, message: str) -> FactCheck:
-    return FactCheck(path=path, field=field, verdict="disagrees", message=message)
+def difference(path: str, field: str, message: str, verdict: str = "disagrees") -> FactCheck:
+    return FactCheck(path=path, field=field, verdict=verdict, message=message)  # type: ignore[arg-type]
 
 
-def not_stated(path: str, field: str, message: str) -> FactCheck:
-    return FactCheck(path=path, field=field, verdict="not stated", message=message)
+not_stated = partial(difference, verdict="not stated")
 
 
 Change = Callable[[TensorFlowWheel], TensorFlowWheel | None]
@@ -137,18 +137,12 @@ OF_WHEELS: dict[str, tuple[Change, list[FactCheck]]] = {
         other({"version": OLDEST}, uploaded=None),
         [not_stated("rows[0].tensorflow[0].released", "released", "the index does not state the day of 2.15.0")],
     ),
-    "the day of a release is that of its first wheel": (
-        other({"python": "3.9"}, uploaded=date(2030, 1, 1)),
-        [],
-    ),
+    "the day of a release is that of its first wheel": (other({"python": "3.9"}, uploaded=date(2030, 1, 1)), []),
     "a Python without a wheel is told by package and release": (
         without(package="tensorflow-cpu-aws", python="3.9", version=OLDEST),
         [difference(AARCH64, "pythons", "the matrix has 3.9, 3.11, the index 3.11")],
     ),
-    "where Pythons differ the loosest range is compared": (
-        requiring("1.23.5,<2", "1.24,<2", python="3.11"),
-        [],
-    ),
+    "where Pythons differ the loosest range is compared": (requiring("1.23.5,<2", "1.24,<2", python="3.11"), []),
     "ranges of which none holds the others are all told": (
         requiring("numpy>=1.23.5,<2.0.0", "numpy>=1.26", package="tensorflow"),
         [difference("rows[0].numpy", "numpy", RANGES)],
@@ -178,10 +172,7 @@ OF_WHEELS: dict[str, tuple[Change, list[FactCheck]]] = {
         asking_also_for('nvidia-nvshmem-cu12>=3.2.5; extra == "and-cuda"'),
         [difference(NVSHMEM, "libraries", "the matrix has none, the index nvidia-nvshmem-cu12 >=3.2.5")],
     ),
-    "what is left out on purpose is not asked for": (
-        asking_also_for('tensorrt==8.6.1; extra == "and-cuda"'),
-        [],
-    ),
+    "what is left out on purpose is not required": (asking_also_for('tensorrt==8.6.1; extra == "and-cuda"'), []),
     "no libtpu": (
         requiring("libtpu==0.1", "six", package="tensorflow-tpu"),
         [difference("rows[0].tensorflow[1].tpu.libtpu", "tpu", "the matrix has 0.1, the index none")],
@@ -229,16 +220,12 @@ def test_from_2_16_an_aarch64_wheel_stands_for_itself(matrix: Matrix) -> None:
 
 def test_a_libtpu_that_came_to_the_index_or_left_it_is_reported(small: Matrix, survey: IndexSurvey) -> None:
     swapped = replace(survey, libraries={**survey.libraries, "libtpu": frozenset({Version("0.2")})})
+    paths = ("rows[0].tensorflow[1].tpu.unavailable", "rows[1].tensorflow[0].tpu.unavailable")
+    there, absent = "on the index", "not on the index"
     assert find_differences(small, swapped) == [
-        difference(
-            "rows[0].tensorflow[1].tpu.unavailable", "tpu",
-            "the matrix has on the index, the index not on the index",
-        ),
-        difference(
-            "rows[1].tensorflow[0].tpu.unavailable", "tpu",
-            "the matrix has not on the index, the index on the index",
-        ),
-    ]  # fmt: skip
+        difference(paths[0], "tpu", f"the matrix has {there}, the index {absent}"),
+        difference(paths[1], "tpu", f"the matrix has {absent}, the index {there}"),
+    ]
 
 
 def test_a_tpu_wheel_that_the_matrix_does_not_know_is_reported(small: Matrix, survey: IndexSurvey) -> None:

@@ -149,21 +149,27 @@ def test_an_old_podman_would_ignore_the_request_for_a_gpu(engine: DockerEngine, 
 
 
 def find_hosts(environ: Mapping[str, str], state: Path) -> list[str]:
-    """Return every host that a search asks, while none answers."""
-    asked = []
+    """Return every host that a search tries, while none answers."""
+    hosts = []
 
     def refuse(engine: DockerEngine) -> None:
-        asked.append(engine.host)
+        hosts.append(engine.host)
         raise EngineUnavailable("It is off.", next_step="Start it.")
 
     with pytest.raises(EngineUnavailable):
         connect.connect(environ, state, ask=refuse)
-    return asked
+    return hosts
 
 
-def test_podmans_sockets_come_after_dockers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def no_sockets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Look for the sockets of services below a folder of the test."""
     monkeypatch.setattr(connect, "DOCKER_SOCKET", tmp_path / "docker.sock")
     monkeypatch.setattr(connect, "SYSTEM_RUNTIME", tmp_path / "run")
+
+
+@pytest.mark.usefixtures("no_sockets")
+def test_podmans_sockets_come_after_dockers(tmp_path: Path) -> None:
     for folder in ("run", "user"):
         (tmp_path / folder / "podman").mkdir(parents=True)
         (tmp_path / folder / "podman/podman.sock").touch()
@@ -176,19 +182,17 @@ def test_podmans_sockets_come_after_dockers(tmp_path: Path, monkeypatch: pytest.
     assert find_hosts({**docker, **user, "DOCKER_HOST": "tcp://named:1"}, tmp_path) == ["tcp://named:1"]
 
 
-def test_podmans_stand_in_for_docker_prints_no_host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.usefixtures("no_sockets")
+def test_podmans_stand_in_for_docker_prints_no_host(tmp_path: Path) -> None:
     """`podman context inspect` of podman-docker succeeds silently (4.3.1, 5.4.2); the package links docker.sock."""
-    monkeypatch.setattr(connect, "DOCKER_SOCKET", tmp_path / "docker.sock")
-    monkeypatch.setattr(connect, "SYSTEM_RUNTIME", tmp_path / "run")
     docker = program(tmp_path / "bin", "docker", "exit 0")
     assert find_hosts(docker, tmp_path) == []
     (tmp_path / "docker.sock").touch()
     assert find_hosts(docker, tmp_path) == [f"unix://{tmp_path}/docker.sock"]
 
 
-def test_podman_without_its_socket(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connect, "DOCKER_SOCKET", tmp_path / "docker.sock")
-    monkeypatch.setattr(connect, "SYSTEM_RUNTIME", tmp_path / "run")
+@pytest.mark.usefixtures("no_sockets")
+def test_podman_without_its_socket(tmp_path: Path) -> None:
     environ = program(tmp_path / "bin", "podman", "exit 0")
     with pytest.raises(EngineUnavailable) as caught:
         connect.connect({**environ, "PATH": str(tmp_path / "bin")}, tmp_path)
@@ -197,16 +201,6 @@ def test_podman_without_its_socket(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         "podman.socket`; without systemd, `podman system service --time=0 &`), or Docker, or let `tfimg engine up "
         "--install` set up an engine of tfimg's own."
     )
-
-
-@pytest.fixture
-def environment() -> TestEnvironment:
-    return TestEnvironment(docker=FakeEngine(hands=toolkit(engine="Podman", version="5.4.2", rootless=True)))
-
-
-@pytest.fixture
-def tfimg(tmp_path: Path, environment: TestEnvironment) -> CliRunner:
-    return CliRunner(home=tmp_path, edge=environment)
 
 
 def test_status_describes_an_engine_that_cannot_build(engine: DockerEngine, podman: _Podman, tmp_path: Path) -> None:
@@ -222,6 +216,7 @@ def test_status_describes_an_engine_that_cannot_build(engine: DockerEngine, podm
     assert "is Podman 5.4.2, which has no BuildKit" in tfimg("engine", "up").refusal(10)
 
 
-def test_doctor_names_podman(tfimg: CliRunner) -> None:
+def test_doctor_names_podman(tfimg: CliRunner, environment: TestEnvironment) -> None:
+    environment.docker = FakeEngine(hands=toolkit(engine="Podman", version="5.4.2", rootless=True))
     findings = {finding["name"]: finding for finding in tfimg("doctor", "--json").documents[0]["findings"]}
     assert findings["engine"]["found"].startswith("Podman, which runs images and does not build them, responds at unix")

@@ -1,4 +1,4 @@
-"""Candidates: the next build removes that of a killed one, and none of a build that lives, whatever killed it."""
+"""The machine under an engine: candidates of killed builds, and programs of other platforms."""
 
 from __future__ import annotations
 
@@ -12,9 +12,19 @@ from pathlib import Path
 import pytest
 
 from support.memory_engine import FakeEngine, stored_image
-from tfimg.core.errors import EngineError, EngineUnavailable
+from tfimg.core.errors import EngineError, EngineSetupError, EngineUnavailable, NoEmulation
 from tfimg.core.events import Event, InfoEvent, ignore
-from tfimg.engine.machine import OUTLIVED_SECONDS, open_candidate
+from tfimg.engine.machine import (
+    OUTLIVED_SECONDS,
+    find_platform,
+    is_installed,
+    make_probe,
+    open_candidate,
+    register,
+    require_runs_here,
+    runs_here,
+)
+from tfimg.matrix.schema import PLATFORMS
 
 IDENTIFIER = "2.15.1-cpu-py3.11"
 
@@ -112,28 +122,22 @@ def test_a_killed_build_that_never_named_its_image_is_forgotten(tmp_path: Path) 
         assert [*tmp_path.glob("*/*")] == left
 
 
-class Refusing(FakeEngine):
-    """An engine that removes nothing that has containers."""
-
-    def remove_with_containers(self, name: str) -> None:  # noqa: ARG002
-        raise EngineError("No.", next_step="")
-
-
 def test_what_cannot_be_removed_is_tried_again(tmp_path: Path) -> None:
+    class Refusing(FakeEngine):
+        def remove_with_containers(self, name: str) -> None:  # noqa: ARG002
+            raise EngineError("No.", next_step="")
+
     killed = Build(tmp_path)
     killed.end()
     assert build(tmp_path, Refusing(names={killed.name: stored_image()})) == []
     assert len(build(tmp_path, FakeEngine(names={killed.name: stored_image()}))) == 1
 
 
-class Lost(FakeEngine):
-    """An engine that is lost during the build."""
-
-    def remove(self, name: str) -> None:  # noqa: ARG002
-        raise EngineUnavailable("gone", next_step="")
-
-
 def test_a_candidate_that_a_lost_engine_keeps_is_removed_later(tmp_path: Path) -> None:
+    class Lost(FakeEngine):
+        def remove(self, name: str) -> None:  # noqa: ARG002
+            raise EngineUnavailable("gone", next_step="")
+
     with open_candidate(tmp_path, "x", Lost(), "here", ignore) as name:
         pass
     engine = FakeEngine(names={name: stored_image()})
@@ -147,3 +151,67 @@ def test_builds_that_end_leave_no_locks(tmp_path: Path) -> None:
     with pytest.raises(ZeroDivisionError), open_candidate(tmp_path, "x", engine, "here", ignore):
         raise ZeroDivisionError
     assert (list_locks(tmp_path), engine.names) == ([], {})
+
+
+REGISTRATION = ":qemu-aarch64:M::\\x7fELF:\\xff:/usr/libexec/qemu-binfmt/aarch64-binfmt-P:"
+
+
+def test_the_kernel_s_and_docker_s_names_are_platforms() -> None:
+    assert {find_platform(name) for name in ("x86_64", "amd64")} == {"linux/amd64"}
+    assert {find_platform(name) for name in ("aarch64", "arm64")} == {"linux/arm64"}
+    assert find_platform("riscv64") is None
+
+
+def test_a_program_of_this_machine_s_platform_runs() -> None:
+    native = find_platform(os.uname().machine)
+    assert native is not None
+    assert runs_here(native)
+    require_runs_here(native, what="This", alternative="or not")
+    for probe in map(make_probe, PLATFORMS):
+        assert (probe[:4], len(probe) < 150) == (b"\x7fELF", True), "a small program"
+
+
+def test_a_program_that_does_not_run_is_an_error_with_the_next_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tfimg.engine.machine.make_probe", lambda _platform: b"\x7fELF of no machine")
+    with pytest.raises(NoEmulation) as caught:
+        require_runs_here("linux/arm64", what="A base", alternative="or use a registry.")
+    assert str(caught.value) == (
+        "A base runs programs of linux/arm64, and this machine does not. `tfimg engine up --emulate` installs an "
+        "emulator; or use a registry."
+    )
+
+
+@pytest.mark.parametrize(("flags", "written"), [("OP", "OPF"), ("OPF", "OPF"), ("", "F")])
+def test_an_emulator_is_registered_so_that_containers_need_no_file_of_it(
+    flags: str, written: str, tmp_path: Path
+) -> None:
+    kernel, package = tmp_path / "proc/sys/fs/binfmt_misc", tmp_path / "usr/lib/binfmt.d"
+    kernel.mkdir(parents=True)
+    package.mkdir(parents=True)
+    (kernel / "register").touch()
+    (package / "qemu-aarch64.conf").write_text(f"# of Debian\n{REGISTRATION}{flags}\n")
+    register("linux/arm64", {}, tmp_path)
+    assert (kernel / "register").read_text() == f"{REGISTRATION}{written}"
+
+
+def test_an_emulator_is_installed_if_its_registration_names_a_program(tmp_path: Path) -> None:
+    package, program = tmp_path / "usr/lib/binfmt.d", tmp_path / "usr/libexec/qemu-binfmt/aarch64-binfmt-P"
+    assert not is_installed("linux/arm64", tmp_path)
+    package.mkdir(parents=True)
+    (package / "qemu-aarch64.conf").write_text("# nothing\n")
+    assert not is_installed("linux/arm64", tmp_path)
+    (package / "qemu-aarch64.conf").write_text(f"# of Debian\n{REGISTRATION}OPF\n")
+    assert not is_installed("linux/arm64", tmp_path), "its program was removed"
+    program.parent.mkdir(parents=True)
+    program.touch()
+    assert is_installed("linux/arm64", tmp_path)
+
+
+def test_an_emulator_that_cannot_be_registered_is_an_error_with_the_next_step(tmp_path: Path) -> None:
+    with pytest.raises(EngineSetupError) as caught:
+        register("linux/arm64", {}, tmp_path)
+    assert str(caught.value) == (
+        f"QEMU could not be registered for programs of linux/arm64: [Errno 2] No such file or directory: "
+        f"'{tmp_path}/usr/lib/binfmt.d/qemu-aarch64.conf'. The kernel needs binfmt_misc, and the machine's first "
+        "namespace of users: run it on the machine itself, not in a container. Or use a machine of linux/arm64."
+    )

@@ -139,9 +139,8 @@ def test_several_releases_are_added_at_once_whatever_their_order(
     for version in versions:
         less = without(less, version)
     anew = parse_text(propose(less, survey, *versions))
-    assert [said_by_wheels(anew, version) for version in versions] == [
-        said_by_wheels(matrix, version) for version in versions
-    ]
+    for version in versions:
+        assert said_by_wheels(anew, version) == said_by_wheels(matrix, version)
     assert [release.version for release in releases(anew)] == [r.version for r in releases(matrix)]
 
 
@@ -188,11 +187,8 @@ def test_a_patch_release_with_facts_of_its_own_gets_a_row_before_the_next_minor(
     found = later(survey, "2.15.2", like="2.15.1", change=lambda wheel: with_requirements(wheel, "<2.0.0", "<1.27"))
     proposed = propose(text, found, "2.15.2")
     rows = parse_text(proposed).rows
-    assert [[release.version for release in row.tensorflow] for row in rows[8:11]] == [
-        ["2.15.0", "2.15.0.post1", "2.15.1"],
-        ["2.15.2"],
-        ["2.16.1", "2.16.2"],
-    ]
+    found_versions = [[release.version for release in row.tensorflow] for row in rows[8:11]]
+    assert found_versions == [["2.15.0", "2.15.0.post1", "2.15.1"], ["2.15.2"], ["2.16.1", "2.16.2"]]
     assert rows[9].numpy == ">=1.23.5,<1.27"
     assert added(text, proposed).count("") == 1, "rows are apart by an empty line"
 
@@ -291,22 +287,14 @@ def test_the_cutoff_is_two_weeks_after_the_first_wheel(text: str, survey: IndexS
     assert (release.released, release.cutoff) == (date(2026, 5, 1), date(2026, 5, 15))
 
 
-def test_libtpu_is_what_the_tpu_wheel_asks_for_and_its_absence_is_reported(text: str, survey: IndexSurvey) -> None:
+def test_libtpu_is_what_the_tpu_wheel_requires_and_its_absence_is_reported(text: str, survey: IndexSurvey) -> None:
     """2.20 has a TPU wheel, whose libtpu then is taken off the index."""
     found = later(survey, "2.20.1", like="2.20.0")
-    assert added(text, propose(text, found, "2.20.1")) == [
-        '      - version: "2.20.1"',
-        "        released: 2025-08-13",
-        "        cutoff: 2025-08-27",
-        '        tpu: {libtpu: "0.0.14"}',
-    ]
+    lines = ['      - version: "2.20.1"', "        released: 2025-08-13", "        cutoff: 2025-08-27"]
+    assert added(text, propose(text, found, "2.20.1")) == [*lines, '        tpu: {libtpu: "0.0.14"}']
     gone = replace(found, libraries={**found.libraries, "libtpu": frozenset()})
-    assert added(text, propose(text, gone, "2.20.1")) == [
-        '      - version: "2.20.1"',
-        "        released: 2025-08-13",
-        "        cutoff: 2025-08-27",
-        '        tpu: {libtpu: "0.0.14", unavailable: not on the package index}',
-    ]
+    last = '        tpu: {libtpu: "0.0.14", unavailable: not on the package index}'
+    assert added(text, propose(text, gone, "2.20.1")) == [*lines, last]
 
 
 def test_a_release_of_these_days_is_cut_off_today(text: str, survey: IndexSurvey) -> None:

@@ -10,10 +10,6 @@ from support.paths import ROOT
 from tfimg.core.errors import ExitCode, TfimgError, UsageError
 
 
-def first_line(member: type[TfimgError]) -> str:
-    return (member.__doc__ or "").strip().splitlines()[0]
-
-
 def descendants(member: type[TfimgError]) -> set[type[TfimgError]]:
     return {member}.union(*(descendants(child) for child in member.__subclasses__()))
 
@@ -23,19 +19,14 @@ def error_classes() -> list[type[TfimgError]]:
     return [member for member in descendants(TfimgError) if member.__module__ == "tfimg.core.errors"]
 
 
-def test_every_exit_code_has_a_meaning_and_an_error() -> None:
+def test_every_exit_code_means_a_failure_and_has_an_error() -> None:
     assert set(ExitCode) == {member.exit_code for member in error_classes()}
-
-
-def test_a_code_is_one_that_a_shell_can_see_and_that_means_a_failure() -> None:
-    assert all(0 < member.exit_code < 256 for member in error_classes())
+    assert all(0 < code < 256 for code in ExitCode)
 
 
 def test_each_error_has_a_meaning() -> None:
-    silent = [
-        one for one in error_classes() if "__doc__" not in vars(one) or not re.fullmatch(r".+\.", first_line(one))
-    ]
-    assert silent == []
+    sentences = {one: (vars(one).get("__doc__") or "").strip().splitlines()[:1] for one in error_classes()}
+    assert [one for one, lines in sentences.items() if not re.fullmatch(r".+\.", "".join(lines))] == []
 
 
 @pytest.mark.parametrize(
@@ -52,9 +43,6 @@ def test_each_error_has_a_meaning() -> None:
 def test_a_message_is_what_happened_and_then_what_to_do(what: str, message: str) -> None:
     error = UsageError(what, next_step="Correct it.")
     assert (str(error), error.next_step) == (message, "Correct it.")
-
-
-def test_a_message_without_advice_does_not_end_in_a_blank() -> None:
     assert str(UsageError("It is wrong.", next_step="")) == "It is wrong."
 
 
