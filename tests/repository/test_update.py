@@ -20,6 +20,7 @@ NEW_LOCK = "images/locks/2.22.0-cpu-py3.13/packages.txt"
 FIXED = "images/locks/2.21.0-cpu-py3.13-arm64/packages.txt"
 VARIANT = "images/locks/2.21.0-cpu-py3.13-arm64-jupyter/variant.txt"
 FIX = f"""\
+if [ "$1" = matrix ]; then shift; fi
 case "$1 $2" in
 "lock --fix")
     echo "3 fixes"

@@ -58,8 +58,9 @@ def test_pages_import_every_name_of_the_api_and_no_other() -> None:
 
 
 def test_the_example_verifies_an_image(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    registry, machine = MemoryRegistry(), Machine(tmp_path)
-    machine.publish(registry)
+    registry = MemoryRegistry()
+    machine = Machine(tmp_path, registry)
+    machine.publish()
     (tmp_path / "tfimg.pub").write_bytes(machine.key.verifying_key.pem)
     example = read_examples(PAGE.read_text())[1].replace("keys/tfimg.pub", f"{tmp_path}/tfimg.pub")
     known: dict[str, Any] = {"Services": lambda **_: TestEnvironment(registries=registry, time=NOW)}

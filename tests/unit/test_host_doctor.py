@@ -13,7 +13,7 @@ from support.cli import CliRunner, assert_refused
 from support.environment import TestEnvironment
 from support.hosts import B200, H100, PLAIN, RTX_5090, T4, make_host, with_gpus
 from support.memory_engine import FakeEngine, capabilities, stored_image, toolkit
-from tfimg.cli.output.fields import print_findings
+from tfimg.cli.commands.machine import print_findings
 from tfimg.core.errors import EngineTooOld, EngineUnavailable
 from tfimg.host.doctor import DoctorRequest, HostFinding, diagnose
 from tfimg.index.network import HostNetwork

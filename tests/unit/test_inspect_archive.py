@@ -180,7 +180,7 @@ def test_an_image_and_its_attestations_are_read_from_it_as_from_the_registry(reg
 
 
 def test_nothing_can_be_put_into_it() -> None:
-    writing = {name for name in vars(Registry) if not name.startswith("_")} - vars(Reader).keys()
+    writing = {name for name in dir(Registry) if not name.startswith("_")} - {*dir(Reader)}
     assert {"put", "put_blob", "put_referrers", "delete_tag"} <= writing
     assert not [name for name in writing if hasattr(LayoutRegistry, name)]
 

@@ -32,7 +32,7 @@ from tfimg.validation.record import (
 from tfimg.validation.report import GPU_CHECK, SCHEMA, Report, format_json, format_page
 
 RED_ON_A_GPU = replace(
-    RED, results=(replace(result("gpu.visible"), attestations={"gpu": "NVIDIA T4", "driver": "535.104.05"}),)
+    RED, results=(replace(result("gpu.visible"), measured={"gpu": "NVIDIA T4", "driver": "535.104.05"}),)
 )
 ALL = {"green": GREEN, "red": RED, "broken": BROKEN, "partial": PARTIAL, "on a GPU": RED_ON_A_GPU}
 
@@ -168,7 +168,7 @@ VALUES = st.recursive(
 
 @given(VALUES)
 def test_any_attestations_can_be_kept_and_read_again(value: Any) -> None:
-    report = replace(GREEN, results=(replace(result("a.b"), attestations={"value": value}),))
+    report = replace(GREEN, results=(replace(result("a.b"), measured={"value": value}),))
     text = format_json(report)
     validator().validate(json.loads(text))
     assert format_json(read_report(text, source="report.json")) == text

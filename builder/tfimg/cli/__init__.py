@@ -6,6 +6,7 @@ a command imports its own module, so that both start fast.
 
 from __future__ import annotations
 
+import contextlib
 import io
 import itertools
 import os
@@ -64,8 +65,9 @@ def main(argv: Sequence[str], environ: Mapping[str, str], services: Services | N
     `services` are the machine's connections; tests pass others.
     """
     if {*argv[:1]} & {"--version", "-V"}:
-        print(f"tfimg {__version__}")
-        return 0
+        with contextlib.suppress(OSError):  # the next attempt reports it
+            print(f"tfimg {__version__}", flush=True)
+            return 0
     from tfimg.cli.output.streams import escaped_streams
     from tfimg.core.errors import Interrupted, TfimgError, to_tfimg_error
 
@@ -88,6 +90,9 @@ def main(argv: Sequence[str], environ: Mapping[str, str], services: Services | N
 
 def _run_command(argv: Sequence[str], environ: Mapping[str, str], services: Services | None) -> int:
     words = _own_words(argv)
+    if words[:1] in (["--version"], ["-V"]):
+        print(f"tfimg {__version__}", flush=True)
+        return 0
     if {"--help", "-h"} & set(words) or words[:1] == ["help"]:
         from tfimg.cli.app import help_text
 
