@@ -20,6 +20,7 @@ from support.loopback_registry import Loopback, loopback
 from support.manifests import Open
 from support.publisher import CPU, GPU, NOW, Machine, public_tags
 from tfimg.core.errors import NetworkError, PublicationIncomplete, RegistryError
+from tfimg.core.levels import Level
 from tfimg.core.retry import RetryPolicy
 from tfimg.evidence.policy import Policy, TagPromise
 from tfimg.evidence.promotions import read_image_statements
@@ -135,7 +136,7 @@ def test_new_evidence_is_listed_before_an_earlier_promotion_moves_tags(
 
 def test_evidence_without_a_promotion_is_listed_too(client: HttpRegistry, here: Loopback, machine: Machine) -> None:
     here.native = False
-    machine.policy = Policy(promises=(TagPromise(tags="*", level="validated", reason="all are tested"),))
+    machine.policy = Policy(promises=(TagPromise(tags="*", level=Level.VALIDATED, reason="all are tested"),))
     (image,) = machine.publish(client, GPU).images
     assert {decision.verdict for decision in image.decisions} == {"refuse"}
     assert fallback_tag(image.digest or "") in here.tags

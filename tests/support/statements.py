@@ -9,6 +9,7 @@ from datetime import UTC, datetime, timedelta
 from support.memory_registry import MemoryRegistry
 from support.reports import GREEN, result
 from support.signing import OURS
+from tfimg.core.levels import Level
 from tfimg.core.text import canonical_json
 from tfimg.evidence.attach import attach, make_referrer
 from tfimg.evidence.envelopes import Statement, Subject
@@ -32,7 +33,7 @@ ON_GPU = replace(
     GREEN, identifier="2.15.1-cuda12.2-py3.11", device="gpu", results=(*GREEN.results, SEEN),
     required=(*GREEN.required, "gpu.visible"),
 )  # fmt: skip
-LINKED = replace(GREEN, identifier="2.15.1-cuda12.2-py3.11", device="gpu", aim="linked", unproven=("gpu.visible",))
+LINKED = replace(GREEN, identifier="2.15.1-cuda12.2-py3.11", device="gpu", aim=Level.LINKED, unproven=("gpu.visible",))
 FAILED = replace(ON_GPU, results=(*ON_GPU.results, result("gpu.matmul", "failed", "0.0 is not 108.0")))
 
 

@@ -13,6 +13,7 @@ from support.reports import GREEN, result
 from support.signing import OURS
 from support.statements import IMAGE, NOW, ON_GPU, make_statements, published_registry
 from tfimg.core.errors import PolicyViolation, TamperedError
+from tfimg.core.levels import Level
 from tfimg.evidence import attach as attach_module
 from tfimg.evidence.attach import attach, collect_envelopes
 from tfimg.evidence.envelopes import Subject, canonical_json
@@ -27,7 +28,7 @@ def test_at_most_three_failures_are_named(count: int, named: str) -> None:
     failed = tuple(result(f"a.{number}", "failed", "no") for number in range(count))
     registry = published_registry(replace(GREEN, results=failed))
     with expect_refusal(PolicyViolation, f"failed its tests on 2026-01-02: {named}\\. Do not use it"):
-        verify(registry, "2.15", [OURS.verifying_key], Policy(level="built"), now=NOW)
+        verify(registry, "2.15", [OURS.verifying_key], Policy(level=Level.BUILT), now=NOW)
 
 
 @pytest.mark.parametrize(("count", "more"), [(1, ""), (2, ", and 1 more")])
@@ -38,7 +39,7 @@ def test_the_first_skipped_check_is_named_and_the_others_are_counted(count: int,
         required=(*ON_GPU.required, *(one.check for one in skipped)),
     )  # fmt: skip
     with pytest.raises(PolicyViolation) as caught:
-        verify(published_registry(report), "2.15", [OURS.verifying_key], Policy(level="built"), now=NOW)
+        verify(published_registry(report), "2.15", [OURS.verifying_key], Policy(level=Level.BUILT), now=NOW)
     assert caught.value.what.endswith(f"gpu.0, which is required: the check was skipped on 2026-01-02 (no GPU){more}.")
 
 

@@ -29,6 +29,7 @@ from support.statements import (
     put_envelope,
 )
 from tfimg.core.errors import FileError, PolicyViolation, TamperedError, TfimgError, UnsignedError
+from tfimg.core.levels import Level
 from tfimg.evidence import attach as reading
 from tfimg.evidence.attach import attach, collect_envelopes
 from tfimg.evidence.envelopes import (
@@ -47,7 +48,7 @@ from tfimg.evidence.policy import Policy, parse_policy
 from tfimg.evidence.verify import verify
 from tfimg.registry.documents import OCI_MANIFEST, Descriptor, Manifest
 
-ANYTHING = Policy(level="built")
+ANYTHING = Policy(level=Level.BUILT)
 DEEP = b"[" * 100_000
 HOSTILE = (
     b"", b"no", b"\xff", b"null", b"[]", b"7", b"1e999", b'{"a":1e999}', b'"\\ud800"', DEEP, b'{"a":' * 100_000,
@@ -273,7 +274,7 @@ def test_lists_of_a_test_result_are_bounded() -> None:
 def test_a_driver_that_is_no_version_meets_no_range(driver: str) -> None:
     environment = json.loads(make_statements(ON_GPU)[0].content)["predicate"]["environment"]
     registry = result(finishedOn="2026-01-03T00:00:00Z", environment={**environment, "driver": driver})
-    policy = Policy(level="built", driver=SpecifierSet("<1"))
+    policy = Policy(level=Level.BUILT, driver=SpecifierSet("<1"))
     with pytest.raises(PolicyViolation, match="driver<1 is required"):
         verify(registry, "2.15", [OURS.verifying_key], policy, now=NOW)
 

@@ -23,6 +23,7 @@ from support.statements import (
     put_envelope,
 )
 from tfimg.core.errors import TfimgError
+from tfimg.core.levels import Level
 from tfimg.evidence.attach import filter_verified, make_referrer
 from tfimg.evidence.envelopes import BUNDLE_MEDIA_TYPE, IN_TOTO, Statement, make_bundle, sign_envelope, sign_statement
 from tfimg.evidence.keys import read_signing_key, read_verifying_key
@@ -44,7 +45,7 @@ DEADLINE = 20_000
 
 
 def check(registry: MemoryRegistry) -> VerifiedImage:
-    return verify(registry, IMAGE.digest, [OURS.verifying_key], Policy(level="built"), now=NOW)
+    return verify(registry, IMAGE.digest, [OURS.verifying_key], Policy(level=Level.BUILT), now=NOW)
 
 
 @cache

@@ -11,6 +11,7 @@ import pytest
 
 from support.reports import BROKEN, DIGEST, GREEN, NAMES, PARTIAL, RED, result
 from support.statements import RAN, SUBJECT
+from tfimg.core.levels import Level
 from tfimg.evidence.envelopes import Statement
 from tfimg.evidence.predicates import (
     SELF_SIGNED,
@@ -89,7 +90,7 @@ def test_what_was_left_out_is_reported_as_well_as_skipped() -> None:
 
 
 def test_what_needs_a_gpu_makes_a_run_without_one_less_than_a_pass() -> None:
-    told = outcome(replace(GREEN, device="gpu", aim="linked", unproven=("gpu.visible",)))
+    told = outcome(replace(GREEN, device="gpu", aim=Level.LINKED, unproven=("gpu.visible",)))
     assert (told["result"], told["level"]) == ("WARNED", "linked")
     assert told["warnedTests"] == ["gpu.visible"]
     assert told["unprovenTests"] == [{"name": "gpu.visible", "reason": "it needs a GPU"}]

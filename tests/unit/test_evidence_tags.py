@@ -13,6 +13,7 @@ from support.reports import GREEN
 from support.signing import OURS
 from support.statements import IMAGE, NOW, ON_GPU, make_promotion, published_registry
 from tfimg.core.errors import PolicyViolation
+from tfimg.core.levels import Level
 from tfimg.evidence.attach import attach
 from tfimg.evidence.policy import Policy
 from tfimg.evidence.verify import verify
@@ -20,7 +21,7 @@ from tfimg.matrix.schema import Device
 from tfimg.matrix.spec import ImageSpec
 from tfimg.recipe.tags import find_contradiction, list_aliases, make_build_tag
 
-ANYTHING = Policy(level="built")
+ANYTHING = Policy(level=Level.BUILT)
 
 
 def device_of(identifier: str) -> Device:

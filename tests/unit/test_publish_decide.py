@@ -17,8 +17,8 @@ from tfimg.evidence.promotions import ImageStatements, Promotion, SignedPredicat
 from tfimg.publish.tags import Decision, Question, Release, TaggedImage, decide, read_release
 from tfimg.registry.documents import OCI_CONFIG, OCI_INDEX, OCI_MANIFEST, Manifest
 
-PROMISE = TagPromise(tags="*-gpu", level="validated", reason="it was seen there")
-LESS = replace(PROMISE, level="linked")
+PROMISE = TagPromise(tags="*-gpu", level=Level.VALIDATED, reason="it was seen there")
+LESS = replace(PROMISE, level=Level.LINKED)
 NEW = Release(identifier="2.15.1-cuda12.2-py3.11", tensorflow="2.15.1", created=EPOCH)
 EARLIER = replace(NEW, created=EPOCH - timedelta(hours=1))
 THERE = Manifest(media_type=OCI_MANIFEST, content=b"there")
@@ -31,7 +31,7 @@ NEW_DIGEST = f"sha256:{1:064x}"
 def question(current: Release | None = None, **more: object) -> Question:
     there = TaggedImage(digest=THERE.digest, release=current) if current else None
     asked = Question(
-        repository=REPOSITORY, tag="2.15-gpu", kind="alias", digest=NEW_DIGEST, release=NEW, level="validated",
+        repository=REPOSITORY, tag="2.15-gpu", kind="alias", digest=NEW_DIGEST, release=NEW, level=Level.VALIDATED,
         current=there, statements=ImageStatements(), promise=PROMISE,
     )  # fmt: skip
     return replace(asked, **more)  # type: ignore[arg-type]
@@ -77,14 +77,14 @@ def test_an_identifier_cannot_write_on_the_terminal() -> None:
 
 
 def test_a_tag_that_points_there_and_was_promoted_stays_whatever_else_is_the_case() -> None:
-    same = question(NEW, digest=THERE.digest, level="built", statements=with_promotion())
+    same = question(NEW, digest=THERE.digest, level=Level.BUILT, statements=with_promotion())
     assert (decide(same).verdict, decide(same).why) == ("stay", "it already points to this image")
 
 
 def test_a_tag_that_points_there_without_a_promotion_is_attested() -> None:
     for statements in (ImageStatements(), with_promotion("latest")):
         assert decide(question(NEW, digest=THERE.digest, statements=statements)).verdict == "attest"
-    assert "it promises validated" in refusal_reason(question(NEW, digest=THERE.digest, level="linked"))
+    assert "it promises validated" in refusal_reason(question(NEW, digest=THERE.digest, level=Level.LINKED))
     foreign = TaggedImage(digest=THERE.digest, release=None)
     decision = decide(replace(question(digest=THERE.digest), current=foreign))
     says = "it already points to this image, but no signed promotion says so"
@@ -114,7 +114,7 @@ def test_an_older_build_of_the_same_release_is_refused() -> None:
     assert decide(question(replace(NEW, created=None))).verdict == "move", "nobody knows when it was made"
 
 
-@pytest.mark.parametrize("level", ["declared", "built", "linked"])
+@pytest.mark.parametrize("level", [Level.DECLARED, Level.BUILT, Level.LINKED])
 def test_a_tag_that_promises_a_level_is_given_to_none_below(level: Level) -> None:
     why = refusal_reason(question(level=level))
     assert why == (
@@ -126,8 +126,8 @@ def test_a_tag_that_promises_a_level_is_given_to_none_below(level: Level) -> Non
 
 
 def test_a_tag_never_loses_a_level_though_it_promises_less() -> None:
-    current = TaggedImage(digest=THERE.digest, release=EARLIER, level="validated")
-    asked = replace(question(level="linked", promise=LESS), current=current)
+    current = TaggedImage(digest=THERE.digest, release=EARLIER, level=Level.VALIDATED)
+    asked = replace(question(level=Level.LINKED, promise=LESS), current=current)
     assert refusal_reason(asked) == "it points to an image that is validated, and this one is only linked"
 
 

@@ -17,6 +17,7 @@ from support.signing import OURS
 from support.suite_events import done_event, end, make_output, start, suite
 from tfimg.core.errors import ImageMissing, ResolutionError, TamperedError, ValidationFailed
 from tfimg.core.events import Event, Note, ProgressEvent, ignore
+from tfimg.core.levels import Level
 from tfimg.core.paths import Workspace
 from tfimg.core.retry import ATTEMPTS, RetryPolicy
 from tfimg.evidence.attach import collect_envelopes, verify_signatures
@@ -66,7 +67,9 @@ def push_and_validate(engine: PushingEngine, state: Path, slept: Slept, **labels
         images={CPU: image},
         retries=RetryPolicy(sleep=slept),
     )
-    job = PublishJob(identifier=CPU, tensorflow="2.15.1", name=NAME, digest=image.digest, aliases=(), level="validated")
+    job = PublishJob(
+        identifier=CPU, tensorflow="2.15.1", name=NAME, digest=image.digest, aliases=(), level=Level.VALIDATED
+    )
     digest = steps.push(job, "candidate", ignore)
     report, _ = steps.validate(job, digest, "candidate", ignore)
     steps.attach_evidence(job, digest, report)

@@ -29,7 +29,7 @@ from tfimg.core.errors import (
     ValidationFailed,
 )
 from tfimg.core.events import Event, Message, OnEvent
-from tfimg.core.levels import LEVELS
+from tfimg.core.levels import Level
 from tfimg.evidence.envelopes import BUNDLE_MEDIA_TYPE
 from tfimg.evidence.policy import Policy, TagPromise
 from tfimg.evidence.promotions import Withdrawal, read_image_statements
@@ -76,7 +76,7 @@ def test_what_is_there_with_its_evidence_is_not_sent_again(machine: Machine) -> 
 def test_an_image_is_new_when_this_run_pushed_it(machine: Machine) -> None:
     registry, job = MemoryRegistry(), machine.job(CPU)
     release = Release(identifier=CPU, tensorflow="2.15.1", created=EPOCH)
-    expected = SentImage(job=job, digest=job.digest, release=release, level="validated", is_new=True, reused=False)
+    expected = SentImage(job=job, digest=job.digest, release=release, level=Level.VALIDATED, is_new=True, reused=False)
     session = machine.session(registry)
     assert send(job, session) == expected
     promote([expected], session)
@@ -145,7 +145,7 @@ def test_a_gpu_image_that_no_gpu_has_seen_has_its_exact_tags_and_no_alias(machin
 
 def test_a_policy_may_let_an_alias_promise_less_in_writing(machine: Machine) -> None:
     registry = MemoryRegistry()
-    machine.policy = Policy(promises=(TagPromise(tags="*-gpu", level="linked", reason="nobody has a GPU"),))
+    machine.policy = Policy(promises=(TagPromise(tags="*-gpu", level=Level.LINKED, reason="nobody has a GPU"),))
     machine.publish(registry, GPU)
     assert "2.15-gpu" in public_tags(registry.named)
 
@@ -269,7 +269,7 @@ def test_a_tag_that_need_not_be_moved_is_read_back_too(machine: Machine) -> None
 
 
 def test_an_image_that_was_pushed_and_has_no_tag_is_published(machine: Machine) -> None:
-    machine.policy = Policy(promises=(TagPromise(tags="*", level="validated", reason="all are tested"),))
+    machine.policy = Policy(promises=(TagPromise(tags="*", level=Level.VALIDATED, reason="all are tested"),))
     (image,) = machine.publish(MemoryRegistry(), GPU).images
     assert {decision.verdict for decision in image.decisions} == {"refuse"}
     assert image.status == "published"
@@ -370,7 +370,7 @@ def test_an_image_whose_exact_tag_another_publisher_moves_fails_alone(machine: M
     failed, published = machine.publish(Line(shared, after=move), CPU, other).images
     assert isinstance(failed.failure, TagConflict)
     assert failed == PublishResult(
-        identifier=CPU, status="failed", digest=machine.job(CPU).digest, level="validated", failure=failed.failure
+        identifier=CPU, status="failed", digest=machine.job(CPU).digest, level=Level.VALIDATED, failure=failed.failure
     )
     assert (published.identifier, published.status, published.digest) == (other, "published", shared.named[other])
     assert "2.15" not in shared.named
@@ -410,7 +410,7 @@ def test_every_level_of_a_publication_can_be_required(machine: Machine) -> None:
     registry = MemoryRegistry()
     digest = machine.publish(registry).images[0].digest
     assert digest
-    assert {machine.prove(registry, digest, level) for level in LEVELS} == {"validated"}
+    assert {machine.prove(registry, digest, level) for level in Level} == {"validated"}
 
 
 def test_an_invalid_index_under_a_tag_is_named(machine: Machine) -> None:

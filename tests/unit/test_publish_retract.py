@@ -18,6 +18,7 @@ from support.publisher import CPU, GPU, NOW, Machine, chain
 from support.reports import GREEN
 from support.signing import OURS, THEIRS
 from tfimg.core.errors import NotInRegistry, PolicyViolation, UsageError, WithdrawnError
+from tfimg.core.levels import Level
 from tfimg.evidence.attach import attach
 from tfimg.evidence.envelopes import Subject
 from tfimg.evidence.policy import Policy, TagPromise
@@ -119,7 +120,7 @@ def test_what_was_rolled_back_is_promoted_again_only_when_it_is_reinstated(machi
 
 def test_a_rollback_demands_the_level_that_the_tag_promises(machine: Machine) -> None:
     registry = MemoryRegistry()
-    machine.policy = Policy(promises=(TagPromise(tags="*-gpu", level="linked", reason="There is no GPU here."),))
+    machine.policy = Policy(promises=(TagPromise(tags="*-gpu", level=Level.LINKED, reason="There is no GPU here."),))
     digests = []
     for age in (5, 0):
         machine.ages[GPU] = age

@@ -16,12 +16,12 @@ from support import suite_events as stories
 from support.memory_engine import FakeEngine
 from support.reports import GREEN, KNOWN, result
 from tfimg.core.errors import FileError, UnsuitableHost, ValidationAborted, ValidationFailed
+from tfimg.core.levels import Level
 from tfimg.engine.protocol import Exit
 from tfimg.matrix.spec import ImageSpec
 from tfimg.validation.record import read_report
 from tfimg.validation.report import (
     CheckResult,
-    ProvableLevel,
     Report,
     format_json,
     format_junit,
@@ -190,8 +190,8 @@ def test_a_report_that_requires_nothing_is_refused() -> None:
 # Running the suite
 
 
-@pytest.mark.parametrize("level", ["linked", "validated"])
-def test_the_suite_gets_the_level_to_prove(level: ProvableLevel, specs: Sequence[ImageSpec]) -> None:
+@pytest.mark.parametrize("level", [Level.LINKED, Level.VALIDATED])
+def test_the_suite_gets_the_level_to_prove(level: Level, specs: Sequence[ImageSpec]) -> None:
     gpu = next(spec for spec in specs if spec.device == "gpu")
     engine = FakeEngine(story=[stories.line(stories.suite("a")), Exit(status=1, out_of_memory=False)])
     report = validate(

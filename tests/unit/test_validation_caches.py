@@ -9,12 +9,13 @@ import pytest
 
 from support.hosts import PLAIN
 from support.reports import BROKEN, GREEN, PARTIAL, RED
+from tfimg.core.levels import Level
 from tfimg.host.survey import Gpu, NvidiaSmi, TargetLevel
 from tfimg.project.validator import describe_accelerator
 from tfimg.validation.run import ReportCache, ReportSubject
 
 SUBJECT = ReportSubject(
-    identifier=GREEN.identifier, content="sha256:c", suite=GREEN.suite, level="validated", profile="standard",
+    identifier=GREEN.identifier, content="sha256:c", suite=GREEN.suite, level=Level.VALIDATED, profile="standard",
     accelerator="none",
 )  # fmt: skip
 
@@ -66,11 +67,11 @@ def test_an_accelerator_is_reported_with_its_driver() -> None:
     )
     host = replace(PLAIN, smi=NvidiaSmi(driver="550.54", cuda="12.4", gpus=gpus), tpus=("/dev/accel0", "/dev/accel1"))
     told = {
-        access: describe_accelerator(TargetLevel(level="validated", access=access), host)
+        access: describe_accelerator(TargetLevel(level=Level.VALIDATED, access=access), host)
         for access in ("none", "nvidia", "cdi", "tpu")
     }  # type: ignore[arg-type]
     assert told == {
         "none": "none", "nvidia": "NVIDIA H100, T4; driver 550.54", "cdi": "NVIDIA H100, T4; driver 550.54",
         "tpu": "/dev/accel0 /dev/accel1",
     }  # fmt: skip
-    assert describe_accelerator(TargetLevel(level="validated", access="nvidia"), PLAIN) == "not known"
+    assert describe_accelerator(TargetLevel(level=Level.VALIDATED, access="nvidia"), PLAIN) == "not known"

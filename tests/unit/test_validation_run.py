@@ -15,6 +15,7 @@ from support import suite_events as stories
 from support.memory_engine import FakeEngine
 from tfimg.core.errors import EngineError, EngineUnavailable, UsageError, ValidationAborted
 from tfimg.core.files import hash_files
+from tfimg.core.levels import Level
 from tfimg.engine.protocol import Exit, Line
 from tfimg.matrix.spec import ImageSpec
 from tfimg.recipe.facts import collect_facts
@@ -145,7 +146,7 @@ def test_a_check_that_did_not_pass_is_not_green(outcome: str, code: int, spec: I
 def test_an_accelerator_is_not_proven_by_checks_without_it(identifier: str, named: Callable[[str], ImageSpec]) -> None:
     first = {**json.loads(suite("a", "b").text), "unproven": ["gpu.visible"]}
     told = [event(**first), *GOOD[1:]]
-    report = judge(named(identifier), *told, target_level="linked")
+    report = judge(named(identifier), *told, target_level=Level.LINKED)
     assert (report.passed, report.level, report.unproven) == (True, "linked", ("gpu.visible",))
 
 
@@ -350,13 +351,13 @@ def test_the_suite_runs_with_its_facts_without_network_as_the_image_s_own_user(s
     ]  # fmt: skip
     assert order.files["/tfimg-validation/suite/__main__.py"] == (b"pass", 0o444)
     content, mode = order.files["/tfimg-validation/facts.json"]
-    assert (json.loads(content), mode) == (collect_facts(spec, LOCK, level="validated"), 0o444)
+    assert (json.loads(content), mode) == (collect_facts(spec, LOCK, level=Level.VALIDATED), 0o444)
 
 
 def test_facts_are_what_the_image_claims(named: Callable[[str], ImageSpec]) -> None:
     claims = {"tensorflow": "2.18.1", "python": "3.11", "device": "gpu", "cuda": "12.5", "cudnn": ">=9.3,<10"}
     architectures = ["sm_60", "sm_70", "sm_80", "sm_89", "compute_90"]
-    assert collect_facts(named("2.18.1-cuda12.5-py3.11"), LOCK, level="linked") == claims | {
+    assert collect_facts(named("2.18.1-cuda12.5-py3.11"), LOCK, level=Level.LINKED) == claims | {
         "identifier": "2.18.1-cuda12.5-py3.11",
         "architectures": architectures,
         "libtpu": None,

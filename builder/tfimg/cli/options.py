@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from tfimg.build.builder import BuildSettings
     from tfimg.cli.commands.publish import Publish
     from tfimg.cli.context import Context
+    from tfimg.core.levels import Level
     from tfimg.matrix.conditions import Request
     from tfimg.matrix.schema import Platform
     from tfimg.matrix.spec import ImageSpec
@@ -216,6 +217,11 @@ class LevelOptions:
     level: Literal["linked", "validated"] | None = option(
         "level to prove: without or with the image's accelerator (default: the highest that this machine can prove)"
     )
+
+    def required_level(self) -> Level | None:
+        from tfimg.core.levels import Level
+
+        return Level(self.level) if self.level else None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -15,16 +15,14 @@ from pydantic import BeforeValidator, Field, PlainValidator, ValidationError
 from tfimg.core.documents import InvalidDocument, validate
 from tfimg.core.errors import FileError, InvalidKey, UsageError
 from tfimg.core.files import read_limited
+from tfimg.core.levels import Level, SignedLevel
 from tfimg.core.text import quote_value
 from tfimg.evidence.keys import FINGERPRINT, VerifyingKey, fingerprints, read_verifying_key
 from tfimg.matrix.load import InvalidYaml, describe_schema_errors, read_yaml
 from tfimg.matrix.schema import Capability, MatrixModel, RangeText, Sentence
 from tfimg.matrix.support_ends import SupportEnd
 
-EvidenceLevel = Literal["built", "linked", "validated"]
-"""Levels that evidence can prove; `declared` is only a line of the matrix."""
-
-EVIDENCE_LEVELS: tuple[EvidenceLevel, ...] = ("built", "linked", "validated")
+SIGNED_LEVELS = tuple(level for level in Level if level > Level.DECLARED)
 
 DEFAULT_MAX_AGE = timedelta(days=90)
 """Default of the age of evidence. Statements can be deleted from a registry, or old ones restored: this bounds how long
@@ -35,7 +33,7 @@ UNLIMITED = "unlimited"
 UNITS = {"h": timedelta(hours=1), "d": timedelta(days=1), "w": timedelta(weeks=1)}
 
 WORD = re.compile(
-    rf"(?P<level>{'|'.join(EVIDENCE_LEVELS)})|(?P<supported>supported)|gpu=(?P<gpu>sm_[0-9]+)|driver(?P<driver>[<>=!~].*)|max-age=(?P<age>.*)"
+    rf"(?P<level>{'|'.join(SIGNED_LEVELS)})|(?P<supported>supported)|gpu=(?P<gpu>sm_[0-9]+)|driver(?P<driver>[<>=!~].*)|max-age=(?P<age>.*)"
 )
 """A word of --require."""
 
@@ -45,14 +43,14 @@ class TagPromise:
     """The level that tags promise, with the reason: `tags` is a glob."""
 
     tags: str
-    level: EvidenceLevel
+    level: Level
     reason: str
 
 
 PROMISES = (
-    TagPromise(tags="*-gpu", level="validated", reason="it has been validated on a GPU"),
-    TagPromise(tags="*-gpu-*", level="validated", reason="it has been validated on a GPU"),
-    TagPromise(tags="*", level="linked", reason="all checks without its accelerator have passed"),
+    TagPromise(tags="*-gpu", level=Level.VALIDATED, reason="it has been validated on a GPU"),
+    TagPromise(tags="*-gpu-*", level=Level.VALIDATED, reason="it has been validated on a GPU"),
+    TagPromise(tags="*", level=Level.LINKED, reason="all checks without its accelerator have passed"),
 )
 """Default promises; the first that matches counts."""
 
@@ -69,7 +67,7 @@ class Policy:
     the image is in a mirror.
     """
 
-    level: EvidenceLevel | None = None
+    level: Level | None = None
     gpu: str | None = None
     driver: SpecifierSet | None = None
     max_age: timedelta | None = DEFAULT_MAX_AGE
@@ -109,7 +107,9 @@ def parse_requirements(text: str, *, policy: Policy) -> Policy:
         required[name] = f"{required[name]},{value}" if name in required else value
     if not required:
         raise _invalid(text, "it is empty")
-    changes: dict[str, Any] = {name: required[name] for name in ("level", "gpu") if name in required}
+    changes: dict[str, Any] = {
+        name: make(required[name]) for name, make in (("level", Level), ("gpu", str)) if name in required
+    }
     if "supported" in required:
         changes["refuse_end_of_life"] = True
     if "driver" in required:
@@ -136,7 +136,7 @@ def parse_age(text: object) -> timedelta | None:
 
 
 def _invalid(word: str, reason: str) -> UsageError:
-    levels = ", ".join(EVIDENCE_LEVELS)
+    levels = ", ".join(SIGNED_LEVELS)
     return UsageError(
         f"--require {word!r} is not a valid requirement: {reason}.",
         next_step=f"Write one of {levels}, supported, gpu=sm_90, driver>=535 and max-age=30d, with commas between.",
@@ -166,7 +166,7 @@ Fingerprint = Annotated[str, Field(pattern=FINGERPRINT)]
 class PolicyRequirements(MatrixModel):
     """What evidence has to show; what is left out is not required."""
 
-    level: EvidenceLevel | None = Field(default=None, description="Lowest level; none: what the tag promises")
+    level: SignedLevel | None = Field(default=None, description="Lowest level; none: what the tag promises")
     gpu: Capability | None = Field(default=None, description="Compute capability of a GPU on which it was validated")
     driver: RangeText | None = Field(default=None, description="Driver of that GPU")
     refuse_end_of_life: bool = Field(
@@ -182,7 +182,7 @@ class PolicyRequirements(MatrixModel):
 class PolicyPromise(MatrixModel):
     """What tags promise instead of the default."""
 
-    level: EvidenceLevel = Field(description="Level that images of these tags must have")
+    level: SignedLevel = Field(description="Level that images of these tags must have")
     reason: Sentence = Field(description="Why; publishing shows it")
 
 

@@ -24,6 +24,7 @@ from pydantic import Field, StrictBool, StringConstraints
 
 from tfimg.core.documents import Document, InvalidDocument, validate
 from tfimg.core.errors import TamperedError, ValidationAborted
+from tfimg.core.levels import Level, SignedLevel
 from tfimg.core.text import to_plain_text
 from tfimg.evidence import envelopes as in_toto
 from tfimg.evidence.envelopes import (
@@ -36,7 +37,6 @@ from tfimg.evidence.envelopes import (
     format_time,
     make_statement,
 )
-from tfimg.evidence.policy import EvidenceLevel
 from tfimg.matrix.schema import Device
 from tfimg.validation.report import GPU_CHECK, About, Inventory, Report
 
@@ -93,7 +93,7 @@ class SignedResult(Document):
     result: ResultWord
     identifier: Text
     device: Device
-    level: EvidenceLevel
+    level: SignedLevel
     passed: Names = Field(alias="passedTests")
     failed: Names = Field(alias="failedTests")
     skipped: tuple[SkippedCheck, ...] = Field(alias="skippedTests", max_length=MAX_CHECKS)
@@ -114,10 +114,10 @@ class SignedResult(Document):
         return self.result != "FAILED" and bool(self.passed) and not self.failed and not self.missing
 
     @property
-    def proven_level(self) -> EvidenceLevel:
+    def proven_level(self) -> Level:
         """The level that the tests prove: for a GPU image, `validated` needs a machine that named its GPU."""
         saw_gpu = bool(self.environment.gpus) and GPU_CHECK in self.passed
-        return "linked" if self.level == "validated" and self.device == "gpu" and not saw_gpu else self.level
+        return Level.LINKED if self.level == Level.VALIDATED and self.device == "gpu" and not saw_gpu else self.level
 
 
 def read_result(predicate: Mapping[str, Any], *, image: str) -> SignedResult:

@@ -16,7 +16,7 @@ from tfimg.engine.protocol import Engine
 from tfimg.evidence.attach import VerifiedStatement, collect_envelopes, verify_signatures
 from tfimg.evidence.envelopes import TEST_RESULT
 from tfimg.evidence.keys import VerifyingKey
-from tfimg.evidence.policy import EVIDENCE_LEVELS, Policy
+from tfimg.evidence.policy import Policy
 from tfimg.evidence.predicates import SignedResult, read_result
 from tfimg.evidence.promotions import read_statements, require_not_withdrawn, require_promoted
 from tfimg.recipe.tags import find_contradiction
@@ -211,7 +211,7 @@ def _violations(
     level, reason = promise.level, f"its tag promises it ({promise.reason})" if tag else "a lower level is not a proof"
     if policy.level:
         level, reason = policy.level, "the policy requires it"
-    if EVIDENCE_LEVELS.index(result.proven_level) < EVIDENCE_LEVELS.index(level):
+    if result.proven_level < level:
         yield PolicyViolation(
             f"{image} has level {result.proven_level}, but level {level} is required: {reason}.",
             next_step="Validate it on its device and publish it again; or lower the requirement deliberately.",

@@ -20,6 +20,7 @@ from tfimg.core.errors import (
     UnavailableGpu,
     UsageError,
 )
+from tfimg.core.levels import Level
 from tfimg.core.process import CommandFailed
 from tfimg.engine.machine import EMULATE
 from tfimg.engine.protocol import DEFAULT_CDI_FOLDERS, DeviceAccess, DeviceSupport
@@ -33,7 +34,6 @@ from tfimg.matrix.gpus import (
 )
 from tfimg.matrix.schema import PROCESSORS, Device, Matrix
 from tfimg.matrix.spec import ImageSpec
-from tfimg.validation.report import ProvableLevel
 
 UNKNOWN_FIELD = 'Field "compute_cap" is not a valid field to query'
 """Output of drivers up to 470, which do not support this field (huggingface/candle#733)."""
@@ -520,14 +520,14 @@ class TargetLevel:
     `built`: no program of the image can run. `emulated`: its programs run on another processor than theirs.
     """
 
-    level: ProvableLevel | Literal["built"]
+    level: Level
     access: DeviceAccess = "none"
     reason: str | None = None
     emulated: bool = False
 
 
 def choose_target_level(
-    spec: ImageSpec, target_host: TargetHost, requested: ProvableLevel | None, execution: Execution = "native"
+    spec: ImageSpec, target_host: TargetHost, requested: Level | None, execution: Execution = "native"
 ) -> TargetLevel:
     """Return the requested level, or the highest level that the host can prove.
 
@@ -535,26 +535,26 @@ def choose_target_level(
     """
     if execution != "native":
         return _choose_foreign_level(spec, target_host, requested, execution)
-    if spec.device == "cpu" or requested == "linked":
-        return TargetLevel(level=requested or "validated")
+    if spec.device == "cpu" or requested == Level.LINKED:
+        return TargetLevel(level=requested or Level.VALIDATED)
     try:
         if spec.device == "tpu":
             check_tpu(spec, target_host)
-            return TargetLevel(level="validated", access="tpu")
+            return TargetLevel(level=Level.VALIDATED, access="tpu")
         check_gpu(spec, ALL_GPUS, target_host)
-        return TargetLevel(level="validated", access=choose_gpu_access(target_host.toolkit, target_host.host))
+        return TargetLevel(level=Level.VALIDATED, access=choose_gpu_access(target_host.toolkit, target_host.host))
     except (NoAccelerator, NoContainerToolkit, UnavailableDriver, UnavailableGpu) as error:
-        if requested == "validated":
+        if requested == Level.VALIDATED:
             raise type(error)(
                 error.what,
                 next_step="Omit --level to prove everything that works without the device (level linked). "
                 f"`tfimg doctor {spec.identifier}` shows the next step for this machine.",
             ) from None
-        return TargetLevel(level="linked", reason=error.what)
+        return TargetLevel(level=Level.LINKED, reason=error.what)
 
 
 def _choose_foreign_level(
-    spec: ImageSpec, target_host: TargetHost, requested: ProvableLevel | None, execution: Execution
+    spec: ImageSpec, target_host: TargetHost, requested: Level | None, execution: Execution
 ) -> TargetLevel:
     """Return the highest level of an image for another platform: an emulator proves nothing about a processor."""
     native = target_host.toolkit.platform
@@ -563,10 +563,10 @@ def _choose_foreign_level(
         what = f"{what}, where programs of {spec.platform} do not run."
         if requested:
             raise NoEmulation(what, next_step=f"{EMULATE}; or validate it on a machine of {spec.platform}.")
-        return TargetLevel(level="built", reason=f"{what} No check was run. {EMULATE}.")
+        return TargetLevel(level=Level.BUILT, reason=f"{what} No check was run. {EMULATE}.")
     what = f"{what}, which emulates {spec.platform}."
-    if requested == "validated":
+    if requested == Level.VALIDATED:
         raise NoEmulation(
             what, next_step=f"Validate it on a machine of {spec.platform}, or omit --level to prove level linked."
         )
-    return TargetLevel(level="linked", reason=what, emulated=True)
+    return TargetLevel(level=Level.LINKED, reason=what, emulated=True)

@@ -13,6 +13,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, StringConstraints, 
 
 from tfimg.core.errors import FileError, UsageError
 from tfimg.core.files import read_limited
+from tfimg.core.levels import SuiteLevel
 from tfimg.matrix.conditions import Request
 from tfimg.matrix.load import describe_schema_errors
 from tfimg.matrix.schema import Device, MatrixModel
@@ -91,7 +92,7 @@ class ProjectFile(MatrixModel):
     base: Literal["auto", "registry", "bootstrap"] | None = Field(default=None, description="where the base comes from")
     mirror: Texts = Field(default=(), description="mirrors of registries: docker.io=mirror.example:5000")
     snapshot: Text | None = Field(default=None, description="dated mirror of Debian's archive")
-    level: Literal["linked", "validated"] | None = Field(default=None, description="level that a build has to prove")
+    level: SuiteLevel | None = Field(default=None, description="level that a build has to prove")
     repository: Text | None = Field(default=None, description="repository of the tags")
     registry: Text | None = Field(default=None, description="REGISTRY/NAME that `tfimg publish` publishes to")
     key: PathText | None = Field(default=None, description="private key that signs")

@@ -10,6 +10,7 @@ from tfimg.core.cancellation import raise_if_cancelled
 from tfimg.core.errors import NoEmulation, UsageError
 from tfimg.core.events import Message, OnEvent, ignore
 from tfimg.core.files import hash_files
+from tfimg.core.levels import Level
 from tfimg.engine.protocol import Engine
 from tfimg.host.survey import Execution, Host, TargetHost, TargetLevel, choose_target_level
 from tfimg.matrix.schema import Platform
@@ -18,7 +19,7 @@ from tfimg.project.project import Project
 from tfimg.recipe.labels import IDENTIFIER_LABEL, LOCK_LABEL
 from tfimg.recipe.lock import hash_lock
 from tfimg.recipe.plan import Plan
-from tfimg.validation.report import ProvableLevel, Report
+from tfimg.validation.report import Report
 from tfimg.validation.run import (
     ALL_CHECKS,
     CheckSelection,
@@ -40,7 +41,7 @@ class Validator:
 
     project: Project
     engine: Engine
-    level: ProvableLevel | None = None
+    level: Level | None = None
     checks: CheckSelection = ALL_CHECKS
     reuse_reports: bool = False
     _emulated: dict[Platform, bool] = field(default_factory=dict, init=False)
@@ -103,7 +104,7 @@ class Validator:
         on these digests. `from_lock`: it was built from the plan's lock. Raises `Interrupted` if it was cancelled.
         """
         target = self.target(plan.spec)
-        if target.level == "built":
+        if target.level == Level.BUILT:
             raise NoEmulation(
                 target.reason or f"{plan.spec.identifier} cannot run in this engine.",
                 next_step=f"Or validate it on a machine of {plan.spec.platform}.",

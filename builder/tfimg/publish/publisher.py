@@ -50,7 +50,6 @@ from tfimg.publish.tags import (
 from tfimg.recipe.labels import IDENTIFIER_LABEL
 from tfimg.recipe.tags import list_aliases
 from tfimg.registry.documents import Manifest, Registry
-from tfimg.validation.report import ProvableLevel
 from tfimg.validation.run import ERRORS
 
 
@@ -255,7 +254,7 @@ class Publisher:
 
     project: Project
     engine: Engine
-    level: ProvableLevel | None = None
+    level: Level | None = None
     revalidate: bool = False
     report_missing: bool = True
 

@@ -28,7 +28,7 @@ from tfimg.evidence import promotions
 from tfimg.evidence.attach import attach
 from tfimg.evidence.envelopes import Subject
 from tfimg.evidence.keys import SigningKey, VerifyingKey
-from tfimg.evidence.policy import EVIDENCE_LEVELS, EvidenceLevel, Policy
+from tfimg.evidence.policy import Policy
 from tfimg.evidence.promotions import ImageStatements, Promotion, Reason, TagMove, Withdrawal
 from tfimg.evidence.verify import verify
 from tfimg.publish.indexes import PlatformTags
@@ -117,8 +117,9 @@ class SignedRepository:
 
         Withdrawn images are refused unless they are reinstated.
         """
-        required: EvidenceLevel = next((one for one in EVIDENCE_LEVELS if one == level), "built")
-        policy = replace(self.policy, level=required, gpu=None, driver=None, allow_withdrawn=self.reinstate)
+        policy = replace(
+            self.policy, level=max(level, Level.BUILT), gpu=None, driver=None, allow_withdrawn=self.reinstate
+        )
         return verify(self.registry, digest, self.trusted, policy, now=self.now()).outcome.proven_level
 
     def promotion(

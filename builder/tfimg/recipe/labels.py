@@ -165,7 +165,7 @@ class Status:
     bare_machines: tuple[BareMachine, ...] = ()
 
 
-DECLARED = Status(level="declared")
+DECLARED = Status(level=Level.DECLARED)
 """Status of an image without evidence."""
 
 

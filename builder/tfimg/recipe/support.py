@@ -17,7 +17,7 @@ from packaging.version import Version
 from pydantic import BaseModel
 
 from tfimg import __version__
-from tfimg.core.levels import LEVEL_MEANINGS, LEVELS, Level
+from tfimg.core.levels import LEVEL_MEANINGS, Level
 from tfimg.matrix.gpus import ExecutionMode, find_execution_mode, parse_capability
 from tfimg.matrix.schema import DEVICES, PLATFORMS, Constraint, Device, Gpu, Matrix, Platform, Row, minor_version
 from tfimg.matrix.spec import ImageSpec, list_libraries
@@ -167,17 +167,17 @@ def _count_levels(specs: Sequence[ImageSpec], statuses: Mapping[str, Status]) ->
         if not found:
             continue
         counts = Counter(status.level for status in found)
-        proven = [status for status in found if status.level != "declared"]
+        proven = [status for status in found if status.level != Level.DECLARED]
         newest = max(proven, key=lambda status: status.date or "", default=DECLARED)
         yield ProvenLevels(
             device=device,
             platform=platform,
             images=len(found),
-            levels={level: counts[level] for level in reversed(LEVELS) if counts[level]},
+            levels={level: counts[level] for level in reversed(Level) if counts[level]},
             date=newest.date,
             gpu=newest.gpu,
             driver=newest.driver,
-            emulated=sum(status.emulated and status.level == "linked" for status in proven),
+            emulated=sum(status.emulated and status.level == Level.LINKED for status in proven),
             bare=sum(bool(status.bare_machines) for status in found),
             bases=_list_bases(of_platform, statuses),
         )
@@ -188,7 +188,7 @@ def _list_bases(specs: Sequence[ImageSpec], statuses: Mapping[str, Status]) -> d
     found: dict[BaseKind, set[str]] = {kind: set() for kind in BASE_KINDS}
     for spec in specs:
         status = statuses.get(spec.identifier, DECLARED)
-        if status.base_kind and status.level != "declared":
+        if status.base_kind and status.level != Level.DECLARED:
             found[status.base_kind].add(spec.python)
     return {kind: tuple(sorted(pythons, key=Version)) for kind, pythons in found.items() if pythons}
 
@@ -241,7 +241,7 @@ def format_proven(support: Support) -> str:
 def format_proven_levels(proven: ProvenLevels) -> str:
     """Return the same of one device and platform; empty if nothing is proven."""
     suffix = "" if proven.platform == PLATFORMS[0] else f" {proven.platform.partition('/')[2]}"
-    counts: dict[str, int] = {level: count for level, count in proven.levels.items() if level != "declared"}
+    counts: dict[str, int] = {level: count for level, count in proven.levels.items() if level != Level.DECLARED}
     if proven.emulated:
         on_processor = counts.pop("linked") - proven.emulated
         counts |= {"linked": on_processor} if on_processor else {}
@@ -456,7 +456,7 @@ def render_matrix(
         repository=repository,
         made=made,
         version=__version__,
-        levels=LEVELS,
+        levels=tuple(Level),
         meanings=LEVEL_MEANINGS,
         facts=_filter_facts(matrix),
         choices=_filter_choices(images),

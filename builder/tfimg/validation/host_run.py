@@ -17,6 +17,7 @@ from pydantic import Field
 from tfimg.core.documents import Digest, InvalidDocument, StrictDocument, parse_document
 from tfimg.core.errors import FileError, InsufficientEvidence
 from tfimg.core.files import hash_files
+from tfimg.core.levels import Level
 from tfimg.core.text import to_plain_text
 from tfimg.engine.protocol import Exit, Line
 from tfimg.matrix.spec import ImageSpec
@@ -91,7 +92,7 @@ def _make_report(run: HostRun, spec: ImageSpec, lock: Lock, suite: Path) -> Repo
         seconds=run.seconds,
         results=tuple(stream.results),
         problem=stream.problem,
-        aim="validated",
+        aim=Level.VALIDATED,
         environment=stream.plan.environment,
     )
     # The required checks are those of this checkout, not of the file.
@@ -107,7 +108,7 @@ def _find_failures(run: HostRun, report: Report, spec: ImageSpec, lock: Lock, su
     for name, found, required in (
         ("lock", run.lock, hash_lock(lock)),
         ("suite", run.suite, hash_files(suite_files(suite))),
-        ("level", first.get("level"), "validated"),
+        ("level", first.get("level"), Level.VALIDATED),
         ("device", first.get("device"), spec.device),
     ):
         if found != required:

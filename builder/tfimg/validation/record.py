@@ -16,7 +16,7 @@ from pydantic import Field, TypeAdapter, ValidationError
 
 from tfimg.core.documents import Digest, InvalidDocument, StrictDocument, parse_document, parse_json, validate
 from tfimg.core.errors import FileError
-from tfimg.core.levels import LEVELS
+from tfimg.core.levels import Level, SuiteLevel
 from tfimg.core.text import to_plain_text
 from tfimg.matrix.schema import Device
 from tfimg.recipe.labels import BaseKind, Status
@@ -26,7 +26,6 @@ from tfimg.validation.report import (
     SCHEMA,
     CheckResult,
     Profile,
-    ProvableLevel,
     Report,
     format_json,
 )
@@ -96,7 +95,7 @@ class ImageRecord(StrictDocument):
     kind: Literal["tfimg image"] = "tfimg image"
     identifier: Name
     device: Device
-    level: ProvableLevel
+    level: SuiteLevel
     date: Time
     where: Where = "container"
     digest: Digest | None
@@ -136,7 +135,7 @@ class ImageRecord(StrictDocument):
         A GPU or TPU image whose accelerator is not named is no more than `linked`.
         """
         report = self.to_report()
-        level = self.level if self.device == "cpu" or self.gpus else "linked"
+        level = self.level if self.device == "cpu" or self.gpus else Level.LINKED
         gpu = report.accelerator.get("gpu")
         emulated = bool(self.environment.get("emulated"))
         return Status(
@@ -247,8 +246,7 @@ def find_contradictions(
 
     A machine that cannot prove the level of the record has to prove its own. Contents are the same if the recipe is.
     """
-    expected = min(record.level, report.aim, key=LEVELS.index)
-    if LEVELS.index(report.level) < LEVELS.index(expected):
+    if report.level < min(record.level, report.aim):
         yield f"its level is {report.level}, and was {record.level}"
     if report.suite == record.suite and report.profile == record.profile:
         passed = {result.check for result in report.results if result.outcome == "passed"}
@@ -307,7 +305,10 @@ def schema_text() -> str:
     fields = {"schema": {"const": SCHEMA, "description": "Version of this form."}}
     for name in DERIVED_FIELDS:
         getter = getattr(Report, name).fget
-        fields[name] = TypeAdapter(get_type_hints(getter)["return"]).json_schema() | {"description": getdoc(getter)}
+        shape = TypeAdapter(get_type_hints(getter)["return"]).json_schema()
+        # Without what an enumeration says of itself.
+        fields[name] = {key: value for key, value in shape.items() if key not in ("title", "description")}
+        fields[name]["description"] = getdoc(getter)
     fields |= schema["properties"]
     schema |= {
         "$schema": "https://json-schema.org/draft/2020-12/schema",

@@ -19,7 +19,7 @@ from pydantic import BeforeValidator, ConfigDict, Field
 from tfimg.core.documents import Document, InvalidDocument, parse_document
 from tfimg.core.errors import ValidationAborted
 from tfimg.core.events import Event
-from tfimg.core.levels import Level
+from tfimg.core.levels import Level, SuiteLevel
 from tfimg.core.text import clamp_duration, format_value, to_plain_text, to_strict_json
 from tfimg.engine.protocol import ContainerRunner, Exit, Line, RunRequest
 from tfimg.matrix.schema import Device
@@ -128,9 +128,6 @@ Fault = Literal["image", "host"]
 
 Profile = Literal["smoke", "standard", "full"]
 
-ProvableLevel = Literal["linked", "validated"]
-"""Levels that a run of the suite can prove: without the accelerator, or on it. For a CPU image, that is any machine."""
-
 DERIVED_FIELDS = ("passed", "verdict", "level", "fault", "missing")
 """Properties of a report that its JSON has too, so that readers need not compute them."""
 
@@ -193,7 +190,7 @@ class Report:
     """Results of the checks, in the order in which they ended."""
     problem: str | None
     """Why the suite did not reach its end; null when it did."""
-    aim: ProvableLevel
+    aim: SuiteLevel
     """The level to prove."""
     profile: Profile = "standard"
     """The part of the suite that was selected."""
@@ -232,9 +229,9 @@ class Report:
         `validated` takes the image's own processor, not an emulated one, and its GPU.
         """
         if not self.passed or self.missing:
-            return "built"
+            return Level.BUILT
         is_foreign = bool(self.environment.get("emulated")) or (self.device == "gpu" and not self.gpus)
-        return "linked" if is_foreign else self.aim
+        return Level.LINKED if is_foreign else self.aim
 
     @property
     def fault(self) -> Fault | None:
@@ -364,7 +361,9 @@ def level_words(report: Report) -> str:
     if not report.unproven:
         return report.level
     words = f"{report.level}; unproven without {report.missing_hardware}: {', '.join(report.unproven)}"
-    return words if report.aim == "validated" else f"{words}, and on {report.missing_hardware} whatever ran on the CPU"
+    if report.aim == Level.VALIDATED:
+        return words
+    return f"{words}, and on {report.missing_hardware} whatever ran on the CPU"
 
 
 PROPERTIES = ("identifier", "digest", "lock", "suite", "profile", "aim", "level", "verdict")

@@ -92,8 +92,9 @@ class Build(Command, ImageOptions, SigningOptions, FreshBase, ValidationOptions)
         specs = self.select_images(context)
         if self.recorded:
             from tfimg.build.builder import choose_turn
+            from tfimg.core.levels import Level
 
-            proven = [spec for spec in specs if context.project.status(spec).level != "declared"]
+            proven = [spec for spec in specs if context.project.status(spec).level != Level.DECLARED]
             specs = list(choose_turn(proven, context.services.today, self.recorded))
         batch = self._build_many(context, settings, specs)
         green = {result.identifier for result in batch.results if result.is_green}
@@ -158,7 +159,7 @@ class Build(Command, ImageOptions, SigningOptions, FreshBase, ValidationOptions)
             compression=self.compression,
             no_cache=self.no_cache,
             cache=parse_cache_options(self.cache_from, self.cache_to),
-            level=self.level,
+            level=self.required_level(),
             checks=CheckSelection(profile=self.profile),
             record=self.record,
             evidence_only=self.record and not self.target,

@@ -129,7 +129,7 @@ def _make_publisher(command: Publish | Build, context: Context, *, report_missin
     return Publisher(
         project=context.project,
         engine=context.engine,
-        level=command.level,
+        level=command.required_level(),
         revalidate=command.revalidate,
         report_missing=report_missing,
     )

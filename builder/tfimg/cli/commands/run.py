@@ -268,7 +268,7 @@ class Validate(Command, LocalImage, IdentifierOptions, ValidationOptions):
         check_report_files(self.report)
         checks = CheckSelection(profile=self.profile, only=self.only, skip=self.skip)
         validator = Validator(
-            project=context.project, engine=context.services.runner(), level=self.level, checks=checks
+            project=context.project, engine=context.services.runner(), level=self.required_level(), checks=checks
         )
         with context.render_events() as on_event:
             report = validator.validate_image(self.image, self.identifier, needs_lock=self.record, on_event=on_event)

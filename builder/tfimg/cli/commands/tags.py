@@ -194,7 +194,7 @@ class Renew(Command, SigningOptions, LevelOptions, EachPlatformOptions):
         from tfimg.registry.reference import parse_reference
 
         names, key = list(dict.fromkeys(self.images)), self.signing_key(context.services.environ)
-        validator = Validator(project=context.project, engine=context.services.runner(), level=self.level)
+        validator = Validator(project=context.project, engine=context.services.runner(), level=self.required_level())
         renewer = Renewer(validator=validator, re_sign=self.re_sign)
         failures: list[tuple[str, TfimgError]] = []
         with context.render_events(title="renew") as render:

@@ -15,7 +15,7 @@ from rich.text import Text
 
 from tfimg.cli.output.console import EscapingConsole, make_console
 from tfimg.cli.output.fields import print_fields
-from tfimg.core.levels import LEVELS
+from tfimg.core.levels import Level
 from tfimg.core.text import to_plain_text
 from tfimg.evidence.envelopes import name_predicate
 from tfimg.inspect.comparison import Comparison, describe_part, describe_total, format_percent, list_sections
@@ -172,7 +172,7 @@ def _support_table(rows: Sequence[Support], columns: Columns) -> Table:
 def _colour_levels(column: str, text: str) -> str:
     if column != "proven":
         return text
-    return re.sub("|".join(LEVELS), lambda found: coloured(found[0]), text)
+    return re.sub("|".join(Level), lambda found: coloured(found[0]), text)
 
 
 def _print_first_fitting(tables: Sequence[Table], width: Callable[[Measurement], int]) -> None:
