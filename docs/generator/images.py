@@ -105,7 +105,7 @@ def proofs() -> str:
         else:
             rows.append((code(spec.identifier), "not proven yet", Level.DECLARED, ""))
     for spec in expand_matrix(project().matrix, supplied=True):
-        if spec.device == "tpu" and spec.identifier not in project().statuses and spec.platform == PLATFORMS[0]:
+        if spec.libtpu and spec.identifier not in project().statuses and spec.platform == PLATFORMS[0]:
             reason = f"not proven: the package index has no libtpu {spec.libtpu}"
             rows.append((code(spec.identifier), escape(reason), Level.DECLARED, ""))
     return table(("image", "base", "level", "date"), rows)

@@ -22,7 +22,7 @@ from tfimg.engine.bases import BaseSource
 from tfimg.engine.machine import check_disk_space
 from tfimg.engine.protocol import StoredImage, StoredLayer, StoreKind
 from tfimg.index.network import HostNetwork
-from tfimg.matrix.schema import Device
+from tfimg.matrix.devices import Device
 from tfimg.matrix.spec import ImageSpec, OwnPackages
 from tfimg.project.project import Project
 from tfimg.recipe.plan import Plan, make_plan, make_template_environment

@@ -17,7 +17,7 @@ from tfimg.core.levels import Level
 from tfimg.evidence.attach import attach
 from tfimg.evidence.policy import Policy
 from tfimg.evidence.verify import verify
-from tfimg.matrix.schema import Device
+from tfimg.matrix.devices import Device
 from tfimg.matrix.spec import ImageSpec
 from tfimg.recipe.tags import find_contradiction, list_aliases, make_build_tag
 

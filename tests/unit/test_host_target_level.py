@@ -47,7 +47,7 @@ def choose(matrix: Matrix, specs: Sequence[ImageSpec], named: Callable[[str], Im
         (CPU, make_host(), toolkit(), TargetLevel(level=Level.VALIDATED)),
         (GPU, with_gpus(), NVIDIA, TargetLevel(level=Level.VALIDATED, access="nvidia")),
         (GPU, with_gpus(), CDI, TargetLevel(level=Level.VALIDATED, access="cdi")),
-        (TPU, TPUS, toolkit(), TargetLevel(level=Level.VALIDATED, access="tpu")),
+        (TPU, TPUS, toolkit(), TargetLevel(level=Level.VALIDATED, access="privileged")),
     ],
     ids=["cpu", "gpu", "gpu by CDI", "tpu"],
 )

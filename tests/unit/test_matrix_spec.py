@@ -7,8 +7,9 @@ from datetime import date
 from itertools import product
 
 from support.matrix_edits import GOOD
+from tfimg.matrix.devices import DEVICES
 from tfimg.matrix.load import parse_matrix
-from tfimg.matrix.schema import DEVICES, PLATFORMS, Matrix
+from tfimg.matrix.schema import PLATFORMS, Matrix
 from tfimg.matrix.spec import ImageSpec, expand_matrix, find_gaps
 
 Named = Callable[[str], ImageSpec]

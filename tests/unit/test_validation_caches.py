@@ -68,10 +68,10 @@ def test_an_accelerator_is_reported_with_its_driver() -> None:
     host = replace(PLAIN, smi=NvidiaSmi(driver="550.54", cuda="12.4", gpus=gpus), tpus=("/dev/accel0", "/dev/accel1"))
     told = {
         access: describe_accelerator(TargetLevel(level=Level.VALIDATED, access=access), host)
-        for access in ("none", "nvidia", "cdi", "tpu")
+        for access in ("none", "nvidia", "cdi", "privileged")
     }  # type: ignore[arg-type]
     assert told == {
         "none": "none", "nvidia": "NVIDIA H100, T4; driver 550.54", "cdi": "NVIDIA H100, T4; driver 550.54",
-        "tpu": "/dev/accel0 /dev/accel1",
+        "privileged": "/dev/accel0 /dev/accel1",
     }  # fmt: skip
     assert describe_accelerator(TargetLevel(level=Level.VALIDATED, access="nvidia"), PLAIN) == "not known"

@@ -14,6 +14,7 @@ from packaging.version import InvalidVersion, Version
 
 from tfimg.advisories.osv import Advisory, Affected
 from tfimg.core.documents import InvalidDocument
+from tfimg.matrix.devices import PACKAGES
 from tfimg.recipe.lock import LockedPackage
 
 PYPI, DEBIAN = "PyPI", "Debian"
@@ -25,7 +26,7 @@ MAX_COMPONENTS = 20_000
 MAX_NAME = 200
 
 TENSORFLOW = "tensorflow"
-VARIANTS = frozenset(("tensorflow-cpu", "tensorflow-cpu-aws", "tensorflow-gpu", "tensorflow-tpu"))
+VARIANTS = frozenset(PACKAGES) - {TENSORFLOW} | {"tensorflow-gpu"}
 """Distributions of the same TensorFlow: advisories about one name are about all. Their images also have metadata of the
 plain name, without files (`tfimg.recipe.facts.ALIAS`)."""
 

@@ -25,6 +25,7 @@ from tfimg.cli.values import (
     require_writable,
 )
 from tfimg.core.errors import UsageError
+from tfimg.matrix.devices import Device
 
 if TYPE_CHECKING:
     from tfimg.advisories.match import AuditedPackage
@@ -348,7 +349,7 @@ class VersionOptions:
 class RequestOptions(VersionOptions):
     """Options that describe an image."""
 
-    device: Literal["cpu", "gpu", "tpu"] | None = option(
+    device: Device | None = option(
         "default: gpu if CUDA, cuDNN, a driver or a GPU is named", parse=lower_device, group="request"
     )
 

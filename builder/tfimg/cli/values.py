@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from tfimg.core.errors import FileError, NetworkError, NotInRegistry, RegistryError, UsageError
 from tfimg.core.files import write_atomically
+from tfimg.matrix.devices import DEVICES
 from tfimg.validation.report import REPORT_SUFFIXES, Report, format_report
 
 if TYPE_CHECKING:
@@ -111,8 +112,8 @@ def positive_number(text: str, limit: int = 999_999) -> int:
 
 def lower_device(text: str) -> str:
     """Parse a device in any case."""
-    if text.lower() not in {"cpu", "gpu", "tpu"}:
-        raise ValueError(f"{text!r} is not one of cpu, gpu, tpu")
+    if text.lower() not in DEVICES:
+        raise ValueError(f"{text!r} is not one of {', '.join(DEVICES)}")
     return text.lower()
 
 

@@ -29,10 +29,10 @@ from tfimg.core.errors import (
 )
 from tfimg.core.text import escape_unprintable
 from tfimg.custom.source import WheelFacts
+from tfimg.matrix.devices import CPU, GPU, Device
 from tfimg.matrix.schema import (
     PLATFORMS,
     Day,
-    Device,
     Gpu,
     Matrix,
     MinorText,
@@ -77,7 +77,7 @@ class ImageFacts(Document):
     @property
     def device(self) -> Device:
         """The device: a wheel is for CPUs or for CUDA."""
-        return "gpu" if self.gpu else "cpu"
+        return GPU if self.gpu else CPU
 
     @property
     def identifier(self) -> str:
@@ -216,7 +216,7 @@ def parse_custom_identifier(identifier: str, specs: Sequence[ImageSpec]) -> Imag
         return None
     if match is None or version is None:
         return None
-    device, cuda = ("gpu", match["cuda"]) if match["cuda"] else ("cpu", None)
+    device, cuda = (GPU, match["cuda"]) if match["cuda"] else (CPU, None)
     platform = "linux/arm64" if match["arm64"] else "linux/amd64"
     similar = [spec for spec in specs if spec.device == device and spec.platform == platform]
     if cuda:
@@ -273,7 +273,7 @@ def make_custom_spec(matrix: Matrix, facts: WheelFacts, given: GivenFacts, as_of
     python = _find_python(facts, given)
     _check_glibc(matrix, facts, python)
     device = _find_device(facts, given)
-    if device == "gpu" and platform != PLATFORMS[0]:
+    if device == GPU and platform != PLATFORMS[0]:
         raise UnavailablePlatform(
             f"{facts.file.name} is for CUDA on {platform}, and images for GPUs are for {PLATFORMS[0]}.",
             next_step=f"Name a wheel for CPUs, or one for {PLATFORMS[0]}.",
@@ -286,7 +286,7 @@ def make_custom_spec(matrix: Matrix, facts: WheelFacts, given: GivenFacts, as_of
         if name.startswith("nvidia-")
     }
     try:
-        gpu = _make_gpu(matrix, facts, given, row, and_cuda) if device == "gpu" else None
+        gpu = _make_gpu(matrix, facts, given, row, and_cuda) if device == GPU else None
         image = validate(
             ImageFacts,
             {
@@ -350,18 +350,20 @@ def _check_glibc(matrix: Matrix, facts: WheelFacts, python: str) -> None:
 
 
 def _find_device(facts: WheelFacts, given: GivenFacts) -> Device:
-    other = next((name for key, name in OTHER_BUILDS.items() if facts.build.get(key) is True), None)
-    if other or given.device == "tpu":
+    others = [name for key, name in OTHER_BUILDS.items() if facts.build.get(key) is True]
+    if given.device and given.device not in (CPU, GPU):
+        others.append(f"{given.device.upper()}s")
+    if others:
         raise UnavailableDevice(
-            f"{facts.file.name} is for {other or 'TPUs'}; images of supplied wheels are for CPUs or NVIDIA's GPUs.",
+            f"{facts.file.name} is for {others[0]}; images of supplied wheels are for CPUs or NVIDIA's GPUs.",
             next_step="Name a wheel for one of these.",
         )
     has_cuda = facts.build.get("is_cuda_build")
     if facts.name.startswith("tensorflow-cpu") or has_cuda is False:
-        stated: tuple[str, ...] = ("cpu",)
+        stated: tuple[str, ...] = (CPU,)
     else:
-        stated = ("gpu",) if has_cuda is True or facts.cuda else ()
-    return "gpu" if _choose("device", given.device, stated, facts) == "gpu" else "cpu"
+        stated = (GPU,) if has_cuda is True or facts.cuda else ()
+    return GPU if _choose("device", given.device, stated, facts) == GPU else CPU
 
 
 OTHER_BUILDS = {"is_rocm_build": "ROCm"}

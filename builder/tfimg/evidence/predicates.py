@@ -37,7 +37,7 @@ from tfimg.evidence.envelopes import (
     format_time,
     make_statement,
 )
-from tfimg.matrix.schema import Device
+from tfimg.matrix.devices import DEVICES, Device
 from tfimg.validation.report import GPU_CHECK, About, Inventory, Report
 
 MAX_CHECKS = 10_000
@@ -117,7 +117,8 @@ class SignedResult(Document):
     def proven_level(self) -> Level:
         """The level that the tests prove: for a GPU image, `validated` needs a machine that named its GPU."""
         saw_gpu = bool(self.environment.gpus) and GPU_CHECK in self.passed
-        return Level.LINKED if self.level == Level.VALIDATED and self.device == "gpu" and not saw_gpu else self.level
+        is_unseen = DEVICES[self.device].is_reported and not saw_gpu
+        return Level.LINKED if self.level == Level.VALIDATED and is_unseen else self.level
 
 
 def read_result(predicate: Mapping[str, Any], *, image: str) -> SignedResult:

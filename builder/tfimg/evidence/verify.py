@@ -19,6 +19,7 @@ from tfimg.evidence.keys import VerifyingKey
 from tfimg.evidence.policy import Policy
 from tfimg.evidence.predicates import SignedResult, read_result
 from tfimg.evidence.promotions import read_statements, require_not_withdrawn, require_promoted
+from tfimg.matrix.devices import CPU, DEVICES
 from tfimg.recipe.tags import find_contradiction
 from tfimg.registry.documents import Reader, require_manifest
 
@@ -141,7 +142,7 @@ def pull_verified(engine: Engine, reference: str, on_event: Callable[[ProgressEv
 def find_tag_mismatch(result: SignedResult, evidence: ImageEvidence, tag: str) -> PolicyViolation | None:
     """Return an error if a tag names another image than the tested one."""
     # A genuine image of another release or device meets every other rule: only its tag shows that it was moved.
-    device = next((device for device in ("gpu", "tpu") if device in tag.split("-")[1:]), None)
+    device = next((device for device in DEVICES if device != CPU and device in tag.split("-")[1:]), None)
     stated = find_contradiction(tag, identifier=result.identifier, digest=evidence.digest)
     if stated is None and (device is None or result.device == device):
         return None

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from tfimg.core.errors import EngineUnavailable, NoContainerToolkit, TfimgError, UsageError, WrongDevice
 from tfimg.engine.protocol import DeviceAccess, DeviceSupport
 from tfimg.host.survey import ALL_GPUS, TargetHost, check_gpu, check_tpu, choose_gpu_access, find_sibling, gpu_options
-from tfimg.matrix.schema import Device
+from tfimg.matrix.devices import CPU, DEVICES, GPU, Device
 from tfimg.matrix.spec import ImageSpec
-from tfimg.recipe.labels import DEVICE_NAMES
 
 GPU_LIMITS = ("--ulimit", "memlock=-1")
 NO_SELINUX = ("--security-opt", "label=disable")
@@ -72,16 +71,11 @@ def plan_run(image: str, spec: ImageSpec, options: RunOptions, target_host: Targ
 
     Raises `WrongDevice` if GPUs are requested for an image without GPU code.
     """
-    gpus = _parse_gpus(options.gpus)
-    if options.gpus is not None and spec.device != "gpu":
+    _parse_gpus(options.gpus)
+    if options.gpus is not None and spec.device != GPU:
         raise _wrong_device(spec, target_host.specs)
-    device: Device = "cpu" if options.no_gpu and spec.device == "gpu" else spec.device
-    if device == "gpu":
-        settings = _gpu_settings(spec, gpus, target_host)
-    elif device == "tpu":
-        settings = _tpu_settings(spec, options, target_host)
-    else:
-        settings = _without_gpu(spec, target_host.specs) if options.no_gpu else _DeviceOptions()
+    device = CPU if options.no_gpu and spec.device == GPU else spec.device
+    settings = SETTINGS[device](spec, options, target_host)
     shm = options.shm_size or settings.shm
     argv = [
         *_engine_command(target_host.toolkit),
@@ -128,9 +122,9 @@ def _parse_gpus(gpus: str | None) -> tuple[str, ...]:
 
 
 def _wrong_device(spec: ImageSpec, specs: Sequence[ImageSpec]) -> WrongDevice:
-    sibling = find_sibling(specs, spec, "gpu")
+    sibling = find_sibling(specs, spec, GPU)
     return WrongDevice(
-        f"{spec.identifier} is for a {DEVICE_NAMES[spec.device]} and has no GPU code, but --gpus requests GPUs.",
+        f"{spec.identifier} is for a {DEVICES[spec.device].title} and has no GPU code, but --gpus requests GPUs.",
         next_step=(
             f"Use {sibling}, the same release for GPUs; or omit --gpus."
             if sibling
@@ -139,15 +133,18 @@ def _wrong_device(spec: ImageSpec, specs: Sequence[ImageSpec]) -> WrongDevice:
     )
 
 
-def _without_gpu(spec: ImageSpec, specs: Sequence[ImageSpec]) -> _DeviceOptions:
-    if spec.device != "gpu":
+def _cpu_settings(spec: ImageSpec, options: RunOptions, target_host: TargetHost) -> _DeviceOptions:
+    if not options.no_gpu:
+        return _DeviceOptions()
+    if spec.device != GPU:
         return _DeviceOptions(notes=(f"--no-gpu changes nothing: {spec.identifier} uses no GPU.",))
-    sibling = find_sibling(specs, spec, "cpu")
+    sibling = find_sibling(target_host.specs, spec, CPU)
     smaller = f"; {sibling} is a smaller image for that" if sibling else ""
     return _DeviceOptions(flags=NO_GPU, notes=(f"--no-gpu: everything runs on the processor{smaller}.",))
 
 
-def _gpu_settings(spec: ImageSpec, gpus: tuple[str, ...], target_host: TargetHost) -> _DeviceOptions:
+def _gpu_settings(spec: ImageSpec, options: RunOptions, target_host: TargetHost) -> _DeviceOptions:
+    gpus = _parse_gpus(options.gpus)
     missing: list[TfimgError] = []
     notes: tuple[str, ...] = ()
     access: DeviceAccess = "nvidia"
@@ -176,3 +173,11 @@ def _tpu_settings(spec: ImageSpec, options: RunOptions, target_host: TargetHost)
     except TfimgError as error:
         return _DeviceOptions(flags=TPU_ACCESS, shm=TPU_SHM, notes=notes, missing=(error,))
     return _DeviceOptions(flags=TPU_ACCESS, shm=TPU_SHM, notes=notes)
+
+
+SETTINGS: Mapping[Device, Callable[[ImageSpec, RunOptions, TargetHost], _DeviceOptions]] = {
+    "cpu": _cpu_settings,
+    "gpu": _gpu_settings,
+    "tpu": _tpu_settings,
+}
+"""How a container gets the device."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,6 +24,7 @@ from tfimg.core.levels import Level
 from tfimg.core.process import CommandFailed
 from tfimg.engine.machine import EMULATE
 from tfimg.engine.protocol import DEFAULT_CDI_FOLDERS, DeviceAccess, DeviceSupport
+from tfimg.matrix.devices import CPU, Device
 from tfimg.matrix.gpus import (
     describe_ptx,
     explain_no_support,
@@ -32,7 +33,7 @@ from tfimg.matrix.gpus import (
     find_gpu,
     find_gpu_name,
 )
-from tfimg.matrix.schema import PROCESSORS, Device, Matrix
+from tfimg.matrix.schema import PROCESSORS, Matrix
 from tfimg.matrix.spec import ImageSpec
 
 UNKNOWN_FIELD = 'Field "compute_cap" is not a valid field to query'
@@ -402,7 +403,7 @@ def _require_driver(spec: ImageSpec, target_host: TargetHost) -> NvidiaSmi:
     # First, because some GPUs are not on the PCI bus: under WSL.
     if not isinstance(host.smi, NoAccelerator):
         return host.smi
-    sibling = find_sibling(target_host.specs, spec, "cpu")
+    sibling = find_sibling(target_host.specs, spec, CPU)
     smaller = f"; {sibling} is the same release without GPU libraries" if sibling else ""
     if host.module:
         problem, step = f"this machine's driver is loaded but does not respond: {host.smi.what}", host.smi.next_step
@@ -526,6 +527,24 @@ class TargetLevel:
     emulated: bool = False
 
 
+def _use_gpu(spec: ImageSpec, target_host: TargetHost) -> DeviceAccess:
+    check_gpu(spec, ALL_GPUS, target_host)
+    return choose_gpu_access(target_host.toolkit, target_host.host)
+
+
+def _use_tpu(spec: ImageSpec, target_host: TargetHost) -> DeviceAccess:
+    check_tpu(spec, target_host)
+    return "privileged"
+
+
+ACCESS: Mapping[Device, Callable[[ImageSpec, TargetHost], DeviceAccess]] = {
+    "cpu": lambda *_: "none",
+    "gpu": _use_gpu,
+    "tpu": _use_tpu,
+}
+"""How a container of the suite gets the device; raises what the machine lacks for it."""
+
+
 def choose_target_level(
     spec: ImageSpec, target_host: TargetHost, requested: Level | None, execution: Execution = "native"
 ) -> TargetLevel:
@@ -535,14 +554,10 @@ def choose_target_level(
     """
     if execution != "native":
         return _choose_foreign_level(spec, target_host, requested, execution)
-    if spec.device == "cpu" or requested == Level.LINKED:
-        return TargetLevel(level=requested or Level.VALIDATED)
+    if requested == Level.LINKED:
+        return TargetLevel(level=Level.LINKED)
     try:
-        if spec.device == "tpu":
-            check_tpu(spec, target_host)
-            return TargetLevel(level=Level.VALIDATED, access="tpu")
-        check_gpu(spec, ALL_GPUS, target_host)
-        return TargetLevel(level=Level.VALIDATED, access=choose_gpu_access(target_host.toolkit, target_host.host))
+        return TargetLevel(level=Level.VALIDATED, access=ACCESS[spec.device](spec, target_host))
     except (NoAccelerator, NoContainerToolkit, UnavailableDriver, UnavailableGpu) as error:
         if requested == Level.VALIDATED:
             raise type(error)(

@@ -21,8 +21,9 @@ from ruamel.yaml.scalarstring import DoubleQuotedScalarString as Quoted
 
 from tfimg.core.errors import MatrixMismatch
 from tfimg.core.text import escape_unprintable, truncate
+from tfimg.matrix.devices import DEVICES
 from tfimg.matrix.load import describe_schema_errors, parse_matrix
-from tfimg.matrix.schema import Device, Gpu, Matrix, Platform, Release, Row, minor_version
+from tfimg.matrix.schema import PLATFORMS, Gpu, Matrix, Release, Row, minor_version
 from tfimg.matrix.survey import (
     IndexSurvey,
     RowContext,
@@ -58,14 +59,6 @@ def _writer() -> YAML:
 SETTLING_TIME = timedelta(days=14)
 """From a release to its cut-off day: long enough for its dependencies' first fixes, too short for later breakage."""
 
-PACKAGES: tuple[tuple[Platform, Device, str], ...] = (
-    ("linux/amd64", "cpu", "tensorflow-cpu"),
-    ("linux/amd64", "gpu", "tensorflow"),
-    ("linux/amd64", "tpu", "tensorflow-tpu"),
-    ("linux/arm64", "cpu", "tensorflow"),
-    ("linux/arm64", "cpu", "tensorflow-cpu-aws"),  # until 2.15
-)
-
 UNPROVEN = {
     **dict.fromkeys(("default_python", "constraints", "cudnn", "ptx_driver"), "wheels do not say"),
     "libraries": "those of the row before, or the lowest that the wheels accept",
@@ -100,7 +93,8 @@ def _add_release(matrix: Matrix, document: Any, survey: IndexSurvey, version: Ve
     before = rows[number]
     release = _make_release(version, survey, before, today)
     joined = context(row=before.model_copy(update={"tensorflow": (release,)}))
-    has_package = not release.tpu or any("tpu" in offered.packages for offered in before.wheels.values())
+    offered = {device for wheels in before.wheels.values() for device in wheels.packages}
+    has_package = not release.tpu or any(DEVICES[device].pairs_with for device in offered)
     fits = has_package and all(fact.verdict != "disagrees" for fact in joined.check())
     if fits and Version(before.tensorflow[0].version).release[:2] == version.release[:2]:
         older = sum(Version(other.version) < version for other in before.tensorflow)
@@ -148,7 +142,13 @@ def _make_row(context: Callable[..., RowContext], template: Row, release: Releas
     found = context(row=template)
     wheels, rows = found.survey.wheels_of(Version(release.version)), found.matrix.rows
     offered: dict[str, Any] = {}
-    for platform, device, package in PACKAGES:
+    packages = (
+        (platform, device, package)
+        for platform in PLATFORMS
+        for device, facts in DEVICES.items()
+        for package in facts.packages.get(platform, ())
+    )
+    for platform, device, package in packages:
         if pythons := find_installable_pythons(wheels, package, platform):
             offered.setdefault(platform, {"pythons": pythons, "packages": {}})["packages"].setdefault(device, package)
     every = [python for part in offered.values() for python in part["pythons"]]

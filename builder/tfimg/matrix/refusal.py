@@ -21,6 +21,7 @@ from tfimg.matrix.conditions import (
     preference_key,
     quote_argument,
 )
+from tfimg.matrix.devices import DEVICES
 from tfimg.matrix.schema import Matrix
 from tfimg.matrix.spec import Gap, ImageSpec, find_gaps
 
@@ -45,7 +46,7 @@ class _Alternative:
     @property
     def is_useful(self) -> bool:
         """Whether the image uses the GPU at hand, and no TPU that was not requested."""
-        return {"cpu": "", "gpu": "--gpu", "tpu": "--device"}[self.spec.device] not in self.relaxed
+        return DEVICES[self.spec.device].option not in self.relaxed
 
 
 def nearest_requests(

@@ -18,11 +18,9 @@ from packaging.version import Version
 from tfimg.core.errors import MatrixMismatch, NetworkError, UnknownTensorFlow
 from tfimg.index.client import Index, IndexedWheel, make_environment, select_requirements
 from tfimg.matrix.conditions import make_version_matcher
-from tfimg.matrix.schema import PLATFORMS, PROCESSORS, Device, Matrix, Platform, Release, Row, minor_version
+from tfimg.matrix.devices import DEVICES, GPU, PACKAGES, Device
+from tfimg.matrix.schema import PLATFORMS, PROCESSORS, Matrix, Platform, Release, Row, minor_version
 from tfimg.matrix.spec import list_libraries
-
-PACKAGES = ("tensorflow", "tensorflow-cpu", "tensorflow-cpu-aws", "tensorflow-tpu")
-"""Distributions that contain TensorFlow for Linux, or that only depend on another one that does."""
 
 PLATFORM: Mapping[str, Platform] = {processor: platform for platform, processor in PROCESSORS.items()}
 
@@ -121,7 +119,7 @@ def is_missing(matrix: Matrix, version: Version) -> bool:
 
 
 def _library_names(matrix: Matrix) -> Iterator[str]:
-    yield "libtpu"
+    yield from (facts.pairs_with for facts in DEVICES.values() if facts.pairs_with)
     for cuda, toolkit in matrix.toolkits.items():
         yield from toolkit.wheels
         yield from (f"nvidia-{name}-cu{cuda.partition('.')[0]}" for name in ("cudnn", "nccl"))
@@ -322,7 +320,7 @@ def check_pythons(context: RowContext) -> Iterator[FactCheck]:
                 yield _compare(f"{path}.missing.{platform}", "pythons", matrix=(), found=found)
                 continue
             for device, package in offered.packages.items():
-                if device == "tpu" and release.tpu is None:
+                if DEVICES[device].pairs_with and release.tpu is None:
                     continue
                 found = find_installable_pythons(wheels, package, platform)
                 where = f"{context.path}.wheels.{platform}.pythons ({package} {release.version})"
@@ -354,7 +352,7 @@ def check_build_information(context: RowContext) -> Iterator[FactCheck]:
     gpu = context.row.gpu
     if gpu is None:
         return
-    builds = [wheel.build or {} for device, wheel in context.image_wheels() if device == "gpu"]
+    builds = [wheel.build or {} for device, wheel in context.image_wheels() if device == GPU]
     major = str(Version(gpu.libraries.cudnn).major)  # that of the range, by the rules of the matrix
     for field, key, matrix in (
         ("cuda", "cuda_version", gpu.cuda),
@@ -381,7 +379,7 @@ def check_nvidia_wheels(context: RowContext) -> Iterator[FactCheck]:
     requirements = {
         (name, str(specifier))
         for device, wheel in context.image_wheels()
-        if device == "gpu"
+        if device == GPU
         for name, specifier in wheel.and_cuda_requirements().items()
         if name not in left_out
     }

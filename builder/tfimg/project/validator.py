@@ -168,7 +168,7 @@ def describe_accelerator(target: TargetLevel, host: Host) -> str:
     """Return the accelerator that a validation runs on, with its driver; `none` if it needs none."""
     if target.access == "none":
         return "none"
-    if target.access == "tpu":
+    if target.access == "privileged":
         return " ".join(host.tpus)
     if isinstance(host.smi, Exception):  # an engine on another machine, whose GPUs cannot be seen from here
         return "not known"

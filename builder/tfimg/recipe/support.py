@@ -18,8 +18,9 @@ from pydantic import BaseModel
 
 from tfimg import __version__
 from tfimg.core.levels import LEVEL_MEANINGS, Level
+from tfimg.matrix.devices import DEVICES, Device
 from tfimg.matrix.gpus import ExecutionMode, find_execution_mode, parse_capability
-from tfimg.matrix.schema import DEVICES, PLATFORMS, Constraint, Device, Gpu, Matrix, Platform, Row, minor_version
+from tfimg.matrix.schema import PLATFORMS, Constraint, Gpu, Matrix, Platform, Row, minor_version
 from tfimg.matrix.spec import ImageSpec, list_libraries
 from tfimg.recipe.labels import BASE_KINDS, DECLARED, BaseKind, Status, describe_matrix_image
 

@@ -20,6 +20,7 @@ from tfimg.core.files import hash_files
 from tfimg.core.levels import Level
 from tfimg.core.text import to_plain_text
 from tfimg.engine.protocol import Exit, Line
+from tfimg.matrix.devices import DEVICES
 from tfimg.matrix.spec import ImageSpec
 from tfimg.recipe.facts import collect_bare_facts
 from tfimg.recipe.lock import Lock, hash_lock
@@ -121,7 +122,7 @@ def _find_failures(run: HostRun, report: Report, spec: ImageSpec, lock: Lock, su
         yield f"{result.check} {result.outcome}: {result.reason}"
     ended = {result.check for result in report.results}
     yield from (f"{check} is required, and was not run" for check in report.missing if check not in ended)
-    if spec.device == "gpu" and not (report.gpus and report.driver):
+    if DEVICES[spec.device].is_reported and not (report.gpus and report.driver):
         yield f"{GPU_CHECK} names no GPU with its driver"
 
 

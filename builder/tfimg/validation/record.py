@@ -18,7 +18,7 @@ from tfimg.core.documents import Digest, InvalidDocument, StrictDocument, parse_
 from tfimg.core.errors import FileError
 from tfimg.core.levels import Level, SuiteLevel
 from tfimg.core.text import to_plain_text
-from tfimg.matrix.schema import Device
+from tfimg.matrix.devices import CPU, Device
 from tfimg.recipe.labels import BaseKind, Status
 from tfimg.validation.report import (
     DERIVED_FIELDS,
@@ -125,7 +125,7 @@ class ImageRecord(StrictDocument):
     @property
     def file_name(self) -> str:
         """Name of the file of a record of a host: a newer one of the same kind of machine replaces an older one."""
-        words = re.sub(r"[^a-z0-9]+", "-", self.machine.lower() if self.gpus else "cpu").strip("-")
+        words = re.sub(r"[^a-z0-9]+", "-", self.machine.lower() if self.gpus else CPU).strip("-")
         return f"{words[:MAX_FILE_NAME] or 'unknown'}.json"
 
     @property
@@ -135,7 +135,7 @@ class ImageRecord(StrictDocument):
         A GPU or TPU image whose accelerator is not named is no more than `linked`.
         """
         report = self.to_report()
-        level = self.level if self.device == "cpu" or self.gpus else Level.LINKED
+        level = self.level if self.device == CPU or self.gpus else Level.LINKED
         gpu = report.accelerator.get("gpu")
         emulated = bool(self.environment.get("emulated"))
         return Status(

@@ -22,7 +22,7 @@ from tfimg.core.events import Event
 from tfimg.core.levels import Level, SuiteLevel
 from tfimg.core.text import clamp_duration, format_value, to_plain_text, to_strict_json
 from tfimg.engine.protocol import ContainerRunner, Exit, Line, RunRequest
-from tfimg.matrix.schema import Device
+from tfimg.matrix.devices import DEVICES, Device
 
 SECONDS = 300
 """Importing TensorFlow from a cold disk takes tens of seconds."""
@@ -230,7 +230,7 @@ class Report:
         """
         if not self.passed or self.missing:
             return Level.BUILT
-        is_foreign = bool(self.environment.get("emulated")) or (self.device == "gpu" and not self.gpus)
+        is_foreign = bool(self.environment.get("emulated")) or (DEVICES[self.device].is_reported and not self.gpus)
         return Level.LINKED if is_foreign else self.aim
 
     @property

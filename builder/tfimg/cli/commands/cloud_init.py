@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Literal
 from tfimg.cli.context import Context
 from tfimg.cli.options import Command, flag, option, output_option
 from tfimg.cli.values import complete_identifiers, lower_device, require_printable
+from tfimg.matrix.devices import Device
 
 if TYPE_CHECKING:
     from tfimg.host.cloud import CloudMachine
@@ -45,7 +46,7 @@ class CloudInit(Command):
     identifier: str | None = option(
         "what the image is (default: what its tag says)", "IDENTIFIER", name="--as", completer=complete_identifiers
     )
-    device: Literal["cpu", "gpu", "tpu"] | None = option(
+    device: Device | None = option(
         "what the machine computes on (default: what --as or a tag of the matrix says; needed for other tags)",
         parse=lower_device,
     )
