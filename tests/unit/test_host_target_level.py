@@ -12,14 +12,19 @@ from support.memory_engine import toolkit
 from tfimg.core.errors import NoAccelerator, NoContainerToolkit, NoEmulation, TfimgError, UnavailableDriver
 from tfimg.core.levels import Level
 from tfimg.engine.protocol import DeviceSupport
-from tfimg.host.survey import Execution, Host, TargetHost, TargetLevel, choose_target_level
+from tfimg.host.survey import Execution, Gpu, Host, TargetHost, TargetLevel, choose_target_level
 from tfimg.matrix.schema import Matrix
 from tfimg.matrix.spec import ImageSpec
 
 ARM, CPU, GPU, TPU = "2.15.1-cpu-py3.11-arm64", "2.15.1-cpu-py3.11", "2.15.1-cuda12.2-py3.11", "2.20.0-tpu-py3.11"
 NVIDIA = toolkit(runtimes=("nvidia", "runc"))
+FAR = replace(NVIDIA, host="tcp://far:1")
 CDI = toolkit(cdi_devices=("nvidia.com/gpu=all",))
-TPUS = make_host(tpus=("/dev/accel0",))
+TPUS = make_host(tpus=("/dev/accel0", "/dev/accel1"))
+NODES = "/dev/accel0 /dev/accel1"
+H100 = Gpu(name="NVIDIA H100", capability="sm_90")
+TWO_GPUS = with_gpus(H100, T4)
+NAMED = f"NVIDIA H100, {T4.name}; driver 550.54.15"
 
 Choose = Callable[..., TargetLevel]
 
@@ -45,11 +50,12 @@ def choose(matrix: Matrix, specs: Sequence[ImageSpec], named: Callable[[str], Im
     ("identifier", "host", "toolkit_", "expected"),
     [
         (CPU, make_host(), toolkit(), TargetLevel(level=Level.VALIDATED)),
-        (GPU, with_gpus(), NVIDIA, TargetLevel(level=Level.VALIDATED, access="nvidia")),
-        (GPU, with_gpus(), CDI, TargetLevel(level=Level.VALIDATED, access="cdi")),
-        (TPU, TPUS, toolkit(), TargetLevel(level=Level.VALIDATED, access="privileged")),
+        (GPU, TWO_GPUS, NVIDIA, TargetLevel(level=Level.VALIDATED, access="nvidia", accelerator=NAMED)),
+        (GPU, TWO_GPUS, CDI, TargetLevel(level=Level.VALIDATED, access="cdi", accelerator=NAMED)),
+        (GPU, make_host(), FAR, TargetLevel(level=Level.VALIDATED, access="nvidia", accelerator="not known")),
+        (TPU, TPUS, toolkit(), TargetLevel(level=Level.VALIDATED, access="privileged", accelerator=NODES)),
     ],
-    ids=["cpu", "gpu", "gpu by CDI", "tpu"],
+    ids=["cpu", "gpu", "gpu by CDI", "gpu on another machine", "tpu"],
 )
 def test_the_device_allows_every_level(
     identifier: str, host: Host, toolkit_: DeviceSupport, expected: TargetLevel, choose: Choose

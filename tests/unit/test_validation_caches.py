@@ -7,11 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from support.hosts import PLAIN
 from support.reports import BROKEN, GREEN, PARTIAL, RED
 from tfimg.core.levels import Level
-from tfimg.host.survey import Gpu, NvidiaSmi, TargetLevel
-from tfimg.project.validator import describe_accelerator
 from tfimg.validation.run import ReportCache, ReportSubject
 
 SUBJECT = ReportSubject(
@@ -58,20 +55,3 @@ def test_a_damaged_cached_report_is_ignored(text: str, report_cache: ReportCache
     report_cache.replace(SUBJECT, GREEN)
     (report_cache.folder / SUBJECT.file_name).write_text(text, errors="surrogateescape")
     assert report_cache.read(SUBJECT) is None
-
-
-def test_an_accelerator_is_reported_with_its_driver() -> None:
-    gpus = (
-        Gpu(name="NVIDIA H100", capability="sm_90"),
-        Gpu(name="T4", capability="sm_75"),
-    )
-    host = replace(PLAIN, smi=NvidiaSmi(driver="550.54", cuda="12.4", gpus=gpus), tpus=("/dev/accel0", "/dev/accel1"))
-    told = {
-        access: describe_accelerator(TargetLevel(level=Level.VALIDATED, access=access), host)
-        for access in ("none", "nvidia", "cdi", "privileged")
-    }  # type: ignore[arg-type]
-    assert told == {
-        "none": "none", "nvidia": "NVIDIA H100, T4; driver 550.54", "cdi": "NVIDIA H100, T4; driver 550.54",
-        "privileged": "/dev/accel0 /dev/accel1",
-    }  # fmt: skip
-    assert describe_accelerator(TargetLevel(level=Level.VALIDATED, access="nvidia"), PLAIN) == "not known"

@@ -518,31 +518,37 @@ Execution = Literal["native", "emulated", "none"]
 class TargetLevel:
     """A level to prove and the container's access to the device; `reason` says why the level is not higher.
 
+    `accelerator` is what the level is proven on, with its driver; `none` if it needs none.
+
     `built`: no program of the image can run. `emulated`: its programs run on another processor than theirs.
     """
 
     level: Level
     access: DeviceAccess = "none"
+    accelerator: str = "none"
     reason: str | None = None
     emulated: bool = False
 
 
-def _use_gpu(spec: ImageSpec, target_host: TargetHost) -> DeviceAccess:
+def _use_gpu(spec: ImageSpec, target_host: TargetHost) -> tuple[DeviceAccess, str]:
     check_gpu(spec, ALL_GPUS, target_host)
-    return choose_gpu_access(target_host.toolkit, target_host.host)
+    smi, name = target_host.host.smi, "not known"  # of an engine on another machine
+    if isinstance(smi, NvidiaSmi):
+        name = f"{', '.join(gpu.name for gpu in smi.gpus)}; driver {smi.driver}"
+    return choose_gpu_access(target_host.toolkit, target_host.host), name
 
 
-def _use_tpu(spec: ImageSpec, target_host: TargetHost) -> DeviceAccess:
+def _use_tpu(spec: ImageSpec, target_host: TargetHost) -> tuple[DeviceAccess, str]:
     check_tpu(spec, target_host)
-    return "privileged"
+    return "privileged", " ".join(target_host.host.tpus)
 
 
-ACCESS: Mapping[Device, Callable[[ImageSpec, TargetHost], DeviceAccess]] = {
-    "cpu": lambda *_: "none",
+USES: Mapping[Device, Callable[[ImageSpec, TargetHost], tuple[DeviceAccess, str]]] = {
+    "cpu": lambda *_: ("none", "none"),
     "gpu": _use_gpu,
     "tpu": _use_tpu,
 }
-"""How a container of the suite gets the device; raises what the machine lacks for it."""
+"""How a container of the suite gets the device, and its name; raises what the machine lacks for it."""
 
 
 def choose_target_level(
@@ -557,7 +563,8 @@ def choose_target_level(
     if requested == Level.LINKED:
         return TargetLevel(level=Level.LINKED)
     try:
-        return TargetLevel(level=Level.VALIDATED, access=ACCESS[spec.device](spec, target_host))
+        access, accelerator = USES[spec.device](spec, target_host)
+        return TargetLevel(level=Level.VALIDATED, access=access, accelerator=accelerator)
     except (NoAccelerator, NoContainerToolkit, UnavailableDriver, UnavailableGpu) as error:
         if requested == Level.VALIDATED:
             raise type(error)(

@@ -12,7 +12,7 @@ from tfimg.core.events import Message, OnEvent, ignore
 from tfimg.core.files import hash_files
 from tfimg.core.levels import Level
 from tfimg.engine.protocol import Engine
-from tfimg.host.survey import Execution, Host, TargetHost, TargetLevel, choose_target_level
+from tfimg.host.survey import Execution, TargetHost, TargetLevel, choose_target_level
 from tfimg.matrix.schema import Platform
 from tfimg.matrix.spec import ImageSpec
 from tfimg.project.project import Project
@@ -84,7 +84,7 @@ class Validator:
             suite=hash_files(self.suite),
             level=target.level,
             profile=self.checks.profile,
-            accelerator=describe_accelerator(target, self.target_host.host),
+            accelerator=target.accelerator,
         )
 
     def validate(
@@ -162,14 +162,3 @@ class Validator:
             self.target(spec, on_event)
             report, _ = self.validate(plan, image, digest=digest, from_lock=bool(lock), on_event=on_event)
         return report
-
-
-def describe_accelerator(target: TargetLevel, host: Host) -> str:
-    """Return the accelerator that a validation runs on, with its driver; `none` if it needs none."""
-    if target.access == "none":
-        return "none"
-    if target.access == "privileged":
-        return " ".join(host.tpus)
-    if isinstance(host.smi, Exception):  # an engine on another machine, whose GPUs cannot be seen from here
-        return "not known"
-    return f"{', '.join(gpu.name for gpu in host.smi.gpus)}; driver {host.smi.driver}"
