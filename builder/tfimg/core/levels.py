@@ -19,23 +19,20 @@ class Level(StrEnum):
 
     __repr__ = str.__repr__  # as pydantic's messages name a value
 
-    @property
-    def rank(self) -> int:
-        """The place among the levels, lowest first."""
-        return list(Level).index(self)
-
     def __lt__(self, other: str) -> bool:
-        return self.rank < Level(other).rank
+        return ORDER.index(self) < ORDER.index(other)
 
     def __le__(self, other: str) -> bool:
-        return self.rank <= Level(other).rank
+        return ORDER.index(self) <= ORDER.index(other)
 
     def __gt__(self, other: str) -> bool:
-        return self.rank > Level(other).rank
+        return ORDER.index(self) > ORDER.index(other)
 
     def __ge__(self, other: str) -> bool:
-        return self.rank >= Level(other).rank
+        return ORDER.index(self) >= ORDER.index(other)
 
+
+ORDER: tuple[str, ...] = tuple(Level)
 
 SignedLevel = Annotated[
     Level, GetPydanticSchema(lambda _, build: build(Literal[Level.BUILT, Level.LINKED, Level.VALIDATED]))

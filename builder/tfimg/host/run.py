@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from tfimg.core.errors import EngineUnavailable, NoContainerToolkit, TfimgError, UsageError, WrongDevice
-from tfimg.engine.protocol import DeviceAccess, DeviceSupport
+from tfimg.engine.protocol import DeviceAccess
 from tfimg.host.survey import ALL_GPUS, TargetHost, check_gpu, check_tpu, choose_gpu_access, find_sibling, gpu_options
 from tfimg.matrix.devices import CPU, DEVICES, GPU, Device
 from tfimg.matrix.spec import ImageSpec
@@ -76,9 +76,10 @@ def plan_run(image: str, spec: ImageSpec, options: RunOptions, target_host: Targ
         raise _wrong_device(spec, target_host.specs)
     device = CPU if options.no_gpu and spec.device == GPU else spec.device
     settings = SETTINGS[device](spec, options, target_host)
-    shm = options.shm_size or settings.shm
+    shm, toolkit = options.shm_size or settings.shm, target_host.toolkit
     argv = [
-        *_engine_command(target_host.toolkit),
+        # The `docker` command cannot request a GPU of older Podman services, and is often not installed beside Podman.
+        *(["podman", "--url", toolkit.host] if toolkit.engine == "Podman" else ["docker"]),
         *("run", "--rm"),
         *(["--interactive"] if options.interactive else []),
         *(["--tty"] if options.terminal else []),
@@ -89,15 +90,10 @@ def plan_run(image: str, spec: ImageSpec, options: RunOptions, target_host: Targ
         *options.program,
     ]
     platform = target_host.host.platform
-    emulated = target_host.toolkit.local and platform != spec.platform
+    emulated = toolkit.local and platform != spec.platform
     note = f"{image} is for {spec.platform} and this machine is {platform}: it needs an emulator, and is slow."
     notes = (*([note] if emulated else []), *settings.notes)
     return RunPlan(argv=tuple(argv), device=device, notes=notes, missing=settings.missing)
-
-
-def _engine_command(toolkit: DeviceSupport) -> tuple[str, ...]:
-    # The `docker` command cannot request a GPU of older Podman services, and is often not installed beside Podman.
-    return ("podman", "--url", toolkit.host) if toolkit.engine == "Podman" else ("docker",)
 
 
 def missing_client(argv: Sequence[str]) -> EngineUnavailable:

@@ -310,7 +310,10 @@ def survey_host(
         platform=next((name for name, known in PROCESSORS.items() if known == machine), machine),
         avx=bool(AVX.search(_read(root / "proc/cpuinfo"))) if machine == "x86_64" else None,
         memory_bytes=int(memory[1]) * 1024 if memory else None,
-        cards=sum(_is_card(device) for device in root.glob("sys/bus/pci/devices/*")),
+        cards=sum(
+            _read(device / "vendor").strip() == NVIDIA and _read(device / "class").startswith(DISPLAY)
+            for device in root.glob("sys/bus/pci/devices/*")
+        ),
         module=(root / "proc/driver/nvidia/version").exists(),
         smi=smi,
         tpus=tuple(f"/{node.relative_to(root)}" for node in tpus),
@@ -326,10 +329,6 @@ def _read(path: Path) -> str:
     with suppress(OSError):
         return path.read_text(errors="replace")
     return ""
-
-
-def _is_card(device: Path) -> bool:
-    return _read(device / "vendor").strip() == NVIDIA and _read(device / "class").startswith(DISPLAY)
 
 
 def _has_nvidia_cdi(folder: Path) -> bool:

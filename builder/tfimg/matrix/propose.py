@@ -34,28 +34,6 @@ from tfimg.matrix.survey import (
     list_requirements,
 )
 
-
-def load_editable(text: str) -> CommentedMap:
-    """Return a matrix's mapping, which remembers its comments. `text` has passed `parse_matrix` before."""
-    document: CommentedMap = _writer().load(text)
-    return document
-
-
-def format_edited(document: CommentedMap) -> str:
-    """Return the text of a mapping from `load_editable`."""
-    stream = io.StringIO()
-    _writer().dump(document, stream)
-    return stream.getvalue()
-
-
-def _writer() -> YAML:
-    yaml = YAML()
-    yaml.preserve_quotes = True
-    yaml.width = 1000  # keep the line breaks of the authors
-    yaml.indent(mapping=2, sequence=4, offset=2)
-    return yaml
-
-
 SETTLING_TIME = timedelta(days=14)
 """From a release to its cut-off day: long enough for its dependencies' first fixes, too short for later breakage."""
 
@@ -72,7 +50,11 @@ def propose_rows(text: str, survey: IndexSurvey, missing: Iterable[Version], *, 
     The cut-off day is at most `today`, because the content of a lock must not change any more. Raises `MatrixMismatch`
     for a release whose wheels state what no row can have.
     """
-    matrix, document = parse_matrix(text, source="matrix.yaml", today=date.max), load_editable(text)
+    matrix, yaml = parse_matrix(text, source="matrix.yaml", today=date.max), YAML()
+    yaml.preserve_quotes = True
+    yaml.width = 1000  # keep the line breaks of the authors
+    yaml.indent(mapping=2, sequence=4, offset=2)
+    document = yaml.load(text)
     for version in sorted(missing):
         try:
             matrix = _add_release(matrix, document, survey, version, today)
@@ -82,7 +64,9 @@ def propose_rows(text: str, survey: IndexSurvey, missing: Iterable[Version], *, 
                 f"The wheels of TensorFlow {version} state what no row of a matrix can have:\n{problems}",
                 next_step="Run `tfimg sync` again when all of its wheels are on the index, or write its row by hand.",
             ) from None
-    return format_edited(document)
+    stream = io.StringIO()
+    yaml.dump(document, stream)
+    return stream.getvalue()
 
 
 def _add_release(matrix: Matrix, document: Any, survey: IndexSurvey, version: Version, today: date) -> Matrix:

@@ -333,18 +333,14 @@ def check_ranges(context: RowContext) -> Iterator[FactCheck]:
         ranges = list_requirements((wheel for _, wheel in context.image_wheels()), field)
         widest = find_widest(ranges)
         index = str(widest) if widest is not None else "; ".join(sorted(map(str, ranges))) or None
-        agrees = widest is not None and is_same_range(widest, SpecifierSet(text))
+        stated = SpecifierSet(text)
+        agrees = widest is not None and widest.is_subset(stated) and stated.is_subset(widest)
         yield _compare(f"{context.path}.{field}", field, matrix=text, found=text if agrees else index)
 
 
 def find_widest(ranges: Collection[SpecifierSet]) -> SpecifierSet | None:
     """Return the range that contains all others; None if there is none."""
     return next((widest for widest in ranges if all(other.is_subset(widest) for other in ranges)), None)
-
-
-def is_same_range(first: SpecifierSet, second: SpecifierSet) -> bool:
-    """Return whether two ranges contain the same versions."""
-    return first.is_subset(second) and second.is_subset(first)
 
 
 def check_build_information(context: RowContext) -> Iterator[FactCheck]:
