@@ -20,7 +20,7 @@ from packaging.utils import parse_wheel_filename
 from tfimg.build.builder import Builder, BuildSettings
 from tfimg.core.errors import BuildError, EngineError, LockError, TfimgError
 from tfimg.core.events import Event, Message, StepEvent
-from tfimg.engine.protocol import ContainerRunner, Engine, Line, RunRequest, StoredImage
+from tfimg.engine.interface import ContainerRunner, Engine, Line, RunRequest, StoredImage
 from tfimg.matrix.spec import ImageSpec
 from tfimg.project.project import Project
 from tfimg.project.services import Services

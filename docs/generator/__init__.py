@@ -18,11 +18,11 @@ from generator import (
     errors,
     formats,
     images,
+    known_issues,
     library,
     limits,
     matrix,
     navigation,
-    signatures,
 )
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ GENERATORS: dict[str, Callable[..., str]] = {
     "api": library.api,
     "matrix": matrix.matrix,
     "benchmark": benchmarks.benchmark,
-    "signatures": signatures.signatures,
+    "known_issues": known_issues.known_issues,
     "toctree": navigation.toctree,
     "wide-page": navigation.wide_page,
 }

@@ -11,7 +11,7 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from generator.markdown import code, escape, table
-from tfimg.evidence import policy
+from tfimg.attestations import policy
 from tfimg.matrix import schema
 
 NAMES = {
@@ -28,7 +28,7 @@ NAMES = {
     schema.IssueText: "`owner/repository#number`",
     schema.Capability: "`sm_NN`",
     schema.Architecture: "`sm_NN` or `compute_NN`",
-    schema.FlavorName: "name of a flavour",
+    schema.VariantName: "name of a variant",
     schema.SystemPackage: "Debian package",
     schema.FilePattern: "pattern of paths",
     policy.AgeText: "age",

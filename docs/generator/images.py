@@ -6,7 +6,7 @@ from generator.markdown import code, escape, table
 from generator.program import project
 from tfimg.core.levels import LEVEL_MEANINGS, Level
 from tfimg.matrix.schema import PLATFORMS, RUNTIME
-from tfimg.matrix.spec import ImageSpec, expand_matrix, with_flavor
+from tfimg.matrix.spec import ImageSpec, expand_matrix, with_variant
 from tfimg.project.project import read_evidence
 from tfimg.recipe.labels import make_build_labels, make_recipe_labels
 from tfimg.recipe.layout import list_layer_names
@@ -60,8 +60,8 @@ def official_tags() -> str:
     specs = [spec for spec in here.specs if spec.platform == PLATFORMS[0]]
     images = {
         alias: spec.identifier
-        for flavor in (RUNTIME, "jupyter")
-        for spec in (with_flavor(spec, flavor, here.matrix.flavors) for spec in specs)
+        for variant in (RUNTIME, "jupyter")
+        for spec in (with_variant(spec, variant, here.matrix.variants) for spec in specs)
         for alias in list_aliases(spec)
     }
     releases = dict.fromkeys(["latest", *(spec.tensorflow for spec in reversed(specs))])
@@ -104,7 +104,7 @@ def proofs() -> str:
             rows.append((code(spec.identifier), escape(base), record.status.level, record.date[:10]))
         else:
             rows.append((code(spec.identifier), "not proven yet", Level.DECLARED, ""))
-    for spec in expand_matrix(project().matrix, supplied=True):
+    for spec in expand_matrix(project().matrix, local_wheels=True):
         if spec.libtpu and spec.identifier not in project().statuses and spec.platform == PLATFORMS[0]:
             reason = f"not proven: the package index has no libtpu {spec.libtpu}"
             rows.append((code(spec.identifier), escape(reason), Level.DECLARED, ""))

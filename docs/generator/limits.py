@@ -5,8 +5,8 @@ from __future__ import annotations
 from generator.markdown import table
 from tfimg.advisories import osv as advisory_schema
 from tfimg.advisories import service as advisory_service
+from tfimg.attestations import policy
 from tfimg.core import retry
-from tfimg.evidence import policy
 from tfimg.inspect import archive
 from tfimg.inspect.secrets import Limits
 from tfimg.layers import wheel

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 PROFILES = ("smoke", "standard", "full")
 """From seconds to minutes; each has the checks of those before it."""
 
-_OPTIONAL = frozenset({"identifier", "cuda", "cudnn", "libtpu", "level", "packages", "user", "removed", "flavor"})
+_OPTIONAL = frozenset({"identifier", "cuda", "cudnn", "libtpu", "level", "packages", "user", "removed", "variant"})
 _MAPPINGS = frozenset({"packages", "waived"})
 _LISTS = frozenset({"architectures", "removed"})
 _ALLOWED = {
@@ -36,7 +36,7 @@ class Facts:
     `identifier` is of an image; without one, `tensorflow` names a release on a machine that is no image.
     `level` is what is to be proven: "linked" without the accelerator, "validated" on it. `waived` maps names of
     checks that the image does without to the reason. `removed` are patterns of the files of packages that the image's
-    recipe removes, as RECORD writes their paths. `flavor` is what the image has above TensorFlow, such as jupyter.
+    recipe removes, as RECORD writes their paths. `variant` is what the image has above TensorFlow, such as jupyter.
     """
 
     identifier: str | None = None
@@ -52,14 +52,14 @@ class Facts:
     user: str | None = None
     waived: Mapping[str, str] | None = None
     removed: Sequence[str] | None = None
-    flavor: str | None = None
+    variant: str | None = None
 
 
 @dataclass(frozen=True)
 class Check:
     """One question about an image: `run` returns evidence or raises.
 
-    It is asked of images for `devices` only; of those that lock `packages`, and of `flavors` if any are named; in its
+    It is asked of images for `devices` only; of those that lock `packages`, and of `variants` if any are named; in its
     `profile` and in longer ones. One of level "validated" needs the accelerator: it is asked where that level is to be
     shown, there or not, but where it needs several `accelerators` only of a machine that has them. After `seconds` it
     is ended. `isolated`: in a fork of the process that has imported TensorFlow, before its runtime has started there,
@@ -77,7 +77,7 @@ class Check:
     isolated: bool = False
     sees_tpu: bool = False
     packages: tuple[str, ...] = ()
-    flavors: tuple[str, ...] = ()
+    variants: tuple[str, ...] = ()
     bound: str = ""
 
 

@@ -1,4 +1,4 @@
-"""Find known failures in a text: the cause, the lines that prove it, the remedy, and who can correct it."""
+"""Find known failures in a text: the cause, the lines that prove it, the fix, and who can correct it."""
 
 from __future__ import annotations
 
@@ -6,31 +6,31 @@ import re
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
-from signatures import SIGNATURES
+from known_issues import KNOWN_ISSUES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from typing import Any
 
-    from signatures import Signature
+    from known_issues import KnownIssue
 
 HARMLESS = "harmless"
 # A person reads the proof: a few lines, of each as much as a terminal shows in three.
 PROOF_LINES, PROOF_WIDTH = 3, 240
 # Colours of a terminal.
 COLOURS = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
-PATTERNS = {one.name: tuple(re.compile(pattern, re.MULTILINE) for pattern in one.patterns) for one in SIGNATURES}
+PATTERNS = {one.name: tuple(re.compile(pattern, re.MULTILINE) for pattern in one.patterns) for one in KNOWN_ISSUES}
 
 
 @dataclass(frozen=True)
 class Explanation:
     """A known failure that was recognised; `proof` are the lines of the text that match."""
 
-    signature: str
+    issue: str
     fault: str
     cause: str
     proof: str
-    remedy: str
+    fix: str
 
     def to_json(self) -> dict[str, str]:
         """Return it as a JSON object."""
@@ -40,24 +40,24 @@ class Explanation:
 def explain(text: str) -> list[Explanation]:
     """Return the known failures in a text: the likeliest root cause first, harmless messages last."""
     clean = COLOURS.sub("", text).replace("\r\n", "\n").replace("\r", "\n")
-    proofs = {one.name: _proof(one, clean) for one in SIGNATURES}
-    found = [one for one in SIGNATURES if proofs[one.name]]
+    proofs = {one.name: _proof(one, clean) for one in KNOWN_ISSUES}
+    found = [one for one in KNOWN_ISSUES if proofs[one.name]]
     consequences = {name for one in found for name in one.leads_to}
     causes = [one for one in found if one.name not in consequences]
     return [
-        Explanation(one.name, one.fault, one.cause, proofs[one.name], one.remedy)
+        Explanation(one.name, one.fault, one.cause, proofs[one.name], one.fix)
         for one in sorted(causes, key=lambda one: one.fault == HARMLESS)
     ]
 
 
-def _proof(signature: Signature, text: str) -> str:
-    lines = list(dict.fromkeys(_lines(signature, text)))
+def _proof(issue: KnownIssue, text: str) -> str:
+    lines = list(dict.fromkeys(_lines(issue, text)))
     return "\n".join(lines[:PROOF_LINES])
 
 
-def _lines(signature: Signature, text: str) -> Iterator[str]:
+def _lines(issue: KnownIssue, text: str) -> Iterator[str]:
     """Yield the lines of each pattern's first match."""
-    for pattern in PATTERNS[signature.name]:
+    for pattern in PATTERNS[issue.name]:
         match = pattern.search(text)
         if match:
             first = text.rfind("\n", 0, match.start()) + 1

@@ -72,17 +72,17 @@ class Screen:
         known: dict[str, dict[str, Any]] = {}
         for end in self._ends:
             for one in end["explained"]:
-                known.setdefault(one["signature"], {**one, "checks": []})["checks"].append(end["check"])
+                known.setdefault(one["issue"], {**one, "checks": []})["checks"].append(end["check"])
         for one in known.values():
             self._say("")
-            self._say(f"{one['signature']} ({one['fault']}), seen in {', '.join(one['checks'])}")
-            for name in ("cause", "proof", "remedy"):
+            self._say(f"{one['issue']} ({one['fault']}), seen in {', '.join(one['checks'])}")
+            for name in ("cause", "proof", "fix"):
                 self._say_folded(f"{name + ':':8}{one[name]}")
 
     def _verdict(self, event: dict[str, Any]) -> None:
         self._say("")
         if event["fault"] == "host":
-            self._say(f"{self._coloured('31', 'THE MACHINE IS AT FAULT')}, not the image: see the remedy above.")
+            self._say(f"{self._coloured('31', 'THE MACHINE IS AT FAULT')}, not the image: see the fix above.")
         elif event["verdict"] != "passed":
             self._say(f"{self._coloured('31', event['verdict'].upper())}: {ENDED[event['verdict']]}")
         elif event["problem"]:

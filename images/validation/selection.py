@@ -1,4 +1,4 @@
-"""Select the checks for an image by its device, level, packages and flavour, and by the profile."""
+"""Select the checks for an image by its device, level, packages and variant, and by the profile."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def applicable(checks: Mapping[str, Check], facts: Facts, accelerators: int) -> 
         if facts.level == "validated" or check.level == "linked"
         if check.accelerators <= max(accelerators, 1)
         if facts.packages is None or set(check.packages) <= set(facts.packages)
-        if not check.flavors or facts.flavor in check.flavors
+        if not check.variants or facts.variant in check.variants
     }
 
 

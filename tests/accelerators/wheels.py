@@ -19,7 +19,7 @@ from support.paths import ROOT
 from tfimg.core.paths import Workspace
 from tfimg.matrix.load import parse_matrix
 from tfimg.matrix.spec import expand_matrix
-from tfimg.recipe.facts import collect_bare_facts
+from tfimg.recipe.facts import collect_host_facts
 
 pytestmark = [pytest.mark.full, pytest.mark.timeout(1800)]
 
@@ -34,11 +34,11 @@ def claims(identifier: str) -> dict[str, Any]:
     workspace, today = Workspace(root=ROOT), datetime.now(UTC).date()
     matrix = parse_matrix(workspace.matrix.read_text(), source="matrix.yaml", today=today)
     (spec,) = [spec for spec in expand_matrix(matrix) if spec.identifier == identifier]
-    return collect_bare_facts(spec, workspace.read_lock(identifier))
+    return collect_host_facts(spec, workspace.read_lock(identifier))
 
 
 def variables(folder: Path) -> dict[str, str]:
-    """Return what images/bare sets for the wheels in a folder's virtual environment."""
+    """Return what images/on_host sets for the wheels in a folder's virtual environment."""
     return make_variables(folder)
 
 

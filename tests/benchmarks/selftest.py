@@ -12,7 +12,7 @@ import sys
 
 from tfimg.core.paths import state_folder
 from tfimg.engine.connect import connect
-from tfimg.engine.protocol import Line, RunRequest
+from tfimg.engine.interface import Line, RunRequest
 
 RUNS = 5
 

@@ -20,8 +20,8 @@ from support.docker_daemon import daemon, find_dockerd, image_tags
 from support.small_workspace import make_workspace
 from tfimg.core.errors import DiskSpaceError
 from tfimg.engine.docker import DockerEngine
+from tfimg.engine.interface import LocalImage
 from tfimg.engine.machine import CANDIDATE, check_disk_space
-from tfimg.engine.protocol import LocalImage
 
 from .conftest import IDENTIFIER, REPOSITORY, Built
 

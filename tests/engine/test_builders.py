@@ -19,7 +19,7 @@ from tfimg.build.builder import choose_output
 from tfimg.core.paths import state_folder
 from tfimg.engine.connect import connect_builders
 from tfimg.engine.docker import DockerEngine
-from tfimg.engine.protocol import BuildRequest, Exit, Line, RunRequest
+from tfimg.engine.interface import BuildRequest, Exit, Line, RunRequest
 
 pytestmark = pytest.mark.full
 

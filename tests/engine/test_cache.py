@@ -19,7 +19,7 @@ from support.registry_container import registry
 from tfimg.core.events import StepEvent
 from tfimg.engine.buildx import parse_cache_options
 from tfimg.engine.docker import DockerEngine
-from tfimg.engine.protocol import BuildRequest
+from tfimg.engine.interface import BuildRequest
 
 pytestmark = pytest.mark.full
 

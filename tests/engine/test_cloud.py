@@ -32,11 +32,11 @@ from support.registry_container import registry
 from support.reports import GREEN
 from support.session import label, run_once
 from support.statements import make_promotion
+from tfimg.attestations.attach import attach
+from tfimg.attestations.envelopes import Subject
+from tfimg.attestations.keys import SigningKey, generate_key
+from tfimg.attestations.predicates import RunContext, make_report_statement, make_test_result
 from tfimg.engine.docker import DockerEngine
-from tfimg.evidence.attach import attach
-from tfimg.evidence.envelopes import Subject
-from tfimg.evidence.keys import SigningKey, generate_key
-from tfimg.evidence.predicates import RunContext, make_report_statement, make_test_result
 from tfimg.host.cloud import CLOUDS, CloudMachine, list_machine_files, render_user_data
 from tfimg.index.network import HostNetwork, read_host_network, read_pip_settings
 from tfimg.project.services import Services

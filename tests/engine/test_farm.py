@@ -24,8 +24,8 @@ from tfimg.core.errors import EngineUnavailable
 from tfimg.core.events import StepEvent
 from tfimg.engine.connect import connect_builders
 from tfimg.engine.docker import DockerEngine
+from tfimg.engine.interface import BuildRequest, RunRequest
 from tfimg.engine.machine import remove_name
-from tfimg.engine.protocol import BuildRequest, RunRequest
 
 pytestmark = pytest.mark.full
 

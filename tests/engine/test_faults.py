@@ -20,8 +20,8 @@ from support.small_workspace import make_workspace
 from tfimg.build.builder import choose_output
 from tfimg.core.paths import Workspace
 from tfimg.engine.docker import DockerEngine
+from tfimg.engine.interface import BuildRequest
 from tfimg.engine.machine import CANDIDATE
-from tfimg.engine.protocol import BuildRequest
 from tfimg.recipe.labels import LOCK_LABEL
 from tfimg.recipe.lock import hash_lock
 

@@ -24,7 +24,7 @@ from tfimg.cli.app import parse
 from tfimg.cli.context import Context
 from tfimg.engine.bases import BaseSettings, Mirrors, choose_base, find_mirrors
 from tfimg.engine.docker import DockerEngine
-from tfimg.engine.protocol import BuildRequest
+from tfimg.engine.interface import BuildRequest
 from tfimg.matrix.conditions import Request
 from tfimg.matrix.resolve import resolve
 from tfimg.project.services import Services

@@ -47,7 +47,7 @@ IMAGES = [
     and spec.device in ("cpu", "gpu")
 ]
 VARIED = [spec for spec in IMAGES if spec.device == "cpu"][-1]
-"""The image whose flavours are built, and on which packages are put."""
+"""The image whose variants are built, and on which packages are put."""
 
 DAY = "2025-03-26"
 PASSWORD = {"TFIMG_KEY_PASSWORD": secrets.token_hex(16)}
@@ -111,11 +111,11 @@ def test_an_image_passes_the_whole_suite(engine: DockerEngine, mirror: Mirror, s
         engine.remove(tag)
 
 
-@pytest.mark.parametrize("flavor", ["jupyter", "dev", "slim"])
-def test_a_flavour_passes_the_whole_suite(mirror: Mirror, flavor: str) -> None:
-    request = ("--tf", VARIED.tensorflow, "--python", PYTHON, "--flavor", flavor)
+@pytest.mark.parametrize("variant", ["jupyter", "dev", "slim"])
+def test_a_variant_passes_the_whole_suite(mirror: Mirror, variant: str) -> None:
+    request = ("--tf", VARIED.tensorflow, "--python", PYTHON, "--variant", variant)
     (built,) = mirror.build(*request).events("built")
-    require_proven(built, mirror, f"{VARIED.identifier}-{flavor}", "validated")
+    require_proven(built, mirror, f"{VARIED.identifier}-{variant}", "validated")
 
 
 def test_extra_packages_are_published_verified_and_pulled(engine: DockerEngine, mirror: Mirror, tmp_path: Path) -> None:
@@ -147,7 +147,7 @@ def test_a_record_says_what_the_base_was_and_a_changed_base_is_noticed(
     name = f"{mirror.address}/{official.partition('/')[2]}"
     request = ("build", "--tf", VARIED.tensorflow, "--python", PYTHON)
     request += ("--mirror", f"docker.io={mirror.address}", "--repository", f"{REPOSITORY}-recorded")
-    file = workspace / "images/evidence" / f"{VARIED.identifier}.json"
+    file = workspace / "images/records" / f"{VARIED.identifier}.json"
     file.unlink(missing_ok=True)
     try:
         run_tfimg(*request, "--record", env=env).succeeded()

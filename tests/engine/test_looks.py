@@ -27,7 +27,7 @@ from support.registry_container import docker, registry, registry_image
 from support.small_workspace import build_small
 from support.tls import CORP
 from tfimg.engine.docker import DockerEngine
-from tfimg.engine.protocol import Line, RunRequest
+from tfimg.engine.interface import Line, RunRequest
 from tfimg.inspect.archive import collect_image, save_layout
 from tfimg.inspect.inspection import list_contents
 from tfimg.inspect.secrets import scan_export

@@ -77,8 +77,8 @@ def all_checks(built: Built) -> set[str]:
     return {result["check"] for result in built.report["results"]}
 
 
-def signatures(results: Results) -> set[str]:
-    return {one["signature"] for event in results.values() for one in event["explained"]}
+def known_issues(results: Results) -> set[str]:
+    return {one["issue"] for event in results.values() for one in event["explained"]}
 
 
 INDEPENDENT = f"""
@@ -126,7 +126,7 @@ def test_a_numpy_of_another_abi_is_explained_and_no_other_result_is_lost(plant: 
     results = plant(install("numpy"), named=["numpy"])
     assert set(results) == all_checks
     assert {"environment.packages", "environment.pip_check", IMPORT} <= checks_that_did_not_pass(results)
-    assert "numpy-abi" in signatures(results)
+    assert "numpy-abi" in known_issues(results)
     # What needs no TensorFlow was asked all the same, and what needs it says where to look.
     assert checks_that_ended(results, "passed") >= {
         "environment.python", "environment.user", "environment.certificates",
@@ -136,7 +136,7 @@ def test_a_numpy_of_another_abi_is_explained_and_no_other_result_is_lost(plant: 
 
 
 # Packages of which TensorFlow is imported all the same, each case in a container: script as root, wheels to install,
-# checks that fail and a word of their reasons, signature.
+# checks that fail and a word of their reasons, issue.
 PACKAGES = {
     "setuptools without pkg_resources": (
         install("setuptools"), ["setuptools"],
@@ -174,10 +174,10 @@ def test_packages_that_do_not_fit_are_named_and_explained(container: str, plant:
     )
     for check, words in failing.items():
         assert [word for word in words if word not in str(results[check])] == [], results[check]
-    assert expected <= signatures(results)
+    assert expected <= known_issues(results)
 
 
-# Script as root, the checks that fail, signature.
+# Script as root, the checks that fail, issue.
 NOT_IMPORTED = {
     "a package removed": (
         pip("uninstall", "--yes", "wrapt"), {"environment.packages", "environment.pip_check", IMPORT}, None,
@@ -199,11 +199,11 @@ NOT_IMPORTED = {
 
 @pytest.mark.parametrize("fault", NOT_IMPORTED)
 def test_what_keeps_tensorflow_from_its_import_is_named(fault: str, plant: Plant) -> None:
-    script, failing, signature = NOT_IMPORTED[fault]
+    script, failing, issue = NOT_IMPORTED[fault]
     results = plant(script, "environment.python", *failing)
     assert failing <= checks_that_did_not_pass(results), results
     assert "environment.python" in checks_that_ended(results, "passed")
-    assert signature is None or signature in signatures(results)
+    assert issue is None or issue in known_issues(results)
 
 
 def test_the_root_user_is_named_and_alone(plant: Plant) -> None:
@@ -221,13 +221,13 @@ def test_the_self_test_says_what_the_machine_is_to_blame_for(
     done, last, results = selftest(engine, built.name, shm_size="1m", volumes={tmp_path / "cpuinfo": "/proc/cpuinfo"})
     assert (done.status, last["fault"]) == (6, "host"), last
     assert checks_that_did_not_pass(results) == {"environment.shm", "environment.cpu"}
-    assert signatures(results) == {"small-shm", "no-avx"}
+    assert known_issues(results) == {"small-shm", "no-avx"}
 
 
 def test_the_self_test_says_that_the_machine_has_too_little_memory(built: Built, engine: DockerEngine) -> None:
     done, last, results = selftest(engine, built.name, mem_limit="160m", memswap_limit="160m")
     assert (done.status, last["fault"]) == (6, "host"), last
-    assert (checks_that_did_not_pass(results), signatures(results)) == ({IMPORT}, {"out-of-memory"})
+    assert (checks_that_did_not_pass(results), known_issues(results)) == ({IMPORT}, {"out-of-memory"})
 
 
 def test_the_self_test_passes_offline_in_a_read_only_container(built: Built, engine: DockerEngine) -> None:

@@ -29,7 +29,7 @@ from tfimg.core.errors import EngineTooOld
 from tfimg.core.process import start_daemon
 from tfimg.engine.connect import connect
 from tfimg.engine.docker import DockerEngine
-from tfimg.engine.protocol import Exit, Line, RunRequest
+from tfimg.engine.interface import Exit, Line, RunRequest
 from tfimg.host.jupyter import KEEP_ID
 from tfimg.host.run import RunOptions, plan_run
 from tfimg.host.survey import TargetHost

@@ -1,4 +1,4 @@
-"""The slim flavour of the day's CPU image: the same suite passes in it, and it is smaller."""
+"""The slim variant of the day's CPU image: the same suite passes in it, and it is smaller."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tfimg.recipe.labels import LAYERS_LABEL
 
 from .conftest import REPOSITORY, Built
 
-pytestmark = [pytest.mark.full, pytest.mark.group("flavours")]
+pytestmark = [pytest.mark.full, pytest.mark.group("variants")]
 
 REMOVED = "find /opt -name '*.h' -o -name '*.a' -o -type d -name tests"
 

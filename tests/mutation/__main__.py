@@ -107,7 +107,7 @@ def limit_tests(stats: Mapping[str, object], reaching: Mapping[str, list[str]], 
 
 
 def judge(names: Sequence[str], files: Mapping[str, Path], jobs: int) -> dict[str, str]:
-    """Judge mutants by the tests of their own package, then what survived by all others → mutmut's words for it."""
+    """Judge mutants by the tests of their extra packages, then what survived by all others → mutmut's words for it."""
     run_mutmut(names[:1], jobs)
     stats = json.loads(STATS.read_text())
     # Where pytest collects twice in one process, as it does here, it escapes names with a backslash twice, and does not
@@ -117,7 +117,7 @@ def judge(names: Sequence[str], files: Mapping[str, Path], jobs: int) -> dict[st
         for function, tests in stats["tests_by_mangled_function_name"].items()
     }
     verdicts = dict.fromkeys(names, "survived")
-    for own, whose in ((True, "their own package"), (False, "all others")):
+    for own, whose in ((True, "their extra packages"), (False, "all others")):
         left = [
             name
             for name in names
@@ -126,7 +126,7 @@ def judge(names: Sequence[str], files: Mapping[str, Path], jobs: int) -> dict[st
         ]
         print(f"{len(left)} mutants and the tests of {whose}", flush=True)
         if left:
-            limit_tests(stats, reaching, own=own)
+            limit_tests(stats, reaching, extra=own)
             run_mutmut(left, jobs)
         for name in left:
             codes = json.loads(Path("mutants", f"{files[name]}.meta").read_text())["exit_code_by_key"]

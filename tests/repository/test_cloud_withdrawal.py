@@ -14,8 +14,8 @@ from support.cloud_steps import StepMachine
 from support.loopback_registry import Loopback
 from support.signing import OURS
 from support.statements import IMAGE, LINKED, make_promotion, make_statements, make_withdrawal
-from tfimg.evidence.attach import attach
-from tfimg.evidence.envelopes import Statement
+from tfimg.attestations.attach import attach
+from tfimg.attestations.envelopes import Statement
 from tfimg.project.services import Services
 from tfimg.registry.reference import parse_reference
 

@@ -23,7 +23,7 @@ def test_the_index_still_gives_the_committed_lock() -> None:
         capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
-    assert re.fullmatch(r"[2-9] files, all up to date\n", done.stdout), "the image and its flavours"
+    assert re.fullmatch(r"[2-9] files, all up to date\n", done.stdout), "the image and its variants"
 
 
 @pytest.mark.facts

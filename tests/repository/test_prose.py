@@ -19,7 +19,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 LISTS = ROOT / "tests/data/prose"
 FOLDERS = ("README.md", ".github", ".gitlab", "builder", "docs", "images", "matrix.yaml", "pyproject.toml")
-WRITTEN_BY_TFIMG = ("images/evidence/", "images/locks/", "images/rendered/", "builder/requirements.txt")
+WRITTEN_BY_TFIMG = ("images/records/", "images/locks/", "images/rendered/", "builder/requirements.txt")
 SUFFIXES = (".css", ".html", ".js", ".j2", ".md", ".py", ".sh", ".toml", ".yaml", ".yml")
 
 

@@ -19,12 +19,12 @@ from support.faulty_proxy import Fault, Faulty
 from support.loopback_registry import Loopback, loopback
 from support.manifests import Open
 from support.publisher import CPU, GPU, NOW, Machine, public_tags
+from tfimg.attestations.policy import Policy, TagPromise
+from tfimg.attestations.promotions import read_image_statements
+from tfimg.attestations.verify import verify
 from tfimg.core.errors import NetworkError, PublicationIncomplete, RegistryError
 from tfimg.core.levels import Level
 from tfimg.core.retry import RetryPolicy
-from tfimg.evidence.policy import Policy, TagPromise
-from tfimg.evidence.promotions import read_image_statements
-from tfimg.evidence.verify import verify
 from tfimg.registry.client import HttpRegistry, fallback_tag
 from tfimg.registry.http import Connection, ConnectionSettings
 from tfimg.registry.reference import parse_repository

@@ -107,7 +107,7 @@ def test_every_known_failure_has_an_anchor_to_which_explain_links(pages: Mapping
 
 
 def test_every_key_of_the_matrix_and_of_a_policy_is_described(pages: Mapping[str, SitePage]) -> None:
-    from tfimg.evidence.policy import PolicyFile
+    from tfimg.attestations.policy import PolicyFile
     from tfimg.matrix.schema import Matrix
 
     for name, model in {"matrix": Matrix, "policy": PolicyFile}.items():

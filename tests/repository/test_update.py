@@ -18,13 +18,13 @@ WORKFLOW = ROOT / ".github/workflows/facts.yml"
 LOCK = "images/locks/2.15.1-cpu-py3.11/packages.txt"
 NEW_LOCK = "images/locks/2.22.0-cpu-py3.13/packages.txt"
 FIXED = "images/locks/2.21.0-cpu-py3.13-arm64/packages.txt"
-FLAVOR = "images/locks/2.21.0-cpu-py3.13-arm64-jupyter/flavor.txt"
+VARIANT = "images/locks/2.21.0-cpu-py3.13-arm64-jupyter/variant.txt"
 FIX = f"""\
 case "$1 $2" in
 "lock --fix")
     echo "3 fixes"
     sed -i 's/keras==3.13/keras==3.14/' {LOCK} {FIXED}
-    sed -i 's/tornado==6.5/tornado==6.6/' {FLAVOR}
+    sed -i 's/tornado==6.5/tornado==6.6/' {VARIANT}
     exit ;;
 esac
 """
@@ -60,7 +60,7 @@ def checkout(tmp_path: Path) -> Path:
     for name, text in {
         LOCK: "numpy==1.26.3 \\\n    --hash=sha256:0\n",
         FIXED: "",
-        FLAVOR: "tornado==6.5 --hash=sha256:0\n",
+        VARIANT: "tornado==6.5 --hash=sha256:0\n",
     }.items():
         (folder / name).parent.mkdir(parents=True)
         (folder / name).write_text(f"{text}keras==3.13 --hash=sha256:0\n")
@@ -124,7 +124,7 @@ def test_the_text_fits_into_a_pull_request(checkout: Path) -> None:
     assert 9000 < len(body) < 65_536
 
 
-def test_the_fixes_of_an_image_and_its_flavours_become_a_patch_of_their_own(checkout: Path) -> None:
+def test_the_fixes_of_an_image_and_its_variants_become_a_patch_of_their_own(checkout: Path) -> None:
     printed, _ = update(checkout, f"{FIX}\necho all is current")
     assert printed == "changed=true\n"
     folder = checkout.parent / "runner/update"
@@ -133,7 +133,7 @@ def test_the_fixes_of_an_image_and_its_flavours_become_a_patch_of_their_own(chec
     arm = "2.21.0-cpu-py3.13-arm64"
     assert list(fixes) == [f"{image}.{kind}" for image in ("2.15.1-cpu-py3.11", arm) for kind in ("md", "patch")]
     git(checkout, "apply", "--index", str(folder / f"fixes/{arm}.patch"))
-    assert git(checkout, "diff", "--cached", "--name-only").split() == [FLAVOR, FIXED]
+    assert git(checkout, "diff", "--cached", "--name-only").split() == [VARIANT, FIXED]
     text = fixes[f"{arm}.md"]
     assert f"1. `tfimg build {arm} --record` and `tfimg render`" in text
     assert text.endswith("````text\n-tornado==6.5\n+tornado==6.6\n-keras==3.13\n+keras==3.14\n````\n")
@@ -194,7 +194,7 @@ def test_pull_requests_are_opened_and_that_of_updates_is_renewed(open_branch: st
     proposed = propose(checkout, open_branch)
     assert proposed.branches == [*FIX_BRANCHES, "main", "update/facts"]
     assert proposed.changed("update/facts") == [LOCK, NEW_LOCK, "matrix.yaml"], "and not builder/setup"
-    assert [proposed.changed(branch) for branch in FIX_BRANCHES] == [[LOCK], [FLAVOR, FIXED]]
+    assert [proposed.changed(branch) for branch in FIX_BRANCHES] == [[LOCK], [VARIANT, FIXED]]
     first, *fixes = proposed.asked
     assert first.startswith("pr edit 12 --body-file" if open_branch else "pr create --head update/facts --title")
     assert first.endswith("/update/changes.md")

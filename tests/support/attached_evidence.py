@@ -10,12 +10,12 @@ from pathlib import Path
 
 from support.paths import ROOT
 from support.registry_container import docker
+from tfimg.attestations.attach import attach
+from tfimg.attestations.envelopes import Statement, Subject
+from tfimg.attestations.keys import SigningKey, generate_key
+from tfimg.attestations.predicates import RunContext, make_report_statement, make_sbom, make_test_result
+from tfimg.attestations.promotions import Promotion, TagMove, make_predicate_statement
 from tfimg.engine.docker import DockerEngine
-from tfimg.evidence.attach import attach
-from tfimg.evidence.envelopes import Statement, Subject
-from tfimg.evidence.keys import SigningKey, generate_key
-from tfimg.evidence.predicates import RunContext, make_report_statement, make_sbom, make_test_result
-from tfimg.evidence.promotions import Promotion, TagMove, make_predicate_statement
 from tfimg.registry.client import open_registry
 from tfimg.registry.documents import Registry
 from tfimg.registry.http import ConnectionSettings

@@ -24,11 +24,11 @@ from support.memory_registry import MemoryRegistry
 from support.oci_images import archive, put_image, put_index
 from support.reports import GREEN
 from support.signing import OURS, PASSWORD
+from tfimg.attestations.attach import attach, make_referrer
+from tfimg.attestations.envelopes import Statement, Subject, make_bundle, sign_statement
+from tfimg.attestations.predicates import RunContext, make_test_result
+from tfimg.attestations.promotions import Promotion, TagMove, make_predicate_statement
 from tfimg.core.paths import find_workspace
-from tfimg.evidence.attach import attach, make_referrer
-from tfimg.evidence.envelopes import Statement, Subject, make_bundle, sign_statement
-from tfimg.evidence.predicates import RunContext, make_test_result
-from tfimg.evidence.promotions import Promotion, TagMove, make_predicate_statement
 from tfimg.project.services import Services
 from tfimg.registry.documents import OCI_INDEX, OCI_MANIFEST, Descriptor, Manifest, digest_of
 from tfimg.validation.record import format_json

@@ -11,7 +11,7 @@ from support.cli import NO_ENGINE
 from support.hosts import PLAIN
 from support.memory_engine import FakeEngine
 from tfimg.core.errors import TfimgError
-from tfimg.engine.protocol import Engine
+from tfimg.engine.interface import Engine
 from tfimg.host.survey import Host
 from tfimg.inspect.secrets import Secret
 from tfimg.matrix.schema import Platform

@@ -49,7 +49,7 @@ def run_python(python: Path, script: str, **variables: str) -> subprocess.Comple
 
 
 def _install(identifier: str) -> str:
-    # images/bare/run.py names the folder of its virtual environment so.
+    # images/on_host/run.py names the folder of its virtual environment so.
     folder = session_folder() / identifier / "environment"
     # uv needs pip's settings as variables.
     environment = read_host_network(os.environ, read_pip_settings()).environment(os.environ)

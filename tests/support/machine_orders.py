@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from itertools import product
 from typing import Any
 
-from tfimg.evidence.keys import read_verifying_key
+from tfimg.attestations.keys import read_verifying_key
 from tfimg.host.cloud import CLOUDS, CloudMachine
 from tfimg.registry.reference import parse_reference
 

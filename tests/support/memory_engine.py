@@ -14,7 +14,7 @@ from typing import Any
 from support.inventories import INVENTORY
 from tfimg.core.errors import EngineError, NetworkError, NotInRegistry
 from tfimg.core.events import BuildEvent, ProgressEvent
-from tfimg.engine.protocol import (
+from tfimg.engine.interface import (
     NO_IMAGES,
     BuildRequest,
     Capabilities,

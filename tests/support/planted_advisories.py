@@ -172,7 +172,7 @@ def _plants() -> list[Plant]:
     simple("bounded by TensorFlow", "h5py", *below("3.15.0", "3.12"))
     simple("bounded by Keras", "namex", *below("0.2.0"))
     simple("bounded by the matrix", "setuptools", *below("82"))
-    simple("bounded by a flavour", "markupsafe", *below("3.1.0"))
+    simple("bounded by a variant", "markupsafe", *below("3.1.0"))
     simple("another package moves too", "rsa", *below("4.9.2"))
     simple("another package moves too", "oauthlib", *below("3.3.0"))
     simple("another package moves too", "six", *below("1.17"))

@@ -12,15 +12,15 @@ from support.memory_registry import MemoryRegistry
 from support.published_images import Mortal, put_image
 from support.reports import GREEN
 from support.signing import OURS
+from tfimg.attestations.attach import attach
+from tfimg.attestations.envelopes import Subject
+from tfimg.attestations.keys import SigningKey, VerifyingKey
+from tfimg.attestations.policy import Policy
+from tfimg.attestations.predicates import RunContext, make_test_result
+from tfimg.attestations.promotions import read_image_statements, walk_history
 from tfimg.core.errors import SecretFound, ValidationFailed
 from tfimg.core.events import OnEvent, ignore
 from tfimg.core.levels import Level
-from tfimg.evidence.attach import attach
-from tfimg.evidence.envelopes import Subject
-from tfimg.evidence.keys import SigningKey, VerifyingKey
-from tfimg.evidence.policy import Policy
-from tfimg.evidence.predicates import RunContext, make_test_result
-from tfimg.evidence.promotions import read_image_statements, walk_history
 from tfimg.publish.publisher import Publication, publish_jobs
 from tfimg.publish.repository import SignedRepository
 from tfimg.publish.retract import RetractedImage, roll_back, withdraw

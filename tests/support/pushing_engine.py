@@ -11,7 +11,7 @@ from support.published_images import put_image
 from support.suite_events import done_event, end, make_output, start, suite
 from tfimg.core.events import ProgressEvent
 from tfimg.core.paths import Workspace
-from tfimg.engine.protocol import Exit, Line, RunRequest, StoredImage, StoredLayer
+from tfimg.engine.interface import Exit, Line, RunRequest, StoredImage, StoredLayer
 from tfimg.recipe.lock import hash_lock
 
 STORY = make_output(suite("a"), start("a"), end("a"), done_event())

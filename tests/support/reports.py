@@ -40,9 +40,9 @@ GREEN = Report(
 )  # fmt: skip
 
 KNOWN = Explanation(
-    signature="numpy-abi", fault="image",
+    issue="numpy-abi", fault="image",
     cause="A compiled package was built against NumPy 1, and NumPy 2 is installed.",
-    proof=f"AttributeError: _ARRAY_API not found {ATTACK}", remedy="Install numpy<2, as the lock says.",
+    proof=f"AttributeError: _ARRAY_API not found {ATTACK}", fix="Install numpy<2, as the lock says.",
 )  # fmt: skip
 
 ENDS: dict[str, tuple[Outcome, str]] = {

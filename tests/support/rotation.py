@@ -17,8 +17,8 @@ VARIABLE = "TFIMG_TEST_DAY"
 
 GROUPS = (
     "tpu and leaks",
-    "flavours",
-    "own packages",
+    "variants",
+    "extra packages",
     "own wheels",
     "rebuild and faults",
     "patches",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from tfimg.evidence.keys import SigningKey, make_verifying_key
+from tfimg.attestations.keys import SigningKey, make_verifying_key
 
 PASSWORD = b"correct horse battery staple"
 

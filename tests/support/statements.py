@@ -9,13 +9,13 @@ from datetime import UTC, datetime, timedelta
 from support.memory_registry import MemoryRegistry
 from support.reports import GREEN, result
 from support.signing import OURS
+from tfimg.attestations.attach import attach, make_referrer
+from tfimg.attestations.envelopes import Statement, Subject
+from tfimg.attestations.keys import SigningKey
+from tfimg.attestations.predicates import RunContext, make_report_statement, make_test_result
+from tfimg.attestations.promotions import Promotion, TagMove, Withdrawal, make_predicate_statement
 from tfimg.core.levels import Level
 from tfimg.core.text import canonical_json
-from tfimg.evidence.attach import attach, make_referrer
-from tfimg.evidence.envelopes import Statement, Subject
-from tfimg.evidence.keys import SigningKey
-from tfimg.evidence.predicates import RunContext, make_report_statement, make_test_result
-from tfimg.evidence.promotions import Promotion, TagMove, Withdrawal, make_predicate_statement
 from tfimg.registry.documents import OCI_MANIFEST, Manifest
 from tfimg.validation.report import CheckResult, Report
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from tfimg.engine.protocol import Exit, Line
+from tfimg.engine.interface import Exit, Line
 
-EXPLAINED = {"signature": "s", "fault": "host", "cause": "c", "proof": "p", "remedy": "r"}
+EXPLAINED = {"issue": "s", "fault": "host", "cause": "c", "proof": "p", "fix": "r"}
 
 
 def suite(*checks: str, **others: Any) -> dict[str, Any]:

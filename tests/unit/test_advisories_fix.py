@@ -21,8 +21,8 @@ from tfimg.advisories.fix import MAX_ROUNDS, LockFix, LockFixer, Outcome
 from tfimg.advisories.service import OsvService
 from tfimg.core.errors import LockError
 from tfimg.core.paths import Workspace
-from tfimg.matrix.schema import AcceptedRisk, Flavor
-from tfimg.matrix.spec import ImageSpec, with_flavor
+from tfimg.matrix.schema import AcceptedRisk, Variant
+from tfimg.matrix.spec import ImageSpec, with_variant
 from tfimg.project.project import Project
 from tfimg.recipe.lock import Lock, LockQuery, read_packages, resolve_packages
 
@@ -247,14 +247,14 @@ def test_versions_that_were_yanked_or_that_a_mirror_built_stay(world: World) -> 
     assert (world.versions(fix)["bb"], world.versions(fix)["dd"]) == ("1.0", "1.0+mirror.1")
 
 
-NOTEBOOK = {"notebook": Flavor(description="a notebook", requirements=("notebook",))}
+NOTEBOOK = {"notebook": Variant(description="a notebook", requirements=("notebook",))}
 
 
-def test_what_flavours_above_an_image_need_stays_possible_and_out_of_its_lock(world: World) -> None:
+def test_what_variants_above_an_image_need_stays_possible_and_out_of_its_lock(world: World) -> None:
     above = [
         (
-            with_flavor(world.spec, "notebook", NOTEBOOK),
-            {"flavor": write_lines({"notebook": "1.0", "ee": "1.0", "dd": "1.0"})},
+            with_variant(world.spec, "notebook", NOTEBOOK),
+            {"variant": write_lines({"notebook": "1.0", "ee": "1.0", "dd": "1.0"})},
         )
     ]
     fix = world.fix(advisory("B-1", affected("bb", *below("1.1"))), above=above)
@@ -265,19 +265,19 @@ def test_what_flavours_above_an_image_need_stays_possible_and_out_of_its_lock(wo
     assert not {"notebook", "ee", "dd"} & set(world.versions(fix))
 
 
-def test_a_package_that_a_fix_needs_is_locked_though_a_flavour_above_has_it(world: World) -> None:
-    flavor = write_lines({"notebook": "1.0", "ee": "1.0", "dd": "1.0", "aa-new": "1.0"})
+def test_a_package_that_a_fix_needs_is_locked_though_a_variant_above_has_it(world: World) -> None:
+    variant = write_lines({"notebook": "1.0", "ee": "1.0", "dd": "1.0", "aa-new": "1.0"})
     fix = world.fix(
         advisory("A-1", affected("aa", *below("1.3"))),
-        above=[(with_flavor(world.spec, "notebook", NOTEBOOK), {"flavor": flavor})],
+        above=[(with_variant(world.spec, "notebook", NOTEBOOK), {"variant": variant})],
     )
     assert world.versions(fix)["aa-new"] == "1.0"
 
 
-def test_a_flavour_is_fixed_above_the_lock_of_its_image(world: World) -> None:
+def test_a_variant_is_fixed_above_the_lock_of_its_image(world: World) -> None:
     below_it = {"tensorflow": TENSORFLOW, "packages": write_lines(LOCKED)}
-    lock = {"flavor": write_lines({"notebook": "1.0", "ee": "1.0", "dd": "1.0"})}
-    spec = with_flavor(world.spec, "notebook", NOTEBOOK)
+    lock = {"variant": write_lines({"notebook": "1.0", "ee": "1.0", "dd": "1.0"})}
+    spec = with_variant(world.spec, "notebook", NOTEBOOK)
     records = (advisory("E-1", affected("ee", *below("1.5"))), advisory("A-1", affected("aa", *below("1.1"))))
     fix = world.fix(*records, lock=lock, spec=spec, below=below_it)
     assert [show(one) for one in fix.outcomes] == [("E-1", "ee 1.0 2.0")]

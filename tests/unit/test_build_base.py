@@ -213,7 +213,7 @@ def test_every_image_for_amd64_but_those_for_tpus_is_proven_on_a_known_base(spec
     unproven = [
         spec.identifier
         for spec in specs
-        if spec.platform == "linux/amd64" and spec.device != "tpu" and not spec.variant
+        if spec.platform == "linux/amd64" and spec.device != "tpu" and not spec.suffix
         if (status := project.status(spec)).level == "declared" or status.base_kind is None
     ]
     assert unproven == []

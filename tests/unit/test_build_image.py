@@ -19,11 +19,11 @@ from tfimg.build.builder import Builder, BuildSettings, BuiltImage, Output, choo
 from tfimg.core.errors import BuildError, DiskSpaceError, HashMismatchError
 from tfimg.core.events import Event, LogEvent, Message, OnEvent, StepEvent, ignore
 from tfimg.engine.bases import BaseSource
+from tfimg.engine.interface import StoredImage, StoredLayer, StoreKind
 from tfimg.engine.machine import check_disk_space
-from tfimg.engine.protocol import StoredImage, StoredLayer, StoreKind
 from tfimg.index.network import HostNetwork
 from tfimg.matrix.devices import Device
-from tfimg.matrix.spec import ImageSpec, OwnPackages
+from tfimg.matrix.spec import ExtraPackages, ImageSpec
 from tfimg.project.project import Project
 from tfimg.recipe.plan import Plan, make_plan, make_template_environment
 
@@ -137,8 +137,8 @@ def test_debian_packages_come_from_a_snapshot_without_its_credentials(
     planned: Plan,
     tmp_path: Path,
 ) -> None:
-    own = OwnPackages(system_packages=system_packages) if system_packages else None
-    plan, engine = replace(planned, spec=replace(planned.spec, own=own)), FakeEngine(remote={OFFICIAL: "sha256:b"})
+    own = ExtraPackages(system_packages=system_packages) if system_packages else None
+    plan, engine = replace(planned, spec=replace(planned.spec, extra=own)), FakeEngine(remote={OFFICIAL: "sha256:b"})
     address = SNAPSHOT.replace("//", "//ann:secret@")
     environ = program(tmp_path / "bin", "mmdebstrap", "for last; do case $last in *.tar) : > $last;; esac; done")
     services = Connections(environ={**environ, "TFIMG_STATE": str(tmp_path / "state")})

@@ -23,7 +23,7 @@ from tfimg.cli.app import COMMANDS, GROUPS
 from tfimg.core.errors import BuildError
 from tfimg.core.events import StepEvent
 from tfimg.core.paths import Workspace
-from tfimg.engine.protocol import Exit, Line
+from tfimg.engine.interface import Exit, Line
 from tfimg.matrix.spec import ImageSpec
 from tfimg.recipe.labels import describe_image
 from tfimg.recipe.lock import hash_lock
@@ -132,25 +132,25 @@ def test_render_prints_a_dockerfile(tfimg: CliRunner, workspace: Workspace) -> N
     assert tfimg("render", identifier, "--json").json == {"identifier": identifier, "dockerfile": committed}
 
 
-@pytest.mark.parametrize("flavor", ["jupyter", "dev"])
-def test_a_build_without_tfimg_needs_the_committed_lock_of_a_flavour(
-    flavor: str, here: CliRunner, workspace_copy: Workspace
+@pytest.mark.parametrize("variant", ["jupyter", "dev"])
+def test_a_build_without_tfimg_needs_the_committed_lock_of_a_variant(
+    variant: str, here: CliRunner, workspace_copy: Workspace
 ) -> None:
-    assert here("render", f"{CPU}-{flavor}").refusal(12) == (
+    assert here("render", f"{CPU}-{variant}").refusal(12) == (
         f"{CPU}-jupyter has no lock under {workspace_copy.images / 'locks'}. Write it with `tfimg lock {CPU}-jupyter`."
     )
-    lock = workspace_copy.lock(f"{CPU}-jupyter", "flavor")
+    lock = workspace_copy.lock(f"{CPU}-jupyter", "variant")
     lock.parent.mkdir()
     lock.write_text(f"jupyterlab==4.5.10 --hash=sha256:{'0' * 64}\n")
-    assert f"locks/{CPU}-jupyter/flavor.txt" in here("render", f"{CPU}-{flavor}").succeeded().stdout
+    assert f"locks/{CPU}-jupyter/variant.txt" in here("render", f"{CPU}-{variant}").succeeded().stdout
 
 
 @pytest.mark.parametrize("command", ["resolve", "plan"])
-def test_requests_that_work_have_the_flavour(command: str, tfimg: CliRunner) -> None:
-    message = tfimg(command, "--tf", "2.15", "--python", "3.12", "--flavor", "slim").refusal(4)
+def test_requests_that_work_have_the_variant(command: str, tfimg: CliRunner) -> None:
+    message = tfimg(command, "--tf", "2.15", "--python", "3.12", "--variant", "slim").refusal(4)
     assert message.endswith(
-        "What would work:\n  --tf 2.15 --python 3.11 --flavor slim  (2.15.1-cpu-py3.11-slim)\n"
-        "  --tf 2.16 --python 3.12 --flavor slim  (2.16.2-cpu-py3.12-slim)"
+        "What would work:\n  --tf 2.15 --python 3.11 --variant slim  (2.15.1-cpu-py3.11-slim)\n"
+        "  --tf 2.16 --python 3.12 --variant slim  (2.16.2-cpu-py3.12-slim)"
     )
 
 
@@ -268,7 +268,7 @@ SPOILT: dict[str, tuple[Callable[[Workspace], object], list[str], int, str]] = {
     ),
     "evidence that is no report": (
         lambda it: it.evidence(CPU).write_text("{"), ["resolve", "--tf", "2.15"], 2,
-        "{root}/images/evidence/2.15.1-cpu-py3.11.json is not the evidence of an image: it is not valid JSON: "
+        "{root}/images/records/2.15.1-cpu-py3.11.json is not the evidence of an image: it is not valid JSON: "
         "EOF while parsing an object at line 1 column 1. Write it again with `tfimg build --record` or `tfimg record`.",
     ),
 }  # fmt: skip

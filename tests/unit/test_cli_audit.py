@@ -18,11 +18,11 @@ from support.memory_engine import FakeEngine, stored_image
 from support.memory_registry import MemoryRegistry
 from support.oci_images import put_image
 from support.signing import OURS, THEIRS
+from tfimg.attestations.attach import attach
+from tfimg.attestations.envelopes import CYCLONEDX, Subject, make_statement
+from tfimg.attestations.predicates import make_sbom
 from tfimg.core.paths import Workspace
-from tfimg.engine.protocol import Exit, Line
-from tfimg.evidence.attach import attach
-from tfimg.evidence.envelopes import CYCLONEDX, Subject, make_statement
-from tfimg.evidence.predicates import make_sbom
+from tfimg.engine.interface import Exit, Line
 
 IMAGE = "2.15.1-cpu-py3.10"
 TODAY = datetime(2026, 11, 22, tzinfo=UTC)

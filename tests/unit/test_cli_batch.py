@@ -25,7 +25,7 @@ from tfimg.core.errors import BuildError, EngineUnavailable
 from tfimg.core.events import BuildEvent
 from tfimg.core.files import try_lock
 from tfimg.core.paths import Workspace
-from tfimg.engine.protocol import BuildRequest, Capabilities, RunRequest
+from tfimg.engine.interface import BuildRequest, Capabilities, RunRequest
 from tfimg.matrix.spec import ImageSpec
 
 OFFICIAL = {
@@ -583,7 +583,7 @@ RECHECK = ["build", "--recorded", "3", "--json"]
 @pytest.fixture
 def proven(unproven: CliRunner, engine: FakeEngine, workspace_copy: Workspace) -> CliRunner:
     """Run commands in a workspace with evidence of three images, which the engine no longer has."""
-    for file in (workspace_copy.images / "evidence").glob("*.json"):
+    for file in (workspace_copy.images / "records").glob("*.json"):
         file.unlink()
     unproven(*RECORD)
     engine.names.clear()
@@ -650,9 +650,9 @@ def test_patterns_narrow_which_images_are_compared(proven: CliRunner) -> None:
         (["--report", "a.html"], "--report a.html does not end in .json or .xml"),
         (
             ["--record", "--with", "pandas"],
-            "--record, packages on top and --recorded cannot be combined: it compares images",
+            "--record, extra packages and --recorded cannot be combined: it compares images",
         ),
-        (["--with", "pandas"], "packages on top and --recorded cannot be combined"),
+        (["--with", "pandas"], "extra packages and --recorded cannot be combined"),
         (["--wheel", "a.whl"], "--recorded and --wheel cannot be combined"),
     ],
 )

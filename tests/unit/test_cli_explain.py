@@ -42,7 +42,7 @@ def test_people_read_cause_proof_remedy_and_whose_fault_it_is(explain: CliRunner
     assert (ended.code, ended.stderr) == (0, "")
     first, second = ended.stdout.split("\n\n")
     heads = [line.partition(" ")[0] for line in first.splitlines()]
-    assert heads == ["found", "fault", "cause", "proof", "remedy", "more"]
+    assert heads == ["found", "fault", "cause", "proof", "fix", "more"]
     assert first.endswith("more    docs/how-to/troubleshoot.md#stub-libcuda")
     assert "found   stub-libcuda\nfault   the image\n" in first
     assert "CUDA_ERROR_STUB_LIBRARY" in first
@@ -53,9 +53,9 @@ def test_programs_read_one_object(explain: CliRunner) -> None:
     ended = explain(str(LOGS / "pkg-resources.log"), "--json")
     assert (ended.code, ended.stderr) == (0, "")
     (one,) = ended.json["explanations"]
-    assert list(one) == ["signature", "fault", "cause", "proof", "remedy", "more"]
+    assert list(one) == ["issue", "fault", "cause", "proof", "fix", "more"]
     assert one["more"] == "docs/how-to/troubleshoot.md#pkg-resources"
-    assert (one["signature"], one["fault"]) == ("pkg-resources", "image")
+    assert (one["issue"], one["fault"]) == ("pkg-resources", "image")
     assert one["proof"] == "ModuleNotFoundError: No module named 'pkg_resources'"
 
 
@@ -160,9 +160,9 @@ def test_the_doctor_says_what_is_known_of_a_driver_that_fails(
     assert (unknown.state, words in unknown.found) == ("warning", True)
     known = find_cause(words, suite=workspace.validation)
     assert known is not None
-    assert unknown.next_step != known.remedy
+    assert unknown.next_step != known.fix
     told = {one.name: one for one in diagnose(replace(case, suite=workspace.validation))}
-    assert told["gpu"].next_step == known.remedy
+    assert told["gpu"].next_step == known.fix
     assert told["processor"].next_step is None
 
 

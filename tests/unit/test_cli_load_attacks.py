@@ -17,8 +17,8 @@ from support.memory_registry import MemoryRegistry
 from support.oci_images import archive, put_image
 from support.signing import OURS
 from support.statements import LINKED, NOW, ON_GPU, make_promotion, make_statements, make_withdrawal
-from tfimg.evidence.attach import attach
-from tfimg.evidence.envelopes import Statement
+from tfimg.attestations.attach import attach
+from tfimg.attestations.envelopes import Statement
 from tfimg.validation.report import Report
 
 NAME = "registry.test:5000/team/tensorflow"

@@ -8,7 +8,7 @@ import pytest
 
 from support.advisories import OsvServer, osv_server
 from support.cli import CliRunner
-from support.own_packages import RealUv
+from support.extra_packages import RealUv
 from support.package_index import PackageIndex, package_index
 from tfimg.index.client import Index
 

@@ -17,11 +17,11 @@ from support.memory_registry import MemoryRegistry
 from support.oci_images import put_image
 from support.signing import OURS
 from support.statements import ON_GPU, make_statements
+from tfimg.attestations.attach import attach
+from tfimg.attestations.envelopes import CYCLONEDX, Subject, make_statement
+from tfimg.attestations.predicates import make_sbom
 from tfimg.core.errors import EngineError
-from tfimg.engine.protocol import Exit, StoredImage, StoredLayer
-from tfimg.evidence.attach import attach
-from tfimg.evidence.envelopes import CYCLONEDX, Subject, make_statement
-from tfimg.evidence.predicates import make_sbom
+from tfimg.engine.interface import Exit, StoredImage, StoredLayer
 
 NAME = "registry.test:5000/team/tensorflow"
 

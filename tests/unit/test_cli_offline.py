@@ -14,8 +14,8 @@ from support.memory_registry import MemoryRegistry
 from support.oci_images import put_image
 from support.signing import OURS, THEIRS
 from support.statements import IMAGE, LINKED, NOW, ON_GPU, make_promotion, make_statements, make_withdrawal
-from tfimg.evidence.attach import attach
-from tfimg.evidence.envelopes import sign_statement
+from tfimg.attestations.attach import attach
+from tfimg.attestations.envelopes import sign_statement
 from tfimg.validation.report import Report
 
 NAME = "registry.test:5000/team/tensorflow"

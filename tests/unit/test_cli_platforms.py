@@ -18,8 +18,8 @@ from support.oci_images import put_image, put_index
 from support.reports import GREEN
 from support.signing import OURS
 from support.statements import NOW, make_promotion, make_statements
+from tfimg.attestations.attach import attach
 from tfimg.core.errors import NotInRegistry
-from tfimg.evidence.attach import attach
 from tfimg.matrix.schema import PLATFORMS, Platform
 from tfimg.publish.indexes import MAX_ENTRIES, find_platform_image, make_index
 from tfimg.recipe.tags import find_platform_tag, find_shared_tag

@@ -9,26 +9,26 @@ from pathlib import Path
 import pytest
 
 from support.cli import CliRunner
+from support.extra_packages import IMAGE, RealUv, extra_packages_engine, extra_packages_index
 from support.memory_engine import FakeEngine
 from support.memory_registry import MemoryRegistry
-from support.own_packages import IMAGE, RealUv, own_packages_engine, own_packages_index
 from tfimg.cli.app import parse
 from tfimg.cli.context import Context
 from tfimg.cli.options import with_project_file
 from tfimg.core.errors import FileError
 from tfimg.project.project_file import ProjectFile, format_project_file, parse_project_file
-from tfimg.recipe.labels import OWN_LABELS
+from tfimg.recipe.labels import EXTRA_LABELS
 
 
 @pytest.fixture(scope="module")
 def index(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
-    with own_packages_index(tmp_path_factory.mktemp("uv")) as environ:
+    with extra_packages_index(tmp_path_factory.mktemp("uv")) as environ:
         yield environ
 
 
 @pytest.fixture
 def engine() -> FakeEngine:
-    return own_packages_engine()
+    return extra_packages_engine()
 
 
 @pytest.fixture
@@ -38,7 +38,7 @@ def tfimg(tmp_path: Path, engine: FakeEngine, index: dict[str, str], monkeypatch
 
 
 def lock_of(engine: FakeEngine, name: str) -> str:
-    return engine.names[name].labels[OWN_LABELS["lock"]]
+    return engine.names[name].labels[EXTRA_LABELS["lock"]]
 
 
 # Writing and building
@@ -78,7 +78,7 @@ def test_a_file_is_never_replaced_without_being_told(tfimg: CliRunner, tmp_path:
     ("options", "code"),
     [
         (("--tf", "9.9"), 4),
-        (("--flavor", "jupiter"), 4),
+        (("--variant", "jupiter"), 4),
         (("--requirements", "absent.txt"), 2),
         (("--requirements", "-"), 2),
         (("--with", "a b"), 2),
@@ -134,7 +134,7 @@ GIVEN = {
     "cuda": ('"12.2"', ("--cuda", "12.3"), "12.3"),
     "cudnn": ('"8.9"', ("--cudnn", "9"), "9"),
     "platform": ('"linux/arm64"', ("--platform", "linux/amd64"), "linux/amd64"),
-    "flavor": ('"jupyter"', ("--flavor", "runtime"), "runtime"),
+    "variant": ('"jupyter"', ("--variant", "runtime"), "runtime"),
     "with": ('"pandas"', ("--with", "arrays"), ("arrays",)),
     "requirements": ('"a.txt"', ("--requirements", "b.txt"), ("b.txt",)),
     "apt": ('"a.txt"', ("--apt", "b.txt"), ("b.txt",)),
@@ -252,7 +252,7 @@ def test_publish_without_a_repository_is_refused(text: str | None, why: str, tfi
 def test_every_key_is_written_and_read_again() -> None:
     values = {
         "tf": "2.15.1", "python": "3.11", "device": "gpu", "cuda": "12.2", "cudnn": "8.9", "platform": "linux/amd64",
-        "flavor": "dev", "with": ["ab", "b[x,y]>=1; python_version > '3'"], "requirements": ["ä/ö.txt"],
+        "variant": "dev", "with": ["ab", "b[x,y]>=1; python_version > '3'"], "requirements": ["ä/ö.txt"],
         "apt": ["x.txt"], "as-of": "2024-02-01", "find-links": "w", "repository": "a/b", "registry": "r.example/a/b",
         "key": "k", "public-key": ["p"], "publisher": "Ä \\ \" team", "mirror": ["docker.io=m:5000"],
         "base": "bootstrap", "snapshot": "https://h/debian/20261101T000000Z", "level": "linked",
@@ -271,7 +271,7 @@ def test_every_key_is_written_and_read_again() -> None:
     ("text", "problems"),
     [
         ("tf = 2.15", ["tf: a number here; write the version in quotes"]),
-        ('flavour = "dev"', ["flavour: extra inputs are not permitted"]),
+        ('variant = "dev"', ["variant: extra inputs are not permitted"]),
         ('device = "npu"', ["device: input should be 'cpu', 'gpu' or 'tpu'"]),
         ('with = ["a", "b c"]\npython = ""', ["python: string should have at least 1 character",
                                                "with[1]: 'b c' is not a requirement such as pandas<3"]),

@@ -15,7 +15,7 @@ from support.memory_engine import FakeEngine, stored_image
 from support.reports import result
 from support.signing import OURS, PASSWORD, THEIRS
 from support.statements import IMAGE, LINKED, NOW, ON_GPU, published_registry
-from tfimg.evidence.keys import read_signing_key, read_verifying_key
+from tfimg.attestations.keys import read_signing_key, read_verifying_key
 
 IMAGE_NAME = "registry.test:5000/team/tensorflow"
 

@@ -23,11 +23,11 @@ from support.pushing_engine import STORY, PushingEngine
 from support.signing import OURS, PASSWORD, THEIRS
 from support.suite_events import done_event, end, make_output, start, suite
 from support.tensorflow_wheels import write_tiny_wheel
+from tfimg.attestations.attach import collect_envelopes, verify_signatures
+from tfimg.attestations.envelopes import PROVENANCE
 from tfimg.core.paths import Workspace
 from tfimg.custom.image import GivenFacts, make_custom_labels, make_custom_spec
 from tfimg.custom.source import read_facts
-from tfimg.evidence.attach import collect_envelopes, verify_signatures
-from tfimg.evidence.envelopes import PROVENANCE
 from tfimg.inspect.secrets import Secret
 from tfimg.matrix.schema import Matrix
 from tfimg.recipe.labels import make_recipe_labels

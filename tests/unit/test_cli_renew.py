@@ -19,11 +19,11 @@ from support.signing import OURS, PASSWORD, THEIRS
 from support.statements import IMAGE, SUBJECT, make_promotion, make_statements, published_registry
 from support.suite_events import EXPLAINED, done_event, end, make_output, start, suite
 from support.tensorflow_wheels import write_tiny_wheel
+from tfimg.attestations.attach import attach, collect_envelopes, verify_signatures
+from tfimg.attestations.envelopes import CYCLONEDX, TEST_RESULT, make_statement
 from tfimg.core.paths import Workspace
 from tfimg.custom.image import GivenFacts, make_custom_labels, make_custom_spec
 from tfimg.custom.source import read_facts
-from tfimg.evidence.attach import attach, collect_envelopes, verify_signatures
-from tfimg.evidence.envelopes import CYCLONEDX, TEST_RESULT, make_statement
 from tfimg.matrix.schema import PLATFORMS, Matrix, Platform
 from tfimg.publish.indexes import make_index
 from tfimg.recipe.labels import IDENTIFIER_LABEL, LOCK_LABEL, make_recipe_labels

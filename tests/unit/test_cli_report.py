@@ -125,15 +125,15 @@ def test_an_invalid_report_is_an_error_with_its_name(
 
 
 def test_known_failures_follow_the_summary_once_each(tfimg: CliRunner, kept: Kept) -> None:
-    known = Explanation(signature="old-driver", fault="host", cause="It is\x1b old.", proof="p", remedy="Update it.")
+    known = Explanation(issue="old-driver", fault="host", cause="It is\x1b old.", proof="p", fix="Update it.")
     failed = [replace(one, outcome="failed", reason="no", explained=(known,)) for one in GREEN.results[:2]]
-    green = replace(GREEN.results[2], explained=(replace(known, signature="harmless"),))
+    green = replace(GREEN.results[2], explained=(replace(known, issue="harmless"),))
     ended = tfimg("explain", kept(replace(GREEN, results=(*failed, green, *GREEN.results[3:])))).succeeded()
     summary, explanation = ended.stdout.rsplit("\n\n", 1)
     assert "at fault  host" in summary
     assert ended.stdout.count("found   ") == 1
     assert explanation.splitlines() == [
-        "found   old-driver", "fault   the machine", "cause   It is\\x1b old.", "proof   p", "remedy  Update it.",
+        "found   old-driver", "fault   the machine", "cause   It is\\x1b old.", "proof   p", "fix  Update it.",
         "more    docs/how-to/troubleshoot.md#old-driver",
     ]  # fmt: skip
 

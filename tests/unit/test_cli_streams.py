@@ -77,7 +77,7 @@ def test_list_splits_no_name(
     monkeypatch.setenv("COLUMNS", str(width))
     monkeypatch.setattr("sys.stdout", terminal)
     rows = [
-        {**describe_image(spec, repository="a/b", status=DECLARED), "bare_machines": [1], "level": "validated"}
+        {**describe_image(spec, repository="a/b", status=DECLARED), "host_machines": [1], "level": "validated"}
         for spec in specs
     ]
     print_images(rows, date(2026, 1, 2))

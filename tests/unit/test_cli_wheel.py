@@ -12,8 +12,8 @@ import pytest
 
 from support.cli import CliRunner
 from support.environment import TestEnvironment
+from support.extra_packages import STORY
 from support.memory_engine import FakeEngine
-from support.own_packages import STORY
 from support.tensorflow_wheels import TAGS, write_tiny_wheel
 from tfimg.core.errors import ExitCode
 
@@ -108,7 +108,7 @@ def test_a_damaged_lock_is_resolved_again(tfimg: CliRunner, wheel: Path, environ
         (["--as-of", "2999-01-01"], "--as-of 2999-01-01 is in the future"),
         (["--as-of", "yesterday"], "'yesterday' is not a day such as 2026-03-20"),
         (["--python", "3.12"], "--python 3.12 contradicts"),
-        (["--device", "tpu"], "is for TPUs; images of supplied wheels are for CPUs or NVIDIA's GPUs."),
+        (["--device", "tpu"], "is for TPUs; images of custom wheels are for CPUs or NVIDIA's GPUs."),
     ],
 )  # fmt: skip
 def test_options_that_mean_nothing_with_a_wheel_are_refused(
@@ -128,7 +128,7 @@ def test_a_plan_of_a_wheel_is_one_image(option: list[str], tfimg: CliRunner, whe
 def test_a_day_without_a_wheel_or_packages_is_refused(tfimg: CliRunner) -> None:
     message = tfimg("build", "--tf", "2.15", "--as-of", "2025-03-26").refusal(ExitCode.USAGE)
     assert message == (
-        "--as-of is the day of packages on top, and none are requested. Name them with --with or --requirements, or "
+        "--as-of is the day of extra packages, and none are requested. Name them with --with or --requirements, or "
         "leave it out: images have locks as of their release's time."
     )
 
@@ -214,7 +214,7 @@ def test_an_image_without_these_labels_is_refused_with_what_to_do(tfimg: CliRunn
     kept = {name: text for name, text in image.labels.items() if not name.startswith("tfimg.wheel.")}
     built.names[IMAGE] = replace(image, labels=kept)
     assert tfimg("validate", IMAGE).refusal(ExitCode.BUILD) == (
-        "custom-2.18.1-cpu-py3.11 is the image of a supplied wheel, which is not at hand, and no labels of the image "
+        "custom-2.18.1-cpu-py3.11 is the image of a custom wheel, which is not at hand, and no labels of the image "
         "tell its lock. Build it again with `tfimg build --wheel WHEEL`, which writes the labels."
     )
     built.names[IMAGE] = replace(image, labels={**image.labels, "tfimg.wheel.lock": "[]"})
@@ -224,7 +224,7 @@ def test_an_image_without_these_labels_is_refused_with_what_to_do(tfimg: CliRunn
 def test_a_custom_image_is_not_recorded_in_the_checkout(tfimg: CliRunner, built: FakeEngine) -> None:
     message = tfimg("validate", IMAGE, "--record").refusal(ExitCode.USAGE)
     assert message == (
-        "custom-2.18.1-cpu-py3.11 is the image of a supplied wheel: the matrix has no row for its evidence. "
+        "custom-2.18.1-cpu-py3.11 is the image of a custom wheel: the matrix has no row for its evidence. "
         "Leave --record out; --report FILE writes the report, and --push of `tfimg build` publishes it."
     )
     assert built.ran == []

@@ -1,4 +1,4 @@
-"""Flavours, packages on top and publishing of a supplied wheel's image. Real uv, an index on loopback."""
+"""Variants, extra packages and publishing of a custom wheel's image. Real uv, an index on loopback."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import pytest
 from packaging.requirements import Requirement
 
 from support.cli import CliRunner
+from support.extra_packages import RealUv, extra_packages_engine, extra_packages_index
 from support.memory_engine import FakeEngine
-from support.own_packages import RealUv, own_packages_engine, own_packages_index
 from support.tensorflow_wheels import TAGS, make_members, write_tiny_wheel
 from support.wheels import sha256, write_wheel
 from tfimg.core.errors import ExitCode
@@ -24,18 +24,18 @@ OLD, NEW = "tensorflow_cpu-2.18.1.dist-info", f"tensorflow_cpu-{VERSION}.dist-in
 
 @pytest.fixture(scope="module")
 def index(tmp_path_factory: pytest.TempPathFactory, matrix: Matrix) -> Iterator[dict[str, str]]:
-    """Serve what images have beside TensorFlow: TensorBoard, pip, constraints, and what flavours require."""
-    texts = [text for flavor in matrix.flavors.values() for text in flavor.requirements]
+    """Serve what images have beside TensorFlow: TensorBoard, pip, constraints, and what variants require."""
+    texts = [text for variant in matrix.variants.values() for text in variant.requirements]
     texts += [constraint.requirement for constraint in matrix.constraints.values()]
     names = dict.fromkeys(["tensorboard", "pip", *(Requirement(text).name for text in texts)])
     more = "".join(f"{name} 4.0 2024-01-01\n" for name in names)
-    with own_packages_index(tmp_path_factory.mktemp("uv"), more) as environ:
+    with extra_packages_index(tmp_path_factory.mktemp("uv"), more) as environ:
         yield environ
 
 
 @pytest.fixture
 def engine() -> FakeEngine:
-    return own_packages_engine()
+    return extra_packages_engine()
 
 
 @pytest.fixture
@@ -59,7 +59,7 @@ def write_own_wheel(folder: Path, requirement: str = "") -> str:
     return str(write_tiny_wheel(folder, changes=changes, filename=f"tensorflow_cpu-{VERSION}-{TAGS}.whl"))
 
 
-def test_packages_on_top_fit_a_version_that_no_index_has(tfimg: CliRunner, engine: FakeEngine, wheel: str) -> None:
+def test_extra_packages_fit_a_version_that_no_index_has(tfimg: CliRunner, engine: FakeEngine, wheel: str) -> None:
     options = ("--wheel", wheel, "--as-of", "2024-03-20", "--with", "companion,pandas")
     planned = tfimg("plan", *options, "--json").succeeded().json
     assert (planned["identifier"], "own" in planned["layers"], engine.built) == (f"{CUSTOM}-own", True, [])
@@ -68,7 +68,7 @@ def test_packages_on_top_fit_a_version_that_no_index_has(tfimg: CliRunner, engin
     )
     (built,) = tfimg("build", *options, "--json").succeeded().events("built")
     assert (built["identifier"], built["tags"]) == (f"{CUSTOM}-own", [f"tfimg/tensorflow:{CUSTOM}-own"])
-    assert built["labels"]["tfimg.own.lock"] == planned["own_packages"]["lock"]
+    assert built["labels"]["tfimg.own.lock"] == planned["extra_packages"]["lock"]
     lines = built["labels"]["tfimg.own.lock"].splitlines()
     assert [line.partition(" ")[0] for line in lines[1:]] == ["companion==2.15.0", "pandas==2.2.1"]
     (report,) = tfimg("validate", f"tfimg/tensorflow:{CUSTOM}-own", "--json").succeeded().events("report")
@@ -114,23 +114,23 @@ def test_what_does_not_fit_the_wheel_is_refused(
     assert engine.built == []
 
 
-@pytest.mark.parametrize("flavor", ["jupyter", "dev", "slim"])
-def test_a_flavour_of_the_image_has_its_own_lock_and_tag(
-    flavor: str, tfimg: CliRunner, engine: FakeEngine, wheel: str
+@pytest.mark.parametrize("variant", ["jupyter", "dev", "slim"])
+def test_a_variant_of_the_image_has_its_own_lock_and_tag(
+    variant: str, tfimg: CliRunner, engine: FakeEngine, wheel: str
 ) -> None:
-    options = ("--wheel", wheel, "--as-of", "2024-03-20", "--flavor", flavor)
+    options = ("--wheel", wheel, "--as-of", "2024-03-20", "--variant", variant)
     (built,) = tfimg("build", *options, "--json").succeeded().events("built")
-    assert built["tags"] == [f"tfimg/tensorflow:{CUSTOM}-{flavor}"]
-    assert built["labels"]["tfimg.flavor"] == flavor
+    assert built["tags"] == [f"tfimg/tensorflow:{CUSTOM}-{variant}"]
+    assert built["labels"]["tfimg.variant"] == variant
     kept = json.loads(built["labels"]["tfimg.wheel.lock"])
-    assert ("flavor" in kept) == (flavor != "slim")
+    assert ("variant" in kept) == (variant != "slim")
     Path(wheel).unlink()
     (report,) = tfimg("validate", built["tags"][0], "--json").succeeded().events("report")
-    assert (report["identifier"], report["lock"]) == (f"{CUSTOM}-{flavor}", built["labels"]["tfimg.lock"])
+    assert (report["identifier"], report["lock"]) == (f"{CUSTOM}-{variant}", built["labels"]["tfimg.lock"])
 
 
-def test_flavour_and_packages_go_together(tfimg: CliRunner, wheel: str) -> None:
-    options = ("--wheel", wheel, "--as-of", "2024-03-20", "--flavor", "jupyter", "--with", "companion")
+def test_variant_and_packages_go_together(tfimg: CliRunner, wheel: str) -> None:
+    options = ("--wheel", wheel, "--as-of", "2024-03-20", "--variant", "jupyter", "--with", "companion")
     (built,) = tfimg("build", *options, "--json").succeeded().events("built")
     assert built["identifier"] == f"{CUSTOM}-jupyter-own"
     (report,) = tfimg("validate", built["tags"][0], "--json").succeeded().events("report")
@@ -140,8 +140,8 @@ def test_flavour_and_packages_go_together(tfimg: CliRunner, wheel: str) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--flavor", "full"], "no flavour 'full'. Choose one of runtime,"),
-        (["--newest"], "--newest is the day of packages on top, and none are requested."),
+        (["--variant", "full"], "no variant 'full'. Choose one of runtime,"),
+        (["--newest"], "--newest is the day of extra packages, and none are requested."),
         (["--revalidate"], "--revalidate and --wheel cannot be combined"),
         (["--push", "registry.example/team/tf"], "No key is named to sign the evidence. Make a pair with"),
         (["--key", "tfimg.key"], "--key without --push: nothing would be published."),

@@ -1,4 +1,4 @@
-"""The image of a supplied wheel: what follows from the wheel, from options and from the nearest row."""
+"""The image of a custom wheel: what follows from the wheel, from options and from the nearest row."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ def test_the_lock_is_asked_for_with_the_wheel_itself_as_of_the_day(matrix: Matri
 
 def test_title_and_labels_say_that_the_wheel_was_supplied(matrix: Matrix, cpu: WheelFacts) -> None:
     labels = make_recipe_labels(make(matrix, cpu), lock_digest="sha256:0", layers=[])
-    assert labels["org.opencontainers.image.title"] == "TensorFlow 2.18.1 for CPU on Python 3.11, of a supplied wheel"
+    assert labels["org.opencontainers.image.title"] == "TensorFlow 2.18.1 for CPU on Python 3.11, of a custom wheel"
     assert labels["tfimg.wheel"] == f"sha256:{cpu.sha256}"
 
 
@@ -279,5 +279,5 @@ def test_an_identifier_that_no_wheel_has_is_none(identifier: str, specs: Sequenc
 
 def test_an_image_whose_wheel_is_not_at_hand_has_no_lock(workspace: Workspace) -> None:
     project = Project(services=Services(environ={"TFIMG_WORKSPACE": str(workspace.root)}))
-    with pytest.raises(LockError, match="is the image of a supplied wheel, which is not at hand"):
+    with pytest.raises(LockError, match="is the image of a custom wheel, which is not at hand"):
         project.plan(project.spec("custom-2.18.1-cpu-py3.11"))

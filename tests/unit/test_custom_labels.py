@@ -23,7 +23,7 @@ from tfimg.custom.image import (
 )
 from tfimg.custom.source import read_facts
 from tfimg.matrix.schema import Matrix
-from tfimg.matrix.spec import ImageSpec, with_flavor
+from tfimg.matrix.spec import ImageSpec, with_variant
 from tfimg.project.project import Project
 from tfimg.project.services import Services
 from tfimg.recipe.facts import collect_facts
@@ -68,20 +68,20 @@ def test_labels_tell_the_image_and_its_lock_without_the_wheel(matrix: Matrix, sp
     assert collect_facts(found, dict(found.wheel.lock)) == collect_facts(spec, make_lock(spec))
 
 
-def test_the_image_is_planned_from_its_labels_also_with_a_flavour(spec: ImageSpec, project: Project) -> None:
+def test_the_image_is_planned_from_its_labels_also_with_a_variant(spec: ImageSpec, project: Project) -> None:
     plan = project.plan(project.spec_of_labels(make_labels(spec)) or spec)
     assert (plan.spec.identifier, plan.wheels, hash_lock(plan.lock)) == (
         spec.identifier, (), make_labels(spec)["tfimg.lock"],
     )  # fmt: skip
-    jupyter = with_flavor(spec, "jupyter", project.matrix.flavors)
-    lock = {**make_lock(spec), "flavor": HEADER + OTHER.replace("numpy", "jupyterlab")}
+    jupyter = with_variant(spec, "jupyter", project.matrix.variants)
+    lock = {**make_lock(spec), "variant": HEADER + OTHER.replace("numpy", "jupyterlab")}
     labels = {**make_recipe_labels(jupyter, lock_digest=hash_lock(lock)), **make_custom_labels(jupyter, lock)}
     found = project.spec_of_labels(labels)
     assert found is not None
-    assert (found.identifier, found.flavor, project.lock(found)) == (f"{spec.identifier}-jupyter", "jupyter", lock)
+    assert (found.identifier, found.variant, project.lock(found)) == (f"{spec.identifier}-jupyter", "jupyter", lock)
 
 
-def test_the_lock_of_packages_of_a_user_is_not_there_twice(spec: ImageSpec) -> None:
+def test_the_lock_of_extra_packages_is_not_there_twice(spec: ImageSpec) -> None:
     labels = make_custom_labels(spec, {**make_lock(spec), "own": HEADER + OTHER})
     assert json.loads(labels[LOCK_LABEL]).keys() == {"tensorflow", "packages"}
 

@@ -1,4 +1,4 @@
-"""The file of a supplied wheel: a path, or an address that is downloaded once, resumed and verified."""
+"""The file of a custom wheel: a path, or an address that is downloaded once, resumed and verified."""
 
 from __future__ import annotations
 

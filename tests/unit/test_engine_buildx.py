@@ -15,7 +15,7 @@ from support.programs import program
 from tfimg.core.errors import BuildError, DiskSpaceError, HalfTransferred, NetworkError, TfimgError
 from tfimg.core.events import StepEvent
 from tfimg.engine.docker import LOG_LINES, build, build_command, build_error
-from tfimg.engine.protocol import BuildRequest
+from tfimg.engine.interface import BuildRequest
 
 RECORDED = Path(__file__).parents[1] / "data" / "rawjson" / "failed-buildx-0.13.txt"
 STEP = "[packages 1/1] RUN --mount=type=bind,source=build,target=/build     sh /build/install /lock.txt"

@@ -16,7 +16,7 @@ from support.mutated_documents import mutated_bytes, mutations
 from support.oci_images import archive
 from tfimg.core.errors import BaseImageError, EngineError
 from tfimg.engine.export import classic_layers, containerd_layers, exported_layers, extract_layout
-from tfimg.engine.protocol import StoredLayer
+from tfimg.engine.interface import StoredLayer
 
 LOW, HIGH = (f"sha256:{name * 64}" for name in "12")
 

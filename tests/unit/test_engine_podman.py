@@ -18,7 +18,7 @@ from support.programs import program
 from tfimg.core.errors import EngineCannotBuild, EngineTooOld, EngineUnavailable
 from tfimg.engine import connect
 from tfimg.engine.docker import DockerEngine
-from tfimg.engine.protocol import RunRequest
+from tfimg.engine.interface import RunRequest
 from tfimg.project.services import Services
 
 CONFIGURATION, MANIFEST, OTHER = (f"sha256:{digit * 64}" for digit in "123")

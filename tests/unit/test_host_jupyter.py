@@ -22,13 +22,13 @@ from support.memory_engine import FakeEngine, stored_image, toolkit
 from support.programs import program
 from tfimg.core.errors import (
     EngineUnavailable,
-    MissingFlavor,
+    MissingVariant,
     NotebookFailed,
     PortInUse,
     UnsuitableHost,
     UsageError,
 )
-from tfimg.engine.protocol import LocalImage
+from tfimg.engine.interface import LocalImage
 from tfimg.host.jupyter import (
     Notebook,
     choose_port,
@@ -41,8 +41,8 @@ from tfimg.host.jupyter import (
 from tfimg.host.run import RunOptions
 from tfimg.host.survey import TargetHost
 from tfimg.matrix.schema import Matrix
-from tfimg.matrix.spec import ImageSpec, with_flavor
-from tfimg.recipe.labels import FLAVOR_LABEL, IDENTIFIER_LABEL
+from tfimg.matrix.spec import ImageSpec, with_variant
+from tfimg.recipe.labels import IDENTIFIER_LABEL, VARIANT_LABEL
 
 CPU, TPU = "2.15.1-cpu-py3.11", "2.20.0-tpu-py3.11"
 
@@ -89,21 +89,21 @@ def docker(tmp_path: Path) -> Docker:
     return found
 
 
-def image(name: str, created: int, flavor: str | None) -> LocalImage:
-    labels = {FLAVOR_LABEL: flavor} if flavor else {}
+def image(name: str, created: int, variant: str | None) -> LocalImage:
+    labels = {VARIANT_LABEL: variant} if variant else {}
     return LocalImage(
         digest=f"sha256:{created}", names=(f"{name}-long", name), labels=labels, content="", unpacked_bytes=1,
         compressed_bytes=1, created=created,
     )  # fmt: skip
 
 
-def test_the_newest_image_of_a_flavour_is_found_by_its_shortest_name() -> None:
+def test_the_newest_image_of_a_variant_is_found_by_its_shortest_name() -> None:
     images = [image("old", 1, "dev"), image("new", 3, "jupyter"), image("runtime", 5, None), image("slim", 6, "slim")]
     assert find_newest(images, ("jupyter", "dev")) == "new"
     assert find_newest(images, ("dev",)) == "old"
-    with pytest.raises(MissingFlavor, match="no image of flavour jupyter or dev") as refused:
+    with pytest.raises(MissingVariant, match="no image of variant jupyter or dev") as refused:
         find_newest([image("runtime", 5, None), replace(image("x", 1, "dev"), names=())], ("jupyter", "dev"))
-    assert "`tfimg build --tf 2.15 --flavor jupyter`" in refused.value.next_step
+    assert "`tfimg build --tf 2.15 --variant jupyter`" in refused.value.next_step
 
 
 def test_a_free_port_is_found_and_one_in_use_is_refused() -> None:
@@ -174,7 +174,7 @@ def plan(matrix: Matrix, named: Callable[[str], ImageSpec]) -> Plan:
     """The arguments of `docker run`, as a line, for an identifier's notebook on port 5."""
 
     def planned(identifier: str, folder: Path | None = None, **engine: Any) -> str:
-        spec = with_flavor(named(identifier), "jupyter", matrix.flavors)
+        spec = with_variant(named(identifier), "jupyter", matrix.variants)
         here = TargetHost(matrix=matrix, specs=(spec,), host=with_gpus(), toolkit=toolkit(**engine))
         notebook = Notebook(image="mine", container="c", port=5, token="secret", folder=folder)
         return " ".join(plan_notebook(notebook, spec, RunOptions(), here).argv)
@@ -290,7 +290,7 @@ class Interrupted(TestEnvironment):
 @pytest.fixture
 def environment() -> TestEnvironment:
     """An engine with a runtime image and one with notebooks."""
-    labels = {IDENTIFIER_LABEL: f"{CPU}-jupyter", FLAVOR_LABEL: "jupyter"}
+    labels = {IDENTIFIER_LABEL: f"{CPU}-jupyter", VARIANT_LABEL: "jupyter"}
     names = {"cpu": stored_image("sha256:1", identifier=CPU), "lab": stored_image("sha256:2", labels=labels)}
     return Interrupted(docker=FakeEngine(names=names), host=make_host())
 
@@ -327,8 +327,8 @@ def test_an_interrupt_before_the_server_answers_is_one(in_path: CliRunner, docke
 
 def test_jupyter_of_an_image_without_it_names_the_build(in_path: CliRunner) -> None:
     ended = in_path("jupyter", "cpu")
-    assert_refused(ended, code=3, says="flavour runtime, and has no JupyterLab")
-    assert "`tfimg build --tf 2.15.1 --python 3.11 --device cpu --flavor jupyter`" in ended.stderr
+    assert_refused(ended, code=3, says="variant runtime, and has no JupyterLab")
+    assert "`tfimg build --tf 2.15.1 --python 3.11 --device cpu --variant jupyter`" in ended.stderr
 
 
 def test_jupyter_in_a_port_that_is_in_use(in_path: CliRunner) -> None:
@@ -348,7 +348,7 @@ def test_shell_becomes_bash_in_the_image(tfimg: CliRunner, environment: Interrup
     assert " ".join(argv[3:]) == "--interactive --workdir /b cpu bash"
 
 
-def test_shell_without_an_image_needs_one_of_flavour_dev(tfimg: CliRunner) -> None:
+def test_shell_without_an_image_needs_one_of_variant_dev(tfimg: CliRunner) -> None:
     ended = tfimg("shell")
-    assert_refused(ended, code=3, says="no image of flavour dev")
-    assert "`tfimg build --tf 2.15 --flavor dev`" in ended.stderr
+    assert_refused(ended, code=3, says="no image of variant dev")
+    assert "`tfimg build --tf 2.15 --variant dev`" in ended.stderr

@@ -20,7 +20,7 @@ from tfimg.core.errors import (
     UsageError,
     WrongDevice,
 )
-from tfimg.engine.protocol import DeviceSupport
+from tfimg.engine.interface import DeviceSupport
 from tfimg.host.run import RunOptions, RunPlan, plan_run
 from tfimg.host.survey import Host, TargetHost
 from tfimg.matrix.schema import Matrix

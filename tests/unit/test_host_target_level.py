@@ -11,7 +11,7 @@ from support.hosts import T4, make_host, with_gpus
 from support.memory_engine import toolkit
 from tfimg.core.errors import NoAccelerator, NoContainerToolkit, NoEmulation, TfimgError, UnavailableDriver
 from tfimg.core.levels import Level
-from tfimg.engine.protocol import DeviceSupport
+from tfimg.engine.interface import DeviceSupport
 from tfimg.host.survey import Execution, Gpu, Host, TargetHost, TargetLevel, choose_target_level
 from tfimg.matrix.schema import Matrix
 from tfimg.matrix.spec import ImageSpec

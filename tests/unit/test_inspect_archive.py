@@ -27,10 +27,10 @@ from support.messages import exactly
 from support.oci_images import archive, put_image, put_index
 from support.signing import OURS
 from support.statements import NOW, ON_GPU, make_promotion, make_statements
+from tfimg.attestations.attach import attach
+from tfimg.attestations.policy import Policy
+from tfimg.attestations.verify import verify
 from tfimg.core.errors import DiskSpaceError, FileError, NetworkError, NotInRegistry, TamperedError, UnsignedError
-from tfimg.evidence.attach import attach
-from tfimg.evidence.policy import Policy
-from tfimg.evidence.verify import verify
 from tfimg.inspect.archive import (
     ImageLayout,
     LayoutFile,

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tfimg.evidence.envelopes import REPORT, TEST_RESULT
+from tfimg.attestations.envelopes import REPORT, TEST_RESULT
 from tfimg.inspect.comparison import Change, PartSize, Timing, compare_images, describe_part
 from tfimg.inspect.inspection import Contents, Evidence, Inspection, Layer
 

@@ -28,13 +28,13 @@ from support.paths import ROOT
 from support.reports import RED
 from support.signing import OURS
 from support.statements import NOW, ON_GPU, make_promotion, make_statements
+from tfimg.attestations.attach import attach
+from tfimg.attestations.envelopes import REPORT, Subject, make_statement
+from tfimg.attestations.policy import Policy
+from tfimg.attestations.predicates import make_sbom
 from tfimg.core.errors import FileError, TamperedError, TfimgError
 from tfimg.engine.docker import split_lines
-from tfimg.engine.protocol import Exit, Line
-from tfimg.evidence.attach import attach
-from tfimg.evidence.envelopes import REPORT, Subject, make_statement
-from tfimg.evidence.policy import Policy
-from tfimg.evidence.predicates import make_sbom
+from tfimg.engine.interface import Exit, Line
 from tfimg.inspect.archive import LayoutRegistry, collect_image, load_layout, save_layout, verify_layout
 from tfimg.inspect.comparison import compare_images
 from tfimg.inspect.inspection import inspect_image, list_contents

@@ -14,11 +14,11 @@ from support.memory_registry import MemoryRegistry
 from support.oci_images import put_image, put_index
 from support.signing import OURS, THEIRS
 from support.statements import ON_GPU, make_statements
+from tfimg.attestations.attach import attach
+from tfimg.attestations.envelopes import CYCLONEDX, REPORT, TEST_RESULT, Subject, make_statement
+from tfimg.attestations.predicates import make_sbom
 from tfimg.core.errors import NotInRegistry
 from tfimg.core.paths import Workspace
-from tfimg.evidence.attach import attach
-from tfimg.evidence.envelopes import CYCLONEDX, REPORT, TEST_RESULT, Subject, make_statement
-from tfimg.evidence.predicates import make_sbom
 from tfimg.inspect.inspection import inspect_image, list_contents, parse_bill_of_materials
 from tfimg.matrix.spec import ImageSpec
 from tfimg.recipe.layout import BYTECODE, LAYER_CONTENTS, describe_layer, list_layer_names
@@ -113,7 +113,7 @@ def test_of_an_image_with_other_layers_than_ours_nothing_is_guessed(registry: Me
 def test_every_layer_of_every_image_says_what_it_holds(specs: Sequence[ImageSpec], workspace: Workspace) -> None:
     locks = [workspace.read_lock(spec.identifier) for spec in specs if workspace.locks(spec.identifier).exists()]
     assert len(locks) > 100
-    images = [list_layer_names({**lock, "flavor": "", "own": ""}, debian=True, programs=True) for lock in locks]
+    images = [list_layer_names({**lock, "variant": "", "own": ""}, debian=True, programs=True) for lock in locks]
     names = {name for image in images for name in image}
     assert {name for name in names if not name.startswith(BYTECODE)} == set(LAYER_CONTENTS)
     assert all(map(describe_layer, names))

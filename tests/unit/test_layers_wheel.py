@@ -27,7 +27,7 @@ from tfimg.build.builder import count_kept_layers
 from tfimg.cli.commands.build import Build
 from tfimg.core.cancellation import Cancellation
 from tfimg.core.errors import Interrupted, InvalidWheel
-from tfimg.engine.protocol import StoredImage, StoredLayer
+from tfimg.engine.interface import StoredImage, StoredLayer
 from tfimg.layers.layers import LayerResult, LayerStore, WheelSource, make_layers, write_stages
 from tfimg.layers.wheel import PIECE, Blob, BlobWriter, unpack_wheel
 from tfimg.recipe.layout import SITE_PACKAGES, Compression, list_wheel_layers, split_lock

@@ -130,7 +130,7 @@ def test_a_name_of_an_image_is_not_a_pattern(specs: Sequence[ImageSpec]) -> None
         ("2.15-py3.11", "2.15.1-cpu-py3.11"),
     ],
 )
-def test_a_pattern_close_to_a_flavour_or_a_tag_is_answered_with_what_it_may_mean(
+def test_a_pattern_close_to_a_variant_or_a_tag_is_answered_with_what_it_may_mean(
     pattern: str, meant: str, specs: Sequence[ImageSpec]
 ) -> None:
     with pytest.raises(ResolutionError, match=re.escape(f"Did you mean '{meant}'? `tfimg list`")):

@@ -14,10 +14,10 @@ from support.environment import TestEnvironment
 from support.matrix_edits import GOOD
 from support.signing import OURS
 from support.statements import LINKED, NOW, published_registry
+from tfimg.attestations.policy import Policy, parse_policy, parse_requirements
+from tfimg.attestations.verify import verify
 from tfimg.core.errors import FileError, MatrixError, PolicyViolation, UsageError
 from tfimg.core.paths import Workspace
-from tfimg.evidence.policy import Policy, parse_policy, parse_requirements
-from tfimg.evidence.verify import verify
 from tfimg.matrix.load import parse_matrix
 from tfimg.matrix.schema import Matrix
 from tfimg.matrix.spec import ImageSpec

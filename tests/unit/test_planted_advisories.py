@@ -15,13 +15,13 @@ from uv import find_uv_bin
 from conftest import ROOT
 from support.advisories import advisory, affected, osv_server
 from support.cli import CliResult, CliRunner
+from support.extra_packages import RealUv
 from support.inventories import INVENTORY
 from support.memory_engine import FakeEngine, stored_image
-from support.own_packages import RealUv
 from support.package_index import package_index
 from support.planted_advisories import GPU, IMAGES, NEW, NOTEBOOK, OLD, PLANTS, copy_workspace, fill_index
 from tfimg.core.paths import Workspace
-from tfimg.engine.protocol import Exit, Line
+from tfimg.engine.interface import Exit, Line
 from tfimg.index.client import Index
 from tfimg.project.project import Project
 from tfimg.recipe.lock import find_fixes, read_packages, resolve_lock
@@ -87,7 +87,7 @@ def run(tmp_path_factory: pytest.TempPathFactory, workspace: Workspace) -> Itera
             )
             for spec in project.select([OLD, NEW])
         }
-        for spec, found in project.locks.resolve_flavors(project.select([NOTEBOOK])):
+        for spec, found in project.locks.resolve_variants(project.select([NOTEBOOK])):
             assert isinstance(found, dict), found
             relocked[spec.identifier] = found
         some = [plant.document for plant in PLANTS if plant.identifier == "TFIMG-TEST-33"]
@@ -132,7 +132,7 @@ def test_each_advisory_is_fixed_or_explained_as_the_page_says(run: Run) -> None:
     assert written == rows, "\n".join(["", *rows])
 
 
-def test_a_flavour_is_fixed_without_the_image_below_it(run: Run) -> None:
+def test_a_variant_is_fixed_without_the_image_below_it(run: Run) -> None:
     assert [
         move["after"] for row in run.notebook["packages"] for move in row["moves"] if move["name"] == "tornado"
     ] == ["6.9.1"]
@@ -161,7 +161,7 @@ def test_only_lines_of_packages_that_move_differ_and_say_why(run: Run) -> None:
         before, after = lines(run.before, image), lines(run.after, image)
         assert {name for name in {*before, *after} if before.get(name) != after.get(name)} == moved
         assert all(re.search(r"  # 2026-11-20, (fixes TFIMG-TEST-|goes with )", after[name]) for name in moved)
-        kept = [part for part in run.before[image] if part not in ("packages", "flavor")]
+        kept = [part for part in run.before[image] if part not in ("packages", "variant")]
         assert all(run.after[image][part] == run.before[image][part] for part in kept)
         assert len(read_packages(run.after[image])) == len(after)
 

@@ -1,4 +1,4 @@
-"""Locks of flavours and of packages of a user: committed, kept in the state folder, or resolved. With the real uv."""
+"""Locks of variants and of extra packages: committed, kept in the state folder, or resolved. With the real uv."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from support.own_packages import IMAGE, own_packages_project
+from support.extra_packages import IMAGE, extra_packages_project
 from support.wheels import sha256, write_wheel
 from tfimg.core.errors import LockError, RequirementConflict
 from tfimg.core.paths import Workspace
-from tfimg.matrix.schema import Flavor
+from tfimg.matrix.schema import Variant
 from tfimg.matrix.spec import ImageSpec
 from tfimg.project.project import Project
 from tfimg.recipe.lock import read_packages
@@ -21,78 +21,80 @@ from tfimg.recipe.lock import read_packages
 
 @pytest.fixture
 def project(tmp_path: Path, workspace_copy: Workspace) -> Iterator[Project]:
-    with own_packages_project(tmp_path, workspace_copy) as project:
+    with extra_packages_project(tmp_path, workspace_copy) as project:
         yield project
 
 
-def flavored(project: Project, *requirements: str) -> ImageSpec:
-    flavor = Flavor(description="ours", requirements=requirements)
-    return replace(project.spec(IMAGE), identifier=f"{IMAGE}-ours", flavor="ours", flavors=(("ours", flavor),))
+def varied(project: Project, *requirements: str) -> ImageSpec:
+    variant = Variant(description="ours", requirements=requirements)
+    return replace(project.spec(IMAGE), identifier=f"{IMAGE}-ours", variant="ours", variants=(("ours", variant),))
 
 
 def versions(text: str) -> list[str]:
     return [f"{package.name}=={package.version}" for package in read_packages({"": text})]
 
 
-def test_the_lock_of_a_flavour_is_resolved_once_and_kept(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert versions(project.lock(flavored(project, "pandas"))["flavor"]) == ["pandas==2.2.1"]
+def test_the_lock_of_a_variant_is_resolved_once_and_kept(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert versions(project.lock(varied(project, "pandas"))["variant"]) == ["pandas==2.2.1"]
     assert len([*(project.services.state / "locks").glob(f"{IMAGE}-ours-*.txt")]) == 1
     monkeypatch.setattr(type(project.services), "uv", lambda _: "false")
-    assert versions(project.lock(flavored(project, "pandas"))["flavor"]) == ["pandas==2.2.1"]
+    assert versions(project.lock(varied(project, "pandas"))["variant"]) == ["pandas==2.2.1"]
     with pytest.raises(RequirementConflict):  # others are asked for: `false` resolves nothing
-        project.lock(flavored(project, "arrays"))
+        project.lock(varied(project, "arrays"))
 
 
-def test_a_committed_lock_of_a_flavour_is_the_one(project: Project, workspace_copy: Workspace) -> None:
-    file = workspace_copy.lock(f"{IMAGE}-ours", "flavor")
+def test_a_committed_lock_of_a_variant_is_the_one(project: Project, workspace_copy: Workspace) -> None:
+    file = workspace_copy.lock(f"{IMAGE}-ours", "variant")
     file.parent.mkdir(parents=True)
     file.write_text(f"pandas==2.2.0 --hash=sha256:{'0' * 64}\n")
-    assert versions(project.lock(flavored(project, "pandas"))["flavor"]) == ["pandas==2.2.0"]
+    assert versions(project.lock(varied(project, "pandas"))["variant"]) == ["pandas==2.2.0"]
 
 
-def test_a_flavour_that_adds_no_packages_has_the_fixed_lock_of_the_one_below(
+def test_a_variant_that_adds_no_packages_has_the_fixed_lock_of_the_one_below(
     project: Project, workspace_copy: Workspace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Resolved for itself it would have the versions of the release's time, and so their defects, again."""
     monkeypatch.setattr(type(project.services), "uv", lambda _: "false")
-    file = workspace_copy.lock(f"{IMAGE}-jupyter", "flavor")
+    file = workspace_copy.lock(f"{IMAGE}-jupyter", "variant")
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text(f"jupyterlab==4.5.10 --hash=sha256:{'0' * 64}  # 2026-11-20, fixes CVE-2026-1\n")
     jupyter, dev, slim = (project.spec(f"{IMAGE}-{name}") for name in ("jupyter", "dev", "slim"))
     assert project.lock(dev) == project.lock(jupyter)
-    assert list(project.lock(dev)) == ["packages", "tensorflow", "flavor"]
+    assert list(project.lock(dev)) == ["packages", "tensorflow", "variant"]
     assert project.lock(slim) == project.lock(project.spec(IMAGE))
-    assert [spec.identifier for spec in project.locks.list_locked_flavors([dev, slim, jupyter])] == [jupyter.identifier]
+    assert [spec.identifier for spec in project.locks.list_locked_variants([dev, slim, jupyter])] == [
+        jupyter.identifier
+    ]
 
 
-def test_packages_of_a_user_do_not_move_those_of_the_flavour(project: Project) -> None:
-    spec = flavored(project, "pandas==2.2.0")
+def test_extra_packages_do_not_move_those_of_the_variant(project: Project) -> None:
+    spec = varied(project, "pandas==2.2.0")
     own = project.locks.add_packages(spec, ["pandas", "arrays"])
     assert own.identifier == f"{IMAGE}-ours-own"
     assert own.own
     assert versions(own.own.lock) == ["arrays==1.0"]
-    assert list(project.lock(own)) == ["packages", "tensorflow", "flavor", "own"]
+    assert list(project.lock(own)) == ["packages", "tensorflow", "variant", "own"]
     with pytest.raises(RequirementConflict, match=r"^pandas>2.2.0 conflicts with pandas 2.2.0, which"):
         project.locks.add_packages(spec, ["pandas>2.2.0"])
 
 
-def test_wheels_of_a_folder_that_a_flavour_takes_are_handed_to_its_build(
+def test_wheels_of_a_folder_that_a_variant_takes_are_handed_to_its_build(
     tmp_path: Path, workspace_copy: Workspace
 ) -> None:
     folder = tmp_path / "wheels"
     folder.mkdir()
     ours = write_wheel(folder, "ours", {"ours.py": b""})
     write_wheel(folder, "other", {"other.py": b""})
-    with own_packages_project(tmp_path, workspace_copy, find_links=folder) as project:
-        plan = project.plan(flavored(project, "ours"))
-    assert f"--hash=sha256:{sha256(ours)}" in plan.lock["flavor"]
+    with extra_packages_project(tmp_path, workspace_copy, find_links=folder) as project:
+        plan = project.plan(varied(project, "ours"))
+    assert f"--hash=sha256:{sha256(ours)}" in plan.lock["variant"]
     assert plan.wheels == (ours,)
 
 
-def test_a_flavour_whose_packages_the_image_has_adds_no_part(project: Project) -> None:
-    plan = project.plan(flavored(project, "numpy"))
+def test_a_variant_whose_packages_the_image_has_adds_no_part(project: Project) -> None:
+    plan = project.plan(varied(project, "numpy"))
     assert list(plan.lock) == ["packages", "tensorflow"]
-    assert "code-flavor" not in plan.dockerfile, "installing no wheel would fail"
+    assert "code-variant" not in plan.dockerfile, "installing no wheel would fail"
 
 
 def test_a_folder_of_wheels_replaces_no_lock_of_an_image_that_needs_no_libtpu(
@@ -100,17 +102,17 @@ def test_a_folder_of_wheels_replaces_no_lock_of_an_image_that_needs_no_libtpu(
 ) -> None:
     workspace_copy.locks(IMAGE).rename(tmp_path / "lost")
     with (
-        own_packages_project(tmp_path, workspace_copy, find_links=tmp_path) as project,
+        extra_packages_project(tmp_path, workspace_copy, find_links=tmp_path) as project,
         pytest.raises(LockError, match=f"^{IMAGE} has no lock under .* `tfimg lock {IMAGE}`"),
     ):
         project.plan(project.spec(IMAGE))
 
 
-def test_the_lock_of_a_flavour_is_kept_for_its_day_alone(project: Project) -> None:
-    """A supplied wheel's image of two days may have the same lock below, and another notebook above it."""
-    spec = flavored(project, "pandas")
-    assert versions(project.lock(replace(spec, cutoff=date(2024, 2, 1)))["flavor"]) == ["pandas==2.2.0"]
-    assert versions(project.lock(spec)["flavor"]) == ["pandas==2.2.1"]
+def test_the_lock_of_a_variant_is_kept_for_its_day_alone(project: Project) -> None:
+    """A custom wheel's image of two days may have the same lock below, and another notebook above it."""
+    spec = varied(project, "pandas")
+    assert versions(project.lock(replace(spec, cutoff=date(2024, 2, 1)))["variant"]) == ["pandas==2.2.0"]
+    assert versions(project.lock(spec)["variant"]) == ["pandas==2.2.1"]
 
 
 def test_debian_packages_alone_need_no_lock(project: Project) -> None:
@@ -121,10 +123,10 @@ def test_debian_packages_alone_need_no_lock(project: Project) -> None:
 
 
 def test_the_labels_of_an_image_give_its_lock_back(project: Project) -> None:
-    from tfimg.recipe.labels import IDENTIFIER_LABEL, make_own_labels
+    from tfimg.recipe.labels import IDENTIFIER_LABEL, make_extra_labels
 
     spec = project.locks.add_packages(project.spec(IMAGE), ["pandas"], ["tree"])
-    assert spec.own
-    found = project.spec_of_labels({IDENTIFIER_LABEL: spec.identifier, **make_own_labels(spec.own)})
+    assert spec.extra
+    found = project.spec_of_labels({IDENTIFIER_LABEL: spec.identifier, **make_extra_labels(spec.extra)})
     assert found == spec
     assert project.lock(found) == project.lock(spec)

@@ -10,10 +10,10 @@ import pytest
 
 from support.memory_registry import MemoryRegistry
 from support.published_images import EPOCH, put_image
+from tfimg.attestations.policy import TagPromise
+from tfimg.attestations.promotions import ImageStatements, Promotion, SignedPredicate, TagMove, Withdrawal
 from tfimg.core.errors import TamperedError
 from tfimg.core.levels import Level
-from tfimg.evidence.policy import TagPromise
-from tfimg.evidence.promotions import ImageStatements, Promotion, SignedPredicate, TagMove, Withdrawal
 from tfimg.publish.tags import Decision, Question, Release, TaggedImage, decide, read_release
 from tfimg.registry.documents import OCI_CONFIG, OCI_INDEX, OCI_MANIFEST, Manifest
 

@@ -15,13 +15,13 @@ from support.published_images import EPOCH
 from support.pushing_engine import PushingEngine
 from support.signing import OURS
 from support.suite_events import done_event, end, make_output, start, suite
+from tfimg.attestations.attach import collect_envelopes, verify_signatures
+from tfimg.attestations.envelopes import PROVENANCE, format_time
 from tfimg.core.errors import ImageMissing, ResolutionError, TamperedError, ValidationFailed
 from tfimg.core.events import Event, Note, ProgressEvent, ignore
 from tfimg.core.levels import Level
 from tfimg.core.paths import Workspace
 from tfimg.core.retry import ATTEMPTS, RetryPolicy
-from tfimg.evidence.attach import collect_envelopes, verify_signatures
-from tfimg.evidence.envelopes import PROVENANCE, format_time
 from tfimg.project.project import Project
 from tfimg.project.validator import Validator
 from tfimg.publish.publisher import Publisher

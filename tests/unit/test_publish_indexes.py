@@ -11,10 +11,10 @@ from support.memory_registry import MemoryRegistry
 from support.published_images import Killed, Mortal
 from support.publisher import CPU, Machine, chain
 from support.signing import THEIRS
+from tfimg.attestations.policy import Policy
+from tfimg.attestations.verify import verify
 from tfimg.core.errors import NetworkError, UsageError, WithdrawnError
 from tfimg.core.events import Event, Note
-from tfimg.evidence.policy import Policy
-from tfimg.evidence.verify import verify
 from tfimg.publish.history import build_tags
 from tfimg.publish.indexes import PlatformTags, list_images, list_platform_tags, make_index, update_indexes
 from tfimg.registry.documents import Manifest

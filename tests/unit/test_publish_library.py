@@ -7,10 +7,10 @@ from pathlib import Path
 from support.environment import TestEnvironment
 from support.pushing_engine import PushingEngine
 from support.signing import OURS
+from tfimg.attestations.policy import Policy
+from tfimg.attestations.verify import verify
 from tfimg.core.events import Event, StepEvent
 from tfimg.core.paths import Workspace
-from tfimg.evidence.policy import Policy
-from tfimg.evidence.verify import verify
 from tfimg.project.project import Project
 from tfimg.publish.history import tag_history
 from tfimg.publish.publisher import Publisher

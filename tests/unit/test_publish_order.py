@@ -10,10 +10,10 @@ import pytest
 from support.memory_registry import MemoryRegistry
 from support.publisher import CPU, NOW, Machine
 from support.signing import OURS
+from tfimg.attestations.policy import Policy
+from tfimg.attestations.promotions import read_image_statements
+from tfimg.attestations.verify import verify
 from tfimg.core.errors import WithdrawnError
-from tfimg.evidence.policy import Policy
-from tfimg.evidence.promotions import read_image_statements
-from tfimg.evidence.verify import verify
 
 KEYS = [OURS.verifying_key]
 

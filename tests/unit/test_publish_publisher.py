@@ -20,6 +20,10 @@ from support.published_images import EPOCH, Call, Killed, Line, Mortal, Rounds, 
 from support.publisher import CPU, GPU, NOW, Machine, MemorySteps, chain, public_tags
 from support.reports import RED
 from support.signing import OURS
+from tfimg.attestations.envelopes import BUNDLE_MEDIA_TYPE
+from tfimg.attestations.policy import Policy, TagPromise
+from tfimg.attestations.promotions import Withdrawal, read_image_statements
+from tfimg.attestations.verify import verify
 from tfimg.core.errors import (
     NetworkError,
     PublicationIncomplete,
@@ -30,10 +34,6 @@ from tfimg.core.errors import (
 )
 from tfimg.core.events import Event, Message, OnEvent
 from tfimg.core.levels import Level
-from tfimg.evidence.envelopes import BUNDLE_MEDIA_TYPE
-from tfimg.evidence.policy import Policy, TagPromise
-from tfimg.evidence.promotions import Withdrawal, read_image_statements
-from tfimg.evidence.verify import verify
 from tfimg.publish.publisher import Publication, PublishResult, TagDecider, plan_job, promote, publish_jobs
 from tfimg.publish.send import PublishJob, SentImage, send
 from tfimg.publish.tags import Release

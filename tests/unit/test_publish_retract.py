@@ -17,14 +17,14 @@ from support.published_images import Call, Killed, Line, Mortal, put_image
 from support.publisher import CPU, GPU, NOW, Machine, chain
 from support.reports import GREEN
 from support.signing import OURS, THEIRS
+from tfimg.attestations.attach import attach
+from tfimg.attestations.envelopes import Subject
+from tfimg.attestations.policy import Policy, TagPromise
+from tfimg.attestations.predicates import RunContext, make_test_result
+from tfimg.attestations.promotions import Promotion, TagMove, make_predicate_statement, read_image_statements
+from tfimg.attestations.verify import verify
 from tfimg.core.errors import NotInRegistry, PolicyViolation, UsageError, WithdrawnError
 from tfimg.core.levels import Level
-from tfimg.evidence.attach import attach
-from tfimg.evidence.envelopes import Subject
-from tfimg.evidence.policy import Policy, TagPromise
-from tfimg.evidence.predicates import RunContext, make_test_result
-from tfimg.evidence.promotions import Promotion, TagMove, make_predicate_statement, read_image_statements
-from tfimg.evidence.verify import verify
 from tfimg.publish.retract import RetractedImage, list_earlier
 from tfimg.recipe.tags import make_build_tag
 from tfimg.registry.documents import Registry

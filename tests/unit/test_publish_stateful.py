@@ -20,6 +20,9 @@ from support.memory_registry import MemoryRegistry
 from support.published_images import Killed, Mortal
 from support.publisher import CPU, NOW, Machine, chain, public_tags
 from support.signing import OURS
+from tfimg.attestations.policy import Policy
+from tfimg.attestations.promotions import read_image_statements
+from tfimg.attestations.verify import verify
 from tfimg.core.errors import (
     NotInRegistry,
     PolicyViolation,
@@ -30,9 +33,6 @@ from tfimg.core.errors import (
     UsageError,
     WithdrawnError,
 )
-from tfimg.evidence.policy import Policy
-from tfimg.evidence.promotions import read_image_statements
-from tfimg.evidence.verify import verify
 from tfimg.registry.documents import Registry
 
 KEYS = [OURS.verifying_key]

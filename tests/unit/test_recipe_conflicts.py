@@ -1,4 +1,4 @@
-"""Packages on top of an image: what they resolve to, and the whole message where they do not fit. With the real uv."""
+"""Extra packages of an image: what they resolve to, and the whole message where they do not fit. With the real uv."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 from packaging.pylock import Package, PackageWheel
 
 from support.cases import cases
-from support.own_packages import IMAGE, own_packages_project
+from support.extra_packages import IMAGE, extra_packages_project
 from support.wheels import sha256, write_wheel
 from tfimg.core.errors import LockError, NetworkError, RequirementConflict
 from tfimg.core.paths import Workspace
@@ -23,15 +23,15 @@ from tfimg.recipe.packages import _first_without
 
 @pytest.fixture(scope="module")
 def project(tmp_path_factory: pytest.TempPathFactory, workspace: Workspace) -> Iterator[Project]:
-    with own_packages_project(tmp_path_factory.mktemp("own"), workspace) as project:
+    with extra_packages_project(tmp_path_factory.mktemp("own"), workspace) as project:
         yield project
 
 
 def resolve(project: Project, *requirements: str, as_of: date | None = None) -> list[str]:
     """Return what the lock on top of the image has."""
     spec = project.locks.add_packages(project.spec(IMAGE), requirements, as_of=as_of)
-    assert spec.own
-    return [f"{package.name}=={package.version}" for package in read_packages({"own": spec.own.lock})]
+    assert spec.extra
+    return [f"{package.name}=={package.version}" for package in read_packages({"own": spec.extra.lock})]
 
 
 # What fits
@@ -50,8 +50,8 @@ def test_a_later_day_allows_later_releases_and_still_moves_nothing(project: Proj
 
 def test_what_the_image_has_anyway_needs_no_lock(project: Project) -> None:
     spec = project.locks.add_packages(project.spec(IMAGE), ["numpy<2", "tensorflow>=2.15"])
-    assert spec.own
-    assert spec.own.lock == ""
+    assert spec.extra
+    assert spec.extra.lock == ""
     assert spec.identifier == f"{IMAGE}-own"
 
 
@@ -59,10 +59,10 @@ def test_wheels_of_a_folder_are_resolved_and_found_by_their_hash(tmp_path: Path,
     folder = tmp_path / "wheels"
     folder.mkdir()
     ours, other = write_wheel(folder, "ours", {"ours.py": b""}), write_wheel(folder, "other", {"other.py": b""})
-    with own_packages_project(tmp_path, workspace, find_links=folder) as project:
+    with extra_packages_project(tmp_path, workspace, find_links=folder) as project:
         spec = project.locks.add_packages(project.spec(IMAGE), ["ours", "pandas"])
-        assert spec.own
-        assert f"ours==1.0 --hash=sha256:{sha256(ours)}\n" in spec.own.lock
+        assert spec.extra
+        assert f"ours==1.0 --hash=sha256:{sha256(ours)}\n" in spec.extra.lock
         assert project.plan(spec).wheels == (ours,)
         assert project.plan(project.spec(IMAGE)).wheels == ()
     assert other.exists()
@@ -75,7 +75,7 @@ def test_a_folder_of_wheels_may_have_any_name(name: str, tmp_path: Path, workspa
     ours = write_wheel(folder, "ours", {"ours.py": b""})
     (folder / "lost-1.0-py3-none-any.whl").symlink_to("nowhere")
     (folder / "unpacked-1.0-py3-none-any.whl").mkdir()
-    with own_packages_project(tmp_path, workspace, find_links=folder) as project:
+    with extra_packages_project(tmp_path, workspace, find_links=folder) as project:
         assert project.plan(project.locks.add_packages(project.spec(IMAGE), ["ours"])).wheels == (ours,)
 
 
@@ -130,7 +130,7 @@ def test_a_version_with_a_local_label_is_moved_to_no_other_image(tmp_path: Path,
     write_wheel(tmp_path, "needs", {}, requires="numpy>=2.1", version="1.0")
     write_wheel(tmp_path, "numpy", {}, version="2.1.0+ours")
     with (
-        own_packages_project(tmp_path, workspace, find_links=tmp_path) as project,
+        extra_packages_project(tmp_path, workspace, find_links=tmp_path) as project,
         pytest.raises(
             RequirementConflict, match=r"^needs needs another version .*: numpy 2.1.0\+ours instead of numpy"
         ),

@@ -32,7 +32,7 @@ def test_a_cpu_image_has_null_for_what_it_lacks(named: Named) -> None:
     )
     lacking = {key for key, value in found.items() if value is None}
     gpu = {"cuda", "cudnn", "driver_floor", "architectures", "libraries"}
-    assert lacking == {*gpu, "libtpu", "gpu", "driver", "bare_machines", "base_kind"}
+    assert lacking == {*gpu, "libtpu", "gpu", "driver", "host_machines", "base_kind"}
     assert (found["package"], found["level"], found["date"]) == ("tensorflow-cpu", "built", "2026-01-02")
     assert found["tags"] == ["tf:2.15.1-cpu-py3.11", "tf:2.15.1", "tf:2.15", "tf:2.15-py3.11"]
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from support.cases import cases
 from tfimg.matrix.schema import Matrix
-from tfimg.matrix.spec import ImageSpec, with_flavor
+from tfimg.matrix.spec import ImageSpec, with_variant
 from tfimg.recipe.labels import format_title, make_build_labels, make_recipe_labels
 
 
@@ -32,12 +32,12 @@ def test_labels_of_the_recipe(named: Callable[[str], ImageSpec]) -> None:
 
 def test_an_image_with_programs_is_a_development_container(named: Callable[[str], ImageSpec], matrix: Matrix) -> None:
     labels = make_recipe_labels(
-        with_flavor(named("2.15.1-cpu-py3.11"), "dev", matrix.flavors), lock_digest="sha256:a", layers=[]
+        with_variant(named("2.15.1-cpu-py3.11"), "dev", matrix.variants), lock_digest="sha256:a", layers=[]
     )
-    assert labels["tfimg.flavor"] == "dev"
+    assert labels["tfimg.variant"] == "dev"
     (metadata,) = json.loads(labels["devcontainer.metadata"])
     assert (metadata["remoteUser"], metadata["forwardPorts"]) == ("tensorflow", [8888, 2222])
-    slim = with_flavor(named("2.15.1-cpu-py3.11"), "slim", matrix.flavors)
+    slim = with_variant(named("2.15.1-cpu-py3.11"), "slim", matrix.variants)
     assert "devcontainer.metadata" not in make_recipe_labels(slim, lock_digest="sha256:a", layers=[])
 
 

@@ -20,7 +20,7 @@ from support.paths import DATA
 from tfimg.core.errors import LockError, TfimgError
 from tfimg.core.paths import Workspace, find_workspace
 from tfimg.matrix.schema import Matrix, Newer
-from tfimg.matrix.spec import ImageSpec, with_flavor
+from tfimg.matrix.spec import ImageSpec, with_variant
 from tfimg.recipe.lock import (
     HEADER,
     PART_RULES,
@@ -38,8 +38,8 @@ Named = Callable[[str], ImageSpec]
 HASH = "ab" * 32
 NEWER = Newer(as_of=date(2026, 1, 31), packages={"setuptools": "a reason", "certifi": "a reason"})
 FOLDERS = sorted(path for path in (find_workspace({}).images / "locks").iterdir() if path.is_dir())
-FLAVORED = [path.name for path in FOLDERS if [file.name for file in path.iterdir()] == ["flavor.txt"]]
-COMMITTED = [path.name for path in FOLDERS if path.name not in FLAVORED]
+VARIED = [path.name for path in FOLDERS if [file.name for file in path.iterdir()] == ["variant.txt"]]
+COMMITTED = [path.name for path in FOLDERS if path.name not in VARIED]
 
 
 @pytest.fixture
@@ -315,16 +315,16 @@ def test_every_image_has_a_lock_and_no_other_folder_is_there(specs: Sequence[Ima
     assert sorted(spec.identifier for spec in specs) == COMMITTED
 
 
-def test_each_minor_release_has_a_lock_of_the_jupyter_flavour(
+def test_each_minor_release_has_a_lock_of_the_jupyter_variant(
     specs: Sequence[ImageSpec], matrix: Matrix, workspace: Workspace
 ) -> None:
     """For CPU and GPU on its default Python, above the packages of the runtime and with none of them."""
     newest = [spec for spec in specs if spec.is_newest_patch and spec.is_default_python and spec.device != "tpu"]
-    chosen = [with_flavor(spec, "jupyter", matrix.flavors) for spec in newest if spec.platform == "linux/amd64"]
-    assert sorted(spec.identifier for spec in chosen) == FLAVORED
+    chosen = [with_variant(spec, "jupyter", matrix.variants) for spec in newest if spec.platform == "linux/amd64"]
+    assert sorted(spec.identifier for spec in chosen) == VARIED
     for spec in chosen:
         (text,) = workspace.read_lock(spec.identifier).values()
-        names = {package.name for package in read_packages({"flavor": text})}
+        names = {package.name for package in read_packages({"variant": text})}
         below = {package.name for package in read_packages(workspace.read_lock(spec.runtime))}
         assert {"jupyterlab", "ipykernel", "jupyter-server-proxy"} < names
         assert names & below == set(), spec.identifier
@@ -358,7 +358,7 @@ def test_the_error_for_missing_locks_of_several_images_names_one_command(workspa
     )
     with pytest.raises(LockError, match=r"tfimg lock 2\.15\.9-cpu-py3\.10"):
         workspace.require_locks(["2.15.1-cpu-py3.11", names[0]])
-    flavors = [f"2.18.1-cpu-py3.{minor}-jupyter" for minor in (9, 10)]
+    variants = [f"2.18.1-cpu-py3.{minor}-jupyter" for minor in (9, 10)]
     with pytest.raises(LockError, match=r"`tfimg lock 2\.18\.1-jupyter 2\.22\.0`"):
-        workspace.require_locks([*flavors, "2.22.0-cpu-py3.11-arm64"])
+        workspace.require_locks([*variants, "2.22.0-cpu-py3.11-arm64"])
     workspace.require_locks(["2.15.1-cpu-py3.11"])

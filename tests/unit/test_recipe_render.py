@@ -13,7 +13,7 @@ from support.cases import cases
 from tfimg.core.errors import RenderError
 from tfimg.core.paths import Workspace, find_workspace
 from tfimg.matrix.schema import Matrix
-from tfimg.matrix.spec import ImageSpec, with_flavor
+from tfimg.matrix.spec import ImageSpec, with_variant
 from tfimg.recipe.plan import make_template_environment, render_dockerfile
 
 Named = Callable[[str], ImageSpec]
@@ -71,15 +71,15 @@ def test_every_image_can_be_rendered(specs: tuple[ImageSpec, ...], workspace: Wo
 def test_the_dockerfile_of_slim_removes_the_patterns_of_the_matrix(
     spec: ImageSpec, matrix: Matrix, workspace: Workspace
 ) -> None:
-    slim = with_flavor(spec, "slim", matrix.flavors)
+    slim = with_variant(spec, "slim", matrix.variants)
     text = render_dockerfile(slim, LOCK, make_template_environment(templates(workspace)))
-    patterns = " ".join(matrix.flavors["slim"].removed)
+    patterns = " ".join(matrix.variants["slim"].removed)
     assert "tensorflow/include/*" in patterns
     assert text.count(f'    REMOVED="{patterns}" sh /build/install /lock.txt') == len(LOCK)
-    system = " ".join(matrix.flavors["slim"].removed_system)
+    system = " ".join(matrix.variants["slim"].removed_system)
     assert "gconv" in system
     assert f'&& REMOVED="{system}" sh /build/remove / && sh /build/settle' in text
-    assert f'    UNCOMPILED="{" ".join(matrix.flavors["slim"].uncompiled)}" sh /build/bytecode\n' in text
+    assert f'    UNCOMPILED="{" ".join(matrix.variants["slim"].uncompiled)}" sh /build/bytecode\n' in text
     other = replace(slim, platform="linux/arm64")
     text = render_dockerfile(other, LOCK, make_template_environment(templates(workspace)))
     assert f'&& REMOVED="{system}" sh /build/remove /target && ROOT=/target sh /build/settle' in text
@@ -105,12 +105,12 @@ def test_every_file_that_a_dockerfile_mounts_is_in_its_context(workspace: Worksp
         assert [source for source in sources if not (workspace.images / source).exists()] == [], identifier
 
 
-@pytest.mark.parametrize("flavor", ["jupyter", "dev", "slim"])
-def test_what_a_flavours_dockerfile_mounts_is_in_the_checkout_too(
-    flavor: str, named: Named, matrix: Matrix, workspace: Workspace
+@pytest.mark.parametrize("variant", ["jupyter", "dev", "slim"])
+def test_what_a_variants_dockerfile_mounts_is_in_the_checkout_too(
+    variant: str, named: Named, matrix: Matrix, workspace: Workspace
 ) -> None:
-    spec = with_flavor(named("2.18.1-cuda12.5-py3.11"), flavor, matrix.flavors)
-    lock = workspace.read_lock(spec.runtime) | (workspace.read_lock(spec.flavor_lock) if spec.flavor_lock else {})
+    spec = with_variant(named("2.18.1-cuda12.5-py3.11"), variant, matrix.variants)
+    lock = workspace.read_lock(spec.runtime) | (workspace.read_lock(spec.variant_lock) if spec.variant_lock else {})
     text = render_dockerfile(spec, lock, make_template_environment(templates(workspace)))
     sources = re.findall(r"--mount=type=bind,source=([^,\s]+)", text)
     assert [source for source in sources if not (workspace.images / source).exists()] == []

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tfimg.core.errors import UsageError
 from tfimg.core.paths import Workspace
 from tfimg.matrix.schema import Matrix
-from tfimg.matrix.spec import ImageSpec, with_flavor
+from tfimg.matrix.spec import ImageSpec, with_variant
 from tfimg.recipe.labels import select_platforms
 from tfimg.recipe.shards import (
     Shard,
@@ -31,7 +31,7 @@ def image(name: str, libraries: str = "", tensorflow: str = "", **layers: int) -
 
 TABLE = [
     # images, shards → identifiers by shard
-    ([image("1a", own=5)], 3, ["1a"]),
+    ([image("1a", extra=5)], 3, ["1a"]),
     ([image("1a", x=1), image("2a", y=1), image("3a", z=2)], 2, ["1a 2a", "3a"]),
     # Two sets of libraries: together, although other ways are as even.
     (
@@ -154,9 +154,9 @@ def test_a_family_shares_its_libraries_and_what_is_not_of_one_python(named: Name
     )
 
 
-def test_flavours_share_all_but_one_that_removes_files_none(named: Named, workspace: Workspace, matrix: Matrix) -> None:
+def test_variants_share_all_but_one_that_removes_files_none(named: Named, workspace: Workspace, matrix: Matrix) -> None:
     spec = named("2.18.1-cpu-py3.11")
-    images = [with_flavor(spec, flavor, matrix.flavors) for flavor in ("runtime", "jupyter", "dev", "slim")]
+    images = [with_variant(spec, variant, matrix.variants) for variant in ("runtime", "jupyter", "dev", "slim")]
     assert {tuple(sorted(counts)) for counts in count_users(images, workspace).values()} == {(1, 3)}
 
 
@@ -182,7 +182,7 @@ def test_a_form_is_this(form: str) -> None:
 
 
 def test_more_jobs_than_github_runs_are_refused() -> None:
-    many = make_single_shards([image(str(number), own=1) for number in range(257)])
+    many = make_single_shards([image(str(number), extra=1) for number in range(257)])
     assert len(make_ci_jobs("github", many[:256])["include"]) == 256
     with pytest.raises(UsageError, match=r"256 jobs of a matrix at most, and these are 257\. Combine them"):
         make_ci_jobs("github", many)

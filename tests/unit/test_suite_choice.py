@@ -22,7 +22,7 @@ SUITE = Path(selection.__file__).parent
 FACTS = {
     "identifier": "2.15.1-cpu-py3.11", "tensorflow": "2.15.1", "python": "3.11", "device": "cpu", "cuda": None,
     "cudnn": None, "architectures": [], "libtpu": None, "level": "validated", "packages": {"numpy": "1.26.4"},
-    "user": "non-root", "waived": {}, "removed": [], "flavor": "runtime",
+    "user": "non-root", "waived": {}, "removed": [], "variant": "runtime",
 }  # fmt: skip
 
 
@@ -38,8 +38,8 @@ TABLE = {
     "b.on_two": Check(good, devices=("gpu",), level="validated", accelerators=2),
     "c.on_a_tpu": Check(good, devices=("tpu",), level="validated"),
     "c.long": Check(good, profile="full"),
-    "d.flavour": Check(good, packages=("jupyterlab",)),
-    "d.dev": Check(good, flavors=("dev", "other")),
+    "d.variant": Check(good, packages=("jupyterlab",)),
+    "d.dev": Check(good, variants=("dev", "other")),
 }
 CPU = Facts(identifier="x", device="cpu", level="validated", packages={"numpy": "1.26.4"})
 GPU = Facts(identifier="x", device="gpu", level="validated", packages={})
@@ -55,10 +55,10 @@ EVERYWHERE = ["a.smoke", "a.any"]
         (replace(GPU, level="linked"), [*EVERYWHERE, "b.gpu"], ON_GPU),
         (GPU, [*EVERYWHERE, "b.gpu", "b.on_a_gpu"], ["b.on_two"]),
         (TPU, EVERYWHERE, ["c.on_a_tpu"]),
-        (Facts(packages={"jupyterlab": "4"}), [*EVERYWHERE, "b.gpu", "d.flavour"], [*ON_GPU, "c.on_a_tpu"]),
-        (replace(CPU, flavor="dev"), [*EVERYWHERE, "d.dev"], []),
-        (replace(CPU, flavor="jupyter"), EVERYWHERE, []),
-        (Facts(), [*EVERYWHERE, "b.gpu", "d.flavour"], [*ON_GPU, "c.on_a_tpu"]),
+        (Facts(packages={"jupyterlab": "4"}), [*EVERYWHERE, "b.gpu", "d.variant"], [*ON_GPU, "c.on_a_tpu"]),
+        (replace(CPU, variant="dev"), [*EVERYWHERE, "d.dev"], []),
+        (replace(CPU, variant="jupyter"), EVERYWHERE, []),
+        (Facts(), [*EVERYWHERE, "b.gpu", "d.variant"], [*ON_GPU, "c.on_a_tpu"]),
     ],
 )
 def test_what_is_asked_is_for_the_device_the_level_and_the_packages(

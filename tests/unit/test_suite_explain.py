@@ -10,13 +10,13 @@ from typing import get_args
 import explain as suite
 import pytest
 from explain import PATTERNS, PROOF_LINES, PROOF_WIDTH, add_explanations, explain
-from signatures import SIGNATURES
+from known_issues import KNOWN_ISSUES
 
 from tfimg.validation.report import Explanation, Fault
 
 LOGS = sorted((Path(__file__).parents[1] / "data" / "logs").glob("*.log"))
-BY_NAME = {one.name: one for one in SIGNATURES}
-HARMLESS = {one.name for one in SIGNATURES if one.fault == "harmless"}
+BY_NAME = {one.name: one for one in KNOWN_ISSUES}
+HARMLESS = {one.name for one in KNOWN_ISSUES if one.fault == "harmless"}
 HEALTHY = "healthy"
 
 WORDINGS = (
@@ -104,7 +104,7 @@ def recorded(log: Path) -> str:
 
 def explained_names(text: str) -> tuple[list[str], list[str]]:
     """Names of the causes, and of what is harmless."""
-    found = [one.signature for one in explain(text)]
+    found = [one.issue for one in explain(text)]
     return [one for one in found if one not in HARMLESS], [one for one in found if one in HARMLESS]
 
 
@@ -122,11 +122,11 @@ def test_a_recorded_failure_is_named_and_nothing_else_is_blamed(log: Path) -> No
         lines = one.proof.splitlines()
         assert 1 <= len(lines) <= PROOF_LINES
         assert all(line.strip("…") in text for line in lines), "the proof stands in the log"
-        assert any(pattern.search(one.proof) for pattern in PATTERNS[one.signature])
+        assert any(pattern.search(one.proof) for pattern in PATTERNS[one.issue])
 
 
 def test_other_messages_match_the_same_signature() -> None:
-    found = [("+".join(one.signature for one in explain(text)), text) for _, text in WORDINGS]
+    found = [("+".join(one.issue for one in explain(text)), text) for _, text in WORDINGS]
     assert found == [*WORDINGS]
 
 
@@ -144,11 +144,11 @@ def test_every_pattern_finds_something() -> None:
 
 
 def test_the_table_is_in_order() -> None:
-    assert len(BY_NAME) == len(SIGNATURES)
-    for one in SIGNATURES:
+    assert len(BY_NAME) == len(KNOWN_ISSUES)
+    for one in KNOWN_ISSUES:
         assert one.fault in {*get_args(Fault), "request", "harmless"}
         assert one.cause.endswith(".")
-        assert one.remedy.endswith(".")
+        assert one.fix.endswith(".")
         assert set(one.leads_to) <= BY_NAME.keys() - {one.name}
         assert re.fullmatch(r"([\w.-]+/[\w.-]+#\d+(, |$))*", one.source)
 
@@ -215,7 +215,7 @@ def test_a_check_s_end_carries_what_is_known_and_nothing_harmless() -> None:
         "evidence": {"output": ["ModuleNotFoundError: No module named 'pkg_resources'"]},
     }  # fmt: skip
     (one,) = add_explanations(end)["explained"]
-    assert Explanation(**one).signature == "pkg-resources"
+    assert Explanation(**one).issue == "pkg-resources"
     assert add_explanations({**end, "outcome": "passed"})["explained"] == []
 
 

@@ -59,7 +59,7 @@ FACTS = Facts(device="gpu", cuda="12.2", architectures=["sm_50", "compute_80"])
 
 
 @pytest.mark.parametrize(
-    ("seen", "reason", "signature"),
+    ("seen", "reason", "issue"),
     [
         (({"CUDA_VISIBLE_DEVICES": ""}, NODE, True, FINE), "CUDA_VISIBLE_DEVICES='' hides it", "no-gpu"),
         (({"CUDA_VISIBLE_DEVICES": "-1"}, [], False, NONE), "CUDA_VISIBLE_DEVICES='-1' hides it", "no-gpu"),
@@ -73,11 +73,11 @@ FACTS = Facts(device="gpu", cuda="12.2", architectures=["sm_50", "compute_80"])
         (({}, NODE, True, FINE), "a library did not load", None),
     ],
 )
-def test_reason_for_no_gpu_and_what_is_known_about_it(seen: Any, reason: str, signature: str | None) -> None:
+def test_reason_for_no_gpu_and_what_is_known_about_it(seen: Any, reason: str, issue: str | None) -> None:
     told = gpu.why_none(gpu.Seen(*seen), FACTS)
     assert reason in told
-    found = [(one.signature, one.fault) for one in explain(f"expected a GPU, found none: {told}")]
-    assert found == ([(signature, "host")] if signature else [])
+    found = [(one.issue, one.fault) for one in explain(f"expected a GPU, found none: {told}")]
+    assert found == ([(issue, "host")] if issue else [])
 
 
 def test_checks_of_a_present_gpu_are_asked_for_only_there() -> None:
@@ -202,7 +202,7 @@ DENIED = ["CUPTI_ERROR_INSUFFICIENT_PRIVILEGES"]
         ("/device:GPU:0", {}, [], True),
     ],
 )
-def test_a_gpu_without_events_in_the_trace_is_a_warning_with_the_remedy(
+def test_a_gpu_without_events_in_the_trace_is_a_warning_with_the_fix(
     device: str, lines: dict[str, int], errors: list[str], warned: bool
 ) -> None:
     told = profiler.judge_gpu_tracing(device, lines, errors)

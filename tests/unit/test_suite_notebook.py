@@ -157,7 +157,7 @@ def test_an_op_that_does_not_compile_is_quoted(image: Path) -> None:
     with pytest.raises(CheckFailed, match=r"found op\.h:1: fatal error: op\.h: No such file: headers") as failed:
         development._compile(["g++", "x.cc"])
     assert failed.value.evidence["command"] == ["g++", "x.cc"]
-    with pytest.raises(CheckFailed, match="Debian packages of the flavour are missing"):
+    with pytest.raises(CheckFailed, match="Debian packages of the variant are missing"):
         development._compile([str(image / "missing")])
 
 

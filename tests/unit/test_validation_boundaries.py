@@ -17,7 +17,7 @@ from support.memory_engine import FakeEngine
 from support.reports import GREEN, KNOWN, result
 from tfimg.core.errors import FileError, UnsuitableHost, ValidationAborted, ValidationFailed
 from tfimg.core.levels import Level
-from tfimg.engine.protocol import Exit
+from tfimg.engine.interface import Exit
 from tfimg.matrix.spec import ImageSpec
 from tfimg.validation.record import read_report
 from tfimg.validation.report import (
@@ -72,9 +72,9 @@ def test_three_checks_are_named_and_the_others_counted(count: int, more: str) ->
     assert f"It was built, and {count} of {count} checks did not pass. a.0 failed: no; a.1 failed: no; {more}." in told
 
 
-def test_each_known_cause_is_reported_once_with_its_remedy() -> None:
-    other = replace(KNOWN, signature="driver", fault="host", cause="The driver is too old.", remedy="Renew it.")
-    known = replace(KNOWN, cause="NumPy 2.", remedy="Install numpy<2.")
+def test_each_known_cause_is_reported_once_with_its_fix() -> None:
+    other = replace(KNOWN, issue="driver", fault="host", cause="The driver is too old.", fix="Renew it.")
+    known = replace(KNOWN, cause="NumPy 2.", fix="Install numpy<2.")
     failed = [
         replace(result(f"a.{name}", "failed", "no"), explained=(one,))
         for name, one in (("x", known), ("y", known), ("z", other))

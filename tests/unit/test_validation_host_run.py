@@ -61,7 +61,7 @@ Green = Callable[..., Run]
 
 
 def files(copy: Workspace) -> list[str]:
-    folder = copy.images / "evidence"
+    folder = copy.images / "records"
     return sorted(str(file.relative_to(folder)) for file in folder.rglob("*") if file.is_file())
 
 
@@ -70,28 +70,28 @@ def test_a_green_run_is_kept_and_shown_beside_the_level_which_stays(
 ) -> None:
     ended = record(green()).succeeded()
     assert f"checks passed on {H200}, driver {DRIVER}. Wrote " in ended.stdout
-    assert files(copy) == [f"bare/{GPU}/nvidia-h200.json"]
-    kept = json.loads((copy.bare_evidence(GPU) / "nvidia-h200.json").read_text())
+    assert files(copy) == [f"on_host/{GPU}/nvidia-h200.json"]
+    kept = json.loads((copy.host_records(GPU) / "nvidia-h200.json").read_text())
     assert kept["gpus"] == [{"name": H200, "capability": "9.0"}]
     assert (kept["driver"], kept["level"], kept["environment"]) == (DRIVER, "validated", ENVIRONMENT)
     assert (kept["where"], kept["digest"], kept["device"]) == ("host", None, "gpu")
     assert {"gpu.visible", "numerics.lstm"} <= {*kept["passed"]}
     image = tfimg("resolve", *ASKED, "gpu", "--json").json
     assert (image["level"], image["gpu"], image["date"]) == ("declared", None, None)
-    assert image["bare_machines"] == [{"machine": H200, "driver": DRIVER, "date": "2026-11-22"}]
+    assert image["host_machines"] == [{"machine": H200, "driver": DRIVER, "date": "2026-11-22"}]
     assert f"machine {H200}" in tfimg("resolve", *ASKED, "gpu").stdout
     (line,) = [line for line in tfimg("list", GPU).lines if line.startswith(GPU)]
-    assert "declared; bare machine" in line
+    assert "declared; on the host" in line
     row = next(line for line in tfimg("matrix").lines if line.startswith("2.21.0"))
-    assert "gpu 1/4 on a bare machine" in row
+    assert "gpu 1/4 on the host" in row
     assert "validated" not in row
     page = tfimg("matrix", "--html").stdout
-    assert "on a bare machine" in page
+    assert "on the host" in page
     assert f"{H200}, driver {DRIVER}, 2026-11-22" in page
 
 
-def test_an_image_without_records_shows_no_bare_machine(tfimg: CliRunner) -> None:
-    assert tfimg("resolve", *ASKED, "gpu", "--json").json["bare_machines"] is None
+def test_an_image_without_records_shows_no_host(tfimg: CliRunner) -> None:
+    assert tfimg("resolve", *ASKED, "gpu", "--json").json["host_machines"] is None
     assert "bare" not in tfimg("matrix").stdout
 
 
@@ -102,11 +102,12 @@ def test_each_kind_of_machine_has_one_record_that_the_next_replaces(
         record(green(gpus=gpus)).succeeded()
     record(green(CPU, gpus=())).succeeded()
     assert files(copy) == [
-        f"bare/{CPU}/cpu.json", *(f"bare/{GPU}/{name}.json" for name in ("8-x-nvidia-h200", "nvidia-h200", "tesla-t4")),
+        f"on_host/{CPU}/cpu.json",
+        *(f"on_host/{GPU}/{name}.json" for name in ("8-x-nvidia-h200", "nvidia-h200", "tesla-t4")),
     ]  # fmt: skip
-    machines = tfimg("resolve", *ASKED, "gpu", "--json").json["bare_machines"]
+    machines = tfimg("resolve", *ASKED, "gpu", "--json").json["host_machines"]
     assert [one["machine"] for one in machines] == [f"8 x {H200}", H200, "Tesla T4"]
-    (cpu,) = tfimg("resolve", *ASKED, "cpu", "--json").json["bare_machines"]
+    (cpu,) = tfimg("resolve", *ASKED, "cpu", "--json").json["host_machines"]
     assert (cpu["machine"], cpu["driver"]) == (ENVIRONMENT["processor"], None)
 
 
@@ -197,17 +198,17 @@ def test_many_reasons_are_counted(record: Record, green: Green) -> None:
     checks = [f"numerics.{name}" for name in ("svd", "fft", "lstm", "matmul", "cholesky", "sparse", "strings")]
     message = record(green(ends=dict.fromkeys(checks, "failed"))).refusal(13)
     assert message.count(" failed: expected") == 5
-    assert "; and 2 more. Run images/bare/run.py" in message
+    assert "; and 2 more. Run images/on_host/run.py" in message
 
 
 def test_a_record_of_another_lock_is_not_shown(tfimg: CliRunner, record: Record, green: Green, copy: Workspace) -> None:
     record(green()).succeeded()
     lock = copy.lock(GPU, "packages")
     lock.write_text(lock.read_text().replace("2026", "2025"))
-    assert tfimg("resolve", *ASKED, "gpu", "--json").json["bare_machines"] is None
+    assert tfimg("resolve", *ASKED, "gpu", "--json").json["host_machines"] is None
 
 
-@pytest.mark.parametrize("place", ["evidence/{GPU}.json", "evidence/bare/{CPU}/nvidia-h200.json"])
+@pytest.mark.parametrize("place", ["attestations/{GPU}.json", "records/on_host/{CPU}/nvidia-h200.json"])
 def test_a_record_in_the_place_of_other_evidence_is_an_error(
     tfimg: CliRunner, record: Record, green: Green, copy: Workspace, place: str
 ) -> None:
@@ -215,7 +216,7 @@ def test_a_record_in_the_place_of_other_evidence_is_an_error(
     record(green()).succeeded()
     target = copy.images / place.format(GPU=GPU, CPU=CPU)
     target.parent.mkdir(exist_ok=True)
-    shutil.copy(copy.bare_evidence(GPU) / "nvidia-h200.json", target)
+    shutil.copy(copy.host_records(GPU) / "nvidia-h200.json", target)
     device = "gpu" if target.stem == GPU else "cpu"
     says = "where: it is about a host, not a container" if device == "gpu" else f"it is about {GPU}"
     assert says in tfimg("resolve", *ASKED, device).refusal(2)
@@ -242,7 +243,7 @@ def test_a_malformed_file_is_refused(record: Record, green: Green, copy: Workspa
     content = json.dumps(green()).encode()
     changed = MALFORMED[case](content)
     assert changed != content
-    says = "is larger than 65,536 KiB" if case == "endless" else "is not a run of images/bare/run.py"
+    says = "is larger than 65,536 KiB" if case == "endless" else "is not a run of images/on_host/run.py"
     assert says in record(changed).refusal(2)
     assert files(copy) == []
 
@@ -253,12 +254,12 @@ def test_names_from_outside_are_escaped_and_become_no_path(
     attack = "../../\x1b[31m<script>\u202e" + "x" * 500
     ended = record(green(gpus=(attack,), driver=attack)).succeeded()
     (file,) = files(copy)
-    assert Path(file).parent == Path(f"bare/{GPU}")
+    assert Path(file).parent == Path(f"on_host/{GPU}")
     assert Path(file).name.strip("abcdefghijklmnopqrstuvwxyz0123456789-") == "."
     for output in (ended, tfimg("resolve", *ASKED, "gpu"), tfimg("matrix", "--html"), tfimg("list")):
         assert not {"\x1b", "\u202e"} & set(output.succeeded().stdout)
     assert "&lt;script&gt;" in tfimg("matrix", "--html").stdout
-    assert (copy.images / "evidence" / file).read_text().isascii()
+    assert (copy.images / "records" / file).read_text().isascii()
     message = record({**green(), "identifier": attack[:90]}).refusal(4)
     assert not {"\x1b", "\u202e"} & set(message)
 

@@ -170,7 +170,7 @@ def test_evidence_of_another_image_or_too_large_is_refused_and_of_another_lock_d
 
 
 def test_the_committed_evidence_is_readable_and_stays_small(workspace: Workspace, specs: Sequence[ImageSpec]) -> None:
-    files = sorted((workspace.images / "evidence").glob("*.json"))
+    files = sorted((workspace.images / "records").glob("*.json"))
     assert len(files) >= 15
     for file in files:
         record = read_image_record(file.read_bytes(), source=file.name, identifier=file.stem)

@@ -15,7 +15,7 @@ from support.inventories import INVENTORY
 from support.memory_engine import FakeEngine
 from tfimg.core.errors import EngineUnavailable, ValidationAborted
 from tfimg.core.paths import Workspace
-from tfimg.engine.protocol import Exit, Line
+from tfimg.engine.interface import Exit, Line
 from tfimg.validation.report import SCRIPT, take_inventory
 
 FINE = Exit(status=0, out_of_memory=False)

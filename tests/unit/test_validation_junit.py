@@ -65,7 +65,7 @@ def test_a_failure_says_the_reason_the_cause_and_the_evidence_whatever_is_in_the
     assert found.message.startswith("expected numpy 1.26.4, found 2.0.0: ")
     assert ATTACK in found.message
     assert r"red \x00" in found.message
-    assert "remedy: Install numpy<2, as the lock says." in found.text
+    assert "fix: Install numpy<2, as the lock says." in found.text
     assert 'numpy: {"locked": "1.26.4", "installed": {"version": "2.0.0"}}' in found.text
     assert case.system_out.startswith(f"{ATTACK}\nred ")
 

@@ -16,7 +16,7 @@ from support.memory_engine import FakeEngine
 from tfimg.core.errors import EngineError, EngineUnavailable, UsageError, ValidationAborted
 from tfimg.core.files import hash_files
 from tfimg.core.levels import Level
-from tfimg.engine.protocol import Exit, Line
+from tfimg.engine.interface import Exit, Line
 from tfimg.matrix.spec import ImageSpec
 from tfimg.recipe.facts import collect_facts
 from tfimg.recipe.lock import hash_lock
@@ -366,7 +366,7 @@ def test_facts_are_what_the_image_claims(named: Callable[[str], ImageSpec]) -> N
         "user": "non-root",
         "waived": {},
         "removed": [],
-        "flavor": "runtime",
+        "variant": "runtime",
     }
 
 

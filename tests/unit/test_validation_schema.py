@@ -67,7 +67,7 @@ SPOILT: dict[str, Spoil] = {
     "an outcome of nobody's": lambda it: it["results"][0].update(outcome="fine"),
     "a text for a number": lambda it: it.update(seconds="1"),
     "a verdict of nobody's": lambda it: it.update(verdict="fine"),
-    "an explanation by halves": lambda it: it["results"][2]["explained"][0].pop("remedy"),
+    "an explanation by halves": lambda it: it["results"][2]["explained"][0].pop("fix"),
 }
 
 

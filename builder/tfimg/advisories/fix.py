@@ -25,7 +25,7 @@ from tfimg.matrix.spec import ImageSpec
 from tfimg.recipe.facts import ALIAS
 from tfimg.recipe.lock import HEADER, Lock, LockQuery, end_of, format_line, make_query, read_packages
 
-MOVABLE_PARTS = ("packages", "flavor")
+MOVABLE_PARTS = ("packages", "variant")
 """Parts of a lock whose packages may move. The bytes of all others never change."""
 
 KEPT = {
@@ -88,7 +88,7 @@ class LockFixer:
     ) -> LockFix:
         """Return the fixes of an image's lock.
 
-        `below` is the lock that a flavour's stands on. `above` are the flavours of an image with the part of their
+        `below` is the lock that a variant's stands on. `above` are the variants of an image with the part of their
         locks that lies above it: what they need stays possible. Raises `NetworkError`.
         """
         run = _ImageFix(self, spec, lock, below or {}, above)
@@ -112,7 +112,7 @@ class _ImageFix:
         kept = (part for part in lock if part not in MOVABLE_PARTS)
         self.below = {ALIAS: spec.tensorflow, **_read_versions(below, {part: lock[part] for part in kept})}
         self.pinned = {**_read_versions(*(part for _, part in above)), **self.below}
-        self.above = tuple(text for one, _ in above for text in one.flavor_requirements)
+        self.above = tuple(text for one, _ in above for text in one.variant_requirements)
         self.goals: list[Finding] = []
         self.known: dict[str, frozenset[str]] = {}
         stay: dict[tuple[str, str], list[Finding]] = {}
@@ -210,7 +210,7 @@ class _ImageFix:
                 if one.identifiers.isdisjoint(tolerated.get(one.package.name, frozenset()))
             ]
             if not affected:
-                return query, self.tools.resolve(self._without_flavors(query, packages)) if self.above else packages
+                return query, self.tools.resolve(self._without_variants(query, packages)) if self.above else packages
         raise LockError(
             f"every version that was tried is affected too, the last by {affected[0].identifier} of "
             f"{affected[0].package}",
@@ -224,7 +224,7 @@ class _ImageFix:
             query,
             requirements=(
                 *query.requirements,
-                *self.spec.flavor_requirements,
+                *self.spec.variant_requirements,
                 *self.above,
                 *(f"{name}{bound}" for name, bound in bounds.items() if name in own),
             ),
@@ -238,8 +238,8 @@ class _ImageFix:
             locked=tuple({**own, **self.pinned}.items()),
         )
 
-    def _without_flavors(self, query: LockQuery, packages: Sequence[Package]) -> LockQuery:
-        """Return the query for those of the packages that the image needs without the flavours above it."""
+    def _without_variants(self, query: LockQuery, packages: Sequence[Package]) -> LockQuery:
+        """Return the query for those of the packages that the image needs without the variants above it."""
         versions: dict[str, str] = {one.name: str(one.version) for one in packages}
         versions[ALIAS] = self.spec.tensorflow
         return replace(

@@ -26,7 +26,7 @@ from tfimg.core.events import Event, ImageEvent, Message, OnEvent
 from tfimg.core.files import AlreadyLocked, try_lock, write_atomically
 from tfimg.core.levels import Level
 from tfimg.core.process import defer_signals
-from tfimg.engine.protocol import Engine, LocalImage
+from tfimg.engine.interface import Engine, LocalImage
 from tfimg.host.survey import TargetLevel
 from tfimg.matrix.spec import ImageSpec
 from tfimg.project.project import Project, read_evidence, record_evidence

@@ -44,15 +44,15 @@ from tfimg.engine.bases import (
     snapshot_mirrors,
 )
 from tfimg.engine.buildx import BuildCache, check_cache_export
+from tfimg.engine.interface import BuildRequest, Capabilities, Engine, StoredImage
 from tfimg.engine.machine import EMULATE, check_disk_space, open_candidate, required_disk_bytes
-from tfimg.engine.protocol import BuildRequest, Capabilities, Engine, StoredImage
 from tfimg.layers.layers import LAYER_FORMAT, LayerState, list_stage_layers
 from tfimg.matrix.schema import PLATFORMS, Platform
 from tfimg.matrix.spec import ImageSpec
 from tfimg.project.project import Project, read_evidence, record_evidence
 from tfimg.project.services import Services
 from tfimg.project.validator import Validator
-from tfimg.recipe.labels import BASE_MADE_LABEL, RECIPE_LABEL, make_build_labels, make_own_labels
+from tfimg.recipe.labels import BASE_MADE_LABEL, RECIPE_LABEL, make_build_labels, make_extra_labels
 from tfimg.recipe.layout import ZSTD_LEVELS, Compression, default_compression, list_wheel_layers, lock_path
 from tfimg.recipe.plan import Plan, hash_recipe, render_base
 from tfimg.registry.reference import DIGEST
@@ -105,7 +105,7 @@ class BuildSettings:
         return " ".join(snapshot_mirrors(self.snapshot).public_addresses)
 
     def choose_compression(self, spec: ImageSpec) -> Compression:
-        """Return the compression asked for, else `small` for a flavour that removes files, `fast` for any other."""
+        """Return the compression asked for, else `small` for a variant that removes files, `fast` for any other."""
         return self.compression or default_compression(spec.removed)
 
 
@@ -246,7 +246,7 @@ def describe_build(plan: Plan, capabilities: Capabilities | None) -> dict[str, A
             *(layer.name for layer in list_wheel_layers(plan.lock)),
             *(["debian"] if spec.system_packages else []),
         ],
-        **({"own_packages": asdict(spec.own)} if spec.own else {}),
+        **({"extra_packages": asdict(spec.extra)} if spec.extra else {}),
         "compression": output.compression if output else None,
         "why": output.why if output else None,
         "tags": list(plan.tags),
@@ -587,7 +587,7 @@ class Builder:
             version=__version__,
             snapshot=snapshot if mirrors or base.kind == "bootstrapped" else None,
         )
-        own = make_own_labels(plan.spec.own) if plan.spec.own else {}
+        own = make_extra_labels(plan.spec.extra) if plan.spec.extra else {}
         return labels | own | (make_custom_labels(plan.spec, plan.lock) if plan.spec.wheel else {})
 
     def prepare_base(self, spec: ImageSpec, on_event: OnEvent = ignore) -> BaseImage:

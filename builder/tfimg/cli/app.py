@@ -89,7 +89,7 @@ GROUPS = {
         "lock": ("maintain:Lock", "resolve and write locks"),
         "render": ("maintain:Render", "write Dockerfiles, schemas and tables"),
         "audit": ("maintain:Audit", "find known vulnerabilities of locked packages"),
-        "record": ("maintain:RecordEvidence", "record what images/bare/run.py has proven without a container"),
+        "record": ("maintain:RecordEvidence", "record what images/on_host/run.py has proven without a container"),
         "completion": ("maintain:Completion", "print a completion script"),
     },
 }
@@ -229,7 +229,7 @@ def _usage_error(error: CycloptsError, name: str, words: Sequence[str]) -> Usage
     if isinstance(error, exceptions.UnknownOptionError):
         option = error.token.value if error.token.keyword is None else error.token.keyword
         option = option.partition("=")[0]
-        if instead := removed.OPTIONS.get((name, option)):
+        if instead := removed.OPTIONS.get((name, option)) or removed.OPTIONS.get(("", option)):
             return UsageError(f"`{prog} {option}` was removed.", next_step=instead)
         near = get_close_matches(option, option_names(load_command(name)), n=1)
         suggestion = f"Did you mean {near[0]}? " if near else ""

@@ -19,7 +19,7 @@ from tfimg.core.errors import UsageError
 
 if TYPE_CHECKING:
     from tfimg.core.events import OnEvent
-    from tfimg.engine.protocol import Engine
+    from tfimg.engine.interface import Engine
     from tfimg.index.network import HostNetwork
     from tfimg.matrix.conditions import Request
     from tfimg.matrix.spec import ImageSpec
@@ -53,17 +53,17 @@ class Context:
         )
 
     def buildable(
-        self, patterns: Sequence[str], request: Request | None = None, *, flavor: str | None = None
+        self, patterns: Sequence[str], request: Request | None = None, *, variant: str | None = None
     ) -> tuple[ImageSpec, ...]:
         """Return the images of patterns that meet a request; say how many for other platforms are left out.
 
-        They have the flavour that their pattern names, else that of the request, else `flavor`. Raises
+        They have the variant that their pattern names, else that of the request, else `variant`. Raises
         `ResolutionError` for a pattern or request that no image meets. See `select_platforms`.
         """
         from tfimg.matrix.resolve import find_matching
         from tfimg.recipe.labels import select_platforms
 
-        specs = self.project.select(patterns, flavor or (request.flavor if request else None))
+        specs = self.project.select(patterns, variant or (request.variant if request else None))
         if request:
             specs = find_matching(self.project.matrix, specs, request)
         found = select_platforms(specs, patterns)

@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar
 from cyclopts import Parameter
 
 from tfimg.cli.values import (
-    complete_flavors,
     complete_gpus,
     complete_identifiers,
     complete_platforms,
     complete_releases,
+    complete_variants,
     lower_device,
     require_day,
     require_text,
@@ -304,7 +304,7 @@ class BuilderOptions:
 
 REQUEST = {
     "--tf": "tensorflow",
-    **{f"--{name}": name for name in ("cuda", "cudnn", "python", "platform", "driver", "gpu", "flavor")},
+    **{f"--{name}": name for name in ("cuda", "cudnn", "python", "platform", "driver", "gpu", "variant")},
 }
 """Options of a request beside --device → fields of `tfimg.matrix.conditions.Request`."""
 
@@ -332,10 +332,10 @@ class VersionOptions:
     gpu: str | None = option(
         "GPU of the machine: T4, 'RTX 4090', sm_90", "NAME", completer=complete_gpus, group="request"
     )
-    flavor: str | None = option(
+    variant: str | None = option(
         "runtime (default), jupyter, dev, slim, or another of the matrix",
         "NAME",
-        completer=complete_flavors,
+        completer=complete_variants,
         group="request",
     )
 
@@ -371,19 +371,19 @@ MAX_PACKAGE_FILE = 1 << 20
 
 
 @dataclass(frozen=True, kw_only=True)
-class AddedPackageOptions:
+class ExtraPackageOptions:
     """Packages of the user on top of images."""
 
-    requirements: tuple[str, ...] = values("Python packages on top: a requirement file", "FILE")
+    requirements: tuple[str, ...] = values("extra Python packages: a requirement file", "FILE")
     with_packages: tuple[str, ...] = values(
-        "Python packages on top, as requirements separated by commas: tensorflow-text,keras-hub", "NAMES", name="--with"
+        "extra Python packages, as requirements separated by commas: tensorflow-text,keras-hub", "NAMES", name="--with"
     )
-    apt: tuple[str, ...] = values("Debian packages on top: a file with a name in each line", "FILE")
-    newest: bool = flag("resolve packages on top as of today, not as of the release's time")
+    apt: tuple[str, ...] = values("extra Debian packages: a file with a name in each line", "FILE")
+    newest: bool = flag("resolve extra packages as of today, not as of the release's time")
 
     @property
     def names_packages(self) -> bool:
-        """Whether packages on top are requested."""
+        """Whether extra packages are requested."""
         return bool(self.requirements or self.with_packages or self.apt)
 
     def check_package_options(self, as_of: str | None) -> None:
@@ -393,7 +393,7 @@ class AddedPackageOptions:
         if (self.newest or as_of) and not (self.requirements or self.with_packages):
             name = "--newest" if self.newest else "--as-of"
             raise UsageError(
-                f"{name} is the day of packages on top, and none are requested.",
+                f"{name} is the day of extra packages, and none are requested.",
                 next_step="Name them with --with or --requirements, or leave it out: images have locks as of their "
                 "release's time.",
             )
@@ -423,11 +423,11 @@ class AddedPackageOptions:
         ]
 
     def add_packages(self, context: Context, spec: ImageSpec, as_of: str | None = None) -> ImageSpec:
-        """Return an image with the packages on top, resolved as of a day. Raises as `Locks.add_packages`."""
+        """Return an image with the extra packages, resolved as of a day. Raises as `Locks.add_packages`."""
         requirements, system = self.read_packages()
         if not (requirements or system):
             return spec
-        context.say(f"Resolving the packages on top of {spec.identifier}")
+        context.say(f"Resolving the extra packages of {spec.identifier}")
         day = context.services.today if self.newest else parse_day(as_of, context.services.today)
         return context.project.locks.add_packages(spec, requirements, system, day)
 
@@ -459,7 +459,7 @@ class SuppliedWheelOptions(SelectionOptions):
         "TensorFlow of your own: FILE.whl, or an address with #sha256=…; its facts decide", "WHEEL", group="request"
     )
     as_of: str | None = option(
-        "day of the package index that packages on top see (default: the release's time), or --wheel (default: today)",
+        "day of the package index that extra packages see (default: the release's time), or --wheel (default: today)",
         "YYYY-MM-DD",
         check=require_day,
         group="request",
@@ -481,7 +481,7 @@ class SuppliedWheelOptions(SelectionOptions):
         """Return the image of the wheel. Raises as `tfimg.project.locks`."""
         from tfimg.custom.image import GivenFacts
         from tfimg.matrix.conditions import parse_platform
-        from tfimg.matrix.spec import with_flavor
+        from tfimg.matrix.spec import with_variant
         from tfimg.project.locks import find_custom_spec
 
         given = GivenFacts(
@@ -494,11 +494,11 @@ class SuppliedWheelOptions(SelectionOptions):
         as_of = parse_day(self.as_of, context.services.today)
         matrix = context.project.matrix
         spec = find_custom_spec(matrix, context.services, str(self.wheel), given, as_of, on_step=context.say)
-        return with_flavor(spec, self.flavor, matrix.flavors) if self.flavor else spec
+        return with_variant(spec, self.variant, matrix.variants) if self.variant else spec
 
 
 @dataclass(frozen=True, kw_only=True)
-class ImageOptions(SuppliedWheelOptions, AddedPackageOptions, WheelOptions):
+class ImageOptions(SuppliedWheelOptions, ExtraPackageOptions, WheelOptions):
     """Options that say which images are built."""
 
     def check_image_options(self, others: Mapping[str, object]) -> None:
@@ -507,7 +507,7 @@ class ImageOptions(SuppliedWheelOptions, AddedPackageOptions, WheelOptions):
         self.check_package_options(None if self.wheel else self.as_of)
 
     def find_image(self, context: Context) -> ImageSpec:
-        """Return the one image of the wheel or the request, with the packages on top.
+        """Return the one image of the wheel or the request, with the extra packages.
 
         Raises `ResolutionError`, as `find_custom_spec`, and as `Locks.add_packages`.
         """
@@ -516,8 +516,8 @@ class ImageOptions(SuppliedWheelOptions, AddedPackageOptions, WheelOptions):
         return self.add_packages(context, context.project.resolve(self.request()).spec, self.as_of)
 
     def select_images(self, context: Context, request: Request | None = None) -> list[ImageSpec]:
-        """Return the images of the patterns that meet a request, with the packages on top. Raises as `find_image`."""
-        specs = context.buildable(self.patterns, request, flavor=self.flavor)
+        """Return the images of the patterns that meet a request, with the extra packages. Raises as `find_image`."""
+        specs = context.buildable(self.patterns, request, variant=self.variant)
         return [self.add_packages(context, spec, self.as_of) for spec in specs]
 
 
@@ -549,7 +549,7 @@ SIGNING = ("registry", "key", "public_key", "publisher")
 """Keys of the file that only publishing needs."""
 
 PACKAGES = ("requirements", "with_packages", "apt")
-"""Keys of the file for packages on top of the image."""
+"""Keys of the file for extra packages of the image."""
 
 
 def find_project_file() -> tuple[Path, ProjectFile] | None:
@@ -585,7 +585,7 @@ def with_project_file(command: AnyCommand, context: Context, *, signs: bool) -> 
 
 def publish_project(command: Publish, context: Context) -> Publish:
     """Return `tfimg publish` for the image of tfimg.toml. Raises `UsageError` without a file that names a registry."""
-    from tfimg.matrix.spec import OWN_SUFFIX
+    from tfimg.matrix.spec import EXTRA_SUFFIX
 
     found = find_project_file()
     if found is None or found[1].registry is None:
@@ -597,7 +597,7 @@ def publish_project(command: Publish, context: Context) -> Publish:
     path, file = found
     identifier = context.project.resolve(file.request()).spec.identifier
     stated = file.options(path.parent)
-    packages = AddedPackageOptions(**{key: stated[key] for key in PACKAGES if key in stated})
+    packages = ExtraPackageOptions(**{key: stated[key] for key in PACKAGES if key in stated})
     adds = any(packages.read_packages())
-    command = replace(command, target=file.registry, patterns=(identifier + OWN_SUFFIX * adds,))
+    command = replace(command, target=file.registry, patterns=(identifier + EXTRA_SUFFIX * adds,))
     return with_project_file(command, context, signs=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 COMMANDS: dict[str, str] = {
     "scan-secrets": "`tfimg publish` searches for values of this machine, trivy and gitleaks for tokens of any kind.",
     "bare": "`pip download --no-deps --require-hashes -d DIR` takes the wheels of an image's lock (images/locks), and "
-    "`python3 images/bare/run.py IDENTIFIER --wheels DIR` proves them: `run.py --help` has the commands.",
+    "`python3 images/on_host/run.py IDENTIFIER --wheels DIR` proves them: `run.py --help` has the commands.",
     "report": "`tfimg explain FILE.json` shows a report, and writes it in another form with --report FILE.html.",
     "schema": "A checkout has the schemas, as `tfimg render` writes them: images/matrix.schema.json and "
     "images/report.schema.json.",
@@ -24,6 +24,7 @@ OPTIONS: dict[tuple[str, str], str] = {
     ("lock", "--advisories"): "OSV's service is asked; --osv URL names a mirror of it.",
     ("publish", "--fixes"): "Withdraw what was replaced: `tfimg withdraw REPOSITORY@DIGEST --advisory ID`.",
     ("plan", "--behind-base"): "`tfimg build --renew-base` builds images on today's Debian packages.",
+    ("", "--flavor"): "It is called --variant.",
     ("plan", "--layers"): "`tfimg inspect` shows the layers of an image, and `tfimg compare` what two images share.",
 }
-"""Command and its removed option → the sentences that say what to do instead."""
+"""Command (none: of every command) and its removed option → the sentences that say what to do instead."""

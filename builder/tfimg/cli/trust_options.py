@@ -15,9 +15,9 @@ from tfimg.core.errors import InvalidKey, UsageError
 from tfimg.registry.reference import Reference, parse_reference, parse_repository
 
 if TYPE_CHECKING:
+    from tfimg.attestations.keys import SigningKey, VerifyingKey
+    from tfimg.attestations.policy import Policy
     from tfimg.cli.context import Context
-    from tfimg.evidence.keys import SigningKey, VerifyingKey
-    from tfimg.evidence.policy import Policy
     from tfimg.publish.repository import SignedRepository
 
 PASSWORD_VARIABLE = "TFIMG_KEY_PASSWORD"  # noqa: S105
@@ -37,7 +37,7 @@ class PasswordOptions:
         """Return a private key's password; ask twice for a `new` one. Raises `UsageError` without a terminal."""
         from getpass import getpass
 
-        from tfimg.evidence.keys import read_key_file
+        from tfimg.attestations.keys import read_key_file
 
         if file := self.password_file:
             text = sys.stdin.readline() if file == "-" else read_key_file(file).decode()
@@ -79,7 +79,7 @@ class PolicyOptions(RegistryOptions):
 
     def read_policy(self) -> Policy:
         """Return the policy that the options make. Raises `FileError` and `UsageError`."""
-        from tfimg.evidence.policy import Policy, read_policy_file
+        from tfimg.attestations.policy import Policy, read_policy_file
 
         policy = read_policy_file(self.policy) if self.policy else Policy()
         return replace(policy, refused_keys=policy.refused_keys | set(self.refuse_key))
@@ -104,7 +104,7 @@ class RequirementOptions(PolicyOptions, TrustedKeyOptions):
 
     def read_policy(self) -> Policy:
         """Return the policy that the options make. Raises `FileError` and `UsageError`."""
-        from tfimg.evidence.policy import parse_requirements
+        from tfimg.attestations.policy import parse_requirements
 
         policy = super().read_policy()
         if self.origin:
@@ -129,7 +129,7 @@ class SigningOptions(PasswordOptions, PolicyOptions):
 
         Raises `UsageError` if none is named, `FileError`, and `InvalidKey`, also if the policy refuses it.
         """
-        from tfimg.evidence.keys import is_encrypted, read_key_file, read_signing_key
+        from tfimg.attestations.keys import is_encrypted, read_key_file, read_signing_key
 
         file = self.key or environ.get("TFIMG_KEY")
         if not file:
@@ -211,6 +211,6 @@ def _environment_files(environ: Mapping[str, str]) -> list[str]:
 
 
 def _read_public_keys(files: Sequence[str]) -> tuple[VerifyingKey, ...]:
-    from tfimg.evidence.keys import read_key_file, read_verifying_key
+    from tfimg.attestations.keys import read_key_file, read_verifying_key
 
     return tuple(read_verifying_key(read_key_file(file), source=file) for file in files)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from tfimg.project.project import Project
 
 MAX_TEXT = 1000
-"""Characters of a reason, as `tfimg.evidence.promotions` takes them."""
+"""Characters of a reason, as `tfimg.attestations.promotions` takes them."""
 
 
 def require_text(text: str) -> None:
@@ -131,10 +131,10 @@ def complete_gpus(_context: object) -> Sequence[str]:
     return [*gpus, *(name for names in gpus.values() for name in names)]
 
 
-def complete_flavors(_context: object) -> Sequence[str]:
+def complete_variants(_context: object) -> Sequence[str]:
     from tfimg.matrix.schema import RUNTIME
 
-    return [RUNTIME, *_project().matrix.flavors]
+    return [RUNTIME, *_project().matrix.variants]
 
 
 def complete_platforms(_context: object) -> Sequence[str]:

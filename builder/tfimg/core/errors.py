@@ -180,8 +180,8 @@ class ImageMissing(EngineError, exit_code=ExitCode.NOT_FOUND):
     """The engine does not have this image."""
 
 
-class MissingFlavor(TfimgError, exit_code=ExitCode.NOT_FOUND):
-    """The image, or every image of the engine, is of another flavour than the command needs."""
+class MissingVariant(TfimgError, exit_code=ExitCode.NOT_FOUND):
+    """The image, or every image of the engine, is of another variant than the command needs."""
 
 
 class NetworkError(TfimgError, exit_code=ExitCode.NETWORK):

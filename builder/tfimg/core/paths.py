@@ -59,11 +59,11 @@ class Workspace:
 
     def evidence(self, identifier: str) -> Path:
         """Return the committed report of an image's last validation."""
-        return self.images / "evidence" / f"{identifier}.json"
+        return self.images / "records" / f"{identifier}.json"
 
-    def bare_evidence(self, identifier: str) -> Path:
+    def host_records(self, identifier: str) -> Path:
         """Return the folder of evidence from machines without an image, one file per kind of machine."""
-        return self.images / "evidence" / "bare" / identifier
+        return self.images / "records" / "on_host" / identifier
 
     def read_templates(self) -> dict[str, str]:
         """Return the text of each template by name."""
@@ -131,7 +131,7 @@ def find_workspace(environ: Mapping[str, str]) -> Workspace:
 
 
 def _abbreviate(identifier: str) -> str:
-    """Return the pattern of an image's release in its flavour: `2.18.1` or `2.18.1-jupyter`."""
+    """Return the pattern of an image's release in its variant: `2.18.1` or `2.18.1-jupyter`."""
     release, *parts = identifier.split("-")
     ending = parts[-1] if parts else ""
     return f"{release}-{ending}" if ending.isalpha() else release  # not py3.11 and not arm64

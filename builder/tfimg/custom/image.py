@@ -43,7 +43,7 @@ from tfimg.matrix.schema import (
     VersionText,
     has_version_prefix,
 )
-from tfimg.matrix.spec import CUSTOM_PREFIX, ImageSpec, SuppliedWheel
+from tfimg.matrix.spec import CUSTOM_PREFIX, CustomWheel, ImageSpec
 from tfimg.matrix.support_ends import find_support_ends
 from tfimg.recipe.labels import MAX_LABEL, WHEEL_LABEL
 from tfimg.recipe.layout import SHARED_FILES
@@ -51,7 +51,7 @@ from tfimg.recipe.lock import Lock, read_packages
 
 FACTS_LABEL = f"{WHEEL_LABEL}.facts"
 LOCK_LABEL = f"{WHEEL_LABEL}.lock"
-"""The lock of a custom image, without packages of a user, which have a label of their own."""
+"""The lock of a custom image, without extra packages, which have a label of their own."""
 
 
 def _parse_version(value: str) -> str:
@@ -81,14 +81,14 @@ class ImageFacts(Document):
 
     @property
     def identifier(self) -> str:
-        """The identifier of the image, without a flavour."""
+        """The identifier of the image, without a variant."""
         release = self.tensorflow.replace("+", "_").replace("!", "_")
         variant = f"cuda{self.gpu.cuda}" if self.gpu else self.device
         suffix = "" if self.platform == PLATFORMS[0] else f"-{self.platform.partition('/')[2]}"
         return f"{CUSTOM_PREFIX}{release}-{variant}-py{self.python}{suffix}"
 
 
-def make_spec(matrix: Matrix, facts: ImageFacts, wheel: SuppliedWheel) -> ImageSpec:
+def make_spec(matrix: Matrix, facts: ImageFacts, wheel: CustomWheel) -> ImageSpec:
     """Return the image of facts, with what they lack from the nearest row.
 
     Raises `UnavailablePython` and `UnavailableCuda` for what the matrix has no base or toolkit for.
@@ -166,7 +166,7 @@ def make_custom_labels(spec: ImageSpec, lock: Lock) -> dict[str, str]:
 
 
 def read_custom_labels(matrix: Matrix, labels: Mapping[str, str]) -> ImageSpec | None:
-    """Return the image without flavour that labels tell, with its lock; None for an image without such labels.
+    """Return the image without variant that labels tell, with its lock; None for an image without such labels.
 
     Raises `UnlabelledImage` for what tfimg never writes there: an image may come from anywhere. Raises as `make_spec`.
     """
@@ -183,7 +183,7 @@ def read_custom_labels(matrix: Matrix, labels: Mapping[str, str]) -> ImageSpec |
             f"The labels of the image do not say which wheel it was made of: {escape_unprintable(str(error))}",
             next_step="Build the image again with `tfimg build --wheel`.",
         ) from None
-    wheel = SuppliedWheel(file=Path(), sha256=sha256, lock=tuple(sorted(lock.items())))
+    wheel = CustomWheel(file=Path(), sha256=sha256, lock=tuple(sorted(lock.items())))
     return make_spec(matrix, facts, wheel)
 
 
@@ -239,7 +239,7 @@ def parse_custom_identifier(identifier: str, specs: Sequence[ImageSpec]) -> Imag
         is_newest=False,
         gpu=nearest.gpu.model_copy(update={"cuda": cuda}) if nearest.gpu else None,
         support_ends=(),  # of another release or Python than this image's
-        wheel=SuppliedWheel(file=Path(), sha256=""),
+        wheel=CustomWheel(file=Path(), sha256=""),
     )
 
 
@@ -306,7 +306,7 @@ def make_custom_spec(matrix: Matrix, facts: WheelFacts, given: GivenFacts, as_of
             f"{facts.file.name} states what no image can have: {escape_unprintable(str(error))}.",
             next_step="Correct its METADATA or build_info.py where TensorFlow is built.",
         ) from None
-    return make_spec(matrix, image, SuppliedWheel(file=facts.file, sha256=facts.sha256))
+    return make_spec(matrix, image, CustomWheel(file=facts.file, sha256=facts.sha256))
 
 
 def _find_platform(facts: WheelFacts, given: GivenFacts) -> Platform:
@@ -355,7 +355,7 @@ def _find_device(facts: WheelFacts, given: GivenFacts) -> Device:
         others.append(f"{given.device.upper()}s")
     if others:
         raise UnavailableDevice(
-            f"{facts.file.name} is for {others[0]}; images of supplied wheels are for CPUs or NVIDIA's GPUs.",
+            f"{facts.file.name} is for {others[0]}; images of custom wheels are for CPUs or NVIDIA's GPUs.",
             next_step="Name a wheel for one of these.",
         )
     has_cuda = facts.build.get("is_cuda_build")

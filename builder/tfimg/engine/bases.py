@@ -18,8 +18,8 @@ from typing import Literal
 from tfimg.core.errors import BaseImageError, BaseUnavailable, EngineSetupError, NetworkError, UsageError
 from tfimg.core.events import Message, OnEvent, ignore
 from tfimg.core.process import CommandFailed, last_line, run
+from tfimg.engine.interface import BuildRequest, Engine
 from tfimg.engine.machine import find_platform, require_runs_here
-from tfimg.engine.protocol import BuildRequest, Engine
 from tfimg.matrix.schema import PLATFORMS
 from tfimg.matrix.spec import ImageSpec
 from tfimg.recipe.labels import BaseKind

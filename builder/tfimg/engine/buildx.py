@@ -21,7 +21,7 @@ from typing import Any
 from tfimg.core.errors import EngineError, EngineUnavailable, UsageError
 from tfimg.core.events import BuildEvent, LogEvent, ProgressEvent, StepEvent, StepState
 from tfimg.core.process import CommandFailed, last_line, run
-from tfimg.engine.protocol import Capabilities
+from tfimg.engine.interface import Capabilities
 
 
 def short_step(step: str) -> str:

@@ -55,8 +55,7 @@ from tfimg.core.tar import make_archive
 from tfimg.engine.buildx import RawJsonDecoder, find_builder
 from tfimg.engine.export import classic_layers, containerd_layers, exported_layers, extract_layout
 from tfimg.engine.handover import list_salts, salt_contexts, stream_image
-from tfimg.engine.machine import find_platform, make_probe
-from tfimg.engine.protocol import (
+from tfimg.engine.interface import (
     DEFAULT_CDI_FOLDERS,
     NO_IMAGES,
     BuildRequest,
@@ -71,6 +70,7 @@ from tfimg.engine.protocol import (
     StoredImage,
     StoredLayer,
 )
+from tfimg.engine.machine import find_platform, make_probe
 from tfimg.index.network import NETWORK_FAILURE
 from tfimg.matrix.schema import PLATFORMS, Platform
 

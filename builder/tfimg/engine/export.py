@@ -18,7 +18,7 @@ from pydantic import Field
 from tfimg.core.documents import Digest, Document, InvalidDocument, parse_document, parse_json, validate
 from tfimg.core.errors import BaseImageError, EngineError
 from tfimg.core.files import open_chunks
-from tfimg.engine.protocol import StoredLayer
+from tfimg.engine.interface import StoredLayer
 
 CONTENT = "io.containerd.content.v1.content/blobs"
 """Where containerd keeps content below its root, as `ALGORITHM/HEX` (containerd's docs/content-flow.md)."""

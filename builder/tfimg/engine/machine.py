@@ -19,7 +19,7 @@ from tfimg.core.errors import DiskSpaceError, EngineError, EngineSetupError, Eng
 from tfimg.core.events import Message, OnEvent
 from tfimg.core.files import lock_existing, wait_for_lock
 from tfimg.core.process import CommandFailed, last_line, run
-from tfimg.engine.protocol import Capabilities, Engine
+from tfimg.engine.interface import Capabilities, Engine
 from tfimg.matrix.devices import DEVICES, Device
 from tfimg.matrix.schema import PROCESSORS, Platform
 

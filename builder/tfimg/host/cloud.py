@@ -16,10 +16,10 @@ from typing import Any
 from jinja2 import Environment, StrictUndefined, Template
 from pydantic import BaseModel
 
+from tfimg.attestations.keys import VerifyingKey
 from tfimg.core.errors import UsageError, WrongDevice
 from tfimg.core.tar import make_archive
 from tfimg.core.text import quote_value
-from tfimg.evidence.keys import VerifyingKey
 from tfimg.matrix.devices import CPU, DEVICE_CHOICE, DEVICES, Device
 from tfimg.matrix.spec import ImageSpec
 from tfimg.registry.reference import Reference

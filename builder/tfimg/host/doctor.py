@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Literal
 
 from tfimg.core.errors import DiskSpaceError, NoAccelerator, NoContainerToolkit, TfimgError
+from tfimg.engine.interface import Capabilities, DeviceSupport
 from tfimg.engine.machine import check_disk_space
-from tfimg.engine.protocol import Capabilities, DeviceSupport
 from tfimg.host.run import GPU_SHM
 from tfimg.host.survey import ALL_GPUS, Host, TargetHost, check_gpu, check_tpu, choose_gpu_access, gpu_options
 from tfimg.index.network import HostNetwork
@@ -46,7 +46,7 @@ class DoctorRequest:
 
     `toolkit` and `builder` are what the engine supports for running and building, or why it did not answer. `present`:
     the engine has the image already. `suite` is the folder of the validation suite, whose table of known failures has
-    remedies.
+    fixes.
     """
 
     matrix: Matrix
@@ -82,7 +82,7 @@ def diagnose(request: DoctorRequest) -> tuple[HostFinding, ...]:
     for name, why, check in CHECKS:
         state, found, next_step = check(request)
         if request.suite and state in ("warning", "problem") and (cause := find_cause(found, suite=request.suite)):
-            next_step = cause.remedy
+            next_step = cause.fix
         findings.append(HostFinding(name=name, why=why, state=state, found=found, next_step=next_step))
     return tuple(findings)
 

@@ -13,17 +13,17 @@ from contextlib import closing, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from tfimg.core.errors import MissingFlavor, NotebookFailed, PortInUse, UnsuitableHost, UsageError
+from tfimg.core.errors import MissingVariant, NotebookFailed, PortInUse, UnsuitableHost, UsageError
 from tfimg.core.process import CommandFailed, defer_signals, run, stream_stderr
-from tfimg.engine.protocol import DeviceSupport, LocalImage
+from tfimg.engine.interface import DeviceSupport, LocalImage
 from tfimg.host.run import RunOptions, RunPlan, missing_client, plan_run
 from tfimg.host.survey import TargetHost
 from tfimg.matrix.devices import DEVICES
 from tfimg.matrix.spec import ImageSpec
-from tfimg.recipe.labels import FLAVOR_LABEL
+from tfimg.recipe.labels import VARIANT_LABEL
 
 NOTEBOOKS = ("jupyter", "dev")
-"""Flavours with JupyterLab."""
+"""Variants with JupyterLab."""
 
 LOOPBACK = "127.0.0.1"
 SERVER_PORT = 8888
@@ -59,25 +59,25 @@ class Notebook:
         return f"http://{LOOPBACK}:{self.port}/lab?token={self.token}"
 
 
-def find_newest(images: Sequence[LocalImage], flavors: Sequence[str]) -> str:
-    """Return the newest image of one of these flavours. Raises `MissingFlavor` if there is none."""
-    found = [image for image in images if image.names and image.labels.get(FLAVOR_LABEL) in flavors]
+def find_newest(images: Sequence[LocalImage], variants: Sequence[str]) -> str:
+    """Return the newest image of one of these variants. Raises `MissingVariant` if there is none."""
+    found = [image for image in images if image.names and image.labels.get(VARIANT_LABEL) in variants]
     if not found:
-        raise MissingFlavor(
-            f"The engine has no image of flavour {' or '.join(flavors)}.",
-            next_step=f"Build one: `tfimg build --tf 2.15 --flavor {flavors[0]}`; or name an image.",
+        raise MissingVariant(
+            f"The engine has no image of variant {' or '.join(variants)}.",
+            next_step=f"Build one: `tfimg build --tf 2.15 --variant {variants[0]}`; or name an image.",
         )
     newest = max(found, key=lambda image: image.created)
     return min(newest.names, key=lambda name: (len(name), name))
 
 
 def require_notebooks(image: str, spec: ImageSpec) -> None:
-    """Raise `MissingFlavor` for an image without JupyterLab."""
-    if not {name for name, _ in spec.flavors} & set(NOTEBOOKS):
-        raise MissingFlavor(
-            f"{image} is an image of flavour {spec.flavor}, and has no JupyterLab.",
+    """Raise `MissingVariant` for an image without JupyterLab."""
+    if not {name for name, _ in spec.variants} & set(NOTEBOOKS):
+        raise MissingVariant(
+            f"{image} is an image of variant {spec.variant}, and has no JupyterLab.",
             next_step=f"Build the one that has it: `tfimg build --tf {spec.tensorflow} --python {spec.python} --device "
-            f"{spec.device} --flavor {NOTEBOOKS[0]}`.",
+            f"{spec.device} --variant {NOTEBOOKS[0]}`.",
         )
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from tfimg.core.errors import EngineUnavailable, NoContainerToolkit, TfimgError, UsageError, WrongDevice
-from tfimg.engine.protocol import DeviceAccess
+from tfimg.engine.interface import DeviceAccess
 from tfimg.host.survey import ALL_GPUS, TargetHost, check_gpu, check_tpu, choose_gpu_access, find_sibling, gpu_options
 from tfimg.matrix.devices import CPU, DEVICES, GPU, Device
 from tfimg.matrix.spec import ImageSpec

@@ -22,8 +22,8 @@ from tfimg.core.errors import (
 )
 from tfimg.core.levels import Level
 from tfimg.core.process import CommandFailed
+from tfimg.engine.interface import DEFAULT_CDI_FOLDERS, DeviceAccess, DeviceSupport
 from tfimg.engine.machine import EMULATE
-from tfimg.engine.protocol import DEFAULT_CDI_FOLDERS, DeviceAccess, DeviceSupport
 from tfimg.matrix.devices import CPU, Device
 from tfimg.matrix.gpus import (
     describe_ptx,

@@ -21,6 +21,11 @@ from itertools import islice
 from pathlib import Path
 from typing import BinaryIO
 
+from tfimg.attestations.attach import CollectedEnvelope, filter_verified
+from tfimg.attestations.keys import VerifyingKey, fingerprints, read_verifying_key
+from tfimg.attestations.policy import Policy
+from tfimg.attestations.promotions import ImageStatements, read_statements, require_not_withdrawn
+from tfimg.attestations.verify import ImageEvidence, VerifiedImage, decide, read_evidence, read_results
 from tfimg.core.cancellation import raise_if_cancelled
 from tfimg.core.documents import InvalidDocument, parse_document
 from tfimg.core.errors import (
@@ -36,12 +41,7 @@ from tfimg.core.errors import (
 )
 from tfimg.core.tar import BLOCK, END, stream_member
 from tfimg.core.text import list_first, quote_value
-from tfimg.engine.protocol import Engine
-from tfimg.evidence.attach import CollectedEnvelope, filter_verified
-from tfimg.evidence.keys import VerifyingKey, fingerprints, read_verifying_key
-from tfimg.evidence.policy import Policy
-from tfimg.evidence.promotions import ImageStatements, read_statements, require_not_withdrawn
-from tfimg.evidence.verify import ImageEvidence, VerifiedImage, decide, read_evidence, read_results
+from tfimg.engine.interface import Engine
 from tfimg.registry.documents import (
     MAX_DOCUMENT_BYTES,
     MAX_MANIFESTS,

@@ -14,14 +14,14 @@ from packageurl import PackageURL
 from packaging.utils import canonicalize_name
 from pydantic import BeforeValidator
 
+from tfimg.attestations.attach import collect_envelopes, verify_signatures
+from tfimg.attestations.envelopes import CYCLONEDX, IN_TOTO, REPORT, TEST_RESULT, read_statement
+from tfimg.attestations.keys import VerifyingKey
 from tfimg.core.documents import Document, InvalidDocument, validate
 from tfimg.core.errors import TamperedError, UnlabelledImage
 from tfimg.core.text import format_size, parse_time
-from tfimg.engine.protocol import Engine, StoredImage, StoredLayer
-from tfimg.evidence.attach import collect_envelopes, verify_signatures
-from tfimg.evidence.envelopes import CYCLONEDX, IN_TOTO, REPORT, TEST_RESULT, read_statement
-from tfimg.evidence.keys import VerifyingKey
-from tfimg.matrix.spec import OwnPackages
+from tfimg.engine.interface import Engine, StoredImage, StoredLayer
+from tfimg.matrix.spec import ExtraPackages
 from tfimg.recipe.labels import (
     BASE_DIGEST_LABEL,
     BASE_KIND_LABEL,
@@ -31,8 +31,8 @@ from tfimg.recipe.labels import (
     LABEL_PREFIX,
     LAYERS_LABEL,
     SNAPSHOT_LABEL,
-    describe_own_packages,
-    read_own_labels,
+    describe_extra_packages,
+    read_extra_labels,
 )
 from tfimg.recipe.layout import describe_layer
 from tfimg.registry.documents import Descriptor, Reader, RegistryImage, open_image
@@ -171,10 +171,10 @@ class Inspection:
         return self.labels.get(IDENTIFIER_LABEL)
 
     @property
-    def own_packages(self) -> OwnPackages | None:
-        """The packages of a user, as the labels tell them; None also for labels that cannot be read."""
+    def extra_packages(self) -> ExtraPackages | None:
+        """The extra packages, as the labels tell them; None also for labels that cannot be read."""
         try:
-            return read_own_labels(self.labels)
+            return read_extra_labels(self.labels)
         except UnlabelledImage:
             return None
 
@@ -206,7 +206,7 @@ class Inspection:
         return document | {
             "image": document.pop("name"),
             "identifier": self.identifier,
-            "own_packages": asdict(own) if (own := self.own_packages) else None,
+            "extra_packages": asdict(own) if (own := self.extra_packages) else None,
             "created": self.created.isoformat() if self.created else None,
             "compressed_bytes": self.compressed_bytes,
             "tested": self.tested,
@@ -361,7 +361,7 @@ def summarize(image: Inspection, row: Mapping[str, Any] | None, now: datetime) -
         "Debian of": labels.get(SNAPSHOT_LABEL),
         "revision": labels.get("org.opencontainers.image.revision"),
         "aliases": ", ".join(image.aliases) or None,
-        "added by a user": describe_own_packages(own, contents.debian) if (own := image.own_packages) else None,
+        "added by a user": describe_extra_packages(own, contents.debian) if (own := image.extra_packages) else None,
         "contents": SOURCES.get(contents.source, f"as its bill of materials says, {verified}"),
         "evidence": f"cannot be read: {image.evidence_problem}" if image.evidence_problem else None,
     }

@@ -20,14 +20,14 @@ from tfimg.matrix.gpus import find_driver_floor, find_execution_mode, find_gpu, 
 from tfimg.matrix.schema import (
     PLATFORMS,
     RUNTIME,
-    Flavor,
     GpuDriver,
     Matrix,
     Platform,
+    Variant,
     has_version_prefix,
     minor_version,
 )
-from tfimg.matrix.spec import OWN_SUFFIX, ImageSpec, with_flavor
+from tfimg.matrix.spec import EXTRA_SUFFIX, ImageSpec, with_variant
 
 PLATFORM_NAMES: Mapping[str, Platform] = {
     "amd64": "linux/amd64",
@@ -59,7 +59,7 @@ class Request:
     platform: str | None = None
     driver: str | None = None
     gpu: str | None = None
-    flavor: str | None = None
+    variant: str | None = None
 
     @property
     def gpu_options(self) -> tuple[str, ...]:
@@ -375,11 +375,11 @@ def preference_key(spec: ImageSpec) -> tuple[Version, bool, Version]:
 
 
 def select_specs(
-    specs: Sequence[ImageSpec], patterns: Sequence[str], flavors: Sequence[str] = ()
+    specs: Sequence[ImageSpec], patterns: Sequence[str], variants: Sequence[str] = ()
 ) -> tuple[ImageSpec, ...]:
     """Return the images whose identifier matches a pattern (`*`, `?`, `[…]`); all without patterns.
 
-    A pattern that is neither a glob nor an identifier is a prefix: `2.15` means `2.15*`. `flavors` are endings that an
+    A pattern that is neither a glob nor an identifier is a prefix: `2.15` means `2.15*`. `variants` are endings that an
     error suggests. Raises `ResolutionError` for a pattern without a match.
     """
     selected: set[str] = set()
@@ -389,7 +389,7 @@ def select_specs(
         glob = pattern if is_whole else f"{pattern}*"
         matches = {identifier for identifier in identifiers if fnmatchcase(identifier, glob)}
         if not matches:
-            hint = _suggest_pattern(specs, pattern, flavors)
+            hint = _suggest_pattern(specs, pattern, variants)
             raise ResolutionError(
                 f"No image matches {pattern!r}: identifiers look like {max(specs, key=preference_key).identifier}.",
                 next_step=f"{hint}`tfimg list` shows all of them.",
@@ -398,37 +398,39 @@ def select_specs(
     return tuple(spec for spec in specs if not patterns or spec.identifier in selected)
 
 
-def _suggest_pattern(specs: Sequence[ImageSpec], pattern: str, flavors: Sequence[str]) -> str:
+def _suggest_pattern(specs: Sequence[ImageSpec], pattern: str, variants: Sequence[str]) -> str:
     """Return a sentence that names what a pattern without a match may mean, with a space behind it; else nothing."""
     if "/" in pattern:
         return "Patterns are not names of images. "
-    if pattern.endswith(OWN_SUFFIX):
-        return f"Leave {OWN_SUFFIX} out and name the packages with `tfimg build --with`. "
+    if pattern.endswith(EXTRA_SUFFIX):
+        return f"Leave {EXTRA_SUFFIX} out and name the packages with `tfimg build --with`. "
     start, _, ending = pattern.rpartition("-")
-    if near := get_close_matches(ending, flavors, n=1):
+    if near := get_close_matches(ending, variants, n=1):
         return f"Did you mean '{start}-{near[0]}'? "
     if found := find_spec(specs, pattern):  # tags are abbreviated like this
         return f"Did you mean '{found.identifier}'? "
     return ""
 
 
-def select_flavors(
-    specs: Sequence[ImageSpec], patterns: Sequence[str], flavors: Mapping[str, Flavor], flavor: str = RUNTIME
+def select_variants(
+    specs: Sequence[ImageSpec], patterns: Sequence[str], variants: Mapping[str, Variant], variant: str = RUNTIME
 ) -> tuple[ImageSpec, ...]:
-    """Return the images that patterns select, each in the flavour that its pattern ends in, else in `flavor`.
+    """Return the images that patterns select, each in the variant that its pattern ends in, else in `variant`.
 
-    `2.18*-slim` selects the slim images of `2.18*`. Raises as `select_specs` and `with_flavor` do.
+    `2.18*-slim` selects the slim images of `2.18*`. Raises as `select_specs` and `with_variant` do.
     """
-    names = (RUNTIME, *flavors)
-    chosen: dict[str, list[str]] = {} if patterns else {flavor: []}
+    names = (RUNTIME, *variants)
+    chosen: dict[str, list[str]] = {} if patterns else {variant: []}
     for pattern in patterns:
         ending = next((name for name in names if pattern.endswith(f"-{name}")), None)
-        chosen.setdefault(ending or flavor, []).append(pattern.removesuffix(f"-{ending}"))
+        chosen.setdefault(ending or variant, []).append(pattern.removesuffix(f"-{ending}"))
     found = [
-        with_flavor(spec, name, flavors) for name, group in chosen.items() for spec in select_specs(specs, group, names)
+        with_variant(spec, name, variants)
+        for name, group in chosen.items()
+        for spec in select_specs(specs, group, names)
     ]
     order = {spec.identifier: number for number, spec in enumerate(specs)}
-    return tuple(sorted(found, key=lambda spec: (order[spec.runtime], names.index(spec.flavor))))
+    return tuple(sorted(found, key=lambda spec: (order[spec.runtime], names.index(spec.variant))))
 
 
 def find_spec(specs: Sequence[ImageSpec], name: str) -> ImageSpec | None:

@@ -130,16 +130,16 @@ RELEASE = "\0"
 
 
 def make_refusal(
-    matrix: Matrix, specs: Sequence[ImageSpec], conditions: Sequence[Condition], flavor: str | None = None
+    matrix: Matrix, specs: Sequence[ImageSpec], conditions: Sequence[Condition], variant: str | None = None
 ) -> ResolutionError:
-    """Return the error for conditions that no image meets together; its requests have the flavour, if there is one."""
+    """Return the error for conditions that no image meets together; its requests have the variant, if there is one."""
     clash = smallest_clash(specs, conditions)
     reasons = [*_reasons(specs, conditions, clash), *_gap_reasons(matrix, conditions, clash)]
     nearest = nearest_requests(matrix, specs, conditions)
-    if flavor in matrix.flavors:
-        ending = f"-{flavor}"  # which identifiers have where the flavour was chosen first
+    if variant in matrix.variants:
+        ending = f"-{variant}"  # which identifiers have where the variant was chosen first
         nearest = tuple(
-            (f"{request} --flavor {flavor}", identifier.removesuffix(ending) + ending)
+            (f"{request} --variant {variant}", identifier.removesuffix(ending) + ending)
             for request, identifier in nearest
         )
     error = clash[-1].criterion.error(

@@ -14,7 +14,7 @@ from tfimg.matrix.conditions import Condition, Request, list_conditions, prefere
 from tfimg.matrix.gpus import describe_ptx, find_driver_floor, find_execution_mode, find_gpu
 from tfimg.matrix.refusal import format_values, make_refusal
 from tfimg.matrix.schema import RUNTIME, Matrix
-from tfimg.matrix.spec import ImageSpec, with_flavor
+from tfimg.matrix.spec import ImageSpec, with_variant
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -35,17 +35,17 @@ def resolve(matrix: Matrix, specs: Sequence[ImageSpec], request: Request) -> Res
     conditions = tuple(list_conditions(matrix, request))
     candidates = [spec for spec in specs if all(condition.is_met_by(spec) for condition in conditions)]
     if not candidates:
-        raise make_refusal(matrix, specs, conditions, request.flavor)
+        raise make_refusal(matrix, specs, conditions, request.variant)
     spec = max(candidates, key=preference_key)
     return Resolution(
-        spec=with_flavor(spec, request.flavor or RUNTIME, matrix.flavors),
+        spec=with_variant(spec, request.variant or RUNTIME, matrix.variants),
         explanation=(*_explain_conditions(specs, conditions, spec), *_explain_choice(candidates, spec)),
         notes=tuple(_notes(matrix, request, spec)),
     )
 
 
 def find_matching(matrix: Matrix, specs: Sequence[ImageSpec], request: Request) -> tuple[ImageSpec, ...]:
-    """Return all of `specs`, of any flavour, that meet what a request states or implies; its defaults exclude none.
+    """Return all of `specs`, of any variant, that meet what a request states or implies; its defaults exclude none.
 
     `latest` means the newest release of them. Raises as `resolve` does.
     """
@@ -53,7 +53,7 @@ def find_matching(matrix: Matrix, specs: Sequence[ImageSpec], request: Request) 
     stated = [condition for condition in conditions if not condition.implied or condition.implied_by]
     found = [spec for spec in specs if all(condition.is_met_by(spec) for condition in stated)]
     if not found:
-        raise make_refusal(matrix, specs, conditions, request.flavor)
+        raise make_refusal(matrix, specs, conditions, request.variant)
     newest = max(found, key=preference_key).tensorflow
     return tuple(spec for spec in found if request.tensorflow != "latest" or spec.tensorflow == newest)
 

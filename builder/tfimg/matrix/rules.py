@@ -164,20 +164,20 @@ def gpus_stand_once(matrix: Matrix, _: date) -> Iterator[str]:
             seen.setdefault(name, capability)
 
 
-def flavors_extend_known_ones(matrix: Matrix, _: date) -> Iterator[str]:
-    """A flavour extends another of the matrix, and in the end none; names of other images are not one."""
-    # Identifiers of images with packages of a user end in `-own` (`tfimg.matrix.spec`).
-    for name, meaning in ((RUNTIME, "the image without a flavour"), ("own", "packages of a user")):
-        if name in matrix.flavors:
-            yield f"flavors.{name}: this name means {meaning}"
-    for name, flavor in matrix.flavors.items():
-        seen, base = [name], flavor.extends
-        while base in matrix.flavors and base not in seen:
+def variants_extend_known_ones(matrix: Matrix, _: date) -> Iterator[str]:
+    """A variant extends another of the matrix, and in the end none; names of other images are not one."""
+    # Identifiers of images with extra packages end in `-own` (`tfimg.matrix.spec`).
+    for name, meaning in ((RUNTIME, "the image without a variant"), ("own", "extra packages")):
+        if name in matrix.variants:
+            yield f"variants.{name}: this name means {meaning}"
+    for name, variant in matrix.variants.items():
+        seen, base = [name], variant.extends
+        while base in matrix.variants and base not in seen:
             seen.append(base)
-            base = matrix.flavors[base].extends
+            base = matrix.variants[base].extends
         if base is not None:
-            reason = "extends itself" if base in seen else f"{base} is not under flavors"
-            yield f"flavors.{name}.extends: {reason}"
+            reason = "extends itself" if base in seen else f"{base} is not under variants"
+            yield f"variants.{name}.extends: {reason}"
 
 
 def risks_are_accepted_once(matrix: Matrix, _: date) -> Iterator[str]:
@@ -202,6 +202,6 @@ RULES: tuple[Rule, ...] = (
     libraries_fit,
     reports_are_of_newer_gpus,
     gpus_stand_once,
-    flavors_extend_known_ones,
+    variants_extend_known_ones,
     risks_are_accepted_once,
 )

@@ -114,20 +114,20 @@ class MatrixModel(BaseModel):
 
 
 RUNTIME = "runtime"
-"""The flavour of an image whose identifier and tags name none: TensorFlow with its dependencies."""
+"""The variant of an image whose identifier and tags name none: TensorFlow with its dependencies."""
 
-FlavorName = Annotated[str, Field(pattern=r"^[a-z]{2,20}$")]
+VariantName = Annotated[str, Field(pattern=r"^[a-z]{2,20}$")]
 SystemPackage = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9+.-]{1,80}$")]
 """Name of a Debian package (Debian policy, 5.6.7)."""
 FilePattern = Annotated[str, Field(pattern=r"^[^\s/'\"\\$`][^\s'\"\\$`]{0,200}$")]
 """Pattern of the shell for a path below site-packages, as RECORD writes it; `*` also matches `/`."""
 
 
-class Flavor(MatrixModel):
+class Variant(MatrixModel):
     """Packages above the runtime, or files that it does without."""
 
     description: Sentence
-    extends: FlavorName | None = Field(default=None, description="Another flavour, whose packages this one has too")
+    extends: VariantName | None = Field(default=None, description="Another variant, whose packages this one has too")
     requirements: tuple[RequirementText, ...] = Field(
         default=(), description="Python packages, locked as of the release's cut-off"
     )
@@ -390,7 +390,7 @@ class Matrix(MatrixModel):
     )
     arm64_gpus: tuple[Sentence, ...] = Field((), description="Names of GPUs whose machines have an Arm processor")
     ptx: Ptx
-    flavors: dict[FlavorName, Flavor] = Field(default_factory=dict, description="Flavours of every image, by name")
+    variants: dict[VariantName, Variant] = Field(default_factory=dict, description="Variants of every image, by name")
     rows: tuple[Row, ...] = Field(min_length=1)
 
 

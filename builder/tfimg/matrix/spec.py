@@ -16,25 +16,25 @@ from tfimg.matrix.schema import (
     RUNTIME,
     Base,
     Constraint,
-    Flavor,
     Gpu,
     Matrix,
     Platform,
     Release,
     Row,
+    Variant,
 )
 from tfimg.matrix.support_ends import SupportEnd, find_support_ends
 
-OWN_SUFFIX = "-own"
-"""End of the identifier and the tags of an image with packages of a user."""
+EXTRA_SUFFIX = "-own"
+"""End of the identifier and the tags of an image with extra packages."""
 
 CUSTOM_PREFIX = "custom-"
-"""Start of the identifier and of the only tag of an image of a supplied wheel."""
+"""Start of the identifier and of the only tag of an image of a custom wheel."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class OwnPackages:
-    """Packages of a user on top of an image.
+class ExtraPackages:
+    """Extra packages on top of an image.
 
     `requirements` and `system_packages` are as asked; `lock` is the requirement file that they resolve to, without the
     packages that the image has anyway.
@@ -46,7 +46,7 @@ class OwnPackages:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class SuppliedWheel:
+class CustomWheel:
     """The TensorFlow of a custom image: a wheel that a user supplies, and its SHA-256 in hexadecimal.
 
     `lock` are the parts of the lock of an image that is there already, whose wheel need not be: its labels tell it.
@@ -66,8 +66,8 @@ class ImageSpec:
     `is_newest_patch`: its minor has no newer release for the device and platform; `is_newest`: no minor has one;
     `libraries` are NVIDIA's wheels with their exact versions; `driver` is the lowest Linux driver; `newer` are the
     packages that may be newer than the cut-off; `waived` are checks that the image need not pass, with reasons.
-    `support_ends` are the published ends of security fixes, the earliest first. `flavors` are the flavour and those
-    that it extends, the most general first; `own` are packages of a user. `wheel` is the TensorFlow of a custom image,
+    `support_ends` are the published ends of security fixes, the earliest first. `variants` are the variant and those
+    that it extends, the most general first; `own` are extra packages. `wheel` is the TensorFlow of a custom image,
     whose facts are the wheel's and whose row is the nearest one.
     """
 
@@ -94,61 +94,61 @@ class ImageSpec:
     newer: tuple[str, ...]
     waived: tuple[tuple[str, str], ...]
     support_ends: tuple[SupportEnd, ...] = ()
-    flavor: str = RUNTIME
-    flavors: tuple[tuple[str, Flavor], ...] = ()
-    own: OwnPackages | None = None
-    wheel: SuppliedWheel | None = None
+    variant: str = RUNTIME
+    variants: tuple[tuple[str, Variant], ...] = ()
+    extra: ExtraPackages | None = None
+    wheel: CustomWheel | None = None
 
     @property
-    def variant(self) -> str:
-        """End of identifier and tags for flavour and own packages: `-jupyter`, `-jupyter-own`; none: runtime."""
-        return ("" if self.flavor == RUNTIME else f"-{self.flavor}") + (OWN_SUFFIX if self.own else "")
+    def suffix(self) -> str:
+        """End of identifier and tags for variant and extra packages: `-jupyter`, `-jupyter-own`; none: runtime."""
+        return ("" if self.variant == RUNTIME else f"-{self.variant}") + (EXTRA_SUFFIX if self.extra else "")
 
     @property
     def runtime(self) -> str:
-        """The identifier of the image without flavour and packages of a user."""
-        return self.identifier.removesuffix(self.variant)
+        """The identifier of the image without variant and extra packages."""
+        return self.identifier.removesuffix(self.suffix)
 
     @property
-    def flavor_requirements(self) -> tuple[str, ...]:
-        """The Python packages of the flavour and of those that it extends, as they are locked."""
-        return tuple(requirement for _, flavor in self.flavors for requirement in flavor.requirements)
+    def variant_requirements(self) -> tuple[str, ...]:
+        """The Python packages of the variant and of those that it extends, as they are locked."""
+        return tuple(requirement for _, variant in self.variants for requirement in variant.requirements)
 
     @property
-    def locked_flavor(self) -> str | None:
-        """The flavour whose lock the image has: the last of its flavours that adds Python packages."""
-        return next((name for name, flavor in self.flavors[::-1] if flavor.requirements), None)
+    def locked_variant(self) -> str | None:
+        """The variant whose lock the image has: the last of its variants that adds Python packages."""
+        return next((name for name, variant in self.variants[::-1] if variant.requirements), None)
 
     @property
-    def flavor_lock(self) -> str | None:
-        """The identifier of the image whose lock has the packages of the flavour; None: it adds none."""
-        return f"{self.runtime}-{self.locked_flavor}" if self.locked_flavor else None
+    def variant_lock(self) -> str | None:
+        """The identifier of the image whose lock has the packages of the variant; None: it adds none."""
+        return f"{self.runtime}-{self.locked_variant}" if self.locked_variant else None
 
     @property
     def system_packages(self) -> tuple[str, ...]:
-        """The Debian packages of the flavour and of the user, as asked."""
-        own = self.own.system_packages if self.own else ()
-        return tuple(dict.fromkeys([*(name for _, flavor in self.flavors for name in flavor.system_packages), *own]))
+        """The Debian packages of the variant and of the user, as asked."""
+        own = self.extra.system_packages if self.extra else ()
+        return tuple(dict.fromkeys([*(name for _, variant in self.variants for name in variant.system_packages), *own]))
 
     @property
     def ports(self) -> tuple[int, ...]:
-        """The ports of the flavour's programs."""
-        return tuple(flavor.port for _, flavor in self.flavors if flavor.port)
+        """The ports of the variant's programs."""
+        return tuple(variant.port for _, variant in self.variants if variant.port)
 
     @property
     def removed(self) -> tuple[str, ...]:
-        """Patterns of the packages' files that the flavour does without."""
-        return tuple(pattern for _, flavor in self.flavors for pattern in flavor.removed)
+        """Patterns of the packages' files that the variant does without."""
+        return tuple(pattern for _, variant in self.variants for pattern in variant.removed)
 
     @property
     def removed_system(self) -> tuple[str, ...]:
-        """Patterns of Debian's and Python's own files that the flavour does without."""
-        return tuple(pattern for _, flavor in self.flavors for pattern in flavor.removed_system)
+        """Patterns of Debian's and Python's own files that the variant does without."""
+        return tuple(pattern for _, variant in self.variants for pattern in variant.removed_system)
 
     @property
     def uncompiled(self) -> tuple[str, ...]:
         """Patterns of the packages' modules that get no byte code."""
-        return tuple(pattern for _, flavor in self.flavors for pattern in flavor.uncompiled)
+        return tuple(pattern for _, variant in self.variants for pattern in variant.uncompiled)
 
     @property
     def minor(self) -> str:
@@ -168,10 +168,10 @@ class Gap:
     python: str | None = None
 
 
-def expand_matrix(matrix: Matrix, *, supplied: bool = False) -> tuple[ImageSpec, ...]:
+def expand_matrix(matrix: Matrix, *, local_wheels: bool = False) -> tuple[ImageSpec, ...]:
     """Return every image, sorted by release (oldest first), platform, device and Python.
 
-    With `supplied`, include those whose libtpu is not on the package index.
+    With `local_wheels`, include those whose libtpu is not on the package index.
     """
     specs = [
         _spec(matrix, number, release, device, platform, python)
@@ -179,7 +179,7 @@ def expand_matrix(matrix: Matrix, *, supplied: bool = False) -> tuple[ImageSpec,
         for release in row.tensorflow
         for platform, wheels in row.wheels.items()
         for device in wheels.packages
-        if _gap(number, row, release, device, platform, supplied=supplied) is None
+        if _gap(number, row, release, device, platform, local_wheels=local_wheels) is None
         for python in wheels.pythons
         if python not in row.blocked
     ]
@@ -215,7 +215,7 @@ def find_gaps(matrix: Matrix) -> tuple[Gap, ...]:
 
 
 def _gap(
-    number: int, row: Row, release: Release, device: Device, platform: Platform, *, supplied: bool = False
+    number: int, row: Row, release: Release, device: Device, platform: Platform, *, local_wheels: bool = False
 ) -> Gap | None:
     """Return why a release has no image for a device and platform; None if it has."""
     row_path = f"rows[{number}]"
@@ -225,7 +225,7 @@ def _gap(
         path, reason = f"{release_path}.missing", release.missing[platform]
     elif pairs_with and not release.tpu:
         path, reason = row_path, f"there is no tensorflow-{device} {release.version}"
-    elif pairs_with and release.tpu and release.tpu.unavailable and not supplied:
+    elif pairs_with and release.tpu and release.tpu.unavailable and not local_wheels:
         needed = f"tensorflow-{device} {release.version} needs {pairs_with} {release.tpu.libtpu}"
         path, reason = f"{release_path}.tpu", f"{needed}: {release.tpu.unavailable}; --find-links DIR supplies it"
     elif platform not in row.wheels or device not in row.wheels[platform].packages:
@@ -288,21 +288,21 @@ def parse_release(identifier: str) -> str:
     return identifier.removeprefix(CUSTOM_PREFIX).partition("-")[0].replace("_", "+")
 
 
-def with_flavor(spec: ImageSpec, name: str, flavors: Mapping[str, Flavor]) -> ImageSpec:
-    """Return the image of a flavour. Raises `ResolutionError` for one that the matrix does not have."""
+def with_variant(spec: ImageSpec, name: str, variants: Mapping[str, Variant]) -> ImageSpec:
+    """Return the image of a variant. Raises `ResolutionError` for one that the matrix does not have."""
     if name == RUNTIME:
         return spec
-    if name not in flavors:
+    if name not in variants:
         raise ResolutionError(
-            f"The matrix has no flavour {name!r}.",
-            next_step=f"Choose one of {', '.join([RUNTIME, *flavors])} with --flavor.",
+            f"The matrix has no variant {name!r}.",
+            next_step=f"Choose one of {', '.join([RUNTIME, *variants])} with --variant.",
         )
-    chain = [(name, flavors[name])]
+    chain = [(name, variants[name])]
     while (base := chain[0][1].extends) is not None:
-        chain.insert(0, (base, flavors[base]))
-    return replace(spec, identifier=f"{spec.identifier}-{name}", flavor=name, flavors=tuple(chain))
+        chain.insert(0, (base, variants[base]))
+    return replace(spec, identifier=f"{spec.identifier}-{name}", variant=name, variants=tuple(chain))
 
 
-def with_own_packages(spec: ImageSpec, own: OwnPackages) -> ImageSpec:
-    """Return the image with packages of a user on top."""
-    return replace(spec, identifier=f"{spec.identifier}{OWN_SUFFIX}", own=own)
+def with_extra_packages(spec: ImageSpec, own: ExtraPackages) -> ImageSpec:
+    """Return the image with extra packages on top."""
+    return replace(spec, identifier=f"{spec.identifier}{EXTRA_SUFFIX}", extra=own)

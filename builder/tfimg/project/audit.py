@@ -11,13 +11,13 @@ from tfimg.advisories.audit import AuditedImage
 from tfimg.advisories.fix import LockFix, LockFixer
 from tfimg.advisories.match import read_components, read_lock_packages
 from tfimg.advisories.service import OsvService
+from tfimg.attestations.envelopes import CYCLONEDX
+from tfimg.attestations.predicates import INVALID_CONTENTS, list_components
 from tfimg.core.cancellation import map_in_threads
 from tfimg.core.documents import InvalidDocument, validate
 from tfimg.core.errors import TamperedError, UnlabelledImage, UnsignedError, ValidationAborted
 from tfimg.core.text import to_plain_text, truncate
-from tfimg.engine.protocol import Engine
-from tfimg.evidence.envelopes import CYCLONEDX
-from tfimg.evidence.predicates import INVALID_CONTENTS, list_components
+from tfimg.engine.interface import Engine
 from tfimg.inspect.inspection import Bill, Inspection
 from tfimg.matrix.spec import ImageSpec
 from tfimg.project.project import Project
@@ -31,9 +31,9 @@ from tfimg.validation.report import take_inventory
 
 
 def fix_locks(
-    project: Project, plain: Sequence[ImageSpec], flavored: Sequence[ImageSpec], service: OsvService
+    project: Project, plain: Sequence[ImageSpec], varied: Sequence[ImageSpec], service: OsvService
 ) -> Iterator[LockFix]:
-    """Yield the fix of each image's lock, then of each flavour's part above it. Raises `NetworkError`."""
+    """Yield the fix of each image's lock, then of each variant's part above it. Raises `NetworkError`."""
     services, locks = project.services, project.locks
     env = services.network.environment(services.environ)
     fixer = LockFixer(
@@ -45,10 +45,10 @@ def fix_locks(
     )
 
     def fix_plain(spec: ImageSpec) -> LockFix:
-        above = [(flavor, locks.read_committed(flavor)) for flavor in locks.list_committed_flavors([spec])]
+        above = [(variant, locks.read_committed(variant)) for variant in locks.list_committed_variants([spec])]
         return fixer.fix(spec, locks.read_committed(spec), above=above)
 
-    def fix_flavor(spec: ImageSpec) -> LockFix:
+    def fix_variant(spec: ImageSpec) -> LockFix:
         below = fixed.get(spec.runtime) or project.workspace.read_lock(spec.runtime)
         return fixer.fix(spec, locks.read_committed(spec), below=below)
 
@@ -56,13 +56,13 @@ def fix_locks(
     for fix in map_in_threads(fix_plain, plain, MAX_RESOLUTIONS):
         fixed[fix.spec.identifier] = {**locks.read_committed(fix.spec), **fix.changed}
         yield fix
-    yield from map_in_threads(fix_flavor, flavored, MAX_RESOLUTIONS)
+    yield from map_in_threads(fix_variant, varied, MAX_RESOLUTIONS)
 
 
 def read_locked_images(project: Project, specs: Sequence[ImageSpec]) -> Iterator[AuditedImage]:
-    """Yield what the locks of images and of their flavours install. Raises `LockError`."""
+    """Yield what the locks of images and of their variants install. Raises `LockError`."""
     project.workspace.require_locks(spec.runtime for spec in specs)
-    for spec in (*specs, *project.locks.list_committed_flavors(specs)):
+    for spec in (*specs, *project.locks.list_committed_variants(specs)):
         found = read_lock_packages(read_packages(project.lock(spec)))
         yield AuditedImage(identifier=spec.identifier, packages=found)
 
@@ -73,7 +73,7 @@ def read_built_image(project: Project, engine: Engine, name: str) -> AuditedImag
     inventory = take_inventory(name, (project.workspace.images / "inventory.py").read_bytes(), engine=engine)
     try:
         purls = [component.purl for component, _ in list_components(inventory) if component.purl]
-        packages = read_components(purls, _find_supplied(spec))
+        packages = read_components(purls, _find_custom_version(spec))
     except (ValueError, CycloneDxException) as error:  # names, versions and addresses come from the image
         raise ValidationAborted(
             f"The packages of {name} cannot be read: {to_plain_text(truncate(str(error))).rstrip('.')}.",
@@ -101,7 +101,7 @@ def read_published_image(project: Project, name: str, image: Inspection, *, trus
         purls = [component.parse_purl() for component in validate(Bill, bills[0].predicate).components]
         if None in purls:
             raise InvalidDocument("a component has no valid package URL")
-        packages = read_components(filter(None, purls), _find_supplied(spec))
+        packages = read_components(filter(None, purls), _find_custom_version(spec))
         return AuditedImage(identifier=spec.identifier, packages=packages)
     except InvalidDocument as error:
         raise TamperedError(
@@ -110,6 +110,6 @@ def read_published_image(project: Project, name: str, image: Inspection, *, trus
         ) from None
 
 
-def _find_supplied(spec: ImageSpec) -> str | None:
+def _find_custom_version(spec: ImageSpec) -> str | None:
     """Return the version of a TensorFlow whose wheel a user supplied; None for one from the package index."""
     return spec.tensorflow if spec.wheel else None

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, TypeVar
 
 from tfimg.core.errors import EngineTooOld, EngineUnavailable, TfimgError, UnsuitableHost, UsageError
-from tfimg.engine.protocol import Engine
+from tfimg.engine.interface import Engine
 from tfimg.host.doctor import DoctorRequest, HostFinding, diagnose
 from tfimg.matrix.spec import ImageSpec
 from tfimg.project.project import Project

@@ -19,8 +19,8 @@ from tfimg.core.files import hash_file, write_atomically
 from tfimg.core.paths import Workspace
 from tfimg.custom.image import GivenFacts, make_custom_spec
 from tfimg.custom.source import find_wheel, parse_address, read_facts
-from tfimg.matrix.schema import Flavor, Matrix, Newer
-from tfimg.matrix.spec import ImageSpec, OwnPackages, with_flavor, with_own_packages
+from tfimg.matrix.schema import Matrix, Newer, Variant
+from tfimg.matrix.spec import ExtraPackages, ImageSpec, with_extra_packages, with_variant
 from tfimg.project.services import Services
 from tfimg.recipe.facts import ALIAS
 from tfimg.recipe.lock import (
@@ -46,10 +46,10 @@ class Locks:
     services: Services
     newer: Newer
     specs: Sequence[ImageSpec]
-    flavors: Mapping[str, Flavor] = field(default_factory=dict)
+    variants: Mapping[str, Variant] = field(default_factory=dict)
     find_links: Path | None = None
 
-    def supplied_wheels(self, spec: ImageSpec, lock: Lock) -> tuple[Path, ...]:
+    def local_wheels(self, spec: ImageSpec, lock: Lock) -> tuple[Path, ...]:
         """Return the wheels that a build is handed: the one of a user, and those of `find_links` in parts of `lock`.
 
         The parts that are committed need the package index alone.
@@ -62,62 +62,62 @@ class Locks:
         resolved = dict(lock)
         if file:
             resolved.pop("tensorflow")
-        elif not spec.wheel and not self._needs_supplied_libtpu(spec):
-            resolved = {part: text for part, text in lock.items() if part in ("flavor", "own")}
-        if spec.flavor_lock and self.workspace.lock(spec.flavor_lock, "flavor").exists():
-            resolved.pop("flavor", None)
+        elif not spec.wheel and not self._needs_local_libtpu(spec):
+            resolved = {part: text for part, text in lock.items() if part in ("variant", "own")}
+        if spec.variant_lock and self.workspace.lock(spec.variant_lock, "variant").exists():
+            resolved.pop("variant", None)
         return *file, *find_locked_wheels(self.find_links, resolved)
 
-    def _needs_supplied_libtpu(self, spec: ImageSpec) -> bool:
+    def _needs_local_libtpu(self, spec: ImageSpec) -> bool:
         """Whether an image needs a libtpu that no package index has, so that no lock of it is committed."""
         return bool(self.find_links and spec.libtpu and not self.workspace.locks(spec.runtime).exists())
 
     def require_committed(self, specs: Iterable[ImageSpec]) -> None:
-        """Raise `LockError` if images, or their flavours, have no committed lock: a build without tfimg reads it."""
-        names = dict.fromkeys(name for spec in specs for name in (spec.runtime, spec.flavor_lock) if name)
+        """Raise `LockError` if images, or their variants, have no committed lock: a build without tfimg reads it."""
+        names = dict.fromkeys(name for spec in specs for name in (spec.runtime, spec.variant_lock) if name)
         self.workspace.require_locks(names)
 
     def find(self, spec: ImageSpec) -> Lock:
-        """Return the lock of an image to build: the committed one, or one resolved now with supplied wheels.
+        """Return the lock of an image to build: the committed one, or one resolved now with custom wheels.
 
-        That of a flavour is resolved when it is not committed. Raises `LockError` when there is none.
+        That of a variant is resolved when it is not committed. Raises `LockError` when there is none.
         """
-        from tfimg.recipe.lock import require_supplied_wheel, resolve_lock
+        from tfimg.recipe.lock import require_local_wheel, resolve_lock
 
         if spec.wheel and spec.wheel.lock:
             lock = dict(spec.wheel.lock)
         elif spec.wheel:
             if not spec.wheel.file.is_file():
                 raise LockError(
-                    f"{spec.identifier} is the image of a supplied wheel, which is not at hand, and no labels of the "
+                    f"{spec.identifier} is the image of a custom wheel, which is not at hand, and no labels of the "
                     "image tell its lock.",
                     next_step="Build it again with `tfimg build --wheel WHEEL`, which writes the labels.",
                 )
             lock = resolve_custom_lock(spec, self.newer, self.services, self.find_links)
-        elif self.find_links and self._needs_supplied_libtpu(spec):
-            require_supplied_wheel(spec, self.find_links)
+        elif self.find_links and self._needs_local_libtpu(spec):
+            require_local_wheel(spec, self.find_links)
             env = self.services.network.environment(self.services.environ)
             lock = resolve_lock(spec, self.newer, uv=self.services.uv(), env=env, find_links=self.find_links)
         else:
             lock = self.workspace.read_lock(spec.runtime)
-        if spec.flavor_lock and not (spec.wheel and spec.wheel.lock):
-            # The image may have all packages of the flavour.
-            lock |= {"flavor": text} if (text := self._flavor_lock(spec, spec.flavor_lock, lock)) else {}
-        if spec.own and spec.own.lock:
-            lock["own"] = spec.own.lock
+        if spec.variant_lock and not (spec.wheel and spec.wheel.lock):
+            # The image may have all packages of the variant.
+            lock |= {"variant": text} if (text := self._variant_lock(spec, spec.variant_lock, lock)) else {}
+        if spec.extra and spec.extra.lock:
+            lock["own"] = spec.extra.lock
         return lock
 
     def read_predictable(self, spec: ImageSpec) -> Lock:
-        """Return the lock of the layers whose size is predicted: the committed one, and that of packages of a user."""
+        """Return the lock of the layers whose size is predicted: the committed one, and that of extra packages."""
         lock = self.workspace.read_lock(spec.runtime)
-        return {**lock, **({"own": spec.own.lock} if spec.own and spec.own.lock else {})}
+        return {**lock, **({"own": spec.extra.lock} if spec.extra and spec.extra.lock else {})}
 
-    def _flavor_lock(self, spec: ImageSpec, identifier: str, lock: Lock) -> str:
-        """Return the requirement file of a flavour: the committed one, that of an earlier run, or one resolved now."""
-        committed = self.workspace.lock(identifier, "flavor")
+    def _variant_lock(self, spec: ImageSpec, identifier: str, lock: Lock) -> str:
+        """Return the requirement file of a variant: the committed one, that of an earlier run, or one resolved now."""
+        committed = self.workspace.lock(identifier, "variant")
         if committed.exists():
             return committed.read_text()
-        requirements = spec.flavor_requirements
+        requirements = spec.variant_requirements
         asked = hashlib.sha256("\n".join([hash_lock(lock), str(spec.cutoff), *requirements]).encode()).hexdigest()
         kept = self.services.state / "locks" / f"{identifier}-{asked[:16]}.txt"
         if not kept.exists():
@@ -125,33 +125,33 @@ class Locks:
         return kept.read_text()
 
     def read_committed(self, spec: ImageSpec) -> Lock:
-        """Return the committed lock of an image, or of its flavour alone; empty without one."""
+        """Return the committed lock of an image, or of its variant alone; empty without one."""
         return {file.stem: file.read_text() for file in sorted(self.workspace.locks(spec.identifier).glob("*.txt"))}
 
-    def list_committed_flavors(self, specs: Iterable[ImageSpec]) -> tuple[ImageSpec, ...]:
-        """Return the flavours of images whose own lock is committed; an image of a flavour has none."""
-        plain = [spec for spec in specs if not spec.flavors]
-        flavors = [with_flavor(spec, name, self.flavors) for spec in plain for name in self.flavors]
-        return tuple(spec for spec in flavors if self.workspace.lock(spec.identifier, "flavor").exists())
+    def list_committed_variants(self, specs: Iterable[ImageSpec]) -> tuple[ImageSpec, ...]:
+        """Return the variants of images whose own lock is committed; an image of a variant has none."""
+        plain = [spec for spec in specs if not spec.variants]
+        variants = [with_variant(spec, name, self.variants) for spec in plain for name in self.variants]
+        return tuple(spec for spec in variants if self.workspace.lock(spec.identifier, "variant").exists())
 
-    def list_locked_flavors(self, specs: Iterable[ImageSpec]) -> tuple[ImageSpec, ...]:
-        """Return the flavours whose locks have the packages of images: jupyter for dev, none for slim."""
+    def list_locked_variants(self, specs: Iterable[ImageSpec]) -> tuple[ImageSpec, ...]:
+        """Return the variants whose locks have the packages of images: jupyter for dev, none for slim."""
         plain = {spec.identifier: spec for spec in self.specs}
         found = {
-            spec.flavor_lock: with_flavor(plain[spec.runtime], spec.locked_flavor, self.flavors)
+            spec.variant_lock: with_variant(plain[spec.runtime], spec.locked_variant, self.variants)
             for spec in specs
-            if spec.locked_flavor
+            if spec.locked_variant
         }
         return tuple(found.values())
 
-    def resolve_flavors(self, specs: Sequence[ImageSpec]) -> Iterator[tuple[ImageSpec, Lock | LockError]]:
-        """Resolve the requirement files of flavours above committed locks; yield each, or why there is none."""
+    def resolve_variants(self, specs: Sequence[ImageSpec]) -> Iterator[tuple[ImageSpec, Lock | LockError]]:
+        """Resolve the requirement files of variants above committed locks; yield each, or why there is none."""
 
         def resolve(spec: ImageSpec) -> Lock | LockError:
             try:
                 lock = self.workspace.read_lock(spec.runtime)
                 fixes = find_fixes(self.read_committed(spec))
-                return {"flavor": self._resolve(spec, lock, spec.flavor_requirements, fixes=fixes)}
+                return {"variant": self._resolve(spec, lock, spec.variant_requirements, fixes=fixes)}
             except LockError as error:
                 return error
 
@@ -166,13 +166,13 @@ class Locks:
         system_packages: Sequence[str] = (),
         as_of: date | None = None,
     ) -> ImageSpec:
-        """Return an image with packages on top, resolved as of its release's time or of a day.
+        """Return an image with extra packages, resolved as of its release's time or of a day.
 
         Raises `RequirementConflict` if they would move a package of the image, `LockError`.
         """
         lock = self._resolve(spec, self.find(spec), requirements, as_of) if requirements else ""
-        own = OwnPackages(requirements=tuple(requirements), system_packages=tuple(system_packages), lock=lock)
-        return with_own_packages(spec, own)
+        own = ExtraPackages(requirements=tuple(requirements), system_packages=tuple(system_packages), lock=lock)
+        return with_extra_packages(spec, own)
 
     def _resolve(
         self,

@@ -14,29 +14,29 @@ from tfimg.core.errors import FileError, ImageMissing, MatrixError, ResolutionEr
 from tfimg.core.files import read_limited, write_atomically
 from tfimg.core.levels import Level
 from tfimg.core.paths import Workspace, find_workspace
-from tfimg.matrix.conditions import Request, find_spec, select_flavors
+from tfimg.matrix.conditions import Request, find_spec, select_variants
 from tfimg.matrix.load import parse_matrix
 from tfimg.matrix.resolve import Resolution, resolve
 from tfimg.matrix.schema import RUNTIME, Matrix, check_repository_name
 from tfimg.matrix.spec import (
     CUSTOM_PREFIX,
-    OWN_SUFFIX,
+    EXTRA_SUFFIX,
+    ExtraPackages,
     ImageSpec,
-    OwnPackages,
     expand_matrix,
-    with_flavor,
-    with_own_packages,
+    with_extra_packages,
+    with_variant,
 )
 from tfimg.matrix.support_ends import SupportEnd, find_support_ends_of
 from tfimg.project.locks import Locks
 from tfimg.project.services import Services
-from tfimg.recipe.labels import DECLARED, IDENTIFIER_LABEL, BareMachine, Status, describe_image, read_own_labels
+from tfimg.recipe.labels import DECLARED, IDENTIFIER_LABEL, HostMachine, Status, describe_image, read_extra_labels
 from tfimg.recipe.lock import Lock, hash_lock
 
 if TYPE_CHECKING:
     from jinja2 import Environment
 
-    from tfimg.engine.protocol import Engine
+    from tfimg.engine.interface import Engine
     from tfimg.host.survey import TargetHost
     from tfimg.recipe.plan import Plan
     from tfimg.recipe.support import Support
@@ -65,7 +65,7 @@ def read_host_records(workspace: Workspace, identifier: str) -> tuple[ImageRecor
         read_image_record(
             read_limited(file, MAX_BYTES, next_step=step), source=str(file), identifier=identifier, where="host"
         )
-        for file in sorted(workspace.bare_evidence(identifier).glob("*.json"))
+        for file in sorted(workspace.host_records(identifier).glob("*.json"))
     )
 
 
@@ -127,7 +127,7 @@ class Project:
     @cached_property
     def specs(self) -> Sequence[ImageSpec]:
         """Every image of the matrix; with `find_links` also those whose libtpu has to be supplied."""
-        return expand_matrix(self.matrix, supplied=self.find_links is not None)
+        return expand_matrix(self.matrix, local_wheels=self.find_links is not None)
 
     def spec(self, identifier: str, labels: Mapping[str, str] = NO_LABELS) -> ImageSpec:
         """Return the image of an identifier, which may be abbreviated. Raises `ResolutionError` if there is none.
@@ -135,20 +135,20 @@ class Project:
         Only `labels` of an image know the wheel of one that begins with `custom-`, and only `spec_of_labels` the
         packages of one that ends in `-own`.
         """
-        name = identifier.removesuffix(OWN_SUFFIX)
-        flavor = next((one for one in self.matrix.flavors if name.endswith(f"-{one}")), RUNTIME)
-        found = find_spec(self.specs, name.removesuffix(f"-{flavor}"))
+        name = identifier.removesuffix(EXTRA_SUFFIX)
+        variant = next((one for one in self.matrix.variants if name.endswith(f"-{one}")), RUNTIME)
+        found = find_spec(self.specs, name.removesuffix(f"-{variant}"))
         if found is None and identifier.startswith(CUSTOM_PREFIX):
-            found = self._custom_spec(name.removesuffix(f"-{flavor}"), labels)
+            found = self._custom_spec(name.removesuffix(f"-{variant}"), labels)
         if found is None:
             raise ResolutionError(
                 f"The matrix has no image {identifier!r}.", next_step="`tfimg list` shows all identifiers."
             )
-        spec = with_flavor(found, flavor, self.matrix.flavors)
-        return with_own_packages(spec, OwnPackages()) if name != identifier else spec
+        spec = with_variant(found, variant, self.matrix.variants)
+        return with_extra_packages(spec, ExtraPackages()) if name != identifier else spec
 
     def _custom_spec(self, identifier: str, labels: Mapping[str, str]) -> ImageSpec | None:
-        """Return the image of a supplied wheel as labels tell it, else as its identifier does."""
+        """Return the image of a custom wheel as labels tell it, else as its identifier does."""
         from tfimg.custom.image import parse_custom_identifier, read_custom_labels
 
         labelled = read_custom_labels(self.matrix, labels)
@@ -163,17 +163,17 @@ class Project:
         """
         name = identifier or labels.get(IDENTIFIER_LABEL)
         spec = self.spec(name, labels) if name else None
-        own = read_own_labels(labels) if spec and spec.own else None
-        return replace(spec, own=own) if spec and own else spec
+        own = read_extra_labels(labels) if spec and spec.extra else None
+        return replace(spec, extra=own) if spec and own else spec
 
     def list_variants(self, engine: Engine) -> tuple[ImageSpec, ...]:
-        """Return the images beside the matrix that an engine has: of flavours, packages of users, supplied wheels."""
+        """Return the images beside the matrix that an engine has: of variants, packages of users, custom wheels."""
         found = {}
         for image in engine.list_images():
             if any(name.startswith(f"{self.repository}:") for name in image.names):
                 with suppress(ResolutionError, UnlabelledImage):  # of another matrix, or with labels of others
                     spec = self.spec_of_labels(image.labels)
-                    if spec and (spec.variant or spec.wheel):
+                    if spec and (spec.suffix or spec.wheel):
                         found[spec.identifier] = spec
         return tuple(found.values())
 
@@ -191,9 +191,9 @@ class Project:
         except MatrixError:
             return None
 
-    def select(self, patterns: Sequence[str], flavor: str | None = None) -> tuple[ImageSpec, ...]:
-        """Return the images that patterns select; see `select_flavors`. Raises `ResolutionError`."""
-        return select_flavors(self.specs, patterns, self.matrix.flavors, flavor or RUNTIME)
+    def select(self, patterns: Sequence[str], variant: str | None = None) -> tuple[ImageSpec, ...]:
+        """Return the images that patterns select; see `select_variants`. Raises `ResolutionError`."""
+        return select_variants(self.specs, patterns, self.matrix.variants, variant or RUNTIME)
 
     @cached_property
     def locks(self) -> Locks:
@@ -203,7 +203,7 @@ class Project:
             services=self.services,
             newer=self.matrix.newer,
             specs=self.specs,
-            flavors=self.matrix.flavors,
+            variants=self.matrix.variants,
             find_links=self.find_links,
         )
 
@@ -216,7 +216,7 @@ class Project:
         from tfimg.recipe.plan import make_plan
 
         lock = self.lock(spec)
-        wheels = self.locks.supplied_wheels(spec, lock)
+        wheels = self.locks.local_wheels(spec, lock)
         return make_plan(spec, lock, templates=self.templates, repository=self.repository, wheels=wheels)
 
     @cached_property
@@ -276,11 +276,11 @@ class Project:
         lock_digest = hash_lock(self.lock(spec))
         found = evidence.status if evidence and evidence.lock == lock_digest else DECLARED
         machines = (
-            BareMachine(machine=record.machine, driver=record.driver, date=record.date[:10])
+            HostMachine(machine=record.machine, driver=record.driver, date=record.date[:10])
             for record in on_hosts
             if record.lock == lock_digest
         )
-        return replace(found, bare_machines=tuple(machines))
+        return replace(found, host_machines=tuple(machines))
 
     @property
     def inventories(self) -> InventoryCache:

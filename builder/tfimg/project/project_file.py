@@ -82,11 +82,11 @@ class ProjectFile(MatrixModel):
     cuda: Text | None = Field(default=None, description="CUDA of a GPU image")
     cudnn: Text | None = Field(default=None, description="cuDNN of a GPU image")
     platform: Text | None = Field(default=None, description="linux/amd64 or linux/arm64")
-    flavor: Text | None = Field(default=None, description="flavour: runtime, jupyter, …")
-    with_packages: Requirements = Field(default=(), alias="with", description="Python packages on top, as requirements")
-    requirements: Paths = Field(default=(), description="Python packages on top: requirement files")
-    apt: Paths = Field(default=(), description="Debian packages on top: files with a name in each line")
-    as_of: Day | None = Field(default=None, alias="as-of", description="Day as of which packages on top are resolved")
+    variant: Text | None = Field(default=None, description="variant: runtime, jupyter, …")
+    with_packages: Requirements = Field(default=(), alias="with", description="extra Python packages, as requirements")
+    requirements: Paths = Field(default=(), description="extra Python packages: requirement files")
+    apt: Paths = Field(default=(), description="extra Debian packages: files with a name in each line")
+    as_of: Day | None = Field(default=None, alias="as-of", description="Day as of which extra packages are resolved")
     find_links: PathText | None = Field(
         default=None, alias="find-links", description="folder of wheels that no package index has"
     )
@@ -115,7 +115,7 @@ class ProjectFile(MatrixModel):
         return {name: value for name, value in stated.items() if value is not None}
 
 
-REQUEST_FIELDS = ("python", "device", "cuda", "cudnn", "platform", "flavor")
+REQUEST_FIELDS = ("python", "device", "cuda", "cudnn", "platform", "variant")
 PATH_FIELDS = frozenset({"requirements", "apt", "find_links", "key", "public_key"})
 
 

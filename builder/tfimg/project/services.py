@@ -15,7 +15,7 @@ from tfimg.core.paths import state_folder
 
 if TYPE_CHECKING:
     from tfimg.advisories.service import OsvService
-    from tfimg.engine.protocol import Engine
+    from tfimg.engine.interface import Engine
     from tfimg.host.survey import Host
     from tfimg.index.client import Index
     from tfimg.index.network import HostNetwork

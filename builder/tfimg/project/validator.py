@@ -11,7 +11,7 @@ from tfimg.core.errors import NoEmulation, UsageError
 from tfimg.core.events import Message, OnEvent, ignore
 from tfimg.core.files import hash_files
 from tfimg.core.levels import Level
-from tfimg.engine.protocol import Engine
+from tfimg.engine.interface import Engine
 from tfimg.host.survey import Execution, TargetHost, TargetLevel, choose_target_level
 from tfimg.matrix.schema import Platform
 from tfimg.matrix.spec import ImageSpec
@@ -145,7 +145,7 @@ class Validator:
         plan = project.plan(spec)
         if needs_lock and spec.wheel:
             raise UsageError(
-                f"{spec.identifier} is the image of a supplied wheel: the matrix has no row for its evidence.",
+                f"{spec.identifier} is the image of a custom wheel: the matrix has no row for its evidence.",
                 next_step="Leave --record out; --report FILE writes the report, and --push of `tfimg build` publishes "
                 "it.",
             )

@@ -12,10 +12,10 @@ from typing import Any, Literal
 
 from packaging.version import Version
 
+from tfimg.attestations.envelopes import format_time
+from tfimg.attestations.keys import VerifyingKey
+from tfimg.attestations.promotions import Promotion, SignedPredicate, Withdrawal, read_image_statements, walk_history
 from tfimg.core.errors import NotInRegistry, UsageError
-from tfimg.evidence.envelopes import format_time
-from tfimg.evidence.keys import VerifyingKey
-from tfimg.evidence.promotions import Promotion, SignedPredicate, Withdrawal, read_image_statements, walk_history
 from tfimg.publish.tags import parse_version
 from tfimg.recipe.tags import DIGEST_DIGITS, make_build_tag
 from tfimg.registry.documents import Registry, require_manifest

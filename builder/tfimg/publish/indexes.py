@@ -11,12 +11,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from tfimg.attestations.keys import VerifyingKey
+from tfimg.attestations.promotions import ImageStatements, read_image_statements
 from tfimg.core.documents import InvalidDocument
 from tfimg.core.errors import NotInRegistry, TamperedError
 from tfimg.core.events import Note, OnEvent, ignore
 from tfimg.core.text import canonical_json, quote_value
-from tfimg.evidence.keys import VerifyingKey
-from tfimg.evidence.promotions import ImageStatements, read_image_statements
 from tfimg.matrix.schema import PLATFORMS, Platform
 from tfimg.recipe.labels import IDENTIFIER_LABEL
 from tfimg.recipe.tags import find_platform_tag, find_shared_tag

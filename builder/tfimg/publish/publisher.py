@@ -12,6 +12,9 @@ from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from typing import Any, Literal
 
+from tfimg.attestations.keys import VerifyingKey
+from tfimg.attestations.policy import Policy
+from tfimg.attestations.promotions import ImageStatements, TagMove, read_image_statements
 from tfimg.core import errors
 from tfimg.core.errors import (
     MAX_LISTED,
@@ -23,10 +26,7 @@ from tfimg.core.errors import (
 from tfimg.core.events import Note, OnEvent, ignore
 from tfimg.core.levels import Level
 from tfimg.core.text import list_first
-from tfimg.engine.protocol import Engine, LocalImage
-from tfimg.evidence.keys import VerifyingKey
-from tfimg.evidence.policy import Policy
-from tfimg.evidence.promotions import ImageStatements, TagMove, read_image_statements
+from tfimg.engine.interface import Engine, LocalImage
 from tfimg.matrix.spec import ImageSpec
 from tfimg.project.project import Project
 from tfimg.project.validator import Validator

@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from tfimg import __version__
+from tfimg.attestations.attach import attach
+from tfimg.attestations.envelopes import Subject, format_time
+from tfimg.attestations.predicates import RunContext, SignedResult, make_report_statement, make_test_result
+from tfimg.attestations.promotions import read_statements, require_not_withdrawn
+from tfimg.attestations.verify import ImageEvidence, find_tag_mismatch, pull_verified, read_evidence, read_results
 from tfimg.core.errors import LockError, StaleEvidence
 from tfimg.core.events import Event, OnEvent, ignore
 from tfimg.engine.machine import candidate_name, remove_name
-from tfimg.evidence.attach import attach
-from tfimg.evidence.envelopes import Subject, format_time
-from tfimg.evidence.predicates import RunContext, SignedResult, make_report_statement, make_test_result
-from tfimg.evidence.promotions import read_statements, require_not_withdrawn
-from tfimg.evidence.verify import ImageEvidence, find_tag_mismatch, pull_verified, read_evidence, read_results
 from tfimg.project.validator import Validator
 from tfimg.publish.repository import SignedRepository
 from tfimg.publish.send import stage

@@ -13,6 +13,13 @@ from pathlib import Path
 from urllib.parse import quote
 
 from tfimg import __version__
+from tfimg.attestations import promotions
+from tfimg.attestations.attach import attach
+from tfimg.attestations.envelopes import Subject
+from tfimg.attestations.keys import SigningKey, VerifyingKey
+from tfimg.attestations.policy import Policy
+from tfimg.attestations.promotions import ImageStatements, Promotion, Reason, TagMove, Withdrawal
+from tfimg.attestations.verify import verify
 from tfimg.core.cancellation import raise_if_cancelled
 from tfimg.core.errors import (
     PolicyViolation,
@@ -24,13 +31,6 @@ from tfimg.core.errors import (
 from tfimg.core.events import Message, OnEvent, ignore
 from tfimg.core.files import wait_for_lock
 from tfimg.core.levels import Level
-from tfimg.evidence import promotions
-from tfimg.evidence.attach import attach
-from tfimg.evidence.envelopes import Subject
-from tfimg.evidence.keys import SigningKey, VerifyingKey
-from tfimg.evidence.policy import Policy
-from tfimg.evidence.promotions import ImageStatements, Promotion, Reason, TagMove, Withdrawal
-from tfimg.evidence.verify import verify
 from tfimg.publish.indexes import PlatformTags
 from tfimg.recipe.tags import find_shared_tag
 from tfimg.registry.documents import Registry, digest_of

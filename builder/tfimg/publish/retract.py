@@ -12,8 +12,8 @@ from datetime import datetime
 from itertools import islice
 from typing import Any
 
+from tfimg.attestations.promotions import TagHistoryEntry, TagMove, Withdrawal, next_time, walk_history, withdrawn_error
 from tfimg.core.errors import NotInRegistry, UsageError, WithdrawnError
-from tfimg.evidence.promotions import TagHistoryEntry, TagMove, Withdrawal, next_time, walk_history, withdrawn_error
 from tfimg.matrix.schema import PLATFORMS
 from tfimg.publish.indexes import find_own_tag, list_digests, list_platform_tags, update_indexes
 from tfimg.publish.repository import INSUFFICIENT, SignedRepository

@@ -12,6 +12,16 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 
 from tfimg import __version__
+from tfimg.attestations.attach import attach
+from tfimg.attestations.envelopes import Subject
+from tfimg.attestations.predicates import (
+    BuildRecord,
+    RunContext,
+    make_provenance,
+    make_report_statement,
+    make_sbom,
+    make_test_result,
+)
 from tfimg.core.errors import (
     EngineError,
     ImageMissing,
@@ -25,18 +35,8 @@ from tfimg.core.events import Event, Message, OnEvent, ProgressEvent, StepEvent,
 from tfimg.core.files import AlreadyLocked, hash_files, try_lock
 from tfimg.core.levels import Level
 from tfimg.core.retry import RetryPolicy
+from tfimg.engine.interface import Engine, LocalImage
 from tfimg.engine.machine import CANDIDATE, remove_name
-from tfimg.engine.protocol import Engine, LocalImage
-from tfimg.evidence.attach import attach
-from tfimg.evidence.envelopes import Subject
-from tfimg.evidence.predicates import (
-    BuildRecord,
-    RunContext,
-    make_provenance,
-    make_report_statement,
-    make_sbom,
-    make_test_result,
-)
 from tfimg.inspect.host_secrets import make_key_secret
 from tfimg.inspect.secrets import OnBytes, require_clean, scan_export
 from tfimg.matrix.spec import ImageSpec

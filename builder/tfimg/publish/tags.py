@@ -10,13 +10,13 @@ from typing import Literal
 
 from packaging.version import InvalidVersion, Version
 
+from tfimg.attestations.policy import TagPromise
+from tfimg.attestations.promotions import ImageStatements
 from tfimg.core.documents import InvalidDocument
 from tfimg.core.errors import NotInRegistry, PublicationIncomplete, TagConflict, TfimgError
 from tfimg.core.levels import Level
 from tfimg.core.process import defer_signals
 from tfimg.core.text import to_plain_text
-from tfimg.evidence.policy import TagPromise
-from tfimg.evidence.promotions import ImageStatements
 from tfimg.matrix.spec import parse_release
 from tfimg.recipe.labels import IDENTIFIER_LABEL, LABEL_PREFIX
 from tfimg.registry.documents import Manifest, Registry, open_image, require_manifest

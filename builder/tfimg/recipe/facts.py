@@ -22,7 +22,7 @@ LOCK_CHECKS = (
 )
 """Checks of promises that only images built from a lock keep."""
 
-BARE_MACHINE = "the check is about an image, and this is a bare machine"
+ON_HOST = "the check is about an image, and no container runs: it is validated on the host"
 IMAGE_CHECKS = (
     "environment.constraints",
     "environment.user",
@@ -65,12 +65,12 @@ def collect_facts(spec: ImageSpec, lock: Lock, *, level: str = "validated", from
         "user": "non-root" if from_lock else None,
         "waived": dict(spec.waived) | ({} if from_lock else dict.fromkeys(LOCK_CHECKS, FOREIGN_IMAGE)),
         "removed": list(spec.removed) if from_lock else [],
-        "flavor": spec.flavor if from_lock else None,
+        "variant": spec.variant if from_lock else None,
     }
 
 
-def collect_bare_facts(spec: ImageSpec, lock: Lock) -> dict[str, Any]:
+def collect_host_facts(spec: ImageSpec, lock: Lock) -> dict[str, Any]:
     """Return the facts of locked wheels in a virtual environment, without an image."""
     facts = collect_facts(spec, lock)
-    waived = facts["waived"] | dict.fromkeys(IMAGE_CHECKS, BARE_MACHINE)
-    return facts | {"identifier": None, "user": None, "waived": waived, "flavor": None}
+    waived = facts["waived"] | dict.fromkeys(IMAGE_CHECKS, ON_HOST)
+    return facts | {"identifier": None, "user": None, "waived": waived, "variant": None}

@@ -11,7 +11,7 @@ from tfimg.core.errors import LockError, UnlabelledImage, UsageError
 from tfimg.core.levels import Level
 from tfimg.matrix.devices import CPU, DEVICES
 from tfimg.matrix.schema import PLATFORMS, RUNTIME
-from tfimg.matrix.spec import ImageSpec, OwnPackages
+from tfimg.matrix.spec import ExtraPackages, ImageSpec
 from tfimg.matrix.support_ends import SupportEnd
 from tfimg.recipe.lock import read_packages
 from tfimg.recipe.packages import parse_requirements, parse_system_packages
@@ -21,7 +21,7 @@ LABEL_PREFIX = "tfimg."  # of labels that the OCI annotations have no name for
 IDENTIFIER_LABEL = f"{LABEL_PREFIX}identifier"
 LOCK_LABEL = f"{LABEL_PREFIX}lock"  # the digest of the lock
 WHEEL_LABEL = f"{LABEL_PREFIX}wheel"  # the digest of the TensorFlow that a user supplied
-FLAVOR_LABEL = f"{LABEL_PREFIX}flavor"  # of every image but the runtime
+VARIANT_LABEL = f"{LABEL_PREFIX}variant"  # of every image but the runtime
 BASE_NAME_LABEL = "org.opencontainers.image.base.name"
 BASE_DIGEST_LABEL = "org.opencontainers.image.base.digest"
 BASE_KIND_LABEL = f"{LABEL_PREFIX}base.kind"
@@ -30,8 +30,8 @@ LAYERS_LABEL = f"{LABEL_PREFIX}layers"  # the names of the layers, lowest first
 RECIPE_LABEL = f"{LABEL_PREFIX}recipe"  # see `tfimg.recipe.plan.hash_recipe`
 SNAPSHOT_LABEL = f"{LABEL_PREFIX}snapshot"  # the dated mirror that Debian packages came from
 
-OWN_LABELS = {name: f"{LABEL_PREFIX}own.{name}" for name in ("requirements", "system_packages", "lock")}
-"""Labels of an image with packages of a user: with them any machine knows how it was made."""
+EXTRA_LABELS = {name: f"{LABEL_PREFIX}own.{name}" for name in ("requirements", "system_packages", "lock")}
+"""Labels of an image with extra packages: with them any machine knows how it was made."""
 
 MAX_LABEL = 1 << 17
 """Characters of a label of packages. The lock of 300 packages has 36,000."""
@@ -49,10 +49,10 @@ BASE_KINDS: tuple[BaseKind, ...] = get_args(BaseKind)
 
 def format_title(spec: ImageSpec) -> str:
     """Return a title such as `TensorFlow 2.15.1 for CPU on Python 3.11`."""
-    flavor = "" if spec.flavor == RUNTIME else f", flavour {spec.flavor}"
-    own = ", with packages of a user" if spec.own else ""
-    title = f"TensorFlow {spec.tensorflow} for {DEVICES[spec.device].title} on Python {spec.python}{flavor}{own}"
-    return f"{title}, of a supplied wheel" if spec.wheel else title
+    variant = "" if spec.variant == RUNTIME else f", variant {spec.variant}"
+    own = ", with extra packages" if spec.extra else ""
+    title = f"TensorFlow {spec.tensorflow} for {DEVICES[spec.device].title} on Python {spec.python}{variant}{own}"
+    return f"{title}, of a custom wheel" if spec.wheel else title
 
 
 def make_recipe_labels(spec: ImageSpec, *, lock_digest: str, layers: Sequence[str] = ()) -> dict[str, str]:
@@ -67,7 +67,7 @@ def make_recipe_labels(spec: ImageSpec, *, lock_digest: str, layers: Sequence[st
         f"{LABEL_PREFIX}device": spec.device,
         LOCK_LABEL: lock_digest,
         **({LAYERS_LABEL: " ".join(layers)} if layers else {}),
-        **({FLAVOR_LABEL: spec.flavor} if spec.flavor != RUNTIME else {}),
+        **({VARIANT_LABEL: spec.variant} if spec.variant != RUNTIME else {}),
         **({DEVCONTAINER_LABEL: format_devcontainer(spec)} if spec.ports else {}),
         **({WHEEL_LABEL: f"sha256:{spec.wheel.sha256}"} if spec.wheel else {}),
     }
@@ -79,31 +79,31 @@ def format_devcontainer(spec: ImageSpec) -> str:
     return json.dumps([{**settings, "customizations": {"vscode": {"extensions": []}}}])
 
 
-def make_own_labels(own: OwnPackages) -> dict[str, str]:
-    """Return the labels that tell the packages of a user; `read_own_labels` reads them."""
+def make_extra_labels(own: ExtraPackages) -> dict[str, str]:
+    """Return the labels that tell the extra packages; `read_extra_labels` reads them."""
     return {
-        OWN_LABELS["requirements"]: "\n".join(own.requirements),
-        OWN_LABELS["system_packages"]: " ".join(own.system_packages),
-        OWN_LABELS["lock"]: own.lock,
+        EXTRA_LABELS["requirements"]: "\n".join(own.requirements),
+        EXTRA_LABELS["system_packages"]: " ".join(own.system_packages),
+        EXTRA_LABELS["lock"]: own.lock,
     }
 
 
-def read_own_labels(labels: Mapping[str, str]) -> OwnPackages | None:
-    """Return the packages of a user that labels tell; None for an image without.
+def read_extra_labels(labels: Mapping[str, str]) -> ExtraPackages | None:
+    """Return the extra packages that labels tell; None for an image without.
 
     Raises `UnlabelledImage` for what tfimg never writes there: an image may come from anywhere, and the packages
     become lines of a Dockerfile.
     """
-    if OWN_LABELS["lock"] not in labels:
+    if EXTRA_LABELS["lock"] not in labels:
         return None
-    found = {name: labels.get(label, "") for name, label in OWN_LABELS.items()}
+    found = {name: labels.get(label, "") for name, label in EXTRA_LABELS.items()}
     try:
         if longest := next((name for name, text in found.items() if len(text) > MAX_LABEL), None):
-            raise LockError(f"{OWN_LABELS[longest]} has more than {MAX_LABEL} characters.", next_step="")
+            raise LockError(f"{EXTRA_LABELS[longest]} has more than {MAX_LABEL} characters.", next_step="")
         read_packages({"own": found["lock"]})
-        return OwnPackages(
-            requirements=parse_requirements(found["requirements"], source=OWN_LABELS["requirements"]),
-            system_packages=parse_system_packages(found["system_packages"], source=OWN_LABELS["system_packages"]),
+        return ExtraPackages(
+            requirements=parse_requirements(found["requirements"], source=EXTRA_LABELS["requirements"]),
+            system_packages=parse_system_packages(found["system_packages"], source=EXTRA_LABELS["system_packages"]),
             lock=found["lock"],
         )
     except (LockError, UsageError) as error:
@@ -139,7 +139,7 @@ def make_build_labels(
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class BareMachine:
+class HostMachine:
     """A machine on which an image's wheels were proven without the image."""
 
     machine: str
@@ -151,7 +151,7 @@ class BareMachine:
 class Status:
     """The proven level of an image, and the day, accelerator, driver and kind of base of the proof.
 
-    `emulated`: an emulator ran the image's programs. `bare_machines` have proven its wheels without the image, which
+    `emulated`: an emulator ran the image's programs. `host_machines` have proven its wheels without the image, which
     raises no level.
     """
 
@@ -161,7 +161,7 @@ class Status:
     driver: str | None = None
     emulated: bool = False
     base_kind: BaseKind | None = None
-    bare_machines: tuple[BareMachine, ...] = ()
+    host_machines: tuple[HostMachine, ...] = ()
 
 
 DECLARED = Status(level=Level.DECLARED)
@@ -172,7 +172,7 @@ def describe_image(spec: ImageSpec, *, repository: str, status: Status) -> dict[
     """Return an image as the JSON object that `resolve` and `list` print."""
     return {
         "identifier": spec.identifier,
-        "flavor": spec.flavor,
+        "variant": spec.variant,
         "tensorflow": spec.tensorflow,
         "python": spec.python,
         "device": spec.device,
@@ -189,7 +189,7 @@ def describe_image(spec: ImageSpec, *, repository: str, status: Status) -> dict[
         "constraints": [constraint.model_dump() for constraint in spec.constraints],
         "tags": list(list_tags(spec, repository=repository)),
         **asdict(status),
-        "bare_machines": [asdict(machine) for machine in status.bare_machines] or None,
+        "host_machines": [asdict(machine) for machine in status.host_machines] or None,
         "base": spec.base.image,
         "supported_until": spec.support_ends[0].ends.isoformat() if spec.support_ends else None,
         "end_of_life": [describe_support_end(end) for end in spec.support_ends],
@@ -198,8 +198,8 @@ def describe_image(spec: ImageSpec, *, repository: str, status: Status) -> dict[
     }
 
 
-def describe_own_packages(own: OwnPackages, debian: Mapping[str, str] | None = None) -> str:
-    """Return packages of a user in words: the requirements, what they resolved to, Debian packages with versions."""
+def describe_extra_packages(own: ExtraPackages, debian: Mapping[str, str] | None = None) -> str:
+    """Return extra packages in words: the requirements, what they resolved to, Debian packages with versions."""
     locked = [f"{package.name} {package.version}" for package in read_packages({"own": own.lock})]
     names = (one.partition("=") for one in own.system_packages)
     system = [f"{name} {(debian or {}).get(name) or version}".strip() for name, _, version in names]
@@ -222,8 +222,8 @@ def format_request(spec: ImageSpec) -> str:
     """Return the options that request exactly this image."""
     device = "" if spec.device == CPU else f" --device {spec.device}"
     platform = "" if spec.platform == PLATFORMS[0] else f" --platform {spec.platform}"
-    flavor = "" if spec.flavor == RUNTIME else f" --flavor {spec.flavor}"
-    return f"--tf {spec.tensorflow} --python {spec.python}{device}{platform}{flavor}"
+    variant = "" if spec.variant == RUNTIME else f" --variant {spec.variant}"
+    return f"--tf {spec.tensorflow} --python {spec.python}{device}{platform}{variant}"
 
 
 def select_platforms(specs: Sequence[ImageSpec], patterns: Sequence[str] = ()) -> tuple[ImageSpec, ...]:

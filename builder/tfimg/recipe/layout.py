@@ -36,7 +36,7 @@ SHARED_FILES: Mapping[str, tuple[str, ...]] = {
     "compiled": (),
     "tensorboard": (),
     "packages": (),
-    "flavor": (),
+    "variant": (),
     "own": (),
 }
 """Group of wheels → its files, below `SITE_PACKAGES`, that are the same for every Python; `.` is all of them.
@@ -58,7 +58,7 @@ GROUPS: Mapping[str, Mapping[str, tuple[str, ...]]] = {
 }
 """Part of a lock → groups of its wheels, with layers of their own; all others are in the group of the part's name."""
 
-UPPER_GROUPS = ("packages", "flavor", "own")
+UPPER_GROUPS = ("packages", "variant", "own")
 """Groups of wheels that lie above the system: the first changes more often than Debian and Python, and images that add
 the others share all layers below with the runtime."""
 
@@ -81,10 +81,10 @@ LAYER_CONTENTS: Mapping[str, str] = {
     "compiled": "gRPC, h5py, ml-dtypes and the like",
     "tensorboard": "TensorBoard",
     "packages": "the other Python packages that TensorFlow needs",
-    "flavor": "Python packages of the flavour",
+    "variant": "Python packages of the variant",
     "own": "Python packages of the user",
-    "programs": "programs of the flavour",
-    "debian": "Debian packages of flavour and user",
+    "programs": "programs of the variant",
+    "debian": "Debian packages of variant and user",
     "system": "Debian, Python, the environment and its user",
     "selftest": "the suite, and what the image claims to be",
     "home": "the working folder",
@@ -145,9 +145,9 @@ def default_compression(removed: tuple[str, ...]) -> Compression:
 def lock_path(spec: ImageSpec, part: str) -> str:
     """Return the path of a part's requirement file, below `images` as in a build context.
 
-    An image of a flavour or with packages of a user has the other parts of the image below it.
+    An image of a variant or with extra packages has the other parts of the image below it.
     """
-    folder = {"flavor": spec.flavor_lock, "own": spec.identifier}.get(part, spec.runtime)
+    folder = {"variant": spec.variant_lock, "own": spec.identifier}.get(part, spec.runtime)
     return f"locks/{folder}/{part}.txt"
 
 
@@ -188,7 +188,7 @@ def list_wheel_layers(lock: Lock, removed: tuple[str, ...] = ()) -> Iterator[Whe
 def list_layer_names(lock: Lock, *, debian: bool = False, programs: bool = False) -> tuple[str, ...]:
     """Return the names of all layers of an image with a lock, lowest first.
 
-    `debian`: it has Debian packages of its own, `programs`: those of a flavour.
+    `debian`: it has Debian packages of its own, `programs`: those of a variant.
     """
     layers = list(list_wheel_layers(lock))
     lower = [layer for layer in layers if not layer.group.is_upper]

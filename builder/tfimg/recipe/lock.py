@@ -70,7 +70,9 @@ def read_packages(lock: Lock) -> tuple[LockedPackage, ...]:
 
 def hash_lock(lock: Lock) -> str:
     """Return `sha256:…` of a whole lock: the value of the image's lock label."""
-    whole = "".join(f"{name}\n{lock[name]}" for name in sorted(lock))
+    # Records are of locks whose part for the variant was called "flavor".
+    parts = sorted(("flavor" if name == "variant" else name, text) for name, text in lock.items())
+    whole = "".join(f"{name}\n{text}" for name, text in parts)
     return f"sha256:{hashlib.sha256(whole.encode()).hexdigest()}"
 
 
@@ -180,7 +182,7 @@ def make_installer_query(matrix: Matrix) -> LockQuery:
     return LockQuery(requirements=(f"uv=={matrix.installer}",), python=newest, platform="linux/amd64", cutoff=cutoff)
 
 
-def require_supplied_wheel(spec: ImageSpec, folder: Path) -> None:
+def require_local_wheel(spec: ImageSpec, folder: Path) -> None:
     """Raise `LockError` if a folder has no wheel of the libtpu of an image."""
     if not any(folder.glob(f"libtpu-{spec.libtpu}-*.whl")):
         raise LockError(

@@ -1,4 +1,4 @@
-"""Extra packages of a user: read, resolve against the lock, explain conflicts."""
+"""Extra packages: read, resolve against the lock, explain conflicts."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ _SYSTEM_PACKAGE = re.compile(r"[a-z0-9][a-z0-9+.-]{1,80}(=[0-9A-Za-z.+:~-]{1,100
 class Resolver:
     """Resolves packages above one image's lock with the program `uv`, as of a day.
 
-    `fixes` are packages of a flavour that `tfimg lock --fix` has moved; they stay.
+    `fixes` are packages of a variant that `tfimg lock --fix` has moved; they stay.
     """
 
     spec: ImageSpec
@@ -199,7 +199,7 @@ class _Problem:
     """Why a requirement does not fit, in sentences, and what would work."""
 
     what: str
-    remedies: tuple[str, ...] = ()
+    fixes: tuple[str, ...] = ()
 
 
 def explain_conflict(
@@ -220,8 +220,8 @@ def explain_conflict(
     sentences = [problem.what for problem in problems[:MAX_LISTED]]
     if len(problems) > MAX_LISTED:
         sentences.append(f"{len(problems) - MAX_LISTED} more requirements conflict.")
-    remedies = dict.fromkeys(remedy for problem in problems[:MAX_LISTED] for remedy in problem.remedies)
-    step = "; or ".join([*remedies][:MAX_LISTED]) or "loosen or leave out the requirement"
+    fixes = dict.fromkeys(fix for problem in problems[:MAX_LISTED] for fix in problem.fixes)
+    step = "; or ".join([*fixes][:MAX_LISTED]) or "loosen or leave out the requirement"
     return RequirementConflict(" ".join(sentences), next_step=f"{step[0].upper()}{step[1:]}.")
 
 
@@ -257,7 +257,7 @@ class _Search:
         image = self.find_image(name, str(wanted.specifier))
         return _Problem(
             what=what,
-            remedies=(f"write {wanted.name} without a version", *([f"use the image {image}"] if image else [])),
+            fixes=(f"write {wanted.name} without a version", *([f"use the image {image}"] if image else [])),
         )
 
     def find_culprit(self, requirements: Sequence[str], error: LockError) -> _Problem:
@@ -277,12 +277,12 @@ class _Search:
             return _Problem(
                 what=f"{other} and {culprit} exclude each other on top of {self.resolver.spec.identifier}; each fits "
                 "alone.",
-                remedies=("loosen one of them",),
+                fixes=("loosen one of them",),
             )
         return _Problem(
             what=f"{culprit} does not fit with the requirements before it, of which {other} is the last that it needs "
             "otherwise.",
-            remedies=("loosen one of them",),
+            fixes=("loosen one of them",),
         )
 
     def resolve(self, requirements: Iterable[str], fixed: Iterable[str] | None = None) -> dict[str, str] | None:
@@ -306,29 +306,29 @@ class _Search:
             needs = "" if unknown[1] == name else f", which {requirement} needs"
             return _Problem(
                 what=f"The package index has no package {unknown[1]}{needs}.",
-                remedies=("correct the name", "put its wheel into a folder and name that with --find-links"),
+                fixes=("correct the name", "put its wheel into a folder and name that with --find-links"),
             )
         fits = self.resolve([wanted.name])
-        remedies = [f"write {wanted.name}=={fits[name]}, which fits"] if fits and name in fits else []
+        fixes = [f"write {wanted.name}=={fits[name]}, which fits"] if fits and name in fits else []
         later = None if self.resolver.as_of else replace(self, resolver=replace(self.resolver, as_of=self.today))
         if later and (found := later.resolve([requirement])):
             return _Problem(
                 what=f"{requirement} has no release of {self.resolver.day} or before, the time of TensorFlow "
                 f"{self.resolver.spec.tensorflow}, that fits.",
-                remedies=(*remedies, f"allow later releases with --newest: {name} {found.get(name, '')} fits"),
+                fixes=(*fixes, f"allow later releases with --newest: {name} {found.get(name, '')} fits"),
             )
         if moved := self._find_moved(requirement):
-            return self._describe_moved(requirement, moved, remedies)
+            return self._describe_moved(requirement, moved, fixes)
         if without := list(dict.fromkeys(_WITHOUT_WHEEL.findall(error.what)))[:MAX_LISTED]:
             what = f"{name} has" if without == [name] else f"{requirement} needs {', '.join(without)}, which has"
             wheels = f"`pip wheel --no-deps --wheel-dir wheels {' '.join(without)}`"
             return _Problem(
                 what=f"{what} no wheel on the package index, and nothing is compiled while an image is built.",
-                remedies=(*remedies, f"make the wheel with {wheels} and add --find-links wheels"),
+                fixes=(*fixes, f"make the wheel with {wheels} and add --find-links wheels"),
             )
         if later and (moved := later._find_moved(requirement)):
-            return self._describe_moved(requirement, moved, remedies)
-        return replace(_quote_uv([requirement], error), remedies=tuple(remedies))
+            return self._describe_moved(requirement, moved, fixes)
+        return replace(_quote_uv([requirement], error), fixes=tuple(fixes))
 
     def _find_moved(self, requirement: str) -> dict[str, str]:
         """Return the packages of the image that a requirement would move, with the versions that it needs."""
@@ -342,7 +342,7 @@ class _Search:
         # Where each of them could stay alone, or TensorFlow itself moves, all are named.
         return {name: found for name, found in moved.items() if name.startswith(ALIAS)} or needed or moved
 
-    def _describe_moved(self, requirement: str, moved: Mapping[str, str], remedies: Sequence[str]) -> _Problem:
+    def _describe_moved(self, requirement: str, moved: Mapping[str, str], fixes: Sequence[str]) -> _Problem:
         listed = [f"{name} {found}" for name, found in moved.items()][:MAX_LISTED]
         locked = [f"{name} {self.versions[name]}" for name in moved][:MAX_LISTED]
         name, found = next(iter(moved.items()))
@@ -351,7 +351,7 @@ class _Search:
         return _Problem(
             what=f"{requirement} needs another version of what {self.locked_with}: {', '.join(listed)} instead of "
             f"{', '.join(locked)}.",
-            remedies=(*remedies, *([f"use the image {image}"] if image else []))
+            fixes=(*fixes, *([f"use the image {image}"] if image else []))
             or ("choose another release of TensorFlow: `tfimg list` shows them",),
         )
 

@@ -39,7 +39,7 @@ def render_dockerfile(spec: ImageSpec, lock: Lock, environment: Environment, *, 
 
     Raises `RenderError` when the template is wrong.
     """
-    programs = [name for name, flavor in spec.flavors if flavor.port]
+    programs = [name for name, variant in spec.variants if variant.port]
     layers = list_layer_names(lock, debian=bool(spec.system_packages), programs=bool(programs))
     return _render(
         environment,
@@ -60,15 +60,17 @@ def render_dockerfile(spec: ImageSpec, lock: Lock, environment: Environment, *, 
         wheel_platform=f"{PROCESSORS[spec.platform]}-manylinux_2_{GLIBC_MINOR}",
         labels=make_recipe_labels(spec, lock_digest=hash_lock(lock), layers=layers),
         programs=programs,
-        command=json.dumps(next((flavor.command for _, flavor in spec.flavors[::-1] if flavor.command), ("python",))),
-        health=next((json.dumps([flavor.health]) for _, flavor in spec.flavors[::-1] if flavor.health), None),
+        command=json.dumps(
+            next((variant.command for _, variant in spec.variants[::-1] if variant.command), ("python",))
+        ),
+        health=next((json.dumps([variant.health]) for _, variant in spec.variants[::-1] if variant.health), None),
         ports=spec.ports,
     )
 
 
 def select_defaults(specs: Iterable[ImageSpec]) -> Iterator[ImageSpec]:
     """Yield the images whose Dockerfiles are committed: each release and device on its default Python."""
-    return (spec for spec in specs if spec.is_default_python and spec.platform == PLATFORMS[0] and not spec.variant)
+    return (spec for spec in specs if spec.is_default_python and spec.platform == PLATFORMS[0] and not spec.suffix)
 
 
 def _container_variables(spec: ImageSpec) -> dict[str, str]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tfimg.core.errors import UsageError
-from tfimg.matrix.spec import OWN_SUFFIX, ImageSpec
+from tfimg.matrix.spec import EXTRA_SUFFIX, ImageSpec
 from tfimg.recipe.layout import list_wheel_layers
 from tfimg.recipe.lock import Lock
 
@@ -32,7 +32,7 @@ PREDICTED: dict[str, int] = {
     "own": 73_000_000,
 }
 """Unpacked bytes of a layer: those of 2.15.1 with CUDA 12.2; of libtpu 0.0.14. SciPy, of 2.12 alone: the size of its
-wheel. Packages of a user: tensorflow-text and pandas."""
+wheel. Extra packages: tensorflow-text and pandas."""
 
 PREDICTED_CPU = PREDICTED | {"tensorflow": 565_000_000, "tensorflow-python": 345_000_000}
 """The same of images without CUDA: those of 2.15.1 for CPU."""
@@ -82,7 +82,7 @@ def _identify_layers(spec: ImageSpec, lock: Lock) -> Iterator[tuple[str, str]]:
     """Yield name and origin of the layers of wheels of an image; base, byte code and suite (100 MB) do not count.
 
     Layers of the same wheels are the same; files that do not depend on Python's version are the same in the wheels of a
-    release for all of its Pythons, and of its flavours. A flavour that removes files has layers of its own: it is
+    release for all of its Pythons, and of its variants. A variant that removes files has layers of its own: it is
     compressed in another way, which also changes the bytes of those without a removed file.
     """
     for layer in list_wheel_layers(lock, spec.removed):
@@ -126,10 +126,10 @@ def make_ci_jobs(form: str, shards: Sequence[Shard], options: Sequence[str] = ()
     """Return jobs that build shards, in the form `json`, `github` or `gitlab`.
 
     The form `github` is a value of `strategy.matrix`, `gitlab` a child pipeline, whose file must end in `.yml`.
-    `options` are added to each command; where they name packages of a user, `images` are those that the packages are
+    `options` are added to each command; where they name extra packages, `images` are those that the packages are
     put on. Raises `UsageError` for more jobs than the service takes.
     """
-    patterns = {shard.name: [name.removesuffix(OWN_SUFFIX) for name in shard.identifiers] for shard in shards}
+    patterns = {shard.name: [name.removesuffix(EXTRA_SUFFIX) for name in shard.identifiers] for shard in shards}
     jobs = [
         {
             "name": shard.name,

@@ -67,7 +67,7 @@ class ProvenLevels(BaseModel, frozen=True):
     """Number of a row's images for a device and platform by level, highest first.
 
     `date`, `gpu` and `driver` are those of the newest proof above `declared`. Of those `linked`, `emulated` ran on an
-    emulator. The wheels of `bare` images were proven on a bare machine. `bases` are the Pythons that are proven on each
+    emulator. The wheels of `on_host` images were proven on the host. `bases` are the Pythons that are proven on each
     kind of base.
     """
 
@@ -79,7 +79,7 @@ class ProvenLevels(BaseModel, frozen=True):
     gpu: str | None
     driver: str | None
     emulated: int
-    bare: int
+    on_host: int
     bases: dict[BaseKind, tuple[str, ...]] = {}
 
 
@@ -179,7 +179,7 @@ def _count_levels(specs: Sequence[ImageSpec], statuses: Mapping[str, Status]) ->
             gpu=newest.gpu,
             driver=newest.driver,
             emulated=sum(status.emulated and status.level == Level.LINKED for status in proven),
-            bare=sum(bool(status.bare_machines) for status in found),
+            on_host=sum(bool(status.host_machines) for status in found),
             bases=_list_bases(of_platform, statuses),
         )
 
@@ -247,8 +247,8 @@ def format_proven_levels(proven: ProvenLevels) -> str:
         on_processor = counts.pop("linked") - proven.emulated
         counts |= {"linked": on_processor} if on_processor else {}
         counts |= {"linked on an emulator": proven.emulated}
-    if proven.bare:
-        counts |= {"on a bare machine": proven.bare}
+    if proven.on_host:
+        counts |= {"on the host": proven.on_host}
     return ", ".join(f"{proven.device}{suffix} {count}/{proven.images} {words}" for words, count in counts.items())
 
 

@@ -5,11 +5,11 @@ aliases    2.15.1                default Python of the release (CPU images; `-gp
            2.15                  … and the newest release of its minor for that device
            2.15-py3.11           the newest release of its minor for that device, on that Python
            latest                default Python of the newest release for that device
-           2.15-jupyter          each of these for a flavour, and with `-own` for packages of a user
+           2.15-jupyter          each of these for a variant, and with `-own` for extra packages
            2.15-arm64            each of these for another platform. In a registry, 2.15 is an index of both platforms'
                                  images, where both tags name builds of one identifier: `publish/indexes.py`
 build      2.15.1-cpu-py3.11-0123456789ab    in a registry: one build, by the beginning of its digest; never moved
-custom     custom-2.15.1-cpu-py3.11          of a supplied wheel: the identifier and build tags alone
+custom     custom-2.15.1-cpu-py3.11          of a custom wheel: the identifier and build tags alone
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ DIGEST_DIGITS = 12
 """Hexadecimal digits of a digest in a tag, as many as `docker images` prints: 48 bits, which no two builds of an image
 share by chance."""
 
-KNOWN_FLAVORS = ("jupyter", "dev", "slim")
-"""Flavours of the project's own matrix: a tag that ends in one states it."""
+KNOWN_VARIANTS = ("jupyter", "dev", "slim")
+"""Variants of the project's own matrix: a tag that ends in one states it."""
 
 _TAG = re.compile(
     r"(?:latest|(?P<custom>custom-)?(?P<release>[0-9]+\.[0-9]+[0-9a-z.]*(?(custom)(?:_[0-9a-z.]+)?)))"
     rf"(?:-(?P<device>{'|'.join(DEVICES)}|cuda(?P<cuda>[0-9.]+)?))?"
     r"(?:-py(?P<python>[0-9.]+))?(?:-(?P<processor>arm64))?"
-    rf"(?:-(?P<flavor>{'|'.join(KNOWN_FLAVORS)}))?(?:-(?P<own>own))?(?:-(?P<build>[0-9a-f]{{12}}))?"
+    rf"(?:-(?P<variant>{'|'.join(KNOWN_VARIANTS)}))?(?:-(?P<own>own))?(?:-(?P<build>[0-9a-f]{{12}}))?"
 )
 
 
@@ -52,7 +52,7 @@ def list_aliases(spec: ImageSpec) -> tuple[str, ...]:
         f"{spec.minor}{device}-py{spec.python}{processor}": spec.is_newest_patch,
         f"latest{device}{processor}": spec.is_default_python and spec.is_newest,
     }
-    return tuple(f"{alias}{spec.variant}" for alias, applies in aliases.items() if applies)
+    return tuple(f"{alias}{spec.suffix}" for alias, applies in aliases.items() if applies)
 
 
 def find_platform_tag(tag: str, platform: Platform) -> str:
@@ -80,7 +80,7 @@ def find_shared_tag(tag: str) -> str:
 
 
 def _shares_none(tag: re.Match[str]) -> bool:
-    """Return whether platforms share no such tag: that of a build, or of a supplied wheel's image."""
+    """Return whether platforms share no such tag: that of a build, or of a custom wheel's image."""
     return bool(tag["build"] or tag["custom"])
 
 
@@ -104,8 +104,8 @@ def find_contradiction(tag: str, *, identifier: str, digest: str) -> str | None:
 
 def _statements(tag: re.Match[str], image: Mapping[str, str | None], digest: str) -> Iterator[tuple[str, bool]]:
     """Yield each part that a tag states, in words, and whether the image has it."""
-    custom, release, device, cuda, python, processor, flavor, own, build = tag.groups()
-    yield "TensorFlow of a supplied wheel" if custom else "a release of TensorFlow", image.get("custom") == custom
+    custom, release, device, cuda, python, processor, variant, own, build = tag.groups()
+    yield "TensorFlow of a custom wheel" if custom else "a release of TensorFlow", image.get("custom") == custom
     is_minor = release and re.fullmatch(r"[0-9]+\.[0-9]+", release)
     if release:
         fits = has_version_prefix(image.get("release") or "", release) if is_minor else image.get("release") == release
@@ -121,10 +121,10 @@ def _statements(tag: re.Match[str], image: Mapping[str, str | None], digest: str
     if processor or is_exact:
         found = image.get("processor") or "amd64"
         yield processor or "amd64", found == (processor or "amd64")
-    if flavor or is_exact:
-        yield f"flavour {flavor or RUNTIME}", image.get("flavor") == flavor
+    if variant or is_exact:
+        yield f"variant {variant or RUNTIME}", image.get("variant") == variant
     if own or is_exact:
-        yield "packages of a user" if own else "no packages of a user", image.get("own") == own
+        yield "extra packages" if own else "no extra packages", image.get("own") == own
     if build:
         yield f"build {build}", digest.removeprefix("sha256:").startswith(build)
 

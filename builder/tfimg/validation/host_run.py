@@ -1,4 +1,4 @@
-"""Judge the file of images/bare/run.py: a run of the suite on a machine, in an environment of an image's locked wheels.
+"""Judge the file of images/on_host/run.py: a run of the suite on the host, with the wheels of an image.
 
 Files of contributors are untrusted: every claim is computed again, or compared with the matrix and the locks. A green
 run proves the wheels and raises no image's level.
@@ -19,10 +19,10 @@ from tfimg.core.errors import FileError, InsufficientEvidence
 from tfimg.core.files import hash_files
 from tfimg.core.levels import Level
 from tfimg.core.text import to_plain_text
-from tfimg.engine.protocol import Exit, Line
+from tfimg.engine.interface import Exit, Line
 from tfimg.matrix.devices import DEVICES
 from tfimg.matrix.spec import ImageSpec
-from tfimg.recipe.facts import collect_bare_facts
+from tfimg.recipe.facts import collect_host_facts
 from tfimg.recipe.lock import Lock, hash_lock
 from tfimg.validation.record import MAX_NAME, Name, Seconds, Time
 from tfimg.validation.report import GPU_CHECK, Report
@@ -56,7 +56,7 @@ def parse_host_run(content: bytes, *, source: str) -> HostRun:
         return parse_document(HostRun, content, max_bytes=MAX_BYTES)
     except InvalidDocument as error:
         raise FileError(
-            f"{source} is not a run of images/bare/run.py: {to_plain_text(str(error))}.",
+            f"{source} is not a run of images/on_host/run.py: {to_plain_text(str(error))}.",
             next_step="Name the file that run.py has written, unchanged.",
         ) from None
 
@@ -72,7 +72,7 @@ def judge_host_run(run: HostRun, spec: ImageSpec, lock: Lock, *, suite: Path, so
         more = f"; and {len(reasons) - MAX_LISTED} more" if len(reasons) > MAX_LISTED else ""
         raise InsufficientEvidence(
             f"{source} does not prove the wheels of {spec.identifier}: {'; '.join(reasons[:MAX_LISTED])}{more}.",
-            next_step="Run images/bare/run.py of this checkout again, on a machine where every check can pass.",
+            next_step="Run images/on_host/run.py of this checkout again, on a machine where every check can pass.",
         )
     return report
 
@@ -97,7 +97,7 @@ def _make_report(run: HostRun, spec: ImageSpec, lock: Lock, suite: Path) -> Repo
         environment=stream.plan.environment,
     )
     # The required checks are those of this checkout, not of the file.
-    facts = collect_bare_facts(spec, lock)
+    facts = collect_host_facts(spec, lock)
     contract, selection, checks = (import_suite_module(suite, name) for name in ("contract", "selection", "checks"))
     plan = selection.select(checks.CHECKS, contract.Facts(**facts), accelerators=max(1, len(report.gpus)))
     return replace(report, required=tuple(plan.required), waived=facts["waived"])

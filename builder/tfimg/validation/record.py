@@ -1,4 +1,4 @@
-"""Records of validated images (images/evidence) and their schema.
+"""Records of validated images (images/records) and their schema.
 
 Full reports are attached to published images, and kept as artifacts of CI runs.
 """

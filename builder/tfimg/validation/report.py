@@ -21,7 +21,7 @@ from tfimg.core.errors import ValidationAborted
 from tfimg.core.events import Event
 from tfimg.core.levels import Level, SuiteLevel
 from tfimg.core.text import clamp_duration, format_value, to_plain_text, to_strict_json
-from tfimg.engine.protocol import ContainerRunner, Exit, Line, RunRequest
+from tfimg.engine.interface import ContainerRunner, Exit, Line, RunRequest
 from tfimg.matrix.devices import DEVICES, Device
 
 SECONDS = 300
@@ -134,13 +134,13 @@ DERIVED_FIELDS = ("passed", "verdict", "level", "fault", "missing")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Explanation:
-    """A known failure: who is at fault, its cause, the lines that prove it, and the remedy."""
+    """A known failure: who is at fault, its cause, the lines that prove it, and the fix."""
 
-    signature: str
+    issue: str
     fault: Literal["image", "host", "request", "harmless"]
     cause: str
     proof: str
-    remedy: str
+    fix: str
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -435,7 +435,7 @@ def _make_entry(result: CheckResult, is_required: bool) -> Error | Failure | Ski
 def _describe(result: CheckResult) -> Iterator[str]:
     yield result.reason or result.outcome
     for known in result.explained:
-        yield f"fault: {known.fault}\ncause: {known.cause}\nproof: {known.proof}\nremedy: {known.remedy}"
+        yield f"fault: {known.fault}\ncause: {known.cause}\nproof: {known.proof}\nremedy: {known.fix}"
     for name, value in result.evidence.items():
         yield f"{name}: {json.dumps(to_strict_json(value), ensure_ascii=False)}"
 

@@ -28,7 +28,7 @@ from tfimg.core.errors import BuildError, EngineError, FileError, NetworkError, 
 from tfimg.core.events import ChecksPlanned, CheckStarted
 from tfimg.core.files import hash_files, remove_oldest, write_atomically
 from tfimg.core.levels import Level
-from tfimg.engine.protocol import ContainerRunner, DeviceAccess, Engine, Exit, Line, RunRequest
+from tfimg.engine.interface import ContainerRunner, DeviceAccess, Engine, Exit, Line, RunRequest
 from tfimg.matrix.spec import ImageSpec
 from tfimg.recipe.facts import collect_facts
 from tfimg.recipe.lock import Lock, hash_lock
@@ -228,7 +228,7 @@ def raise_for_verdict(
     """
     if report.passed:
         return
-    known = {one.signature: one for result in report.unsuccessful for one in result.explained}
+    known = {one.issue: one for result in report.unsuccessful for one in result.explained}
     checks = _list_checks(report)
     if report.problem:
         found = f", but {report.problem}" + (f". {checks}" if checks else "")
@@ -237,7 +237,7 @@ def raise_for_verdict(
             next_step = "Try again; if it breaks at the same check, the image is at fault."
     else:
         found = f", and {len(report.unsuccessful)} of {len(report.results)} checks did not pass. {checks}"
-        next_step = " ".join(one.remedy for one in known.values()) or details
+        next_step = " ".join(one.fix for one in known.values()) or details
     causes = "".join(f" Known cause ({one.fault}): {one.cause}" for one in known.values())
     error = errors.UnsuitableHost if report.fault == "host" else ERRORS[report.verdict]
     raise error(f"{subject}{found}{causes}", next_step=f"{consequence} {next_step}")
@@ -279,14 +279,14 @@ def find_cause(text: str, *, suite: Path) -> Explanation | None:
 
 @contextmanager
 def explain_errors(suite: Path) -> Iterator[None]:
-    """Add the cause and the remedy to errors of the build or the engine for which they are known."""
+    """Add the cause and the fix to errors of the build or the engine for which they are known."""
     try:
         yield
     except (BuildError, EngineError, NetworkError) as error:
         known = find_cause(error.what, suite=suite)
         if known is None:
             raise
-        raise type(error)(error.what, next_step=f"{known.cause} {known.remedy}") from None
+        raise type(error)(error.what, next_step=f"{known.cause} {known.fix}") from None
 
 
 _IMPORT_LOCK = threading.Lock()

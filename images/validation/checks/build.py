@@ -90,7 +90,7 @@ def headers(facts: Facts) -> Evidence:
     if not (is_removed or (folder.parent.parent / HEADER).is_file()):
         raise CheckFailed(
             f"expected TensorFlow's headers below {folder}, found {found} without {HEADER}: they were removed, and "
-            "custom operations do not compile; install TensorFlow again, or build with --flavor runtime",
+            "custom operations do not compile; install TensorFlow again, or build with --variant runtime",
             **evidence,
         )
     return evidence

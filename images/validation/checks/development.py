@@ -74,7 +74,7 @@ def judge_tools(versions: Mapping[str, str | None]) -> Evidence:
     if missing:
         raise CheckFailed(
             f"expected {', '.join(versions)} to start, found {', '.join(missing)} missing or broken: the Debian "
-            "packages of the flavour were not installed or were removed; build the image again",
+            "packages of the variant were not installed or were removed; build the image again",
             versions=dict(versions),
         )
     return {"versions": dict(versions)}
@@ -117,7 +117,7 @@ def _compile(command: Sequence[str]) -> None:
         done = subprocess.run(list(command), capture_output=True, text=True, timeout=extend(COMPILE_SECONDS))
     except (OSError, subprocess.TimeoutExpired) as error:
         raise CheckFailed(
-            f"expected g++ to compile an op, found {error}: Debian packages of the flavour are missing, or the machine "
+            f"expected g++ to compile an op, found {error}: Debian packages of the variant are missing, or the machine "
             "is very slow",
             command=list(command),
         ) from None

@@ -119,7 +119,7 @@ def _is_byte_code(entry: Entry) -> bool:
 def _removed(compared: dict[str, Distribution], facts: Facts) -> dict[str, str]:
     """Return the files of locked packages that the facts state as removed, each with the pattern that it fits.
 
-    A pattern is one of whole paths as RECORD has them, such as tensorflow/include/*. The facts of a flavour have those
+    A pattern is one of whole paths as RECORD has them, such as tensorflow/include/*. The facts of a variant have those
     of all releases, so one may fit no file of this one.
     """
     found = {}

@@ -116,7 +116,7 @@ class Build(Command, ImageOptions, SigningOptions, FreshBase, ValidationOptions)
         }
         self.check_image_options(excluded)
         others = {"--push": self.target, "--record": self.record}
-        others |= {"packages on top": self.names_packages}
+        others |= {"extra packages": self.names_packages}
         if self.recorded and (given := [name for name, value in others.items() if value]):
             raise UsageError(
                 f"{', '.join(given)} and --recorded cannot be combined: it compares images with their evidence, and "
@@ -141,7 +141,7 @@ class Build(Command, ImageOptions, SigningOptions, FreshBase, ValidationOptions)
             return
         if self.all and self.patterns:
             raise UsageError("--all and patterns cannot be combined.", next_step="Leave --all out, or the patterns.")
-        if given := [name for name in self.given_options() if name != "--flavor"]:
+        if given := [name for name in self.given_options() if name != "--variant"]:
             many = "--all" if self.all else "patterns" if self.patterns else "--recorded"
             raise UsageError(
                 f"{', '.join(given)} and {many} cannot be combined: a request means one image.",

@@ -18,7 +18,7 @@ from tfimg.cli.options import (
     option,
     output_option,
 )
-from tfimg.cli.values import complete_flavors
+from tfimg.cli.values import complete_variants
 from tfimg.core.errors import NoAccelerator, UsageError
 
 if TYPE_CHECKING:
@@ -31,17 +31,17 @@ class ListImages(Command, Patterns, RepositoryOptions):
 
     Examples:
       tfimg list '2.1[56]*-cpu-*'
-      tfimg list 2.18 --flavor slim
+      tfimg list 2.18 --variant slim
     """
 
-    flavor: str | None = option(
-        "images of a flavour: runtime (default), jupyter, dev, slim", "NAME", completer=complete_flavors
+    variant: str | None = option(
+        "images of a variant: runtime (default), jupyter, dev, slim", "NAME", completer=complete_variants
     )
 
     def run(self, context: Context) -> int:
         from tfimg.cli.output.tables import print_images
 
-        rows = [context.project.describe(spec) for spec in context.project.select(self.patterns, self.flavor)]
+        rows = [context.project.describe(spec) for spec in context.project.select(self.patterns, self.variant)]
         context.print_result(rows, lambda: print_images(rows, context.services.today))
         return 0
 

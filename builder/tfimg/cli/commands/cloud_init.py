@@ -116,8 +116,8 @@ class CloudInit(Command):
         return 0
 
     def _machine(self, context: Context) -> CloudMachine:
-        from tfimg.evidence.keys import read_verifying_key
-        from tfimg.evidence.policy import Policy, parse_requirements
+        from tfimg.attestations.keys import read_verifying_key
+        from tfimg.attestations.policy import Policy, parse_requirements
         from tfimg.host.cloud import CLOUDS, CloudMachine, choose_device, require_wheel, split_program
         from tfimg.matrix.conditions import find_spec
         from tfimg.registry.reference import parse_reference, parse_repository

@@ -11,7 +11,7 @@ from tfimg.cli.options import Command, flag
 
 if TYPE_CHECKING:
     from tfimg.core.errors import TfimgError
-    from tfimg.engine.protocol import Engine
+    from tfimg.engine.interface import Engine
 
 
 @dataclass(frozen=True, kw_only=True)

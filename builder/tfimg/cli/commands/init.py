@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 from tfimg.cli.context import Context
 from tfimg.cli.options import (
-    AddedPackageOptions,
     Command,
+    ExtraPackageOptions,
     RepositoryOptions,
     RequestOptions,
     WheelOptions,
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Init(Command, RequestOptions, AddedPackageOptions, RepositoryOptions, WheelOptions):
+class Init(Command, RequestOptions, ExtraPackageOptions, RepositoryOptions, WheelOptions):
     """Write tfimg.toml, with which `tfimg build` and `tfimg publish` need no options.
 
     Examples:
@@ -37,7 +37,7 @@ class Init(Command, RequestOptions, AddedPackageOptions, RepositoryOptions, Whee
     """
 
     as_of: str | None = option(
-        "day of the package index that packages on top see (default: the release's time)",
+        "day of the package index that extra packages see (default: the release's time)",
         "YYYY-MM-DD",
         check=require_day,
     )
@@ -87,7 +87,7 @@ class Init(Command, RequestOptions, AddedPackageOptions, RepositoryOptions, Whee
             "device": spec.device,
             "cuda": spec.gpu.cuda if spec.gpu else None,
             "platform": spec.platform if spec.platform != PLATFORMS[0] else None,
-            "flavor": spec.flavor if spec.flavor != RUNTIME else None,
+            "variant": spec.variant if spec.variant != RUNTIME else None,
             "with": [one.strip() for names in self.with_packages for one in split_requirements(names).split("\n")],
             "as-of": day.isoformat() if day else None,
             "repository": context.project.repository if self.repository else None,

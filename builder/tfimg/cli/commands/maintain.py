@@ -53,15 +53,15 @@ class Lock(Command, AdvisoryOptions, Patterns):
         from tfimg.recipe.lock import resolve_installer_lock, resolve_locks
 
         matrix, workspace, locks = context.project.matrix, context.project.workspace, context.project.locks
-        plain, flavored = self._select(context)
-        specs = [*plain, *flavored]
+        plain, varied = self._select(context)
+        specs = [*plain, *varied]
         uv, env = context.services.uv(), context.use_network().environment(context.services.environ)
         files = GeneratedFiles(workspace.root, check=self.check)
         files.add({workspace.installer_lock: resolve_installer_lock(matrix, uv=uv, env=env)})
         failures: list[tuple[str, LockError]] = []
         resolved = chain(
             resolve_locks(plain, matrix.newer, uv=uv, env=env, committed=locks.read_committed),
-            locks.resolve_flavors(flavored),
+            locks.resolve_variants(varied),
         )
         for number, (spec, found) in enumerate(resolved, start=1):
             outcome = "cannot be resolved" if isinstance(found, LockError) else "resolved"
@@ -81,14 +81,14 @@ class Lock(Command, AdvisoryOptions, Patterns):
         return 0
 
     def _select(self, context: Context) -> tuple[list[ImageSpec], list[ImageSpec]]:
-        """Return the images without a flavour, and the flavours of images that have locks of their own."""
+        """Return the images without a variant, and the variants of images that have locks of their own."""
         locks = context.project.locks
         chosen = context.project.select(self.patterns)
-        named = {spec.runtime for spec in chosen if not spec.locked_flavor}
+        named = {spec.runtime for spec in chosen if not spec.locked_variant}
         plain = [spec for spec in context.project.specs if spec.identifier in named]
-        # A flavour's lock stands on that of its image.
-        committed = locks.list_committed_flavors(plain)
-        return plain, list(locks.list_locked_flavors((*chosen, *committed)))
+        # A variant's lock stands on that of its image.
+        committed = locks.list_committed_variants(plain)
+        return plain, list(locks.list_locked_variants((*chosen, *committed)))
 
     def _fix(self, context: Context) -> int:
         from tfimg.advisories.match import read_lock_packages
@@ -97,19 +97,19 @@ class Lock(Command, AdvisoryOptions, Patterns):
         from tfimg.recipe.lock import read_packages
 
         project, workspace = context.project, context.project.workspace
-        plain, flavored = self._select(context)
-        workspace.require_locks(spec.identifier for spec in (*plain, *flavored))
-        committed = [project.locks.read_committed(spec) for spec in (*plain, *flavored)]
+        plain, varied = self._select(context)
+        workspace.require_locks(spec.identifier for spec in (*plain, *varied))
+        committed = [project.locks.read_committed(spec) for spec in (*plain, *varied)]
         packages = list(dict.fromkeys(one for lock in committed for one in read_lock_packages(read_packages(lock))))
         service = self.ask_service(context, packages)
         context.use_network()
         fixes: list[LockFix] = []
         written: list[str] = []
-        for number, fix in enumerate(fix_locks(project, plain, flavored, service), start=1):
+        for number, fix in enumerate(fix_locks(project, plain, varied, service), start=1):
             fixes.append(fix)
             blocked = sum(bool(outcome.blocked) for outcome in fix.outcomes)
             state = f"{len(fix.outcomes) - blocked} fixed, {blocked} blocked" if fix.outcomes else "nothing to fix"
-            context.say(f"[{number}/{len(plain) + len(flavored)}] {fix.spec.identifier}: {state}")
+            context.say(f"[{number}/{len(plain) + len(varied)}] {fix.spec.identifier}: {state}")
             for part, text in fix.changed.items():
                 file = workspace.lock(fix.spec.identifier, part)
                 written.append(str(file.relative_to(workspace.root)))
@@ -406,7 +406,7 @@ def _count_images(images: tuple[str, ...]) -> str:
 
 @dataclass(frozen=True)
 class RecordEvidence(Command):
-    """Record what images/bare/run.py has proven of an image's wheels on a machine; it raises no image's level.
+    """Record what images/on_host/run.py has proven of an image's wheels on a machine; it raises no image's level.
 
     Examples:
       tfimg record evidence.json
@@ -426,7 +426,7 @@ class RecordEvidence(Command):
         lock = workspace.read_lock(spec.identifier)
         report = judge_host_run(found, spec, lock, suite=workspace.validation, source=self.file)
         record = make_image_record(report, content=None, recipe=None)
-        file = workspace.bare_evidence(spec.identifier) / record.file_name
+        file = workspace.host_records(spec.identifier) / record.file_name
         write_atomically(file, format_image_record(record))
         driver = f", driver {record.driver}" if record.driver else ""
         document = {

@@ -12,7 +12,7 @@ from tfimg.cli.options import Command, ImageOptions, option, with_project_file
 from tfimg.cli.values import positive_number
 
 if TYPE_CHECKING:
-    from tfimg.engine.protocol import Capabilities
+    from tfimg.engine.interface import Capabilities
     from tfimg.matrix.spec import ImageSpec
 
 
@@ -83,7 +83,7 @@ class Plan(Command, ImageOptions):
         return 0
 
     def _show_custom(self, context: Context) -> int:
-        """Print the facts of a supplied wheel's image, and how it is built."""
+        """Print the facts of a custom wheel's image, and how it is built."""
         from tfimg.build.builder import describe_build
 
         spec = self.find_image(context)
@@ -115,11 +115,11 @@ def _find_capabilities(context: Context) -> Capabilities | None:
 
 
 def _name_packages(fields: Mapping[str, Any], spec: ImageSpec) -> dict[str, Any]:
-    """Return the fields of a build with the packages of a user in words."""
-    from tfimg.recipe.labels import describe_own_packages
+    """Return the fields of a build with the extra packages in words."""
+    from tfimg.recipe.labels import describe_extra_packages
 
-    words = {"added by a user": describe_own_packages(spec.own)} if spec.own else {}
-    return {**{name: value for name, value in fields.items() if name != "own_packages"}, **words}
+    words = {"added by a user": describe_extra_packages(spec.extra)} if spec.extra else {}
+    return {**{name: value for name, value in fields.items() if name != "extra_packages"}, **words}
 
 
 def _list_ended(spec: ImageSpec, today: date) -> list[str]:

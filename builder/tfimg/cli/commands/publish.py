@@ -59,7 +59,7 @@ class Publish(Command, RepositoryOptions, SigningOptions, LevelOptions, Reinstat
             command = publish_project(self, context)
             return command.run(replace(context, command=command))
         known = (*context.project.specs, *context.project.list_variants(context.engine))
-        if missing := _find_missing_own(self.patterns, known):
+        if missing := _find_missing_variant(self.patterns, known):
             raise ImageMissing(
                 f"The engine has no image {missing} under {context.project.repository}.",
                 next_step="Build it first with `tfimg build`; --from names another repository.",
@@ -91,14 +91,14 @@ class Publish(Command, RepositoryOptions, SigningOptions, LevelOptions, Reinstat
         _print_results(context, results, event="planned")
 
 
-def _find_missing_own(patterns: Sequence[str], known: Sequence[ImageSpec]) -> str | None:
-    """Return an identifier of a supplied wheel or with packages of a user that no image in the engine has."""
-    from tfimg.matrix.spec import CUSTOM_PREFIX, OWN_SUFFIX
+def _find_missing_variant(patterns: Sequence[str], known: Sequence[ImageSpec]) -> str | None:
+    """Return an identifier of a custom wheel or with extra packages that no image in the engine has."""
+    from tfimg.matrix.spec import CUSTOM_PREFIX, EXTRA_SUFFIX
 
     def is_known(pattern: str) -> bool:
         return any(spec.identifier.startswith(pattern) or fnmatchcase(spec.identifier, pattern) for spec in known)
 
-    named = (one for one in patterns if one.endswith(OWN_SUFFIX) or one.startswith(CUSTOM_PREFIX))
+    named = (one for one in patterns if one.endswith(EXTRA_SUFFIX) or one.startswith(CUSTOM_PREFIX))
     return next((one for one in named if not is_known(one)), None)
 
 

@@ -134,7 +134,7 @@ class Shell(Command, ContainerOptions):
       tfimg shell tfimg/tensorflow:2.15 -v $PWD:/work -w /work
     """
 
-    image: str | None = argument("an image in the engine (default: its newest of flavour dev)", "IMAGE", default=None)
+    image: str | None = argument("an image in the engine (default: its newest of variant dev)", "IMAGE", default=None)
     _: KW_ONLY
 
     def run(self, context: Context) -> int:
@@ -154,7 +154,7 @@ class Jupyter(Command, GpuOptions, IdentifierOptions):
     """
 
     image: str | None = argument(
-        "an image in the engine (default: its newest of flavour jupyter or dev)", "IMAGE", default=None
+        "an image in the engine (default: its newest of variant jupyter or dev)", "IMAGE", default=None
     )
     _: KW_ONLY
     volume: str | None = option("folder of the machine for notebooks and data", "DIR", name=("--volume", "-v"))
@@ -300,7 +300,7 @@ class Explain(Command):
     """
 
     file: str = argument(
-        "log, report as JSON, or evidence in images/evidence; -: standard input (default)", "FILE", default="-"
+        "log, report as JSON, or evidence in images/records; -: standard input (default)", "FILE", default="-"
     )
     _: KW_ONLY
     report: tuple[str, ...] = report_option()
@@ -338,7 +338,7 @@ class Explain(Command):
             context.emit(report.to_json())
         else:
             print_report(report)
-            known = {one.signature: one for result in report.unsuccessful for one in result.explained}
+            known = {one.issue: one for result in report.unsuccessful for one in result.explained}
             for one in known.values():
                 print()
                 _print_explanation(one)
@@ -351,7 +351,7 @@ def _explain_log(context: Context, text: str) -> None:
 
     found = explain(text, suite=context.project.workspace.validation)
     if context.command.json:
-        context.emit({"explanations": [{**asdict(one), "more": link_to(one.signature)} for one in found]})
+        context.emit({"explanations": [{**asdict(one), "more": link_to(one.issue)} for one in found]})
     else:
         for number, one in enumerate(found):
             print("\n" if number else "", end="")
@@ -371,10 +371,10 @@ def _print_explanation(known: Explanation) -> None:
     from tfimg.cli.output.fields import print_fields
     from tfimg.validation.run import FAULT_NAMES
 
-    fields = {"found": known.signature, "fault": FAULT_NAMES[known.fault], "cause": known.cause, "proof": known.proof}
-    print_fields({**fields, "remedy": known.remedy, "more": link_to(known.signature)})
+    fields = {"found": known.issue, "fault": FAULT_NAMES[known.fault], "cause": known.cause, "proof": known.proof}
+    print_fields({**fields, "fix": known.fix, "more": link_to(known.issue)})
 
 
-def link_to(signature: str) -> str:
-    """Return where the documentation describes a signature."""
-    return locate_page("how-to/troubleshoot", signature)
+def link_to(issue: str) -> str:
+    """Return where the documentation describes a known issue."""
+    return locate_page("how-to/troubleshoot", issue)

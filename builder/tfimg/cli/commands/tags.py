@@ -27,7 +27,7 @@ from tfimg.core.errors import Interrupted, TfimgError, UsageError
 from tfimg.core.events import Event
 
 if TYPE_CHECKING:
-    from tfimg.evidence.keys import VerifyingKey
+    from tfimg.attestations.keys import VerifyingKey
     from tfimg.publish.history import HistoryEntry
     from tfimg.publish.repository import SignedRepository
     from tfimg.registry.documents import Registry
@@ -79,7 +79,7 @@ class Rollback(Command, SigningOptions, ReinstateOptions):
 
     def _ask_for_image(self, repository: SignedRepository, tag: str) -> UsageError:
         """Return the error that lists the images before the present ones, with the command that returns to them."""
-        from tfimg.evidence.envelopes import format_time
+        from tfimg.attestations.envelopes import format_time
         from tfimg.publish.retract import list_choices
         from tfimg.recipe.tags import DIGEST_DIGITS
 
@@ -132,7 +132,7 @@ class Withdraw(Command, SigningOptions):
     output: str | None = output_option("append the signed withdrawal to a file, for `tfimg load --withdrawals`")
 
     def run(self, context: Context) -> int:
-        from tfimg.evidence.promotions import export_withdrawals
+        from tfimg.attestations.promotions import export_withdrawals
         from tfimg.publish.history import find_build
         from tfimg.publish.retract import withdraw
         from tfimg.registry.reference import parse_repository
@@ -247,7 +247,7 @@ class History(Command, TrustedKeyOptions, EachPlatformOptions):
     withdrawals: str | None = option("write the signed withdrawals too, for `tfimg load --withdrawals`", "FILE")
 
     def run(self, context: Context) -> int:
-        from tfimg.evidence.promotions import export_withdrawals
+        from tfimg.attestations.promotions import export_withdrawals
         from tfimg.publish.history import build_tags, repository_history
         from tfimg.registry.reference import parse_repository
 
@@ -310,7 +310,7 @@ def _print_entries(context: Context, entries: Sequence[HistoryEntry], tag: str |
 
 
 def _cells(entry: HistoryEntry, *, with_tags: bool) -> Iterator[str]:
-    from tfimg.evidence.envelopes import format_time
+    from tfimg.attestations.envelopes import format_time
     from tfimg.recipe.tags import DIGEST_DIGITS
 
     predicate = entry.signed.predicate if entry.signed else None

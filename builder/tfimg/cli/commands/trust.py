@@ -27,9 +27,9 @@ from tfimg.core.text import list_first
 from tfimg.registry.reference import Reference, parse_reference
 
 if TYPE_CHECKING:
-    from tfimg.evidence.keys import VerifyingKey
-    from tfimg.evidence.predicates import ExemptCheck, SkippedCheck
-    from tfimg.evidence.verify import VerifiedImage
+    from tfimg.attestations.keys import VerifyingKey
+    from tfimg.attestations.predicates import ExemptCheck, SkippedCheck
+    from tfimg.attestations.verify import VerifiedImage
     from tfimg.inspect.inspection import Inspection
 
 MAX_LISTED = 20
@@ -52,7 +52,7 @@ class Verify(Command, RemoteImage, RequirementOptions, PlatformOptions):
 
     def verify(self, context: Context, reference: Reference) -> VerifiedImage:
         """Return what the evidence of the image proves."""
-        from tfimg.evidence.verify import verify
+        from tfimg.attestations.verify import verify
 
         policy = self.read_image_policy(context)
         with explain_missing_registry(self.image):
@@ -70,7 +70,7 @@ class Verify(Command, RemoteImage, RequirementOptions, PlatformOptions):
 
 def print_verified(context: Context, verified: VerifiedImage) -> None:
     """Print what the evidence of an image proves."""
-    from tfimg.evidence.envelopes import format_time, name_predicate
+    from tfimg.attestations.envelopes import format_time, name_predicate
     from tfimg.recipe.labels import describe_support_end
 
     ends = context.project.find_support_ends(verified.outcome.identifier) or ()
@@ -109,8 +109,8 @@ class Pull(Verify):
     """
 
     def run(self, context: Context) -> int:
+        from tfimg.attestations.verify import pull_verified
         from tfimg.cli.output.progress import render_transfer
-        from tfimg.evidence.verify import pull_verified
         from tfimg.registry.reference import parse_reference
 
         reference = parse_reference(self.image)
@@ -234,8 +234,8 @@ class Save(Command, RequirementOptions, PlatformOptions):
     )
 
     def run(self, context: Context) -> int:
+        from tfimg.attestations.verify import verify
         from tfimg.cli.output.progress import render_file
-        from tfimg.evidence.verify import verify
         from tfimg.inspect.archive import collect_image, require_target, save_layout
         from tfimg.registry.reference import parse_reference
 
@@ -301,12 +301,12 @@ class Load(Command, RequirementOptions):
     )
 
     def run(self, context: Context) -> int:
+        from tfimg.attestations.attach import CollectedEnvelope
+        from tfimg.attestations.envelopes import format_time
+        from tfimg.attestations.promotions import read_withdrawals
         from tfimg.cli.output.progress import render_file
         from tfimg.core.documents import MAX_BYTES
         from tfimg.core.files import read_limited
-        from tfimg.evidence.attach import CollectedEnvelope
-        from tfimg.evidence.envelopes import format_time
-        from tfimg.evidence.promotions import read_withdrawals
         from tfimg.inspect.archive import LayoutRegistry, load_layout, select_keys, verify_layout
         from tfimg.registry.reference import parse_reference
 
@@ -352,8 +352,8 @@ class Keygen(Command, PasswordOptions):
     folder: str = argument("folder for tfimg.key and tfimg.pub; neither may exist", "DIR")
 
     def run(self, context: Context) -> int:
+        from tfimg.attestations.keys import generate_key
         from tfimg.core.files import write_once
-        from tfimg.evidence.keys import generate_key
 
         folder = Path(self.folder)
         private, public = folder / "tfimg.key", folder / "tfimg.pub"

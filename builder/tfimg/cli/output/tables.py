@@ -13,11 +13,11 @@ from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
+from tfimg.attestations.envelopes import name_predicate
 from tfimg.cli.output.console import EscapingConsole, make_console
 from tfimg.cli.output.fields import print_fields
 from tfimg.core.levels import Level
 from tfimg.core.text import to_plain_text
-from tfimg.evidence.envelopes import name_predicate
 from tfimg.inspect.comparison import Comparison, describe_part, describe_total, format_percent, list_sections
 from tfimg.inspect.inspection import Inspection, summarize
 from tfimg.recipe.support import FULL_COLUMNS, SUPPORT_FORMS, Columns, Support, list_notes
@@ -124,7 +124,7 @@ def print_images(rows: Sequence[Mapping[str, Any]], today: date) -> None:
 def _image_table(rows: Sequence[Mapping[str, Any]], columns: Sequence[str], today: date) -> Table:
     table = plain_table(*columns, folding=["TAGS"])
     for row in rows:
-        notes = ("; emulated" if row["emulated"] else "") + ("; bare machine" if row["bare_machines"] else "")
+        notes = ("; emulated" if row["emulated"] else "") + ("; on the host" if row["host_machines"] else "")
         cells = {
             "IDENTIFIER": row["identifier"],
             **{name: row[name.lower()] or "-" for name in ("CUDA", "CUDNN", "LIBTPU")},
@@ -211,7 +211,7 @@ def describe_check(result: CheckResult) -> Text:
     for warning in result.warnings:
         text.append(f"\nwarning: {to_plain_text(warning)}", style="yellow")
     for known in result.explained:
-        text.append(f"\ncause: {to_plain_text(known.cause)}\nwhat helps: {to_plain_text(known.remedy)}", style="italic")
+        text.append(f"\ncause: {to_plain_text(known.cause)}\nwhat helps: {to_plain_text(known.fix)}", style="italic")
     return text
 
 

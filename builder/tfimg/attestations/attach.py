@@ -1,0 +1,300 @@
+"""Make the attestations of an image, sign them, and attach them in a registry.
+
+Each statement is a sigstore bundle that refers to the image (cosign, BUNDLE_SPEC.md). The same input gives the same
+bytes, so that a repetition sends nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from typing import Any
+
+from tfimg.attestations.envelopes import (
+    BUNDLE_MEDIA_TYPE,
+    IN_TOTO,
+    Bundle,
+    Envelope,
+    Statement,
+    make_bundle,
+    read_statement,
+    sign_statement,
+)
+from tfimg.attestations.keys import SigningKey, VerifyingKey, fingerprints
+from tfimg.core.documents import MAX_BYTES, InvalidDocument, parse_document
+from tfimg.core.errors import NotInRegistry, TamperedError, UnsignedError
+from tfimg.core.text import list_first, to_plain_text
+from tfimg.registry.documents import (
+    EMPTY,
+    EMPTY_CONFIG,
+    EMPTY_JSON,
+    Descriptor,
+    Manifest,
+    Reader,
+    Registry,
+    describe_blob,
+    digest_of,
+    make_manifest,
+    read_blob,
+    require_manifest,
+)
+
+MAX_TOTAL_BYTES = 128 << 20
+"""Bytes of one image's evidence after which no document is read, or 600 validations: each attaches 0.2 MB. The bill
+of materials of an image with 1,000 packages has 0.5 MB."""
+
+MAX_DOCUMENTS = 2_000
+"""Manifests and bundles of one image after which no other is read, or 500 validations: each attaches four."""
+
+PREDICATE_TYPE = "dev.sigstore.bundle.predicateType"
+"""Annotation of a bundle's manifest, which a list of referrers repeats. Only a hint: it is not signed."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CollectedEnvelope:
+    """An envelope with its place for messages (`where`), and its bundle's `hint` at the key."""
+
+    where: str
+    envelope: Envelope
+    hint: str = ""
+
+    def claimed_keys(self, keys: Sequence[VerifyingKey]) -> tuple[VerifyingKey, ...]:
+        """Return those of the keys that it claims to be signed by."""
+        return tuple(key for key in keys if key.identifier in self.envelope.signers or key.hint == self.hint)
+
+
+def collect_envelopes(registry: Reader, digest: str) -> tuple[CollectedEnvelope, ...]:
+    """Return each envelope of the bundles that refer to an image once.
+
+    Raises as the registry, and `TamperedError` for malformed or too much evidence.
+    """
+    envelopes: dict[Envelope, CollectedEnvelope] = {}
+    for found in _Reader(registry=registry, digest=digest).bundles():
+        envelopes.setdefault(found.envelope, found)
+    return tuple(envelopes.values())
+
+
+def collect_bundles(registry: Reader, digest: str, kinds: Sequence[str]) -> Iterator[CollectedEnvelope]:
+    """Yield the bundles that are annotated with one of the predicate types, or with none; skip unreadable ones."""
+    return _Reader(registry=registry, digest=digest, kinds=kinds).bundles()
+
+
+@dataclass(kw_only=True)
+class _Reader:
+    """Reads the evidence of one image, within limits: all, or that of some `kinds` without what is unreadable."""
+
+    registry: Reader
+    digest: str
+    kinds: Sequence[str] = ()
+    documents: int = 0
+    total: int = 0
+
+    def bundles(self) -> Iterator[CollectedEnvelope]:
+        for referrer in self.registry.list_referrers(self.digest):
+            # The manifest decides: lists under the fallback tag may lack the type, or have that of its empty config.
+            if referrer.artifact_type in (BUNDLE_MEDIA_TYPE, EMPTY, None) and self._is_wanted(referrer):
+                where = f"{self.registry.repository}@{referrer.digest}"
+                with self._read_one(where):
+                    yield from self._bundle(referrer, where)
+
+    def _is_wanted(self, referrer: Descriptor) -> bool:
+        return not self.kinds or referrer.annotations.get(PREDICATE_TYPE, self.kinds[0]) in self.kinds
+
+    @contextmanager
+    def _read_one(self, where: str) -> Iterator[None]:
+        """Read one document. If it is unreadable, raise `TamperedError`, or skip it where only some kinds are read."""
+        if self.documents >= MAX_DOCUMENTS or self.total >= MAX_TOTAL_BYTES:
+            raise TamperedError(
+                f"{self.registry.repository}@{self.digest} has too much evidence: more than {MAX_DOCUMENTS} documents "
+                f"or {MAX_TOTAL_BYTES >> 20} MiB.",
+                next_step="Another program attached it: delete its referrers in the registry.",
+            )
+        try:
+            yield
+        except (InvalidDocument, TamperedError, NotInRegistry) as error:
+            if self.kinds:
+                return
+            if isinstance(error, InvalidDocument):
+                raise _unreadable(where, f"invalid bundle: {error}") from None
+            raise
+
+    def _bundle(self, referrer: Descriptor, where: str) -> Iterator[CollectedEnvelope]:
+        """Yield the envelope of a referrer that is a bundle with one. Raises `InvalidDocument`."""
+        manifest = self.registry.find(referrer.digest)
+        if manifest is None or manifest.digest != referrer.digest:
+            raise _unreadable(where, "the registry lists it, but has other bytes or none under its digest")
+        self._count(len(manifest.content))
+        if manifest.document.get("artifactType") != BUNDLE_MEDIA_TYPE:
+            return
+        layers = manifest.image.layers
+        if len(layers) != 1:
+            raise InvalidDocument(f"its manifest has {len(layers)} layers, and a bundle has one")
+        bundle = parse_document(Bundle, self._content(layers[0], where))
+        if bundle.envelope:
+            yield CollectedEnvelope(where=where, envelope=bundle.envelope, hint=bundle.hint)
+
+    def _content(self, layer: Descriptor, where: str) -> bytes:
+        if layer.size > MAX_BYTES:
+            raise _unreadable(where, f"it has {layer.size} bytes, and at most {MAX_BYTES} are read")
+        self._count(layer.size)
+        return read_blob(self.registry, layer, layer.size)
+
+    def _count(self, size: int) -> None:
+        self.documents += 1
+        self.total += size
+
+
+def _unreadable(where: str, why: str) -> TamperedError:
+    return TamperedError(
+        f"Evidence at {where} cannot be read: {why}.",
+        next_step="Do not use the image until you know who changed its evidence.",
+    )
+
+
+DO_NOT_USE = "Do not use the image until you know who changed its evidence."
+
+MAX_LISTED = 5
+"""Keys or digests that a message names."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class VerifiedStatement(Statement):
+    """A statement about the image that a trusted key signed. `signer`: the key's fingerprint, `content`: signed bytes.
+
+    `subjects` are the names that the statement gives the image: repositories.
+    """
+
+    predicate: dict[str, Any]
+    signer: str
+    subjects: tuple[str, ...]
+
+    @property
+    def statement(self) -> str:
+        """The SHA-256 of the signed bytes, by which other statements name this one."""
+        return digest_of(self.content)
+
+
+def verify_signatures(
+    evidence: Sequence[CollectedEnvelope], keys: Sequence[VerifyingKey], *, image: str, digest: str
+) -> tuple[VerifiedStatement, ...]:
+    """Return each statement that the keys signed about the manifest `digest`; those of other keys are ignored.
+
+    `image` is its name in messages. Raises `TamperedError` for evidence that claims one of the keys and was not signed
+    by it, or was signed for another image; `UnsignedError` if the keys signed nothing.
+    """
+    signed = [(envelope, key) for envelope in evidence if (key := envelope.envelope.find_signer(keys))]
+    genuine = [envelope for envelope, _ in signed]
+    for envelope in evidence:
+        if envelope not in genuine and envelope.claimed_keys(keys):
+            raise _tampered(envelope, genuine, keys)
+    if not genuine:
+        raise _unsigned(evidence, keys, image)
+    statements = {
+        found.envelope.payload: _read_signed(found, key, digest)
+        for found, key in signed
+        if found.envelope.payload_type == IN_TOTO
+    }
+    return tuple(statements.values())
+
+
+def filter_verified(
+    evidence: Iterable[CollectedEnvelope], keys: Sequence[VerifyingKey], *, digest: str
+) -> Iterator[VerifiedStatement]:
+    """Yield the statements that the keys signed about the manifest `digest`, and skip everything else."""
+    for found in evidence:
+        if found.envelope.payload_type == IN_TOTO and (key := found.envelope.find_signer(keys)):
+            with suppress(TamperedError):
+                yield _read_signed(found, key, digest)
+
+
+def _read_signed(found: CollectedEnvelope, signer: VerifyingKey, digest: str) -> VerifiedStatement:
+    try:
+        document = read_statement(found.envelope.payload)
+    except InvalidDocument as error:
+        raise TamperedError(
+            f"The signed evidence at {found.where} is not an in-toto statement: {error}.", next_step=DO_NOT_USE
+        ) from None
+    if digest not in document.digests:
+        about = ", ".join(document.digests[:MAX_LISTED]) or "nothing with a SHA-256 digest"
+        raise TamperedError(
+            f"The evidence at {found.where} was signed for another image: it is about {about}, but attached to "
+            f"{digest}.",
+            next_step=DO_NOT_USE,
+        )
+    return VerifiedStatement(
+        predicate_type=document.predicate_type,
+        predicate=document.predicate,
+        signer=signer.identifier,
+        subjects=tuple(subject.name for subject in document.subject if subject.sha256 == digest),
+        content=found.envelope.payload,
+    )
+
+
+def _tampered(
+    found: CollectedEnvelope, genuine: Sequence[CollectedEnvelope], keys: Sequence[VerifyingKey]
+) -> TamperedError:
+    """Return the error for a forged signature; genuine evidence with the same half shows which half was changed."""
+    signatures = {signature.sig for other in genuine for signature in other.envelope.signatures}
+    if any(found.envelope.payload == other.envelope.payload for other in genuine):
+        change = "its signature was replaced: the same content is attached elsewhere with the genuine signature"
+    elif any(signature.sig in signatures for signature in found.envelope.signatures):
+        change = "its content was changed: the signature belongs to other content, which is attached elsewhere"
+    else:
+        change = "its content or its signature was changed after it was signed"
+    return TamperedError(
+        f"The evidence at {found.where} claims the signature of {fingerprints(found.claimed_keys(keys))}, and that key "
+        f"did not sign it: {change}.",
+        next_step=DO_NOT_USE,
+    )
+
+
+def _unsigned(evidence: Sequence[CollectedEnvelope], keys: Sequence[VerifyingKey], image: str) -> UnsignedError:
+    if not evidence:
+        return UnsignedError(
+            f"{image} has no evidence attached.",
+            next_step="Publish it with `tfimg publish`, or ask its publisher for signed evidence.",
+        )
+    # Not verified: anyone who can write to the registry chooses these names.
+    claimed = (key for found in evidence for key in found.envelope.signers if key)
+    others = sorted({" ".join(to_plain_text(key).split())[:100] for key in claimed})
+    by = f" ({list_first(others, MAX_LISTED)})" if others else ""
+    return UnsignedError(
+        f"{image} has evidence that another key signed{by}, and none that {fingerprints(keys)} signed.",
+        next_step="Check which key its publisher uses, and name that with --public-key.",
+    )
+
+
+def attach(
+    registry: Registry, digest: str, statements: Sequence[Statement], *, key: SigningKey, list_later: bool = False
+) -> None:
+    """Sign statements about the manifest `digest` and attach them, in this order; skip what is attached already.
+
+    `list_later` is that of `put_referrers`. Raises as the registry, and `NotInRegistry` without the manifest.
+    """
+    subject = require_manifest(registry, digest, next_step="Push the image first.").descriptor
+    known = {referrer.digest for referrer in registry.list_referrers(digest)}
+    new = []
+    for statement in statements:
+        bundle = make_bundle(sign_statement(statement, key), key.verifying_key)
+        manifest = make_referrer(statement, bundle, subject=subject)
+        if manifest.digest not in known:
+            registry.put_blob(bundle)
+            new.append(manifest)
+    if new:
+        registry.put_blob(EMPTY_JSON)
+        registry.put_referrers(new, subject=digest, list_later=list_later)
+
+
+def make_referrer(statement: Statement, content: bytes, *, subject: Descriptor) -> Manifest:
+    """Return the manifest through which a bundle refers to an image."""
+    title = {"org.opencontainers.image.title": f"{digest_of(content).replace(':', '-')}.sigstore.json"}
+    layer = describe_blob(content, BUNDLE_MEDIA_TYPE, title)
+    annotations = {"dev.sigstore.bundle.content": "dsse-envelope", PREDICATE_TYPE: statement.predicate_type}
+    return make_manifest(
+        EMPTY_CONFIG,
+        [layer.to_document()],
+        artifactType=BUNDLE_MEDIA_TYPE,
+        subject=subject.to_document(),
+        annotations=annotations,
+    )

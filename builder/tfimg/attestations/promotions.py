@@ -1,0 +1,290 @@
+"""Promotions and withdrawals: the signed statements that move an image's tags, and what follows from them.
+
+Both are in-toto statements about the image's digest. A *promotion* names tags with the digest that each pointed to
+before; a *withdrawal* names tags, or the whole digest, and a reason. The history of a tag is the chain of `previous`
+digests from its present one. Each statement is later than those on the image that it follows (`next_time`). A promotion
+cancels the earlier withdrawals that it names by the SHA-256 of their payloads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Annotated, Generic, Literal, TypeVar
+
+from pydantic import Field, StringConstraints
+
+from tfimg.attestations import envelopes as in_toto
+from tfimg.attestations.attach import CollectedEnvelope, VerifiedStatement, collect_bundles, filter_verified
+from tfimg.attestations.envelopes import Statement, Subject, Time, format_time, make_statement, parse_envelope
+from tfimg.attestations.keys import VerifyingKey
+from tfimg.attestations.predicates import SignedResult, read_result
+from tfimg.core.documents import Digest, Document, InvalidDocument, validate
+from tfimg.core.errors import PolicyViolation, TamperedError, UnsignedError, WithdrawnError
+from tfimg.core.text import to_plain_text
+from tfimg.registry.documents import Reader
+
+MAX_TAGS = 100
+"""Tags in one statement. An image has at most six: its build, its identifier and four aliases."""
+
+Tag = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_][A-Za-z0-9._-]{0,127}$")]
+Repository = Annotated[str, StringConstraints(pattern=r"^[!-~]{1,512}$")]
+Text = Annotated[str, StringConstraints(min_length=1, max_length=1000)]
+Reason = Literal["publish", "rollback"]
+
+
+class TagMove(Document):
+    """A tag that is to point to the image; `previous` is the digest that it pointed to, None for a new tag."""
+
+    tag: Tag
+    previous: Digest | None
+
+
+class Promotion(Document):
+    """The predicate of a promotion. `tfimg` is the version that made it."""
+
+    repository: Repository
+    tags: Annotated[tuple[TagMove, ...], Field(min_length=1, max_length=MAX_TAGS)]
+    time: Time
+    publisher: Text
+    reason: Reason
+    tfimg: Text
+    cancels: Annotated[tuple[Digest, ...], Field(max_length=MAX_TAGS)] = ()
+
+    def previous(self, tag: str) -> str | None:
+        """Return the digest that a tag of this promotion pointed to before."""
+        return next(move.previous for move in self.tags if move.tag == tag)
+
+
+class Withdrawal(Document):
+    """The predicate of a withdrawal. `tags` is None for the whole digest, whatever its repository."""
+
+    repository: Repository
+    tags: Annotated[tuple[Tag, ...], Field(min_length=1, max_length=MAX_TAGS)] | None
+    reason: Text
+    replacement: Digest | None
+    time: Time
+    publisher: Text
+
+    def covers(self, repository: str, tag: str | None) -> bool:
+        """Return whether it is about the whole digest, or about this tag of this repository."""
+        return self.tags is None or (repository == self.repository and tag in self.tags)
+
+
+Predicate = TypeVar("Predicate", Promotion, Withdrawal)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SignedPredicate(Generic[Predicate]):
+    """The predicate of a signed statement; `statement` is the SHA-256 of its payload."""
+
+    statement: str
+    signer: str
+    predicate: Predicate
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ImageStatements:
+    """What trusted keys signed about one digest, each kind with the latest first."""
+
+    promotions: tuple[SignedPredicate[Promotion], ...] = ()
+    withdrawals: tuple[SignedPredicate[Withdrawal], ...] = ()
+    outcomes: tuple[SignedResult, ...] = ()
+
+    def promotions_of(self, repository: str, tag: str) -> tuple[SignedPredicate[Promotion], ...]:
+        """Return the promotions that name a tag of a repository."""
+        return tuple(
+            promotion
+            for promotion in self.promotions
+            if promotion.predicate.repository == repository
+            and any(move.tag == tag for move in promotion.predicate.tags)
+        )
+
+    def has_promoted(
+        self, repository: str, move: TagMove, *, after: ImageStatements, cancels: Collection[str] = ()
+    ) -> bool:
+        """Return whether a promotion says of a tag what a new one would say: a killed run attached it.
+
+        It is later than those of the image that the tag points to, `after`: an older one was completed once.
+        """
+        completed = after.promotions_of(repository, move.tag)
+        return any(
+            one.predicate.previous(move.tag) == move.previous
+            and {*cancels} <= {*one.predicate.cancels}
+            and all(one.predicate.time > other.predicate.time for other in completed)
+            for one in self.promotions_of(repository, move.tag)
+        )
+
+    def in_force(self, repository: str, tag: str | None) -> tuple[SignedPredicate[Withdrawal], ...]:
+        """Return the withdrawals for a tag, or for the digest alone, that no promotion cancels.
+
+        A promotion cancels a withdrawal of tags only for the tags that it promotes.
+        """
+        return tuple(
+            withdrawal
+            for withdrawal in self.withdrawals
+            if withdrawal.predicate.covers(repository, tag) and not self._is_cancelled(withdrawal, repository, tag)
+        )
+
+    def _is_cancelled(self, withdrawal: SignedPredicate[Withdrawal], repository: str, tag: str | None) -> bool:
+        is_whole = withdrawal.predicate.tags is None
+        promotions = self.promotions if is_whole else self.promotions_of(repository, str(tag))
+        return any(
+            withdrawal.statement in promotion.predicate.cancels
+            and withdrawal.predicate.time < promotion.predicate.time  # equal times go to the withdrawal
+            for promotion in promotions
+        )
+
+
+def next_time(now: datetime, earlier: Iterable[ImageStatements]) -> datetime:
+    """Return the time of a new promotion or withdrawal: now, or just after every statement that it follows.
+
+    So a second withdrawal is never the same bytes as a first one, which a promotion has cancelled.
+    """
+    times = [one.predicate.time for statements in earlier for one in statements.promotions]
+    times += [one.predicate.time for statements in earlier for one in statements.withdrawals]
+    return max([now.astimezone(UTC), *(time + timedelta.resolution for time in times)])
+
+
+def make_predicate_statement(subject: Subject, predicate: Promotion | Withdrawal) -> Statement:
+    """Return the statement of a predicate: the same input gives the same bytes."""
+    kind = in_toto.PROMOTION if isinstance(predicate, Promotion) else in_toto.WITHDRAWAL
+    return make_statement(subject, kind, predicate.model_dump(mode="json"))
+
+
+def read_statements(genuine: Iterable[VerifiedStatement], *, image: str) -> ImageStatements:
+    """Sort the statements that trusted keys signed. Raises `TamperedError` for an invalid predicate."""
+    found = tuple(genuine)
+    outcomes = (read_result(one.predicate, image=image) for one in found if one.predicate_type == in_toto.TEST_RESULT)
+    return ImageStatements(
+        promotions=_signed(Promotion, in_toto.PROMOTION, found, image),
+        withdrawals=_signed(Withdrawal, in_toto.WITHDRAWAL, found, image),
+        outcomes=tuple(sorted(outcomes, key=lambda one: one.ended, reverse=True)),
+    )
+
+
+def read_image_statements(
+    registry: Reader, digest: str, keys: Sequence[VerifyingKey], *, with_outcomes: bool = True
+) -> ImageStatements:
+    """Read the statements of trusted keys about the tags and tests of a digest, and skip everything else.
+
+    Only `verify` refuses an image for changed evidence: here, that would let everyone with write access to the
+    registry block a rollback. Without outcomes, this makes three requests for a digest with one promotion.
+    """
+    kinds = [in_toto.PROMOTION, in_toto.WITHDRAWAL, *([in_toto.TEST_RESULT] if with_outcomes else [])]
+    found = filter_verified(collect_bundles(registry, digest, kinds), keys, digest=digest)
+    return read_statements({one.statement: one for one in found}.values(), image=f"{registry.repository}@{digest}")
+
+
+def export_withdrawals(registry: Reader, digest: str, keys: Sequence[VerifyingKey]) -> tuple[bytes, ...]:
+    """Return the signed withdrawals of a digest, and the promotions that cancel them, as DSSE envelopes."""
+    kinds = (in_toto.PROMOTION, in_toto.WITHDRAWAL)
+    genuine = {
+        statement.statement: found.envelope
+        for found in collect_bundles(registry, digest, kinds)
+        for statement in filter_verified([found], keys, digest=digest)
+        if statement.predicate_type == in_toto.WITHDRAWAL or statement.predicate.get("cancels")
+    }
+    return tuple(envelope.to_json() for envelope in genuine.values())
+
+
+def read_withdrawals(content: bytes, keys: Sequence[VerifyingKey]) -> tuple[CollectedEnvelope, ...]:
+    """Read JSON lines of DSSE envelopes, as `export_withdrawals` returns them.
+
+    A file without a line means that nothing was withdrawn. Raises `TamperedError` for a line that is not an envelope,
+    `UnsignedError` if the keys signed none of them.
+    """
+    found = tuple(
+        CollectedEnvelope(where=f"line {number}", envelope=parse_envelope(line))
+        for number, line in enumerate(content.splitlines(), start=1)
+        if line.strip()
+    )
+    if found and not any(one.envelope.find_signer(keys) for one in found):
+        raise UnsignedError(
+            "The file of withdrawals has no statement that a trusted key signed.",
+            next_step="Get it from the image's publisher: `tfimg history REPOSITORY --withdrawals FILE` writes it.",
+        )
+    return found
+
+
+def _signed(
+    model: type[Predicate], kind: str, genuine: Iterable[VerifiedStatement], image: str
+) -> tuple[SignedPredicate[Predicate], ...]:
+    try:
+        found = [
+            SignedPredicate(statement=one.statement, signer=one.signer, predicate=validate(model, one.predicate))
+            for one in genuine
+            if one.predicate_type == kind
+        ]
+    except InvalidDocument as error:
+        raise TamperedError(
+            f"A {kind.rpartition(':')[2]} of {image} is invalid: {error}.",
+            next_step="A newer tfimg may have signed it: read it with that version.",
+        ) from None
+    return tuple(sorted(found, key=lambda one: (one.predicate.time, one.statement), reverse=True))
+
+
+def require_not_withdrawn(statements: ImageStatements, *, image: str, repository: str, tag: str | None) -> None:
+    """Raise `WithdrawnError` if the whole image or this tag of the repository is withdrawn."""
+    if withdrawals := statements.in_force(repository, tag):
+        raise withdrawn_error(withdrawals[0].predicate, image=image)
+
+
+def require_promoted(statements: ImageStatements, *, image: str, repository: str, tag: str | None) -> None:
+    """Raise `PolicyViolation` for a tag that no promotion names; `repository` is the origin of a mirror."""
+    if tag and not statements.promotions_of(repository, tag):
+        raise PolicyViolation(
+            f"{image} has evidence, but no signed promotion that gives it the tag {tag} of {repository}.",
+            next_step="Anyone who can write to the registry could have moved the tag. For a mirror, name the "
+            "publisher's repository with --origin; otherwise ask the publisher, or verify by digest.",
+        )
+
+
+def withdrawn_error(withdrawal: Withdrawal, *, image: str) -> WithdrawnError:
+    """Return the error for a withdrawn image, with the publisher's reason and replacement."""
+    of = "" if withdrawal.tags is None else f" as {', '.join(withdrawal.tags)}"
+    replacement = withdrawal.replacement
+    return WithdrawnError(
+        f"{image} was withdrawn{of} at {format_time(withdrawal.time)} by {to_plain_text(withdrawal.publisher)}: "
+        f"{to_plain_text(withdrawal.reason)}",
+        next_step=f"Use {withdrawal.repository}@{replacement} instead." if replacement else "Use another image.",
+    )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TagHistoryEntry:
+    """A digest in the history of a tag. `promotion` is None for a gap: no signed statement gave it the tag.
+
+    `withdrawals` are those for the tag, `in_force` those of them that are not cancelled.
+    """
+
+    digest: str
+    promotion: SignedPredicate[Promotion] | None
+    withdrawals: tuple[SignedPredicate[Withdrawal], ...]
+    in_force: tuple[SignedPredicate[Withdrawal], ...]
+
+
+def walk_history(
+    repository: str, tag: str, present: str, read: Callable[[str], ImageStatements], *, limit: int
+) -> Iterator[TagHistoryEntry]:
+    """Yield the history of a tag from its present digest back, at most `limit` steps.
+
+    After rollbacks a digest occurs several times: the latest promotion before the one that replaced it counts, and
+    later ones were never completed. The history ends with the tag's first promotion, or with a gap.
+    """
+    digest: str | None = present
+    before = in_toto.LATEST
+    while digest and limit > 0:
+        statements = read(digest)
+        promotions = statements.promotions_of(repository, tag)
+        promotion = next((one for one in promotions if one.predicate.time < before), None)
+        yield TagHistoryEntry(
+            digest=digest,
+            promotion=promotion,
+            withdrawals=tuple(one for one in statements.withdrawals if one.predicate.covers(repository, tag)),
+            in_force=statements.in_force(repository, tag),
+        )
+        if promotion is None:
+            return
+        digest, before, limit = promotion.predicate.previous(tag), promotion.predicate.time, limit - 1

@@ -1,0 +1,57 @@
+"""Messages that are not failures."""
+
+from __future__ import annotations
+
+from known_issues.issue import KnownIssue
+
+HARMLESS = (
+    KnownIssue(
+        name="factory-registered",
+        fault="harmless",
+        patterns=(
+            r"Unable to register cu(?:DNN|FFT|BLAS) factory",
+            r"computation placer already registered",
+        ),
+        cause="Two parts of TensorFlow register the same factory when it is imported. TensorFlow 2.10 and later log "
+        "this, and work.",
+        fix="Nothing to do; TF_CPP_MIN_LOG_LEVEL=3 hides the lines.",
+        source="tensorflow/tensorflow#62075",
+    ),
+    KnownIssue(
+        name="no-tensorrt",
+        fault="harmless",
+        patterns=(
+            r"TF-TRT Warning: Could not find TensorRT",
+            r"TF-TRT Warning: Cannot dlopen some TensorRT libraries",
+        ),
+        cause="TensorRT, which TensorFlow up to 2.17 can use for inference, is not installed. Nothing else needs it.",
+        fix="Nothing to do, unless the program converts models with TensorRT.",
+        source="tensorflow/tensorflow#64809",
+    ),
+    KnownIssue(
+        name="numa-node",
+        fault="harmless",
+        patterns=(
+            r"successful NUMA node read from SysFS had negative value",
+            r"could not open file to read NUMA node",
+        ),
+        cause="The kernel does not report which memory is nearest to the GPU, as in most virtual machines.",
+        fix="Nothing to do.",
+        source="tensorflow/tensorflow#42738",
+    ),
+    KnownIssue(
+        name="gpu-unused",
+        fault="harmless",
+        patterns=(
+            r"Could not find cuda drivers on your machine, GPU will not be used",
+            r"Ignore above cudart dlerror if you do not have a GPU set up",
+            r"Could not load dynamic library 'libcuda\.so\.1'",
+            r"failed call to cuInit: .*UNKNOWN ERROR \(303\)",
+            r"kernel driver does not appear to be running on this host",
+        ),
+        cause="TensorFlow for GPUs finds no NVIDIA driver, and uses the processor. This is intended where no GPU is "
+        "to be used.",
+        fix="Nothing to do. To use a GPU, start the container with `tfimg run` or `docker run --gpus all`.",
+        source="tensorflow/tensorflow#59256",
+    ),
+)

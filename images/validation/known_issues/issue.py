@@ -1,0 +1,25 @@
+"""The type of a known failure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Tuple
+
+
+@dataclass(frozen=True)
+class KnownIssue:
+    """A failure that is recognised by the text that it prints.
+
+    A pattern is a regular expression over the whole text, in which `.` does not match a line end. It is as narrow as
+    the recorded messages allow, because a wrong cause is worse than none. `fault` is who can correct it: the `image`,
+    the `host` (the machine, its engine or its network), the `request` (which cannot be met), or `harmless`. `leads_to`
+    names known_issues that are consequences of this one. `source` is where it was reported: owner/repository#number.
+    """
+
+    name: str
+    fault: str
+    patterns: Tuple[str, ...]
+    cause: str
+    fix: str
+    source: str = ""
+    leads_to: Tuple[str, ...] = ()

@@ -1,0 +1,101 @@
+"""A package index on loopback with packages that do and do not fit on top of TensorFlow 2.15.1, and a project on it."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+
+from uv import find_uv_bin
+
+from support.environment import TestEnvironment
+from support.memory_engine import FakeEngine
+from support.package_index import File, PackageIndex, package_index
+from support.suite_events import done_event, end, make_output, start, suite
+from tfimg.core.paths import Workspace
+from tfimg.project.project import Project
+
+IMAGE = "2.15.1-cpu-py3.11"
+BASE = {f"docker.io/library/python:{python}-slim-bookworm": "sha256:1" for python in ("3.9", "3.10", "3.11")}
+STORY = make_output(suite("a"), start("a"), end("a"), done_event())
+TODAY = datetime(2026, 11, 22, tzinfo=UTC)
+
+RELEASES = """
+numpy 1.26.4 2024-02-05
+numpy 2.0.2 2024-03-01
+protobuf 4.25.3 2024-02-15
+protobuf 6.30.0 2025-03-01
+tensorflow 2.15.1 2024-03-08 numpy<2
+tensorflow 2.16.1 2024-03-07 numpy<2
+wheel-user 1.0 2024-01-01
+pandas 2.2.0 2024-01-20 numpy>=1.26
+pandas 2.2.1 2024-02-23 numpy>=1.26
+pandas 3.0.0 2026-01-20 numpy>=1.26
+companion 2.15.0 2024-01-01 tensorflow<2.16,>=2.15.0
+companion 2.16.0 2024-03-10 tensorflow<2.17,>=2.16.0
+latecomer 1.0 2025-06-01 numpy
+only-new 2.16.0 2024-03-10 tensorflow<2.17,>=2.16.0
+arrays 1.0 2024-01-01 numpy<2
+arrays 2.0 2024-03-02 numpy>=2
+messages 5.0 2025-04-01 protobuf>=6
+needs-source 1.0 2024-01-01 source-only
+left 1.0 2024-01-01 shared==1.0
+right 1.0 2024-01-01 shared==2.0
+shared 1.0 2024-01-01
+shared 2.0 2024-01-01
+needs-unknown 1.0 2024-01-01 no-such-thing
+"""
+"""Name, version, day and requirement of each release, all as wheels for every Python."""
+
+
+class RealUv(TestEnvironment):
+    """An environment that resolves with the real uv; its package index is on loopback."""
+
+    def uv(self) -> str:
+        return find_uv_bin()
+
+
+def fill_index(index: PackageIndex, more: str = "") -> None:
+    """Give an index the releases, `more` of them, and one package without wheels."""
+    for line in f"{RELEASES}{more}".strip().splitlines():
+        name, version, day, *requires = line.split()
+        text = f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n"
+        text += "".join(f"Requires-Dist: {one}\n" for one in requires)
+        file = File(
+            f"{name.replace('-', '_')}-{version}-py3-none-any.whl",
+            uploaded=f"{day}T12:00:00Z",
+            metadata=text,
+            sha256=hashlib.sha256(line.encode()).hexdigest(),
+        )
+        index.files.setdefault(name, []).append(file)
+    index.files["source-only"] = [File("source_only-1.0.tar.gz", sha256="0" * 64, uploaded="2024-01-01T00:00:00Z")]
+
+
+@contextmanager
+def extra_packages_index(folder: Path, more: str = "") -> Iterator[dict[str, str]]:
+    """Serve the releases and `more` of them; yield the variables that point uv at them."""
+    with package_index() as index:
+        fill_index(index, more)
+        yield {"UV_DEFAULT_INDEX": f"{index.url}/simple", "UV_CACHE_DIR": str(folder / "uv")}
+
+
+@contextmanager
+def extra_packages_project(folder: Path, workspace: Workspace, find_links: Path | None = None) -> Iterator[Project]:
+    """Yield a project of the committed locks whose package index has the releases above."""
+    with extra_packages_index(folder) as variables:
+        environ = {
+            **variables,
+            "TFIMG_STATE": str(folder / "state"),
+            "HOME": str(folder),
+            "PATH": os.defpath,
+            "TFIMG_WORKSPACE": str(workspace.root),
+        }
+        yield Project(services=RealUv(environ=environ, time=TODAY), find_links=find_links)
+
+
+def extra_packages_engine() -> FakeEngine:
+    """Return an engine that can resolve the official bases, and in which a suite of one check passes."""
+    return FakeEngine(story=STORY, remote=BASE)

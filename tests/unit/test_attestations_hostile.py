@@ -1,0 +1,394 @@
+"""Hostile evidence, policies and keys: every document ends in a refusal of its own, never in a defect."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from cryptography.hazmat.primitives.asymmetric.utils import decode_dss_signature, encode_dss_signature
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
+from packaging.specifiers import SpecifierSet
+
+from support.cases import cases
+from support.memory_registry import MemoryRegistry
+from support.messages import assert_message, exactly, expect_refusal
+from support.reports import GREEN
+from support.signing import OURS, THEIRS
+from support.statements import (
+    IMAGE,
+    NOW,
+    ON_GPU,
+    SUBJECT,
+    make_statements,
+    published_registry,
+    put_bundle,
+    put_envelope,
+)
+from tfimg.attestations import attach as reading
+from tfimg.attestations.attach import attach, collect_envelopes
+from tfimg.attestations.envelopes import (
+    BUNDLE_MEDIA_TYPE,
+    IN_TOTO,
+    TEST_RESULT,
+    canonical_json,
+    make_bundle,
+    make_statement,
+    parse_envelope,
+    sign_envelope,
+    sign_statement,
+)
+from tfimg.attestations.keys import read_verifying_key
+from tfimg.attestations.policy import Policy, parse_policy
+from tfimg.attestations.verify import verify
+from tfimg.core.errors import FileError, PolicyViolation, TamperedError, TfimgError, UnsignedError
+from tfimg.core.levels import Level
+from tfimg.registry.documents import OCI_MANIFEST, Descriptor, Manifest
+
+ANYTHING = Policy(level=Level.BUILT)
+DEEP = b"[" * 100_000
+HOSTILE = (
+    b"", b"no", b"\xff", b"null", b"[]", b"7", b"1e999", b'{"a":1e999}', b'"\\ud800"', DEEP, b'{"a":' * 100_000,
+    b"NaN", b"9" * 5000, b'{"payload":"","payloadType":"x","signatures":[1e999]}',
+)  # fmt: skip
+
+
+def put_referrer(registry: MemoryRegistry, document: dict[str, Any]) -> None:
+    subject = {"subject": {"mediaType": OCI_MANIFEST, "digest": IMAGE.digest, "size": len(IMAGE.content)}}
+    manifest = Manifest(media_type=OCI_MANIFEST, content=canonical_json({**subject, **document}))
+    registry.put(manifest.digest, manifest)
+
+
+def check(registry: MemoryRegistry, error: type[TfimgError] = TamperedError, says: str = "") -> None:
+    with pytest.raises(error, match=says) as caught:
+        verify(registry, "2.15", [OURS.verifying_key], ANYTHING, now=NOW)
+    assert type(caught.value) is error
+    assert_message(caught.value)
+    assert len(str(caught.value)) < 1000
+
+
+@pytest.mark.parametrize("content", HOSTILE)
+def test_a_hostile_document_beside_genuine_evidence_is_refused(content: bytes) -> None:
+    registry = published_registry(GREEN)
+    put_bundle(registry, content)
+    check(registry, says="cannot be read")
+
+
+@cases("evidence_hostile", "a_bundle_of_wrong_types_is_refused")
+def test_a_bundle_of_wrong_types_is_refused(content: str) -> None:
+    registry = published_registry(GREEN)
+    put_bundle(registry, content.encode())
+    check(registry, says="cannot be read: invalid bundle: ")
+
+
+@cases("evidence_hostile", "an_envelope_of_wrong_types_is_refused")
+def test_an_envelope_of_wrong_types_is_refused(content: str) -> None:
+    with expect_refusal(TamperedError, "Invalid DSSE envelope: "):
+        parse_envelope(content.encode())
+
+
+@pytest.mark.parametrize("payload", [7, None, "!"])
+def test_a_payload_that_is_not_base64_is_refused(payload: Any) -> None:
+    says = "Invalid DSSE envelope: payload: value error, it is not base64. Do not trust it."
+    document = {"payload": payload, "payloadType": "x", "signatures": []}
+    with pytest.raises(TamperedError, match=exactly(says)):
+        parse_envelope(canonical_json(document))
+
+
+def test_a_bundle_s_manifest_with_two_layers_is_refused() -> None:
+    registry = published_registry(GREEN)
+    layer = registry.put_blob(b"{}").to_document()
+    put_referrer(registry, {"artifactType": BUNDLE_MEDIA_TYPE, "layers": [layer, layer]})
+    check(
+        registry, says=r"cannot be read: invalid bundle: its manifest has 2 layers, and a bundle has one\. Do not use"
+    )
+
+
+def test_an_envelope_may_use_either_alphabet_of_base64() -> None:
+    """DSSE 1.0.2, protocol.md."""
+    document = json.loads(sign_statement(make_statements(GREEN)[0], OURS))
+    signature = base64.b64decode(document["signatures"][0]["sig"])
+    document["signatures"][0]["sig"] = base64.urlsafe_b64encode(signature).decode()
+    assert parse_envelope(canonical_json(document)).find_signer([OURS.verifying_key])
+
+
+@cases("evidence_hostile", "a_bundle_s_manifest_of_another_form_is_refused")
+def test_a_bundle_s_manifest_of_another_form_is_refused(layers: Any) -> None:
+    registry = published_registry(GREEN)
+    put_referrer(registry, {"artifactType": BUNDLE_MEDIA_TYPE, "layers": layers})
+    check(registry, says="cannot be read: invalid bundle: ")
+
+
+def test_a_referrer_of_another_type_may_have_any_form() -> None:
+    registry = published_registry(GREEN)
+    put_referrer(registry, {"artifactType": "application/spdx+json", "layers": 7})
+    assert verify(registry, "2.15", [OURS.verifying_key], ANYTHING, now=NOW)
+
+
+def test_the_size_that_a_manifest_states_bounds_what_is_read() -> None:
+    class Endless(MemoryRegistry):
+        def get_blob(self, digest: str) -> Iterator[bytes]:  # noqa: ARG002
+            yield from (b" " * 2**20 for _ in range(12))
+            raise AssertionError("it was read to its end")
+
+    registry = published_registry(GREEN)
+    check(Endless.with_content_of(registry), says="The document sha256:[0-9a-f]{64} has more than [0-9]+ bytes")
+    large = published_registry()
+    put_bundle(large, b"{}", size=2**40)
+    check(Endless.with_content_of(large), says=f"it has {2**40} bytes, and at most [0-9]+ are read")
+
+
+@pytest.mark.parametrize(
+    ("limit", "value", "says"),
+    [
+        ("MAX_DOCUMENTS", 3, "too much evidence: more than 3 documents or 128 MiB"),
+        ("MAX_TOTAL_BYTES", 2**12, "too much evidence: more than 2000 documents or 0 MiB"),
+    ],
+)
+def test_the_evidence_of_one_image_is_bounded(
+    limit: str, value: int, says: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    registry = published_registry(GREEN)
+    monkeypatch.setattr(reading, limit, value)
+    check(registry, says=says)
+
+
+@pytest.mark.parametrize("artifact_type", [None, BUNDLE_MEDIA_TYPE])
+def test_a_list_of_many_referrers_is_not_read_to_its_end(artifact_type: str | None) -> None:
+    """A list that a client keeps may say nothing of types: each entry costs a request."""
+
+    class Listing(MemoryRegistry):
+        finds = 0
+
+        def list_referrers(self, digest: str) -> Sequence[Descriptor]:
+            return [replace(one, artifact_type=artifact_type) for one in super().list_referrers(digest)] * 2_000
+
+        def find(self, reference: str) -> Manifest | None:
+            self.finds += 1
+            return super().find(reference)
+
+    registry = Listing.with_content_of(published_registry(GREEN))
+    put_referrer(registry, {"artifactType": "application/spdx+json"})
+    check(registry, says="too much evidence: more than 2000 documents")
+    assert registry.finds <= 2_003
+
+
+def test_an_envelope_of_many_signatures_is_refused() -> None:
+    document = json.loads(sign_statement(make_statements(GREEN)[0], OURS))
+    document["signatures"] *= 17
+    registry = published_registry(GREEN)
+    put_envelope(registry, canonical_json(document))
+    check(registry, says="signatures: tuple should have at most 16 items")
+
+
+def signed(content: bytes, payload_type: str = IN_TOTO) -> MemoryRegistry:
+    registry = published_registry(GREEN)
+    put_envelope(registry, sign_envelope(content, payload_type, OURS))
+    return registry
+
+
+@cases("evidence_hostile", "a_signed_document_that_is_not_a_statement_is_refused")
+def test_a_signed_document_that_is_not_a_statement_is_refused(content: str) -> None:
+    check(signed(content.encode()), says="is not an in-toto statement: ")
+
+
+@pytest.mark.parametrize("content", HOSTILE)
+def test_hostile_bytes_that_the_key_signed_are_refused(content: bytes) -> None:
+    check(signed(content), says="is not an in-toto statement: ")
+
+
+def of(subject: Any) -> dict[str, Any]:
+    document: dict[str, Any] = json.loads(make_statements(GREEN)[0].content)
+    return {**document, "subject": subject}
+
+
+OTHER = "ab" * 32
+OWN = IMAGE.digest[7:]
+
+
+@pytest.mark.parametrize(
+    "digest",
+    [
+        {"sha256": OTHER}, {"sha512": OWN}, {"sha256": OWN.upper()}, {"sha256": f"{OWN} "}, {"SHA256": OWN}, {},
+        {"sha256": OTHER, "sha512": OWN}, {"sha256": ""},
+    ],
+)  # fmt: skip
+def test_a_subject_is_the_image_by_its_sha256_alone(digest: dict[str, str]) -> None:
+    check(signed(canonical_json(of([{"name": "x", "digest": digest}]))), says="signed for another image")
+
+
+TIMES = (
+    "9999-12-31T23:59:59-14:00",
+    "0001-01-01T00:00:00+14:00",
+    "2100-01-01T00:00:00Z",
+    "2014-12-31T23:59:59Z",
+)
+
+
+def result(**changed: Any) -> MemoryRegistry:
+    predicate = json.loads(make_statements(ON_GPU)[0].content)["predicate"]
+    registry = published_registry(ON_GPU)
+    attach(registry, IMAGE.digest, [make_statement(SUBJECT, TEST_RESULT, {**predicate, **changed})], key=OURS)
+    return registry
+
+
+@pytest.mark.parametrize("field", ["startedOn", "finishedOn"])
+@pytest.mark.parametrize(
+    "time",
+    [
+        *TIMES,
+        1e300,
+        -1,
+        1767323045,
+        True,
+        None,
+        "",
+        "now",
+        "2026-01-02T03:04:05",
+        "9" * 5000,
+        "2026-02-30T00:00:00Z",
+    ],
+)
+def test_a_time_outside_of_the_calendar_or_without_a_zone_is_refused(field: str, time: Any) -> None:
+    year = r"its year is not between 2015 and 2099\.|input should "
+    why = year if isinstance(time, str) else r"it is not an rfc 3339 time\."
+    check(result(**{field: time}), says=f"is invalid: {field}: (value error, )?({why})")
+
+
+@cases("evidence_hostile", "a_test_result_of_wrong_types_is_refused")
+def test_a_test_result_of_wrong_types_is_refused(field: str, value: Any, says: str) -> None:
+    check(result(**{field: value}), says=f"is invalid: {says}")
+
+
+def test_lists_of_a_test_result_are_bounded() -> None:
+    check(result(passedTests=["a"] * 10_001), says="passedTests: tuple should have at most 10000 items")
+    skipped = {"name": "a", "reason": "b", "required": False}
+    check(result(skippedTests=[skipped] * 10_001), says="skippedTests: tuple should have at most 10000 items")
+    check(result(identifier="x" * 5000), says="identifier: string should have at most 4096 characters")
+
+
+@pytest.mark.parametrize("driver", ["9" * 4000, f"1.{'9' * 4000}", "not a version", "", "\x00", "=1"])
+def test_a_driver_that_is_no_version_meets_no_range(driver: str) -> None:
+    environment = json.loads(make_statements(ON_GPU)[0].content)["predicate"]["environment"]
+    registry = result(finishedOn="2026-01-03T00:00:00Z", environment={**environment, "driver": driver})
+    policy = Policy(level=Level.BUILT, driver=SpecifierSet("<1"))
+    with pytest.raises(PolicyViolation, match="driver<1 is required"):
+        verify(registry, "2.15", [OURS.verifying_key], policy, now=NOW)
+
+
+@cases("evidence_hostile", "a_hostile_policy_is_refused")
+def test_a_hostile_policy_is_refused(text: str) -> None:
+    with pytest.raises(FileError, match=r"^policy\.yaml is not a valid policy:\n"):
+        parse_policy(text, source="policy.yaml")
+
+
+@pytest.mark.parametrize(
+    "text", ["[" * 100_000, "{" * 100_000, "- " * 100_000, "? " * 100_000, "version: " + "9" * 100_000, "a: &a [*a]",
+             "a: &a [1,1]\nb: &b [*a,*a]\nc: &c [*b,*b]", "x" * 2**21]
+)  # fmt: skip
+def test_a_policy_that_is_a_bomb_is_refused(text: str) -> None:
+    with pytest.raises(FileError, match=r"^policy\.yaml is not a valid policy:\n"):
+        parse_policy(text, source="policy.yaml")
+
+
+def test_a_statement_of_an_untrusted_key_is_not_parsed() -> None:
+    """Anyone may attach anything; what counts is what a trusted key signed."""
+    registry = published_registry(GREEN)
+    put_envelope(registry, sign_envelope(DEEP, IN_TOTO, THEIRS))
+    assert verify(registry, "2.15", [OURS.verifying_key], ANYTHING, now=NOW)
+
+
+def test_one_statement_in_two_encodings_counts_once() -> None:
+    document = json.loads(sign_statement(make_statements(GREEN)[0], OURS))
+    registry = published_registry(GREEN)
+    put_bundle(registry, make_bundle(canonical_json({**document, "more": 1}), OURS.verifying_key))
+    assert len(collect_envelopes(registry, IMAGE.digest)) == 3
+
+
+def test_a_second_valid_form_of_a_signature_adds_no_statement() -> None:
+    """Of an ECDSA signature (r, s), (r, -s) is valid too."""
+    order = 0xFFFFFFFF00000000FFFFFFFFFFFFFFFFBCE6FAADA7179E84F3B9CAC2FC632551
+    registry = published_registry(GREEN)
+    document = json.loads(sign_statement(make_statements(GREEN)[0], OURS))
+    r, s = decode_dss_signature(base64.b64decode(document["signatures"][0]["sig"]))
+    other = base64.b64encode(encode_dss_signature(r, order - s)).decode()
+    put_envelope(registry, canonical_json({**document, "signatures": [{"sig": other}]}))
+    found = verify(registry, "2.15", [OURS.verifying_key], ANYTHING, now=NOW)
+    assert len(found.statements) == 3
+
+
+def test_a_name_that_occurs_twice_cannot_replace_what_was_signed() -> None:
+    """Parsers differ in which of two members counts; the signature is over the one that is read."""
+    envelope = sign_statement(make_statements(ON_GPU)[0], OURS).decode()
+    forged = base64.b64encode(make_statements(ON_GPU)[0].content.replace(b"2.15.1", b"2.21.0")).decode()
+    for text in (f'{{"payload":"{forged}",{envelope[1:]}', f'{envelope[:-1]},"payload":"{forged}"}}'):
+        registry = MemoryRegistry()
+        registry.put("2.15", IMAGE)
+        put_envelope(registry, text.encode())
+        try:
+            found = verify(registry, IMAGE.digest, [OURS.verifying_key], ANYTHING, now=NOW)
+        except TamperedError:
+            continue
+        assert found.outcome.identifier == ON_GPU.identifier
+
+
+@pytest.mark.parametrize("payload_type", ["application/vnd.in-toto+json ", "APPLICATION/vnd.in-toto+json", "", "x"])
+def test_the_payload_type_is_part_of_what_is_signed(payload_type: str) -> None:
+    document = json.loads(sign_statement(make_statements(GREEN)[0], OURS))
+    registry = MemoryRegistry()
+    registry.put("2.15", IMAGE)
+    put_envelope(registry, canonical_json({**document, "payloadType": payload_type}))
+    check(registry, says="that key did not sign it")
+    other = MemoryRegistry()
+    other.put("2.15", IMAGE)
+    put_envelope(other, sign_envelope(make_statements(GREEN)[0].content, payload_type, OURS))
+    check(other, PolicyViolation, "but no test result")
+
+
+@pytest.mark.parametrize("signatures", [[], [{"sig": ""}], [{"sig": "MAYCAQACAQA="}], [{"sig": "MAYCAQECAQE="}] * 16])
+def test_signatures_of_nothing_prove_nothing(signatures: list[dict[str, str]]) -> None:
+    """None, an empty one, and r and s of zero or one."""
+    document = json.loads(sign_statement(make_statements(GREEN)[0], OURS))
+    registry = MemoryRegistry()
+    registry.put("2.15", IMAGE)
+    put_envelope(registry, canonical_json({**document, "signatures": signatures}))
+    check(registry, UnsignedError, "none that .* signed")
+
+
+def test_a_genuine_statement_of_one_key_gives_another_key_s_no_weight() -> None:
+    """Only a trusted key's result counts, whatever else is in the same envelope."""
+    registry = MemoryRegistry()
+    registry.put("2.15", IMAGE)
+    attach(registry, IMAGE.digest, [make_statements(ON_GPU)[1]], key=OURS)  # ours is only a report
+    attach(registry, IMAGE.digest, make_statements(ON_GPU), key=THEIRS)
+    check(registry, PolicyViolation, "but no test result")
+    both = [json.loads(sign_statement(make_statements(ON_GPU)[0], key))["signatures"][0] for key in (THEIRS, OURS)]
+    document = json.loads(sign_statement(make_statements(ON_GPU)[0], OURS))
+    put_envelope(registry, canonical_json({**document, "signatures": both}))
+    assert (
+        verify(registry, IMAGE.digest, [OURS.verifying_key], ANYTHING, now=NOW).signer == OURS.verifying_key.identifier
+    )
+
+
+def test_evidence_that_the_registry_lists_for_another_image_is_refused() -> None:
+    other = Manifest(media_type=OCI_MANIFEST, content=b'{"schemaVersion":2,"config":{},"layers":[{}]}')
+
+    class Mixing(MemoryRegistry):
+        def list_referrers(self, _: str) -> Sequence[Descriptor]:
+            return super().list_referrers(IMAGE.digest)
+
+    registry = Mixing.with_content_of(published_registry(GREEN))
+    registry.put("2.15", other)
+    check(registry, says="signed for another image")
+
+
+def test_a_key_has_one_fingerprint_in_all_its_forms() -> None:
+    """Else a refused key would come back in another form."""
+    point = OURS.verifying_key.public.public_bytes(Encoding.X962, PublicFormat.CompressedPoint)
+    compressed = bytes.fromhex("3039301306072a8648ce3d020106082a8648ce3d030107032200") + point
+    body = base64.encodebytes(compressed).decode()
+    pem = f"-----BEGIN PUBLIC KEY-----\r\n{body}-----END PUBLIC KEY-----".encode()
+    assert read_verifying_key(pem, source="").identifier == OURS.verifying_key.identifier
