@@ -19,7 +19,7 @@ from packaging.utils import parse_wheel_filename
 
 from tfimg.build.builder import Builder, BuildSettings
 from tfimg.core.errors import BuildError, EngineError, LockError, TfimgError
-from tfimg.core.events import Event, Message, StepEvent
+from tfimg.core.events import Event, InfoEvent, StepEvent
 from tfimg.engine.interface import ContainerRunner, Engine, Line, RunRequest, StoredImage
 from tfimg.matrix.spec import ImageSpec
 from tfimg.project.project import Project
@@ -114,7 +114,7 @@ def write_archive(name: str, digest: str, engine: Engine, folder: Path) -> None:
 
 def report(event: Event) -> None:
     """Print a message of the build, or a step's state."""
-    if isinstance(event, Message):
+    if isinstance(event, InfoEvent):
         print(event.text, flush=True)
     elif isinstance(event, StepEvent):
         print(f"{event.step}: {event.state}", flush=True)

@@ -7,7 +7,7 @@ from generator.program import project
 from tfimg.core.levels import LEVEL_MEANINGS, Level
 from tfimg.matrix.schema import PLATFORMS, RUNTIME
 from tfimg.matrix.spec import ImageSpec, expand_matrix, with_variant
-from tfimg.project.project import read_evidence
+from tfimg.project.project import read_record
 from tfimg.recipe.labels import make_build_labels, make_recipe_labels
 from tfimg.recipe.layout import list_layer_names
 from tfimg.recipe.tags import list_aliases, make_build_tag
@@ -98,7 +98,7 @@ def proofs() -> str:
     """Return what the committed records prove of each image for amd64."""
     rows = []
     for spec in (spec for spec in project().specs if spec.platform == PLATFORMS[0]):
-        record = read_evidence(project().workspace, spec.identifier)
+        record = read_record(project().workspace, spec.identifier)
         if record and project().status(spec).level != Level.DECLARED:
             base = f"{record.base.kind}, Python {record.versions['python']}" if record.base else "unknown"
             rows.append((code(spec.identifier), escape(base), record.status.level, record.date[:10]))

@@ -7,7 +7,7 @@ from functools import cache
 from pathlib import Path
 
 from generator.program import project
-from tfimg.project.project import read_evidence
+from tfimg.project.project import read_record
 from tfimg.recipe.support import render_matrix
 from tfimg.validation.report import Report, format_page
 
@@ -45,7 +45,7 @@ def write_reports(folder: Path) -> None:
 
 @cache
 def _reports() -> Mapping[str, Report]:
-    """Return the reports that count as evidence, by identifier."""
+    """Return the reports that count as records, by identifier."""
     found = project()
     proven = (identifier for identifier, status in found.statuses.items() if status.date)
-    return {name: record.to_report() for name in proven if (record := read_evidence(found.workspace, name))}
+    return {name: record.to_report() for name in proven if (record := read_record(found.workspace, name))}

@@ -3,7 +3,7 @@
 
 DIR is a folder that `pip download` filled with what the image's lock names. This program makes a virtual environment of
 exactly these wheels and runs the suite in it at level `validated`: on the GPU if the image is for GPUs. It writes the
-suite's events to one file, evidence.json, for `tfimg record`.
+suite's events to one file, host-run.json, for `tfimg record`.
 
 It needs the folder images/ of a checkout, Python 3.8 or newer, the image's Python, and no network.
 """
@@ -99,7 +99,7 @@ def _parse_arguments() -> argparse.Namespace:
         help="a new folder for the environment, which has 6 GB for a GPU image (default: work, in DIR)",
     )  # fmt: skip
     parser.add_argument(
-        "--output", type=Path, default=Path("evidence.json"), metavar="FILE", help="default: evidence.json"
+        "--output", type=Path, default=Path("host-run.json"), metavar="FILE", help="default: host-run.json"
     )
     parser.add_argument("--keep", action="store_true", help="keep the environment")
     return parser.parse_args()

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from typing import Any
 
-    from contract import Evidence
+    from contract import Measured
 
 # Half the distance from 1 to the next number: 2**-p for p significant bits (IEEE 754; bfloat16 has 8 of them).
 ROUNDOFF = {"float32": 2.0**-24, "float16": 2.0**-11, "bfloat16": 2.0**-8}
@@ -31,19 +31,19 @@ def over(found: Any, expected: Any, bound: Any) -> float:
     return float((abs(found - expected) / bound).max())
 
 
-def require_within(evidence: Evidence, cause: str) -> Evidence:
-    """The evidence. Raises CheckFailed when anything in its `error_over_bound` is above 1 or no number."""
+def require_within(measured: Measured, cause: str) -> Measured:
+    """What was measured. Raises CheckFailed when anything in its `error_over_bound` is above 1 or no number."""
     # Asked this way round, a NaN fails too.
-    wrong = [f"{name} at {ratio:.3g} times" for name, ratio in evidence["error_over_bound"].items() if not ratio <= 1]
+    wrong = [f"{name} at {ratio:.3g} times" for name, ratio in measured["error_over_bound"].items() if not ratio <= 1]
     if wrong:
         raise CheckFailed(
             f"expected every error within its rounding bound, found {', '.join(wrong)} the bound: {cause}",
-            **evidence,
+            **measured,
         )
-    return evidence
+    return measured
 
 
-def require_equal(found: Mapping[str, Any], expected: Mapping[str, Any], cause: str, **evidence: Any) -> None:
+def require_equal(found: Mapping[str, Any], expected: Mapping[str, Any], cause: str, **measured: Any) -> None:
     """Raise CheckFailed, with the cause and all answers, when one is missing or not the expected one."""
     wrong = [
         f"{name} as {value!r}, found {found.get(name)!r}"
@@ -51,4 +51,4 @@ def require_equal(found: Mapping[str, Any], expected: Mapping[str, Any], cause: 
         if found.get(name) != value
     ]
     if wrong:
-        raise CheckFailed(f"expected {'; '.join(wrong)}: {cause}", answers=dict(found), **evidence)
+        raise CheckFailed(f"expected {'; '.join(wrong)}: {cause}", answers=dict(found), **measured)

@@ -17,9 +17,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
-    from contract import Check, Evidence, Facts
+    from contract import Check, Facts, Measured
 
-    Verdict = tuple[str, str | None, Evidence]
+    Verdict = tuple[str, str | None, Measured]
 
 TRACEBACK_LINES = 20
 MAX_REASON = 1500  # characters: a program's output may be part of it
@@ -28,19 +28,19 @@ MAX_REASON = 1500  # characters: a program's output may be part of it
 def run_check(name: str, check: Check, facts: Facts, clock: Callable[[], float] = time.monotonic) -> dict[str, Any]:
     """Run a check and return the event of its end. `clock` returns seconds."""
     began = clock()
-    outcome, reason, evidence = _verdict(check, facts)
+    outcome, reason, measured = _verdict(check, facts)
     _flush()
-    return make_end_event(name, outcome, reason, clock() - began, evidence)
+    return make_end_event(name, outcome, reason, clock() - began, measured)
 
 
 def make_end_event(
-    name: str, outcome: str, reason: str | None, seconds: float = 0.0, evidence: Evidence | None = None
+    name: str, outcome: str, reason: str | None, seconds: float = 0.0, measured: Measured | None = None
 ) -> dict[str, Any]:
     """Return the event of a check's end."""
     if reason is not None and len(reason) > MAX_REASON:
         reason = f"{reason[:MAX_REASON]} …"
     event: dict[str, Any] = {"event": "end", "check": name, "outcome": outcome, "reason": reason}
-    return {**event, "seconds": round(seconds, 3), "evidence": jsonable(evidence or {})}
+    return {**event, "seconds": round(seconds, 3), "measured": jsonable(measured or {})}
 
 
 def describe_exit(status: int) -> str:
@@ -60,7 +60,7 @@ def _verdict(check: Check, facts: Facts) -> Verdict:
     except CheckSkipped as skipped:
         return "skipped", str(skipped), {}
     except CheckFailed as failed:
-        return "failed", failed.reason, failed.evidence
+        return "failed", failed.reason, failed.measured
     # A library that calls sys.exit() must not take the checks after it along.
     except (Exception, SystemExit) as error:
         lines = traceback.format_exc().splitlines()[-TRACEBACK_LINES:]

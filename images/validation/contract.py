@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from typing import Any, TypeVar
 
     T = TypeVar("T")
-    Evidence = dict[str, Any]
+    Measured = dict[str, Any]
 
 PROFILES = ("smoke", "standard", "full")
 """From seconds to minutes; each has the checks of those before it."""
@@ -57,7 +57,7 @@ class Facts:
 
 @dataclass(frozen=True)
 class Check:
-    """One question about an image: `run` returns evidence or raises.
+    """One question about an image: `run` returns what it measured or raises.
 
     It is asked of images for `devices` only; of those that lock `packages`, and of `variants` if any are named; in its
     `profile` and in longer ones. One of level "validated" needs the accelerator: it is asked where that level is to be
@@ -68,7 +68,7 @@ class Check:
     from the expected one: "exact", or a bound in terms of gamma(n) of `bounds.py`; empty where nothing is measured.
     """
 
-    run: Callable[[Facts], Evidence]
+    run: Callable[[Facts], Measured]
     devices: tuple[str, ...] = ("cpu", "gpu", "tpu")
     level: str = "linked"
     profile: str = "standard"
@@ -91,12 +91,12 @@ class FactsError(Exception):
 
 
 class CheckFailed(Exception):
-    """The image is not what it claims to be. `evidence` must be JSON-able."""
+    """The image is not what it claims to be. `measured` must be JSON-able."""
 
-    def __init__(self, reason: str, **evidence: Any) -> None:
+    def __init__(self, reason: str, **measured: Any) -> None:
         super().__init__(reason)
         self.reason = reason
-        self.evidence = evidence
+        self.measured = measured
 
 
 class CheckSkipped(Exception):

@@ -77,15 +77,15 @@ def _shortened(text: str, first: int, start: int, last: int) -> Iterator[str]:
 
 
 def add_explanations(end: dict[str, Any]) -> dict[str, Any]:
-    """Return the event with `explained`: the known failures in its reason, output and evidence."""
+    """Return the event with `explained`: the known failures in its reason, output and what it measured."""
     if end["outcome"] in ("passed", "skipped"):
         return {**end, "explained": []}
-    text = "\n".join([end["reason"] or "", *end["output"], *_texts(end["evidence"])])
+    text = "\n".join([end["reason"] or "", *end["output"], *_texts(end["measured"])])
     return {**end, "explained": [one.to_json() for one in explain(text) if one.fault != "harmless"]}
 
 
 def _texts(value: Any) -> list[str]:
-    """Return the strings in evidence, at any depth."""
+    """Return the strings in what a check measured, at any depth."""
     if isinstance(value, str):
         return [value]
     if isinstance(value, dict):

@@ -36,7 +36,7 @@ class CallResult:
     answer: Any = None
     failure: str | None = None
     # Of a CheckFailed that the call raised.
-    evidence: Mapping[str, Any] | None = None
+    measured: Mapping[str, Any] | None = None
     # The signal that ended the process before it answered.
     signal: int | None = None
     # The last lines of its output.
@@ -63,8 +63,8 @@ def call_in_forks(
     ends = collect_results(calls, seconds, serving)
     failed = {name: end for name, end in ends.items() if end.failure}
     for end in failed.values():
-        if end.evidence is not None:
-            raise CheckFailed(str(end.failure), **end.evidence)
+        if end.measured is not None:
+            raise CheckFailed(str(end.failure), **end.measured)
     if failed:
         raise CheckFailed(
             f"expected {', '.join(calls)} to do their parts within {extend(seconds):g} s, found "
@@ -137,7 +137,7 @@ def _outcome(call: Call) -> dict[str, Any]:
     try:
         return {"answer": call()}
     except CheckFailed as failed:
-        return {"failure": failed.reason, "evidence": failed.evidence}
+        return {"failure": failed.reason, "measured": failed.measured}
 
 
 def _listen(members: Mapping[str, _Member], deadline: float, serving: Collection[str]) -> bool:

@@ -28,7 +28,7 @@ def ask(question: str, *arguments: str, seconds: float | None = None) -> Any:
     """Return the answer of `native.py`, which prints it as one line of JSON; answers are cached.
 
     The process is ended after `seconds`; None: SECONDS. Raises CheckFailed if it crashes, does not end in time, or
-    prints anything else; the last lines of its output are evidence.
+    prints anything else; the last lines of its output are reported.
     """
     # At this level TensorFlow logs which libraries it cannot open.
     env = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "0", "TF_CPP_MAX_VLOG_LEVEL": "0"}

@@ -45,7 +45,7 @@ class Screen:
             if event["reason"] != self._reason:
                 self._say_folded(event["reason"])
             self._reason = event["reason"]
-            for warning in event["evidence"].get("warnings", ()):
+            for warning in event["measured"].get("warnings", ()):
                 self._say_folded(f"warning: {warning}")
         elif kind == "done":
             self._done(event)

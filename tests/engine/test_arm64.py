@@ -126,7 +126,7 @@ def test_its_layers_are_the_same_bytes_again(arm64: tuple[BuiltImage, list[Event
 
 @pytest.fixture(scope="module")
 def published(engine: DockerEngine, base: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Publisher]:
-    """Small images of both platforms, published to a real registry with evidence of their own."""
+    """Small images of both platforms, published to a real registry with measured of their own."""
     require_arm64(engine)
     folder = tmp_path_factory.mktemp("platforms")
     make_workspace(folder / "workspace")

@@ -1,4 +1,4 @@
-"""Debian 13's cosign and oras read the evidence that we attach, and refuse it once it was changed; so do we."""
+"""Debian 13's cosign and oras read the attestations that we attach, and refuse it once it was changed; so do we."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ from tfimg.validation.record import read_report
 pytestmark = pytest.mark.full
 
 IDENTIFIER = "2.20.0-cpu-py3.13"
-LOCAL = "tfimg-test/evidence"
+LOCAL = "tfimg-test/attestations"
 TOOLS = "tfimg-test/cosign:1"
 DOCKERFILE = """\
 FROM tfimg/base:trixie-py3.13
@@ -89,7 +89,7 @@ class Tools:
 
 @dataclass(frozen=True, kw_only=True)
 class Published:
-    """An image in a real registry, with its evidence; `image` is its name with the digest."""
+    """An image in a real registry, with its attestations; `image` is its name with the digest."""
 
     registry: Registry
     image: str
@@ -185,7 +185,7 @@ def publish(engine: DockerEngine, name: str, report: Path, key: SigningKey, stat
 def published(
     engine: DockerEngine, made: Path, address: str, tools: Tools, tmp_path_factory: pytest.TempPathFactory
 ) -> Published:
-    """An image whose evidence nobody has touched, and whose key the tools have as ours.pub."""
+    """An image whose attestations nobody has touched, and whose key the tools have as ours.pub."""
     key, state = generate_key(), tmp_path_factory.mktemp("state")
     (tools.folder / "ours.pub").write_bytes(key.verifying_key.pem)
     (tools.folder / "theirs.pub").write_bytes(generate_key().verifying_key.pem)
@@ -196,7 +196,7 @@ def published(
 def spoiled(
     engine: DockerEngine, made: Path, address: str, published: Published, tmp_path: Path, request: Any
 ) -> Published:
-    """The same image in a repository of its own, whose evidence a test may change."""
+    """The same image in a repository of its own, whose attestations a test may change."""
     name = f"{address}/team/{request.node.name.lower().split('[')[0][:60]}:2.20"
     return publish(engine, name, made, published.key, tmp_path)
 
@@ -216,7 +216,7 @@ def test_cosign_refuses_another_key(tools: Tools, published: Published) -> None:
     assert attestation(tools, published.image, TEST_RESULT, key="theirs.pub").code != 0
 
 
-def replace_evidence(published: Published, envelope: dict[str, Any]) -> None:
+def replace_attestations(published: Published, envelope: dict[str, Any]) -> None:
     """Let a changed test result be the only bundle about the image, with all digests right."""
     bundle = make_bundle(canonical_json(envelope), published.key.verifying_key)
     published.registry.put_blob(bundle)
@@ -231,22 +231,22 @@ def replace_evidence(published: Published, envelope: dict[str, Any]) -> None:
 def test_changed_statements_are_refused_by_cosign_and_tfimg(tools: Tools, spoiled: Published) -> None:
     envelope = json.loads(sign_statement(spoiled.statements[0], spoiled.key))
     words = base64.b64decode(envelope["payload"]).replace(b'"passedTests":["one"]', b'"passedTests":["two"]')
-    replace_evidence(spoiled, {**envelope, "payload": base64.b64encode(words).decode()})
+    replace_attestations(spoiled, {**envelope, "payload": base64.b64encode(words).decode()})
     assert attestation(tools, spoiled.image, TEST_RESULT).code != 0
     expect_refusal(tools, spoiled, code=16, says="was changed after it was signed")
 
 
 def test_a_replaced_signature_is_refused_by_cosign_and_by_us(tools: Tools, spoiled: Published) -> None:
     first, other = (json.loads(sign_statement(one, spoiled.key)) for one in spoiled.statements[:2])
-    replace_evidence(spoiled, {**first, "signatures": other["signatures"]})
+    replace_attestations(spoiled, {**first, "signatures": other["signatures"]})
     assert attestation(tools, spoiled.image, TEST_RESULT).code != 0
     expect_refusal(tools, spoiled, code=16, says="was changed after it was signed")
 
 
-def test_evidence_of_another_image_is_refused_by_cosign_and_by_us(
+def test_attestations_of_another_image_is_refused_by_cosign_and_by_us(
     engine: DockerEngine, tools: Tools, published: Published, address: str, tmp_path: Path
 ) -> None:
-    """Another image gets the tag that the first image's evidence is under."""
+    """Another image gets the tag that the first image's attestations are under."""
     name = f"{address}/team/moved:2.20"
     (tmp_path / "Dockerfile").write_text("FROM scratch\nCOPY Dockerfile /\n")
     docker("build", f"--tag={name}", str(tmp_path), host=engine.host)
@@ -315,7 +315,7 @@ def test_what_cosign_attached_before_stays_and_is_read(
     keys = ("--public-key", str(tools.folder / "both.pub"), "--public-key", str(tools.folder / "cosign.pub"))
     ended = run_tfimg("verify", image, *keys, "--json")
     assert ended.code == 0, ended.stderr
-    assert ended.json["evidence"] == sorted([*KINDS, "https://x.test/kind"])
+    assert ended.json["attestations"] == sorted([*KINDS, "https://x.test/kind"])
 
 
 def test_attaching_again_sends_nothing_and_changes_nothing(spoiled: Published) -> None:

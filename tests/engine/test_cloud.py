@@ -70,7 +70,7 @@ BUSY = ("sh", "-c", "while :; do :; done")
 
 
 def publish(engine: DockerEngine, host: str, tag: str, folder: Path, key: SigningKey | None) -> str:
-    """Push a new image under a tag, with evidence if there is a key for it; return its digest."""
+    """Push a new image under a tag, with attestations if there is a key for it; return its digest."""
     name = f"{host}/team/tensorflow:{tag}"
     (folder / "Dockerfile").write_text(IMAGE.format(version=time.time_ns()))
     docker("build", f"--tag={name}", str(folder), host=engine.host)
@@ -102,7 +102,7 @@ def network() -> HostNetwork:
 
 @dataclass(frozen=True, kw_only=True)
 class Store:
-    """A registry with images of one name: `2.20` with evidence, and `bare` without. `container` is its own."""
+    """A registry with images of one name: `2.20` with attestations, and `bare` without. `container` is its own."""
 
     container: str
     key: SigningKey
@@ -353,7 +353,7 @@ def test_a_machine_without_the_device_is_refused_and_says_what_to_do(trained: Ma
 REMOVE_IMAGES = "docker image ls --quiet | xargs --no-run-if-empty docker image rm --force"
 
 
-def test_evidence_of_another_key_is_refused(host: Host) -> None:
+def test_attestations_of_another_key_is_refused(host: Host) -> None:
     machine = host.machine
     machine.clear()
     machine.must(REMOVE_IMAGES)
@@ -489,7 +489,7 @@ def test_a_machine_of_azure_asks_to_be_deallocated_and_goes_in_any_case(kept: Ho
         assert machine.must("cat /run/asked") == asked
 
 
-def test_an_image_without_evidence_is_not_started_and_the_machine_shuts_down(host: Host) -> None:
+def test_an_image_without_attestations_are_not_started_and_the_machine_shuts_down(host: Host) -> None:
     """A boot with other user data, and a power-off that is true."""
     machine = host.machine
     machine.clear()

@@ -126,7 +126,7 @@ def test_each_of_many_planted_faults_is_named(plant: Plant, container: str) -> N
         assert check in checks_that_ended(results, "failed"), (script, results)
         assert word in results[check]["reason"].lower(), (script, results[check])
     if container == "files removed":
-        problems = results["environment.integrity"]["evidence"]["problems"]
+        problems = results["environment.integrity"]["measured"]["problems"]
         assert {problem.rpartition("/")[2] for problem in problems} == {
             f"{script.rpartition('/')[2]} is missing" for script, _, _ in FAULTS[container]
         }

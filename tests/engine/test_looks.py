@@ -19,7 +19,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from support.attached_evidence import Published, publish
+from support.attached_attestations import Published, publish
 from support.cli import CliResult, run_tfimg
 from support.docker_daemon import daemon, find_dockerd, image_tags
 from support.paths import ROOT
@@ -144,7 +144,7 @@ def test_what_is_planted_in_an_image_is_found_where_it_is(engine: DockerEngine, 
         assert secret not in printed
 
 
-def test_inspect_shows_the_image_and_who_signed_its_evidence(published: Published) -> None:
+def test_inspect_shows_the_image_and_who_signed_its_attestations(published: Published) -> None:
     ended = run_tfimg("inspect", published.name, "--public-key", str(published.public), "--json")
     assert ended.code == 0, ended.stderr
     told = ended.documents[-1]
@@ -154,7 +154,7 @@ def test_inspect_shows_the_image_and_who_signed_its_evidence(published: Publishe
     parts = [layer["part"] for layer in told["layers"]]
     assert parts[:4] == ["libclang", "tensorflow", "tensorflow-python", "numpy"]
     assert parts[-5:] == ["system", "packages", "bytecode-packages", "selftest", "home"]
-    assert {one["signer"] for one in told["evidence"]} == {published.key.verifying_key.identifier}
+    assert {one["signer"] for one in told["attestations"]} == {published.key.verifying_key.identifier}
     assert sum(layer["size"] for layer in told["layers"]) == told["compressed_bytes"] > 200_000_000
     text = run_tfimg("inspect", published.name, "--public-key", str(published.public)).stdout
     assert re.search(r"^row +2\.15\.1-cpu-py3\.11 \(rows\[8\] of the matrix\)$", text, re.MULTILINE), text
@@ -304,7 +304,7 @@ def test_a_saved_image_is_verified_and_loaded_where_there_is_no_network(
 def test_plain_docker_loads_a_bundle_too(
     little: Published, bundle: Path, containerd: bool, machines: dict[bool, DockerEngine]
 ) -> None:
-    """Without a word on its evidence: for a machine that has no tfimg."""
+    """Without a word on its attestations: for a machine that has no tfimg."""
     engine = machines[containerd]
     assert engine.find_digest(little.name) is None
     docker("load", "--quiet", f"--input={bundle}", host=engine.host)

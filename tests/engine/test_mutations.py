@@ -113,7 +113,7 @@ def test_many_faults_at_once_are_each_named_and_cost_nothing_else(plant: Plant, 
         "environment.certificates", "environment.setuid", "environment.home", "saving.tflite", "tools.tensorboard",
         "environment.read_only", "environment.integrity",
     }  # fmt: skip
-    changed = results["environment.integrity"]["evidence"]["problems"]
+    changed = results["environment.integrity"]["measured"]["problems"]
     assert {problem.split(" ")[0].rpartition("/site-packages/")[2] for problem in changed} >= {
         "tensorflow/lite/python/interpreter.py", "numpy/fft/__init__.py", "numpy/linalg/__init__.py",
         "tensorboard/plugins/scalar/__init__.py",

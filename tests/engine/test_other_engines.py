@@ -18,7 +18,7 @@ from pathlib import Path
 
 import pytest
 
-from support.attached_evidence import Published, publish
+from support.attached_attestations import Published, publish
 from support.cli import CliResult, run_tfimg
 from support.containers import run_container
 from support.docker_daemon import wait_until
@@ -108,7 +108,7 @@ def source(engine: DockerEngine, built: Built, tmp_path_factory: pytest.TempPath
 
 @pytest.fixture(scope="module", params=CASES, ids=str)
 def setting(request: pytest.FixtureRequest, engine: DockerEngine, source: _Source) -> Iterator[_Setting]:
-    """Start Podman, and let `tfimg pull` pull the image: its name and evidence are those of the publisher."""
+    """Start Podman, and let `tfimg pull` pull the image: its name and attestations are those of the publisher."""
     case: _Case = request.param
     base = prepare_bootstrap(case.python)
     try:
@@ -131,7 +131,7 @@ def setting(request: pytest.FixtureRequest, engine: DockerEngine, source: _Sourc
 
 @pytest.fixture(scope="module")
 def saved(source: _Source, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """The published image with its evidence, in a file."""
+    """The published image with its attestations, in a file."""
     file = tmp_path_factory.mktemp("saved") / "image.tar"
     done = run_tfimg("save", source.published.name, str(file), "--public-key", str(source.published.public))
     assert done.code == 0, done.stderr

@@ -131,7 +131,7 @@ def moves(here: Here, tag: str) -> list[dict[str, Any]]:
     return [one for one in ended.documents if one["event"] == "promotion"]
 
 
-def test_images_are_published_once_with_evidence_and_a_gpu_image_without_aliases(here: Here) -> None:
+def test_images_are_published_once_with_attestations_and_a_gpu_image_without_aliases(here: Here) -> None:
     host = here.target.partition("/")[0]
     with faulty(host) as proxy:
         here = replace(here, target=here.target.replace(host, proxy.address))
@@ -177,7 +177,7 @@ def kill_before(here: Here, call: str, word: str = "") -> None:
 STEPS = "tfimg.publish.send:EngineSteps."
 KILLS = {
     "a candidate": (f"{STEPS}validate", ""),
-    "a validated image without evidence": (f"{STEPS}attach_evidence", ""),
+    "a validated image without attestations": (f"{STEPS}attach_attestations", ""),
     "half of the aliases": ("tfimg.registry.client:HttpRegistry.put", "2.15"),
 }
 """What a run leaves that is killed before a call."""
@@ -243,7 +243,7 @@ def test_a_registry_that_goes_away_midway_has_all_aliases_or_none_and_the_next_r
     assert here.tags()["2.15"] == here.tags()["2.15.1"] == here.tags()[CPU]
 
 
-def test_a_newer_build_is_rolled_back_with_evidence_and_history_says_so(
+def test_a_newer_build_is_rolled_back_with_attestations_and_history_says_so(
     here: Here, made: Path, engine: DockerEngine, tmp_path: Path
 ) -> None:
     assert here.publish(CPU).code == 0

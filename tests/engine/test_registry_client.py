@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from support.faulty_proxy import Fault, Faulty, faulty
-from support.manifests import ANN, LONGEST_WAITS, Slept, evidence, image
+from support.manifests import ANN, LONGEST_WAITS, Slept, attestations, image
 from support.registry_container import Behaviour, docker, registry
 from support.token_server import token_server
 from tfimg.core.errors import NotInRegistry, RegistryError
@@ -106,7 +106,7 @@ def test_what_refers_to_an_image_is_under_a_tag(address: str, tmp_path: Path) ->
     subject = image(here)
     here.put("1", subject)
     assert here.list_referrers(subject.digest) == ()
-    entered = here.put_referrers([evidence(here, subject, name) for name in "ab"], subject=subject.digest)
+    entered = here.put_referrers([attestations(here, subject, name) for name in "ab"], subject=subject.digest)
     assert list(here.list_referrers(subject.digest)) == entered
     assert [(one.artifact_type, one.annotations) for one in entered] == [(KIND, {"name": name}) for name in "ab"]
     assert sorted(here.list_tags()) == ["1", fallback_tag(subject.digest)]
@@ -118,7 +118,7 @@ def test_two_machines_that_publish_at_once_lose_nothing(address: str, tmp_path: 
     first = client(address, tmp_path / "0", path=path)
     subject = image(first)
     first.put("1", subject)
-    manifests = [evidence(first, subject, f"evidence {number}") for number in range(8)]
+    manifests = [attestations(first, subject, f"attestations {number}") for number in range(8)]
 
     def publish(number: int) -> str:
         # Really waits: what the other one writes meanwhile is the point.

@@ -29,7 +29,7 @@ def test_slim_has_no_headers_passes_the_suite_and_is_smaller(newer: Built, engin
         assert run_container(engine, whole, "sh", "-c", REMOVED).stdout.count("\n") > 1000
         suite = run_container(engine, slim, "tfimg-selftest", "--only", "environment.headers", "--json").stdout
         ended = [event for event in map(json.loads, suite.splitlines()) if event.get("check") == "environment.headers"]
-        assert ended[-1]["evidence"]["headers"] == 0
+        assert ended[-1]["measured"]["headers"] == 0
         small, large = engine.read_image(slim), engine.read_image(whole)
         assert small.compressed_bytes < large.compressed_bytes - 30_000_000
         # The library is the same layer in both, which is stored and pulled once.

@@ -20,9 +20,9 @@ pytestmark = [pytest.mark.full, pytest.mark.group("tpu and leaks")]
 def test_a_tpu_image_is_linked(tpu: Built) -> None:
     report = tpu.report
     assert (report["passed"], report["level"], report["problem"]) == (True, "linked", None)
-    evidence = {one["check"]: one["evidence"] for one in report["results"]}
-    assert evidence["tpu.pair"]["libtpu"] == tpu.spec.libtpu
-    assert not [name for name in evidence["devices.listing"]["logical"] if ":TPU:" in name]
+    measured = {one["check"]: one["measured"] for one in report["results"]}
+    assert measured["tpu.pair"]["libtpu"] == tpu.spec.libtpu
+    assert not [name for name in measured["devices.listing"]["logical"] if ":TPU:" in name]
 
 
 def test_a_libtpu_that_is_no_pair_is_found(tpu: Built, engine: DockerEngine, tmp_path: Path) -> None:

@@ -30,7 +30,7 @@ ROOT = Path(__file__).parents[2]
 SETTINGS = Path(__file__).with_name("settings.toml")
 STATS = Path("mutants/mutmut-stats.json")
 
-PACKAGES = ("layers", "evidence", "matrix.resolve", "validation", "recipe", "publish", "registry")
+PACKAGES = ("layers", "attestations", "matrix", "validation", "recipe", "publish", "registry")
 """Packages that are mutated, as `settings.toml` has it. The tests that are named after a package, as
 `test_matrix_resolve_….py`, run first: they kill most mutants, and most of what reaches a function reaches it from the
 command line, slowly."""

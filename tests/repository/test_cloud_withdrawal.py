@@ -39,7 +39,7 @@ def name(here: Loopback) -> str:
 
 
 class Published:
-    """The image in the registry, with fresh evidence."""
+    """The image in the registry, with fresh attestations."""
 
     def __init__(self, name: str, folder: Path) -> None:
         reference = parse_reference(name)

@@ -87,8 +87,8 @@ def test_every_check_of_a_gpu_passes_on_the_second_cpu(release: str) -> None:
     ends = run(release, [(name, None, None) for name in names])
     assert [(end["check"], end["reason"]) for end in ends if end["outcome"] != "passed"] == []
     for end in ends:
-        evidence = end["evidence"]
-        devices = evidence.get("devices", evidence.get("device", []))
+        measured = end["measured"]
+        devices = measured.get("devices", measured.get("device", []))
         devices = [devices] if isinstance(devices, str) else devices
         if end["check"] not in ON_THE_FIRST:
             assert devices, end
@@ -108,11 +108,11 @@ def test_what_runs_elsewhere_is_found(release: str) -> None:
 def test_eight_devices_agree_with_one(release: str) -> None:
     (end,) = run(release, [("eight replicas", None, None)])
     assert (end["outcome"], end["reason"]) == ("passed", None)
-    assert (end["evidence"]["replicas"], end["evidence"]["rows"]) == (8, [1] * 8)
+    assert (end["measured"]["replicas"], end["measured"]["rows"]) == (8, [1] * 8)
 
 
 def test_what_a_tpu_is_asked_runs_on_cpus(release: str) -> None:
     ends = run(release, [("tpu product", None, None), ("tpu strategy", None, None)])
     assert [end["reason"] for end in ends] == [None, None]
-    assert ends[0]["evidence"]["device"].endswith(DEVICE)
-    assert ends[1]["evidence"]["replicas"] == 2
+    assert ends[0]["measured"]["device"].endswith(DEVICE)
+    assert ends[1]["measured"]["replicas"] == 2

@@ -23,7 +23,7 @@ MINOR = f"{sys.version_info.major}.{sys.version_info.minor}"
 def copy(tmp_path: Path) -> Workspace:
     """A copy of the workspace for records."""
     root = tmp_path / "workspace"
-    ignored = shutil.ignore_patterns("evidence", "__pycache__")
+    ignored = shutil.ignore_patterns("records", "__pycache__")
     shutil.copytree(ROOT / "images", root / "images", ignore=ignored)
     shutil.copy(ROOT / "matrix.yaml", root)
     return Workspace(root=root)
@@ -31,14 +31,14 @@ def copy(tmp_path: Path) -> Workspace:
 
 def run(copy: Workspace, identifier: str) -> tuple[int, str, CliResult]:
     """Fill a folder with pip, run run.py, and record; the status and output of run.py, and how `record` ended."""
-    folder, evidence = copy.root.parent / "wheels", copy.root.parent / "evidence.json"
+    folder, record = copy.root.parent / "wheels", copy.root.parent / "host-run.json"
     locks = [f"--requirement={file}" for file in sorted(copy.locks(identifier).glob("*.txt"))]
     pip = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--require-hashes", "--dest", str(folder)]
     subprocess.run([*pip, *locks], check=True)
     program = [sys.executable, str(copy.images / "on_host/run.py"), identifier, "--python", sys.executable]
-    command = [*program, "--wheels", str(folder), "--output", str(evidence)]
+    command = [*program, "--wheels", str(folder), "--output", str(record)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
-    recorded = run_tfimg("record", str(evidence), env={"TFIMG_WORKSPACE": str(copy.root)})
+    recorded = run_tfimg("record", str(record), env={"TFIMG_WORKSPACE": str(copy.root)})
     return done.returncode, done.stdout + done.stderr, recorded
 
 
@@ -60,7 +60,7 @@ def test_a_machine_without_a_gpu_fails_clearly_and_its_evidence_is_refused(copy:
     assert "gpu.visible  expected a GPU, found none: the machine has no NVIDIA driver that runs" in output
     assert "gpu.visible failed: expected a GPU, found none" in recorded.refusal(13)
     assert not (copy.images / "records").exists()
-    ran = json.loads((copy.root.parent / "evidence.json").read_text())
+    ran = json.loads((copy.root.parent / "host-run.json").read_text())
     ends = [event for event in ran["events"] if event["event"] == "end"]
     assert [end["check"] for end in ends if "the facts say nothing" in (end["reason"] or "")] == []
     without_gpu = {end["check"]: end["outcome"] for end in ends if end["check"].startswith(("libraries.", "compiler."))}

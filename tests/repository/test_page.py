@@ -185,10 +185,10 @@ def test_a_tap_on_a_cell_opens_the_row_and_a_tap_on_the_row_the_evidence(
     assert chromium.ask(f"{row}.matches(':target')")
     top = chromium.ask(f"{row}.getBoundingClientRect().top")
     assert 0 <= top < SCREENS["phone"][1]
-    evidence = f"{row}.querySelector('.value').checkVisibility()"
-    assert not chromium.ask(evidence)
+    measured = f"{row}.querySelector('.value').checkVisibility()"
+    assert not chromium.ask(measured)
     tap(chromium, f"{row}.querySelector('summary')")
-    assert chromium.ask(evidence)
+    assert chromium.ask(measured)
     assert "worst_error_over_bound" in chromium.ask(f"{row}.innerText")
 
 

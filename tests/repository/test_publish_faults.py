@@ -111,7 +111,7 @@ def test_what_a_run_has_proven_before_it_fails_is_listed_and_not_validated_again
     assert machine.done.count(("validate", CPU)) == 1
 
 
-def test_new_evidence_is_listed_before_an_earlier_promotion_moves_tags(
+def test_new_attestations_are_listed_before_an_earlier_promotion_moves_tags(
     client: HttpRegistry, here: Loopback, proxy: Faulty, machine: Machine, open_registry: Open
 ) -> None:
     """A failed run has listed its promotion; its test result was removed from the list since."""
@@ -134,7 +134,7 @@ def test_new_evidence_is_listed_before_an_earlier_promotion_moves_tags(
     assert [tag in one for one in tags] == [True, False, False]
 
 
-def test_evidence_without_a_promotion_is_listed_too(client: HttpRegistry, here: Loopback, machine: Machine) -> None:
+def test_attestations_without_a_promotion_is_listed_too(client: HttpRegistry, here: Loopback, machine: Machine) -> None:
     here.native = False
     machine.policy = Policy(promises=(TagPromise(tags="*", level=Level.VALIDATED, reason="all are tested"),))
     (image,) = machine.publish(client, GPU).images
@@ -191,7 +191,7 @@ ROUNDS = 40
 
 
 @pytest.mark.parametrize("native", [True, False], ids=["native", "fallback"])
-def test_killed_with_kill_9_before_each_write_it_goes_on_and_no_tag_is_without_evidence(
+def test_killed_with_kill_9_before_each_write_it_goes_on_and_no_tag_is_without_attestations(
     native: bool, tmp_path: Path
 ) -> None:
     with ExitStack() as registries, ThreadPoolExecutor(6) as pool:
@@ -212,7 +212,7 @@ def test_killed_with_kill_9_before_each_write_it_goes_on_and_no_tag_is_without_e
 
 
 def _publish_again(here: Loopback, place: Path) -> None:
-    """Publish after a kill: no tag was without evidence."""
+    """Publish after a kill: no tag was without attestations."""
     machine, client = Machine(place / "machine"), open_registry(here.address, place)
     for tag, digest in public_tags(here.tags).items():
         if not tag.startswith("candidate-"):

@@ -227,7 +227,7 @@ def test_two_publishers_on_one_machine_lose_nothing(fallback: Loopback, open_reg
     clients = [open_registry(fallback.address) for _ in range(4)]
 
     def publish(number: int) -> str:
-        return refer(clients[number % 4], make_referrer(manifest(), f"evidence {number}")).digest
+        return refer(clients[number % 4], make_referrer(manifest(), f"attestations {number}")).digest
 
     with ThreadPoolExecutor(4) as pool:
         fours = [pool.map(publish, range(start, start + 4)) for start in range(0, 12, 4)]

@@ -183,7 +183,7 @@ class Readers:
         document = json.dumps({"token": "abc", "access_token": "abc", "expires_in": 300}).encode()
         return self._replaced("/token", document, self.verify)
 
-    def _evidence(self, content: bytes) -> CliResult:
+    def _attestations(self, content: bytes) -> CliResult:
         """Attach a changed bundle to an image of its own, and verify that."""
         registry = self.here.content
         subject = Descriptor(media_type=self.image.media_type, digest=self.image.digest, size=len(self.image.content))
@@ -197,19 +197,19 @@ class Readers:
 
     def bundle(self) -> Reader:
         return Reader(
-            document=make_bundle(sign_statement(self.statement, OURS), OURS.verifying_key), read=self._evidence
+            document=make_bundle(sign_statement(self.statement, OURS), OURS.verifying_key), read=self._attestations
         )
 
     def envelope(self) -> Reader:
         def read(content: bytes) -> CliResult:
-            return self._evidence(b'{"dsseEnvelope":%b}' % content)
+            return self._attestations(b'{"dsseEnvelope":%b}' % content)
 
         return Reader(document=sign_statement(self.statement, OURS), read=read)
 
     def signed_statement(self) -> Reader:
         def read(content: bytes) -> CliResult:
             changed = Statement(predicate_type=self.statement.predicate_type, content=content)
-            return self._evidence(make_bundle(sign_statement(changed, OURS), OURS.verifying_key))
+            return self._attestations(make_bundle(sign_statement(changed, OURS), OURS.verifying_key))
 
         return Reader(document=self.statement.content, read=read)
 

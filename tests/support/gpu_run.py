@@ -29,7 +29,7 @@ OTHERS: dict[str, Any] = {"device": GPU_0, "worst_error_over_bound": 0.0188}
 """Found by a check that nobody reads the findings of."""
 
 
-def gpu_evidence(gpus: Sequence[str], driver: str | None) -> dict[str, dict[str, Any]]:
+def gpu_measured(gpus: Sequence[str], driver: str | None) -> dict[str, dict[str, Any]]:
     """What the checks of GPUs alone find, by check."""
     devices = [f"/device:GPU:{number}" for number in range(len(gpus))]
     total = len(gpus) * (len(gpus) + 1) / 2
@@ -64,7 +64,7 @@ def gpu_run(
     table = {name: check for name, check in CHECKS.items() if name not in without}
     chosen = select(table, claims, accelerators=len(gpus))
     tally = Tally(chosen.required)
-    evidence = gpu_evidence(gpus, driver)
+    measured = gpu_measured(gpus, driver)
     events: Events = [
         {
             "event": "suite", "schema": 2, "identifier": claims.identifier, "device": claims.device, "level": level,
@@ -78,7 +78,7 @@ def gpu_run(
             {
                 "event": "end", "check": name, "outcome": outcome, "seconds": round(0.05 * (number % 7 + 1), 3),
                 "reason": None if outcome == "passed" else f"expected the replay's own answer, found {outcome}",
-                "evidence": evidence.get(name, OTHERS) if outcome == "passed" else {}, "output": [], "explained": [],
+                "measured": measured.get(name, OTHERS) if outcome == "passed" else {}, "output": [], "explained": [],
             }
         )  # fmt: skip
         events += [{"event": "start", "check": name}, tally.ends[-1]]

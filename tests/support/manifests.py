@@ -55,9 +55,9 @@ def image(client: HttpRegistry, name: str = "one") -> Manifest:
     )
 
 
-def evidence(client: HttpRegistry, subject: Manifest, name: str = "one") -> Manifest:
+def attestations(client: HttpRegistry, subject: Manifest, name: str = "one") -> Manifest:
     """A manifest about another, whose blobs the registry has."""
-    config, layer = client.put_blob(b"{}"), client.put_blob(f"evidence {name}".encode())
+    config, layer = client.put_blob(b"{}"), client.put_blob(f"attestations {name}".encode())
     described = {"mediaType": subject.media_type, "digest": subject.digest, "size": len(subject.content)}
     return manifest(
         name,

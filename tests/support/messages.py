@@ -16,31 +16,33 @@ def exactly(message: str) -> str:
     return rf"\A{re.escape(message)}\Z"
 
 
-CHANGED = "Do not use the image until you know who changed its evidence."
+CHANGED = "Do not use the image until you know who changed its attestations."
 IMAGE = r"[a-z.]+(:\d+)?/team/tensorflow(:[\w.-]+|@sha256:[0-9a-f]{64})"
 DIGEST = r"sha256:[0-9a-f]{64}"
 KEY = r"SHA256:[A-Za-z0-9+/]{43}"
 DAY = r"\d{4}-\d\d-\d\d"
 
 EVIDENCE = {
-    rf"{IMAGE} has no evidence attached\.": (
-        "Publish it with `tfimg publish`, or ask its publisher for signed evidence."
+    rf"{IMAGE} has no attestations attached\.": (
+        "Publish it with `tfimg publish`, or ask its publisher for signed attestations."
     ),
-    rf"{IMAGE} has evidence that another key signed( \([^()]+\))?, and none that {KEY} signed\.": (
+    rf"{IMAGE} has attestations that another key signed( \([^()]+\))?, and none that {KEY} signed\.": (
         "Check which key its publisher uses, and name that with --public-key."
     ),
-    rf"{IMAGE} has signed evidence, but no test result\.": "Publish it with `tfimg publish`, which validates it first.",
-    rf"Evidence at {IMAGE} cannot be read: (invalid bundle: .+"
+    rf"{IMAGE} has signed attestations, but no test result\.": (
+        "Publish it with `tfimg publish`, which validates it first."
+    ),
+    rf"Attestations at {IMAGE} cannot be read: (invalid bundle: .+"
     "|the registry lists it, but has other bytes or none under its digest"
     r"|it has \d+ bytes, and at most \d+ are read)\.": CHANGED,
     rf"The document {DIGEST} has more than \d+ bytes\.": "Do not use it, and report it to the registry's owner.",
-    rf"{IMAGE} has too much evidence: more than \d+ documents or \d+ MiB\.": (
+    rf"{IMAGE} has too many attestations: more than \d+ documents or \d+ MiB\.": (
         "Another program attached it: delete its referrers in the registry."
     ),
-    rf"The signed evidence at {IMAGE} is not an in-toto statement: .+\.": CHANGED,
-    rf"The evidence at {IMAGE} was signed for another image: it is about "
+    rf"The signed attestation at {IMAGE} is not an in-toto statement: .+\.": CHANGED,
+    rf"The attestation at {IMAGE} was signed for another image: it is about "
     rf"(sha256:[^,]+(, {DIGEST})*|nothing with a SHA-256 digest), but attached to {DIGEST}\.": CHANGED,
-    rf"The evidence at {IMAGE} claims the signature of {KEY}, and that key did not sign it: "
+    rf"The attestation at {IMAGE} claims the signature of {KEY}, and that key did not sign it: "
     "(its content or its signature was changed after it was signed"
     "|its signature was replaced: the same content is attached elsewhere with the genuine signature"
     r"|its content was changed: the signature belongs to other content, which is attached elsewhere)\.": CHANGED,
@@ -55,7 +57,8 @@ EVIDENCE = {
     rf"A (promotion|withdrawal) of {IMAGE} is invalid: .+\.": (
         "A newer tfimg may have signed it: read it with that version."
     ),
-    rf"{IMAGE} has evidence, but no signed promotion that gives it the tag [\w.-]+ of [a-z.:0-9]+/team/tensorflow\.": (
+    rf"{IMAGE} has attestations, but no signed promotion that gives it the tag [\w.-]+ "
+    r"of [a-z.:0-9]+/team/tensorflow\.": (
         "Anyone who can write to the registry could have moved the tag. For a mirror, name the publisher's repository "
         "with --origin; otherwise ask the publisher, or verify by digest."
     ),
@@ -71,7 +74,7 @@ EVIDENCE = {
     rf"{IMAGE} did not pass [\w.]+, which is required: the check was skipped on {DAY} \([^()]+\)(, and \d+ more)?\.": (
         "Validate it on a machine where no check is skipped; a skipped check does not count as passed."
     ),
-    rf"{IMAGE} was tested on {DAY} according to its evidence, which is in the future\.": (
+    rf"{IMAGE} was tested on {DAY} according to its attestations, which is in the future\.": (
         "Check the clock of this machine, then that of the machine that tested it."
     ),
     rf"{IMAGE} has level (built|linked), but level (linked|validated) is required: "
@@ -90,11 +93,11 @@ EVIDENCE = {
     r"registry\.test does not answer\.": "Try again.",
     rf"{DIGEST} has other bytes\.": "Do not use it.",
 }
-"""Every message about evidence, as a pattern, with its next step."""
+"""Every message about attestations, as a pattern, with its next step."""
 
 
 def assert_message(error: TfimgError) -> None:
-    """Assert that a message about evidence is one of the table's, with its next step."""
+    """Assert that a message about attestations is one of the table's, with its next step."""
     steps = [step for what, step in EVIDENCE.items() if re.fullmatch(what, error.what)]
     assert steps, f"unknown message: {error.what}"
     assert any(step == error.next_step or re.fullmatch(step, error.next_step) for step in steps), error.next_step
@@ -102,7 +105,7 @@ def assert_message(error: TfimgError) -> None:
 
 @contextmanager
 def expect_refusal(error: type[TfimgError], says: str | None = None) -> Iterator[None]:
-    """Expect an error about evidence, whose message is one of the table's and contains a pattern."""
+    """Expect an error about attestations, whose message is one of the table's and contains a pattern."""
     with pytest.raises(error, match=says) as caught:
         yield
     assert type(caught.value) is error

@@ -142,7 +142,7 @@ class MemorySteps:
             raise ValidationFailed("A check failed.", next_step="Look.")
         return replace(report, digest=digest), False
 
-    def attach_evidence(self, job: PublishJob, digest: str, report: Report) -> None:
+    def attach_attestations(self, job: PublishJob, digest: str, report: Report) -> None:
         self._do("attach", job)
         subject = Subject(name=self.registry.repository, digest=digest)
         statements = [make_test_result(report, subject=subject, ran=RunContext(host="h", engine="e", version="0"))]

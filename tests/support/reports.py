@@ -25,8 +25,8 @@ DEVICE = "/job:localhost/replica:0/task:0/device:CPU:0"
 
 
 def result(check: str, outcome: Outcome = "passed", reason: str | None = None, seconds: float = 0.1) -> CheckResult:
-    evidence = {"device": DEVICE, "worst_error_over_bound": 0.0188, "shape": [1024, 256, 768]}
-    return CheckResult(check=check, outcome=outcome, reason=reason, seconds=seconds, evidence=evidence)
+    measured = {"device": DEVICE, "worst_error_over_bound": 0.0188, "shape": [1024, 256, 768]}
+    return CheckResult(check=check, outcome=outcome, reason=reason, seconds=seconds, measured=measured)
 
 
 GREEN = Report(
@@ -60,7 +60,7 @@ def _with_outcome(one: CheckResult) -> CheckResult:
     outcome, reason = ENDS[one.check]
     return replace(
         one, outcome=outcome, reason=reason,
-        evidence={
+        measured={
             "numpy": {"locked": "1.26.4", "installed": {"version": "2.0.0"}},
             ATTACK: [ATTACK, {"deep": [1, [2, CONTROLS]]}],
             "path": "/opt/tensorflow/lib/python3.11/site-packages/" * 6,
@@ -82,6 +82,6 @@ BROKEN = replace(GREEN, results=(), problem=f"the suite did not start: {ATTACK} 
 PARTIAL = replace(GREEN, results=GREEN.results[:12])
 
 
-def evidence_text(report: Report) -> str:
-    """The committed evidence that a report becomes."""
+def record_text(report: Report) -> str:
+    """The record that a report becomes."""
     return format_image_record(make_image_record(report, content=DIGEST, recipe=DIGEST))

@@ -41,7 +41,7 @@ say(event="suite", schema=2, nonce=nonce, checks=["one"], required=["one"], waiv
 say(event="start", check="one")
 time.sleep(600 if identifier in {hanging!r} else 0)
 say(event="end", check="one", outcome=outcome, reason=None if outcome == "passed" else "as it was told", seconds=0.1,
-    evidence={{}}, output=[], explained=[])
+    measured={{}}, output=[], explained=[])
 say(event="done", seconds=0.1, code=0 if outcome == "passed" else 1, problem=None)
 sys.exit(0 if outcome == "passed" else 1)
 """
@@ -52,7 +52,7 @@ def make_workspace(
 ) -> Workspace:
     """The workspace. A slow image's build takes ten minutes, and so do the checks of a hanging one."""
     if not root.exists():
-        ignored = shutil.ignore_patterns("__pycache__", "checks", "evidence", "rendered")
+        ignored = shutil.ignore_patterns("__pycache__", "checks", "records", "rendered")
         shutil.copytree(ROOT / "images", root / "images", ignore=ignored)
         shutil.copy(ROOT / "matrix.yaml", root)
         for lock in (root / "images/locks").glob("*/*.txt"):

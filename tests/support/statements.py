@@ -1,4 +1,4 @@
-"""An image in a registry with its evidence, for tests of who reads it."""
+"""An image in a registry with its attestations, for tests of who reads it."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ NOW = datetime(2026, 1, 12, tzinfo=UTC)
 
 SEEN = CheckResult(
     check="gpu.visible", outcome="passed", reason=None, seconds=1.0,
-    evidence={"gpu": ["NVIDIA H100"], "capability": ["9.0"], "driver": "535.104.05"},
+    measured={"gpu": ["NVIDIA H100"], "capability": ["9.0"], "driver": "535.104.05"},
 )  # fmt: skip
 ON_GPU = replace(
     GREEN, identifier="2.15.1-cuda12.2-py3.11", device="gpu", results=(*GREEN.results, SEEN),
@@ -44,7 +44,7 @@ def make_statements(report: Report, *, of: str = IMAGE.digest) -> tuple[Statemen
 
 
 def published_registry(*reports: Report, key: SigningKey = OURS) -> MemoryRegistry:
-    """A registry that has the image under two tags, with the evidence of these reports."""
+    """A registry that has the image under two tags, with the attestations of these reports."""
     registry = MemoryRegistry()
     for tag in ("2.15", "2.15-gpu"):
         registry.put(tag, IMAGE)

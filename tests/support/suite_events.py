@@ -24,7 +24,7 @@ def start(check: str) -> dict[str, Any]:
 def end(check: str, outcome: str = "passed", reason: str | None = None, **others: Any) -> dict[str, Any]:
     """A check has ended."""
     told = {"event": "end", "check": check, "outcome": outcome, "reason": reason, "seconds": 0.5}
-    return {**told, "evidence": {"n": 1}, "output": ["a line"], "explained": [], **others}
+    return {**told, "measured": {"n": 1}, "output": ["a line"], "explained": [], **others}
 
 
 def done_event(code: int = 0, problem: str | None = None) -> dict[str, Any]:

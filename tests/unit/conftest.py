@@ -77,7 +77,7 @@ CPU_IMAGES = ("2.15.1-cpu-py3.9", "2.15.1-cpu-py3.10", "2.15.1-cpu-py3.11")
 
 @pytest.fixture
 def workspace_copy(workspace: Workspace, tmp_path: Path) -> Workspace:
-    """Copy the workspace for a test that changes it: locks and evidence of three images, and no accepted risks."""
+    """Copy the workspace for a test that changes it: locks and attestations of three images, and no accepted risks."""
     root = tmp_path / "workspace"
     other_images = shutil.ignore_patterns("2.[0-9]*.[0-9]*-*", "rendered", "__pycache__")
     shutil.copytree(workspace.images, root / "images", ignore=other_images)
@@ -86,6 +86,6 @@ def workspace_copy(workspace: Workspace, tmp_path: Path) -> Workspace:
     replace_risks(copy.matrix, "")
     for identifier in CPU_IMAGES:
         shutil.copytree(workspace.locks(identifier), copy.locks(identifier))
-        if workspace.evidence(identifier).exists():
-            shutil.copy(workspace.evidence(identifier), copy.evidence(identifier))
+        if workspace.record(identifier).exists():
+            shutil.copy(workspace.record(identifier), copy.record(identifier))
     return copy

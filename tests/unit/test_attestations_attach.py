@@ -1,4 +1,4 @@
-"""Evidence is put where others look for it, once, beside what others have put there."""
+"""Attestations are put where others look for it, once, beside what others have put there."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ def test_killed_at_any_step_it_is_called_again_and_all_is_there(registry: Memory
     assert len(registry.sent) == len(set(registry.sent))
 
 
-def test_evidence_is_not_attached_to_a_missing_image(registry: MemoryRegistry) -> None:
+def test_attestations_are_not_attached_to_a_missing_image(registry: MemoryRegistry) -> None:
     says = f"The registry has no {registry.repository}@sha256:{'0' * 64}. Push the image first."
     with pytest.raises(NotInRegistry, match=exactly(says)):
         attach(registry, f"sha256:{'0' * 64}", [ONE], key=OURS)

@@ -1,4 +1,4 @@
-"""Evidence at its edges: refusals by whole sentences."""
+"""Attestations at its edges: refusals by whole sentences."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def with_one_statement() -> tuple[MemoryRegistry, Descriptor, Descriptor]:
     return registry, bundle, registry.manifests[bundle.digest].image.layers[0]
 
 
-def test_evidence_is_read_until_the_limit_is_reached(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_attestations_are_read_until_the_limit_is_reached(monkeypatch: pytest.MonkeyPatch) -> None:
     registry, bundle, layer = with_one_statement()
     attach(registry, IMAGE.digest, make_statements(GREEN)[1:], key=OURS)
     for name, limit in (("MAX_TOTAL_BYTES", bundle.size + layer.size), ("MAX_DOCUMENTS", 2)):
@@ -79,7 +79,7 @@ def test_evidence_is_read_until_the_limit_is_reached(monkeypatch: pytest.MonkeyP
             patch.setattr(attach_module, name, limit + 1)
             assert len(collect_envelopes(registry, IMAGE.digest)) == 2
             patch.setattr(attach_module, name, limit)
-            with expect_refusal(TamperedError, "has too much evidence"):
+            with expect_refusal(TamperedError, "has too many attestations"):
                 collect_envelopes(registry, IMAGE.digest)
 
 

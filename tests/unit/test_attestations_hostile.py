@@ -1,4 +1,4 @@
-"""Hostile evidence, policies and keys: every document ends in a refusal of its own, never in a defect."""
+"""Hostile attestations, policies and keys: every document ends in a refusal of its own, never in a defect."""
 
 from __future__ import annotations
 
@@ -71,20 +71,20 @@ def check(registry: MemoryRegistry, error: type[TfimgError] = TamperedError, say
 
 
 @pytest.mark.parametrize("content", HOSTILE)
-def test_a_hostile_document_beside_genuine_evidence_is_refused(content: bytes) -> None:
+def test_a_hostile_document_beside_genuine_attestations_are_refused(content: bytes) -> None:
     registry = published_registry(GREEN)
     put_bundle(registry, content)
     check(registry, says="cannot be read")
 
 
-@cases("evidence_hostile", "a_bundle_of_wrong_types_is_refused")
+@cases("attestations_hostile", "a_bundle_of_wrong_types_is_refused")
 def test_a_bundle_of_wrong_types_is_refused(content: str) -> None:
     registry = published_registry(GREEN)
     put_bundle(registry, content.encode())
     check(registry, says="cannot be read: invalid bundle: ")
 
 
-@cases("evidence_hostile", "an_envelope_of_wrong_types_is_refused")
+@cases("attestations_hostile", "an_envelope_of_wrong_types_is_refused")
 def test_an_envelope_of_wrong_types_is_refused(content: str) -> None:
     with expect_refusal(TamperedError, "Invalid DSSE envelope: "):
         parse_envelope(content.encode())
@@ -115,7 +115,7 @@ def test_an_envelope_may_use_either_alphabet_of_base64() -> None:
     assert parse_envelope(canonical_json(document)).find_signer([OURS.verifying_key])
 
 
-@cases("evidence_hostile", "a_bundle_s_manifest_of_another_form_is_refused")
+@cases("attestations_hostile", "a_bundle_s_manifest_of_another_form_is_refused")
 def test_a_bundle_s_manifest_of_another_form_is_refused(layers: Any) -> None:
     registry = published_registry(GREEN)
     put_referrer(registry, {"artifactType": BUNDLE_MEDIA_TYPE, "layers": layers})
@@ -144,11 +144,11 @@ def test_the_size_that_a_manifest_states_bounds_what_is_read() -> None:
 @pytest.mark.parametrize(
     ("limit", "value", "says"),
     [
-        ("MAX_DOCUMENTS", 3, "too much evidence: more than 3 documents or 128 MiB"),
-        ("MAX_TOTAL_BYTES", 2**12, "too much evidence: more than 2000 documents or 0 MiB"),
+        ("MAX_DOCUMENTS", 3, "too many attestations: more than 3 documents or 128 MiB"),
+        ("MAX_TOTAL_BYTES", 2**12, "too many attestations: more than 2000 documents or 0 MiB"),
     ],
 )
-def test_the_evidence_of_one_image_is_bounded(
+def test_the_attestations_of_one_image_is_bounded(
     limit: str, value: int, says: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     registry = published_registry(GREEN)
@@ -172,7 +172,7 @@ def test_a_list_of_many_referrers_is_not_read_to_its_end(artifact_type: str | No
 
     registry = Listing.with_content_of(published_registry(GREEN))
     put_referrer(registry, {"artifactType": "application/spdx+json"})
-    check(registry, says="too much evidence: more than 2000 documents")
+    check(registry, says="too many attestations: more than 2000 documents")
     assert registry.finds <= 2_003
 
 
@@ -190,7 +190,7 @@ def signed(content: bytes, payload_type: str = IN_TOTO) -> MemoryRegistry:
     return registry
 
 
-@cases("evidence_hostile", "a_signed_document_that_is_not_a_statement_is_refused")
+@cases("attestations_hostile", "a_signed_document_that_is_not_a_statement_is_refused")
 def test_a_signed_document_that_is_not_a_statement_is_refused(content: str) -> None:
     check(signed(content.encode()), says="is not an in-toto statement: ")
 
@@ -258,7 +258,7 @@ def test_a_time_outside_of_the_calendar_or_without_a_zone_is_refused(field: str,
     check(result(**{field: time}), says=f"is invalid: {field}: (value error, )?({why})")
 
 
-@cases("evidence_hostile", "a_test_result_of_wrong_types_is_refused")
+@cases("attestations_hostile", "a_test_result_of_wrong_types_is_refused")
 def test_a_test_result_of_wrong_types_is_refused(field: str, value: Any, says: str) -> None:
     check(result(**{field: value}), says=f"is invalid: {says}")
 
@@ -279,7 +279,7 @@ def test_a_driver_that_is_no_version_meets_no_range(driver: str) -> None:
         verify(registry, "2.15", [OURS.verifying_key], policy, now=NOW)
 
 
-@cases("evidence_hostile", "a_hostile_policy_is_refused")
+@cases("attestations_hostile", "a_hostile_policy_is_refused")
 def test_a_hostile_policy_is_refused(text: str) -> None:
     with pytest.raises(FileError, match=r"^policy\.yaml is not a valid policy:\n"):
         parse_policy(text, source="policy.yaml")
@@ -373,7 +373,7 @@ def test_a_genuine_statement_of_one_key_gives_another_key_s_no_weight() -> None:
     )
 
 
-def test_evidence_that_the_registry_lists_for_another_image_is_refused() -> None:
+def test_attestations_that_the_registry_lists_for_another_image_is_refused() -> None:
     other = Manifest(media_type=OCI_MANIFEST, content=b'{"schemaVersion":2,"config":{},"layers":[{}]}')
 
     class Mixing(MemoryRegistry):

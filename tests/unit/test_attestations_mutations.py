@@ -1,4 +1,4 @@
-"""Mutated evidence, policies and keys: only errors of our own come out, and no mutation adds a statement."""
+"""Mutated attestations, policies and keys: only errors of our own come out, and no mutation adds a statement."""
 
 from __future__ import annotations
 

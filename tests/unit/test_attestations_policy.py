@@ -41,7 +41,7 @@ def test_a_line_and_a_file_say_the_same() -> None:
     )
 
 
-def test_evidence_may_be_90_days_old_unless_a_policy_says_otherwise() -> None:
+def test_attestations_may_be_90_days_old_unless_a_policy_says_otherwise() -> None:
     assert Policy().max_age == timedelta(days=90)
     assert parse_policy("version: 1", source="policy.yaml").max_age == timedelta(days=90)
     assert parse_requirements("validated", policy=Policy()).max_age == timedelta(days=90)
@@ -102,7 +102,7 @@ def test_an_age_is_in_hours_days_or_weeks(text: str, time: timedelta) -> None:
     assert parse_policy(f"version: 1\nrequire: {{max-age: {text}}}", source="policy.yaml").max_age == time
 
 
-@cases("evidence_policy", "an_unknown_requirement_is_refused_with_the_known_ones")
+@cases("attestations_policy", "an_unknown_requirement_is_refused_with_the_known_ones")
 def test_an_unknown_requirement_is_refused_with_the_known_ones(words: str, says: str) -> None:
     next_step = (
         "Write one of built, linked, validated, supported, gpu=sm_90, driver>=535 and max-age=30d, with commas between."
@@ -111,7 +111,7 @@ def test_an_unknown_requirement_is_refused_with_the_known_ones(words: str, says:
         parse_requirements(words, policy=Policy())
 
 
-@cases("evidence_policy", "gpu_aliases_promise_that_a_gpu_was_there")
+@cases("attestations_policy", "gpu_aliases_promise_that_a_gpu_was_there")
 def test_gpu_aliases_promise_that_a_gpu_was_there(tag: str, level: str) -> None:
     assert Policy().find_promise(tag).level == level
 
@@ -124,7 +124,7 @@ def test_a_file_may_promise_less_in_writing() -> None:
     assert policy.find_promise("2.16-gpu").reason == "Our CI has no GPU until March."
 
 
-@cases("evidence_policy", "a_file_that_is_no_policy_is_refused_by_path")
+@cases("attestations_policy", "a_file_that_is_no_policy_is_refused_by_path")
 def test_a_file_that_is_no_policy_is_refused_by_path(text: str, says: str) -> None:
     with pytest.raises(FileError, match=f"(?s)^policy.yaml is not a valid policy:\n.*{says}"):
         parse_policy(text, source="policy.yaml")

@@ -24,7 +24,7 @@ from tfimg.validation.report import CheckResult, Report
 
 SEEN = CheckResult(
     check="gpu.visible", outcome="passed", reason=None, seconds=1.0,
-    evidence={"gpu": ["NVIDIA H100", "NVIDIA T4"], "capability": ["9.0", "7.5"], "driver": "535.104.05"},
+    measured={"gpu": ["NVIDIA H100", "NVIDIA T4"], "capability": ["9.0", "7.5"], "driver": "535.104.05"},
 )  # fmt: skip
 
 

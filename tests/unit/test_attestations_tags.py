@@ -43,7 +43,7 @@ def verify_tag(tag: str, identifier: str) -> None:
     verify(registry, IMAGE.digest, [OURS.verifying_key], ANYTHING, now=NOW, tag=tag)
 
 
-@cases("evidence_tags", "a_tag_that_states_another_image_than_was_signed_is_refused")
+@cases("attestations_tags", "a_tag_that_states_another_image_than_was_signed_is_refused")
 def test_a_tag_that_states_another_image_than_was_signed_is_refused(tag: str, identifier: str, states: str) -> None:
     with pytest.raises(PolicyViolation) as caught:
         verify_tag(tag, identifier)
@@ -52,7 +52,7 @@ def test_a_tag_that_states_another_image_than_was_signed_is_refused(tag: str, id
     assert_message(caught.value)
 
 
-@cases("evidence_tags", "a_tag_that_agrees_or_leaves_it_open_is_accepted")
+@cases("attestations_tags", "a_tag_that_agrees_or_leaves_it_open_is_accepted")
 def test_a_tag_that_agrees_or_leaves_it_open_is_accepted(tag: str, identifier: str) -> None:
     verify_tag(tag, identifier)
 

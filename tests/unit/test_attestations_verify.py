@@ -51,7 +51,7 @@ from tfimg.core.errors import (
     NetworkError,
     NotInRegistry,
     PolicyViolation,
-    StaleEvidence,
+    StaleAttestations,
     TamperedError,
     TfimgError,
     UnsignedError,
@@ -82,7 +82,7 @@ def expect_refusal(registry: MemoryRegistry, error: type[TfimgError], says: str,
     assert_message(caught.value)
 
 
-def test_evidence_that_our_key_signed_for_this_digest_is_accepted() -> None:
+def test_attestations_that_our_key_signed_for_this_digest_is_accepted() -> None:
     found = verified(published_registry(ON_GPU), "2.15-gpu", require="validated,gpu=sm_90,driver>=535,max-age=30d")
     assert (found.digest, found.signer) == (IMAGE.digest, OURS.verifying_key.identifier)
     assert found.image == "registry.test:5000/team/tensorflow:2.15-gpu"
@@ -105,11 +105,11 @@ def test_what_others_signed_is_passed_over() -> None:
     assert len(verified(registry).statements) == 3
 
 
-def test_an_image_without_evidence_is_unsigned() -> None:
-    expect_refusal(published_registry(), UnsignedError, "has no evidence attached")
+def test_an_image_without_attestations_are_unsigned() -> None:
+    expect_refusal(published_registry(), UnsignedError, "has no attestations attached")
 
 
-def test_an_unsigned_statement_is_not_evidence() -> None:
+def test_an_unsigned_statement_is_not_attestations() -> None:
     registry = published_registry()
     layers = [{**registry.put_blob(one.content).to_document(), "mediaType": IN_TOTO} for one in make_statements(ON_GPU)]
     subject = {"mediaType": OCI_MANIFEST, "digest": IMAGE.digest, "size": len(IMAGE.content)}
@@ -118,12 +118,12 @@ def test_an_unsigned_statement_is_not_evidence() -> None:
     }  # fmt: skip
     manifest = Manifest(media_type=OCI_MANIFEST, content=canonical_json(document))
     registry.put_referrers([manifest], subject=IMAGE.digest)
-    expect_refusal(registry, UnsignedError, "has no evidence attached")
+    expect_refusal(registry, UnsignedError, "has no attestations attached")
     attach(registry, IMAGE.digest, make_statements(LINKED), key=OURS)
     assert verified(registry, IMAGE.digest).outcome.proven_level == "linked"
 
 
-def test_an_image_with_evidence_of_another_key_is_unsigned_and_the_key_is_named() -> None:
+def test_an_image_with_attestations_of_another_key_is_unsigned_and_the_key_is_named() -> None:
     theirs, ours = (re.escape(key.verifying_key.identifier) for key in (THEIRS, OURS))
     says = rf"another key signed \({theirs}\), and none that {ours} signed"
     expect_refusal(published_registry(GREEN, key=THEIRS), UnsignedError, says)
@@ -134,7 +134,7 @@ def test_a_missing_image_is_an_error() -> None:
     expect_refusal(published_registry(GREEN), NotInRegistry, r"The registry has no \S+@sha256:0", f"sha256:{'0' * 64}")
 
 
-def test_signed_evidence_without_a_test_result_is_not_enough() -> None:
+def test_signed_attestations_without_a_test_result_is_not_enough() -> None:
     registry = published_registry()
     attach(registry, IMAGE.digest, [make_statement(SUBJECT, "https://cyclonedx.org/bom", {})], key=OURS)
     expect_refusal(registry, PolicyViolation, "but no test result")
@@ -176,7 +176,7 @@ def with_envelopes(registry: MemoryRegistry, envelopes: Sequence[dict[str, Any]]
 
 
 @pytest.mark.parametrize("change", [changed_words, changed_signature, sign_with_other_key, no_signature])
-def test_changed_evidence_of_our_key_is_refused_also_beside_genuine_evidence(
+def test_changed_attestations_of_our_key_is_refused_also_beside_genuine_attestations(
     change: Change,
 ) -> None:
     for registry in (published_registry(), published_registry(GREEN)):
@@ -192,7 +192,7 @@ def test_with_the_original_half_attached_the_changed_half_is_named() -> None:
     expect_refusal(rewritten, TamperedError, "its content was changed: the signature belongs to other content")
 
 
-def test_evidence_of_another_image_is_refused() -> None:
+def test_attestations_of_another_image_is_refused() -> None:
     registry = published_registry()
     attach(registry, IMAGE.digest, make_statements(GREEN, of=f"sha256:{'ab' * 32}"), key=OURS)
     says = rf"signed for another image: it is about sha256:abab\w+, but attached to {IMAGE.digest}"
@@ -304,7 +304,7 @@ def test_a_registry_that_answers_a_digest_with_other_bytes_is_refused() -> None:
     expect_refusal(registry, TamperedError, "The registry's answer", IMAGE.digest)
 
 
-def test_evidence_without_end_is_not_read_to_its_end() -> None:
+def test_attestations_without_end_is_not_read_to_its_end() -> None:
     class Endless(MemoryRegistry):
         def get_blob(self, digest: str) -> Iterator[bytes]:  # noqa: ARG002
             # Two pieces more than are read: where nobody stops it, the test fails, and not the machine.
@@ -335,7 +335,7 @@ def test_a_failure_is_reported_by_name() -> None:
     expect_refusal(published_registry(broken), PolicyViolation, says, policy=ANYTHING)
 
 
-@cases("evidence_verify", "a_level_that_is_too_low_is_named_with_the_required_one")
+@cases("attestations_verify", "a_level_that_is_too_low_is_named_with_the_required_one")
 def test_a_level_that_is_too_low_is_named_with_the_required_one(reference: str, require: str, says: str) -> None:
     expect_refusal(published_registry(LINKED), PolicyViolation, says, reference, require=require)
     assert verified(published_registry(LINKED), "2.15").outcome.level == "linked"
@@ -371,18 +371,20 @@ SECOND = timedelta(seconds=1)
 
 
 @pytest.mark.parametrize(("require", "age"), [("max-age=2d", timedelta(days=2)), ("max-age=36h", timedelta(hours=36))])
-def test_evidence_may_be_as_old_as_allowed_and_not_a_second_older(require: str, age: timedelta) -> None:
+def test_attestations_may_be_as_old_as_allowed_and_not_a_second_older(require: str, age: timedelta) -> None:
     assert verified(published_registry(GREEN), require=require, now=ENDED + age)
     expect_refusal(
-        published_registry(GREEN), StaleEvidence, "last tested on", require=require, now=ENDED + age + SECOND
+        published_registry(GREEN), StaleAttestations, "last tested on", require=require, now=ENDED + age + SECOND
     )
 
 
-def test_without_another_policy_evidence_may_be_90_days_old() -> None:
+def test_without_another_policy_attestations_may_be_90_days_old() -> None:
     limit = ENDED + timedelta(days=90)
     for policy in (Policy(), Policy(level=Level.BUILT), parse_requirements("linked", policy=Policy())):
         assert verified(published_registry(GREEN), policy=policy, now=limit)
-        expect_refusal(published_registry(GREEN), StaleEvidence, "at most 90 days", policy=policy, now=limit + SECOND)
+        expect_refusal(
+            published_registry(GREEN), StaleAttestations, "at most 90 days", policy=policy, now=limit + SECOND
+        )
     assert verified(published_registry(GREEN), require="max-age=unlimited", now=limit + timedelta(days=9999))
 
 
@@ -430,18 +432,18 @@ def test_a_key_is_rotated_without_a_gap() -> None:
     assert verify(registry, "2.15", [THEIRS.verifying_key], REFUSE_OURS, now=NOW)
 
 
-@cases("evidence_verify", "an_age_of_two_days_or_more_is_reported_in_days")
+@cases("attestations_verify", "an_age_of_two_days_or_more_is_reported_in_days")
 def test_an_age_of_two_days_or_more_is_reported_in_days(require: str, age: int, says: str) -> None:
     now = ENDED + timedelta(hours=age)
-    expect_refusal(published_registry(GREEN), StaleEvidence, says, require=require, now=now)
+    expect_refusal(published_registry(GREEN), StaleAttestations, says, require=require, now=now)
 
 
 def test_clocks_may_be_ten_minutes_apart_and_not_a_second_more() -> None:
     ahead = timedelta(minutes=10)
     assert verified(published_registry(GREEN), require="max-age=1d", now=ENDED - ahead)
     earlier = ENDED - ahead - SECOND
-    expect_refusal(published_registry(GREEN), StaleEvidence, "in the future", require="max-age=1d", now=earlier)
-    expect_refusal(published_registry(GREEN), StaleEvidence, "in the future", now=earlier)
+    expect_refusal(published_registry(GREEN), StaleAttestations, "in the future", require="max-age=1d", now=earlier)
+    expect_refusal(published_registry(GREEN), StaleAttestations, "in the future", now=earlier)
 
 
 @pytest.mark.parametrize("late", [False, True])
@@ -456,7 +458,7 @@ def test_a_pass_hides_an_earlier_failure_when_its_clock_is_at_most_ten_minutes_a
 
 
 NAMELESS = replace(ON_GPU, results=GREEN.results, required=GREEN.required)
-ODD = replace(ON_GPU.results[-1], evidence={**ON_GPU.results[-1].evidence, "driver": "unknown!"})
+ODD = replace(ON_GPU.results[-1], measured={**ON_GPU.results[-1].measured, "driver": "unknown!"})
 ODD_DRIVER = replace(ON_GPU, results=(*ON_GPU.results[:-1], ODD))
 
 
@@ -475,7 +477,7 @@ def test_another_gpu_or_driver_than_required_is_reported(report: Report, require
     expect_refusal(published_registry(report), PolicyViolation, says, require=require)
 
 
-@cases("evidence_verify", "a_driver_on_the_bound_of_a_range_is_within_it_or_not")
+@cases("attestations_verify", "a_driver_on_the_bound_of_a_range_is_within_it_or_not")
 def test_a_driver_on_the_bound_of_a_range_is_within_it_or_not(require: str, fits: bool) -> None:
     if fits:
         assert verified(published_registry(ON_GPU), require=require)
@@ -502,7 +504,7 @@ def test_a_test_result_of_another_form_is_refused() -> None:
         expect_refusal(registry, TamperedError, "The test result of .* is invalid: ")
 
 
-@cases("evidence_verify", "a_failure_counts_unless_what_passed_is_newer")
+@cases("attestations_verify", "a_failure_counts_unless_what_passed_is_newer")
 def test_a_failure_counts_unless_what_passed_is_newer(passed: str, failed: str, counts: bool) -> None:
     reports = (on(passed, ON_GPU), on(failed, FAILED))
     for registry in (published_registry(*reports), published_registry(*reversed(reports))):
@@ -607,7 +609,7 @@ def test_a_level_that_the_tests_do_not_show_is_rejected(without: str) -> None:
 @pytest.mark.parametrize("require", ["built", "built,max-age=30d"])
 def test_a_result_from_the_future_is_refused_with_or_without_an_age(require: str) -> None:
     registry = published_registry(on("2026-01-13", ON_GPU))
-    expect_refusal(registry, StaleEvidence, "in the future", require=require)
+    expect_refusal(registry, StaleAttestations, "in the future", require=require)
     attach(registry, IMAGE.digest, make_statements(ON_GPU), key=OURS)
     assert verified(registry, require=require).outcome.ended == ENDED, "an older one counts"
 

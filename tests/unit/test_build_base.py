@@ -15,11 +15,11 @@ from support.memory_registry import MemoryRegistry
 from support.reports import GREEN
 from tfimg.build.builder import read_base_config, record_base, report_base_change
 from tfimg.core.errors import NetworkError
-from tfimg.core.events import Event, Message
+from tfimg.core.events import Event, InfoEvent
 from tfimg.core.paths import Workspace
 from tfimg.engine.bases import BaseConfig, BaseImage
 from tfimg.matrix.spec import ImageSpec
-from tfimg.project.project import Project, read_evidence, record_evidence
+from tfimg.project.project import Project, read_record, write_record
 from tfimg.project.services import Services
 from tfimg.registry.documents import OCI_CONFIG, OCI_INDEX, Manifest, describe_blob, digest_of, make_manifest
 
@@ -105,7 +105,7 @@ def test_a_hostile_configuration_is_not_believed(settings: dict[str, Any], probl
     registry = MemoryRegistry(repository=REPOSITORY)
     found, (said,) = read(registry, add_image(registry, **settings).digest)
     assert found == BaseConfig()
-    assert isinstance(said, Message)
+    assert isinstance(said, InfoEvent)
     assert problem in said.text
 
 
@@ -115,7 +115,7 @@ def test_an_index_without_the_platform_is_named() -> None:
     found, said = read(registry, digest)
     assert found == BaseConfig()
     assert said == [
-        Message(
+        InfoEvent(
             text=f"The configuration of {NAME}@{digest} was not read: {REPOSITORY}@{digest} has no image for "
             "linux/amd64."
         )
@@ -130,7 +130,7 @@ class SilentRegistry(MemoryRegistry):
 def test_a_registry_that_only_the_engine_reaches_is_no_obstacle() -> None:
     found, (said,) = read(SilentRegistry(), DIGEST)
     assert found == BaseConfig()
-    assert said == Message(text=f"The configuration of {NAME}@{DIGEST} was not read: The registry does not answer.")
+    assert said == InfoEvent(text=f"The configuration of {NAME}@{DIGEST} was not read: The registry does not answer.")
 
 
 # Changes
@@ -146,13 +146,13 @@ def proven(tmp_path: Path, spec: ImageSpec) -> Workspace:
 
 def record(proven: Workspace, spec: ImageSpec, base: BaseImage) -> None:
     assert GREEN.identifier == spec.identifier
-    record_evidence(proven, GREEN, content=None, recipe=None, base=record_base(spec, base))
+    write_record(proven, GREEN, content=None, recipe=None, base=record_base(spec, base))
 
 
 def changes(proven: Workspace, spec: ImageSpec, base: BaseImage) -> list[str]:
     said: list[Event] = []
     report_base_change(spec, base, proven, said.append)
-    return [event.text for event in said if isinstance(event, Message)]
+    return [event.text for event in said if isinstance(event, InfoEvent)]
 
 
 def test_the_same_base_is_not_worth_a_word(proven: Workspace, spec: ImageSpec) -> None:
@@ -167,7 +167,7 @@ def test_a_base_that_has_changed_under_its_tag_is_described_with_the_way_back(
         digest=OTHER,
         config=BaseConfig(python="3.11.15", created="2026-11-20", layers=(OTHER, PYTHON, OTHER)),
     )
-    day = read_evidence(proven, spec.identifier).date[:10]  # type: ignore[union-attr]
+    day = read_record(proven, spec.identifier).date[:10]  # type: ignore[union-attr]
     assert changes(proven, spec, present) == [
         f"{NAME} has changed since 2.15.1-cpu-py3.11 was proven on {day}: Python 3.11.14 became 3.11.15; Debian's "
         f"layer differs; 1 of 2 layers above it differ; made on 2026-11-20, was 2026-10-02. The suite decides; "
@@ -195,12 +195,12 @@ def test_another_kind_of_base_has_not_changed(proven: Workspace, spec: ImageSpec
 
 def test_a_record_on_the_official_base_is_not_replaced_by_one_on_another(proven: Workspace, spec: ImageSpec) -> None:
     record(proven, spec, replace(OFFICIAL, kind="bootstrapped", name="tfimg/base:x", digest=OTHER))
-    kept = read_evidence(proven, spec.identifier)
+    kept = read_record(proven, spec.identifier)
     assert kept
     assert kept.base
     assert (kept.base.kind, kept.base.name) == ("official", spec.base.image), "the name without its mirror"
     record(proven, spec, replace(OFFICIAL, digest=OTHER))
-    newer = read_evidence(proven, spec.identifier)
+    newer = read_record(proven, spec.identifier)
     assert newer
     assert newer.base
     assert newer.base.digest == OTHER

@@ -17,7 +17,7 @@ from support.memory_engine import HOST, FakeEngine, capabilities
 from support.programs import program
 from tfimg.build.builder import Builder, BuildSettings, BuiltImage, Output, choose_output
 from tfimg.core.errors import BuildError, DiskSpaceError, HashMismatchError
-from tfimg.core.events import Event, LogEvent, Message, OnEvent, StepEvent, ignore
+from tfimg.core.events import Event, InfoEvent, LogEvent, OnEvent, StepEvent, ignore
 from tfimg.engine.bases import BaseSource
 from tfimg.engine.interface import StoredImage, StoredLayer, StoreKind
 from tfimg.engine.machine import check_disk_space
@@ -157,7 +157,7 @@ def test_debian_packages_come_from_a_snapshot_without_its_credentials(
 def test_events_are_handed_on_as_they_come(planned: Plan) -> None:
     seen: list[Event] = []
     with candidate(planned, FakeEngine(script=[STARTED, SAID]), seen.append):
-        assert isinstance(seen[0], Message)
+        assert isinstance(seen[0], InfoEvent)
     assert seen[1:3] == [STARTED, SAID]
     last = [(event.step, event.state) for event in seen[3:] if isinstance(event, StepEvent)]
     assert last == [("reading the image back", state) for state in ("started", "done")]

@@ -12,7 +12,7 @@ from support.suite_events import done_event, end, make_output, start, suite
 from tfimg.build.batch import build_many
 from tfimg.build.builder import Builder, BuildSettings
 from tfimg.build.results import ImageResult
-from tfimg.core.events import Event, Message, StepEvent
+from tfimg.core.events import Event, InfoEvent, StepEvent
 from tfimg.matrix.conditions import Request
 from tfimg.project.project import Project
 from tfimg.project.validator import Validator
@@ -35,7 +35,7 @@ def test_a_program_builds_an_image(project: Project) -> None:
     report = result.report
     assert (result.spec, report.level, report.passed, result.reused) == (spec, "validated", True, False)
     assert engine.find_digest(f"tfimg/tensorflow:{spec.identifier}") == result.image.stored.digest
-    assert {Message, StepEvent, CheckResult} <= {type(event) for event in events}
+    assert {InfoEvent, StepEvent, CheckResult} <= {type(event) for event in events}
     assert events[-1] is result
     validator = Validator(project=project, engine=engine, reuse_reports=True)
     stored = result.image.stored

@@ -37,7 +37,7 @@ def test_the_version(tfimg: CliRunner) -> None:
 
 
 def test_resolve_says_everything_about_an_image(tfimg: CliRunner, workspace: Workspace, named: Named) -> None:
-    proven = read_image_record(workspace.evidence(CPU).read_bytes(), source="").status
+    proven = read_image_record(workspace.record(CPU).read_bytes(), source="").status
     assert proven.level == "validated"
     assert tfimg("resolve", "--tf", "2.15", "--json").json == {
         **describe_image(named(CPU), repository="tfimg/tensorflow", status=proven),
@@ -266,9 +266,9 @@ SPOILT: dict[str, tuple[Callable[[Workspace], object], list[str], int, str]] = {
         lambda it: it.lock(CPU, "packages").write_bytes(b"six\xff"), ["render", CPU], 2,
         "A file is not UTF-8 at byte 3: b'six'…. Write it as UTF-8.",
     ),
-    "evidence that is no report": (
-        lambda it: it.evidence(CPU).write_text("{"), ["resolve", "--tf", "2.15"], 2,
-        "{root}/images/records/2.15.1-cpu-py3.11.json is not the evidence of an image: it is not valid JSON: "
+    "record that is no report": (
+        lambda it: it.record(CPU).write_text("{"), ["resolve", "--tf", "2.15"], 2,
+        "{root}/images/records/2.15.1-cpu-py3.11.json is not the record of an image: it is not valid JSON: "
         "EOF while parsing an object at line 1 column 1. Write it again with `tfimg build --record` or `tfimg record`.",
     ),
 }  # fmt: skip
@@ -574,7 +574,7 @@ def not_passed(outcome: str, code: int, *explained: Mapping[str, str]) -> list[L
     return make_output(SUITE, START_A, first, START_B, end("b"), done_event(code), status=code)
 
 
-KEEP = "No tag was given. `tfimg explain {report}` shows the whole evidence."
+KEEP = "No tag was given. `tfimg explain {report}` shows the whole report."
 TRY_AGAIN = "No tag was given. Try again; if it breaks at the same check, the image is at fault."
 SILENT = "the process ended with status {}: no output"
 NOT_GREEN = {
@@ -633,12 +633,12 @@ def test_a_build_that_fails_or_is_interrupted_gets_no_tag(tfimg: CliRunner, engi
 def test_evidence_is_kept_in_the_checkout_on_demand(
     here: CliRunner, engine: FakeEngine, workspace_copy: Workspace
 ) -> None:
-    evidence = workspace_copy.evidence(CPU)
-    evidence.unlink(missing_ok=True)
+    record = workspace_copy.record(CPU)
+    record.unlink(missing_ok=True)
     here(*BUILD)
-    assert not evidence.exists()
+    assert not record.exists()
     here(*BUILD, "--record")
-    assert json.loads(evidence.read_text())["level"] == "validated"
+    assert json.loads(record.read_text())["level"] == "validated"
     assert here("resolve", "--tf", "2.15", "--json").json["level"] == "validated"
 
 
@@ -757,19 +757,19 @@ def test_an_image_that_cannot_be_judged_is_reported(
 def test_a_validation_is_recorded_for_an_image_of_the_lock_alone(
     here: CliRunner, engine: FakeEngine, workspace_copy: Workspace
 ) -> None:
-    evidence = workspace_copy.evidence(CPU)
-    evidence.unlink()
+    record = workspace_copy.record(CPU)
+    record.unlink()
     claim = {"tfimg.identifier": CPU}
     engine.names = {"tf:x": stored_image(labels={**claim, "tfimg.lock": "sha256:other"})}
     assert here("validate", "tf:x", "--record").refusal(2) == (
         f"tf:x was not built from the lock of {CPU}; its label says sha256:other. Build it again with --record, "
         "or leave --record out."
     )
-    assert (engine.ran, evidence.exists()) == ([], False)
+    assert (engine.ran, record.exists()) == ([], False)
     lock = hash_lock(workspace_copy.read_lock(CPU))
     engine.names = {"tf:x": stored_image(DIGEST, labels={**claim, "tfimg.lock": lock, "tfimg.recipe": DIGEST})}
     assert here("validate", "tf:x", "--record").code == 0
-    recorded = json.loads(evidence.read_text())
+    recorded = json.loads(record.read_text())
     assert (recorded["lock"], recorded["digest"]) == (lock, DIGEST)
     assert recorded["recipe"] is None, "what an image says of itself is no proof that it was built so"
 

@@ -195,7 +195,7 @@ def test_an_image_whose_checks_fail_gets_no_tag_and_its_report_is_kept(tfimg: Cl
     assert (ended.code, engine.names) == (13, {})
     report = tfimg.state / f"batch/reports/{THREE[0]}.json"
     assert "a failed: 1 is not 2. No tag was given. " in ended.stderr
-    assert ended.stderr.endswith(f"`tfimg explain {report}` shows the whole evidence.\n")
+    assert ended.stderr.endswith(f"`tfimg explain {report}` shows the whole report.\n")
     assert json.loads(report.read_text())["verdict"] == "failed"
     engine.story = STORY
     assert tfimg("build", THREE[0], "--json").statuses == {THREE[0]: "built"}, "a red report is not kept"
@@ -257,12 +257,12 @@ def test_evidence_is_recorded_for_each_image_also_for_an_unchanged_one(
 ) -> None:
     here = {"TFIMG_WORKSPACE": str(workspace_copy.root)}
     for name in THREE:
-        workspace_copy.evidence(name).unlink(missing_ok=True)
+        workspace_copy.record(name).unlink(missing_ok=True)
     tfimg(*MANY, **here)
-    assert not workspace_copy.evidence(THREE[0]).exists()
+    assert not workspace_copy.record(THREE[0]).exists()
     assert tfimg(*MANY, "--record", "--json", **here).statuses == dict.fromkeys(THREE, "unchanged")
     for name in THREE:
-        report = json.loads(workspace_copy.evidence(name).read_text())
+        report = json.loads(workspace_copy.record(name).read_text())
         tag = f"tfimg/tensorflow:{name}"
         assert (report["level"], report["digest"]) == ("validated", engine.names[tag].digest)
         assert report["recipe"] == engine.names[tag].labels["tfimg.recipe"]
@@ -498,14 +498,14 @@ def test_all_are_all(tfimg: CliRunner, engine: FakeEngine, specs: Sequence[Image
     assert set(ended.statuses) == {spec.identifier for spec in specs if spec.platform == "linux/amd64"}
 
 
-# Evidence alone
+# Records alone
 
 
 @pytest.fixture
 def unproven(tfimg: CliRunner, workspace_copy: Workspace) -> CliRunner:
-    """Run commands in a workspace without evidence."""
+    """Run commands in a workspace without records."""
     for name in THREE:
-        workspace_copy.evidence(name).unlink(missing_ok=True)
+        workspace_copy.record(name).unlink(missing_ok=True)
     return replace(tfimg, environ={**tfimg.environ, "TFIMG_WORKSPACE": str(workspace_copy.root)})
 
 
@@ -520,8 +520,8 @@ def test_an_image_with_current_evidence_is_not_built_again(
     ended = unproven(*RECORD)
     assert (ended.code, ended.statuses, len(engine.built)) == (0, dict.fromkeys(THREE, "recorded"), 3)
     first = ended.events("result")[0]
-    evidence = json.loads(workspace_copy.evidence(THREE[0]).read_text())
-    assert (first["level"], first["digest"], first["green"]) == ("validated", evidence["digest"], True)
+    record = json.loads(workspace_copy.record(THREE[0]).read_text())
+    assert (first["level"], first["digest"], first["green"]) == ("validated", record["digest"], True)
     assert unproven(*MANY, "--json").statuses == dict.fromkeys(THREE, "built"), "without --record, images are wanted"
 
 
@@ -529,7 +529,7 @@ def test_an_image_with_current_evidence_is_not_built_again(
     ("change", "rebuilt"),
     [
         ("its lock", THREE[:1]), ("the suite", THREE), ("no recipe", THREE[:1]), ("a lower level", THREE[:1]),
-        ("not evidence", THREE[:1]), ("--revalidate", THREE), ("--profile=full", THREE),
+        ("not record", THREE[:1]), ("--revalidate", THREE), ("--profile=full", THREE),
     ],
 )  # fmt: skip
 def test_evidence_of_anything_else_is_renewed(
@@ -537,16 +537,16 @@ def test_evidence_of_anything_else_is_renewed(
 ) -> None:
     unproven(*RECORD)
     engine.names.clear()
-    file = workspace_copy.evidence(THREE[0])
-    evidence = json.loads(file.read_text())
+    file = workspace_copy.record(THREE[0])
+    record = json.loads(file.read_text())
     if change == "its lock":
         lock = workspace_copy.lock(THREE[0], "packages")
         lock.write_text(f"{lock.read_text()}# changed\n")
     elif change == "the suite":
         (workspace_copy.validation / "new.py").write_text("")
     elif change in ("no recipe", "a lower level"):
-        file.write_text(json.dumps(evidence | ({"recipe": None} if change == "no recipe" else {"level": "linked"})))
-    elif change == "not evidence":
+        file.write_text(json.dumps(record | ({"recipe": None} if change == "no recipe" else {"level": "linked"})))
+    elif change == "not record":
         file.write_text("{")
     options = [change] if change.startswith("--") else []
     statuses = unproven(*RECORD, *options).statuses
@@ -559,7 +559,7 @@ def test_a_killed_run_goes_on_after_the_images_that_it_has_recorded(
 ) -> None:
     environment.docker = engine = Picky({THREE[1]: BuildError("It was killed.", next_step="")})
     assert unproven(*RECORD).statuses == dict(zip(THREE, ["built", "failed", "built"], strict=True))
-    workspace_copy.evidence(THREE[2]).unlink()  # as if it had not come so far
+    workspace_copy.record(THREE[2]).unlink()  # as if it had not come so far
     environment.docker = again = FakeEngine(story=STORY, remote=OFFICIAL)
     ended = unproven(*RECORD)
     assert (ended.code, ended.statuses) == (0, dict(zip(THREE, ["recorded", "built", "built"], strict=True)))
@@ -570,19 +570,19 @@ def test_evidence_of_a_higher_level_for_the_same_lock_stays(
     unproven: CliRunner, engine: FakeEngine, workspace_copy: Workspace
 ) -> None:
     unproven(*RECORD)
-    before = workspace_copy.evidence(THREE[0]).read_text()
+    before = workspace_copy.record(THREE[0]).read_text()
     assert unproven(*RECORD, "--revalidate", "--level", "linked").statuses == dict.fromkeys(THREE, "built")
-    assert workspace_copy.evidence(THREE[0]).read_text() == before
+    assert workspace_copy.record(THREE[0]).read_text() == before
 
 
-# Images with evidence, built again
+# Images with records, built again
 
 RECHECK = ["build", "--recorded", "3", "--json"]
 
 
 @pytest.fixture
 def proven(unproven: CliRunner, engine: FakeEngine, workspace_copy: Workspace) -> CliRunner:
-    """Run commands in a workspace with evidence of three images, which the engine no longer has."""
+    """Run commands in a workspace with records of three images, which the engine no longer has."""
     for file in (workspace_copy.images / "records").glob("*.json"):
         file.unlink()
     unproven(*RECORD)
@@ -594,11 +594,11 @@ def proven(unproven: CliRunner, engine: FakeEngine, workspace_copy: Workspace) -
 def test_images_with_evidence_are_built_again_and_get_no_tag(
     proven: CliRunner, engine: FakeEngine, workspace_copy: Workspace
 ) -> None:
-    before = workspace_copy.evidence(THREE[0]).read_text()
+    before = workspace_copy.record(THREE[0]).read_text()
     ended = proven(*RECHECK).succeeded()
     assert (ended.statuses, len(engine.built), engine.names) == (dict.fromkeys(THREE, "built"), 3, {})
     assert all(result["tags"] == [] for result in ended.events("result"))
-    assert workspace_copy.evidence(THREE[0]).read_text() == before
+    assert workspace_copy.record(THREE[0]).read_text() == before
     assert "only the level is compared" not in ended.stderr
 
 
@@ -614,7 +614,7 @@ def test_images_with_evidence_are_built_again_and_get_no_tag(
 def test_what_contradicts_its_evidence_is_an_error(
     changed: dict[str, object], says: str, proven: CliRunner, workspace_copy: Workspace
 ) -> None:
-    file = workspace_copy.evidence(THREE[0])
+    file = workspace_copy.record(THREE[0])
     file.write_text(json.dumps(json.loads(file.read_text()) | changed))
     ended = proven(*RECHECK)
     assert (ended.code, ended.statuses[THREE[0]]) == ((1, "failed") if says else (0, "built"))

@@ -37,16 +37,16 @@ def pipe_in(monkeypatch: pytest.MonkeyPatch) -> Callable[[bytes], None]:
     return lambda given: monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(given)))
 
 
-def test_people_read_cause_proof_remedy_and_whose_fault_it_is(explain: CliRunner) -> None:
+def test_people_read_cause_proof_fix_and_whose_fault_it_is(explain: CliRunner) -> None:
     ended = explain(str(LOGS / "stub-libcuda.log"))
     assert (ended.code, ended.stderr) == (0, "")
     first, second = ended.stdout.split("\n\n")
     heads = [line.partition(" ")[0] for line in first.splitlines()]
     assert heads == ["found", "fault", "cause", "proof", "fix", "more"]
-    assert first.endswith("more    docs/how-to/troubleshoot.md#stub-libcuda")
-    assert "found   stub-libcuda\nfault   the image\n" in first
+    assert first.endswith("more   docs/how-to/troubleshoot.md#stub-libcuda")
+    assert "found  stub-libcuda\nfault  the image\n" in first
     assert "CUDA_ERROR_STUB_LIBRARY" in first
-    assert "found   factory-registered\nfault   nothing: it is harmless\n" in second
+    assert "found  factory-registered\nfault  nothing: it is harmless\n" in second
 
 
 def test_programs_read_one_object(explain: CliRunner) -> None:
@@ -66,7 +66,7 @@ def test_a_log_comes_through_a_pipe(
 ) -> None:
     pipe_in("Bus error (core dumped)\n".encode(encoding))
     ended = explain(*argv)
-    assert (ended.code, ended.stdout.partition("\n")[0]) == (0, "found   bus-error")
+    assert (ended.code, ended.stdout.partition("\n")[0]) == (0, "found  bus-error")
 
 
 def test_bytes_that_are_no_text_do_no_harm(explain: CliRunner, pipe_in: Callable[[bytes], None]) -> None:

@@ -75,7 +75,7 @@ def environment(registry: MemoryRegistry, engine: FakeEngine) -> TestEnvironment
     return TestEnvironment(docker=engine, registries=registry)
 
 
-def test_inspect_shows_row_versions_layers_evidence_and_packages(tfimg: CliRunner, key: str) -> None:
+def test_inspect_shows_row_versions_layers_attestations_and_packages(tfimg: CliRunner, key: str) -> None:
     lines = tfimg("inspect", f"{NAME}:2.15.1", "--public-key", key).succeeded().lines
     told = """
 row 2.15.1-cuda12.2-py3.11 (rows[8] of the matrix)
@@ -117,7 +117,7 @@ def test_inspect_prints_everything_as_json(tfimg: CliRunner, registry: MemoryReg
     assert told["contents"]["libraries"] == {"nvidia-cudnn-cu12": "8.9.4.25"}
     assert told["environment"] == {"RELEASE": "2.15.1"}
     assert told["aliases"] == ["2.15.1"]
-    assert {one["signer"] for one in told["evidence"]} == {OURS.verifying_key.identifier}
+    assert {one["signer"] for one in told["attestations"]} == {OURS.verifying_key.identifier}
     assert told["tested"]["level"] == "validated"
 
 
@@ -129,7 +129,7 @@ def test_inspect_escapes_labels_of_an_image_that_the_matrix_lacks(tfimg: CliRunn
     assert "none: this matrix has no 9.9-cpu" in known
     assert "[bold]evil\\x07" in known
     assert "none: the image does not say what it is" in unknown
-    assert "Evidence: none is attached" in unknown
+    assert "Attestations: none is attached" in unknown
 
 
 HOSTILE: dict[str, dict[str, Any]] = {

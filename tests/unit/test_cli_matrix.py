@@ -14,7 +14,7 @@ from rich.console import Console
 
 from support.cli import CliResult, CliRunner
 from support.html_page import HtmlPage
-from support.reports import GREEN, evidence_text
+from support.reports import GREEN, record_text
 from tfimg import __version__
 from tfimg.cli.app import parse
 from tfimg.cli.output.tables import print_support
@@ -42,7 +42,7 @@ SIX = f"six==1.16.0 --hash=sha256:{'0' * 64}\n"
 
 @pytest.fixture
 def small(tmp_path: Path) -> Workspace:
-    """A workspace with the small matrix, and evidence of one image."""
+    """A workspace with the small matrix, and record of one image."""
     workspace = Workspace(root=tmp_path / "workspace")
     workspace.images.mkdir(parents=True)
     workspace.matrix.write_text(BASE.read_text())
@@ -50,8 +50,8 @@ def small(tmp_path: Path) -> Workspace:
     workspace.locks(identifier).mkdir(parents=True)
     workspace.lock(identifier, "packages").write_text(SIX)
     report = replace(GREEN, lock=hash_lock({"packages": SIX}), date="2024-05-02T10:00:00+00:00")
-    workspace.evidence(identifier).parent.mkdir()
-    workspace.evidence(identifier).write_text(evidence_text(report))
+    workspace.record(identifier).parent.mkdir()
+    workspace.record(identifier).write_text(record_text(report))
     return workspace
 
 

@@ -22,10 +22,10 @@ NAME = "registry.test:5000/team/tensorflow"
 TAG = "2.15-gpu"
 
 
-def with_image(*, evidence: bool = True, report: Report = ON_GPU) -> MemoryRegistry:
+def with_image(*, attestations: bool = True, report: Report = ON_GPU) -> MemoryRegistry:
     registry = MemoryRegistry()
     image = put_image(registry, TAG, config={"Labels": {"tfimg.identifier": "2.15.1-cuda12.2-py3.11"}})
-    if evidence:
+    if attestations:
         attach(
             registry,
             image.digest,
@@ -105,10 +105,10 @@ def test_save_writes_nothing_of_what_is_not_proven_or_less_than_its_tag_promises
     assert list(tmp_path.glob("image.tar*")) == []
 
 
-def test_save_of_an_image_without_evidence_says_that_it_will_be_refused(
+def test_save_of_an_image_without_attestations_says_that_it_will_be_refused(
     tfimg: CliRunner, environment: TestEnvironment, tmp_path: Path
 ) -> None:
-    environment.registries = with_image(evidence=False)
+    environment.registries = with_image(attestations=False)
     ended = tfimg("save", f"{NAME}:{TAG}", str(tmp_path / "image.tar"))
     assert (ended.code, "no attestations: `tfimg load` will refuse it" in ended.stderr) == (0, True)
 
@@ -178,7 +178,7 @@ def test_load_refuses_a_digest_as_a_name(tfimg: CliRunner, key: str, file: str) 
     assert "Name the image NAME:TAG" in tfimg("load", file, "--public-key", key, "--as", name).refusal(2)
 
 
-def test_load_and_save_refuse_evidence_after_90_days(
+def test_load_and_save_refuse_attestations_after_90_days(
     tfimg: CliRunner, environment: TestEnvironment, key: str, file: str, tmp_path: Path
 ) -> None:
     environment.time = NOW + timedelta(days=90)
@@ -208,7 +208,7 @@ def test_a_key_beside_the_file_counts_and_not_the_one_in_it(
 
 @pytest.mark.parametrize(("words", "code"), [("gpu=sm_100", 16), ("max-age=1h", 16), ("validated,gpu=sm_90", 0)])
 def test_load_requires_what_verify_does(tfimg: CliRunner, key: str, file: str, words: str, code: int) -> None:
-    assert NOW  # evidence is of January, whenever this runs
+    assert NOW  # attestations are of January, whenever this runs
     assert tfimg("load", file, "--public-key", key, "--require", words).code == code
 
 

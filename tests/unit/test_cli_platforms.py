@@ -1,4 +1,4 @@
-"""`tfimg verify`, `pull` and `inspect` of an index: each platform's image has evidence of its own."""
+"""`tfimg verify`, `pull` and `inspect` of an index: each platform's image has attestations of its own."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ INDEX = "2.15.1-cpu-py3.11"
 
 @dataclass
 class Pair:
-    """A registry with an index of two images, of which each has its own evidence."""
+    """A registry with an index of two images, of which each has its own attestations."""
 
     registry: MemoryRegistry
     images: dict[Platform, Manifest]
@@ -65,7 +65,7 @@ def environment(engine: FakeEngine, pair: Pair) -> TestEnvironment:
 
 
 @pytest.mark.parametrize("platform", PLATFORMS)
-def test_verify_reads_the_evidence_of_the_platform_s_image(
+def test_verify_reads_the_attestations_of_the_platform_s_image(
     platform: Platform, tfimg: CliRunner, pair: Pair, key: str
 ) -> None:
     ended = tfimg("verify", f"{NAME}:{INDEX}", "--platform", platform, "--public-key", key, "--json").succeeded()
@@ -78,7 +78,7 @@ def test_the_promise_of_a_tag_is_that_of_the_platform(tfimg: CliRunner, pair: Pa
     other = put_image(pair.registry, None, [{"etc/other": b"other"}], platform="linux/arm64", config=labels)
     pair.registry.put(INDEX, make_index({**pair.images, "linux/arm64": other}))
     verify = ("verify", f"{NAME}:{INDEX}", "--public-key", key, "--platform")
-    assert "has no evidence" in tfimg(*verify, "arm64").refusal(16)
+    assert "has no attestations" in tfimg(*verify, "arm64").refusal(16)
     report = replace(GREEN, identifier=IDENTIFIERS["linux/arm64"], digest=other.digest)
     statements = make_statements(report, of=other.digest)
     attach(pair.registry, other.digest, (*statements, make_promotion("2.15-arm64", of=other.digest)), key=OURS)

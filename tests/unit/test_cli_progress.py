@@ -143,8 +143,8 @@ def test_for_programs_each_event_is_strict_json(capsys: pytest.CaptureFixture[st
     out, err = capsys.readouterr()
     started, ended = (json.loads(line, parse_constant=pytest.fail) for line in out.splitlines())
     assert (started, err) == ({"event": "check-started", "check": "environment.packages"}, "")
-    assert (ended["event"], ended["outcome"], ended["evidence"]["error"]) == ("check", "failed", "nan")
-    assert ended["explained"][0]["signature"] == "numpy-abi"
+    assert (ended["event"], ended["outcome"], ended["measured"]["error"]) == ("check", "failed", "nan")
+    assert ended["explained"][0]["issue"] == "numpy-abi"
 
 
 @pytest.mark.parametrize("width", [36, 60, 100])

@@ -271,7 +271,7 @@ def test_every_key_is_written_and_read_again() -> None:
     ("text", "problems"),
     [
         ("tf = 2.15", ["tf: a number here; write the version in quotes"]),
-        ('variant = "dev"', ["variant: extra inputs are not permitted"]),
+        ('kind = "dev"', ["kind: extra inputs are not permitted"]),
         ('device = "npu"', ["device: input should be 'cpu', 'gpu' or 'tpu'"]),
         ('with = ["a", "b c"]\npython = ""', ["python: string should have at least 1 character",
                                                "with[1]: 'b c' is not a requirement such as pandas<3"]),

@@ -121,7 +121,7 @@ def test_an_image_is_published_step_by_step(
     assert engine.did == ["push", "pull", "suite"]
     assert [line.split("  ")[-1].strip() for line in ended.stderr.splitlines() if "publish" in line[:8]] == [
         f"{CPU}: scan for secrets", f"{CPU}: push", f"{CPU}: validate by digest",
-        f"{CPU}: attach evidence", f"{CPU}: move exact tags", "move aliases", "read tags back",
+        f"{CPU}: attach attestations", f"{CPU}: move exact tags", "move aliases", "read tags back",
     ]  # fmt: skip
     told = [line.split()[:4] for line in ended.stdout.splitlines()[1:]]
     names = [make_build_tag(CPU, digest), CPU, "2.15.1", "2.15", "2.15-py3.11"]
@@ -150,8 +150,10 @@ def test_an_image_of_a_supplied_wheel_has_exact_tags_alone_and_its_next_build_ha
     options = ("--public-key", keys["ours.pub"], "--require", "validated", "--json")
     (told,) = tfimg("verify", f"{REPOSITORY}:{spec.identifier}", *options).succeeded().documents
     assert (told["digest"], told["tested"]["identifier"]) == (second, spec.identifier)
-    evidence = verify_signatures(collect_envelopes(registry, second), [OURS.verifying_key], image="x", digest=second)
-    (provenance,) = [one.predicate for one in evidence if one.predicate_type == PROVENANCE]
+    attestations = verify_signatures(
+        collect_envelopes(registry, second), [OURS.verifying_key], image="x", digest=second
+    )
+    (provenance,) = [one.predicate for one in attestations if one.predicate_type == PROVENANCE]
     wheel = {"name": "wheel", "digest": {"sha256": spec.wheel.sha256}}
     assert wheel in provenance["buildDefinition"]["resolvedDependencies"]
     assert found
@@ -171,12 +173,12 @@ def test_an_image_beside_the_matrix_that_is_not_built_is_named(
     )
 
 
-def test_what_is_published_verifies_and_has_all_evidence(
+def test_what_is_published_verifies_and_has_all_attestations(
     tfimg: CliRunner, twice: tuple[str, str], keys: dict[str, str]
 ) -> None:
     options = ("--public-key", keys["ours.pub"], "--require", "validated", "--json")
     told = tfimg("verify", f"{REPOSITORY}:2.15", *options).succeeded().documents[-1]
-    assert told["evidence"] == [
+    assert told["attestations"] == [
         "https://cyclonedx.org/bom", "https://in-toto.io/attestation/test-result/v0.1",
         "https://slsa.dev/provenance/v1", "urn:tfimg:promotion", "urn:tfimg:validation-report",
     ]  # fmt: skip
@@ -220,7 +222,7 @@ def test_a_report_on_the_same_digest_is_reused_and_that_is_reported(
 def test_a_report_on_the_same_content_in_other_bytes_is_rejected(
     publish: CliRunner, engine: PushingEngine, registry: MemoryRegistry, twice: tuple[str, str]
 ) -> None:
-    """As another compression gives: evidence is of what was tested, not of its like."""
+    """As another compression gives: attestations are of what was tested, not of its like."""
     reports = [*(publish.state / "reports").glob("*.json")]
     assert any(twice[1] in report.read_text() for report in reports)
     for report in reports:
@@ -319,7 +321,7 @@ def test_an_image_of_another_lock_is_not_published(publish: CliRunner, engine: P
 
 
 def history_of(ended: CliResult) -> list[tuple[str, str]]:
-    return [(one["event"], one["digest"]) for one in ended.succeeded().documents if one["event"] != "note"]
+    return [(one["event"], one["digest"]) for one in ended.succeeded().documents if one["event"] != "warning"]
 
 
 @pytest.fixture

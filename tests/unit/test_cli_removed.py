@@ -16,8 +16,12 @@ def test_a_removed_command_is_answered(tfimg: CliRunner, command: str) -> None:
     assert command not in COMMANDS
 
 
-@pytest.mark.parametrize(("command", "option"), removed.OPTIONS)
+@pytest.mark.parametrize(("command", "option"), [named for named in removed.OPTIONS if named[0]])
 def test_a_removed_option_is_answered(tfimg: CliRunner, command: str, option: str) -> None:
     ended = tfimg(*command.split(), option)
     assert ended.refusal(2) == f"`tfimg {command} {option}` was removed. {removed.OPTIONS[command, option]}"
     assert option not in option_names(load_command(command))
+
+
+def test_an_option_that_every_command_has_lost_is_answered(tfimg: CliRunner) -> None:
+    assert tfimg("build", "--flavor").refusal(2) == "`tfimg build --flavor` was removed. It is called --variant."

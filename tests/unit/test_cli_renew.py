@@ -75,7 +75,7 @@ def verify(tfimg: CliRunner, key: str, *options: str) -> CliResult:
     return tfimg("verify", f"{NAME}:2.15", "--public-key", key, "--json", *options)
 
 
-def test_stale_evidence_is_renewed_by_running_the_suite_on_the_pulled_bytes(
+def test_stale_attestations_are_renewed_by_running_the_suite_on_the_pulled_bytes(
     renew: CliRunner, tfimg: CliRunner, engine: FakeEngine, key: str
 ) -> None:
     assert verify(tfimg, key).code == 16
@@ -153,7 +153,7 @@ def test_a_fault_of_this_machine_is_no_result_about_the_image(
 ) -> None:
     engine.story = HOST_RUN
     before = len(registry.sent)
-    assert_refused(renew(f"{NAME}:2.15"), code=14, says=r"\. Its evidence is unchanged: nothing was attached\. ")
+    assert_refused(renew(f"{NAME}:2.15"), code=14, says=r"\. Its attestations are unchanged: nothing was attached\. ")
     assert len(registry.sent) == before
 
 
@@ -218,8 +218,8 @@ def test_a_failure_of_one_image_stops_no_other(renew: CliRunner, engine: FakeEng
 def signers(registry: MemoryRegistry) -> dict[str, set[str]]:
     found: dict[str, set[str]] = {}
     for key in (OURS.verifying_key, THEIRS.verifying_key):
-        evidence = [one for one in collect_envelopes(registry, IMAGE.digest) if one.envelope.find_signer([key])]
-        for one in verify_signatures(evidence, [key], image="", digest=IMAGE.digest) if evidence else ():
+        attestations = [one for one in collect_envelopes(registry, IMAGE.digest) if one.envelope.find_signer([key])]
+        for one in verify_signatures(attestations, [key], image="", digest=IMAGE.digest) if attestations else ():
             found.setdefault(one.predicate_type, set()).add(key.identifier)
     return found
 

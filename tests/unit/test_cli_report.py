@@ -66,8 +66,8 @@ def test_a_red_report_says_why_and_whose_fault_it_is(tfimg: CliRunner, kept: Kep
 
 
 def test_a_warning_stands_beside_its_check_in_every_form(tfimg: CliRunner, kept: Kept) -> None:
-    evidence = {"warnings": ["no event of the GPU <b>"], "device": "/device:GPU:0"}
-    warned = replace(GREEN, results=(replace(GREEN.results[0], evidence=evidence), *GREEN.results[1:]))
+    measured = {"warnings": ["no event of the GPU <b>"], "device": "/device:GPU:0"}
+    warned = replace(GREEN, results=(replace(GREEN.results[0], measured=measured), *GREEN.results[1:]))
     rows = [line for line in tfimg("explain", kept(warned)).stdout.splitlines() if "warning" in line]
     assert [row.split(maxsplit=4)[-1] for row in rows] == [f"{NAMES[0]}  warning: no event of the GPU <b>"]
     assert "Warning: no event of the GPU &lt;b&gt;" in format_report(warned, "x.html")
@@ -75,7 +75,7 @@ def test_a_warning_stands_beside_its_check_in_every_form(tfimg: CliRunner, kept:
 
 
 def test_evidence_named_warnings_that_is_not_a_list_is_ignored() -> None:
-    assert replace(GREEN.results[0], evidence={"warnings": "one word"}).warnings == ()
+    assert replace(GREEN.results[0], measured={"warnings": "one word"}).warnings == ()
 
 
 def test_it_is_written_in_other_forms(tfimg: CliRunner, kept: Kept, tmp_path: Path) -> None:
@@ -131,10 +131,10 @@ def test_known_failures_follow_the_summary_once_each(tfimg: CliRunner, kept: Kep
     ended = tfimg("explain", kept(replace(GREEN, results=(*failed, green, *GREEN.results[3:])))).succeeded()
     summary, explanation = ended.stdout.rsplit("\n\n", 1)
     assert "at fault  host" in summary
-    assert ended.stdout.count("found   ") == 1
+    assert ended.stdout.count("found  ") == 1
     assert explanation.splitlines() == [
-        "found   old-driver", "fault   the machine", "cause   It is\\x1b old.", "proof   p", "fix  Update it.",
-        "more    docs/how-to/troubleshoot.md#old-driver",
+        "found  old-driver", "fault  the machine", "cause  It is\\x1b old.", "proof  p", "fix    Update it.",
+        "more   docs/how-to/troubleshoot.md#old-driver",
     ]  # fmt: skip
 
 
@@ -145,7 +145,7 @@ def test_a_report_comes_through_a_pipe_and_json_of_another_kind_is_a_log(
     assert "verdict  passed" in tfimg("explain").succeeded().stdout
     log = tmp_path / "container.log"
     log.write_text(json.dumps({"log": "No module named 'pkg_resources'"}))
-    assert "found   pkg-resources" in tfimg("explain", str(log)).succeeded().stdout
+    assert "found  pkg-resources" in tfimg("explain", str(log)).succeeded().stdout
     message = tfimg("explain", str(log), "--report", str(tmp_path / "page.html")).refusal(2)
     assert f"{log} is a log, and --report writes reports." in message
 

@@ -224,7 +224,7 @@ def test_an_image_without_these_labels_is_refused_with_what_to_do(tfimg: CliRunn
 def test_a_custom_image_is_not_recorded_in_the_checkout(tfimg: CliRunner, built: FakeEngine) -> None:
     message = tfimg("validate", IMAGE, "--record").refusal(ExitCode.USAGE)
     assert message == (
-        "custom-2.18.1-cpu-py3.11 is the image of a custom wheel: the matrix has no row for its evidence. "
+        "custom-2.18.1-cpu-py3.11 is the image of a custom wheel: the matrix has no row for its record. "
         "Leave --record out; --report FILE writes the report, and --push of `tfimg build` publishes it."
     )
     assert built.ran == []

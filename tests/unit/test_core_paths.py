@@ -41,7 +41,7 @@ def test_every_path_of_an_image_is_named_after_it() -> None:
     place = Workspace(root=Path("/r"))
     assert place.locks("x") == Path("/r/images/locks/x")
     assert place.rendered("x") == Path("/r/images/rendered/x/Dockerfile")
-    assert place.evidence("x") == Path("/r/images/records/x.json")
+    assert place.record("x") == Path("/r/images/records/x.json")
     assert place.installer_lock == Path("/r/images/locks/installer.txt")
 
 

@@ -225,8 +225,8 @@ def test_an_option_that_contradicts_the_wheel_is_refused(
     ("change", "given", "error", "message"),
     [
         ({"name": "keras"}, {}, NotTensorFlowWheel, "is the package 'keras', and images are"),
-        ({"build": {"is_rocm_build": True}}, {}, UnavailableDevice, "is for ROCm; images of supplied"),
-        ({}, {"device": "tpu"}, UnavailableDevice, "is for TPUs; images of supplied"),
+        ({"build": {"is_rocm_build": True}}, {}, UnavailableDevice, "is for ROCm; images of custom"),
+        ({}, {"device": "tpu"}, UnavailableDevice, "is for TPUs; images of custom"),
         ({"tags": "cp314-abi3-linux_x86_64"}, {}, UnavailablePython, "is for Python 3.14, and images have"),
         ({"tags": "cp311-cp311-win_amd64"}, {}, UnavailablePlatform, "is for win_amd64, and images are for"),
         ({"tags": "cp311-cp311-linux_aarch64"}, {}, UnavailablePlatform, "is for CUDA on linux/arm64, and"),

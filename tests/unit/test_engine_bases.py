@@ -13,7 +13,7 @@ from support.cases import cases
 from support.memory_engine import FakeEngine
 from support.programs import program
 from tfimg.core.errors import BaseImageError, BuildError, NetworkError, NoEmulation
-from tfimg.core.events import Event, Message, OnEvent, ignore
+from tfimg.core.events import Event, InfoEvent, OnEvent, ignore
 from tfimg.engine.bases import (
     RECIPE_LABEL,
     BaseConfig,
@@ -137,7 +137,7 @@ def test_auto_falls_back_to_a_bootstrap_and_says_why(spec: ImageSpec, surroundin
         digest=engine.names[NAME].digest,
         why=f"{OFFICIAL} is not available: Cannot resolve {OFFICIAL}: no route to host",
     )
-    assert said == [Message(text="Bootstrapping Debian bookworm with Python 3.11 from signed packages")]
+    assert said == [InfoEvent(text="Bootstrapping Debian bookworm with Python 3.11 from signed packages")]
 
 
 def test_registry_does_not_fall_back(spec: ImageSpec, surroundings: BaseSettings) -> None:
@@ -252,7 +252,9 @@ def test_a_base_for_another_platform_has_its_own_name_and_needs_its_programs_to_
     monkeypatch.setattr("tfimg.engine.machine.runs_here", lambda _platform: True)
     base = choose(spec, "bootstrap", engine, surroundings, said.append)
     assert base.reference == f"{NAME}-arm64"
-    assert said == [Message(text="Bootstrapping Debian bookworm with Python 3.11 from signed packages for linux/arm64")]
+    assert said == [
+        InfoEvent(text="Bootstrapping Debian bookworm with Python 3.11 from signed packages for linux/arm64")
+    ]
     (order,) = engine.built
     assert order.platform == "linux/arm64"
     argv = (tmp_path / "bin" / "argv").read_text().splitlines()

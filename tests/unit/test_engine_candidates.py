@@ -13,7 +13,7 @@ import pytest
 
 from support.memory_engine import FakeEngine, stored_image
 from tfimg.core.errors import EngineError, EngineUnavailable
-from tfimg.core.events import Event, Message, ignore
+from tfimg.core.events import Event, InfoEvent, ignore
 from tfimg.engine.machine import OUTLIVED_SECONDS, open_candidate
 
 IDENTIFIER = "2.15.1-cpu-py3.11"
@@ -73,11 +73,11 @@ def test_a_candidate_of_a_killed_build_is_removed_and_one_of_a_living_build_stay
         dead.kill()
         foreign = "tfimg/candidate:of-another-user"
         engine = FakeEngine(names={name: stored_image() for name in (dead.name, alive.name, foreign)})
-        assert build(tmp_path, engine) == [Message(text=f"Removed what a killed build left behind: {dead.name}")]
+        assert build(tmp_path, engine) == [InfoEvent(text=f"Removed what a killed build left behind: {dead.name}")]
         assert set(engine.names) == {alive.name, foreign}
         assert build(tmp_path, engine) == []
         alive.kill()
-        assert [type(event) for event in build(tmp_path, engine)] == [Message]
+        assert [type(event) for event in build(tmp_path, engine)] == [InfoEvent]
         assert set(engine.names) == {foreign}
         assert list_locks(tmp_path) == []
     finally:

@@ -1,4 +1,4 @@
-"""A green run on GPUs, replayed: through verdict, report, evidence, publishing and verification; and red ones.
+"""A green run on GPUs, replayed: through verdict, report, measured, publishing and verification; and red ones.
 
 No test here has seen a GPU. They show that the first image that a GPU validates is taken for what it is.
 """
@@ -120,7 +120,7 @@ def test_a_green_run_is_validated_moves_its_tags_and_verifies(
 def test_the_gpu_and_its_driver_are_reported_by_name(
     tmp_path: Path, workspace: Workspace, key: str, replay: Replay, gpus: int, told: str
 ) -> None:
-    """On the screen, in the kept report, and in the evidence that proves the level in the support table."""
+    """On the screen, in the kept report, and in the measured that proves the level in the support table."""
     ignored = shutil.ignore_patterns("2.[0-9]*.[0-9]*-*", "rendered", "__pycache__")
     shutil.copytree(workspace.images, tmp_path / "copy/images", ignore=ignored)
     shutil.copy(workspace.matrix, tmp_path / "copy")

@@ -289,7 +289,7 @@ def test_a_program_gets_everything_in_one_document(command: CliRunner) -> None:
     assert found["host"] == {"driver": "550.120", "cuda": "12.4", "gpus": [gpu]}
     assert found["identifier"] == "2.15.1-cuda12.2-py3.11"
     assert (found["notes"], len(found["minors"])) == ([], 12)
-    assert found["level"] in ("declared", "linked", "validated"), "as committed evidence says"
+    assert found["level"] in ("declared", "linked", "validated"), "as record says"
     assert found["run"] == "tfimg run tfimg/tensorflow:2.15.1-cuda12.2-py3.11"
 
 

@@ -697,7 +697,7 @@ def test_another_image_under_the_same_name_has_no_attestations(registry: Line, s
     other = put_image(registry, None, [{"evil": b"!"}])
     saved.change({f"blobs/sha256/{other.digest[7:]}": other.content})
     layout = saved.change_index(digest=other.digest, size=len(other.content), mediaType=other.media_type)
-    with pytest.raises(UnsignedError, match=rf"^{saved.path.name}@{other.digest} has no evidence attached\."):
+    with pytest.raises(UnsignedError, match=rf"^{saved.path.name}@{other.digest} has no attestations attached\."):
         verify_layout(layout, KEYS, Policy(), now=NOW)
 
 

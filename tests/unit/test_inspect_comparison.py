@@ -11,17 +11,17 @@ import pytest
 
 from tfimg.attestations.envelopes import REPORT, TEST_RESULT
 from tfimg.inspect.comparison import Change, PartSize, Timing, compare_images, describe_part
-from tfimg.inspect.inspection import Contents, Evidence, Inspection, Layer
+from tfimg.inspect.inspection import Attestation, Contents, Inspection, Layer
 
 
 def layer(part: str | None, digest: str, size: int) -> Layer:
     return Layer(digest=f"sha256:{digest}", size=size, part=part, holds="")
 
 
-def report(checks: Mapping[str, tuple[str, float]], seconds: float) -> Evidence:
+def report(checks: Mapping[str, tuple[str, float]], seconds: float) -> Attestation:
     results = [{"check": name, "outcome": outcome, "seconds": took} for name, (outcome, took) in checks.items()]
     told: dict[str, Any] = {"results": results, "seconds": seconds, "date": "2026-01-01"}
-    return Evidence(kind=REPORT, where="", claims=(), signer=None, predicate=told)
+    return Attestation(kind=REPORT, where="", claims=(), signer=None, predicate=told)
 
 
 OLD = Inspection(
@@ -33,10 +33,10 @@ OLD = Inspection(
         source="bill of materials", python={"numpy": "1.26.3", "six": "1"},
         libraries={"nvidia-cudnn-cu12": "8.9.4.25"}, debian={"libc6": "2.36-1"},
     ),
-    evidence=(
+    attestations=(
         report({"a": ("passed", 1.0), "b": ("skipped", 0.0), "c": ("passed", 10.0), "d": ("passed", 4.0)}, 20.0),
     ),
-    evidence_problem=None, aliases=(),
+    attestations_problem=None, aliases=(),
 )  # fmt: skip
 NEW = replace(
     OLD, name="registry.test/x:2.15.1", digest="sha256:new",
@@ -47,7 +47,9 @@ NEW = replace(
         source="bill of materials", python={"numpy": "1.26.4", "wrapt": "2"},
         libraries={"nvidia-cudnn-cu12": "8.9.7.29"}, debian={"libc6": "2.36-9"},
     ),
-    evidence=(report({"a": ("passed", 1.2), "b": ("passed", 3.0), "c": ("passed", 5.0), "d": ("passed", 4.5)}, 25.0),),
+    attestations=(
+        report({"a": ("passed", 1.2), "b": ("passed", 3.0), "c": ("passed", 5.0), "d": ("passed", 4.5)}, 25.0),
+    ),
 )  # fmt: skip
 
 
@@ -125,13 +127,13 @@ def test_checks_that_ended_otherwise_and_those_that_took_notably_longer_are_repo
 
 
 def test_without_a_report_of_one_image_no_check_is_missing() -> None:
-    found = compare_images(OLD, replace(NEW, evidence=()))
+    found = compare_images(OLD, replace(NEW, attestations=()))
     assert (found.changes["outcomes"], found.timings, found.seconds) == ((), (), None)
 
 
 def test_the_level_is_a_fact() -> None:
-    tested = Evidence(kind=TEST_RESULT, where="", claims=(), signer=None, predicate={"level": "validated"})
-    found = compare_images(OLD, replace(OLD, evidence=(*OLD.evidence, tested)))
+    tested = Attestation(kind=TEST_RESULT, where="", claims=(), signer=None, predicate={"level": "validated"})
+    found = compare_images(OLD, replace(OLD, attestations=(*OLD.attestations, tested)))
     assert found.changes["facts"] == (Change(name="level", before=None, after="validated"),)
 
 

@@ -101,7 +101,7 @@ def hostile_registry(change: Mapping[str, Any]) -> MemoryRegistry:
 
 
 class Referring(MemoryRegistry):
-    """A registry without evidence; its list of referrers is another matter."""
+    """A registry without attestations; its list of referrers is another matter."""
 
     def list_referrers(self, digest: str) -> list[Descriptor]:  # noqa: ARG002
         return []
@@ -124,7 +124,7 @@ def test_a_hostile_image_is_read_or_refused(data: st.DataObject, which: str) -> 
 
 @cache
 def bundle() -> dict[str, bytes]:
-    """The files of a bundle of an image with evidence."""
+    """The files of a bundle of an image with attestations."""
     registry = MemoryRegistry()
     image = put_image(registry, TAG, config={"Labels": LABELS})
     statements = (*make_statements(ON_GPU, of=image.digest), make_promotion(TAG, of=image.digest))
@@ -274,13 +274,13 @@ def test_a_hostile_inventory_is_read_or_refused(data: st.DataObject) -> None:
 
 
 def test_what_the_suite_says_of_undecodable_names_is_accepted() -> None:
-    told = events.end("a.b", "failed", "no file caf\udce9", evidence={"worst": "caf\udce9"})
+    told = events.end("a.b", "failed", "no file caf\udce9", measured={"worst": "caf\udce9"})
     code = f"import stream; stream.emitter(1)({told!r})"
     suite = ROOT / "images/validation"
     ended = subprocess.run([sys.executable, "-c", code], cwd=suite, capture_output=True, text=True, check=True)
     stream = EventStream(running="a.b")
     (result,) = stream.feed(Line(stream="stdout", text=ended.stdout))
-    assert (result.reason, result.evidence) == ("no file caf\\udce9", {"worst": "caf\\udce9"})
+    assert (result.reason, result.measured) == ("no file caf\\udce9", {"worst": "caf\\udce9"})
 
 
 def test_a_report_with_many_long_problems_is_refused_in_few_words() -> None:

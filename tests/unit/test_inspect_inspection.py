@@ -1,4 +1,4 @@
-"""What an image is and holds, from its labels and its evidence."""
+"""What an image is and holds, from its labels and its attestations."""
 
 from __future__ import annotations
 
@@ -139,15 +139,15 @@ def test_with_a_bill_of_materials_no_layer_is_read(registry: MemoryRegistry) -> 
     assert found.version("nvidia-cudnn-") == "8.9.4.25"
 
 
-def test_evidence_is_reported_with_who_signed_it(registry: MemoryRegistry) -> None:
+def test_attestations_are_reported_with_who_signed_it(registry: MemoryRegistry) -> None:
     image = put(registry)
     said_of(registry, image.digest)
     ours = OURS.verifying_key.identifier
     for keys, signer in (((), None), ([OURS.verifying_key], ours), ([THEIRS.verifying_key], None)):
         found = inspect_image(registry, "2.15", keys)
-        assert {one.kind for one in found.evidence} >= {CYCLONEDX, REPORT, TEST_RESULT}
-        assert {one.signer for one in found.evidence} == {signer}
-        assert {one.claims for one in found.evidence} == {(ours,)}
+        assert {one.kind for one in found.attestations} >= {CYCLONEDX, REPORT, TEST_RESULT}
+        assert {one.signer for one in found.attestations} == {signer}
+        assert {one.claims for one in found.attestations} == {(ours,)}
     assert found.tested
     assert found.tested["level"] == "validated"
 
@@ -163,13 +163,13 @@ def test_the_newest_report_counts_and_one_of_a_known_key_before_others(registry:
         assert report["seconds"] == seconds
 
 
-def test_evidence_that_was_signed_for_another_image_is_a_problem(registry: MemoryRegistry) -> None:
+def test_attestations_that_was_signed_for_another_image_is_a_problem(registry: MemoryRegistry) -> None:
     image, other = put(registry), put_image(registry, "other")
     attach(registry, image.digest, make_statements(ON_GPU, of=other.digest), key=OURS)
     found = inspect_image(registry, "2.15", [OURS.verifying_key])
-    assert found.evidence == ()
-    assert found.evidence_problem
-    assert "signed for another image" in found.evidence_problem
+    assert found.attestations == ()
+    assert found.attestations_problem
+    assert "signed for another image" in found.attestations_problem
 
 
 def test_aliases_are_the_tags_that_lead_to_the_same_bytes(registry: MemoryRegistry) -> None:

@@ -37,10 +37,10 @@ def say(**event): print(json.dumps(event), flush=True)
 print("no event"); print('{"event": NaN}')
 say(event="suite", nonce=nonce, facts=facts, prefix=sys.prefix)
 wanted = ("LD_LIBRARY_PATH", "XLA_FLAGS", "PATH", "PYTHONPATH")
-evidence = {name: os.environ.get(name) for name in wanted}
-evidence["links"] = {name: os.path.realpath(os.path.join(evidence["LD_LIBRARY_PATH"].split(":")[0], name))
+record = {name: os.environ.get(name) for name in wanted}
+record["links"] = {name: os.path.realpath(os.path.join(record["LD_LIBRARY_PATH"].split(":")[0], name))
                      for name in ("libcupti.so", "libnvrtc.so")}
-say(event="end", check="one", outcome="passed", seconds=0.1, reason=None, evidence=evidence)
+say(event="end", check="one", outcome="passed", seconds=0.1, reason=None, measured=measured)
 say(event="done", code=CODE, verdict="passed", fault=None)
 print("a line for the log", file=sys.stderr)
 sys.exit(CODE)
@@ -67,8 +67,8 @@ class Checkout:
         return done.stdout + done.stderr
 
     @property
-    def evidence(self) -> Any:
-        return json.loads((self.wheels.parent / "evidence.json").read_text())
+    def record(self) -> Any:
+        return json.loads((self.wheels.parent / "host-run.json").read_text())
 
 
 @pytest.fixture
@@ -104,7 +104,7 @@ def test_the_suite_runs_in_an_environment_of_the_locked_wheels(
     monkeypatch.setenv("PYTHONPATH", str(checkout.wheels))
     output = checkout.run()
     assert "passed        0.1 s  one" in output
-    run, workspace = checkout.evidence, checkout.workspace
+    run, workspace = checkout.record, checkout.workspace
     assert (run["identifier"], run["status"], run["lock"]) == (GPU, 0, hash_lock(workspace.read_lock(GPU)))
     assert run["suite"] == hash_files(suite_files(workspace.validation))
     assert [event["event"] for event in run["events"]] == ["suite", "end", "done"]
@@ -112,7 +112,7 @@ def test_the_suite_runs_in_an_environment_of_the_locked_wheels(
     facts = run["events"][0]["facts"]
     assert (facts["identifier"], facts["device"], facts["level"]) == (None, "gpu", "validated")
     assert facts["packages"] == {"tensorflow": "1.0", **{f"nvidia{number}": "1.0" for number in range(3)}}
-    own, found = checkout.wheels / "work", run["events"][1]["evidence"]
+    own, found = checkout.wheels / "work", run["events"][1]["records"]
     assert run["events"][0]["prefix"] == str(own / "environment")
     nvidia = own / f"environment/lib/python{PYTHON}/site-packages/nvidia"
     libraries = [str(own / "links"), str(nvidia / "cuda_cupti/lib"), str(nvidia / "cuda_nvrtc/lib"), "/driver"]
@@ -131,9 +131,9 @@ def test_a_suite_that_fails_is_reported_and_nothing_is_called_green(checkout: Ch
     main = checkout.workspace.validation / "__main__.py"
     main.write_text(SUITE.replace("CODE", "6"))
     output = checkout.run(code=1)
-    assert "did not pass. TensorFlow's output is in evidence.log" in output
-    assert "a line for the log" in (checkout.wheels.parent / "evidence.log").read_text()
-    assert checkout.evidence["status"] == 6
+    assert "did not pass. TensorFlow's output is in host-run.log" in output
+    assert "a line for the log" in (checkout.wheels.parent / "host-run.log").read_text()
+    assert checkout.record["status"] == 6
 
 
 @makes_environment
@@ -145,7 +145,7 @@ def test_a_wheel_that_is_missing_or_another_is_named_and_nothing_is_run(
     output = checkout.run(code=2)
     assert "run.py: the wheels cannot be made (fill --wheels with `pip download`" in output
     assert "nvidia1" in output
-    assert not (checkout.wheels.parent / "evidence.json").exists()
+    assert not (checkout.wheels.parent / "host-run.json").exists()
     assert not (checkout.wheels / "work").exists()
 
 

@@ -71,8 +71,8 @@ def test_extra_packages_do_not_move_those_of_the_variant(project: Project) -> No
     spec = varied(project, "pandas==2.2.0")
     own = project.locks.add_packages(spec, ["pandas", "arrays"])
     assert own.identifier == f"{IMAGE}-ours-own"
-    assert own.own
-    assert versions(own.own.lock) == ["arrays==1.0"]
+    assert own.extra
+    assert versions(own.extra.lock) == ["arrays==1.0"]
     assert list(project.lock(own)) == ["packages", "tensorflow", "variant", "own"]
     with pytest.raises(RequirementConflict, match=r"^pandas>2.2.0 conflicts with pandas 2.2.0, which"):
         project.locks.add_packages(spec, ["pandas>2.2.0"])

@@ -18,7 +18,7 @@ from support.suite_events import done_event, end, make_output, start, suite
 from tfimg.attestations.attach import collect_envelopes, verify_signatures
 from tfimg.attestations.envelopes import PROVENANCE, format_time
 from tfimg.core.errors import ImageMissing, ResolutionError, TamperedError, ValidationFailed
-from tfimg.core.events import Event, Note, ProgressEvent, ignore
+from tfimg.core.events import Event, ProgressEvent, WarningEvent, ignore
 from tfimg.core.levels import Level
 from tfimg.core.paths import Workspace
 from tfimg.core.retry import ATTEMPTS, RetryPolicy
@@ -56,7 +56,7 @@ def make_project(engine: PushingEngine, state: Path) -> Project:
 
 
 def push_and_validate(engine: PushingEngine, state: Path, slept: Slept, **labels: str) -> str:
-    """Push an image of the engine, validate it by its digest in the registry and attach its evidence."""
+    """Push an image of the engine, validate it by its digest in the registry and attach its attestations."""
     engine.has(CPU)
     engine.names[NAME] = replace(engine.names[NAME], labels={**engine.names[NAME].labels, **labels})
     project, (image,) = make_project(engine, state), engine.list_images()
@@ -72,7 +72,7 @@ def push_and_validate(engine: PushingEngine, state: Path, slept: Slept, **labels
     )
     digest = steps.push(job, "candidate", ignore)
     report, _ = steps.validate(job, digest, "candidate", ignore)
-    steps.attach_evidence(job, digest, report)
+    steps.attach_attestations(job, digest, report)
     return digest
 
 
@@ -97,8 +97,8 @@ def test_provenance_has_what_the_labels_of_the_image_name(workspace: Workspace, 
         "tfimg.recipe": f"sha256:{'cd' * 32}", "tfimg.version": "9.9", "org.opencontainers.image.revision": "c0ffee",
     }  # fmt: skip
     digest = push_and_validate(engine, tmp_path, Slept(), **labels)
-    evidence = collect_envelopes(engine.registry, digest)
-    statements = verify_signatures(evidence, [OURS.verifying_key], image="x", digest=digest)
+    attestations = collect_envelopes(engine.registry, digest)
+    statements = verify_signatures(attestations, [OURS.verifying_key], image="x", digest=digest)
     (provenance,) = [one.predicate for one in statements if one.predicate_type == PROVENANCE]
     definition = provenance["buildDefinition"]
     assert [one for one in definition["resolvedDependencies"] if not one["name"].startswith("lock/")] == [
@@ -172,6 +172,6 @@ def test_images_that_are_not_built_are_reported(count: int, more: str, workspace
     events: list[Event] = []
     Publisher(project=project, engine=engine).publish([project.spec(CPU), *missing], repository, events.append)
     listed = ", ".join(spec.identifier for spec in missing[:10])
-    assert [event for event in events if isinstance(event, Note)] == [
-        Note(text=f"Not published, because not built here: {listed}{more}")
+    assert [event for event in events if isinstance(event, WarningEvent)] == [
+        WarningEvent(text=f"Not published, because not built here: {listed}{more}")
     ]

@@ -14,7 +14,7 @@ from support.signing import THEIRS
 from tfimg.attestations.policy import Policy
 from tfimg.attestations.verify import verify
 from tfimg.core.errors import NetworkError, UsageError, WithdrawnError
-from tfimg.core.events import Event, Note
+from tfimg.core.events import Event, WarningEvent
 from tfimg.publish.history import build_tags
 from tfimg.publish.indexes import PlatformTags, list_images, list_platform_tags, make_index, update_indexes
 from tfimg.registry.documents import Manifest
@@ -259,7 +259,7 @@ def test_an_update_says_what_changed(machine: Machine, registry: MemoryRegistry)
     events: list[Event] = []
     tags = machine.repository(registry).tags
     update_indexes(tags, ["2.15-arm64", "2.15"], events.append)
-    assert events == [Note(text="2.15 is an index of linux/amd64 and linux/arm64")]
+    assert events == [WarningEvent(text="2.15 is an index of linux/amd64 and linux/arm64")]
     assert platforms(registry) == [amd64, arm64]
     tags.delete_tag("2.15-arm64")
     assert platforms(registry) == [amd64], "it lost its other platform"

@@ -50,7 +50,7 @@ def test_a_program_publishes_rolls_back_and_reads_the_history(workspace: Workspa
     assert f"{CPU}: validate by digest" in done
 
 
-def test_both_platforms_get_an_index_of_which_each_image_has_its_own_evidence(
+def test_both_platforms_get_an_index_of_which_each_image_has_its_own_attestations(
     workspace: Workspace, tmp_path: Path
 ) -> None:
     engine, notes = PushingEngine(workspace), list[Event]()
@@ -70,7 +70,7 @@ def test_both_platforms_get_an_index_of_which_each_image_has_its_own_evidence(
         assert [(one.platform.architecture, one.digest) for one in index.index.manifests] == [
             ("amd64", amd64), ("arm64", arm64),
         ], tag  # fmt: skip
-        assert list(registry.list_referrers(index.digest)) == [], "it has no evidence of its own"
+        assert list(registry.list_referrers(index.digest)) == [], "it has no attestations of its own"
         own = registry.find(find_platform_tag(tag, "linux/arm64"))
         assert own is not None
         assert own.digest == arm64

@@ -1,4 +1,4 @@
-"""Publishing: the engine's images end in the registry with evidence, under the tags that they may have, once."""
+"""Publishing: the engine's images end in the registry with attestations, under the tags that they may have, once."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from tfimg.core.errors import (
     TamperedError,
     ValidationFailed,
 )
-from tfimg.core.events import Event, Message, OnEvent
+from tfimg.core.events import Event, InfoEvent, OnEvent
 from tfimg.core.levels import Level
 from tfimg.publish.publisher import Publication, PublishResult, TagDecider, plan_job, promote, publish_jobs
 from tfimg.publish.send import PublishJob, SentImage, send
@@ -64,7 +64,7 @@ def test_an_image_is_searched_pushed_validated_vouched_for_and_then_named(machin
     assert moved_tags(registry, image.digest) == [own, CPU, "2.15.1", "2.15"], "one promotion names all"
 
 
-def test_what_is_there_with_its_evidence_is_not_sent_again(machine: Machine) -> None:
+def test_what_is_there_with_its_attestations_are_not_sent_again(machine: Machine) -> None:
     registry = MemoryRegistry()
     machine.publish(registry)
     sent = list(registry.sent)
@@ -288,12 +288,12 @@ def test_killed_at_any_step_and_run_again_everything_is_there_once(memory_folder
         if not run.dead:
             assert point > 50
             break
-        evidence_of_new(shared, machine, old)
+        attestations_of_new(shared, machine, old)
         machine.run = None
         images = machine.publish(shared, CPU, GPU).images
         assert [image.failure for image in images] == [None, None]
         for image in images:
-            assert_all_evidence(shared, image.digest)
+            assert_all_attestations(shared, image.digest)
         found = public_tags(shared.named)
         assert not [tag for tag in found if tag.startswith("candidate-")]
         assert machine.candidates == set()
@@ -312,14 +312,14 @@ def moved_tags(registry: MemoryRegistry, digest: str | None) -> list[str]:
     return [move.tag for one in found for move in one.predicate.tags]
 
 
-def assert_all_evidence(shared: MemoryRegistry, digest: str | None) -> None:
+def assert_all_attestations(shared: MemoryRegistry, digest: str | None) -> None:
     """A test result and a promotion refer to the image."""
     assert digest
     assert [one.artifact_type for one in shared.list_referrers(digest)] == [BUNDLE_MEDIA_TYPE] * 2
 
 
-def evidence_of_new(shared: MemoryRegistry, machine: Machine, old: Manifest) -> None:
-    """No tag that people see leads to a new image without evidence."""
+def attestations_of_new(shared: MemoryRegistry, machine: Machine, old: Manifest) -> None:
+    """No tag that people see leads to a new image without attestations."""
     for tag, digest in public_tags(shared.named).items():
         if digest != old.digest and not tag.startswith("candidate-"):
             machine.prove(shared, digest, "linked")
@@ -494,7 +494,7 @@ def test_a_process_waits_for_another_that_sends_the_same_image(machine: Machine)
             events.append(event)
 
         publish_jobs([machine.job(CPU)], replace(machine.session(registry), on_event=on_event))
-    assert events[0] == Message(text=f"Waiting for another process that writes to {registry.repository}.")
+    assert events[0] == InfoEvent(text=f"Waiting for another process that writes to {registry.repository}.")
     assert "2.15" in registry.named
 
 

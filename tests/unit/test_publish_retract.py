@@ -129,7 +129,7 @@ def test_a_rollback_demands_the_level_that_the_tag_promises(machine: Machine) ->
     with pytest.raises(PolicyViolation, match="has level linked, but level validated is required"):
         machine.rollback(registry, str(digests[0]), tag="2.15-gpu")
     (earlier,) = list_earlier(machine.repository(registry), "2.15-gpu", str(digests[1]))
-    says = r"lacks the evidence that the tag promises \(\S+ has level linked, but level validated is required: .+\)"
+    says = r"lacks the attestations that the tag promises \(\S+ has level linked, but level validated is required: .+\)"
     assert re.fullmatch(says, str(earlier.objection))
     assert registry.named["2.15-gpu"] == digests[1]
 

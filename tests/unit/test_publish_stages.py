@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tfimg.core.errors import Interrupted, NetworkError
-from tfimg.core.events import Event, Message, ProgressEvent, StepEvent
+from tfimg.core.events import Event, InfoEvent, ProgressEvent, StepEvent
 from tfimg.publish.send import stage
 
 PROGRESS = ProgressEvent(step="", what="layer", current=1, total=2)
@@ -34,8 +34,8 @@ def test_a_stage_reports_progress_at_most_once_per_interval(monkeypatch: pytest.
         monkeypatch.setattr("tfimg.publish.send.MIN_INTERVAL", interval)
         events: list[Event] = []
         with stage(events.append, "push") as on_event:
-            for event in (PROGRESS, Message(text="one"), PROGRESS, Message(text="two")):
+            for event in (PROGRESS, InfoEvent(text="one"), PROGRESS, InfoEvent(text="two")):
                 on_event(event)
         assert [event.step for event in events if isinstance(event, ProgressEvent)] == ["push"] * count
-        assert [event.text for event in events if isinstance(event, Message)] == ["one", "two"]
+        assert [event.text for event in events if isinstance(event, InfoEvent)] == ["one", "two"]
         assert [event.state for event in events if isinstance(event, StepEvent)] == ["started", "done"]

@@ -1,7 +1,7 @@
 """Publish, kill, roll back, withdraw, reinstate, a second publisher, deleted statements: in every order.
 
 Real keys and real publishing functions over a registry in memory. After each finished command no tag that we moved
-lacks its evidence or points to a withdrawn image, and no completed move is lost without a gap in the history.
+lacks its attestations or points to a withdrawn image, and no completed move is lost without a gap in the history.
 """
 
 from __future__ import annotations
@@ -153,7 +153,7 @@ class Publishing(RuleBasedStateMachine):
         return any(withdrawal.predicate.covers(self.registry.repository, tag) for withdrawal in withdrawals)
 
     @invariant()
-    def every_tag_has_evidence(self) -> None:
+    def every_tag_has_attestations(self) -> None:
         """Even between a kill and the next run; deleted statements are missed, not overlooked."""
         for tag, digest in public_tags(self.registry.named).items():
             if tag.startswith("candidate-") or self.deleted:

@@ -1,4 +1,4 @@
-"""The JSON object of an image, and the level that evidence proves."""
+"""The JSON object of an image, and the level that record proves."""
 
 from __future__ import annotations
 

@@ -222,7 +222,7 @@ def last_line(*outcomes: str, identifier: str | None, **done: Any) -> str:
                 "outcome": outcome,
                 "seconds": 0,
                 "reason": "",
-                "evidence": {},
+                "measured": {},
                 "explained": (),
             }
         )
@@ -259,7 +259,7 @@ def test_a_run_without_facts_whose_checks_were_skipped_does_not_say_passed() -> 
 def test_people_read_warnings_of_a_check_that_passed() -> None:
     stream = io.StringIO()
     end = {"event": "end", "check": "tools.profiler", "outcome": "passed", "seconds": 1.0, "reason": None}
-    Screen(stream).show({**end, "evidence": {"warnings": ["no event of the GPU"]}})
+    Screen(stream).show({**end, "measured": {"warnings": ["no event of the GPU"]}})
     assert stream.getvalue() == "passed       1.0 s  tools.profiler\n          warning: no event of the GPU\n"
 
 

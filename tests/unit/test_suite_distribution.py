@@ -55,7 +55,7 @@ def test_a_part_of_the_rows_gives_other_weights() -> None:
     assert all(distribution.expected_weights() != [float(w) for w in one] for one in found)
 
 
-def evidence(**changes: Any) -> dict[str, Any]:
+def measured(**changes: Any) -> dict[str, Any]:
     weights = distribution.expected_weights()
     return {"replicas": 2, "rows": [4, 4], "weights": [weights, weights], **changes}
 
@@ -66,7 +66,7 @@ def test_every_real_device_has_a_replica_if_the_rows_can_be_divided(devices: int
 
 
 def test_exact_weights_pass() -> None:
-    assert distribution.require_same(evidence(), 2) == evidence()
+    assert distribution.require_same(measured(), 2) == measured()
 
 
 @pytest.mark.parametrize(
@@ -80,7 +80,7 @@ def test_exact_weights_pass() -> None:
 )
 def test_anything_else_fails(changes: dict[str, Any], reason: str) -> None:
     with pytest.raises(CheckFailed, match=reason):
-        distribution.require_same(evidence(**changes), 2)
+        distribution.require_same(measured(**changes), 2)
 
 
 def test_addresses_differ() -> None:

@@ -212,7 +212,7 @@ def test_a_check_s_end_carries_what_is_known_and_nothing_harmless() -> None:
         "event": "end", "check": "tools.tensorboard", "outcome": "failed", "seconds": 1.0,
         "reason": "expected status 200 from TensorBoard 2.15, found none",
         "output": ["Unable to register cuDNN factory: Attempting to register factory"],
-        "evidence": {"output": ["ModuleNotFoundError: No module named 'pkg_resources'"]},
+        "measured": {"output": ["ModuleNotFoundError: No module named 'pkg_resources'"]},
     }  # fmt: skip
     (one,) = add_explanations(end)["explained"]
     assert Explanation(**one).issue == "pkg-resources"

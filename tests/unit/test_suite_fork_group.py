@@ -85,7 +85,7 @@ def test_a_death_ends_the_others_at_once_and_is_named() -> None:
     assert time.monotonic() - began < 5
     told = "expected chief, worker to do their parts within 30 s, found worker: signal 9 (the last words)"
     assert caught.value.reason == f"{told}: {CAUSE}"
-    assert caught.value.evidence["output"]["worker"] == ("ready", "the last words")
+    assert caught.value.measured["output"]["worker"] == ("ready", "the last words")
 
 
 def test_the_death_of_a_serving_one_counts() -> None:
@@ -97,13 +97,13 @@ def test_the_death_of_a_serving_one_counts() -> None:
 def test_an_exception_is_named_with_what_was_printed() -> None:
     with pytest.raises(CheckFailed, match=r"found one: status 1 \(ValueError: no such thing\)") as caught:
         fork_group.call_in_forks({"one": raises}, 10, CAUSE)
-    assert caught.value.evidence["output"]["one"][0] == "buffered words"
+    assert caught.value.measured["output"]["one"][0] == "buffered words"
 
 
 def test_a_failed_check_in_a_fork_is_the_same_failure_here() -> None:
     with pytest.raises(CheckFailed) as caught:
         fork_group.call_in_forks({"hangs": partial(time.sleep, 60), "one": refuses}, 30, CAUSE)
-    assert (caught.value.reason, caught.value.evidence) == ("expected one, found two: three", {"number": 2})
+    assert (caught.value.reason, caught.value.measured) == ("expected one, found two: three", {"number": 2})
 
 
 def test_a_hang_ends_at_the_limit() -> None:

@@ -54,7 +54,7 @@ def problems(facts: Facts = IMAGE) -> list[str]:
     packages.installed.cache_clear()
     with pytest.raises(CheckFailed) as caught:
         integrity.intact(facts)
-    return [re.sub(r"^/.*/(site-packages|bin)/", "", problem) for problem in caught.value.evidence["problems"]]
+    return [re.sub(r"^/.*/(site-packages|bin)/", "", problem) for problem in caught.value.measured["problems"]]
 
 
 def test_files_as_they_were_published_pass_and_are_counted(site: Path) -> None:

@@ -15,7 +15,7 @@ def test_other_or_missing_answers_fail_with_all_evidence(found: dict[str, int], 
     require_equal({"sum": 3, "extra": 1}, {"sum": 3}, "it is broken")
     with pytest.raises(CheckFailed, match=f"expected {said}: it is broken") as caught:
         require_equal(found, {"sum": 3}, "it is broken", device="CPU")
-    assert caught.value.evidence == {"answers": found, "device": "CPU"}
+    assert caught.value.measured == {"answers": found, "device": "CPU"}
 
 
 def test_every_digit_looks_different_and_fills_the_font_and_the_largest_stays_inside_of_the_image() -> None:

@@ -280,7 +280,7 @@ def test_a_process_that_does_not_answer_is_a_failure(script: Path, content: str,
     with pytest.raises(CheckFailed) as caught:
         native_client.ask("gate")
     assert complaint in caught.value.reason
-    assert "output" in caught.value.evidence
+    assert "output" in caught.value.measured
 
 
 def test_a_process_that_hangs_is_a_failure(script: Path, monkeypatch: pytest.MonkeyPatch) -> None:

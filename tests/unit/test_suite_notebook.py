@@ -63,7 +63,7 @@ def test_a_server_that_asks_for_its_token_passes() -> None:
 def test_a_server_that_lets_others_in_or_its_user_out_fails(name: str, status: int) -> None:
     with pytest.raises(CheckFailed, match=rf"found {status} \({name}\): its settings") as failed:
         notebook.judge_server({**STATUSES, name: status}, ["line"])
-    assert failed.value.evidence["output"] == ["line"]
+    assert failed.value.measured["output"] == ["line"]
 
 
 JUPYTER = """\
@@ -94,8 +94,8 @@ def install(folder: Path, name: str, text: str) -> None:
 
 
 def test_the_server_is_asked_with_and_without_its_token(image: Path) -> None:
-    evidence = notebook.server(FACTS)
-    assert {name: evidence[name] for name in STATUSES} == STATUSES
+    measured = notebook.server(FACTS)
+    assert {name: measured[name] for name in STATUSES} == STATUSES
 
 
 def test_a_server_without_a_token_is_noticed(image: Path) -> None:
@@ -156,7 +156,7 @@ def test_an_op_that_does_not_compile_is_quoted(image: Path) -> None:
     install(image, "g++", "#!/bin/sh\necho noise >&2\necho 'op.h:1: fatal error: op.h: No such file' >&2\nexit 1\n")
     with pytest.raises(CheckFailed, match=r"found op\.h:1: fatal error: op\.h: No such file: headers") as failed:
         development._compile(["g++", "x.cc"])
-    assert failed.value.evidence["command"] == ["g++", "x.cc"]
+    assert failed.value.measured["command"] == ["g++", "x.cc"]
     with pytest.raises(CheckFailed, match="Debian packages of the variant are missing"):
         development._compile([str(image / "missing")])
 

@@ -32,15 +32,15 @@ def test_only_float16_on_a_cpu_may_be_added_in_16_bits_and_only_bfloat16_there_t
 
 @pytest.mark.parametrize("ratio", [1.5, float("nan"), float("inf")])
 def test_what_is_not_within_its_bound_fails(ratio: float) -> None:
-    evidence = {"error_over_bound": {"output": 0.1, "gradient": ratio}}
+    measured = {"error_over_bound": {"output": 0.1, "gradient": ratio}}
     with pytest.raises(CheckFailed, match=r"found gradient at \S+ times the bound: it is broken") as caught:
-        require_within(evidence, "it is broken")
-    assert caught.value.evidence == evidence
+        require_within(measured, "it is broken")
+    assert caught.value.measured == measured
 
 
 def test_what_is_within_its_bound_is_evidence() -> None:
-    evidence = {"error_over_bound": {"output": 0.1, "gradient": 1.0}}
-    assert require_within(evidence, "it is broken") is evidence
+    measured = {"error_over_bound": {"output": 0.1, "gradient": 1.0}}
+    assert require_within(measured, "it is broken") is measured
 
 
 TURING, AMPERE = (7, 5), (8, 0)

@@ -28,7 +28,7 @@ def test_exact_versions_pass_and_an_empty_lock_proves_nothing() -> None:
 def test_all_differences_are_named_at_once() -> None:
     with pytest.raises(CheckFailed, match="found 2 that differ") as caught:
         locked(Facts(packages={"pytest": "0.1", "no-such-package": "1.0"}))
-    assert caught.value.evidence == {
+    assert caught.value.measured == {
         "missing": {"no-such-package": "1.0"},
         "wrong": {"pytest": {"locked": "0.1", "installed": version("pytest")}},
     }

@@ -31,7 +31,7 @@ def test_one_of_many_that_ran_elsewhere_is_found() -> None:
 def test_a_record_without_the_operation_proves_nothing() -> None:
     with pytest.raises(CheckFailed, match=f"expected Conv2D on {SECOND}, found no such operation") as caught:
         require_operations(operations(("MatMul", SECOND)), SECOND, "MatMul", "Conv2D")
-    assert caught.value.evidence == {"operations": ["MatMul"]}
+    assert caught.value.measured == {"operations": ["MatMul"]}
 
 
 class Keras3Lstm:

@@ -23,7 +23,7 @@ def test_what_is_missing_is_named_and_the_host_is_at_fault(missing: str) -> None
     less = " ".join(name for name in GOOD.split() if name != missing)
     with pytest.raises(CheckFailed, match="the host is at fault, not the image") as caught:
         judge("x86_64", cpuinfo(less))
-    assert caught.value.evidence["missing"] == [missing]
+    assert caught.value.measured["missing"] == [missing]
 
 
 def test_one_processor_without_is_enough_to_fail() -> None:
@@ -40,8 +40,8 @@ def test_an_unknown_processor_is_skipped(machine: str, text: str) -> None:
 
 def test_an_emulated_arm_processor_is_judged_by_what_its_kernel_would_say_and_not_by_its_host_s_cpuinfo() -> None:
     host = "model name\t: AMD EPYC\nflags\t\t: fpu sse2 avx\n"
-    evidence = judge("aarch64", host, 0b11)
-    assert (evidence["model"], evidence["needed"], evidence["faster"]) == ("an emulated processor", ["fp", "asimd"], [])
+    measured = judge("aarch64", host, 0b11)
+    assert (measured["model"], measured["needed"], measured["faster"]) == ("an emulated processor", ["fp", "asimd"], [])
     assert judge("aarch64", host, 0b11 | 1 << 22)["faster"] == ["sve"]
     with pytest.raises(CheckFailed, match="expected a processor with asimd"):
         judge("aarch64", host, 0b01)

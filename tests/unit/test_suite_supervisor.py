@@ -105,11 +105,11 @@ def outcomes(ends: dict[str, dict[str, Any]]) -> list[str]:
 def test_one_process_runs_all_checks_that_behave(run: Run) -> None:
     ends = run("good", "bad", "unclaimed", "broken", "odd")
     assert outcomes(ends) == ["passed", "failed", "skipped", "failed", "passed"]
-    assert (ends["good"]["evidence"]["python"], ends["bad"]["evidence"]) == ("3.11", {"found": 2})
+    assert (ends["good"]["measured"]["python"], ends["bad"]["measured"]) == ("3.11", {"found": 2})
     assert ends["unclaimed"]["reason"] == "the facts say nothing about CUDA, so there is nothing to compare with"
     assert ends["broken"]["reason"].startswith("ZeroDivisionError: ")
-    assert any("in broken" in line for line in ends["broken"]["evidence"]["traceback"])
-    assert (ends["odd"]["evidence"]["loss"], ends["odd"]["evidence"]["shape"]) == ("nan", [2, 3])
+    assert any("in broken" in line for line in ends["broken"]["measured"]["traceback"])
+    assert (ends["odd"]["measured"]["loss"], ends["odd"]["measured"]["shape"]) == ("nan", [2, 3])
     assert run.problem is None
 
 
@@ -166,7 +166,7 @@ def test_what_a_check_prints_is_kept_as_its_own_and_is_no_event(run: Run) -> Non
 def test_an_isolated_check_runs_in_a_process_of_its_own(run: Run) -> None:
     ends = run("apart", "good")
     assert outcomes(ends) == ["passed", "passed"]
-    assert ends["apart"]["evidence"]["pid"] != ends["good"]["evidence"]["pid"]
+    assert ends["apart"]["measured"]["pid"] != ends["good"]["measured"]["pid"]
 
 
 # As TensorFlow does, at its import.
@@ -176,24 +176,24 @@ LOADS_TPU = TENSORFLOW + "import os\nTPU = os.environ.get('TPU_LOAD_LIBRARY') !=
 def test_one_process_opens_a_tpu_and_isolated_checks_are_forks_of_another(run: Run) -> None:
     run.tensorflow = LOADS_TPU
     ends = run("tpu listed", "tpu apart", "tpu", "apart", device="tpu")
-    evidence = {name: end["evidence"] for name, end in ends.items()}
-    assert [evidence[name]["tpu"] for name in ("tpu listed", "tpu apart", "tpu")] == [True, False, True]
-    assert evidence["tpu listed"]["pid"] == evidence["tpu"]["pid"] != evidence["tpu apart"]["parent"]
+    measured = {name: end["measured"] for name, end in ends.items()}
+    assert [measured[name]["tpu"] for name in ("tpu listed", "tpu apart", "tpu")] == [True, False, True]
+    assert measured["tpu listed"]["pid"] == measured["tpu"]["pid"] != measured["tpu apart"]["parent"]
 
 
 def test_on_other_images_isolated_checks_are_forks_of_the_only_process(run: Run) -> None:
     run.tensorflow = LOADS_TPU
     ends = run("tpu listed", "tpu apart", "tpu", device="gpu")
-    evidence = [ends[name]["evidence"] for name in ("tpu listed", "tpu apart", "tpu")]
-    assert [one["tpu"] for one in evidence] == [True] * 3
-    assert evidence[0]["parent"] == evidence[1]["parent"] == evidence[2]["pid"]
+    measured = [ends[name]["measured"] for name in ("tpu listed", "tpu apart", "tpu")]
+    assert [one["tpu"] for one in measured] == [True] * 3
+    assert measured[0]["parent"] == measured[1]["parent"] == measured[2]["pid"]
 
 
 def test_a_crash_without_the_tpu_leaves_the_process_that_has_it(run: Run) -> None:
     run.tensorflow = LOADS_TPU
     ends = run("tpu", "crashes apart", "tpu apart", "tpu listed", device="tpu")
     assert outcomes(ends) == ["passed", "crashed", "passed", "passed"]
-    assert ends["tpu"]["evidence"]["pid"] == ends["tpu listed"]["evidence"]["pid"]
+    assert ends["tpu"]["measured"]["pid"] == ends["tpu listed"]["measured"]["pid"]
 
 
 @pytest.mark.parametrize(

@@ -61,8 +61,8 @@ def test_a_green_report_raises_nothing() -> None:
 def test_a_reason_of_up_to_300_characters_is_reported_whole(reason: str | None, shown: str) -> None:
     told = refusal(reported(result("a.b", "failed", reason)))
     assert told.endswith(
-        f", and 1 of 1 checks did not pass. a.b failed: {shown}. No tag was given. --report FILE keeps the whole "
-        "evidence."
+        f", and 1 of 1 checks did not pass. a.b failed: {shown}. No tag was given. --report FILE keeps all that was "
+        "measured."
     )
 
 
@@ -118,7 +118,7 @@ def test_a_case_s_name_is_what_follows_the_last_dot() -> None:
 
 def test_evidence_and_output_are_readable_text() -> None:
     failed = replace(
-        result("a.b", "failed", "no"), evidence={"path": "/café/✓"}, output=("first", "second"), explained=()
+        result("a.b", "failed", "no"), measured={"path": "/café/✓"}, output=("first", "second"), explained=()
     )
     (case,) = cases(reported(failed))
     (ending,) = case.result

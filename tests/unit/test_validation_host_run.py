@@ -25,9 +25,9 @@ Run = dict[str, Any]
 
 @pytest.fixture
 def copy(workspace: Workspace, tmp_path: Path) -> Workspace:
-    """A workspace with the locks of two images, without evidence."""
+    """A workspace with the locks of two images, without records."""
     root = tmp_path / "workspace"
-    ignored = shutil.ignore_patterns("2.[0-9]*.[0-9]*-*", "rendered", "evidence", "__pycache__")
+    ignored = shutil.ignore_patterns("2.[0-9]*.[0-9]*-*", "rendered", "records", "__pycache__")
     shutil.copytree(workspace.images, root / "images", ignore=ignored)
     shutil.copy(workspace.matrix, root)
     for identifier in (GPU, CPU):
@@ -50,8 +50,8 @@ def green(named: Callable[[str], ImageSpec], copy: Workspace) -> Callable[..., R
 def record(tfimg: CliRunner, tmp_path: Path) -> Callable[[Run | bytes], CliResult]:
     def run(found: Run | bytes) -> CliResult:
         content = found if isinstance(found, bytes) else json.dumps(found).encode()
-        (tmp_path / "evidence.json").write_bytes(content)
-        return tfimg("record", str(tmp_path / "evidence.json"))
+        (tmp_path / "host-run.json").write_bytes(content)
+        return tfimg("record", str(tmp_path / "host-run.json"))
 
     return run
 
@@ -208,8 +208,8 @@ def test_a_record_of_another_lock_is_not_shown(tfimg: CliRunner, record: Record,
     assert tfimg("resolve", *ASKED, "gpu", "--json").json["host_machines"] is None
 
 
-@pytest.mark.parametrize("place", ["attestations/{GPU}.json", "records/on_host/{CPU}/nvidia-h200.json"])
-def test_a_record_in_the_place_of_other_evidence_is_an_error(
+@pytest.mark.parametrize("place", ["records/{GPU}.json", "records/on_host/{CPU}/nvidia-h200.json"])
+def test_a_record_in_the_place_of_another_is_an_error(
     tfimg: CliRunner, record: Record, green: Green, copy: Workspace, place: str
 ) -> None:
     """In particular, in the place of an image's report it raises no level."""

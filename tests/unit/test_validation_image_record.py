@@ -1,4 +1,4 @@
-"""Committed evidence of images: small, complete for its readers, and refused where it says what cannot follow."""
+"""Records of images: small, complete for its readers, and refused where it says what cannot follow."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from support.reports import DIGEST, GREEN, NAMES, PARTIAL, evidence_text, result
+from support.reports import DIGEST, GREEN, NAMES, PARTIAL, record_text, result
 from tfimg.core.errors import FileError
 from tfimg.core.levels import Level
 from tfimg.core.paths import Workspace
@@ -21,12 +21,12 @@ from tfimg.validation.record import MAX_BYTES, ImageRecord, find_report, make_im
 from tfimg.validation.report import GPU_CHECK, Report, format_page
 
 MAX_EVIDENCE = 1_500_000
-"""Bytes of the committed evidence of all images that can be proven."""
+"""Bytes of the record of all images that can be proven."""
 
-GPU_EVIDENCE = {"gpu": ["NVIDIA T4"], "capability": ["sm_75"], "driver": "535.104.05"}
+GPU_MEASURED = {"gpu": ["NVIDIA T4"], "capability": ["sm_75"], "driver": "535.104.05"}
 ON_A_GPU = replace(
     GREEN, identifier="2.15.1-cuda12.2-py3.11", device="gpu",
-    results=(*GREEN.results, replace(result(GPU_CHECK), evidence=GPU_EVIDENCE)),
+    results=(*GREEN.results, replace(result(GPU_CHECK), measured=GPU_MEASURED)),
     required=(*NAMES, GPU_CHECK),
 )  # fmt: skip
 VERSIONS = {
@@ -39,33 +39,33 @@ VERSIONS = {
 
 def with_versions(report: Report) -> Report:
     known = [one for one in report.results if one.check not in VERSIONS]
-    return replace(report, results=(*known, *(replace(result(name), evidence=VERSIONS[name]) for name in VERSIONS)))
+    return replace(report, results=(*known, *(replace(result(name), measured=VERSIONS[name]) for name in VERSIONS)))
 
 
 def read(text: str) -> ImageRecord:
-    return read_image_record(text.encode(), source="evidence.json")
+    return read_image_record(text.encode(), source="host-run.json")
 
 
 @pytest.mark.parametrize("report", [GREEN, ON_A_GPU, replace(GREEN, aim=Level.LINKED)], ids=["cpu", "gpu", "linked"])
 def test_a_report_becomes_a_record_that_proves_the_same(report: Report) -> None:
-    record = read(evidence_text(report))
+    record = read(record_text(report))
     again = record.to_report()
     assert (again.level, again.verdict, again.missing) == (report.level, "passed", ())
     assert (again.gpus, again.driver, again.accelerator) == (report.gpus, report.driver, report.accelerator)
     assert [(one.check, one.outcome) for one in again.results] == [(one.check, one.outcome) for one in report.results]
     assert (record.content, record.recipe, record.lock) == (DIGEST, DIGEST, report.lock)
-    assert evidence_text(again) == evidence_text(report), "recording again changes nothing"
+    assert record_text(again) == record_text(report), "recording again changes nothing"
 
 
 def test_versions_are_kept_and_shown_with_their_checks() -> None:
-    record = read(evidence_text(with_versions(GREEN)))
+    record = read(record_text(with_versions(GREEN)))
     assert record.versions == {
         "python": "3.11.2", "tensorflow": "2.15.1", "numpy": "1.numpy", "keras": "1.keras", "protobuf": "1.protobuf",
         "nvidia-cudnn": "8.9.4",
     }  # fmt: skip
-    shown = {one.check: one.evidence for one in record.to_report().results}
+    shown = {one.check: one.measured for one in record.to_report().results}
     assert shown["environment.python"] == {"version": "3.11.2"}
-    assert evidence_text(record.to_report()) == evidence_text(with_versions(GREEN))
+    assert record_text(record.to_report()) == record_text(with_versions(GREEN))
     assert shown["libraries.versions"] == {"versions": {"nvidia-cudnn": "8.9.4"}}
     assert "1.keras" in format_page(record.to_report())
 
@@ -78,18 +78,18 @@ def test_skipped_and_waived_checks_keep_their_reasons() -> None:
         required=tuple(name for name in NAMES if name != skipped.check),
         waived={"saving.keras_format": "it came later"},
     )
-    record = read(evidence_text(report))
+    record = read(record_text(report))
     assert (record.skipped, dict(record.waived)) == ({"saving.tflite": "there is no interpreter"}, dict(report.waived))
     assert record.to_report().level == "validated"
 
 
 def test_a_status_names_level_day_and_accelerator() -> None:
-    assert read(evidence_text(GREEN)).status == Status(level=Level.VALIDATED, date="2026-01-02")
+    assert read(record_text(GREEN)).status == Status(level=Level.VALIDATED, date="2026-01-02")
     on_gpu = Status(level=Level.VALIDATED, date="2026-01-02", gpu="NVIDIA T4", driver="535.104.05")
-    assert read(evidence_text(ON_A_GPU)).status == on_gpu
-    assert read(evidence_text(replace(GREEN, device="tpu"))).status.level == "linked", "its TPU is not named"
+    assert read(record_text(ON_A_GPU)).status == on_gpu
+    assert read(record_text(replace(GREEN, device="tpu"))).status.level == "linked", "its TPU is not named"
     emulated = replace(GREEN, environment={**GREEN.environment, "emulated": True})
-    assert read(evidence_text(emulated)).status == Status(level=Level.LINKED, date="2026-01-02", emulated=True)
+    assert read(record_text(emulated)).status == Status(level=Level.LINKED, date="2026-01-02", emulated=True)
 
 
 def test_a_report_that_proves_no_level_is_not_a_record() -> None:
@@ -130,22 +130,22 @@ SPOILT: dict[str, tuple[Callable[[dict[str, Any]], object], str]] = {
 def test_evidence_that_cannot_be_is_refused_by_its_path(
     spoil: Callable[[dict[str, Any]], object], problem: str
 ) -> None:
-    document = json.loads(evidence_text(GREEN))
+    document = json.loads(record_text(GREEN))
     spoil(document)
     with pytest.raises(FileError) as caught:
         read(json.dumps(document))
-    assert str(caught.value).startswith(f"evidence.json is not the evidence of an image: {problem}")
+    assert str(caught.value).startswith(f"host-run.json is not the record of an image: {problem}")
     assert str(caught.value).endswith(" Write it again with `tfimg build --record` or `tfimg record`.")
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", "null", "1", "{}", "[" * 100_000, '{"kind": NaN}', "\ud800"])
 def test_what_is_not_a_document_is_refused(text: str) -> None:
-    with pytest.raises(FileError, match="is not the evidence of an image"):
-        read_image_record(text.encode("utf-8", "surrogatepass"), source="evidence.json")
+    with pytest.raises(FileError, match="is not the record of an image"):
+        read_image_record(text.encode("utf-8", "surrogatepass"), source="host-run.json")
 
 
 def test_a_gpu_that_is_not_named_did_not_run() -> None:
-    document = json.loads(evidence_text(ON_A_GPU)) | {"gpus": []}
+    document = json.loads(record_text(ON_A_GPU)) | {"gpus": []}
     with pytest.raises(FileError, match="level: it is validated, and linked follows"):
         read(json.dumps(document))
 
@@ -156,13 +156,13 @@ def test_evidence_of_another_image_or_too_large_is_refused_and_of_another_lock_d
     identifier = GREEN.identifier
     project = Project(services=Services(environ={"TFIMG_WORKSPACE": str(workspace_copy.root)}))
     spec = project.spec(identifier)
-    file = workspace_copy.evidence(identifier)
+    file = workspace_copy.record(identifier)
     assert project.status(spec).level == "validated"
     document = json.loads(file.read_text())
     file.write_text(json.dumps({**document, "lock": DIGEST}))
     assert project.status(spec).level == "declared"
     file.write_text(json.dumps({**document, "identifier": "2.15.1-cpu-py3.9"}))
-    with pytest.raises(FileError, match=r"is not the evidence of an image: it is about 2\.15\.1-cpu-py3\.9"):
+    with pytest.raises(FileError, match=r"is not the record of an image: it is about 2\.15\.1-cpu-py3\.9"):
         project.status(spec)
     file.write_text(" " * MAX_BYTES + file.read_text())
     with pytest.raises(FileError, match="is larger than 256 KiB"):

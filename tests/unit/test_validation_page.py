@@ -59,7 +59,7 @@ def test_what_is_not_green_is_open_and_the_rest_is_folded() -> None:
 
 def test_whatever_looks_like_markup_is_shown_as_text() -> None:
     text = text_of(RED)
-    # Reason, proof, name and value of evidence, output, waived, environment.
+    # Reason, proof, name and value of measured, output, waived, environment.
     assert text.count(ATTACK) >= 7
     assert "{{ 7 * 7 }}" in text
     assert ATTACK in text_of(BROKEN)
@@ -78,16 +78,16 @@ def test_it_says_everything_that_the_report_says() -> None:
 
 
 def test_evidence_wraps_unless_it_has_lines_of_its_own() -> None:
-    evidence = {"flat": ["a" * 99, "b" * 99], "lines": "one\ntwo", "deep": [{"x": 1}]}
-    text = format_page(replace(GREEN, results=(replace(result("a.b"), evidence=evidence),)))
-    shown = text.partition("Evidence</h3>")[2].partition("</dl>")[0]
+    measured = {"flat": ["a" * 99, "b" * 99], "lines": "one\ntwo", "deep": [{"x": 1}]}
+    text = format_page(replace(GREEN, results=(replace(result("a.b"), measured=measured),)))
+    shown = text.partition("Measured</h3>")[2].partition("</dl>")[0]
     assert f'<span class="value">{"a" * 99}, {"b" * 99}</span>' in shown
     assert '<pre tabindex="0">one\ntwo</pre>' in shown
     assert shown.count("<pre") == 2
 
 
 def test_the_accelerator_is_named() -> None:
-    seen = replace(result("gpu.visible"), evidence={"gpu": "NVIDIA H100", "driver": "550.54"})
+    seen = replace(result("gpu.visible"), measured={"gpu": "NVIDIA H100", "driver": "550.54"})
     text = text_of(replace(GREEN, results=(seen,)))
     assert re.search(r"gpu\s*NVIDIA H100\s*driver\s*550.54", text)
 

@@ -104,14 +104,14 @@ def outcomes(report: Report) -> list[tuple[str, str, str | None]]:
 
 def test_a_suite_whose_checks_all_passed_is_green(spec: ImageSpec) -> None:
     report = judge(spec, *GOOD)
-    one = CheckResult(check="a", outcome="passed", reason=None, seconds=0.5, evidence={"n": 1}, output=("a line",))
+    one = CheckResult(check="a", outcome="passed", reason=None, seconds=0.5, measured={"n": 1}, output=("a line",))
     assert report.results == (one, replace(one, check="b"))
     assert (report.passed, report.level, report.problem, report.unsuccessful) == (True, "validated", None, ())
 
 
 def test_a_report_says_what_it_is_about(spec: ImageSpec) -> None:
     document = judge(spec, *GOOD).to_json()
-    result = {"outcome": "passed", "reason": None, "seconds": 0.5, "evidence": {"n": 1}, "output": ["a line"]}
+    result = {"outcome": "passed", "reason": None, "seconds": 0.5, "measured": {"n": 1}, "output": ["a line"]}
     verdict = {"passed": True, "verdict": "passed", "level": "validated", "fault": None, "missing": []}
     subject = {"identifier": "2.15.1-cpu-py3.11", "device": "cpu", "digest": "sha256:i", "lock": hash_lock(LOCK)}
     assert json.loads(json.dumps(document)) == verdict | subject | {
@@ -152,7 +152,7 @@ def test_an_accelerator_is_not_proven_by_checks_without_it(identifier: str, name
 
 def test_an_accelerator_that_was_seen_is_reported(named: Callable[[str], ImageSpec]) -> None:
     seen = {"gpu": ["NVIDIA T4"], "capability": ["7.5"], "driver": "535.104.05", "memory_mib": [15360]}
-    ended = event(**{**json.loads(end("gpu.visible").text), "evidence": seen})
+    ended = event(**{**json.loads(end("gpu.visible").text), "measured": seen})
     told = [suite("gpu.visible"), start("gpu.visible"), ended, DONE, FINE]
     document = judge(named("2.20.0-cuda12.5-py3.11"), *told).to_json()
     found = (document["level"], document["gpu"], document["driver"])
@@ -310,7 +310,7 @@ HALF: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("half", HALF.values(), ids=HALF)
 def test_half_an_event_is_rejected(half: dict[str, Any], spec: ImageSpec) -> None:
-    report = judge(spec, suite("a"), start("a"), event(**half, evidence={}), DONE, BAD)
+    report = judge(spec, suite("a"), start("a"), event(**half, measured={}), DONE, BAD)
     assert not report.passed
     assert {result.outcome for result in report.results} <= {"crashed", "skipped", "failed"}
 

@@ -19,7 +19,7 @@ from tfimg.validation.record import OPTIONAL, read_report, schema_text
 from tfimg.validation.report import SCHEMA, Report, format_json
 
 ON_A_GPU = replace(
-    RED, results=(replace(result("gpu.visible"), evidence={"gpu": "NVIDIA T4", "driver": "535.104.05"}),)
+    RED, results=(replace(result("gpu.visible"), measured={"gpu": "NVIDIA T4", "driver": "535.104.05"}),)
 )
 ALL = {"green": GREEN, "red": RED, "broken": BROKEN, "partial": PARTIAL, "on a GPU": ON_A_GPU}
 
@@ -136,7 +136,7 @@ VALUES = st.recursive(
 
 @given(VALUES)
 def test_any_evidence_can_be_kept_and_read_again(value: Any) -> None:
-    report = replace(GREEN, results=(replace(result("a.b"), evidence={"value": value}),))
+    report = replace(GREEN, results=(replace(result("a.b"), measured={"value": value}),))
     text = format_json(report)
     validator().validate(json.loads(text))
     assert format_json(read_report(text, source="report.json")) == text

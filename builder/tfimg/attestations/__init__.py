@@ -1,1 +1,1 @@
-"""Signed evidence about images: keys, statements, their places in the registry, verification and policies."""
+"""Signed attestations about images: keys, statements, their places in the registry, verification and policies."""

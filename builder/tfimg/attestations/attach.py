@@ -41,7 +41,7 @@ from tfimg.registry.documents import (
 )
 
 MAX_TOTAL_BYTES = 128 << 20
-"""Bytes of one image's evidence after which no document is read, or 600 validations: each attaches 0.2 MB. The bill
+"""Bytes of one image's attestations after which no document is read, or 600 validations: each attaches 0.2 MB. The bill
 of materials of an image with 1,000 packages has 0.5 MB."""
 
 MAX_DOCUMENTS = 2_000
@@ -67,7 +67,7 @@ class CollectedEnvelope:
 def collect_envelopes(registry: Reader, digest: str) -> tuple[CollectedEnvelope, ...]:
     """Return each envelope of the bundles that refer to an image once.
 
-    Raises as the registry, and `TamperedError` for malformed or too much evidence.
+    Raises as the registry, and `TamperedError` for malformed or too many attestations.
     """
     envelopes: dict[Envelope, CollectedEnvelope] = {}
     for found in _Reader(registry=registry, digest=digest).bundles():
@@ -82,7 +82,7 @@ def collect_bundles(registry: Reader, digest: str, kinds: Sequence[str]) -> Iter
 
 @dataclass(kw_only=True)
 class _Reader:
-    """Reads the evidence of one image, within limits: all, or that of some `kinds` without what is unreadable."""
+    """Reads the attestations of one image, within limits: all, or that of some `kinds` without what is unreadable."""
 
     registry: Reader
     digest: str
@@ -106,8 +106,8 @@ class _Reader:
         """Read one document. If it is unreadable, raise `TamperedError`, or skip it where only some kinds are read."""
         if self.documents >= MAX_DOCUMENTS or self.total >= MAX_TOTAL_BYTES:
             raise TamperedError(
-                f"{self.registry.repository}@{self.digest} has too much evidence: more than {MAX_DOCUMENTS} documents "
-                f"or {MAX_TOTAL_BYTES >> 20} MiB.",
+                f"{self.registry.repository}@{self.digest} has too many attestations: more than {MAX_DOCUMENTS} "
+                f"documents or {MAX_TOTAL_BYTES >> 20} MiB.",
                 next_step="Another program attached it: delete its referrers in the registry.",
             )
         try:
@@ -147,12 +147,12 @@ class _Reader:
 
 def _unreadable(where: str, why: str) -> TamperedError:
     return TamperedError(
-        f"Evidence at {where} cannot be read: {why}.",
-        next_step="Do not use the image until you know who changed its evidence.",
+        f"Attestations at {where} cannot be read: {why}.",
+        next_step="Do not use the image until you know who changed its attestations.",
     )
 
 
-DO_NOT_USE = "Do not use the image until you know who changed its evidence."
+DO_NOT_USE = "Do not use the image until you know who changed its attestations."
 
 MAX_LISTED = 5
 """Keys or digests that a message names."""
@@ -176,20 +176,20 @@ class VerifiedStatement(Statement):
 
 
 def verify_signatures(
-    evidence: Sequence[CollectedEnvelope], keys: Sequence[VerifyingKey], *, image: str, digest: str
+    attestations: Sequence[CollectedEnvelope], keys: Sequence[VerifyingKey], *, image: str, digest: str
 ) -> tuple[VerifiedStatement, ...]:
     """Return each statement that the keys signed about the manifest `digest`; those of other keys are ignored.
 
-    `image` is its name in messages. Raises `TamperedError` for evidence that claims one of the keys and was not signed
+    `image` is its name in messages. Raises `TamperedError` for one that claims one of the keys and was not signed
     by it, or was signed for another image; `UnsignedError` if the keys signed nothing.
     """
-    signed = [(envelope, key) for envelope in evidence if (key := envelope.envelope.find_signer(keys))]
+    signed = [(envelope, key) for envelope in attestations if (key := envelope.envelope.find_signer(keys))]
     genuine = [envelope for envelope, _ in signed]
-    for envelope in evidence:
+    for envelope in attestations:
         if envelope not in genuine and envelope.claimed_keys(keys):
             raise _tampered(envelope, genuine, keys)
     if not genuine:
-        raise _unsigned(evidence, keys, image)
+        raise _unsigned(attestations, keys, image)
     statements = {
         found.envelope.payload: _read_signed(found, key, digest)
         for found, key in signed
@@ -199,10 +199,10 @@ def verify_signatures(
 
 
 def filter_verified(
-    evidence: Iterable[CollectedEnvelope], keys: Sequence[VerifyingKey], *, digest: str
+    attestations: Iterable[CollectedEnvelope], keys: Sequence[VerifyingKey], *, digest: str
 ) -> Iterator[VerifiedStatement]:
     """Yield the statements that the keys signed about the manifest `digest`, and skip everything else."""
-    for found in evidence:
+    for found in attestations:
         if found.envelope.payload_type == IN_TOTO and (key := found.envelope.find_signer(keys)):
             with suppress(TamperedError):
                 yield _read_signed(found, key, digest)
@@ -213,12 +213,12 @@ def _read_signed(found: CollectedEnvelope, signer: VerifyingKey, digest: str) ->
         document = read_statement(found.envelope.payload)
     except InvalidDocument as error:
         raise TamperedError(
-            f"The signed evidence at {found.where} is not an in-toto statement: {error}.", next_step=DO_NOT_USE
+            f"The signed attestation at {found.where} is not an in-toto statement: {error}.", next_step=DO_NOT_USE
         ) from None
     if digest not in document.digests:
         about = ", ".join(document.digests[:MAX_LISTED]) or "nothing with a SHA-256 digest"
         raise TamperedError(
-            f"The evidence at {found.where} was signed for another image: it is about {about}, but attached to "
+            f"The attestation at {found.where} was signed for another image: it is about {about}, but attached to "
             f"{digest}.",
             next_step=DO_NOT_USE,
         )
@@ -234,7 +234,7 @@ def _read_signed(found: CollectedEnvelope, signer: VerifyingKey, digest: str) ->
 def _tampered(
     found: CollectedEnvelope, genuine: Sequence[CollectedEnvelope], keys: Sequence[VerifyingKey]
 ) -> TamperedError:
-    """Return the error for a forged signature; genuine evidence with the same half shows which half was changed."""
+    """Return the error for a forged signature; a genuine one with the same half shows which half was changed."""
     signatures = {signature.sig for other in genuine for signature in other.envelope.signatures}
     if any(found.envelope.payload == other.envelope.payload for other in genuine):
         change = "its signature was replaced: the same content is attached elsewhere with the genuine signature"
@@ -243,24 +243,24 @@ def _tampered(
     else:
         change = "its content or its signature was changed after it was signed"
     return TamperedError(
-        f"The evidence at {found.where} claims the signature of {fingerprints(found.claimed_keys(keys))}, and that key "
-        f"did not sign it: {change}.",
+        f"The attestation at {found.where} claims the signature of {fingerprints(found.claimed_keys(keys))}, and that "
+        f"key did not sign it: {change}.",
         next_step=DO_NOT_USE,
     )
 
 
-def _unsigned(evidence: Sequence[CollectedEnvelope], keys: Sequence[VerifyingKey], image: str) -> UnsignedError:
-    if not evidence:
+def _unsigned(attestations: Sequence[CollectedEnvelope], keys: Sequence[VerifyingKey], image: str) -> UnsignedError:
+    if not attestations:
         return UnsignedError(
-            f"{image} has no evidence attached.",
-            next_step="Publish it with `tfimg publish`, or ask its publisher for signed evidence.",
+            f"{image} has no attestations attached.",
+            next_step="Publish it with `tfimg publish`, or ask its publisher for signed attestations.",
         )
     # Not verified: anyone who can write to the registry chooses these names.
-    claimed = (key for found in evidence for key in found.envelope.signers if key)
+    claimed = (key for found in attestations for key in found.envelope.signers if key)
     others = sorted({" ".join(to_plain_text(key).split())[:100] for key in claimed})
     by = f" ({list_first(others, MAX_LISTED)})" if others else ""
     return UnsignedError(
-        f"{image} has evidence that another key signed{by}, and none that {fingerprints(keys)} signed.",
+        f"{image} has attestations that another key signed{by}, and none that {fingerprints(keys)} signed.",
         next_step="Check which key its publisher uses, and name that with --public-key.",
     )
 

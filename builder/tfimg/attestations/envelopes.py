@@ -199,7 +199,7 @@ class _Material(Document):
 
 
 class Bundle(Document):
-    """A sigstore bundle. Without an envelope it is a signature of bytes, which is not evidence."""
+    """A sigstore bundle. Without an envelope it is a signature of bytes, which is no attestation."""
 
     envelope: Envelope | None = Field(default=None, alias="dsseEnvelope")
     material: _Material | None = Field(default=None, alias="verificationMaterial")

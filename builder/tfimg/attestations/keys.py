@@ -1,4 +1,4 @@
-"""Keys that sign and verify evidence: ECDSA on P-256 with SHA-256, cosign's default."""
+"""Keys that sign and verify attestations: ECDSA on P-256 with SHA-256, cosign's default."""
 
 from __future__ import annotations
 

@@ -16,24 +16,24 @@ from tfimg.attestations.keys import FINGERPRINT, VerifyingKey, fingerprints, rea
 from tfimg.core.documents import InvalidDocument, validate
 from tfimg.core.errors import FileError, InvalidKey, UsageError
 from tfimg.core.files import read_limited
-from tfimg.core.levels import Level, SignedLevel
+from tfimg.core.levels import AttestedLevel, Level
 from tfimg.core.text import quote_value
 from tfimg.matrix.load import InvalidYaml, describe_schema_errors, read_yaml
 from tfimg.matrix.schema import Capability, MatrixModel, RangeText, Sentence
 from tfimg.matrix.support_ends import SupportEnd
 
-SIGNED_LEVELS = tuple(level for level in Level if level > Level.DECLARED)
+ATTESTED_LEVELS = tuple(level for level in Level if level > Level.DECLARED)
 
 DEFAULT_MAX_AGE = timedelta(days=90)
-"""Default of the age of evidence. Statements can be deleted from a registry, or old ones restored: this bounds how long
-that hides a newer failure or withdrawal."""
+"""Default of the age of attestations. Statements can be deleted from a registry, or old ones restored: this bounds how
+long that hides a newer failure or withdrawal."""
 
 UNLIMITED = "unlimited"
 
 UNITS = {"h": timedelta(hours=1), "d": timedelta(days=1), "w": timedelta(weeks=1)}
 
 WORD = re.compile(
-    rf"(?P<level>{'|'.join(SIGNED_LEVELS)})|(?P<supported>supported)|gpu=(?P<gpu>sm_[0-9]+)|driver(?P<driver>[<>=!~].*)|max-age=(?P<age>.*)"
+    rf"(?P<level>{'|'.join(ATTESTED_LEVELS)})|(?P<supported>supported)|gpu=(?P<gpu>sm_[0-9]+)|driver(?P<driver>[<>=!~].*)|max-age=(?P<age>.*)"
 )
 """A word of --require."""
 
@@ -136,7 +136,7 @@ def parse_age(text: object) -> timedelta | None:
 
 
 def _invalid(word: str, reason: str) -> UsageError:
-    levels = ", ".join(SIGNED_LEVELS)
+    levels = ", ".join(ATTESTED_LEVELS)
     return UsageError(
         f"--require {word!r} is not a valid requirement: {reason}.",
         next_step=f"Write one of {levels}, supported, gpu=sm_90, driver>=535 and max-age=30d, with commas between.",
@@ -164,9 +164,9 @@ Fingerprint = Annotated[str, Field(pattern=FINGERPRINT)]
 
 
 class PolicyRequirements(MatrixModel):
-    """What evidence has to show; what is left out is not required."""
+    """What attestations have to show; what is left out is not required."""
 
-    level: SignedLevel | None = Field(default=None, description="Lowest level; none: what the tag promises")
+    level: AttestedLevel | None = Field(default=None, description="Lowest level; none: what the tag promises")
     gpu: Capability | None = Field(default=None, description="Compute capability of a GPU on which it was validated")
     driver: RangeText | None = Field(default=None, description="Driver of that GPU")
     refuse_end_of_life: bool = Field(
@@ -182,7 +182,7 @@ class PolicyRequirements(MatrixModel):
 class PolicyPromise(MatrixModel):
     """What tags promise instead of the default."""
 
-    level: SignedLevel = Field(description="Level that images of these tags must have")
+    level: AttestedLevel = Field(description="Level that images of these tags must have")
     reason: Sentence = Field(description="Why; publishing shows it")
 
 

@@ -35,7 +35,7 @@ from tfimg.attestations.envelopes import (
 )
 from tfimg.core.documents import Document, InvalidDocument, validate
 from tfimg.core.errors import TamperedError, ValidationAborted
-from tfimg.core.levels import Level, SignedLevel
+from tfimg.core.levels import AttestedLevel, Level
 from tfimg.core.text import to_plain_text
 from tfimg.matrix.devices import DEVICES, Device
 from tfimg.validation.report import GPU_CHECK, About, Inventory, Report
@@ -93,7 +93,7 @@ class SignedResult(Document):
     result: ResultWord
     identifier: Text
     device: Device
-    level: SignedLevel
+    level: AttestedLevel
     passed: Names = Field(alias="passedTests")
     failed: Names = Field(alias="failedTests")
     skipped: tuple[SkippedCheck, ...] = Field(alias="skippedTests", max_length=MAX_CHECKS)

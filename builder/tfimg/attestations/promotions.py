@@ -169,7 +169,7 @@ def read_image_statements(
 ) -> ImageStatements:
     """Read the statements of trusted keys about the tags and tests of a digest, and skip everything else.
 
-    Only `verify` refuses an image for changed evidence: here, that would let everyone with write access to the
+    Only `verify` refuses an image for changed attestations: here, that would let everyone with write access to the
     registry block a rollback. Without outcomes, this makes three requests for a digest with one promotion.
     """
     kinds = [in_toto.PROMOTION, in_toto.WITHDRAWAL, *([in_toto.TEST_RESULT] if with_outcomes else [])]
@@ -235,7 +235,7 @@ def require_promoted(statements: ImageStatements, *, image: str, repository: str
     """Raise `PolicyViolation` for a tag that no promotion names; `repository` is the origin of a mirror."""
     if tag and not statements.promotions_of(repository, tag):
         raise PolicyViolation(
-            f"{image} has evidence, but no signed promotion that gives it the tag {tag} of {repository}.",
+            f"{image} has attestations, but no signed promotion that gives it the tag {tag} of {repository}.",
             next_step="Anyone who can write to the registry could have moved the tag. For a mirror, name the "
             "publisher's repository with --origin; otherwise ask the publisher, or verify by digest.",
         )

@@ -1,4 +1,4 @@
-"""Verify an image in a registry: its evidence, the signatures, and the policy."""
+"""Verify an image in a registry: its attestations, the signatures, and the policy."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tfimg.attestations.keys import VerifyingKey
 from tfimg.attestations.policy import Policy
 from tfimg.attestations.predicates import SignedResult, read_result
 from tfimg.attestations.promotions import read_statements, require_not_withdrawn, require_promoted
-from tfimg.core.errors import PolicyViolation, StaleEvidence, TamperedError, TfimgError
+from tfimg.core.errors import PolicyViolation, StaleAttestations, TamperedError, TfimgError
 from tfimg.core.events import ProgressEvent, ignore
 from tfimg.engine.interface import Engine
 from tfimg.matrix.devices import CPU, DEVICES
@@ -31,7 +31,7 @@ MAX_LISTED = 3
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class ImageEvidence:
+class ImageAttestations:
     """The statements about an image that trusted keys signed; `image` is its name in messages."""
 
     image: str
@@ -40,8 +40,8 @@ class ImageEvidence:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class VerifiedImage(ImageEvidence):
-    """An image whose evidence is genuine and meets the policy.
+class VerifiedImage(ImageAttestations):
+    """An image whose attestations are genuine and meet the policy.
 
     `outcome` is the deciding test result, `signer` the fingerprint of its key.
     """
@@ -62,7 +62,7 @@ class VerifiedImage(ImageEvidence):
             "signer": self.signer,
             "level": self.outcome.proven_level,
             "tested": self.outcome.model_dump(mode="json"),
-            "evidence": sorted(self.kinds),
+            "attestations": sorted(self.kinds),
         }
 
 
@@ -75,28 +75,30 @@ def verify(
     now: datetime,
     tag: str | None = None,
 ) -> VerifiedImage:
-    """Resolve a tag or digest, verify the signatures of its evidence, check the newest test result against the policy.
+    """Resolve a tag or digest, verify the signatures of its attestations, check the newest result against the policy.
 
     `tag` is the name whose promise counts if `reference` is a digest; a promotion has to name it.
 
     The newest result decides. One that is not a pass (failed or incomplete, of any trusted key) blocks all older ones,
     and those of the same time. A pass that proves less than required, as from a machine without a GPU, does not
-    contradict an older result. Fails closed: `NotInRegistry`, `NetworkError`, `UnsignedError` (no evidence, or another
-    key's), `TamperedError`, `WithdrawnError`, `PolicyViolation`, `StaleEvidence`, `InvalidKey`.
+    contradict an older result. Fails closed: `NotInRegistry`, `NetworkError`, `UnsignedError` (no attestations, or
+    another key's), `TamperedError`, `WithdrawnError`, `PolicyViolation`, `StaleAttestations`, `InvalidKey`.
     """
-    evidence = read_evidence(registry, reference, keys, policy)
-    image, digest = evidence.image, evidence.digest
+    attestations = read_attestations(registry, reference, keys, policy)
+    image, digest = attestations.image, attestations.digest
     name = tag or ("" if _is_digest(reference) else reference)
-    known = read_statements(evidence.statements, image=image)
+    known = read_statements(attestations.statements, image=image)
     repository = policy.origin or registry.repository
     if not policy.allow_withdrawn:
         require_not_withdrawn(known, image=image, repository=repository, tag=name)
-    outcome, signer = decide(evidence, policy, name, now)
+    outcome, signer = decide(attestations, policy, name, now)
     require_promoted(known, image=image, repository=repository, tag=name)
-    return VerifiedImage(image=image, digest=digest, outcome=outcome, signer=signer, statements=evidence.statements)
+    return VerifiedImage(image=image, digest=digest, outcome=outcome, signer=signer, statements=attestations.statements)
 
 
-def read_evidence(registry: Reader, reference: str, keys: Sequence[VerifyingKey], policy: Policy) -> ImageEvidence:
+def read_attestations(
+    registry: Reader, reference: str, keys: Sequence[VerifyingKey], policy: Policy
+) -> ImageAttestations:
     """Resolve a tag or digest and return what trusted keys signed about the image. Raises as `verify`."""
     accepted = policy.accepted_keys(keys)
     image = f"{registry.repository}{'@' if _is_digest(reference) else ':'}{reference}"
@@ -106,24 +108,24 @@ def read_evidence(registry: Reader, reference: str, keys: Sequence[VerifyingKey]
             f"The registry's answer for {image} has the digest {digest}.",
             next_step="Do not use it: the registry, or a proxy before it, changes what it sends.",
         )
-    evidence = collect_envelopes(registry, digest)
-    statements = verify_signatures(evidence, accepted, image=image, digest=digest)
-    return ImageEvidence(image=image, digest=digest, statements=statements)
+    attestations = collect_envelopes(registry, digest)
+    statements = verify_signatures(attestations, accepted, image=image, digest=digest)
+    return ImageAttestations(image=image, digest=digest, statements=statements)
 
 
-def read_results(evidence: ImageEvidence) -> tuple[tuple[SignedResult, str], ...]:
+def read_results(attestations: ImageAttestations) -> tuple[tuple[SignedResult, str], ...]:
     """Return the test results of an image, each with its signer. Raises `TamperedError` and `PolicyViolation`.
 
     An unreadable one is an error: it may be the newest, and a failure.
     """
     results = tuple(
-        (read_result(statement.predicate, image=evidence.image), statement.signer)
-        for statement in evidence.statements
+        (read_result(statement.predicate, image=attestations.image), statement.signer)
+        for statement in attestations.statements
         if statement.predicate_type == TEST_RESULT
     )
     if not results:
         raise PolicyViolation(
-            f"{evidence.image} has signed evidence, but no test result.",
+            f"{attestations.image} has signed attestations, but no test result.",
             next_step="Publish it with `tfimg publish`, which validates it first.",
         )
     return results
@@ -139,15 +141,15 @@ def pull_verified(engine: Engine, reference: str, on_event: Callable[[ProgressEv
         )
 
 
-def find_tag_mismatch(result: SignedResult, evidence: ImageEvidence, tag: str) -> PolicyViolation | None:
+def find_tag_mismatch(result: SignedResult, attestations: ImageAttestations, tag: str) -> PolicyViolation | None:
     """Return an error if a tag names another image than the tested one."""
     # A genuine image of another release or device meets every other rule: only its tag shows that it was moved.
     device = next((device for device in DEVICES if device != CPU and device in tag.split("-")[1:]), None)
-    stated = find_contradiction(tag, identifier=result.identifier, digest=evidence.digest)
+    stated = find_contradiction(tag, identifier=result.identifier, digest=attestations.digest)
     if stated is None and (device is None or result.device == device):
         return None
     return PolicyViolation(
-        f"{evidence.image} is {result.identifier}, but its tag {tag} states {stated or str(device).upper()}.",
+        f"{attestations.image} is {result.identifier}, but its tag {tag} states {stated or str(device).upper()}.",
         next_step="The tag was moved to another image: ask its publisher, or see `tfimg history`.",
     )
 
@@ -156,7 +158,7 @@ def _is_digest(reference: str) -> bool:
     return reference.startswith("sha256:")
 
 
-def decide(evidence: ImageEvidence, policy: Policy, tag: str, now: datetime) -> tuple[SignedResult, str]:
+def decide(attestations: ImageAttestations, policy: Policy, tag: str, now: datetime) -> tuple[SignedResult, str]:
     """Return the newest result that meets the policy, with its signer, unless a newer one is not a pass.
 
     `tag` is empty for an image that was requested by digest alone. Raises as `verify`.
@@ -168,8 +170,8 @@ def decide(evidence: ImageEvidence, policy: Policy, tag: str, now: datetime) -> 
         return blocks or result[0].ended <= now + MAX_CLOCK_SKEW, result[0].ended, blocks
 
     violations: list[TfimgError] = []
-    for result in sorted(read_results(evidence), key=newness, reverse=True):
-        violation = next(_violations(result[0], evidence, policy, tag, now), None)
+    for result in sorted(read_results(attestations), key=newness, reverse=True):
+        violation = next(_violations(result[0], attestations, policy, tag, now), None)
         if violation is None:
             return result
         violations.append(violation)
@@ -179,14 +181,14 @@ def decide(evidence: ImageEvidence, policy: Policy, tag: str, now: datetime) -> 
 
 
 def _violations(
-    result: SignedResult, evidence: ImageEvidence, policy: Policy, tag: str, now: datetime
+    result: SignedResult, attestations: ImageAttestations, policy: Policy, tag: str, now: datetime
 ) -> Iterator[TfimgError]:
     """Yield the errors of the rules that a test result violates, the gravest first.
 
     `tag` is empty for an image that was requested by digest alone.
     """
-    image, day = evidence.image, result.ended.date().isoformat()
-    if mismatch := find_tag_mismatch(result, evidence, tag):
+    image, day = attestations.image, result.ended.date().isoformat()
+    if mismatch := find_tag_mismatch(result, attestations, tag):
         yield mismatch
     if not result.is_pass and (result.failed or not result.missing):
         failures = ", ".join(result.failed[:MAX_LISTED]) or "the suite did not finish"
@@ -204,8 +206,8 @@ def _violations(
         )
     age = now - result.ended
     if age < -MAX_CLOCK_SKEW:
-        yield StaleEvidence(
-            f"{image} was tested on {day} according to its evidence, which is in the future.",
+        yield StaleAttestations(
+            f"{image} was tested on {day} according to its attestations, which is in the future.",
             next_step="Check the clock of this machine, then that of the machine that tested it.",
         )
     promise = policy.find_promise(tag)
@@ -232,7 +234,7 @@ def _violations(
         )
     yield from _find_end_of_life(result, image, policy, now.date())
     if policy.max_age is not None and age > policy.max_age:
-        yield StaleEvidence(
+        yield StaleAttestations(
             f"{image} was last tested on {day}, {_duration(age)} ago, and at most {_duration(policy.max_age)} are "
             "allowed.",
             next_step="Its publisher renews it with `tfimg renew`; or allow more with --require max-age=180d.",

@@ -22,14 +22,14 @@ from tfimg.build.builder import Builder, BuildResult, BuildSettings, Validated, 
 from tfimg.build.results import CONTINUE, BatchResult, ImageResult, ImagesQueued, failed_result
 from tfimg.core.cancellation import Cancellation
 from tfimg.core.errors import BatchRunning, EngineUnavailable, FileError, Interrupted, TfimgError, to_tfimg_error
-from tfimg.core.events import Event, ImageEvent, Message, OnEvent
+from tfimg.core.events import Event, ImageEvent, InfoEvent, OnEvent
 from tfimg.core.files import AlreadyLocked, try_lock, write_atomically
 from tfimg.core.levels import Level
 from tfimg.core.process import defer_signals
 from tfimg.engine.interface import Engine, LocalImage
 from tfimg.host.survey import TargetLevel
 from tfimg.matrix.spec import ImageSpec
-from tfimg.project.project import Project, read_evidence, record_evidence
+from tfimg.project.project import Project, read_record, write_record
 from tfimg.recipe.labels import RECIPE_LABEL
 from tfimg.recipe.plan import Plan
 
@@ -205,7 +205,7 @@ def _usable_builders(
             _ = builder.capabilities, builder.validator.target_host
         except EngineUnavailable as error:
             lost = error
-            on_event(Message(text=f"Not used: {error}"))
+            on_event(InfoEvent(text=f"Not used: {error}"))
         else:
             builders.append(builder)
     if not builders:
@@ -244,7 +244,7 @@ def _choose_items(
     items, results = [], []
     for plan in plans:
         result = _find_unchanged(plan, by_name, on_event) if settings.reuse_reports else None
-        if result is None and settings.reuse_reports and settings.evidence_only:
+        if result is None and settings.reuse_reports and settings.record_only:
             result = _find_recorded(plan, inventories, on_event)
         if result:
             results.append(result)
@@ -290,7 +290,7 @@ def _find_unchanged(
             recorded = replace(report, digest=image.digest)
             base = record_base(plan.spec, builder.prepare_base(plan.spec, on_event))
             workspace = builder.project.workspace
-            record_evidence(workspace, recorded, content=image.content, recipe=recipe, base=base)
+            write_record(workspace, recorded, content=image.content, recipe=recipe, base=base)
         return ImageResult(
             identifier=plan.spec.identifier,
             status="unchanged",
@@ -307,22 +307,22 @@ def _find_unchanged(
 
 
 def _find_recorded(plan: Plan, builders: Iterable[Builder], on_event: OnEvent) -> ImageResult | None:
-    """Return the result of an image whose evidence is of the recipe and level that one of the builders would give."""
+    """Return the result of an image whose record is of the recipe and level that one of the builders would give."""
     for builder in builders:
         with suppress(FileError):  # recording replaces it
-            evidence = read_evidence(builder.project.workspace, plan.spec.identifier)
-            if evidence is None or evidence.recipe is None or evidence.profile != builder.settings.checks.profile:
+            record = read_record(builder.project.workspace, plan.spec.identifier)
+            if record is None or record.recipe is None or record.profile != builder.settings.checks.profile:
                 continue
             predicted = _predict_build(builder, plan, on_event)
-            if predicted is None or predicted[0] != evidence.recipe:
+            if predicted is None or predicted[0] != record.recipe:
                 continue
-            if evidence.status.level >= predicted[1].level:
+            if record.status.level >= predicted[1].level:
                 return ImageResult(
                     identifier=plan.spec.identifier,
                     status="recorded",
                     seconds=0.0,
-                    digest=evidence.digest,
-                    level=evidence.level,
+                    digest=record.digest,
+                    level=record.level,
                     reused=True,
                 )
     return None
@@ -346,7 +346,7 @@ def _build_item(plan: Plan, builder: Builder, *, cancellation: Cancellation, on_
 
 
 def _forward(identifier: str, on_event: OnEvent, event: Event) -> None:
-    if isinstance(event, Message):
+    if isinstance(event, InfoEvent):
         on_event(event)
     elif not isinstance(event, BuildResult | Validated):  # the image's result says the same
         on_event(ImageEvent(identifier=identifier, event=event))
@@ -361,7 +361,7 @@ class _Once:
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def __call__(self, event: Event) -> None:
-        if isinstance(event, Message):
+        if isinstance(event, InfoEvent):
             with self._lock:
                 if event.text in self._texts:
                     return

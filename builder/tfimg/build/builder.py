@@ -27,7 +27,7 @@ from tfimg.core.errors import (
     TfimgError,
     UnsupportedPlatform,
 )
-from tfimg.core.events import Event, Message, OnEvent, StepEvent, ignore
+from tfimg.core.events import Event, InfoEvent, OnEvent, StepEvent, ignore
 from tfimg.core.files import write_atomically
 from tfimg.core.levels import Level
 from tfimg.core.paths import Workspace
@@ -49,7 +49,7 @@ from tfimg.engine.machine import EMULATE, check_disk_space, open_candidate, requ
 from tfimg.layers.layers import LAYER_FORMAT, LayerState, list_stage_layers
 from tfimg.matrix.schema import PLATFORMS, Platform
 from tfimg.matrix.spec import ImageSpec
-from tfimg.project.project import Project, read_evidence, record_evidence
+from tfimg.project.project import Project, read_record, write_record
 from tfimg.project.services import Services
 from tfimg.project.validator import Validator
 from tfimg.recipe.labels import BASE_MADE_LABEL, RECIPE_LABEL, make_build_labels, make_extra_labels
@@ -69,8 +69,8 @@ class BuildSettings:
     `snapshot` is a dated mirror of Debian's archive, and `renew_base` bootstraps a base again that the engine has.
     `no_cache` runs every step again. `level` is the level to prove, None for the highest that this machine can prove;
     `reuse_reports` accepts earlier green reports on equal images. `record` writes what is proven into the workspace as
-    evidence; `evidence_only`: of many images nothing else is needed, so those with current evidence are not built.
-    `recheck` compares images with their evidence, and tags none. `jobs` is the number of builds at once on each engine,
+    record; `record_only`: of many images nothing else is needed, so those with a current record are not built.
+    `recheck` compares images with their record, and tags none. `jobs` is the number of builds at once on each engine,
     None for `Builder.jobs`. `compression` None is that of the image: see `choose_compression`.
     """
 
@@ -86,7 +86,7 @@ class BuildSettings:
     checks: CheckSelection = ALL_CHECKS
     reuse_reports: bool = False
     record: bool = False
-    evidence_only: bool = False
+    record_only: bool = False
     recheck: bool = False
     jobs: int | None = None
 
@@ -125,7 +125,7 @@ def read_base_config(reference: str, platform: Platform, services: Services, on_
         if len(layers) > MAX_LAYERS or not all(map(DIGEST.fullmatch, layers)):
             raise TamperedError(f"its layers are not at most {MAX_LAYERS} digests.", next_step="Do not use it.")
     except TfimgError as error:
-        on_event(Message(text=f"The configuration of {reference} was not read: {error.what}"))
+        on_event(InfoEvent(text=f"The configuration of {reference} was not read: {error.what}"))
         return BaseConfig()
     variables = dict(entry.partition("=")[::2] for entry in settings.config.env)
     made, python = settings.config.labels.get(BASE_MADE_LABEL), variables.get(PYTHON_VARIABLE)
@@ -155,7 +155,7 @@ def record_base(spec: ImageSpec, base: BaseImage) -> RecordedBase:
 def report_base_change(spec: ImageSpec, base: BaseImage, workspace: Workspace, on_event: OnEvent) -> None:
     """Say in what the base of a registry differs from the one, of the same kind, that the image's record is of."""
     with suppress(FileError):  # `check` names an unreadable record
-        record = read_evidence(workspace, spec.identifier)
+        record = read_record(workspace, spec.identifier)
         proven = record.base if record else None
         if record is None or proven is None or proven.kind != base.kind or base.kind == "bootstrapped":
             return
@@ -165,7 +165,7 @@ def report_base_change(spec: ImageSpec, base: BaseImage, workspace: Workspace, o
                 f"{'; '.join(_list_changes(proven, base.config))}. The suite decides; "
                 f"--base-digest {proven.digest or 'DIGEST'} takes the proven one."
             )
-            on_event(Message(text=text))
+            on_event(InfoEvent(text=text))
 
 
 def _list_changes(proven: RecordedBase, present: BaseConfig) -> Iterator[str]:
@@ -389,18 +389,18 @@ def choose_turn(specs: Sequence[ImageSpec], day: date, count: int) -> tuple[Imag
     return tuple((*specs, *specs)[start : start + count])
 
 
-def require_same_evidence(workspace: Workspace, report: Report, stored: StoredImage, on_event: OnEvent) -> None:
-    """Raise `NotReproducible` if an image that was built and validated again contradicts its evidence."""
-    record = read_evidence(workspace, report.identifier)
+def require_same_record(workspace: Workspace, report: Report, stored: StoredImage, on_event: OnEvent) -> None:
+    """Raise `NotReproducible` if an image that was built and validated again contradicts its record."""
+    record = read_record(workspace, report.identifier)
     if record is None:
         return
     recipe = stored.labels.get(RECIPE_LABEL)
     if recipe != record.recipe:
-        other = "its evidence is of another recipe (base, lock, suite or build scripts)"
-        on_event(Message(text=f"{report.identifier}: only the level is compared, as {other}."))
+        other = "its record is of another recipe (base, lock, suite or build scripts)"
+        on_event(InfoEvent(text=f"{report.identifier}: only the level is compared, as {other}."))
     if found := [*find_contradictions(record, report, content=stored.content, recipe=recipe)]:
         raise NotReproducible(
-            f"{report.identifier} was built again and contradicts its evidence of {record.date[:10]}: "
+            f"{report.identifier} was built again and contradicts its record of {record.date[:10]}: "
             f"{'; '.join(found)}.",
             next_step="Find out what has changed (`tfimg compare`), then record it again with "
             f"`tfimg build {report.identifier} --record --revalidate`.",
@@ -470,7 +470,7 @@ class Builder:
         plan = replace(plan, tags=()) if self.settings.recheck else plan
         with explain_errors(self.project.workspace.validation):
             for setting in self.project.services.network.left_out:
-                on_event(Message(text=f"Not used: {setting}"))
+                on_event(InfoEvent(text=f"Not used: {setting}"))
             require_platform(plan.spec, self.capabilities)
             target = self.validator.target(plan.spec, on_event)  # raises before anything is built
             is_native = plan.spec.platform == self.capabilities.platform
@@ -503,7 +503,7 @@ class Builder:
         write_atomically(file, format_json(report))
         on_event(Validated(report=report))
         if self.settings.record:
-            record_evidence(
+            write_record(
                 self.project.workspace,
                 report,
                 content=stored.content,
@@ -514,10 +514,10 @@ class Builder:
             report,
             subject=f"{report.identifier} was built",
             consequence="No tag was given.",
-            details=f"`tfimg explain {file}` shows the whole evidence.",
+            details=f"`tfimg explain {file}` shows the whole report.",
         )
         if self.settings.recheck:
-            require_same_evidence(self.project.workspace, report, stored, on_event)
+            require_same_record(self.project.workspace, report, stored, on_event)
 
     @contextmanager
     def candidate(self, plan: Plan, on_event: OnEvent = ignore) -> Iterator[BuiltImage]:
@@ -563,7 +563,7 @@ class Builder:
             write_context(plan, self.project.workspace.images, request.context)
             stored = run_build(request, self.engine, on_event)
         if kept := count_kept_layers(layers, stored):
-            on_event(Message(text=KEPT_LAYERS.format(count=kept)))
+            on_event(InfoEvent(text=KEPT_LAYERS.format(count=kept)))
         return BuiltImage(name=name, base=base, output=output, stored=stored, seconds=time.monotonic() - start)
 
     def labels(self, plan: Plan, base: BaseImage) -> dict[str, str]:
@@ -628,7 +628,7 @@ class Builder:
             template=partial(render_base, self.project.templates),
         )
         base = choose_base(spec, base_settings, self.engine, on_event)
-        on_event(Message(text=f"Base: {base.kind} {base.name}, because {base.why}"))
+        on_event(InfoEvent(text=f"Base: {base.kind} {base.name}, because {base.why}"))
         return base
 
     def _make_layers(self, plan: Plan, on_event: OnEvent) -> Mapping[str, str]:

@@ -22,7 +22,7 @@ from tfimg.core.events import Event
 from tfimg.core.text import clamp_duration, list_first, to_plain_text, to_strict_json
 
 Status = Literal["built", "unchanged", "recorded", "failed", "unbuildable", "interrupted"]
-"""`unchanged`: it exists with all tags, built from the same inputs and validated. `recorded`: its evidence is current,
+"""`unchanged`: it exists with all tags, built from the same inputs and validated. `recorded`: its record is current,
 and nothing else was asked for. `unbuildable`: it has no lock, or its base or a wheel is not available."""
 
 SCHEMA = 1
@@ -84,7 +84,7 @@ class ImageResult(Event):
 
     @property
     def is_green(self) -> bool:
-        """Whether the image is validated, and exists with its tags unless only its evidence was asked for."""
+        """Whether the image is validated, and exists with its tags unless only its record was asked for."""
         return self.status in ("built", "unchanged", "recorded")
 
     @property

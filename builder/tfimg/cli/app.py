@@ -69,7 +69,7 @@ GROUPS = {
     },
     "Publish": {
         "keygen": ("trust:Keygen", "make a pair of keys"),
-        "publish": ("publish:Publish", "push, validate, attach evidence, move tags"),
+        "publish": ("publish:Publish", "push, validate, attach attestations, move tags"),
         "renew": ("tags:Renew", "validate published images again"),
         "rollback": ("tags:Rollback", "move a tag back to an earlier image"),
         "withdraw": ("tags:Withdraw", "move tags off an image, and refuse it from then on"),
@@ -78,9 +78,9 @@ GROUPS = {
     "Trust": {
         "verify": ("trust:Verify", "say what is proven of an image in a registry"),
         "pull": ("trust:Pull", "verify an image, then pull it"),
-        "inspect": ("trust:Inspect", "show contents and evidence of an image"),
+        "inspect": ("trust:Inspect", "show contents and attestations of an image"),
         "compare": ("trust:Compare", "compare two images"),
-        "save": ("trust:Save", "write an image and its evidence to a folder or file"),
+        "save": ("trust:Save", "write an image and its attestations to a folder or file"),
         "load": ("trust:Load", "verify what was saved, and load it into the engine"),
     },
     "Maintain": {
@@ -89,7 +89,7 @@ GROUPS = {
         "lock": ("maintain:Lock", "resolve and write locks"),
         "render": ("maintain:Render", "write Dockerfiles, schemas and tables"),
         "audit": ("maintain:Audit", "find known vulnerabilities of locked packages"),
-        "record": ("maintain:RecordEvidence", "record what images/on_host/run.py has proven without a container"),
+        "record": ("maintain:RecordHostRun", "record what images/on_host/run.py has proven without a container"),
         "completion": ("maintain:Completion", "print a completion script"),
     },
 }

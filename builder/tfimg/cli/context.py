@@ -124,7 +124,7 @@ class Context:
     def note(self, text: str) -> None:
         """Print a note, as an event under --json."""
         if self.command.json:
-            self.emit({"event": "note", "text": text})
+            self.emit({"event": "warning", "text": text})
         else:
             self.say(text)
 

@@ -237,7 +237,7 @@ class ValidationOptions(WheelOptions, LevelOptions):
     """What a validation has to prove, and where its report is written."""
 
     report: tuple[str, ...] = report_option()
-    record: bool = flag("write what is proven into the checkout, as evidence of the image's level")
+    record: bool = flag("write what is proven into the checkout, as records of the image's level")
 
 
 @dataclass(frozen=True, kw_only=True)

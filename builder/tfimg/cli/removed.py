@@ -10,13 +10,13 @@ COMMANDS: dict[str, str] = {
     "schema": "A checkout has the schemas, as `tfimg render` writes them: images/matrix.schema.json and "
     "images/report.schema.json.",
     "bake": "`tfimg render IDENTIFIER` prints the Dockerfile of an image, from which `docker buildx build` builds it.",
-    "reproduce": "`tfimg build --recorded N` builds images again and compares them with their evidence. To compare two "
+    "reproduce": "`tfimg build --recorded N` builds images again and compares them with their record. To compare two "
     "builds, use `tfimg build --no-cache` with two names of --repository, and `tfimg compare --local`.",
 }
 """Removed command → the sentences that say what to do instead."""
 
 OPTIONS: dict[tuple[str, str], str] = {
-    ("history", "--published"): "`tfimg verify IMAGE --json` says what the evidence of one image proves today.",
+    ("history", "--published"): "`tfimg verify IMAGE --json` says what the record of one image proves today.",
     ("rollback", "--platform"): "Name an image of that platform with `--to DIGEST`; of both platforms, repeat `--to`.",
     ("check", "--built"): "`tfimg validate IMAGE` proves it inside: checks `libraries.versions` and `environment.*`.",
     ("audit", "--advisories"): "OSV's service is asked; --osv URL names a mirror of it.",

@@ -91,7 +91,7 @@ class PolicyOptions(RegistryOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class RequirementOptions(PolicyOptions, TrustedKeyOptions):
-    """What the evidence of an image has to show, and who may have signed it."""
+    """What the attestations of an image has to show, and who may have signed it."""
 
     require: str | None = option(
         "built, linked or validated; supported, gpu=sm_90, driver>=535, max-age=30d or unlimited; separated by commas "
@@ -121,7 +121,7 @@ class SigningOptions(PasswordOptions, PolicyOptions):
         "public key of another publisher to this repository, beside TFIMG_PUBLIC_KEY", "FILE.pub"
     )
     publisher: str | None = option(
-        "name of this machine in evidence and promotions (default: its host name)", "NAME", check=require_publisher
+        "name of this machine in attestations and promotions (default: its host name)", "NAME", check=require_publisher
     )
 
     def signing_key(self, environ: Mapping[str, str]) -> SigningKey:
@@ -134,7 +134,7 @@ class SigningOptions(PasswordOptions, PolicyOptions):
         file = self.key or environ.get("TFIMG_KEY")
         if not file:
             raise UsageError(
-                "No key is named to sign the evidence.",
+                "No key is named to sign the attestations.",
                 next_step="Make a pair with `tfimg keygen DIR` and name --key DIR/tfimg.key.",
             )
         pem = read_key_file(file)
@@ -185,7 +185,7 @@ def require_keys(keys: tuple[VerifyingKey, ...]) -> tuple[VerifyingKey, ...]:
     """Return the keys. Raises `UsageError` if there are none."""
     if not keys:
         raise UsageError(
-            "No key is named, and only evidence that a trusted key signed counts.",
+            "No key is named, and only attestations that a trusted key signed counts.",
             next_step="Name the publisher's public key with --public-key tfimg.pub, or in TFIMG_PUBLIC_KEY.",
         )
     return keys

@@ -83,7 +83,7 @@ class NotAudited(TfimgError, exit_code=ExitCode.FAILED):
 
 
 class NotReproducible(TfimgError, exit_code=ExitCode.FAILED):
-    """An image was built again, and contradicts its evidence."""
+    """An image was built again, and contradicts its attestations."""
 
 
 class UsageError(TfimgError, exit_code=ExitCode.USAGE):
@@ -264,8 +264,8 @@ class ValidationIncomplete(TfimgError, exit_code=ExitCode.VALIDATION):
     """A required check was skipped; no tag was set."""
 
 
-class InsufficientEvidence(TfimgError, exit_code=ExitCode.VALIDATION):
-    """The evidence from a machine without an image does not prove a release; it was not recorded."""
+class InsufficientRecord(TfimgError, exit_code=ExitCode.VALIDATION):
+    """The attestations from a machine without an image does not prove a release; it was not recorded."""
 
 
 class NoAccelerator(TfimgError, exit_code=ExitCode.HOST):
@@ -313,19 +313,19 @@ class SecretFound(TfimgError, exit_code=ExitCode.UNTRUSTED):
 
 
 class UnsignedError(TfimgError, exit_code=ExitCode.UNTRUSTED):
-    """The image has no evidence signed by the key."""
+    """The image has no attestations signed by the key."""
 
 
 class TamperedError(TfimgError, exit_code=ExitCode.UNTRUSTED):
-    """Evidence or content differs from what was signed."""
+    """Attestations or content differs from what was signed."""
 
 
 class PolicyViolation(TfimgError, exit_code=ExitCode.UNTRUSTED):
-    """The evidence is authentic but does not meet the policy."""
+    """The attestations are authentic but does not meet the policy."""
 
 
-class StaleEvidence(TfimgError, exit_code=ExitCode.UNTRUSTED):
-    """The evidence is authentic but too old, or dated in the future."""
+class StaleAttestations(TfimgError, exit_code=ExitCode.UNTRUSTED):
+    """The attestations are authentic but too old, or dated in the future."""
 
 
 class InvalidKey(TfimgError, exit_code=ExitCode.UNTRUSTED):

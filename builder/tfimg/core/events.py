@@ -32,18 +32,18 @@ def ignore(_: Event) -> None:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Message(Event):
+class InfoEvent(Event):
     """A sentence for people about a choice that the program made; programs do not need it."""
 
-    kind = "message"
+    kind = "info"
     text: str
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Note(Event):
+class WarningEvent(Event):
     """A sentence that neither people nor programs may miss."""
 
-    kind = "note"
+    kind = "warning"
     text: str
 
 

@@ -34,7 +34,7 @@ class Level(StrEnum):
 
 ORDER: tuple[str, ...] = tuple(Level)
 
-SignedLevel = Annotated[
+AttestedLevel = Annotated[
     Level, GetPydanticSchema(lambda _, build: build(Literal[Level.BUILT, Level.LINKED, Level.VALIDATED]))
 ]
 """A level in a document that attestations prove: `declared` is only a line of the matrix."""

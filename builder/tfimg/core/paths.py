@@ -57,12 +57,12 @@ class Workspace:
         """Return the committed Dockerfile of an image."""
         return self.images / "rendered" / identifier / "Dockerfile"
 
-    def evidence(self, identifier: str) -> Path:
+    def record(self, identifier: str) -> Path:
         """Return the committed report of an image's last validation."""
         return self.images / "records" / f"{identifier}.json"
 
     def host_records(self, identifier: str) -> Path:
-        """Return the folder of evidence from machines without an image, one file per kind of machine."""
+        """Return the folder of records from machines without an image, one file per kind of machine."""
         return self.images / "records" / "on_host" / identifier
 
     def read_templates(self) -> dict[str, str]:

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Literal
 
 from tfimg.core.errors import BaseImageError, BaseUnavailable, EngineSetupError, NetworkError, UsageError
-from tfimg.core.events import Message, OnEvent, ignore
+from tfimg.core.events import InfoEvent, OnEvent, ignore
 from tfimg.core.process import CommandFailed, last_line, run
 from tfimg.engine.interface import BuildRequest, Engine
 from tfimg.engine.machine import find_platform, require_runs_here
@@ -356,7 +356,7 @@ def _find_bootstrapped(
     if settings.fresh or (engine.find_labels(name) or {}).get(RECIPE_LABEL) != recipe:
         foreign = [f"for {spec.platform}"] if spec.platform != engine.get_capabilities().platform else []
         text = f"Bootstrapping Debian {suite} with Python {spec.python} from signed packages"
-        on_event(Message(text=" ".join([text, *foreign])))
+        on_event(InfoEvent(text=" ".join([text, *foreign])))
         settings.scratch.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(prefix="base-", dir=settings.scratch) as scratch:
             context, dockerfile = Path(scratch), Path(scratch, "Dockerfile")

@@ -16,7 +16,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from tfimg.core.errors import DiskSpaceError, EngineError, EngineSetupError, EngineUnavailable, NoEmulation
-from tfimg.core.events import Message, OnEvent
+from tfimg.core.events import InfoEvent, OnEvent
 from tfimg.core.files import lock_existing, wait_for_lock
 from tfimg.core.process import CommandFailed, last_line, run
 from tfimg.engine.interface import Capabilities, Engine
@@ -160,7 +160,7 @@ def open_candidate(folder: Path, identifier: str, engine: Engine, host: str, on_
     """
     locks = folder / hashlib.sha256(host.encode()).hexdigest()[:16]
     if removed := _remove_killed(locks, engine):
-        on_event(Message(text=f"Removed what a killed build left behind: {', '.join(removed)}"))
+        on_event(InfoEvent(text=f"Removed what a killed build left behind: {', '.join(removed)}"))
     name = candidate_name(identifier)
     file = locks / name.rpartition(":")[2]
     with wait_for_lock(file, on_wait=lambda: None):

@@ -139,7 +139,7 @@ class CloudMachine:
     """A machine that runs one image.
 
     `origin` is the publisher's repository if the image is in a mirror; `driver` is the lowest NVIDIA driver, if known;
-    `key` has signed its evidence, and `require` are the conditions on the evidence, as `parse_requirements` reads them;
+    `key` has signed its attestations, and `require` are the conditions on those, as `parse_requirements` reads them;
     `wheel` is an address that `require_wheel` accepts; `program` is None for JupyterLab. The machine shuts down after
     `idle_seconds` without use and after `limit_seconds` of all its boots together; None: never.
     """

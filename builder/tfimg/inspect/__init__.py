@@ -1,1 +1,1 @@
-"""Inspect, compare and scan images; save and load them with their evidence."""
+"""Inspect, compare and scan images; save and load them with their attestations."""

@@ -25,7 +25,7 @@ from tfimg.attestations.attach import CollectedEnvelope, filter_verified
 from tfimg.attestations.keys import VerifyingKey, fingerprints, read_verifying_key
 from tfimg.attestations.policy import Policy
 from tfimg.attestations.promotions import ImageStatements, read_statements, require_not_withdrawn
-from tfimg.attestations.verify import ImageEvidence, VerifiedImage, decide, read_evidence, read_results
+from tfimg.attestations.verify import ImageAttestations, VerifiedImage, decide, read_attestations, read_results
 from tfimg.core.cancellation import raise_if_cancelled
 from tfimg.core.documents import InvalidDocument, parse_document
 from tfimg.core.errors import (
@@ -590,7 +590,7 @@ def select_keys(
         reason = (
             f"{layout.path} contains {listed}, and that proves nothing: anyone who changed it could have added a key."
             if contained
-            else "Only evidence that a trusted key signed counts."
+            else "Only attestations that a trusted key signed counts."
         )
         raise UsageError(
             f"No key is named. {reason}",
@@ -616,24 +616,28 @@ def verify_layout(
     if no statement has that tag, the withdrawals of all. `later` are withdrawals that are newer than the layout. Raises
     as `verify`, and `PolicyViolation` if no promotion gives the image the layout's name.
     """
-    evidence = read_evidence(layout, layout.digest, keys, policy)
-    carried = filter_verified(later, policy.accepted_keys(keys), digest=evidence.digest)
-    known = read_statements((*evidence.statements, *carried), image=evidence.image)
+    attestations = read_attestations(layout, layout.digest, keys, policy)
+    carried = filter_verified(later, policy.accepted_keys(keys), digest=attestations.digest)
+    known = read_statements((*attestations.statements, *carried), image=attestations.image)
     promoted, withdrawn = _list_names(known, policy.origin)
     own = {one for one in promoted | withdrawn if name and one[1] == name.tag}
     try:
         for repository, tag in sorted(own or promoted | withdrawn) or [("", "")]:
-            require_not_withdrawn(known, image=evidence.image, repository=repository, tag=tag)
+            require_not_withdrawn(known, image=attestations.image, repository=repository, tag=tag)
     except WithdrawnError as error:
         if name or known.in_force("", None):
             raise
         other = "To load it under another of its tags, name that with --as REPOSITORY:TAG."
         raise WithdrawnError(error.what, next_step=f"{error.next_step} {other}") from None
-    target = name or _find_signed_name(layout, evidence, promoted)
+    target = name or _find_signed_name(layout, attestations, promoted)
     promises = [str(target.tag), *(() if name else sorted(tag for _, tag in promoted))]
-    (outcome, signer), *_ = [decide(evidence, policy, tag, now) for tag in promises]
+    (outcome, signer), *_ = [decide(attestations, policy, tag, now) for tag in promises]
     verified = VerifiedImage(
-        image=evidence.image, digest=evidence.digest, statements=evidence.statements, outcome=outcome, signer=signer
+        image=attestations.image,
+        digest=attestations.digest,
+        statements=attestations.statements,
+        outcome=outcome,
+        signer=signer,
     )
     return verified, target
 
@@ -645,10 +649,10 @@ def _list_names(known: ImageStatements, origin: str | None) -> tuple[set[Name], 
     return {one for one in promoted if origin in (None, one[0])}, {one for one in withdrawn if origin in (None, one[0])}
 
 
-def _find_signed_name(layout: LayoutRegistry, evidence: ImageEvidence, promoted: Collection[Name]) -> Reference:
+def _find_signed_name(layout: LayoutRegistry, attestations: ImageAttestations, promoted: Collection[Name]) -> Reference:
     """Return the one promoted name that fits what the layout says; without a tag there, that with the identifier."""
     claimed = layout.claimed_repository
-    tags = {layout.tag} if layout.tag else {result.identifier for result, _ in read_results(evidence)}
+    tags = {layout.tag} if layout.tag else {result.identifier for result, _ in read_results(attestations)}
     found = [one for one in promoted if one[1] in tags and claimed in (None, one[0])]
     if len(found) != 1:
         signed = list_first([":".join(one) for one in sorted(promoted)], MAX_LISTED) or "nothing"

@@ -101,8 +101,8 @@ class Comparison:
         """What could not be compared."""
         notes = []
         for image in (self.before, self.after):
-            if image.evidence_problem:
-                notes.append(f"The evidence of {image.name} cannot be read: {image.evidence_problem}")
+            if image.attestations_problem:
+                notes.append(f"The attestations of {image.name} cannot be read: {image.attestations_problem}")
             elif image.report is None:
                 notes.append(f"{image.name} has no validation report: checks and timings are not compared.")
         if unknown := [image.name for image in (self.before, self.after) if not image.contents.known]:

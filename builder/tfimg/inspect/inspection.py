@@ -136,7 +136,7 @@ class Layer:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Evidence:
+class Attestation:
     """An attached statement. `claims` are the keys that it names, `signer` is the trusted key that signed it."""
 
     kind: str
@@ -150,7 +150,7 @@ class Evidence:
 class Inspection:
     """The metadata of an image; `layers`, `contents` and settings are those of the first platform.
 
-    `evidence_problem` says why the evidence could not be read.
+    `attestations_problem` says why the attestations could not be read.
     """
 
     name: str
@@ -162,8 +162,8 @@ class Inspection:
     layers: tuple[Layer, ...]
     contents: Contents
     created: datetime | None = None
-    evidence: tuple[Evidence, ...] = ()
-    evidence_problem: str | None = None
+    attestations: tuple[Attestation, ...] = ()
+    attestations_problem: str | None = None
     aliases: tuple[str, ...] = ()
 
     @property
@@ -183,9 +183,9 @@ class Inspection:
         """Sum of the layers' sizes in the registry."""
         return sum(layer.size for layer in self.layers)
 
-    def newest(self, kind: str, moment: str) -> Evidence | None:
+    def newest(self, kind: str, moment: str) -> Attestation | None:
         """Return the last statement of a kind, by a field with its time; those of trusted keys win."""
-        found = [one for one in self.evidence if one.kind == kind]
+        found = [one for one in self.attestations if one.kind == kind]
         return max(found, key=lambda one: (one.signer is not None, str(one.predicate.get(moment))), default=None)
 
     @property
@@ -201,8 +201,8 @@ class Inspection:
     def to_json(self) -> dict[str, Any]:
         """Return it as a JSON object, without the predicates of its statements."""
         document = asdict(self)
-        for evidence in document["evidence"]:
-            del evidence["predicate"]
+        for attestations in document["attestations"]:
+            del attestations["predicate"]
         return document | {
             "image": document.pop("name"),
             "identifier": self.identifier,
@@ -214,17 +214,17 @@ class Inspection:
 
 
 def inspect_image(registry: Reader, reference: str, keys: Sequence[VerifyingKey]) -> Inspection:
-    """Read an image's documents and evidence, without its layers and without verification.
+    """Read an image's documents and attestations, without its layers and without verification.
 
     Raises the errors of a `Registry`.
     """
     image = open_image(registry, reference)
     first = next(iter(image.platforms or image.images), None)
     history = [step.created_by for step in first.settings.history if not step.empty_layer] if first else []
-    evidence: tuple[Evidence, ...] = ()
+    attestations: tuple[Attestation, ...] = ()
     problem = None
     try:
-        evidence = tuple(_read_evidence(registry, image.digest, keys))
+        attestations = tuple(_read_attestations(registry, image.digest, keys))
     except TamperedError as error:
         problem = str(error)
     separator = "@" if reference.startswith("sha256:") else ":"
@@ -237,15 +237,15 @@ def inspect_image(registry: Reader, reference: str, keys: Sequence[VerifyingKey]
         configuration=_list_start_settings((first and first.config.get("config")) or {}),
         platforms=tuple(one.platform for one in image.platforms if one.platform),
         layers=_describe_layers(first.layers, first.labels, history) if first else (),
-        contents=_find_contents(evidence),
-        evidence=evidence,
-        evidence_problem=problem,
+        contents=_find_contents(attestations),
+        attestations=attestations,
+        attestations_problem=problem,
         aliases=_find_aliases(registry, image),
     )
 
 
 def inspect_local(engine: Engine, name: str, stored: StoredImage, contents: Contents) -> Inspection:
-    """Describe an image in the engine. Evidence is not read: it is in registries."""
+    """Describe an image in the engine. Attestations are not read: it is in registries."""
     names = next((image.names for image in engine.list_images() if image.digest == stored.digest), ())
     return Inspection(
         name=name,
@@ -285,7 +285,7 @@ def _list_start_settings(settings: Mapping[str, Any]) -> dict[str, str]:
     return {name: value if isinstance(value, str) else json.dumps(value) for name, value in found if value}
 
 
-def _read_evidence(registry: Reader, digest: str, keys: Sequence[VerifyingKey]) -> Iterator[Evidence]:
+def _read_attestations(registry: Reader, digest: str, keys: Sequence[VerifyingKey]) -> Iterator[Attestation]:
     for attached in collect_envelopes(registry, digest):
         try:
             document = read_statement(attached.envelope.payload)
@@ -296,7 +296,7 @@ def _read_evidence(registry: Reader, digest: str, keys: Sequence[VerifyingKey]) 
             # Raises if it is about another image.
             (statement,) = verify_signatures([attached], keys, image=digest, digest=digest)
             signer = statement.signer
-        yield Evidence(
+        yield Attestation(
             kind=document.predicate_type,
             where=attached.where,
             claims=tuple(filter(None, attached.envelope.signers)),
@@ -305,8 +305,8 @@ def _read_evidence(registry: Reader, digest: str, keys: Sequence[VerifyingKey]) 
         )
 
 
-def _find_contents(evidence: Sequence[Evidence]) -> Contents:
-    for bill in sorted((one for one in evidence if one.kind == CYCLONEDX), key=lambda one: one.signer is None):
+def _find_contents(attestations: Sequence[Attestation]) -> Contents:
+    for bill in sorted((one for one in attestations if one.kind == CYCLONEDX), key=lambda one: one.signer is None):
         with suppress(InvalidDocument):
             return parse_bill_of_materials(bill.predicate, bill.signer)
     return Contents(source="unknown")
@@ -363,7 +363,7 @@ def summarize(image: Inspection, row: Mapping[str, Any] | None, now: datetime) -
         "aliases": ", ".join(image.aliases) or None,
         "added by a user": describe_extra_packages(own, contents.debian) if (own := image.extra_packages) else None,
         "contents": SOURCES.get(contents.source, f"as its bill of materials says, {verified}"),
-        "evidence": f"cannot be read: {image.evidence_problem}" if image.evidence_problem else None,
+        "attestations": f"cannot be read: {image.attestations_problem}" if image.attestations_problem else None,
     }
 
 

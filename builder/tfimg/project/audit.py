@@ -88,7 +88,7 @@ def read_published_image(project: Project, name: str, image: Inspection, *, trus
     With `trusts_keys`, only a bill that one of the keys of the inspection signed counts. Raises `UnsignedError` without
     a bill, `TamperedError` for one that cannot be read, and `UnlabelledImage` for an image of another program.
     """
-    bills = [one for one in image.evidence if one.kind == CYCLONEDX and (one.signer or not trusts_keys)]
+    bills = [one for one in image.attestations if one.kind == CYCLONEDX and (one.signer or not trusts_keys)]
     if not bills:
         raise UnsignedError(
             f"{name} has no bill of materials{' that a trusted key signed' if trusts_keys else ''}.",

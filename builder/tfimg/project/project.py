@@ -45,9 +45,9 @@ if TYPE_CHECKING:
     from tfimg.validation.run import InventoryCache
 
 
-def read_evidence(workspace: Workspace, identifier: str) -> ImageRecord | None:
-    """Return the committed evidence of an image, of whatever lock; None without. Raises `FileError`."""
-    file = workspace.evidence(identifier)
+def read_record(workspace: Workspace, identifier: str) -> ImageRecord | None:
+    """Return the record of an image, of whatever lock; None without. Raises `FileError`."""
+    file = workspace.record(identifier)
     if not file.exists():
         return None
     from tfimg.validation.record import MAX_BYTES, read_image_record
@@ -69,13 +69,13 @@ def read_host_records(workspace: Workspace, identifier: str) -> tuple[ImageRecor
     )
 
 
-def record_evidence(
+def write_record(
     workspace: Workspace, report: Report, *, content: str | None, recipe: str | None, base: RecordedBase | None = None
 ) -> None:
-    """Write evidence into the workspace if a report proves more than that the image was built.
+    """Write record into the workspace if a report proves more than that the image was built.
 
-    `content` and `recipe` are those of the image, as in `LocalImage` and its label. Evidence of a higher level for the
-    same lock stays: a machine without a GPU does not replace what one with a GPU has proven. So does evidence of the
+    `content` and `recipe` are those of the image, as in `LocalImage` and its label. Records of a higher level for the
+    same lock stays: a machine without a GPU does not replace what one with a GPU has proven. So does record of the
     same level on the official base, which most users have.
     """
     from tfimg.validation.record import format_image_record, make_image_record
@@ -84,10 +84,10 @@ def record_evidence(
         return
     record = make_image_record(report, content=content, recipe=recipe, base=base)
     with suppress(FileError):
-        earlier = read_evidence(workspace, report.identifier)
+        earlier = read_record(workspace, report.identifier)
         if earlier and earlier.lock == record.lock and _rank(earlier) > _rank(record):
             return
-    write_atomically(workspace.evidence(report.identifier), format_image_record(record))
+    write_atomically(workspace.record(report.identifier), format_image_record(record))
 
 
 def _rank(record: ImageRecord) -> tuple[Level, bool]:
@@ -257,7 +257,7 @@ class Project:
 
     @cached_property
     def statuses(self) -> Mapping[str, Status]:
-        """What committed evidence proves of every image, by identifier."""
+        """What record proves of every image, by identifier."""
         return {spec.identifier: self.status(spec) for spec in self.specs}
 
     @cached_property
@@ -268,13 +268,13 @@ class Project:
         return summarize_support(self.matrix, self.specs, self.statuses)
 
     def status(self, spec: ImageSpec) -> Status:
-        """Return what committed evidence proves of an image."""
-        evidence = read_evidence(self.workspace, spec.identifier)
+        """Return what record proves of an image."""
+        record = read_record(self.workspace, spec.identifier)
         on_hosts = read_host_records(self.workspace, spec.identifier)
-        if not evidence and not on_hosts:
+        if not record and not on_hosts:
             return DECLARED
         lock_digest = hash_lock(self.lock(spec))
-        found = evidence.status if evidence and evidence.lock == lock_digest else DECLARED
+        found = record.status if record and record.lock == lock_digest else DECLARED
         machines = (
             HostMachine(machine=record.machine, driver=record.driver, date=record.date[:10])
             for record in on_hosts

@@ -98,7 +98,7 @@ class ProjectFile(MatrixModel):
     registry: Text | None = Field(default=None, description="REGISTRY/NAME that `tfimg publish` publishes to")
     key: PathText | None = Field(default=None, description="private key that signs")
     public_key: Paths = Field(default=(), alias="public-key", description="public keys of other publishers")
-    publisher: Text | None = Field(default=None, description="name of the publisher in evidence")
+    publisher: Text | None = Field(default=None, description="name of the publisher in attestations")
 
     def request(self) -> Request:
         """Return the request that the file makes."""

@@ -8,7 +8,7 @@ from functools import cached_property
 
 from tfimg.core.cancellation import raise_if_cancelled
 from tfimg.core.errors import NoEmulation, UsageError
-from tfimg.core.events import Message, OnEvent, ignore
+from tfimg.core.events import InfoEvent, OnEvent, ignore
 from tfimg.core.files import hash_files
 from tfimg.core.levels import Level
 from tfimg.engine.interface import Engine
@@ -65,7 +65,7 @@ class Validator:
         """Return the level to prove of an image here; report if that is not the highest. See `choose_target_level`."""
         target = choose_target_level(spec, self.target_host, self.level, self._execution(spec.platform))
         if target.reason:
-            on_event(Message(text=f"Level {target.level} is the highest that can be proven here. {target.reason}"))
+            on_event(InfoEvent(text=f"Level {target.level} is the highest that can be proven here. {target.reason}"))
         return target
 
     def _execution(self, platform: Platform) -> Execution:
@@ -145,14 +145,14 @@ class Validator:
         plan = project.plan(spec)
         if needs_lock and spec.wheel:
             raise UsageError(
-                f"{spec.identifier} is the image of a custom wheel: the matrix has no row for its evidence.",
+                f"{spec.identifier} is the image of a custom wheel: the matrix has no row for its record.",
                 next_step="Leave --record out; --report FILE writes the report, and --push of `tfimg build` publishes "
                 "it.",
             )
         labels = engine.find_labels(image) or {}
         label, lock = labels.get(IDENTIFIER_LABEL), labels.get(LOCK_LABEL)
         if label and label != spec.identifier:
-            on_event(Message(text=f"{image} is labelled {label}; it is validated as {spec.identifier}."))
+            on_event(InfoEvent(text=f"{image} is labelled {label}; it is validated as {spec.identifier}."))
         if needs_lock and lock != hash_lock(plan.lock):
             raise UsageError(
                 f"{image} was not built from the lock of {spec.identifier}; its label says {lock or 'none'}.",

@@ -1,1 +1,1 @@
-"""Publish images with evidence, promote them to tags by signed statements, roll back and withdraw."""
+"""Publish images with attestations, promote them to tags by signed statements, roll back and withdraw."""

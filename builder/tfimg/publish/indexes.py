@@ -15,7 +15,7 @@ from tfimg.attestations.keys import VerifyingKey
 from tfimg.attestations.promotions import ImageStatements, read_image_statements
 from tfimg.core.documents import InvalidDocument
 from tfimg.core.errors import NotInRegistry, TamperedError
-from tfimg.core.events import Note, OnEvent, ignore
+from tfimg.core.events import OnEvent, WarningEvent, ignore
 from tfimg.core.text import canonical_json, quote_value
 from tfimg.matrix.schema import PLATFORMS, Platform
 from tfimg.recipe.labels import IDENTIFIER_LABEL
@@ -248,7 +248,7 @@ def update_indexes(tags: PlatformTags, changed: Iterable[str], on_event: OnEvent
     """Compose the indexes anew that tags belong to: statements about an image have changed, or a run was killed."""
     for shared in dict.fromkeys(map(find_shared_tag, changed)):
         if tags.update(shared):
-            on_event(Note(text=f"{shared} is {_describe(tags.registry.find(shared))}"))
+            on_event(WarningEvent(text=f"{shared} is {_describe(tags.registry.find(shared))}"))
 
 
 def list_platform_tags(registry: Registry, reference: str, platform: Platform | None = None) -> tuple[str, ...]:

@@ -23,7 +23,7 @@ from tfimg.core.errors import (
     WithdrawnError,
     raise_for_failures,
 )
-from tfimg.core.events import Note, OnEvent, ignore
+from tfimg.core.events import OnEvent, WarningEvent, ignore
 from tfimg.core.levels import Level
 from tfimg.core.text import list_first
 from tfimg.engine.interface import Engine, LocalImage
@@ -193,7 +193,7 @@ def _promote_exact_tags(image: SentImage, session: PublishSession, decider: TagD
             cancels = [statement for decision in promoted for statement in decision.cancels]
             promotion = repository.promotion(moves, earlier, reason="publish", cancels=cancels)
             repository.attach(image.digest, promotion)
-    session.registry.put_referrers((), subject=image.digest)  # new evidence that no new promotion has listed
+    session.registry.put_referrers((), subject=image.digest)  # new attestations that no new promotion has listed
     _move(session, [(image, decision) for decision in decisions if decision.kind != "alias"])
     return decisions
 
@@ -249,7 +249,7 @@ class Publisher:
     """Publish images that are built and tagged in an engine.
 
     `level` is the level to prove, None for the highest that this machine can prove. `revalidate` uses no report and no
-    evidence of an earlier run. `report_missing` reports images that are not built.
+    attestations of an earlier run. `report_missing` reports images that are not built.
     """
 
     project: Project
@@ -303,7 +303,7 @@ class Publisher:
             )
         missing = [spec.identifier for spec in specs if spec.identifier not in images]
         if missing and self.report_missing:
-            on_event(Note(text=f"Not published, because not built here: {list_first(missing, MAX_LISTED)}"))
+            on_event(WarningEvent(text=f"Not published, because not built here: {list_first(missing, MAX_LISTED)}"))
         return images
 
     def _jobs(self, specs: Sequence[ImageSpec], images: dict[str, LocalImage]) -> list[PublishJob]:
@@ -339,7 +339,7 @@ def publish_jobs(jobs: Sequence[PublishJob], session: PublishSession) -> Publica
                     results[job.identifier] = PublishResult(identifier=job.identifier, status="failed", failure=error)
             if sent:
                 results |= {result.identifier: result for result in promote(sent, session)}
-        finally:  # list the evidence of images that this run does not promote: the next one need not prove it again
+        finally:  # list the attestations of images that this run does not promote: the next one need not prove it again
             with suppress(errors.TfimgError):
                 for image in sent:
                     repository.tags.put_referrers((), subject=image.digest)

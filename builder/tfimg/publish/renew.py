@@ -1,4 +1,4 @@
-"""Renew the evidence of published images: validate them again and attach the new results."""
+"""Renew the attestations of published images: validate them again and attach the new results."""
 
 from __future__ import annotations
 
@@ -9,8 +9,14 @@ from tfimg.attestations.attach import attach
 from tfimg.attestations.envelopes import Subject, format_time
 from tfimg.attestations.predicates import RunContext, SignedResult, make_report_statement, make_test_result
 from tfimg.attestations.promotions import read_statements, require_not_withdrawn
-from tfimg.attestations.verify import ImageEvidence, find_tag_mismatch, pull_verified, read_evidence, read_results
-from tfimg.core.errors import LockError, StaleEvidence
+from tfimg.attestations.verify import (
+    ImageAttestations,
+    find_tag_mismatch,
+    pull_verified,
+    read_attestations,
+    read_results,
+)
+from tfimg.core.errors import LockError, StaleAttestations
 from tfimg.core.events import Event, OnEvent, ignore
 from tfimg.engine.machine import candidate_name, remove_name
 from tfimg.project.validator import Validator
@@ -52,30 +58,32 @@ class Renewer:
     ) -> None:
         """Validate the image of a tag or digest and attach the result, even if it failed: the newest result decides.
 
-        Only images with evidence of a trusted key are renewed, whatever their labels say. Raises as `verify` does,
-        `StaleEvidence` for a failure from the future, `LockError`, and the error of a result that is not a pass.
+        Only images with attestations of a trusted key are renewed, whatever their labels say. Raises as `verify` does,
+        `StaleAttestations` for a failure from the future, `LockError`, and the error of a result that is not a pass.
         """
-        evidence, newest = _read_newest(repository, target, tag)
-        if evidence.digest in self._renewed:
+        attestations, newest = _read_newest(repository, target, tag)
+        if attestations.digest in self._renewed:
             return
-        self._renewed.add(evidence.digest)
+        self._renewed.add(attestations.digest)
         with explain_errors(self.validator.project.workspace.validation):
-            report = self._validate(repository, evidence, newest, on_event)
-        image = f"{evidence.image} ({newest.identifier}) was pulled by digest"
+            report = self._validate(repository, attestations, newest, on_event)
+        image = f"{attestations.image} ({newest.identifier}) was pulled by digest"
         if report.fault == "host":  # it says nothing about the image
-            raise_for_verdict(report, subject=image, consequence="Its evidence is unchanged: nothing was attached.")
-        subject = Subject(name=repository.name, digest=evidence.digest)
+            raise_for_verdict(
+                report, subject=image, consequence="Its attestations are unchanged: nothing was attached."
+            )
+        subject = Subject(name=repository.name, digest=attestations.digest)
         engine = self.validator.engine.get_device_support()
         ran = RunContext(host=repository.publisher, engine=f"{engine.engine} {engine.version}", version=__version__)
         own = repository.key.verifying_key.identifier
-        others = [one for one in evidence.statements if self.re_sign and one.signer != own]
+        others = [one for one in attestations.statements if self.re_sign and one.signer != own]
         # The test result last: it means that all is there.
         new = (make_report_statement(report, subject=subject), make_test_result(report, subject=subject, ran=ran))
-        attach(repository.registry, evidence.digest, (*others, *new), key=repository.key)
+        attach(repository.registry, attestations.digest, (*others, *new), key=repository.key)
         on_event(
             Renewed(
-                image=evidence.image,
-                digest=evidence.digest,
+                image=attestations.image,
+                digest=attestations.digest,
                 identifier=report.identifier,
                 passed=report.passed,
                 level=report.level,
@@ -87,13 +95,13 @@ class Renewer:
         )
 
     def _validate(
-        self, repository: SignedRepository, evidence: ImageEvidence, newest: SignedResult, on_event: OnEvent
+        self, repository: SignedRepository, attestations: ImageAttestations, newest: SignedResult, on_event: OnEvent
     ) -> Report:
         """Pull the attested digest under a temporary name and validate it."""
         project, engine = self.validator.project, self.validator.engine
         spec = project.spec(newest.identifier)
         self.validator.target(spec, on_event)  # raises before anything is pulled
-        reference, name = f"{repository.name}@{evidence.digest}", candidate_name(newest.identifier)
+        reference, name = f"{repository.name}@{attestations.digest}", candidate_name(newest.identifier)
         is_known = engine.find_digest(reference) is not None
         try:
             with stage(on_event, f"pull {reference}") as on_progress:
@@ -102,33 +110,33 @@ class Renewer:
             plan = project.plan(project.spec_of_image(engine, name, newest.identifier))
             if (engine.find_labels(name) or {}).get(LOCK_LABEL) != hash_lock(plan.lock):
                 raise LockError(
-                    f"{evidence.image} was built from another lock than {spec.identifier} has now, so the suite would "
-                    "compare it with other versions.",
+                    f"{attestations.image} was built from another lock than {spec.identifier} has now, so the suite "
+                    "would compare it with other versions.",
                     next_step="Run `tfimg renew` in the checkout that it was built from; its label "
                     "org.opencontainers.image.revision names the commit. Or build and publish it again.",
                 )
-            report, _ = self.validator.validate(plan, name, digest=evidence.digest, on_event=on_event)
+            report, _ = self.validator.validate(plan, name, digest=attestations.digest, on_event=on_event)
             return report
         finally:
             for unused in (name,) if is_known else (name, reference):
                 remove_name(engine, unused)
 
 
-def _read_newest(repository: SignedRepository, target: str, tag: str | None) -> tuple[ImageEvidence, SignedResult]:
-    """Return the evidence of an image that may be renewed, with its newest test result."""
-    evidence = read_evidence(repository.registry, target, repository.trusted, repository.policy)
-    image = evidence.image
-    statements = read_statements(evidence.statements, image=image)
+def _read_newest(repository: SignedRepository, target: str, tag: str | None) -> tuple[ImageAttestations, SignedResult]:
+    """Return the attestations of an image that may be renewed, with its newest test result."""
+    attestations = read_attestations(repository.registry, target, repository.trusted, repository.policy)
+    image = attestations.image
+    statements = read_statements(attestations.statements, image=image)
     require_not_withdrawn(statements, image=image, repository=repository.name, tag=tag)
-    outcomes = [outcome for outcome, _ in read_results(evidence)]
+    outcomes = [outcome for outcome, _ in read_results(attestations)]
     newest = max(outcomes, key=lambda outcome: outcome.ended)
-    if error := find_tag_mismatch(newest, evidence, tag or ""):
+    if error := find_tag_mismatch(newest, attestations, tag or ""):
         raise error
     for outcome in outcomes:
         if outcome.ended > repository.now() and not outcome.is_pass:
-            raise StaleEvidence(
+            raise StaleAttestations(
                 f"{image} has a failed result of {format_time(outcome.ended)}, which is in the future: nothing that is "
                 "attached now would be newer.",
                 next_step="Check this machine's clock; if it is right, build and publish the image again.",
             )
-    return evidence, newest
+    return attestations, newest

@@ -24,19 +24,19 @@ from tfimg.core.cancellation import raise_if_cancelled
 from tfimg.core.errors import (
     PolicyViolation,
     PublicationIncomplete,
-    StaleEvidence,
+    StaleAttestations,
     TamperedError,
     UnsignedError,
 )
-from tfimg.core.events import Message, OnEvent, ignore
+from tfimg.core.events import InfoEvent, OnEvent, ignore
 from tfimg.core.files import wait_for_lock
 from tfimg.core.levels import Level
 from tfimg.publish.indexes import PlatformTags
 from tfimg.recipe.tags import find_shared_tag
 from tfimg.registry.documents import Registry, digest_of
 
-INSUFFICIENT = (UnsignedError, TamperedError, PolicyViolation, StaleEvidence)
-"""Errors that mean that an image lacks evidence, not that the registry failed."""
+INSUFFICIENT = (UnsignedError, TamperedError, PolicyViolation, StaleAttestations)
+"""Errors that mean that an image lacks attestations, not that the registry failed."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,7 +92,7 @@ class SignedRepository:
     @contextmanager
     def lock_tags(self, tags: Iterable[str], on_event: OnEvent = ignore) -> Iterator[None]:
         """Hold the locks of tags on this machine, one for all platforms; wait for other processes to release them."""
-        notes = iter([Message(text=f"Waiting for another process that writes to {self.name}.")])
+        notes = iter([InfoEvent(text=f"Waiting for another process that writes to {self.name}.")])
 
         def wait() -> None:
             raise_if_cancelled()
@@ -113,7 +113,7 @@ class SignedRepository:
         return promotions.read_image_statements(self.registry, digest, self.trusted)
 
     def require_level(self, digest: str, level: Level) -> Level:
-        """Return the level that the evidence of a digest proves. Raises as `verify` does if that is below `level`.
+        """Return the level that the attestations of a digest proves. Raises as `verify` does if that is below `level`.
 
         Withdrawn images are refused unless they are reinstated.
         """

@@ -108,7 +108,7 @@ def _find_objection(repository: SignedRepository, tag: str, step: TagHistoryEntr
     try:
         repository.require_level(step.digest, repository.policy.find_promise(tag).level)
     except (*INSUFFICIENT, NotInRegistry, WithdrawnError) as error:
-        return f"lacks the evidence that the tag promises ({error.what})"
+        return f"lacks the attestations that the tag promises ({error.what})"
     return None
 
 

@@ -31,7 +31,7 @@ from tfimg.core.errors import (
     PublicationIncomplete,
     TamperedError,
 )
-from tfimg.core.events import Event, Message, OnEvent, ProgressEvent, StepEvent, StepState
+from tfimg.core.events import Event, InfoEvent, OnEvent, ProgressEvent, StepEvent, StepState
 from tfimg.core.files import AlreadyLocked, hash_files, try_lock
 from tfimg.core.levels import Level
 from tfimg.core.retry import RetryPolicy
@@ -175,11 +175,11 @@ class EngineSteps:
         )
         if reused:
             date = report.date.replace("+00:00", "Z")
-            on_event(Message(text=f"{job.identifier}: reusing the validation report of {date} for this digest"))
+            on_event(InfoEvent(text=f"{job.identifier}: reusing the validation report of {date} for this digest"))
         return report, reused
 
-    def attach_evidence(self, job: PublishJob, digest: str, report: Report) -> None:
-        """Sign and attach the evidence of a digest, the test result last: it means that all is there.
+    def attach_attestations(self, job: PublishJob, digest: str, report: Report) -> None:
+        """Sign and attach the attestations of a digest, the test result last: it means that all is there.
 
         Where a tag holds the list of referrers, it is listed with the promotion, before any tag moves.
         """
@@ -260,7 +260,7 @@ def _report_bytes(on_event: OnEvent) -> OnBytes:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SentImage:
-    """An image that the registry has with its evidence. `is_new` is false if an earlier run sent it."""
+    """An image that the registry has with its attestations. `is_new` is false if an earlier run sent it."""
 
     job: PublishJob
     digest: str
@@ -274,7 +274,7 @@ class SentImage:
 class PublishSession:
     """One run of a publisher: where to, with which steps.
 
-    `revalidate` ignores evidence that images already have.
+    `revalidate` ignores attestations that images already have.
     """
 
     repository: SignedRepository
@@ -293,7 +293,7 @@ class PublishSession:
 
 
 def send(job: PublishJob, session: PublishSession) -> SentImage:
-    """Send an image and its evidence to the registry; skip what an earlier run has done.
+    """Send an image and its attestations to the registry; skip what an earlier run has done.
 
     Raises what the steps and the registry raise.
     """
@@ -305,7 +305,7 @@ def send(job: PublishJob, session: PublishSession) -> SentImage:
     level: Level | None = None
     reused = True
     if not session.revalidate:
-        # Without enough evidence, validating here may prove more.
+        # Without enough attestations, validating here may prove more.
         with suppress(*INSUFFICIENT):
             level = repository.require_level(manifest.digest, job.level)
     if not level:
@@ -352,11 +352,11 @@ def _scan(job: PublishJob, session: PublishSession) -> None:
 
 
 def _prove(job: PublishJob, digest: str, session: PublishSession) -> tuple[Level, bool]:
-    """Validate a digest and attach evidence; return its level, and whether a report was reused."""
+    """Validate a digest and attach attestations; return its level, and whether a report was reused."""
     steps, candidate = session.steps, session.candidate(job)
     with stage(session.on_event, f"{job.identifier}: validate by digest") as on_event:
         steps.remove_candidate(candidate)  # a killed run's container may still occupy a GPU
         report, reused = steps.validate(job, digest, candidate, on_event)
-    with stage(session.on_event, f"{job.identifier}: attach evidence"):
-        steps.attach_evidence(job, digest, report)
+    with stage(session.on_event, f"{job.identifier}: attach attestations"):
+        steps.attach_attestations(job, digest, report)
         return session.repository.require_level(digest, report.level), reused

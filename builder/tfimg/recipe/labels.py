@@ -165,7 +165,7 @@ class Status:
 
 
 DECLARED = Status(level=Level.DECLARED)
-"""Status of an image without evidence."""
+"""Status of an image without records."""
 
 
 def describe_image(spec: ImageSpec, *, repository: str, status: Status) -> dict[str, Any]:

@@ -121,7 +121,7 @@ MAX_PAGES = 1000
 """Pages of one list. Registries have 50 to 1,000 entries on each."""
 
 MAX_ENTRIES = 100_000
-"""Entries of one list: 1,000 images with their tags and evidence have 10,000."""
+"""Entries of one list: 1,000 images with their tags and attestations have 10,000."""
 
 MAX_LIST_BYTES = 16 << 20
 """Bytes of all pages of one list: 100,000 tags of 160 bytes, or 20,000 referrers."""

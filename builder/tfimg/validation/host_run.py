@@ -15,7 +15,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from tfimg.core.documents import Digest, InvalidDocument, StrictDocument, parse_document
-from tfimg.core.errors import FileError, InsufficientEvidence
+from tfimg.core.errors import FileError, InsufficientRecord
 from tfimg.core.files import hash_files
 from tfimg.core.levels import Level
 from tfimg.core.text import to_plain_text
@@ -64,13 +64,13 @@ def parse_host_run(content: bytes, *, source: str) -> HostRun:
 def judge_host_run(run: HostRun, spec: ImageSpec, lock: Lock, *, suite: Path, source: str) -> Report:
     """Return the report of a run that proves the wheels of an image at level `validated`.
 
-    `suite` is the folder of the suite (`Workspace.validation`). Raises `InsufficientEvidence` with all reasons if it
+    `suite` is the folder of the suite (`Workspace.validation`). Raises `InsufficientRecord` with all reasons if it
     does not prove them.
     """
     report = _make_report(run, spec, lock, suite)
     if reasons := [_shorten(reason, MAX_REASON) for reason in _find_failures(run, report, spec, lock, suite)]:
         more = f"; and {len(reasons) - MAX_LISTED} more" if len(reasons) > MAX_LISTED else ""
-        raise InsufficientEvidence(
+        raise InsufficientRecord(
             f"{source} does not prove the wheels of {spec.identifier}: {'; '.join(reasons[:MAX_LISTED])}{more}.",
             next_step="Run images/on_host/run.py of this checkout again, on a machine where every check can pass.",
         )

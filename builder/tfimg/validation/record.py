@@ -44,10 +44,10 @@ VERSION_CHECKS = {
     "environment.tensorflow_version": ("tensorflow",),
     "environment.versions": ("numpy", "keras", "protobuf"),
 }
-"""Checks whose evidence has versions, and the names of those."""
+"""Checks that measure versions, and the names of those."""
 
 LIBRARY_CHECK = "libraries.versions"
-"""The check whose evidence has the versions of NVIDIA's libraries, as they state them when they are loaded."""
+"""The check that measure the versions of NVIDIA's libraries, as they state them when they are loaded."""
 
 MAX_TEXT, MAX_NAME, MAX_FILE_NAME = 600, 100, 64
 """Characters of a reason or fact, of a name or version, and of the name of a file."""
@@ -148,7 +148,7 @@ class ImageRecord(StrictDocument):
         )
 
     def to_report(self) -> Report:
-        """Return the report, with as much evidence of its checks as the record has."""
+        """Return the report, with what the record has of its checks."""
         return Report(
             **self.model_dump(include={"identifier", "device", "lock", "suite", "date", "seconds"}),
             digest=self.digest or "",
@@ -164,12 +164,12 @@ class ImageRecord(StrictDocument):
 
     def _results(self) -> Iterator[CheckResult]:
         for check, seconds in self.passed.items():
-            evidence = self._evidence(check)
-            yield CheckResult(check=check, outcome="passed", reason=None, seconds=seconds, evidence=evidence)
+            measured = self._measured(check)
+            yield CheckResult(check=check, outcome="passed", reason=None, seconds=seconds, measured=measured)
         for check, reason in self.skipped.items():
-            yield CheckResult(check=check, outcome="skipped", reason=reason, seconds=0.0, evidence={})
+            yield CheckResult(check=check, outcome="skipped", reason=reason, seconds=0.0, measured={})
 
-    def _evidence(self, check: str) -> dict[str, Any]:
+    def _measured(self, check: str) -> dict[str, Any]:
         if check == GPU_CHECK:
             gpus, capabilities = [one.name for one in self.gpus], [one.capability for one in self.gpus]
             return {"gpu": gpus, "capability": capabilities, "driver": self.driver}
@@ -225,16 +225,16 @@ def make_image_record(
 
 
 def _find_versions(report: Report) -> Iterator[tuple[str, str]]:
-    """Yield the versions in the evidence of checks, by name."""
-    evidence = {result.check: result.evidence for result in report.results}
+    """Yield the versions that checks measured, by name."""
+    record = {result.check: result.measured for result in report.results}
     for check, names in VERSION_CHECKS.items():
-        found = evidence.get(check, {})
+        found = record.get(check, {})
         for name in names:
             of_name = found.get(name) if len(names) > 1 else found
             version = of_name.get("version") if isinstance(of_name, Mapping) else None
             if version is not None:
                 yield name, str(version)[:MAX_NAME]
-    libraries = evidence.get(LIBRARY_CHECK, {}).get("versions")
+    libraries = record.get(LIBRARY_CHECK, {}).get("versions")
     if isinstance(libraries, Mapping):
         yield from ((str(name)[:MAX_NAME], str(version)[:MAX_NAME]) for name, version in libraries.items())
 
@@ -283,7 +283,7 @@ def read_image_record(
             raise InvalidDocument(f"level: it is {record.level}, and {follows} follows from the machine")
     except InvalidDocument as error:
         raise FileError(
-            f"{source} is not the evidence of an image: {to_plain_text(str(error))}.",
+            f"{source} is not the record of an image: {to_plain_text(str(error))}.",
             next_step="Write it again with `tfimg build --record` or `tfimg record`.",
         ) from None
     return record
@@ -343,7 +343,7 @@ def read_report(text: str, *, source: str) -> Report:
 
 
 def find_report(text: str, *, source: str) -> Report | None:
-    """Return the report, or that of committed evidence, in a text; None if it is another text, such as a log.
+    """Return the report, or that of record, in a text; None if it is another text, such as a log.
 
     Raises `FileError` for an invalid report, and where `source` ends in .json for any other text.
     """

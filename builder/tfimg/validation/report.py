@@ -115,7 +115,7 @@ SCHEMA = 2
 """Version of the report's JSON: 2 has profiles, required and waived checks, outputs and explanations."""
 
 GPU_CHECK = "gpu.visible"
-"""The check whose evidence names the GPU and its driver."""
+"""The check whose measurements names the GPU and its driver."""
 
 Outcome = Literal["passed", "failed", "crashed", "timed-out", "skipped"]
 
@@ -155,14 +155,14 @@ class CheckResult(Event):
     outcome: Outcome
     reason: str | None
     seconds: Annotated[float, Field(ge=0, lt=86_400)]
-    evidence: Mapping[str, Any]
+    measured: Mapping[str, Any]
     output: tuple[str, ...] = ()
     explained: tuple[Explanation, ...] = ()
 
     @property
     def warnings(self) -> tuple[str, ...]:
         """Problems that the user should repair although the check passed."""
-        warnings = self.evidence.get("warnings")
+        warnings = self.measured.get("warnings")
         return tuple(map(str, warnings)) if isinstance(warnings, list | tuple) else ()
 
 
@@ -253,7 +253,7 @@ class Report:
     @property
     def gpus(self) -> tuple[tuple[str, str], ...]:
         """Name and compute capability of each GPU."""
-        names, capabilities = (self._gpu_evidence.get(name) for name in ("gpu", "capability"))
+        names, capabilities = (self._gpu_measured.get(name) for name in ("gpu", "capability"))
         if not isinstance(names, list | tuple) or not isinstance(capabilities, list | tuple):
             return ()
         return tuple((str(name), str(one)) for name, one in zip(names, capabilities, strict=False))
@@ -261,7 +261,7 @@ class Report:
     @property
     def driver(self) -> str | None:
         """The version of the GPUs' driver."""
-        found = self._gpu_evidence.get("driver")
+        found = self._gpu_measured.get("driver")
         return None if found is None else str(found)
 
     @property
@@ -272,9 +272,9 @@ class Report:
         return {name: value for name, value in (("gpu", gpus), ("driver", self.driver)) if value}
 
     @property
-    def _gpu_evidence(self) -> Mapping[str, Any]:
+    def _gpu_measured(self) -> Mapping[str, Any]:
         checks = (result for result in self.results if result.check == GPU_CHECK and result.outcome == "passed")
-        return next((result.evidence for result in checks), {})
+        return next((result.measured for result in checks), {})
 
     @property
     def unsuccessful(self) -> tuple[CheckResult, ...]:
@@ -435,8 +435,8 @@ def _make_entry(result: CheckResult, is_required: bool) -> Error | Failure | Ski
 def _describe(result: CheckResult) -> Iterator[str]:
     yield result.reason or result.outcome
     for known in result.explained:
-        yield f"fault: {known.fault}\ncause: {known.cause}\nproof: {known.proof}\nremedy: {known.fix}"
-    for name, value in result.evidence.items():
+        yield f"fault: {known.fault}\ncause: {known.cause}\nproof: {known.proof}\nfix: {known.fix}"
+    for name, value in result.measured.items():
         yield f"{name}: {json.dumps(to_strict_json(value), ensure_ascii=False)}"
 
 

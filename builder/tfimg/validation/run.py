@@ -175,7 +175,7 @@ class EventStream:
             if check == self.running:
                 outcome = "timed-out" if self.timed_out else "crashed"
                 reason = f"it did not end within {SUITE_SECONDS:.0f} s" if self.timed_out else self._describe_exit()
-            result = CheckResult(check=check, outcome=outcome, reason=reason, seconds=0.0, evidence={})
+            result = CheckResult(check=check, outcome=outcome, reason=reason, seconds=0.0, measured={})
             self.results.append(result)
             yield result
 
@@ -219,7 +219,7 @@ MAX_LISTED, MAX_REASON = 3, 300
 
 
 def raise_for_verdict(
-    report: Report, *, subject: str, consequence: str, details: str = "--report FILE keeps the whole evidence."
+    report: Report, *, subject: str, consequence: str, details: str = "--report FILE keeps all that was measured."
 ) -> None:
     """Raise the verdict's error if an image is not green; `UnsuitableHost` where the machine is at fault.
 

@@ -20,7 +20,7 @@ from framework import (
 if TYPE_CHECKING:
     from typing import Any
 
-    from contract import Evidence, Facts
+    from contract import Facts, Measured
 
 SEED = 20
 BATCH, NOISE, FEATURES, HIDDEN = 64, 4, 8, 16
@@ -29,7 +29,7 @@ SIDES = ("generator", "discriminator")
 CAUSE = "a gradient or the optimizer is wrong; see numerics.matmul, then try another TensorFlow and Keras"
 
 
-def gan(facts: Facts) -> Evidence:
+def gan(facts: Facts) -> Measured:
     """Steps of a GAN: each side moves down its own gradient, and the discriminator learns to tell.
 
     Losses equal their formula for the scores given (Goodfellow and others, 2014, with the loss of the generator that
@@ -43,16 +43,16 @@ def gan(facts: Facts) -> Evidence:
         optimizers = [tf.keras.optimizers.SGD(RATE) for _ in SIDES]
         steps = [_step(tf, np, models, optimizers, *_examples(tf, random)) for _ in range(STEPS)]
     require_operations(operations, device, "MatMul")
-    evidence = {
+    measured = {
         "device": require_placement(steps[0]["scores"], device),
         "losses": {side: [step["losses"][side] for step in steps] for side in SIDES},
         "gradient_norms": steps[0]["norms"],
         "error_over_bound": steps[0]["errors"],
     }
-    problems = judge(evidence["losses"], evidence["gradient_norms"])
+    problems = judge(measured["losses"], measured["gradient_norms"])
     if problems:
-        raise CheckFailed(f"{'; '.join(problems)}: {CAUSE}", **evidence)
-    return require_within(evidence, CAUSE)
+        raise CheckFailed(f"{'; '.join(problems)}: {CAUSE}", **measured)
+    return require_within(measured, CAUSE)
 
 
 def judge(losses: dict[str, list[float]], norms: dict[str, float]) -> list[str]:

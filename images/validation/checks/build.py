@@ -13,13 +13,13 @@ from framework import attempt, tensorflow
 from .packages import TENSORFLOW, installed, installed_versions
 
 if TYPE_CHECKING:
-    from contract import Evidence, Facts
+    from contract import Facts, Measured
 
 HEADER = "tensorflow/include/tensorflow/core/public/version.h"
 DISTRIBUTION = {"cpu": "tensorflow-cpu", "gpu": "tensorflow", "tpu": "tensorflow-tpu"}
 
 
-def import_tensorflow(_facts: Facts) -> Evidence:
+def import_tensorflow(_facts: Facts) -> Measured:
     """TensorFlow imports. Raises whatever the import raised."""
     result = attempt()
     if result.error is not None:
@@ -27,7 +27,7 @@ def import_tensorflow(_facts: Facts) -> Evidence:
     return {"seconds": result.seconds, "path": result.module.__file__}
 
 
-def tensorflow_version(facts: Facts) -> Evidence:
+def tensorflow_version(facts: Facts) -> Measured:
     """The module has the claimed release, and comes from the distribution for the claimed device alone."""
     found = tensorflow().__version__
     expected = claimed(facts.tensorflow, "the TensorFlow version")
@@ -49,7 +49,7 @@ def tensorflow_version(facts: Facts) -> Evidence:
     return {"version": found, "distributions": present}
 
 
-def build_info(facts: Facts) -> Evidence:
+def build_info(facts: Facts) -> Measured:
     """TensorFlow has CUDA where a GPU is asked for, compiled for the claimed CUDA minor and cuDNN major.
 
     In an image for something else it has none: outside, the wheel for GPUs runs on the processor too.
@@ -75,28 +75,28 @@ def build_info(facts: Facts) -> Evidence:
     return found
 
 
-def headers(facts: Facts) -> Evidence:
+def headers(facts: Facts) -> Measured:
     """TensorFlow's headers, with which custom operations are compiled, are there; where they are removed, none is."""
     folder = Path(tensorflow().sysconfig.get_include())
     is_removed = any(fnmatchcase(HEADER, pattern) for pattern in facts.removed or ())
     found = sum(1 for _ in folder.rglob("*.h"))
-    evidence = {"folder": str(folder), "headers": found, "removed": is_removed}
+    measured = {"folder": str(folder), "headers": found, "removed": is_removed}
     if is_removed and found:
         raise CheckFailed(
             f"expected no headers below {folder}, which the facts state as removed, found {found}: another package or "
             "a later step brought them; build the image again",
-            **evidence,
+            **measured,
         )
     if not (is_removed or (folder.parent.parent / HEADER).is_file()):
         raise CheckFailed(
             f"expected TensorFlow's headers below {folder}, found {found} without {HEADER}: they were removed, and "
             "custom operations do not compile; install TensorFlow again, or build with --variant runtime",
-            **evidence,
+            **measured,
         )
-    return evidence
+    return measured
 
 
-def _differences(found: Evidence, facts: Facts) -> list[str]:
+def _differences(found: Measured, facts: Facts) -> list[str]:
     # Within a CUDA or cuDNN major, minor versions of the libraries are compatible; which minor the
     # build needs at least is the row's range, and devices.listing proves that TensorFlow accepts it.
     parts = {"cuda": (2, facts.cuda), "cudnn": (1, facts.cudnn)}

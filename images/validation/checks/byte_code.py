@@ -17,14 +17,14 @@ from .system import read_only as mounted_read_only
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from contract import Evidence, Facts
+    from contract import Facts, Measured
 
 # A file of byte code: magic number, flags, then the source's hash, or its time and size (PEP 552).
 HEADER = 16
 HASHED, CHECKED = 0b01, 0b10
 
 
-def present(_facts: Facts) -> Evidence:
+def present(_facts: Facts) -> Measured:
     """Every installed module that TensorFlow's import loads has byte code that fits its source.
 
     Python would else compile hundreds of modules at each start, because this user may not keep the outcome.
@@ -32,16 +32,16 @@ def present(_facts: Facts) -> Evidence:
     tensorflow()
     loaded = sorted(_loaded(site_folders()))
     useless = [name for name, source, cached in loaded if not fits(Path(source), Path(cached))]
-    evidence = {"modules": len(loaded), "root_read_only": mounted_read_only("/")}
+    measured = {"modules": len(loaded), "root_read_only": mounted_read_only("/")}
     if useless or not loaded:
         raise CheckFailed(
             f"expected byte code for {len(loaded)} modules, found none that fits for {len(useless)} "
             f"({enumerated(useless)}): it was not compiled at the installation, or a source was changed since; compile "
             "it in the image (python -m compileall)",
             useless=useless,
-            **evidence,
+            **measured,
         )
-    return evidence
+    return measured
 
 
 def fits(source: Path, cached: Path) -> bool:

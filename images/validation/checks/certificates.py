@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from contract import CheckFailed
 
 if TYPE_CHECKING:
-    from contract import Evidence, Facts
+    from contract import Facts, Measured
 
 # Mozilla's list, which Debian and certifi carry, has 117 to 150 in the images; one of 100 would be another list.
 MANY = 100
@@ -25,7 +25,7 @@ HASHED = re.compile(r"[0-9a-f]{8}\.\d+")
 OWN = ("SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE")
 
 
-def authorities(_facts: Facts) -> Evidence:
+def authorities(_facts: Facts) -> Measured:
     """Debian's bundle, OpenSSL's folder, certifi's bundle and those that variables name contain authorities."""
     found = {str(BUNDLE): in_file(BUNDLE), "OpenSSL's folder": in_folder(_openssl_folder())}
     if importlib.util.find_spec("certifi"):
@@ -35,9 +35,9 @@ def authorities(_facts: Facts) -> Evidence:
     return judge(found, own)
 
 
-def judge(found: dict[str, int | str], own: dict[str, int | str]) -> Evidence:
+def judge(found: dict[str, int | str], own: dict[str, int | str]) -> Measured:
     """The verdict on how many authorities each place holds, or what is wrong with it."""
-    evidence = {"authorities": {**found, **own}}
+    measured = {"authorities": {**found, **own}}
     wrong = [f"{place}: {count}" for place, count in found.items() if isinstance(count, str) or count < MANY]
     wrong += [f"{place}: {count}" for place, count in own.items() if isinstance(count, str) or count < 1]
     if wrong:
@@ -45,9 +45,9 @@ def judge(found: dict[str, int | str], own: dict[str, int | str]) -> Evidence:
             f"expected at least {MANY} certificate authorities in each place, found {'; '.join(wrong)}: the bundle is "
             "broken, empty or hidden by a mount, and no HTTPS address can be trusted; mount a whole bundle, or install "
             "ca-certificates again",
-            **evidence,
+            **measured,
         )
-    return evidence
+    return measured
 
 
 def in_file(bundle: Path) -> int | str:

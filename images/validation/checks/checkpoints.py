@@ -16,7 +16,7 @@ from framework import tensorflow
 if TYPE_CHECKING:
     from typing import Any
 
-    from contract import Evidence, Facts
+    from contract import Facts, Measured
 
 # Less than a second on two busy cores.
 SECONDS = 30
@@ -29,7 +29,7 @@ GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
 WEIGHTS = "weights/.ATTRIBUTES/VARIABLE_VALUE"
 
 
-def checkpoint(_facts: Facts) -> Evidence:
+def checkpoint(_facts: Facts) -> Measured:
     """A run that is killed between two checkpoints and resumed ends with the bits of one that was not.
 
     Compared are the weights, the optimizer's slots and the counters. A damaged checkpoint does not load.
@@ -53,7 +53,7 @@ def checkpoint(_facts: Facts) -> Evidence:
     return {"resumed_at": resumed["first"], "tensors": sorted(resumed["tensors"]), "damage": damage}
 
 
-def _require_equal(whole: Evidence, resumed: Evidence) -> None:
+def _require_equal(whole: Measured, resumed: Measured) -> None:
     last = KILLED_AFTER // SAVED_EVERY * SAVED_EVERY
     if (whole["first"], resumed["first"]) != (0, last):
         raise CheckFailed(
@@ -78,7 +78,7 @@ def _require_equal(whole: Evidence, resumed: Evidence) -> None:
         )
 
 
-def _train(tf: Any, folder: Path, killed_after: int | None = None) -> Evidence:
+def _train(tf: Any, folder: Path, killed_after: int | None = None) -> Measured:
     """Train from the newest checkpoint on, and save every other step; tell what the last checkpoint holds."""
     weights, step = tf.Variable(tf.ones([FEATURES])), tf.Variable(0, dtype=tf.int64)
     optimizer = tf.keras.optimizers.Adam(RATE)
@@ -113,7 +113,7 @@ def _contents(tf: Any, path: str) -> dict[str, Any]:
     return {name: [list(array.shape), array.tobytes().hex()] for name, array in arrays.items()}
 
 
-def _damaged(tf: Any, folder: Path) -> Evidence:
+def _damaged(tf: Any, folder: Path) -> Measured:
     """What TensorFlow says of a checkpoint that was cut, and of one with a flipped bit."""
     found = {}
     newest = tf.train.latest_checkpoint(str(folder))

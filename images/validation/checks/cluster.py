@@ -19,7 +19,7 @@ from .distribution import START, require_same, train
 if TYPE_CHECKING:
     from typing import Any
 
-    from contract import Evidence, Facts
+    from contract import Facts, Measured
     from fork_group import Call
 
     Cluster = dict[str, list[str]]
@@ -33,24 +33,24 @@ CALLS = 4
 BEGIN = 10.0
 
 
-def multi_worker(_facts: Facts) -> Evidence:
+def multi_worker(_facts: Facts) -> Measured:
     """Two steps of `MultiWorkerMirroredStrategy` in two processes give both exactly the weights of one process."""
     cluster = {name: [address] for name, address in zip(WORKERS, free_addresses(len(WORKERS)))}
     tf = tensorflow()
     hide_gpus()
     found = call_in_forks({name: partial(_work, tf, cluster, name) for name in WORKERS}, SECONDS, CAUSE)
-    for name, evidence in found.items():
-        if set(evidence["computed_on"] + evidence["kept_on"]) != {_device(name)}:
+    for name, measured in found.items():
+        if set(measured["computed_on"] + measured["kept_on"]) != {_device(name)}:
             raise CheckFailed(
                 f"expected {name} to compute and keep variables on {_device(name)}, found "
-                f"{evidence['computed_on']} and {evidence['kept_on']}: TF_CONFIG is not followed; unset what sets it",
+                f"{measured['computed_on']} and {measured['kept_on']}: TF_CONFIG is not followed; unset what sets it",
                 **found,
             )
-        require_same(evidence, len(WORKERS))
+        require_same(measured, len(WORKERS))
     return {"cluster": cluster, **found}
 
 
-def parameter_server(_facts: Facts) -> Evidence:
+def parameter_server(_facts: Facts) -> Measured:
     """A coordinator lays a variable on a parameter server, and functions that a worker runs add to it exactly."""
     cluster = {name: [address] for name, address in zip(("ps", "worker"), free_addresses(2))}
     tf = tensorflow()
@@ -91,15 +91,15 @@ def _device(job: str) -> str:
     return f"/job:{job}/replica:0/task:0/device:CPU:0"
 
 
-def _work(tf: Any, cluster: Cluster, name: str) -> Evidence:
+def _work(tf: Any, cluster: Cluster, name: str) -> Measured:
     """One process of the two. The worker starts with other weights: it must get those of the chief."""
     os.environ["TF_CONFIG"] = json.dumps({"cluster": cluster, "task": {"type": name, "index": 0}})
     experimental = tf.distribute.experimental
     ring = experimental.CommunicationOptions(implementation=experimental.CommunicationImplementation.RING)
     strategy = tf.distribute.MultiWorkerMirroredStrategy(communication_options=ring)
     start = START if name == "chief" else (0.0,) * len(START)
-    evidence: Evidence = train(tf, strategy, start)
-    return evidence
+    measured: Measured = train(tf, strategy, start)
+    return measured
 
 
 def _serve(tf: Any, cluster: Cluster, name: str, folder: str) -> None:
@@ -112,7 +112,7 @@ def _serve(tf: Any, cluster: Cluster, name: str, folder: str) -> None:
     server.join()
 
 
-def _coordinate(tf: Any, cluster: Cluster) -> Evidence:
+def _coordinate(tf: Any, cluster: Cluster) -> Measured:
     spec = tf.train.ClusterSpec(cluster)
     resolver = tf.distribute.cluster_resolver.SimpleClusterResolver(spec, rpc_layer="grpc")
     strategy = tf.distribute.ParameterServerStrategy(resolver)

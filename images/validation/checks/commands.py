@@ -12,7 +12,7 @@ from emulation import extend
 from .scripts import script
 
 if TYPE_CHECKING:
-    from contract import Evidence, Facts
+    from contract import Facts, Measured
 
 # Of the others, import_pb_to_tensorboard and estimator_ckpt_converter end with a TypeError in every release from 2.10
 # on, and saved_model_cli has a check of its own.
@@ -22,7 +22,7 @@ SECONDS = 60
 KEPT_LINES = 20
 
 
-def start(_facts: Facts) -> Evidence:
+def start(_facts: Facts) -> Measured:
     """`tensorboard`, `tf_upgrade_v2` and `tflite_convert` are on PATH, start, and answer."""
     return {"seconds": {name: _seconds(name, option) for name, option in COMMANDS.items()}}
 

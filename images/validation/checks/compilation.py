@@ -18,7 +18,7 @@ from framework import (
 if TYPE_CHECKING:
     from typing import Any
 
-    from contract import Evidence, Facts
+    from contract import Facts, Measured
 
 SEED = 20
 ROWS, INNER, COLUMNS = 64, 128, 48
@@ -28,7 +28,7 @@ RATE = 4.0
 ULPS = 8
 
 
-def xla(facts: Facts) -> Evidence:
+def xla(facts: Facts) -> Measured:
     """A function that must be compiled (it raises where it cannot be) equals the plain one and float64.
 
     It has a product, and an exponential, for which XLA needs libdevice on a GPU.
@@ -45,7 +45,7 @@ def xla(facts: Facts) -> Evidence:
         plain, compiled = softplus(*inputs), tf.function(softplus, jit_compile=True)(*inputs)
     require_operations(operations, device, "MatMul", "Exp")
     exact, bound = xla_reference(np, left, right)
-    evidence = {
+    measured = {
         "device": [require_placement(tensor, device) for tensor in (plain, compiled)],
         "error_over_bound": {
             "plain": over(plain.numpy(), exact, bound),
@@ -53,7 +53,7 @@ def xla(facts: Facts) -> Evidence:
             "difference": over(compiled.numpy(), plain.numpy(), 2 * bound),
         },
     }
-    return require_within(evidence, "XLA compiles something else; try another machine, then another TensorFlow")
+    return require_within(measured, "XLA compiles something else; try another machine, then another TensorFlow")
 
 
 def xla_inputs(np: Any) -> tuple[Any, Any]:
@@ -73,7 +73,7 @@ def xla_reference(np: Any, left: Any, right: Any) -> tuple[Any, Any]:
     return exact, gamma(INNER) * (abs(left) @ abs(right)) + ULPS * SINGLE * (1 + exact)
 
 
-def training_step(facts: Facts) -> Evidence:
+def training_step(facts: Facts) -> Measured:
     """A compiled step of logistic regression, tape and all, moves the weights as the plain one and float64 do.
 
     A score is wrong by the bound of its product, its sigmoid by a quarter of that, which is the largest slope, and
@@ -90,14 +90,14 @@ def training_step(facts: Facts) -> Evidence:
         }
     require_operations(operations, device, "MatMul")
     exact, bound = logistic_reference(np, inputs.astype("float64"), start.astype("float64"))
-    evidence = {
+    measured = {
         "device": [require_placement(weights, device) for weights in moved.values()],
         "error_over_bound": {
             **{name: over(weights.numpy(), exact, bound) for name, weights in moved.items()},
             "difference": over(moved["compiled"].numpy(), moved["plain"].numpy(), 2 * bound),
         },
     }
-    return require_within(evidence, "XLA compiles something else; see compilation.xla, then try another TensorFlow")
+    return require_within(measured, "XLA compiles something else; see compilation.xla, then try another TensorFlow")
 
 
 def step_inputs(np: Any) -> tuple[Any, Any]:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from typing import Any
 
-    from contract import Evidence, Facts
+    from contract import Facts, Measured
 
 SECONDS = 30
 # PTX 7.8 came with CUDA 11.8, the oldest toolkit of an image, and knows every GPU up to sm_90 (PTX ISA, table of
@@ -42,13 +42,13 @@ BITCODE = (b"BC\xc0\xde", b"\xde\xc0\x17\x0b")
 LEAST_BYTES = 100_000
 
 
-def ptxas(facts: Facts) -> Evidence:
+def ptxas(facts: Facts) -> Measured:
     """XLA finds a ptxas that assembles a kernel for each GPU of TensorFlow's code; in our images, the wheel's."""
     architectures = claimed(_architectures(facts) or None, "GPU architectures")
     return _first_that_works(facts, "ptxas", "bin/ptxas", lambda path: _assemble(path, architectures))
 
 
-def libdevice(facts: Facts) -> Evidence:
+def libdevice(facts: Facts) -> Measured:
     """XLA finds a libdevice that holds bitcode; in our images, the wheel's, with libnvvm beside it."""
     return _first_that_works(
         facts, "libdevice", "nvvm/libdevice/libdevice.10.bc", lambda path: _read_bitcode(path, facts)
@@ -62,7 +62,7 @@ def _architectures(facts: Facts) -> Sequence[str]:
     return tensorflow().sysconfig.get_build_info().get("cuda_compute_capabilities") or ()
 
 
-def _assemble(path: str, architectures: Sequence[str]) -> Evidence:
+def _assemble(path: str, architectures: Sequence[str]) -> Measured:
     version = _run([path, "--version"]).splitlines()[-2:]
     assembled = {}
     with tempfile.TemporaryDirectory() as folder:
@@ -75,7 +75,7 @@ def _assemble(path: str, architectures: Sequence[str]) -> Evidence:
     return {"version": version, "assembled_bytes": assembled}
 
 
-def _read_bitcode(path: str, facts: Facts) -> Evidence:
+def _read_bitcode(path: str, facts: Facts) -> Measured:
     content = Path(path).read_bytes()
     if not content.startswith(BITCODE) or len(content) < LEAST_BYTES:
         raise CheckFailed(
@@ -93,7 +93,7 @@ def _read_bitcode(path: str, facts: Facts) -> Evidence:
     return {"bytes": len(content), "nvvm": str(nvvm)}
 
 
-def _first_that_works(facts: Facts, what: str, place: str, try_out: Callable[[str], Evidence]) -> Evidence:
+def _first_that_works(facts: Facts, what: str, place: str, try_out: Callable[[str], Measured]) -> Measured:
     """Return what was found out about the file that XLA finds. Raises CheckFailed when it does not work.
 
     In an image that claims a lock it has to be the locked wheel's. Elsewhere CUDA may come from anywhere: what XLA

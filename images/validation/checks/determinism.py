@@ -11,14 +11,14 @@ from framework import device_under_test, recorded, require_operations, tensorflo
 if TYPE_CHECKING:
     from typing import Any
 
-    from contract import Evidence, Facts
+    from contract import Facts, Measured
 
 SEEDS = (20, 20, 21)
 EXPECTED = {"equal with one seed": True, "equal with another seed": False, "unseeded refused": True}
 IMAGES, BATCH = (32, 8, 8, 1), 8
 
 
-def determinism(facts: Facts) -> Evidence:
+def determinism(facts: Facts) -> Measured:
     """With determinism on, one seed gives the same weights twice and another seed others.
 
     The training has what differs from run to run without: initial weights, the order of examples, dropout, and on a
@@ -32,16 +32,16 @@ def determinism(facts: Facts) -> Evidence:
         first, second, other = (_weights(tf, seed) for seed in SEEDS)
     require_operations(operations, device, "Conv2D", "MatMul")
     found = first == second, first == other, _refuses(tf)
-    evidence = {"device": device, "weights": len(first) // 4, **dict(zip(EXPECTED, found))}
-    wrong = [f"{name}: {evidence[name]}" for name, right in EXPECTED.items() if evidence[name] != right]
+    measured = {"device": device, "weights": len(first) // 4, **dict(zip(EXPECTED, found))}
+    wrong = [f"{name}: {measured[name]}" for name, right in EXPECTED.items() if measured[name] != right]
     if wrong:
         raise CheckFailed(
             "expected equal weights from one seed, others from another, and no random numbers without a seed, "
             f"found {', '.join(wrong)}: an operation is not deterministic, or the seed does not reach all of them; "
             "try another TensorFlow",
-            **evidence,
+            **measured,
         )
-    return evidence
+    return measured
 
 
 def _weights(tf: Any, seed: int) -> bytes:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from typing import Any
 
-    from contract import Evidence, Facts
+    from contract import Facts, Measured
 
 TOOLS = ("git", "g++", "make")
 ROWS = (1, -2, 40)
@@ -63,12 +63,12 @@ REGISTER_KERNEL_BUILDER(Name("TfimgTriple").Device(tensorflow::DEVICE_CPU), Tfim
 """
 
 
-def tools(_facts: Facts) -> Evidence:
+def tools(_facts: Facts) -> Measured:
     """git, g++ and make are on PATH, and start."""
     return judge_tools({name: _version(name) for name in TOOLS})
 
 
-def judge_tools(versions: Mapping[str, str | None]) -> Evidence:
+def judge_tools(versions: Mapping[str, str | None]) -> Measured:
     """The verdict on the first lines of versions; None for a program that does not start."""
     missing = [name for name, version in versions.items() if not version]
     if missing:
@@ -90,7 +90,7 @@ def _version(name: str) -> str | None:
     return lines[0].strip() if lines and not done.returncode else None
 
 
-def custom_op(_facts: Facts) -> Evidence:
+def custom_op(_facts: Facts) -> Measured:
     """An op in C++ compiles with TensorFlow's headers and flags, loads and computes."""
     tf = tensorflow()
     compile_flags, link_flags = tf.sysconfig.get_compile_flags(), tf.sysconfig.get_link_flags()
@@ -135,7 +135,7 @@ def _triple(tf: Any, library: Path) -> Any:
     return tf.load_op_library(str(library)).tfimg_triple(rows=list(ROWS)).numpy().tolist()
 
 
-def judge_op(answer: object, command: Sequence[str]) -> Evidence:
+def judge_op(answer: object, command: Sequence[str]) -> Measured:
     """The verdict on what the op has computed."""
     wanted = [3 * row for row in ROWS]
     if answer != wanted:
@@ -143,7 +143,7 @@ def judge_op(answer: object, command: Sequence[str]) -> Evidence:
     return {"command": list(command), "answer": answer}
 
 
-def sshd(_facts: Facts) -> Evidence:
+def sshd(_facts: Facts) -> Measured:
     """`tfimg-sshd` accepts a key and runs the image's Python, offers no password, and does not start without a key."""
     try:
         user = pwd.getpwuid(os.getuid()).pw_name
@@ -177,9 +177,9 @@ def sshd(_facts: Facts) -> Evidence:
 
 def judge_ssh(
     accepted: tuple[int, str], password: tuple[int, str], refused: tuple[int, str], output: list[str]
-) -> Evidence:
+) -> Measured:
     """The verdict on exit statuses and last lines: with the key, without it, and of the start without any key."""
-    evidence = {"accepted": accepted, "password": password, "without key": refused, "output": output}
+    measured = {"accepted": accepted, "password": password, "without key": refused, "output": output}
     problem = None
     if accepted[0] or not accepted[1].startswith("/opt/tensorflow"):
         problem = f"the image's Python after a login with the key, found {accepted[1]!r} (status {accepted[0]})"
@@ -191,9 +191,9 @@ def judge_ssh(
         raise CheckFailed(
             f"expected {problem}: the settings of tfimg-sshd were changed, or openssh-server was replaced; build the "
             "image again",
-            **evidence,
+            **measured,
         )
-    return evidence
+    return measured
 
 
 def _without_key(folder: Path) -> tuple[int, str]:

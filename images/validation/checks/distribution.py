@@ -11,7 +11,7 @@ from framework import device_under_test, tensorflow
 if TYPE_CHECKING:
     from typing import Any
 
-    from contract import Evidence, Facts
+    from contract import Facts, Measured
 
 # A linear model of small whole numbers and two steps of gradient descent, with powers of two as rate and as number
 # of rows: every product, and every sum in any order, has fewer than 24 bits. So float32 makes no error on any device.
@@ -23,7 +23,7 @@ REPLICAS = 2
 GPU_MIB = 1024
 
 
-def mirrored(facts: Facts) -> Evidence:
+def mirrored(facts: Facts) -> Measured:
     """Two steps of `MirroredStrategy` on several devices give exactly the weights of one device.
 
     They are real ones where the machine has two or more, else halves of the only one.
@@ -36,8 +36,8 @@ def mirrored(facts: Facts) -> Evidence:
         halves = [tf.config.LogicalDeviceConfiguration(memory_limit=limit)] * REPLICAS
         tf.config.set_logical_device_configuration(physical[0], halves)
     replicas = replica_count(len(physical))
-    evidence = train_on(tf, [f"{kind}:{number}" for number in range(replicas)])
-    return {"physical": len(physical), **evidence}
+    measured = train_on(tf, [f"{kind}:{number}" for number in range(replicas)])
+    return {"physical": len(physical), **measured}
 
 
 def replica_count(devices: int) -> int:
@@ -45,22 +45,22 @@ def replica_count(devices: int) -> int:
     return max(count for count in range(1, ROWS + 1) if ROWS % count == 0 and count <= max(devices, REPLICAS))
 
 
-def train_on(tf: Any, names: list[str]) -> Evidence:
+def train_on(tf: Any, names: list[str]) -> Measured:
     """Train on logical devices, a replica on each. Raises CheckFailed unless that is so, and exact."""
     # A replica on a device that is not there would otherwise be computed elsewhere.
     tf.config.set_soft_device_placement(False)
     tf.config.experimental.enable_tensor_float_32_execution(False)
     # Not NCCL, the default on GPUs: it refuses to use one GPU twice, and gpu.nccl tries it.
     strategy = tf.distribute.MirroredStrategy(names, cross_device_ops=tf.distribute.ReductionToOneDevice())
-    evidence = train(tf, strategy, START)
+    measured = train(tf, strategy, START)
     wanted = [f"/job:localhost/replica:0/task:0/device:{name}" for name in names]
-    if [evidence["computed_on"], evidence["kept_on"]] != [wanted, wanted]:
+    if [measured["computed_on"], measured["kept_on"]] != [wanted, wanted]:
         raise CheckFailed(
-            f"expected a replica on each of {names}, found {evidence['computed_on']} computing and variables on "
-            f"{evidence['kept_on']}: the strategy ignores its devices; see devices.logical",
-            **evidence,
+            f"expected a replica on each of {names}, found {measured['computed_on']} computing and variables on "
+            f"{measured['kept_on']}: the strategy ignores its devices; see devices.logical",
+            **measured,
         )
-    return require_same(evidence, len(names))
+    return require_same(measured, len(names))
 
 
 def batch() -> tuple[list[list[float]], list[float]]:
@@ -80,25 +80,25 @@ def expected_weights() -> list[float]:
     return weights
 
 
-def require_same(evidence: Evidence, replicas: int) -> Evidence:
-    """The evidence. Raises CheckFailed unless so many replicas shared the rows and hold the exact weights."""
-    if evidence["replicas"] != replicas or set(evidence["rows"]) != {ROWS // replicas}:
+def require_same(measured: Measured, replicas: int) -> Measured:
+    """What was measured. Raises CheckFailed unless so many replicas shared the rows and hold the exact weights."""
+    if measured["replicas"] != replicas or set(measured["rows"]) != {ROWS // replicas}:
         raise CheckFailed(
-            f"expected {replicas} replicas with {ROWS // replicas} rows each, found {evidence['replicas']} with "
-            f"{evidence['rows']}: the strategy does not divide the work; compare TensorFlow with the lock",
-            **evidence,
+            f"expected {replicas} replicas with {ROWS // replicas} rows each, found {measured['replicas']} with "
+            f"{measured['rows']}: the strategy does not divide the work; compare TensorFlow with the lock",
+            **measured,
         )
-    wrong = [weights for weights in evidence["weights"] if weights != expected_weights()]
+    wrong = [weights for weights in measured["weights"] if weights != expected_weights()]
     if wrong:
         raise CheckFailed(
             f"expected the weights {expected_weights()} in every replica, found {wrong[0]}: the sum of the "
             "gradients over the replicas is wrong or incomplete; try another TensorFlow",
-            **evidence,
+            **measured,
         )
-    return evidence
+    return measured
 
 
-def train(tf: Any, strategy: Any, start: tuple[float, ...]) -> Evidence:
+def train(tf: Any, strategy: Any, start: tuple[float, ...]) -> Measured:
     """Two steps whose replicas share the batch: how many, what each of this process held, and where."""
     np, context = importlib.import_module("numpy"), tf.distribute.get_replica_context
     data = tf.data.Dataset.from_tensor_slices(tuple(np.float32(part) for part in batch())).batch(ROWS)

@@ -16,35 +16,35 @@ from contract import CheckFailed, claimed
 from emulation import extend
 
 if TYPE_CHECKING:
-    from contract import Evidence, Facts
+    from contract import Facts, Measured
 
 # Both children answer within a second on an idle machine; a minute leaves room for a cold disk.
 CHILD_SECONDS = 60
 
 
-def python(facts: Facts) -> Evidence:
+def python(facts: Facts) -> Measured:
     """`python` and `pip` on PATH are this interpreter and its pip, in the claimed minor version."""
     expected = claimed(facts.python, "the Python version")
-    evidence = {"executable": sys.executable, "python": _python_on_path(), "pip": _pip_on_path()}
+    measured = {"executable": sys.executable, "python": _python_on_path(), "pip": _pip_on_path()}
     found = f"{sys.version_info.major}.{sys.version_info.minor}"
     if found != expected:
         raise CheckFailed(
             f"expected Python {expected}, found {found}: the base image differs; rebuild on the base of the row",
-            **evidence,
+            **measured,
         )
-    return {"version": sys.version.split()[0], **evidence}
+    return {"version": sys.version.split()[0], **measured}
 
 
-def user(facts: Facts) -> Evidence:
+def user(facts: Facts) -> Measured:
     """The process is not root where that is claimed."""
-    evidence = {"uid": os.geteuid(), "gid": os.getegid(), "groups": os.getgroups(), "name": _user_name()}
+    measured = {"uid": os.geteuid(), "gid": os.getegid(), "groups": os.getgroups(), "name": _user_name()}
     if claimed(facts.user, "the user") == "non-root" and os.geteuid() == 0:
         raise CheckFailed(
             "expected a user other than root, found uid 0: the image has no USER line or the container was "
             "started with --user root; set USER in the last stage",
-            **evidence,
+            **measured,
         )
-    return evidence
+    return measured
 
 
 def _python_on_path() -> str:

@@ -16,7 +16,7 @@ from contract import CheckFailed, claimed
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from contract import Evidence, Facts
+    from contract import Facts, Measured
 
 NAMED = 10
 KEPT = 200
@@ -34,11 +34,11 @@ class Tree(NamedTuple):
     seconds: float
 
 
-def site_packages(facts: Facts) -> Evidence:
+def site_packages(facts: Facts) -> Measured:
     """The user can read every file of every installed package, and no symbolic link there is broken."""
     # Another machine than an image may have files without end.
     seen = _seen("/" if facts.identifier else os.path.realpath(sys.prefix))
-    evidence = {"files": seen.installed, "folders": site_folders(), "seconds": seen.seconds}
+    measured = {"files": seen.installed, "folders": site_folders(), "seconds": seen.seconds}
     wrong = [f"{path} is not readable" for path in seen.unreadable]
     wrong += [f"{path} is a dangling link" for path in seen.dangling]
     if wrong or not seen.installed:
@@ -48,28 +48,28 @@ def site_packages(facts: Facts) -> Evidence:
             "the right to read them (chmod -R a+rX), or install again",
             unreadable=seen.unreadable[:KEPT],
             dangling=seen.dangling[:KEPT],
-            **evidence,
+            **measured,
         )
-    return evidence
+    return measured
 
 
-def setuid(facts: Facts) -> Evidence:
+def setuid(facts: Facts) -> Measured:
     """No file of the image has the setuid or setgid bit.
 
     Folders that the user may not list are left out: nothing in them can be started.
     """
     claimed(facts.user, "the user")
     seen = _seen("/")
-    evidence = {"files": seen.files, "closed": seen.closed[:KEPT], "seconds": seen.seconds}
+    measured = {"files": seen.files, "closed": seen.closed[:KEPT], "seconds": seen.seconds}
     if seen.privileged:
         raise CheckFailed(
             f"expected no setuid or setgid file, found {len(seen.privileged)} ({enumerated(seen.privileged)}): "
             "a process could become root by them; remove the bits in the image "
             "(find / -xdev -type f -perm /6000 -exec chmod a-s {} +)",
             privileged=seen.privileged[:KEPT],
-            **evidence,
+            **measured,
         )
-    return evidence
+    return measured
 
 
 def walk(root: str, folders: Sequence[str]) -> Tree:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from typing import Any
 
-    from contract import Evidence, Facts
+    from contract import Facts, Measured
     from driver import Driver
 
 DRIVER = Path("/proc/driver/nvidia/version")
@@ -35,7 +35,7 @@ ADVICE = {
 }
 
 
-def visible(facts: Facts) -> Evidence:
+def visible(facts: Facts) -> Measured:
     """TensorFlow lists a GPU; its name and compute capability, and the version of the driver."""
     tf, driver = tensorflow(), ask_driver()
     listed = tf.config.list_physical_devices("GPU")
@@ -48,7 +48,7 @@ def visible(facts: Facts) -> Evidence:
     }
 
 
-def identify(listed: Sequence[Any], driver: Driver, get_details: Callable[[Any], Mapping[str, Any]]) -> Evidence:
+def identify(listed: Sequence[Any], driver: Driver, get_details: Callable[[Any], Mapping[str, Any]]) -> Measured:
     """Names and compute capabilities of the GPUs that TensorFlow lists: the driver's, else what TensorFlow tells.
 
     TensorFlow 2.21 tells the capability of Hopper and newer GPUs as 9.0a, and raises when it reads that itself.
@@ -75,7 +75,7 @@ def identify(listed: Sequence[Any], driver: Driver, get_details: Callable[[Any],
 def _details(get_details: Callable[[Any], Mapping[str, Any]], gpu: Any) -> Mapping[str, Any]:
     try:
         return get_details(gpu)
-    except Exception:  # a name is evidence alone: whatever TensorFlow raises, the GPU is there
+    except Exception:  # a name is enough: whatever TensorFlow raises, the GPU is there
         return {}
 
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from typing import Any, Tuple
 
-    from contract import Evidence, Facts
+    from contract import Facts, Measured
     from driver import Driver
 
 MIB = 2**20
@@ -26,7 +26,7 @@ KERNEL_SECONDS = 120.0
 NCCL_OPERATION = "NcclAllReduce"
 
 
-def first_kernel(facts: Facts) -> Evidence:
+def first_kernel(facts: Facts) -> Measured:
     """The first kernels run soon, with nothing kept from earlier runs, unless they are compiled from PTX."""
     tf, driver = tensorflow(), ask_driver()
     architectures = facts.architectures or tf.sysconfig.get_build_info().get("cuda_compute_capabilities", ())
@@ -38,7 +38,7 @@ def first_kernel(facts: Facts) -> Evidence:
     return judge_first_kernel(run_first_kernels(tf, "/device:GPU:0"), driver, compiled)
 
 
-def run_first_kernels(tf: Any, device: str) -> Evidence:
+def run_first_kernels(tf: Any, device: str) -> Measured:
     """Seconds until each of some operations has its result, in the order in which they run: the first starts the GPU.
 
     A product, a reduction, a cast and a convolution: kernels of several libraries, and of TensorFlow's own.
@@ -60,11 +60,11 @@ def run_first_kernels(tf: Any, device: str) -> Evidence:
     return {"device": ", ".join(sorted(devices)), "seconds": seconds}
 
 
-def judge_first_kernel(evidence: Evidence, driver: Driver, compiled: Sequence[str]) -> Evidence:
-    """The evidence. Raises CheckFailed for a slow start, unless `compiled` names capabilities that need PTX."""
-    total, limit = sum(evidence["seconds"].values()), KERNEL_SECONDS + START_SECONDS * len(driver.gpus)
-    evidence = {
-        **evidence,
+def judge_first_kernel(measured: Measured, driver: Driver, compiled: Sequence[str]) -> Measured:
+    """What was measured. Raises CheckFailed for a slow start, unless `compiled` names capabilities that need PTX."""
+    total, limit = sum(measured["seconds"].values()), KERNEL_SECONDS + START_SECONDS * len(driver.gpus)
+    measured = {
+        **measured,
         "total_seconds": round(total, 3),
         "limit_seconds": limit,
         "compiled_for": list(compiled),
@@ -75,7 +75,7 @@ def judge_first_kernel(evidence: Evidence, driver: Driver, compiled: Sequence[st
             f"compiled from PTX, which took {total:.0f} s here and may take half an hour in a new container; "
             "keep ~/.nv/ComputeCache in a volume, and set CUDA_CACHE_MAXSIZE=4294967296"
         )
-        return {**evidence, "warnings": [told]}
+        return {**measured, "warnings": [told]}
     if total > limit:
         cause = "TensorFlow has code for this GPU, so nothing is compiled: the driver or the disk is slow"
         if not driver.gpus:
@@ -83,12 +83,12 @@ def judge_first_kernel(evidence: Evidence, driver: Driver, compiled: Sequence[st
         raise CheckFailed(
             f"expected the first kernels within {limit:.0f} s, found {total:.0f} s: {cause}; turn on persistence mode "
             "(nvidia-smi -pm 1) and try again",
-            **evidence,
+            **measured,
         )
-    return evidence
+    return measured
 
 
-def memory_growth(_facts: Facts) -> Evidence:
+def memory_growth(_facts: Facts) -> Measured:
     """With memory growth on, a small product leaves more than half of the GPU's free memory to others."""
     # The option is in question, not the variable that the suite itself sets.
     os.environ.pop("TF_FORCE_GPU_ALLOW_GROWTH", None)
@@ -97,29 +97,29 @@ def memory_growth(_facts: Facts) -> Evidence:
     for device in devices:
         tf.config.experimental.set_memory_growth(device, True)
     before = free_memory()
-    evidence = {
+    measured = {
         "device": run_product(tf, "/device:GPU:0"),
         "growth": [tf.config.experimental.get_memory_growth(device) for device in devices],
         "free_mib": before // MIB,
         "taken_mib": (before - free_memory()) // MIB,
         "pool_mib": tf.config.experimental.get_memory_info("GPU:0")["peak"] // MIB,
     }
-    return judge_memory_growth(evidence)
+    return judge_memory_growth(measured)
 
 
-def judge_memory_growth(evidence: Evidence) -> Evidence:
-    """The evidence. Raises CheckFailed unless growth is on for every GPU and less than half of the memory is taken."""
-    if not all(evidence["growth"]) or evidence["taken_mib"] * 2 >= evidence["free_mib"]:
+def judge_memory_growth(measured: Measured) -> Measured:
+    """What was measured. Raises CheckFailed unless growth is on for each GPU and less than half of the memory taken."""
+    if not all(measured["growth"]) or measured["taken_mib"] * 2 >= measured["free_mib"]:
         raise CheckFailed(
-            f"expected memory growth on and little taken, found {evidence['growth']} and {evidence['taken_mib']} of "
-            f"{evidence['free_mib']} MiB: TensorFlow ignores the option, or another process took memory just now; "
+            f"expected memory growth on and little taken, found {measured['growth']} and {measured['taken_mib']} of "
+            f"{measured['free_mib']} MiB: TensorFlow ignores the option, or another process took memory just now; "
             "try again alone",
-            **evidence,
+            **measured,
         )
-    return evidence
+    return measured
 
 
-def nccl(_facts: Facts) -> Evidence:
+def nccl(_facts: Facts) -> Measured:
     """A sum over all GPUs, by NCCL, is right on each of them."""
     tf = tensorflow()
     names = several([device.name for device in listed_gpus(tf)], ask_driver())
@@ -136,8 +136,8 @@ def several(listed: Sequence[str], driver: Driver) -> Sequence[str]:
     return [name.replace("/physical_device:", "") for name in listed]
 
 
-def judge_all_reduce(found: Evidence, gpus: int) -> Evidence:
-    """The evidence. Raises CheckFailed unless NCCL added 1, 2, 3 ... up, and each of so many GPUs has the sum."""
+def judge_all_reduce(found: Measured, gpus: int) -> Measured:
+    """What was measured. Raises CheckFailed unless NCCL added 1, 2, 3 ... up, and each of so many GPUs has the sum."""
     if NCCL_OPERATION not in found["collectives"]:
         raise CheckFailed(
             f"expected {NCCL_OPERATION} in the graph of the sum, found {found['collectives']}: TensorFlow adds up by "
@@ -162,7 +162,7 @@ def run_product(tf: Any, device: str) -> str:
     return str(product.device)
 
 
-def all_reduce(tf: Any, names: Sequence[str]) -> Evidence:
+def all_reduce(tf: Any, names: Sequence[str]) -> Measured:
     """What each device holds after a sum of 1, 2, 3 ... over all of them, and the graph's operations that add up."""
     strategy, function = trace_all_reduce(tf, names)
     values = strategy.experimental_local_results(function())

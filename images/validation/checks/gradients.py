@@ -18,7 +18,7 @@ from framework import (
 if TYPE_CHECKING:
     from typing import Any
 
-    from contract import Evidence, Facts
+    from contract import Facts, Measured
 
 SEED = 20
 ROWS, FEATURES, PARTS = 128, 8, 4
@@ -28,7 +28,7 @@ OTHERS = 6
 CAUSE = "a gradient or the optimizer is wrong; see numerics.matmul, then try another TensorFlow"
 
 
-def accumulation(facts: Facts) -> Evidence:
+def accumulation(facts: Facts) -> Measured:
     """The mean gradient of four small batches is that of the large batch, and both are the true one."""
     tf, np = tensorflow(), importlib.import_module("numpy")
     device = device_under_test(tf, facts)
@@ -44,7 +44,7 @@ def accumulation(facts: Facts) -> Evidence:
     require_operations(operations, device, "MatMul")
     exact = slope(inputs, targets, weights)
     bound = slope_bound(inputs, targets, abs(weights))
-    evidence = {
+    measured = {
         "device": [require_placement(tensor, device) for tensor in (large, accumulated)],
         "error_over_bound": {
             "large batch": over(large.numpy(), exact, bound),
@@ -52,10 +52,10 @@ def accumulation(facts: Facts) -> Evidence:
             "difference": over(accumulated.numpy(), large.numpy(), 2 * bound),
         },
     }
-    return require_within(evidence, CAUSE)
+    return require_within(measured, CAUSE)
 
 
-def custom_loop(facts: Facts) -> Evidence:
+def custom_loop(facts: Facts) -> Measured:
     """Gradient descent on a linear regression arrives at the least squares solution.
 
     A step brings the weights nearer by the factor |1 - rate H|, H the second derivative, but for its own rounding:
@@ -79,7 +79,7 @@ def custom_loop(facts: Facts) -> Evidence:
     require_operations(operations, device, "MatMul")
     exact = np.linalg.lstsq(inputs.astype("float64"), targets.astype("float64"), rcond=None)[0]
     bound = descent_bound(np, inputs, targets, start, exact)
-    evidence = {
+    measured = {
         "device": require_placement(found, device),
         "start": float(np.linalg.norm(start - exact)),
         "bound": bound,
@@ -87,7 +87,7 @@ def custom_loop(facts: Facts) -> Evidence:
             "solution": float(np.linalg.norm(found.numpy() - exact)) / bound,
         },
     }
-    return require_within(evidence, CAUSE)
+    return require_within(measured, CAUSE)
 
 
 def problem(np: Any) -> tuple[Any, Any, Any]:

@@ -20,14 +20,14 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from typing import NoReturn
 
-    from contract import Evidence, Facts
+    from contract import Facts, Measured
 
 # The slowest package besides TensorFlow, which is imported already, takes a second.
 SECONDS = 20
 SUFFIXES = (".py", *EXTENSION_SUFFIXES)
 
 
-def all_of_them(facts: Facts) -> Evidence:
+def all_of_them(facts: Facts) -> Measured:
     """Every module of every locked package imports, beside TensorFlow.
 
     Packages that only bring libraries or data have none; they are told, and `environment.packages` sees them. The
@@ -42,7 +42,7 @@ def all_of_them(facts: Facts) -> Evidence:
     modules = {name: modules_of(name) for name in lock}
     problems = failures([module for name in lock for module in modules[name] or ()])
     problems.update({name: "it has no list of files" for name in lock if modules[name] is None})
-    evidence = {
+    measured = {
         "packages": len(lock),
         "modules": sum(len(found or ()) for found in modules.values()),
         "waived": sorted(waived),
@@ -54,9 +54,9 @@ def all_of_them(facts: Facts) -> Evidence:
             f"expected every locked package to import, found {len(problems)} that fail ({named}): its files were "
             "removed or damaged, or it does not fit another package; install with the lock alone",
             problems=problems,
-            **evidence,
+            **measured,
         )
-    return evidence
+    return measured
 
 
 def modules_of(package: str) -> list[str] | None:

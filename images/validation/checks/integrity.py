@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from io import FileIO
 
-    from contract import Evidence, Facts
+    from contract import Facts, Measured
 
     from .packages import Distribution, Entry
 
@@ -39,7 +39,7 @@ PIECE = 1 << 20
 LISTED = 200
 
 
-def intact(facts: Facts) -> Evidence:
+def intact(facts: Facts) -> Measured:
     """Every file of every installed distribution has the hash of its RECORD, which lists all of them.
 
     In an image that claims a lock, each locked distribution needs a RECORD; elsewhere only TensorFlow and what it
@@ -61,7 +61,7 @@ def intact(facts: Facts) -> Evidence:
     with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as threads:
         found = threads.map(lambda path: difference(path, expected[path]), order)
         problems += [f"{path} {problem}" for path, problem in zip(order, found) if problem]
-    evidence = {
+    measured = {
         "distributions": len(compared), "files": len(order), "bytes": sum(map(_size, order)),
         "removed": len(removed), "without_record": unrecorded, "seconds": round(time.monotonic() - began, 3),
     }  # fmt: skip
@@ -71,11 +71,11 @@ def intact(facts: Facts) -> Evidence:
             f"differences ({enumerated(sorted(problems))}): the disk or a later step damaged, replaced or removed "
             "them; pull or build the image again, or install the packages again",
             problems=sorted(problems)[:LISTED],
-            **evidence,
+            **measured,
         )
     if not set(TENSORFLOW) & compared.keys():
         raise CheckSkipped("no distribution of TensorFlow has a RECORD, so there is nothing to compare with")
-    return evidence
+    return measured
 
 
 def _split(facts: Facts) -> tuple[dict[str, Distribution], list[str]]:

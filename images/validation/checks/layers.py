@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from typing import Any
 
-    from contract import Evidence, Facts
+    from contract import Facts, Measured
     from framework import Operation
 
 SEED = 20
@@ -42,7 +42,7 @@ NUDGE = 1e-4
 CAUSE = "the result is wrong or of lower precision; try another machine, then another TensorFlow"
 
 
-def convolution(facts: Facts) -> Evidence:
+def convolution(facts: Facts) -> Measured:
     """Check a 3 x 3 convolution and both of its gradients against NumPy in float64."""
     tf, np = tensorflow(), importlib.import_module("numpy")
     device = device_under_test(tf, facts)
@@ -51,11 +51,11 @@ def convolution(facts: Facts) -> Evidence:
         found = _convolve(tf, device, *arrays)
     require_operations(operations, device, "Conv2D")
     errors = convolution_errors(np, arrays, [tensor.numpy() for tensor in found])
-    evidence = {
+    measured = {
         "device": [require_placement(tensor, device) for tensor in found],
         "error_over_bound": {**errors, "plane": _plane(tf, np, device)},
     }
-    return require_within(evidence, CAUSE)
+    return require_within(measured, CAUSE)
 
 
 def convolution_inputs(np: Any) -> tuple[Any, Any, Any]:
@@ -139,7 +139,7 @@ def convolution_reference(np: Any, image: Any, kernel: Any, upstream: Any) -> tu
     return output, to_image, to_kernel
 
 
-def lstm(facts: Facts) -> Evidence:
+def lstm(facts: Facts) -> Measured:
     """Check Keras' LSTM against its equations in float64, and its gradients against their difference quotients.
 
     On a GPU it must run in cuDNN, and the CPU, without cuDNN, is held against the same reference.
@@ -147,15 +147,15 @@ def lstm(facts: Facts) -> Evidence:
     tf, np = tensorflow(), importlib.import_module("numpy")
     device = device_under_test(tf, facts)
     arrays, upstream = lstm_inputs(np)
-    evidence: Evidence = {"device": [], "kernels": {}, "error_over_bound": {}}
+    measured: Measured = {"device": [], "kernels": {}, "error_over_bound": {}}
     for place in dict.fromkeys((device, CPU)):
         with recorded() as operations:
             output, gradients = _keras_lstm(tf, place, arrays, upstream)
-        evidence["device"].append(require_placement(output, place))
-        evidence["kernels"][place] = require_lstm_kernels(operations, place)
+        measured["device"].append(require_placement(output, place))
+        measured["kernels"][place] = require_lstm_kernels(operations, place)
         errors = lstm_errors(np, arrays, upstream, [one.numpy() for one in (output, *gradients)])
-        evidence["error_over_bound"].update({f"{name} {place}": error for name, error in errors.items()})
-    return require_within(evidence, CAUSE)
+        measured["error_over_bound"].update({f"{name} {place}": error for name, error in errors.items()})
+    return require_within(measured, CAUSE)
 
 
 def lstm_inputs(np: Any) -> tuple[list[Any], Any]:

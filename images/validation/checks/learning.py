@@ -13,7 +13,7 @@ from .digits import SIDE, draw
 if TYPE_CHECKING:
     from typing import Any
 
-    from contract import Evidence, Facts
+    from contract import Facts, Measured
 
 SEED = 20
 TRAINING, HELD_OUT = 3000, 500
@@ -22,7 +22,7 @@ BATCH, EPOCHS, RATE = 50, 2, 5e-3
 ACCURACY = 0.95
 
 
-def cnn(facts: Facts) -> Evidence:
+def cnn(facts: Facts) -> Measured:
     """A small convolutional network learns to read digits, and reads new ones with an accuracy of 0.95."""
     tf, np = tensorflow(), importlib.import_module("numpy")
     device = device_under_test(tf, facts)
@@ -36,7 +36,7 @@ def cnn(facts: Facts) -> Evidence:
         scores = model(images[TRAINING:])
     require_operations(operations, device, "Conv2D", "MatMul")
     accuracy = float((scores.numpy().argmax(1) == digits[TRAINING:]).mean())
-    evidence = {
+    measured = {
         "device": require_placement(scores, device),
         "accuracy": accuracy,
         "losses": [round(float(loss), 4) for loss in history.history["loss"]],
@@ -45,9 +45,9 @@ def cnn(facts: Facts) -> Evidence:
         raise CheckFailed(
             f"expected an accuracy of {ACCURACY} on held-out digits, found {accuracy:.3f}: a gradient, a layer or the "
             "optimizer is wrong; see numerics.convolution, then try another TensorFlow and Keras",
-            **evidence,
+            **measured,
         )
-    return evidence
+    return measured
 
 
 def _network(tf: Any) -> Any:

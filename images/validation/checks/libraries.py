@@ -14,7 +14,7 @@ from native_client import ask
 from .nvidia_files import Wheel, every_wheel, on_disk, wheels
 
 if TYPE_CHECKING:
-    from contract import Evidence, Facts
+    from contract import Facts, Measured
 
 OWNERS = {
     "CudaRuntime": "nvidia-cuda-runtime", "Cublas": "nvidia-cublas", "CublasLt": "nvidia-cublas",
@@ -33,7 +33,7 @@ DRIVER = re.compile(r"libcuda\.so[.\d]*$")
 DRIVERS = ("/proc/driver/nvidia/version", "/dev/nvidiactl", "/dev/dxg")
 
 
-def none(facts: Facts) -> Evidence:
+def none(facts: Facts) -> Measured:
     """An image that is not for a GPU has no NVIDIA file."""
     _of_an_image(facts)
     found = [*(f"{wheel.name} {wheel.version}" for wheel in every_wheel()), *map(str, on_disk())]
@@ -46,7 +46,7 @@ def none(facts: Facts) -> Evidence:
     return {"found": 0}
 
 
-def gate(facts: Facts) -> Evidence:
+def gate(facts: Facts) -> Measured:
     """TensorFlow's own gate opens: it lists GPUs only when it could open each library that it needs.
 
     Its getters are asked one by one too, for those that the gate does not need: NCCL and CUPTI. Where a release does
@@ -79,7 +79,7 @@ def gate(facts: Facts) -> Evidence:
     return {"gate": answer["gate"], "getters": told, "named": sorted(answer["named"])}
 
 
-def loadable(facts: Facts) -> Evidence:
+def loadable(facts: Facts) -> Measured:
     """Each shared library of the wheels loads by itself, so none lacks a library that it needs."""
     paths = [
         path for wheel in _installed(facts) for path in wheel.files if re.search(r"/lib(64)?/lib[^/]+\.so[.\d]*$", path)
@@ -95,7 +95,7 @@ def loadable(facts: Facts) -> Evidence:
     return {"libraries": len(paths)}
 
 
-def origin(facts: Facts) -> Evidence:
+def origin(facts: Facts) -> Measured:
     """What TensorFlow opens comes from the wheels, and an image has no second copy where its user may look."""
     own = {path for wheel in _installed(facts) for path in wheel.files}
     taken = ask("gate")["opened"]
@@ -114,7 +114,7 @@ def origin(facts: Facts) -> Evidence:
     return {"opened": taken or f"{NOT_CHECKED}: TensorFlow opened none; see libraries.gate"}
 
 
-def versions(facts: Facts) -> Evidence:
+def versions(facts: Facts) -> Measured:
     """Each library that reports a version (`PROPERTIES` and `NUMBERS` of native.py) reports that of its wheel.
 
     In an image the loader chooses it by name; elsewhere it need not know the wheels' folders, so their files are asked.
@@ -138,7 +138,7 @@ def versions(facts: Facts) -> Evidence:
     return {"versions": told}
 
 
-def cudnn(facts: Facts) -> Evidence:
+def cudnn(facts: Facts) -> Measured:
     """cuDNN is one that TensorFlow accepts: of the row's major, at least of its minor, with all of its parts."""
     claim = claimed(facts.cudnn, "cuDNN")
     names = [Path(path).name for wheel in wheels(facts) for path in wheel.files]
@@ -162,7 +162,7 @@ def cudnn(facts: Facts) -> Evidence:
     return {"cudnn": told, "calls": calls}
 
 
-def driver_stub(facts: Facts) -> Evidence:
+def driver_stub(facts: Facts) -> Measured:
     """The image has no libcuda: it comes from the machine, and a stub in its place hides every GPU."""
     _of_an_image(facts)
     paths = [str(path) for path in on_disk(DRIVER)]

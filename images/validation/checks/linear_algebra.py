@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from typing import Any
 
-    from contract import Evidence, Facts
+    from contract import Facts, Measured
 
 SEED = 20
 BATCH, LENGTH_BITS = 32, 8
@@ -22,7 +22,7 @@ ROWS, INNER, COLUMNS, DENSITY = 300, 200, 50, 0.1
 CAUSE = "the result is wrong or of lower precision; try another machine, then another TensorFlow"
 
 
-def fft(facts: Facts) -> Evidence:
+def fft(facts: Facts) -> Measured:
     """A complex Fourier transform equals NumPy's in double precision, and its inverse returns the input.
 
     The bound of a transform of length 2**t, in the 2-norm: t eta / (1 - t eta), eta = u + gamma(4) (sqrt(2) + u)
@@ -36,28 +36,28 @@ def fft(facts: Facts) -> Evidence:
         spectrum = tf.signal.fft(tf.constant(signal))
         back = tf.signal.ifft(spectrum)
     bound = gamma(LENGTH_BITS, SINGLE + gamma(4) * (2**0.5 + SINGLE))
-    evidence = {
+    measured = {
         "device": [require_placement(tensor, device) for tensor in (spectrum, back)],
         "error_over_bound": {
             "transform": relative(np, spectrum.numpy(), np.fft.fft(signal.astype("complex128"))) / bound,
             "round trip": relative(np, back.numpy(), signal) / (2 * bound),
         },
     }
-    return require_within(evidence, CAUSE)
+    return require_within(measured, CAUSE)
 
 
-def svd(facts: Facts) -> Evidence:
+def svd(facts: Facts) -> Measured:
     """Check that singular values equal NumPy's, and that the factors rebuild the matrix and are orthogonal."""
     tf, np = tensorflow(), importlib.import_module("numpy")
     device = device_under_test(tf, facts)
     matrix = svd_input(np)
     with strictly_on(tf, device):
         factors = tf.linalg.svd(tf.constant(matrix))
-    evidence = {
+    measured = {
         "device": [require_placement(factor, device) for factor in factors],
         "error_over_bound": svd_errors(np, matrix, [factor.numpy() for factor in factors]),
     }
-    return require_within(evidence, CAUSE)
+    return require_within(measured, CAUSE)
 
 
 def svd_input(np: Any) -> Any:
@@ -81,7 +81,7 @@ def svd_errors(np: Any, matrix: Any, factors: Sequence[Any]) -> dict[str, float]
     }
 
 
-def cholesky(facts: Facts) -> Evidence:
+def cholesky(facts: Facts) -> Measured:
     """A lower factor with a positive diagonal rebuilds the matrix, and solves a system with it.
 
     Element by element, |A - L L'| is at most gamma(n + 1) |L| |L'|, and the residual of a solution x at most
@@ -99,7 +99,7 @@ def cholesky(facts: Facts) -> Evidence:
     exact, sizes = matrix.astype("float64"), abs(lower) @ abs(lower).T
     # Asked apart: the other bounds are made from the factor, and hold for the whole matrix times another one too.
     shaped = not np.triu(lower, 1).any() and (np.diag(lower) > 0).all()
-    evidence = {
+    measured = {
         "device": [require_placement(tensor, device) for tensor in (factor, solution)],
         "error_over_bound": {
             "triangle": 0.0 if shaped else float("inf"),
@@ -107,10 +107,10 @@ def cholesky(facts: Facts) -> Evidence:
             "solved": over(exact @ found, right, gamma(3 * SIDE + 1) * sizes @ abs(found)),
         },
     }
-    return require_within(evidence, CAUSE)
+    return require_within(measured, CAUSE)
 
 
-def sparse(facts: Facts) -> Evidence:
+def sparse(facts: Facts) -> Measured:
     """A sparse matrix, as coordinates and as compressed rows, times a dense one: within gamma(n) of float64.
 
     On a GPU the product of coordinates is TensorFlow's own kernel; that of compressed rows is cuSPARSE's.
@@ -125,11 +125,11 @@ def sparse(facts: Facts) -> Evidence:
     left, right = left.astype("float64"), right.astype("float64")
     # A row without entries has the bound 0, and any error in it must count.
     bound = gamma(INNER) * (abs(left) @ abs(right)) + np.finfo("float32").tiny
-    evidence = {
+    measured = {
         "device": [require_placement(product, device) for product in products.values()],
         "error_over_bound": {name: over(product.numpy(), left @ right, bound) for name, product in products.items()},
     }
-    return require_within(evidence, CAUSE)
+    return require_within(measured, CAUSE)
 
 
 def _sparse_products(tf: Any, np: Any, left: Any, right: Any) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from contract import CheckFailed, claimed
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from contract import Evidence, Facts
+    from contract import Facts, Measured
 
 PROC = Path("/proc")
 # Linux' states of a socket (include/net/tcp_states.h): TCP_LISTEN, and TCP_CLOSE for UDP that is bound to no peer.
@@ -26,13 +26,13 @@ class Socket(NamedTuple):
     inode: str
 
 
-def nothing(facts: Facts) -> Evidence:
+def nothing(facts: Facts) -> Measured:
     """No process of the container listens on a port."""
     claimed(facts.identifier, "an image, and a machine may serve")
     return judge(PROC)
 
 
-def judge(proc: Path) -> Evidence:
+def judge(proc: Path) -> Measured:
     """The verdict on a /proc.
 
     With --network host the host's ports are seen too, and on a network of Docker's its name server: sockets of
@@ -41,7 +41,7 @@ def judge(proc: Path) -> Evidence:
     sockets = [socket for protocol in WAITING for socket in waiting(protocol, _table(proc, protocol))]
     owners, hidden = _owners(proc) if sockets else ({}, [])
     own = [socket for socket in sockets if socket.inode in owners or hidden]
-    evidence = {"listening": len(own), "outside": len(sockets) - len(own)}
+    measured = {"listening": len(own), "outside": len(sockets) - len(own)}
     if own:
         named = [
             f"{socket.protocol} port {socket.port} ({owners.get(socket.inode, 'a process of another user')})"
@@ -51,9 +51,9 @@ def judge(proc: Path) -> Evidence:
             f"expected no listening socket, found {', '.join(named)}: the image or its entry point starts a server; "
             "start it by a command of its own",
             sockets=named,
-            **evidence,
+            **measured,
         )
-    return evidence
+    return measured
 
 
 def waiting(protocol: str, table: str) -> Iterable[Socket]:

@@ -12,7 +12,7 @@ from framework import tensorflow
 if TYPE_CHECKING:
     from typing import Any
 
-    from contract import Evidence, Facts
+    from contract import Facts, Measured
 
 # Weights of fewer than 1024 elements would stay as they are when only they are quantised.
 SEED, ROWS, FEATURES, SUMS = 20, 4, 64, 32
@@ -22,7 +22,7 @@ INT8_LARGEST = 127
 CAUSE = "the converter or the interpreter computes something else; try another TensorFlow"
 
 
-def tflite(_facts: Facts) -> Evidence:
+def tflite(_facts: Facts) -> Measured:
     """A layer, converted plainly and quantised in two ways, gives what NumPy does in double precision.
 
     A number in 8 bits is off by at most half a step, so a product of x and w by half a step of each times the other
@@ -34,17 +34,17 @@ def tflite(_facts: Facts) -> Evidence:
     with tf.device("/device:CPU:0"):
         contents = {kind: _convert(tf, weights, rows, kind) for kind in KINDS}
     models = {kind: _Model(tf, content) for kind, content in contents.items()}
-    evidence: Evidence = {
+    measured: Measured = {
         "bytes": {kind: len(content) for kind, content in contents.items()},
         "types": {kind: model.types() for kind, model in models.items()},
     }
-    _require_quantised(evidence)
+    _require_quantised(measured)
     exact = np.maximum(rows.astype("float64") @ weights, 0)
-    evidence["error_over_bound"] = {
+    measured["error_over_bound"] = {
         kind: over(model.answer(np, rows), exact, _bound(np, model, kind, weights, rows))
         for kind, model in models.items()
     }
-    return require_within(evidence, CAUSE)
+    return require_within(measured, CAUSE)
 
 
 class _Model:
@@ -66,7 +66,7 @@ class _Model:
         found = self.interpreter.get_tensor(self.output["index"]).astype("float64")
         return (found - out_zero) * out_step if out_step else found
 
-    def types(self) -> Evidence:
+    def types(self) -> Measured:
         """The element types of what goes in and out, and of the weights."""
         details = {"input": self.input, "weights": self.weights(), "output": self.output}
         return {name: detail["dtype"].__name__ for name, detail in details.items()}
@@ -93,18 +93,18 @@ def _convert(tf: Any, weights: Any, rows: Any, kind: str) -> bytes:
     return content
 
 
-def _require_quantised(evidence: Evidence) -> None:
+def _require_quantised(measured: Measured) -> None:
     eight, whole = "int8", "float32"
     expected = {
         "float": {"input": whole, "weights": whole, "output": whole},
         "dynamic": {"input": whole, "weights": eight, "output": whole},
         "integer": {"input": eight, "weights": eight, "output": eight},
     }
-    if evidence["types"] != expected:
+    if measured["types"] != expected:
         raise CheckFailed(
-            f"expected the types {expected}, found {evidence['types']}: the converter ignores what it was asked for; "
+            f"expected the types {expected}, found {measured['types']}: the converter ignores what it was asked for; "
             "try another TensorFlow",
-            **evidence,
+            **measured,
         )
 
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from contract import CheckFailed
 
 if TYPE_CHECKING:
-    from contract import Evidence, Facts
+    from contract import Facts, Measured
 
 ZONES = "/usr/share/zoneinfo"
 # A zone that carries its own rules, such as CET-1CEST or <+03>-3 (POSIX.1-2017, 8.3), needs no file.
@@ -22,11 +22,11 @@ POSIX_ZONE = re.compile(r"(<[\w+-]+>|[A-Za-z]{3,})[+-]?\d")
 NAME = "Größe-数据-データ"
 
 
-def time_zone(_facts: Facts) -> Evidence:
+def time_zone(_facts: Facts) -> Measured:
     """The local time is that of TZ: an image without data of time zones must not answer in UTC."""
     asked = os.environ.get("TZ")
     now = datetime.now().astimezone()
-    evidence = {
+    measured = {
         "asked": asked,
         "zone": now.tzname(),
         "offset": now.strftime("%z"),
@@ -34,12 +34,12 @@ def time_zone(_facts: Facts) -> Evidence:
     }
     if not has_rules(asked, os.environ.get("TZDIR", ZONES)):
         raise CheckFailed(
-            f"expected the time zone {asked}, found {now.tzname()} {evidence['offset']}: the image has no data for it, "
+            f"expected the time zone {asked}, found {now.tzname()} {measured['offset']}: the image has no data for it, "
             "and the C library silently uses UTC; unset TZ, write the zone's rules into it (TZ=CET-1CEST), or "
             "mount the host's /usr/share/zoneinfo",
-            **evidence,
+            **measured,
         )
-    return evidence
+    return measured
 
 
 def has_rules(zone: str | None, folder: str) -> bool:
@@ -50,28 +50,28 @@ def has_rules(zone: str | None, folder: str) -> bool:
     return (Path(folder) / name).is_file() or bool(POSIX_ZONE.match(name) and "/" not in name)
 
 
-def locale(_facts: Facts) -> Evidence:
+def locale(_facts: Facts) -> Measured:
     """The locale exists, and names and texts beyond ASCII are UTF-8."""
     encodings = {
         "file_names": sys.getfilesystemencoding(),
         "texts": system_locale.getpreferredencoding(False),
     }
     variables = {name: os.environ[name] for name in ("LANG", "LC_ALL", "LC_CTYPE") if name in os.environ}
-    evidence = {"variables": variables, "locale": _existing(), **encodings}
-    if evidence["locale"] is None:
+    measured = {"variables": variables, "locale": _existing(), **encodings}
+    if measured["locale"] is None:
         raise CheckFailed(
             f"expected a locale of the image, found {variables}, which it lacks: programs warn or end with "
             "'unsupported locale setting'; start the container with LANG=C.UTF-8 and without LC_ALL",
-            **evidence,
+            **measured,
         )
     wrong = [kind for kind, encoding in encodings.items() if encoding.lower().replace("-", "") != "utf8"]
     if wrong or not _survives(NAME):
         raise CheckFailed(
             f"expected UTF-8 for file names and texts, found {encodings['file_names']} and {encodings['texts']}: the "
             "locale or PYTHONUTF8 says otherwise; start the container with LANG=C.UTF-8 and without both",
-            **evidence,
+            **measured,
         )
-    return evidence
+    return measured
 
 
 def _existing() -> str | None:

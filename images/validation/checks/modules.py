@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from typing import Any
 
-    from contract import Evidence, Facts
+    from contract import Facts, Measured
 
 SUITE = Path(__file__).resolve().parents[1]
 # Module that tells its version → package.
@@ -29,7 +29,7 @@ TOLD = {"numpy": "numpy", "keras": "keras", "google.protobuf": "protobuf"}
 ALWAYS = ("tensorflow", "numpy", "keras", "google")
 
 
-def versions(facts: Facts) -> Evidence:
+def versions(facts: Facts) -> Measured:
     """NumPy, Keras and protobuf, as TensorFlow imported them, are those of the lock and lie where it was installed.
 
     What is installed may still be hidden by another module of the name; metadata would not tell.
@@ -44,17 +44,17 @@ def versions(facts: Facts) -> Evidence:
         if version != lock.get(package, version)
     ]
     wrong += [f"{package} in {file}" for package, (_, file) in seen.items() if not within(file, site_folders())]
-    evidence = {package: {"version": version, "file": file} for package, (version, file) in seen.items()}
+    measured = {package: {"version": version, "file": file} for package, (version, file) in seen.items()}
     if wrong:
         raise CheckFailed(
             f"expected the modules of the lock, found {'; '.join(wrong)}: a module of the same name comes before the "
             "installed one, or its files were replaced; see environment.shadow, or install with the lock alone",
-            **evidence,
+            **measured,
         )
-    return evidence
+    return measured
 
 
-def shadow(facts: Facts) -> Evidence:
+def shadow(facts: Facts) -> Measured:
     """No folder that Python searches before the installed packages has a module with the name of one of them."""
     names = set(ALWAYS)
     for package in facts.packages or ():
@@ -62,16 +62,16 @@ def shadow(facts: Facts) -> Evidence:
             names.update((module, module.partition(".")[0]))
     folders = searched_first(sys.path, str(Path.cwd()), site_folders())
     hiding = shadows(names, folders)
-    evidence = {"names": len(names), "folders": folders}
+    measured = {"names": len(names), "folders": folders}
     if hiding:
         raise CheckFailed(
             f"expected {', '.join(sorted(hiding))} from the installed packages, found "
             f"{enumerated(sorted(hiding.values()))}: it is imported instead, because it is in the working directory or "
             "in PYTHONPATH; rename it, start in another directory, or unset PYTHONPATH",
             hiding=hiding,
-            **evidence,
+            **measured,
         )
-    return evidence
+    return measured
 
 
 def searched_first(path: Sequence[str], working: str, installed: Sequence[str]) -> list[str]:

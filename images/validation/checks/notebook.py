@@ -23,7 +23,7 @@ from .servers import serving, tail
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from contract import Evidence, Facts
+    from contract import Facts, Measured
 
 # The kernel imports TensorFlow: five seconds on two busy cores; the rest is for a cold disk and GPUs.
 KERNEL_SECONDS = 200
@@ -58,7 +58,7 @@ print("\\n" + json.dumps(text))
 """
 
 
-def kernel(facts: Facts) -> Evidence:
+def kernel(facts: Facts) -> Measured:
     """A notebook runs through nbclient: its kernel imports TensorFlow, lists the devices and computes."""
     with tempfile.TemporaryDirectory() as folder:
         began, limit = time.monotonic(), extend(KERNEL_SECONDS)
@@ -83,7 +83,7 @@ def kernel(facts: Facts) -> Evidence:
     return {**judge_run(facts, done.returncode, done.stdout, done.stderr), "seconds": seconds}
 
 
-def judge_run(facts: Facts, status: int, output: str, errors: str) -> Evidence:
+def judge_run(facts: Facts, status: int, output: str, errors: str) -> Measured:
     """The verdict on what a notebook has printed."""
     last = errors.splitlines()[-20:]
     if status:
@@ -113,7 +113,7 @@ def judge_run(facts: Facts, status: int, output: str, errors: str) -> Evidence:
     return dict(found)
 
 
-def server(_facts: Facts) -> Evidence:
+def server(_facts: Facts) -> Measured:
     """The server of `tfimg-jupyter` answers to its token, refuses without it, and its health check passes."""
     token, (address,) = secrets.token_hex(24), free_addresses(1)
     env = {"JUPYTER_TOKEN": token, "JUPYTER_PORT": address.rpartition(":")[2]}

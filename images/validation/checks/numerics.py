@@ -13,7 +13,7 @@ from framework import device_under_test, require_placement, strictly_on, tensorf
 if TYPE_CHECKING:
     from typing import Any
 
-    from contract import Evidence, Facts
+    from contract import Facts, Measured
 
 # Three different lengths, so that a transposed or swapped operand cannot go unnoticed. The inner one is
 # short: the bound grows with its square, and at 256 a product in TensorFloat-32 is ten times over it,
@@ -34,7 +34,7 @@ BFLOAT16_CAPABILITY = (8, 0)
 NOT_SUPPORTED = "CUBLAS_STATUS_NOT_SUPPORTED"
 
 
-def matmul(facts: Facts) -> Evidence:
+def matmul(facts: Facts) -> Measured:
     """Products of seeded normal matrices in three types against a float64 reference, each within its bound.
 
     The reference is of the inputs as rounded to the type; its own error is 2**29 times smaller and neglected.
@@ -43,14 +43,14 @@ def matmul(facts: Facts) -> Evidence:
     tf, np = tensorflow(), importlib.import_module("numpy")
     device = device_under_test(tf, facts)
     kinds, not_checked = _products(tf, np, device)
-    evidence = {
+    measured = {
         "device": device,
         "error_over_bound": {kind: found["error_over_bound"] for kind, found in kinds.items()},
         "not_checked": not_checked,
         "products": kinds,
     }
     return require_within(
-        evidence, "the product is wrong or of lower precision; try another machine, then another TensorFlow"
+        measured, "the product is wrong or of lower precision; try another machine, then another TensorFlow"
     )
 
 
@@ -70,7 +70,7 @@ def product_bound(magnitude: Any, exact: Any, kind: str, on_cpu: bool) -> Any:
     return summed + rounding * (abs(exact) + summed)
 
 
-def _products(tf: Any, np: Any, device: str) -> tuple[dict[str, Evidence], dict[str, str]]:
+def _products(tf: Any, np: Any, device: str) -> tuple[dict[str, Measured], dict[str, str]]:
     """Return the products by type, and for types without one the reason."""
     version = tuple(int(part) for part in tf.__version__.split(".")[:2])
     products, not_checked = {}, {}
@@ -101,7 +101,7 @@ def why_not_applicable(kind: str, error: str, capability: tuple[int, int] | None
     )
 
 
-def _product(tf: Any, np: Any, kind: str, device: str) -> Evidence:
+def _product(tf: Any, np: Any, kind: str, device: str) -> Measured:
     random, (rows, columns) = np.random.default_rng(SEED), CPU_SIDES if "CPU" in device else GPU_SIDES
     # Rounded on the CPU always: the product alone is in question.
     with tf.device("/device:CPU:0"):

@@ -18,7 +18,7 @@ from emulation import extend
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from contract import Evidence, Facts
+    from contract import Facts, Measured
 
 # It takes about a second for the forty packages around TensorFlow; the rest is for a cold disk.
 PIP_CHECK_SECONDS = 120
@@ -72,7 +72,7 @@ class Distribution(NamedTuple):
         return tuple(Entry(*row) for row in rows)
 
 
-def locked(facts: Facts) -> Evidence:
+def locked(facts: Facts) -> Measured:
     """Every locked distribution is installed in exactly the locked version."""
     lock = claimed(facts.packages or None, "locked packages")
     versions = installed_versions()
@@ -95,7 +95,7 @@ def locked(facts: Facts) -> Evidence:
     return {"locked": len(lock), "installed": len(versions)}
 
 
-def pip_check(_facts: Facts) -> Evidence:
+def pip_check(_facts: Facts) -> Measured:
     """`pip check` finds no broken requirement."""
     command = [sys.executable, "-m", "pip", "check"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=extend(PIP_CHECK_SECONDS))
@@ -109,7 +109,7 @@ def pip_check(_facts: Facts) -> Evidence:
     return {"output": output}
 
 
-def constraints(facts: Facts) -> Evidence:
+def constraints(facts: Facts) -> Measured:
     """Later installations are bound to the installed TensorFlow and NumPy, and pip refuses to move them."""
     claimed(facts.packages, "locked packages")
     name = os.environ.get("PIP_CONSTRAINT")

@@ -14,7 +14,7 @@ from framework import device_under_test, require_placement, strictly_on, tensorf
 if TYPE_CHECKING:
     from typing import Any
 
-    from contract import Evidence, Facts
+    from contract import Facts, Measured
 
 CPU = "/device:CPU:0"
 COUNT, BATCH, SEED = 32, 8, 20
@@ -27,18 +27,18 @@ PREFETCH_SECONDS = 5.0
 CAUSE = "tf.data loses, repeats or mixes up elements, or does not work ahead; try another TensorFlow"
 
 
-def pipeline(facts: Facts) -> Evidence:  # noqa: ARG001
+def pipeline(facts: Facts) -> Measured:  # noqa: ARG001
     """JPEG decoding, a parallel map, a cache, a shuffle, batches and prefetching give the expected elements."""
     tf, np = tensorflow(), importlib.import_module("numpy")
     with strictly_on(tf, CPU):
         error = _jpeg_error(tf, np)
         answers = {**_mapped(tf), **_shuffled(tf), "ahead": _ahead(tf)}
-    evidence = {"jpeg_error": error, "jpeg_bound": JPEG_ERROR, "answers": answers}
+    measured = {"jpeg_error": error, "jpeg_bound": JPEG_ERROR, "answers": answers}
     if not error <= JPEG_ERROR:
         raise CheckFailed(
             f"expected decoded pictures within {JPEG_ERROR} of 255 (root mean square), found {error:.3g}: libjpeg in "
             "this TensorFlow is broken or channels are swapped; try another TensorFlow",
-            **evidence,
+            **measured,
         )
     expected = {
         "order": [[number * number for number in range(at, at + BATCH)] for at in range(0, COUNT, BATCH)],
@@ -51,7 +51,7 @@ def pipeline(facts: Facts) -> Evidence:  # noqa: ARG001
         "ahead": True,
     }
     require_equal(answers, expected, CAUSE, jpeg_error=error)
-    return evidence
+    return measured
 
 
 def _jpeg_error(tf: Any, np: Any) -> float:
@@ -118,7 +118,7 @@ def _listed(data: Any) -> list[Any]:
     return [element.tolist() for element in data.as_numpy_iterator()]
 
 
-def prefetch_to_device(facts: Facts) -> Evidence:
+def prefetch_to_device(facts: Facts) -> Measured:
     """Elements wait on the device for the training step that asks for them."""
     tf = tensorflow()
     device = device_under_test(tf, facts)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from typing import Any, Callable
 
-    from contract import Evidence, Facts
+    from contract import Facts, Measured
 
 # No machine has so many GPUs.
 NOWHERE = "/device:GPU:99"
@@ -28,45 +28,45 @@ CPU = "/device:CPU:0"
 SUM = 36.0
 
 
-def two_cpus(_facts: Facts) -> Evidence:
+def two_cpus(_facts: Facts) -> Measured:
     """One CPU can be two devices, for tests of distributed programs; each has its name and adds up what it is given."""
     tf = _with_cpus_only()
     halves = [tf.config.LogicalDeviceConfiguration()] * 2
     tf.config.set_logical_device_configuration(tf.config.list_physical_devices("CPU")[0], halves)
     names = [device.name for device in tf.config.list_logical_devices("CPU")]
     found = [_sum_on(tf, name) for name in names]
-    evidence = {"logical": names, "sums": dict(found)}
+    measured = {"logical": names, "sums": dict(found)}
     expected = {f"{TASK}/device:CPU:{number}": SUM for number in range(2)}
-    if evidence["sums"] != expected:
+    if measured["sums"] != expected:
         raise CheckFailed(
-            f"expected the sums {expected}, found {evidence['sums']}: the CPU was not split in two, or they ran "
+            f"expected the sums {expected}, found {measured['sums']}: the CPU was not split in two, or they ran "
             "elsewhere; something used TensorFlow before, or its runtime is damaged",
-            **evidence,
+            **measured,
         )
-    return evidence
+    return measured
 
 
-def soft(_facts: Facts) -> Evidence:
+def soft(_facts: Facts) -> Measured:
     """On a device that does not exist, an operation raises; with soft placement it runs on the CPU and says so."""
     tf = _with_cpus_only()
     ways = {"eager": _total, "function": tf.function(_total)}
-    evidence: Evidence = {"refused": {}, "device": {}}
+    measured: Measured = {"refused": {}, "device": {}}
     for way, total in ways.items():
         with strictly_on(tf, NOWHERE):
-            evidence["refused"][way] = _refusal(tf, total)
+            measured["refused"][way] = _refusal(tf, total)
     for way, total in ways.items():
         with strictly_on(tf, NOWHERE, soft=True):
-            evidence["device"][way] = require_placement(total(tf), CPU)
-    if "InvalidArgumentError" not in min(evidence["refused"].values()):
+            measured["device"][way] = require_placement(total(tf), CPU)
+    if "InvalidArgumentError" not in min(measured["refused"].values()):
         raise CheckFailed(
-            f"expected InvalidArgumentError for {NOWHERE}, found {evidence['refused']}: soft placement stays on, so "
+            f"expected InvalidArgumentError for {NOWHERE}, found {measured['refused']}: soft placement stays on, so "
             "that programs run on another device than they name; unset what turns it on",
-            **evidence,
+            **measured,
         )
-    return evidence
+    return measured
 
 
-def log(_facts: Facts) -> Evidence:
+def log(_facts: Facts) -> Measured:
     """With placement logged, TensorFlow writes to standard error which device a product runs on."""
     tf = _with_cpus_only()
     tf.debugging.set_log_device_placement(True)
@@ -74,7 +74,7 @@ def log(_facts: Facts) -> Evidence:
         with tf.device(CPU):
             product = tf.matmul(tf.ones([8, 8]), tf.ones([8, 8]))
         lines = [line for line in said() if "MatMul" in line]
-    evidence = {"device": require_placement(product, CPU), "lines": lines[:3]}
+    measured = {"device": require_placement(product, CPU), "lines": lines[:3]}
     if not any(re.search(rf"MatMul.*{re.escape(TASK + CPU)}", line) for line in lines):
         # jax, which TensorFlow 2.12 imports, sets it too, and too late to have an effect: hence not asked first.
         level = os.environ.get("TF_CPP_MIN_LOG_LEVEL", "0")
@@ -83,9 +83,9 @@ def log(_facts: Facts) -> Evidence:
         raise CheckFailed(
             f"expected a line that names MatMul and {TASK}{CPU}, found {lines or 'none'}: TensorFlow does not log "
             "where operations run; its logging is set up otherwise",
-            **evidence,
+            **measured,
         )
-    return evidence
+    return measured
 
 
 def _with_cpus_only() -> Any:

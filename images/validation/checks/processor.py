@@ -12,7 +12,7 @@ from contract import CheckFailed, CheckSkipped
 from machine import processor_name
 
 if TYPE_CHECKING:
-    from contract import Evidence, Facts
+    from contract import Facts, Measured
 
 CPUINFO = Path("/proc/cpuinfo")
 # Linux' names (pni is SSE3). Wheels for x86-64 are compiled with -mavx, which includes all before it. Tried on emulated
@@ -32,7 +32,7 @@ AT_HWCAP = 16
 CAPABILITIES = {0: "fp", 1: "asimd", 20: "asimddp", 22: "sve"}
 
 
-def cpu(_facts: Facts) -> Evidence:
+def cpu(_facts: Facts) -> Measured:
     """The processor has the instructions that the wheel uses without asking."""
     try:
         text = CPUINFO.read_text(errors="replace")
@@ -41,7 +41,7 @@ def cpu(_facts: Facts) -> Evidence:
     return judge(platform.machine(), text, ctypes.CDLL(None).getauxval(AT_HWCAP))
 
 
-def judge(machine: str, cpuinfo: str, capabilities: int = 0) -> Evidence:
+def judge(machine: str, cpuinfo: str, capabilities: int = 0) -> Measured:
     """The verdict on a machine, its /proc/cpuinfo, and its AT_HWCAP: an emulator may show the cpuinfo of its host."""
     is_foreign = machine == "aarch64" and not re.search(r"^Features\s*:", cpuinfo, re.MULTILINE)
     has = decode(capabilities) if is_foreign else instructions(cpuinfo)
@@ -50,7 +50,7 @@ def judge(machine: str, cpuinfo: str, capabilities: int = 0) -> Evidence:
             f"what TensorFlow needs of {machine} is not known, or an emulator hides what it offers; "
             "see environment.import_tensorflow"
         )
-    evidence = {
+    measured = {
         "machine": machine,
         "model": "an emulated processor" if is_foreign else processor_name(cpuinfo) or "a processor without a name",
         "needed": list(NEEDED[machine]),
@@ -59,13 +59,13 @@ def judge(machine: str, cpuinfo: str, capabilities: int = 0) -> Evidence:
     missing = [name for name in NEEDED[machine] if name not in has]
     if missing:
         raise CheckFailed(
-            f"expected a processor with {', '.join(missing)}, found {evidence['model']} without: the host is at "
+            f"expected a processor with {', '.join(missing)}, found {measured['model']} without: the host is at "
             "fault, not the image: it is too old, or its virtual machine or emulator hides them; give the machine "
             "the host's own processor type (QEMU: -cpu host), or take another host",
             missing=missing,
-            **evidence,
+            **measured,
         )
-    return evidence
+    return measured
 
 
 def decode(capabilities: int) -> frozenset[str]:

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from typing import Any
 
-    from contract import Evidence, Facts
+    from contract import Facts, Measured
 
 STEP = "tfimg_step"
 # Its kernel is in the trace by this name.
@@ -28,7 +28,7 @@ NO_GPU_TRACING = (
 )
 
 
-def profiler(facts: Facts) -> Evidence:
+def profiler(facts: Facts) -> Measured:
     """The profiler, with its default options, writes a trace that names the annotated step and the operation in it."""
     tf = tensorflow()
     device = device_under_test(tf, facts)
@@ -42,28 +42,28 @@ def profiler(facts: Facts) -> Evidence:
             tf.profiler.experimental.stop()
         traces = list(Path(folder).glob("plugins/profile/*/*.xplane.pb"))
         content = b"".join(trace.read_bytes() for trace in traces)
-    evidence = {
+    measured = {
         "device": require_placement(product, device),
         "traces": [trace.name for trace in traces],
         "bytes": len(content),
         "named": [name for name in (STEP, OPERATION) if name.encode() in content],
     }
     lines, errors = read_trace(tf, content)
-    return {**require_named(evidence), **judge_gpu_tracing(device, lines, errors)}
+    return {**require_named(measured), **judge_gpu_tracing(device, lines, errors)}
 
 
-def require_named(evidence: Evidence) -> Evidence:
-    """The evidence. Raises CheckFailed unless the trace names the step and the operation."""
-    if evidence["named"] != [STEP, OPERATION]:
+def require_named(measured: Measured) -> Measured:
+    """What was measured. Raises CheckFailed unless the trace names the step and the operation."""
+    if measured["named"] != [STEP, OPERATION]:
         raise CheckFailed(
-            f"expected a trace with {STEP} and {OPERATION}, found {evidence['named']} in {evidence['traces']}: the "
+            f"expected a trace with {STEP} and {OPERATION}, found {measured['named']} in {measured['traces']}: the "
             "profiler records nothing; try another TensorFlow",
-            **evidence,
+            **measured,
         )
-    return evidence
+    return measured
 
 
-def judge_gpu_tracing(device: str, lines: Mapping[str, int], errors: Sequence[str]) -> Evidence:
+def judge_gpu_tracing(device: str, lines: Mapping[str, int], errors: Sequence[str]) -> Measured:
     """What a trace has of GPUs, with a warning where the device is one and none of its events was recorded."""
     untraced = "GPU" in device and not any(lines.values())
     told = [f"{NO_GPU_TRACING} ({'; '.join(errors) or 'the trace names no error'})"] if untraced else []

@@ -12,14 +12,14 @@ from framework import strictly_on, tensorflow
 if TYPE_CHECKING:
     from typing import Any
 
-    from contract import Evidence, Facts
+    from contract import Facts, Measured
 
 KINDS = ("", "GZIP")
 COUNT = 3
 CAUSE = "records are not written or read as they should be; compare protobuf with the lock, then try another TensorFlow"
 
 
-def tfrecord(facts: Facts) -> Evidence:  # noqa: ARG001
+def tfrecord(facts: Facts) -> Measured:  # noqa: ARG001
     """Examples of text, numbers and integers survive a TFRecord file, plain and GZIP; a changed byte is found."""
     tf = tensorflow()
     sizes: dict[str, int] = {}

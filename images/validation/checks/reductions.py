@@ -14,7 +14,7 @@ from framework import device_under_test, require_placement, strictly_on, tensorf
 if TYPE_CHECKING:
     from typing import Any
 
-    from contract import Evidence, Facts
+    from contract import Facts, Measured
 
 SEED = 20
 # No two lengths alike, so that a swapped axis shows; none a multiple of a vector register.
@@ -27,7 +27,7 @@ ULPS = 8
 CAUSE = "a reduction is wrong or of lower precision; try another machine, then another TensorFlow"
 
 
-def reductions(facts: Facts) -> Evidence:
+def reductions(facts: Facts) -> Measured:
     """Sums, means, maxima and log-sum-exp over axes, running and segment sums, against NumPy in float64.
 
     Sums are good to gamma(n) times the sum of absolute values, in any order; maxima, their places and sums of
@@ -42,14 +42,14 @@ def reductions(facts: Facts) -> Evidence:
         found = {**_over_axes(tf, values), **_along(tf, values, owners)}
     exact = {**axes_reference(np, values), **along_reference(np, values, owners)}
     errors = {name: over(found[name].numpy(), true, bound) for name, (true, bound) in exact.items()}
-    evidence = {
+    measured = {
         "device": sorted({require_placement(tensor, device) for tensor in found.values()}),
         "error_over_bound": errors,
         "inexact": inexact(tf, np, device, values),
     }
-    if evidence["inexact"]:
-        raise CheckFailed(f"expected exact answers, found others for {evidence['inexact']}: {CAUSE}", **evidence)
-    return require_within(evidence, CAUSE)
+    if measured["inexact"]:
+        raise CheckFailed(f"expected exact answers, found others for {measured['inexact']}: {CAUSE}", **measured)
+    return require_within(measured, CAUSE)
 
 
 def _over_axes(tf: Any, values: Any) -> dict[str, Any]:

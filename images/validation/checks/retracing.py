@@ -10,14 +10,14 @@ from framework import device_under_test, recorded, require_operations, strictly_
 if TYPE_CHECKING:
     from typing import Any
 
-    from contract import Evidence, Facts
+    from contract import Facts, Measured
 
 # Not more: TensorFlow warns from the fifth trace on.
 LENGTHS = (1, 2, 3, 4)
 CAUSE = "functions are traced again for what they know, or taken for known when they are not; try another TensorFlow"
 
 
-def retracing(facts: Facts) -> Evidence:
+def retracing(facts: Facts) -> Measured:
     """Traces are counted from inside, by what Python runs only then.
 
     Tensors of one type and shape share a trace; each new number of Python's, and each new shape, takes its own,

@@ -19,7 +19,7 @@ from .packages import installed_versions
 if TYPE_CHECKING:
     from typing import Any
 
-    from contract import Evidence, Facts
+    from contract import Facts, Measured
 
 # Less than a second on two busy cores.
 SECONDS = 60
@@ -29,13 +29,13 @@ SEED, ROWS, FEATURES, STEPS = 20, 8, 4, 3
 KERAS_FORMAT = (2, 12)
 
 
-def saved_model(_facts: Facts) -> Evidence:
+def saved_model(_facts: Facts) -> Measured:
     """An exported module gives the exact answers in another process, which can read the signature."""
     tf = tensorflow()
     hide_gpus()
     with tempfile.TemporaryDirectory() as name:
         call_in_forks({"export": partial(exports.export, tf, Path(name))}, SECONDS, CAUSE)
-        found: Evidence = call_in_forks({"load": partial(_load, tf, name)}, SECONDS, CAUSE)["load"]
+        found: Measured = call_in_forks({"load": partial(_load, tf, name)}, SECONDS, CAUSE)["load"]
     rows, features, sums = len(exports.ROWS), len(exports.WEIGHTS), len(exports.OFFSETS)
     expected = {
         "signatures": [exports.SIGNATURE],
@@ -52,7 +52,7 @@ def saved_model(_facts: Facts) -> Evidence:
     return found
 
 
-def keras(_facts: Facts) -> Evidence:
+def keras(_facts: Facts) -> Measured:
     """A trained Keras model is the same in another process: configuration, predictions, state of the optimizer.
 
     The format is the .keras archive, or HDF5 in releases that do not have it yet.
@@ -65,18 +65,18 @@ def keras(_facts: Facts) -> Evidence:
         saved = call_in_forks({"save": partial(_save_keras, tf, path)}, SECONDS, CAUSE)["save"]
         written = "keras archive" if zipfile.is_zipfile(path) else "HDF5"
         loaded = call_in_forks({"load": partial(_load_keras, tf, path)}, SECONDS, CAUSE)["load"]
-    evidence = {"format": written, "keras": installed_versions().get("keras")}
+    measured = {"format": written, "keras": installed_versions().get("keras")}
     different = [part for part in saved if saved[part] != loaded[part]]
     if different:
         raise CheckFailed(
             f"expected the model that was saved, found another {', '.join(different)} after loading: Keras loses it; "
             "compare Keras with the lock",
-            **evidence,
+            **measured,
         )
-    return evidence
+    return measured
 
 
-def _load(tf: Any, folder: str) -> Evidence:
+def _load(tf: Any, folder: str) -> Measured:
     loaded = tf.saved_model.load(folder)
     signature = loaded.signatures[exports.SIGNATURE]
     answer = signature(**{exports.INPUT: tf.constant(exports.ROWS)})
@@ -88,11 +88,11 @@ def _load(tf: Any, folder: str) -> Evidence:
     }
 
 
-def _described(specs: Any) -> Evidence:
+def _described(specs: Any) -> Measured:
     return {name: [spec.dtype.name, spec.shape.as_list()] for name, spec in specs.items()}
 
 
-def _save_keras(tf: Any, path: Path) -> Evidence:
+def _save_keras(tf: Any, path: Path) -> Measured:
     tf.keras.utils.set_random_seed(SEED)
     layers = tf.keras.layers
     model = tf.keras.Sequential(
@@ -111,14 +111,14 @@ def _save_keras(tf: Any, path: Path) -> Evidence:
     return _state(model)
 
 
-def _load_keras(tf: Any, path: Path) -> Evidence:
+def _load_keras(tf: Any, path: Path) -> Measured:
     model = tf.keras.models.load_model(str(path))
     # HDF5 does not keep this, and a graph may round otherwise.
     model.run_eagerly = True
     return _state(model)
 
 
-def _state(model: Any) -> Evidence:
+def _state(model: Any) -> Measured:
     """What must survive: the next step shows whether training goes on where it was."""
     optimizer = model.optimizer
     variables = optimizer.variables

@@ -17,7 +17,7 @@ from framework import (
 if TYPE_CHECKING:
     from typing import Any
 
-    from contract import Evidence, Facts
+    from contract import Facts, Measured
 
 RATE, TARGET, GROWTH = 0.125, 2.0, 2
 FIRST_SCALE = 2.0**16
@@ -28,7 +28,7 @@ WEIGHTS = [1.0, 1.0, 1.25, 1.4375, 1.578125, 1.68359375]
 SCALES = [2.0**15, 2.0**14, 2.0**14, 2.0**15, 2.0**15, 2.0**16]
 
 
-def loss_scaling(facts: Facts) -> Evidence:
+def loss_scaling(facts: Facts) -> Measured:
     """In float16, steps that overflow are left out and halve the scale; good ones count, and raise it again."""
     tf = tensorflow()
     device = device_under_test(tf, facts)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from contract import CheckFailed
 
 if TYPE_CHECKING:
-    from contract import Evidence, Facts
+    from contract import Facts, Measured
 
 MIB = 2**20
 SHARED_MEMORY = "/dev/shm"  # noqa: S108 - it is looked at
@@ -20,7 +20,7 @@ SHARED_MIB = 62
 PROBE = b"tfimg" * 1000
 
 
-def temporary(_facts: Facts) -> Evidence:
+def temporary(_facts: Facts) -> Measured:
     """The folder for temporary files exists, and a file written there reads back the same."""
     try:
         folder = tempfile.gettempdir()
@@ -29,49 +29,49 @@ def temporary(_facts: Facts) -> Evidence:
             f"expected a writable folder for temporary files, found none ({error}): the root file system is read-only "
             "or /tmp belongs to another user; start the container with --tmpfs /tmp, or chmod 1777 /tmp"
         ) from None
-    evidence = {"folder": folder, "free_mib": _free_mib(folder), "root_read_only": read_only("/")}
+    measured = {"folder": folder, "free_mib": _free_mib(folder), "root_read_only": read_only("/")}
     wanted = os.environ.get("TMPDIR") or "/tmp"  # noqa: S108 - it is looked at
     if os.path.realpath(folder) != os.path.realpath(wanted):
         raise CheckFailed(
             f"expected temporary files in {wanted}, found them in {folder}: {wanted} is missing or not writable; start "
             "the container with --tmpfs /tmp, or chmod 1777 /tmp",
-            **evidence,
+            **measured,
         )
     problem = writing_fails(folder)
     if problem is not None:
         raise CheckFailed(
             f"expected to write to {folder}, found {problem.strerror}: it is full or broken; give it more room "
             "(--tmpfs /tmp:size=1g)",
-            **evidence,
+            **measured,
         )
-    return evidence
+    return measured
 
 
-def home(_facts: Facts) -> Evidence:
+def home(_facts: Facts) -> Measured:
     """HOME can be written to, or is on a file system that is read-only on purpose."""
     return judge_home(str(Path("~").expanduser()))
 
 
-def judge_home(folder: str) -> Evidence:
+def judge_home(folder: str) -> Measured:
     """The verdict on a home folder."""
     problem = writing_fails(folder)
-    evidence = {"home": folder, "uid": os.geteuid(), "writable": problem is None}
+    measured = {"home": folder, "uid": os.geteuid(), "writable": problem is None}
     if problem is None or problem.errno == errno.EROFS:
-        return evidence
+        return measured
     raise CheckFailed(
         f"expected a HOME that uid {os.geteuid()} can write to, found {folder} ({problem.strerror}{_owner(folder)}): "
         "downloads, caches and `pip install` end there; the image gave it to another user, or the container was "
         "started with another --user: chown it, or start with -e HOME=/tmp",
-        **evidence,
+        **measured,
     )
 
 
-def shared_memory(_facts: Facts) -> Evidence:
+def shared_memory(_facts: Facts) -> Measured:
     """Shared memory has at least the 62 MiB that every engine gives, and can be written to."""
     return judge_shared_memory(SHARED_MEMORY)
 
 
-def judge_shared_memory(folder: str) -> Evidence:
+def judge_shared_memory(folder: str) -> Measured:
     """The verdict on a folder for shared memory."""
     problem = writing_fails(folder)
     if problem is not None:
@@ -81,15 +81,15 @@ def judge_shared_memory(folder: str) -> Evidence:
             folder=folder,
         )
     size = os.statvfs(folder)
-    evidence = {"mib": round(size.f_blocks * size.f_frsize / MIB, 1), "free_mib": _free_mib(folder)}
-    if evidence["mib"] < SHARED_MIB:
+    measured = {"mib": round(size.f_blocks * size.f_frsize / MIB, 1), "free_mib": _free_mib(folder)}
+    if measured["mib"] < SHARED_MIB:
         raise CheckFailed(
-            f"expected at least {SHARED_MIB} MiB of {folder}, found {evidence['mib']} MiB: the container was started "
+            f"expected at least {SHARED_MIB} MiB of {folder}, found {measured['mib']} MiB: the container was started "
             "with a small --shm-size, and NCCL and workers that share memory end with bus errors; start it with "
             "--shm-size 1g or --ipc host",
-            **evidence,
+            **measured,
         )
-    return evidence
+    return measured
 
 
 def writing_fails(folder: str) -> OSError | None:

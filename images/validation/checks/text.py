@@ -10,7 +10,7 @@ from framework import require_placement, strictly_on, tensorflow
 if TYPE_CHECKING:
     from typing import Any
 
-    from contract import Evidence, Facts
+    from contract import Facts, Measured
 
 CPU = "/device:CPU:0"
 CAUSE = "an operation is broken, or files of two versions are mixed; reinstall the locked TensorFlow"
@@ -26,7 +26,7 @@ BUCKETS = 2**63 - 1
 ROWS = [[3, 1, 4], [], [1, 5], [9, 2, 6, 5]]
 
 
-def strings(facts: Facts) -> Evidence:  # noqa: ARG001
+def strings(facts: Facts) -> Measured:  # noqa: ARG001
     """Known answers for splitting, joining, patterns, Unicode, numbers and hashes."""
     tf = tensorflow()
     with strictly_on(tf, CPU):
@@ -78,7 +78,7 @@ def _string_tensors(tf: Any) -> dict[str, Any]:
     }
 
 
-def ragged(facts: Facts) -> Evidence:  # noqa: ARG001
+def ragged(facts: Facts) -> Measured:  # noqa: ARG001
     """Rows of different length, one of them empty: reductions, padding, selection and mapping equal Python's."""
     tf = tensorflow()
     with strictly_on(tf, CPU):

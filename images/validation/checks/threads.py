@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
-    from contract import Evidence, Facts
+    from contract import Facts, Measured
 
 TASKS = Path("/proc/self/task")
 FEW = (1, 1)
@@ -26,7 +26,7 @@ STEADY_SECONDS = 0.3
 LATEST_SECONDS = 5.0
 
 
-def settings(_facts: Facts) -> Evidence:
+def settings(_facts: Facts) -> Measured:
     """Settings of more threads, inside operations and between them, give the process that many more threads.
 
     Two processes work with different settings; what else they start is the same in both, and goes out of the
@@ -34,12 +34,12 @@ def settings(_facts: Facts) -> Evidence:
     """
     tensorflow()
     few, many = call_in_fork(lambda: _worked(*FEW)), call_in_fork(lambda: _worked(*MANY))
-    evidence = {"few": few, "many": many}
+    measured = {"few": few, "many": many}
     if isinstance(few, str) or isinstance(many, str):
         raise CheckFailed(
             f"expected the numbers of threads to be set before the first operation, found {few} and {many}: "
             "TensorFlow was used already, or its runtime did not start; see devices.listing",
-            **evidence,
+            **measured,
         )
     more = sum(MANY) - sum(FEW)
     if (few["set"], many["set"]) != (list(FEW), list(MANY)) or many["threads"] - few["threads"] != more:
@@ -47,9 +47,9 @@ def settings(_facts: Facts) -> Evidence:
             f"expected {more} threads more with {MANY} than with {FEW} inside and between operations, found "
             f"{many['threads']} and {few['threads']} threads: TensorFlow ignores the settings, so that it takes "
             "more of a shared machine than it is given; its runtime is damaged or of another build",
-            **evidence,
+            **measured,
         )
-    return evidence
+    return measured
 
 
 def _worked(inside: int, between: int) -> dict[str, Any]:

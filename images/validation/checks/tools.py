@@ -26,7 +26,7 @@ from .scripts import printed, run, script
 if TYPE_CHECKING:
     from typing import Any
 
-    from contract import Evidence, Facts
+    from contract import Facts, Measured
     from fork_group import Call
 
 # Two seconds on two busy cores.
@@ -41,7 +41,7 @@ EPOCHS = 2
 WRITTEN = "written"
 
 
-def tensorboard(_facts: Facts) -> Evidence:
+def tensorboard(_facts: Facts) -> Measured:
     """The TensorBoard callback writes a run; the server answers over HTTP, and has the run and its losses."""
     command, (address,) = script("tensorboard", TENSORBOARD), free_addresses(1)
     tf, installed = tensorflow(), installed_versions().get("tensorboard")
@@ -54,24 +54,24 @@ def tensorboard(_facts: Facts) -> Evidence:
             "server": partial(_serve, folder, command, *options),
             "client": partial(_visit, tf, folder, f"http://{address}/"),
         }
-        found: Evidence = call_in_forks(acts, SECONDS, SERVING, serving=["server"])["client"]
-    evidence = {"command": command, "address": address, **found}
+        found: Measured = call_in_forks(acts, SECONDS, SERVING, serving=["server"])["client"]
+    measured = {"command": command, "address": address, **found}
     if (found["status"], found["version"]) != (200, installed):
         raise CheckFailed(
             f"expected status 200 from TensorBoard {installed}, found {found['status']} from {found['version']}: the "
             "command belongs to another installation; reinstall TensorBoard",
-            **evidence,
+            **measured,
         )
     if found["served"] != found["losses"]:
         raise CheckFailed(
             f"expected the losses {found['losses']} of run {RUN}, found {found['served']}: the server reads other "
             "numbers than the callback wrote; compare TensorBoard and TensorFlow with the lock",
-            **evidence,
+            **measured,
         )
-    return evidence
+    return measured
 
 
-def saved_model_cli(_facts: Facts) -> Evidence:
+def saved_model_cli(_facts: Facts) -> Measured:
     """`saved_model_cli show --all` prints the signature of an exported module."""
     command = script("saved_model_cli", "it was removed")
     tf = tensorflow()
@@ -85,15 +85,15 @@ def saved_model_cli(_facts: Facts) -> Evidence:
         f"inputs['{exports.INPUT}']",
         f"outputs['{exports.OUTPUT}']",
     ]
-    evidence = {"command": command, "output": [line for line in text.splitlines() if line.strip()]}
+    measured = {"command": command, "output": [line for line in text.splitlines() if line.strip()]}
     missing = [one for one in wanted if one not in text]
     if code or missing:
         raise CheckFailed(
             f"expected {', '.join(wanted)} from `saved_model_cli show`, found exit code {code}, and "
             f"{', '.join(missing) or 'nothing'} missing: {SHOWING}",
-            **evidence,
+            **measured,
         )
-    return evidence
+    return measured
 
 
 def _serve(folder: Path, command: str, *options: str) -> None:
@@ -106,7 +106,7 @@ def _serve(folder: Path, command: str, *options: str) -> None:
     raise ChildProcessError(f"it ended with exit code {run(command, *options)}")
 
 
-def _visit(tf: Any, folder: Path, address: str) -> Evidence:
+def _visit(tf: Any, folder: Path, address: str) -> Measured:
     """Write a run; then ask the server for the losses in it until it has them all, for its page and its version."""
     losses = _fit(tf, folder)
     (folder / WRITTEN).touch()

@@ -21,13 +21,13 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from typing import Any
 
-    from contract import Evidence, Facts
+    from contract import Facts, Measured
 
 SIZE = 256
 STEPS = 4
 
 
-def pair(facts: Facts) -> Evidence:
+def pair(facts: Facts) -> Measured:
     """libtpu is the release that tensorflow-tpu of this image was built against.
 
     The wheel's own requirement is not enough: 2.20 accepts every 0.0.x, and a newer one finds no TPU.
@@ -45,7 +45,7 @@ def pair(facts: Facts) -> Evidence:
     return {"libtpu": found, "required": wanted}
 
 
-def library(facts: Facts) -> Evidence:
+def library(facts: Facts) -> Measured:
     """libtpu.so loads on this glibc, and its wheel is for this Python."""
     claimed(facts.device, "the device")
     spec = importlib.util.find_spec("libtpu")
@@ -72,26 +72,26 @@ def require_tag(tags: Sequence[str], python: str) -> None:
         raise CheckFailed(f"expected a libtpu for {python}, found {tags}: install the locked wheel", tags=tags)
 
 
-def cores(_facts: Facts) -> Evidence:
+def cores(_facts: Facts) -> Measured:
     """The TPU of this machine starts, and TensorFlow lists its cores."""
     tf, _ = started()
     return judge_cores([device.name for device in tf.config.list_logical_devices("TPU")])
 
 
-def judge_cores(listed: Sequence[str]) -> Evidence:
-    """The evidence. Raises CheckFailed where no core is listed."""
+def judge_cores(listed: Sequence[str]) -> Measured:
+    """What was measured. Raises CheckFailed where no core is listed."""
     if not listed:
         raise CheckFailed("expected TPU cores, found none: the container was started without the machine's TPU")
     return {"cores": list(listed)}
 
 
-def matmul(_facts: Facts) -> Evidence:
+def matmul(_facts: Facts) -> Measured:
     """A bfloat16 product on the TPU, against float64, within the rounding of its result."""
     tf, _ = started()
     return product_on(tf, "/device:TPU:0")
 
 
-def product_on(tf: Any, device: str) -> Evidence:
+def product_on(tf: Any, device: str) -> Measured:
     """Multiply bfloat16 matrices on a device. Raises CheckFailed when that is elsewhere or beyond its bound."""
     np = importlib.import_module("numpy")
     random = np.random.default_rng(20)
@@ -107,25 +107,25 @@ def product_on(tf: Any, device: str) -> Evidence:
     # TPU, TensorFlow truncates instead if that has no AVX-512 (see `numerics.product_bound`).
     rounding = ROUNDOFF["bfloat16"] * (2 if "CPU" in device else 1)
     bound = rounding * float(np.abs(exact).max())
-    evidence = {"device": require_placement(product, device), "max_error": error, "bound": bound}
-    return judge_product(evidence)
+    measured = {"device": require_placement(product, device), "max_error": error, "bound": bound}
+    return judge_product(measured)
 
 
-def judge_product(evidence: Evidence) -> Evidence:
-    """The evidence. Raises CheckFailed where the error exceeds the bound or is not a number."""
-    error, bound = evidence["max_error"], evidence["bound"]
+def judge_product(measured: Measured) -> Measured:
+    """What was measured. Raises CheckFailed where the error exceeds the bound or is not a number."""
+    error, bound = measured["max_error"], measured["bound"]
     if not error <= bound:
-        raise CheckFailed(f"expected an error of at most {bound:.3g}, found {error:.3g}", **evidence)
-    return evidence
+        raise CheckFailed(f"expected an error of at most {bound:.3g}, found {error:.3g}", **measured)
+    return measured
 
 
-def strategy(_facts: Facts) -> Evidence:
+def strategy(_facts: Facts) -> Measured:
     """Steps of a model under `TPUStrategy` lower its loss."""
     tf, resolver = started()
     return train_under(tf, tf.distribute.TPUStrategy(resolver))
 
 
-def train_under(tf: Any, strategy: Any) -> Evidence:
+def train_under(tf: Any, strategy: Any) -> Measured:
     """Train a model under a strategy. Raises CheckFailed unless its loss falls."""
     with strategy.scope():
         model = tf.keras.Sequential([tf.keras.Input((8,)), tf.keras.layers.Dense(1)])
@@ -138,12 +138,12 @@ def train_under(tf: Any, strategy: Any) -> Evidence:
     return judge_losses({"replicas": strategy.num_replicas_in_sync, "losses": losses})
 
 
-def judge_losses(evidence: Evidence) -> Evidence:
-    """The evidence. Raises CheckFailed unless the last loss is below the first."""
-    losses = evidence["losses"]
+def judge_losses(measured: Measured) -> Measured:
+    """What was measured. Raises CheckFailed unless the last loss is below the first."""
+    losses = measured["losses"]
     if not losses[-1] < losses[0]:
-        raise CheckFailed(f"expected a falling loss, found {losses}", **evidence)
-    return evidence
+        raise CheckFailed(f"expected a falling loss, found {losses}", **measured)
+    return measured
 
 
 @lru_cache(maxsize=1)

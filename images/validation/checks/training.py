@@ -16,14 +16,14 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from typing import Any
 
-    from contract import Evidence, Facts
+    from contract import Facts, Measured
 
 SEED = 20
 BATCH, FEATURES, HIDDEN = 64, 16, 32
 STEPS = 8
 
 
-def mixed_precision(facts: Facts) -> Evidence:
+def mixed_precision(facts: Facts) -> Measured:
     """A few Keras steps compute in 16 bits, keep float32 variables, and lower the loss.
 
     float16 on a GPU, where its short exponent needs loss scaling; bfloat16, which has that of float32, elsewhere.
@@ -32,19 +32,19 @@ def mixed_precision(facts: Facts) -> Evidence:
     device = device_under_test(tf, facts)
     compute = "float16" if "GPU" in device else "bfloat16"
     with _policy(tf, f"mixed_{compute}"), tf.device(device), recorded() as operations:
-        evidence = _train(tf, device)
+        measured = _train(tf, device)
     require_operations(operations, device, "MatMul")
-    problems = _problems(evidence, compute)
+    problems = _problems(measured, compute)
     if problems:
         raise CheckFailed(
             f"{'; '.join(problems)}: Keras does not fit this TensorFlow or the device lacks {compute}; "
             "compare both versions with the lock",
-            **evidence,
+            **measured,
         )
-    return evidence
+    return measured
 
 
-def _train(tf: Any, device: str) -> Evidence:
+def _train(tf: Any, device: str) -> Measured:
     """Learn a linear function on one fixed batch, and say which types and which device were used."""
     random = importlib.import_module("numpy").random.default_rng(SEED)
     inputs = random.standard_normal((BATCH, FEATURES)).astype("float32")
@@ -79,13 +79,13 @@ def _model(tf: Any) -> Any:
     return model
 
 
-def _problems(evidence: Evidence, compute: str) -> list[str]:
-    losses, optimizer, scale = evidence["losses"], evidence["optimizer"], evidence["loss_scale"]
+def _problems(measured: Measured, compute: str) -> list[str]:
+    losses, optimizer, scale = measured["losses"], measured["optimizer"], measured["loss_scale"]
     problems = []
-    if evidence["compute"] != compute:
-        problems.append(f"expected layers to compute in {compute}, found {evidence['compute']}")
-    if evidence["variables"] != ["float32"]:
-        problems.append(f"expected float32 variables, found {evidence['variables']}")
+    if measured["compute"] != compute:
+        problems.append(f"expected layers to compute in {compute}, found {measured['compute']}")
+    if measured["variables"] != ["float32"]:
+        problems.append(f"expected float32 variables, found {measured['variables']}")
     if compute == "float16" and not (scale is not None and math.isfinite(scale) and scale >= 1):
         problems.append(f"expected an optimizer that scales the loss, found {optimizer} with scale {scale}")
     if compute == "bfloat16" and scale is not None:

@@ -45,7 +45,7 @@ class Build(Command, ImageOptions, SigningOptions, FreshBase, ValidationOptions)
 
     all: bool = flag("every image of the matrix")
     recorded: int | None = option(
-        "N images with evidence, other ones each day: build them again, compare them with it, and tag none",
+        "N images with records, other ones each day: build them again, compare them with it, and tag none",
         "N",
         parse=positive_number,
     )
@@ -119,7 +119,7 @@ class Build(Command, ImageOptions, SigningOptions, FreshBase, ValidationOptions)
         others |= {"extra packages": self.names_packages}
         if self.recorded and (given := [name for name, value in others.items() if value]):
             raise UsageError(
-                f"{', '.join(given)} and --recorded cannot be combined: it compares images with their evidence, and "
+                f"{', '.join(given)} and --recorded cannot be combined: it compares images with their record, and "
                 "tags none.",
                 next_step="Leave --recorded out, or the others.",
             )
@@ -162,7 +162,7 @@ class Build(Command, ImageOptions, SigningOptions, FreshBase, ValidationOptions)
             level=self.required_level(),
             checks=CheckSelection(profile=self.profile),
             record=self.record,
-            evidence_only=self.record and not self.target,
+            record_only=self.record and not self.target,
             recheck=self.recorded is not None,
             jobs=self.jobs,
         )

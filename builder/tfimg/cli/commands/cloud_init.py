@@ -51,12 +51,12 @@ class CloudInit(Command):
         parse=lower_device,
     )
     install_driver: bool = flag("let the machine install NVIDIA's driver, on Ubuntu")
-    public_key: str = option("public key of the evidence, which the machine verifies", "FILE.pub", default=MISSING)
+    public_key: str = option("public key of the attestations, which the machine verifies", "FILE.pub", default=MISSING)
     origin: str | None = option(
         "the publisher's repository, if --image is in a mirror", "REPOSITORY", check=require_printable
     )
     require: str | None = option(
-        "requirements on the evidence: validated,max-age=30d", "CONDITIONS", check=require_printable
+        "requirements on the attestations: validated,max-age=30d", "CONDITIONS", check=require_printable
     )
     tfimg: str | None = option(
         "the wheel of tfimg that the machine installs to verify with; `sha256sum` prints its hash",

@@ -405,14 +405,14 @@ def _count_images(images: tuple[str, ...]) -> str:
 
 
 @dataclass(frozen=True)
-class RecordEvidence(Command):
+class RecordHostRun(Command):
     """Record what images/on_host/run.py has proven of an image's wheels on a machine; it raises no image's level.
 
     Examples:
-      tfimg record evidence.json
+      tfimg record host-run.json
     """
 
-    file: str = argument("the evidence.json that run.py has written", "FILE")
+    file: str = argument("the host-run.json that run.py has written", "FILE")
 
     def run(self, context: Context) -> int:
         from tfimg.core.files import read_limited, write_atomically
@@ -420,7 +420,7 @@ class RecordEvidence(Command):
         from tfimg.validation.record import format_image_record, make_image_record
 
         project, workspace = context.project, context.project.workspace
-        content = read_limited(self.file, MAX_BYTES, next_step="Name the evidence.json that run.py has written.")
+        content = read_limited(self.file, MAX_BYTES, next_step="Name the host-run.json that run.py has written.")
         found = parse_host_run(content, source=self.file)
         spec = project.spec(found.identifier)
         lock = workspace.read_lock(spec.identifier)

@@ -34,7 +34,7 @@ STYLES = {"move": "green", "attest": "green", "stay": "cyan", "refuse": "yellow"
 
 @dataclass(frozen=True)
 class Publish(Command, RepositoryOptions, SigningOptions, LevelOptions, ReinstateOptions):
-    """Push images that are built here, validate what the registry has, attach evidence, then move tags.
+    """Push images that are built here, validate what the registry has, attach attestations, then move tags.
 
     Examples:
       tfimg publish registry.example/team/tensorflow '2.15*' --dry-run

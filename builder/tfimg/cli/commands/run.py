@@ -260,7 +260,7 @@ class Validate(Command, LocalImage, IdentifierOptions, ValidationOptions):
 
     def run(self, context: Context) -> int:
         from tfimg.cli.values import check_report_files, write_reports
-        from tfimg.project.project import record_evidence
+        from tfimg.project.project import write_record
         from tfimg.project.validator import Validator
         from tfimg.validation.report import level_words
         from tfimg.validation.run import CheckSelection, raise_for_verdict
@@ -275,7 +275,7 @@ class Validate(Command, LocalImage, IdentifierOptions, ValidationOptions):
         write_reports(self.report, report)
         if self.record:
             # What the image says of its recipe is no proof: nothing was built here.
-            record_evidence(context.project.workspace, report, content=None, recipe=None)
+            write_record(context.project.workspace, report, content=None, recipe=None)
         if self.json:
             context.emit({"event": "report", **report.to_json()})
         raise_for_verdict(report, subject=f"{self.image} was validated", consequence="Its tags are as they were.")
@@ -300,7 +300,7 @@ class Explain(Command):
     """
 
     file: str = argument(
-        "log, report as JSON, or evidence in images/records; -: standard input (default)", "FILE", default="-"
+        "log, report as JSON, or record in images/records; -: standard input (default)", "FILE", default="-"
     )
     _: KW_ONLY
     report: tuple[str, ...] = report_option()

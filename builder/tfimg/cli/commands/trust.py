@@ -51,7 +51,7 @@ class Verify(Command, RemoteImage, RequirementOptions, PlatformOptions):
         return 0
 
     def verify(self, context: Context, reference: Reference) -> VerifiedImage:
-        """Return what the evidence of the image proves."""
+        """Return what the attestations of the image proves."""
         from tfimg.attestations.verify import verify
 
         policy = self.read_image_policy(context)
@@ -69,7 +69,7 @@ class Verify(Command, RemoteImage, RequirementOptions, PlatformOptions):
 
 
 def print_verified(context: Context, verified: VerifiedImage) -> None:
-    """Print what the evidence of an image proves."""
+    """Print what the attestations of an image proves."""
     from tfimg.attestations.envelopes import format_time, name_predicate
     from tfimg.recipe.labels import describe_support_end
 
@@ -90,7 +90,7 @@ def print_verified(context: Context, verified: VerifiedImage) -> None:
         "unproven": _names(outcome.unproven),
         "end of life": [end.describe(context.services.now().date()) for end in ends] or None,
         "signed by": verified.signer,
-        "evidence": sorted(map(name_predicate, verified.kinds)),
+        "attestations": sorted(map(name_predicate, verified.kinds)),
     }
     document = {"event": "verified", **verified.to_json(), "end_of_life": [describe_support_end(end) for end in ends]}
     context.print_result(document, fields)
@@ -128,7 +128,7 @@ class Pull(Verify):
 
 @dataclass(frozen=True, kw_only=True)
 class Inspect(Command, RemoteImage, TrustedKeyOptions, PlatformOptions):
-    """Show an image's row, contents and evidence, and who signed it.
+    """Show an image's row, contents and attestations, and who signed it.
 
     Examples:
       tfimg inspect registry.example/team/tensorflow:2.15 --public-key tfimg.pub
@@ -342,7 +342,7 @@ class Load(Command, RequirementOptions):
 
 @dataclass(frozen=True)
 class Keygen(Command, PasswordOptions):
-    """Make a pair of keys: the private one signs evidence, the public one verifies it.
+    """Make a pair of keys: the private one signs attestations, the public one verifies it.
 
     Examples:
       tfimg keygen ~/tfimg-keys
@@ -360,7 +360,7 @@ class Keygen(Command, PasswordOptions):
         for file in (private, public):
             if file.exists():
                 raise FileError(
-                    f"{file} exists already, and may have signed evidence.",
+                    f"{file} exists already, and may have signed attestations.",
                     next_step="Name another folder, or move the old pair away.",
                 )
         key = generate_key()

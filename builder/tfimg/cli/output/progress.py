@@ -24,12 +24,12 @@ from tfimg.core.events import (
     CheckStarted,
     Event,
     ImageEvent,
+    InfoEvent,
     LogEvent,
-    Message,
-    Note,
     OnEvent,
     ProgressEvent,
     StepEvent,
+    WarningEvent,
     ignore,
 )
 from tfimg.core.text import format_duration, to_plain_text
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 from tfimg.cli.output.console import live, make_console
 
-FOR_PEOPLE = (Message, ChecksPlanned, results.ImagesQueued)
+FOR_PEOPLE = (InfoEvent, ChecksPlanned, results.ImagesQueued)
 """Events that are not printed as JSON: other events repeat them."""
 
 STATUS_WIDTH = max(map(len, get_args(results.Status)))
@@ -85,7 +85,7 @@ class JsonLines:
 def text_line(event: Event, title: str) -> str | None:
     """Return the line of an event in a log file; None for an event that is neither a message nor an end."""
     match event:
-        case Message(text=text) | Note(text=text):
+        case InfoEvent(text=text) | WarningEvent(text=text):
             return text
         case StepEvent() if event.state != "started" and not is_housekeeping(event):
             seconds = f"{event.seconds:6.1f} s" if event.seconds is not None else " " * 8
@@ -132,7 +132,7 @@ class Display:
         """Take in an event."""
         with self._lock:
             match event:
-                case Message(text=text) | Note(text=text):
+                case InfoEvent(text=text) | WarningEvent(text=text):
                     print(text, file=sys.stderr, flush=True)
                 case ImageEvent(identifier=identifier, event=inner):
                     self._update_image(identifier, inner)

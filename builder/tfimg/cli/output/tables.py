@@ -269,15 +269,15 @@ def print_inspection(image: Inspection, *, row: Mapping[str, Any] | None, now: d
         for layer in image.layers
     ]
     print_rows(("DIGEST", "SIZE", "PART", "HOLDS"), layers, folding=("HOLDS",), right=("SIZE",))
-    if image.evidence:
+    if image.attestations:
         print("\nEvidence")
         unverified = "no: another key's" if has_keys else "no: no key was named"
         statements = [
             (name_predicate(one.kind), ", ".join(one.claims) or "-", "yes" if one.signer else unverified)
-            for one in image.evidence
+            for one in image.attestations
         ]
         print_rows(("STATEMENT", "SIGNED BY", "VERIFIED"), statements)
-    elif not image.evidence_problem:
+    elif not image.attestations_problem:
         print("\nEvidence: none is attached")
     contents = image.contents
     for title, versions in (

@@ -1,4 +1,4 @@
-"""A published image: real layers, real evidence, in a real registry on this machine's loopback."""
+"""A published image: real layers, real attestations, in a real registry on this machine's loopback."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tfimg.validation.report import Report, take_inventory
 
 @dataclass(frozen=True, kw_only=True)
 class Published:
-    """An image with its evidence. `name` has its tag, `public` is the file of the key that signed it."""
+    """An image with its attestations. `name` has its tag, `public` is the file of the key that signed it."""
 
     name: str
     digest: str
