@@ -6,24 +6,23 @@ import inspect
 from collections.abc import Iterator
 from dataclasses import MISSING, Field, fields, is_dataclass
 from functools import cached_property
-from pkgutil import resolve_name
 from typing import Any
 
+import tfimg
 from generator.markdown import block, code, escape, table
 
 
 def api(names: str) -> str:
-    """Return the reference of objects by their dotted names, with blanks between."""
-    return "\n".join(_entry(name, resolve_name(name)) for name in names.split())
+    """Return the reference of names that `tfimg` exports, with blanks between."""
+    return "\n".join(_entry(name, getattr(tfimg, name)) for name in names.split())
 
 
 def _entry(name: str, value: Any) -> str:
-    module, _, short = name.rpartition(".")
     text = "\n\n".join(map(escape, (inspect.getdoc(value) or "").split("\n\n")))
-    use = block([f"from {module} import {short}", "", *_signature(short, value)], "python")
+    use = block([f"from tfimg import {name}", "", *_signature(name, value)], "python")
     members = list(_members(value)) if isinstance(value, type) else []
     return (
-        f"### {short}\n\n{use}\n{text}\n\n{table(('member', 'meaning'), members, '.stack .members') if members else ''}"
+        f"### {name}\n\n{use}\n{text}\n\n{table(('member', 'meaning'), members, '.stack .members') if members else ''}"
     )
 
 
@@ -45,9 +44,9 @@ def _signature(name: str, value: Any) -> list[str]:
 
 
 def _field(field: Field[Any]) -> str:
-    if field.default is not MISSING:
+    if field.default is not MISSING and not inspect.isfunction(field.default):
         return f"{field.name}: {field.type} = {field.default!r}"
-    return f"{field.name}: {field.type}" + ("" if field.default_factory is MISSING else " = ...")
+    return f"{field.name}: {field.type}" + ("" if field.default is field.default_factory else " = ...")
 
 
 def _parameter(parameter: inspect.Parameter) -> str:

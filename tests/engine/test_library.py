@@ -1,4 +1,4 @@
-"""The program in docs/reference/python-api.md, with a real engine and a real registry."""
+"""The programs in docs/reference/python-api.md, with a real engine and a real registry."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ REPOSITORY = "tfimg-test/library"
 """A name of its own: other tests compare the digest of the shared image."""
 
 
-def test_the_example_builds_validates_and_publishes(engine: DockerEngine, built: Built, tmp_path: Path) -> None:
+def test_the_examples_build_validate_publish_and_verify(engine: DockerEngine, built: Built, tmp_path: Path) -> None:
     assert built.name, "its base and its layers are there"
     env = {
         **os.environ,
@@ -33,7 +33,7 @@ def test_the_example_builds_validates_and_publishes(engine: DockerEngine, built:
         "TFIMG_KEY_PASSWORD": PASSWORD.decode(),
     }
     assert run_tfimg("keygen", str(tmp_path / "keys"), env=env).code == 0
-    (example,) = re.findall(
+    example, verification = re.findall(
         r"^```python\n(.+?)^```$", (ROOT / "docs/reference/python-api.md").read_text(), re.DOTALL | re.MULTILINE
     )
     with registry(engine, tmp_path) as address:
@@ -48,6 +48,11 @@ def test_the_example_builds_validates_and_publishes(engine: DockerEngine, built:
             example = example.replace(old, new)
         done = subprocess.run([sys.executable, "-c", example], env=env, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stderr
+        verification = verification.replace("registry.example", address).replace("keys/", f"{tmp_path}/keys/")
+        done = subprocess.run(
+            [sys.executable, "-c", verification], env=env, capture_output=True, text=True, check=False
+        )
+        assert done.stdout.startswith("sha256:"), done.stderr
         name = f"{address}/team/tensorflow:{IDENTIFIER}"
         verified = run_tfimg(
             "verify", name, "--public-key", f"{tmp_path}/keys/tfimg.pub", "--require", "validated", env=env

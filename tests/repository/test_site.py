@@ -95,12 +95,12 @@ def test_every_check_has_a_section(pages: Mapping[str, SitePage]) -> None:
 
 
 def test_every_known_failure_has_an_anchor_to_which_explain_links(pages: Mapping[str, SitePage]) -> None:
-    from signatures import SIGNATURES  # type: ignore[import-not-found]
+    from known_issues import KNOWN_ISSUES  # type: ignore[import-not-found]
 
     from tfimg.cli.commands.run import link_to
 
-    for signature in SIGNATURES:
-        path, _, anchor = link_to(signature.name).partition("#")
+    for issue in KNOWN_ISSUES:
+        path, _, anchor = link_to(issue.name).partition("#")
         assert (ROOT / path).is_file()
         page = path.removeprefix("docs/").replace(".md", ".html")
         assert pages[page].anchors.count(anchor) == 1

@@ -14,6 +14,7 @@ from typing import get_args
 import pytest
 
 import tfimg
+from generator import architecture
 from tfimg.matrix.devices import CPU, DEVICES, GPU, Device
 
 ROOT = Path(tfimg.__file__).parent
@@ -110,8 +111,55 @@ def _rank(module: str) -> int:
     return {"": -1, "__main__": len(ORDER)}.get(_package(module)) or RANKS.get(_package(module), -1)
 
 
+def test_registries_and_signed_bundles_know_nothing_of_images() -> None:
+    """They could be a library of their own: not even what they import knows the matrix, recipes or the suite."""
+    reached: set[str] = set()
+    queue = [f"tfimg.attestations.{module}" for module in ("keys", "envelopes", "attach")]
+    queue += [module for module in MODULES if _package(module) == "registry"]
+    while queue:
+        module = queue.pop()
+        reached.add(module)
+        queue += [other for other in imported(MODULES[module]) if other in MODULES and other not in reached]
+    assert {_package(module) for module in reached} - {""} == {"core", "index", "registry", "attestations"}
+    assert {"attestations/policy.py", "attestations/predicates.py"}.isdisjoint(
+        name(MODULES[module]) for module in reached
+    )
+
+
 def test_every_package_has_its_place() -> None:
     assert {_package(module) for module in MODULES} - {"", "__main__"} == set(RANKS)
+
+
+def test_the_table_for_contributors_has_the_packages_in_this_order() -> None:
+    text = (architecture.DOCS.parent / ".github/CONTRIBUTING.md").read_text()
+    listed = re.findall(r"^\| `(\w+)/` \|", text, re.MULTILINE)
+    assert sorted(listed) == sorted(RANKS)
+    assert listed == sorted(listed, key=RANKS.__getitem__)
+
+
+def test_the_picture_for_contributors_shows_the_imports() -> None:
+    graph = architecture.read_imports()
+    assert set(graph) == set(RANKS)
+    found = {
+        (_package(importer), _package(module))
+        for importer, file in MODULES.items()
+        for module in imported(file)
+        if module in MODULES and _package(importer) in RANKS and _package(module) in RANKS
+    }
+    assert {(one, other) for one, other in found if one != other and other not in graph[one]} == set()
+    drawn = architecture.draw(graph)
+    assert architecture.PICTURE.read_text() == drawn, f"Run {architecture.__file__}"
+    purposes = re.findall(r'<text x=".+">(.+)</text>', drawn)
+    assert len(purposes) == len(graph)
+    assert max(map(len, purposes)) <= 36, "the docstring of a package, to its first punctuation mark, fits into a box"
+
+
+def test_the_picture_leaves_out_arrows_that_others_imply() -> None:
+    drawn = architecture.draw({"cli": {"index", "core"}, "index": {"core"}, "core": set()})
+    assert re.findall(r'class="name".*>(.+)</text>', drawn) == ["cli", "core", "index"]
+    assert drawn.count('<path d="M') == 1 + 2, "the head of arrows, and two of three imports"
+    with pytest.raises(graphlib.CycleError):
+        architecture.draw({"core": {"index"}, "index": {"core"}})
 
 
 def test_no_modules_import_each_other() -> None:
@@ -194,8 +242,11 @@ PARSER = "import sys, tfimg.cli.app as app"
 OPTIONS = f"{PARSER}; from tfimg.cli.app import help_text; print(*map(help_text, map(str.split, app.COMMANDS)))"
 
 
-@pytest.mark.parametrize(("start", "heavy"), [(PARSER, [*HEAVY, "cyclopts"]), (OPTIONS, HEAVY)])
-def test_the_parser_and_the_options_of_all_commands_start_fast(start: str, heavy: list[str]) -> None:
+@pytest.mark.parametrize(
+    ("start", "heavy"),
+    [("import sys, tfimg", [*HEAVY, "tfimg.core"]), (PARSER, [*HEAVY, "cyclopts"]), (OPTIONS, HEAVY)],
+)
+def test_the_api_the_parser_and_the_options_of_all_commands_start_fast(start: str, heavy: list[str]) -> None:
     script = f"{start}; print([name for name in {heavy} if name in sys.modules])"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert done.stdout.splitlines()[-1] == "[]"

@@ -19,7 +19,6 @@ from tfimg.build.results import (
     count_words,
     failed_result,
     format_summary,
-    json_text,
     junit,
     raise_for_results,
 )
@@ -72,7 +71,7 @@ def test_counts_are_reported_in_one_order() -> None:
 
 
 def test_json_has_everything_and_is_strict() -> None:
-    document = json.loads(json_text(summary(*ALL)), parse_constant=pytest.fail)
+    document = json.loads(format_summary(summary(*ALL), "summary.json"), parse_constant=pytest.fail)
     assert (document["schema"], document["green"], document["seconds"]) == (1, False, 20.25)
     assert document["counts"] == dict.fromkeys(get_args(Status), 1)
     first, *_, last = document["images"]
@@ -106,7 +105,7 @@ def test_junit_has_a_case_for_each_image_with_its_time() -> None:
 def test_no_form_is_green_where_the_image_is_not_there(result: ImageResult) -> None:
     green = result in (BUILT, UNCHANGED, RECORDED)
     assert result.is_green is green
-    assert json.loads(json_text(summary(result)))["green"] is green
+    assert json.loads(format_summary(summary(result), "summary.json"))["green"] is green
     found = suite(result)
     assert (found.failures + found.errors + found.skipped == 0) is green
 

@@ -1,4 +1,4 @@
-"""README and CONTRIBUTING agree with the checkout beside them."""
+"""README and the pages for contributors agree with the checkout beside them."""
 
 from __future__ import annotations
 
@@ -45,13 +45,26 @@ def test_ci_runs_the_test_command_of_the_readme(workspace: Workspace) -> None:
     assert any(line == command or line.startswith(f"{command} ") for line in lines)
 
 
-def test_contributing_names_modules_and_classes_that_exist(workspace: Workspace) -> None:
+def contributing(workspace: Workspace) -> str:
+    return (workspace.root / ".github/CONTRIBUTING.md").read_text()
+
+
+def test_contributing_is_short_and_starts_with_the_set_up(workspace: Workspace) -> None:
+    text = contributing(workspace)
+    assert len(text.split()) <= 1500
+    headings = re.findall(r"^## (.+)$", text, re.MULTILINE)
+    assert headings == ["Set-up and tests", "Architecture", "How to add …", "Habits"]
+
+
+def test_pages_for_contributors_name_files_and_classes_that_exist(workspace: Workspace) -> None:
     root = workspace.root
-    words = set(re.findall(r"`([^`\n]+)`", (root / ".github/CONTRIBUTING.md").read_text()))
-    modules = {word for word in words if re.fullmatch(r"[a-z_/]+/[a-z_]+\.py", word)}
+    pages = (root / "docs/contribute").glob("*.md")
+    words = set(re.findall(r"`([^`\n]+)`", contributing(workspace) + "".join(page.read_text() for page in pages)))
+    files = {word for word in words if re.fullmatch(r"[\w./-]*/[\w.-]+\.(?:py|yaml|yml|toml|txt|md|json)", word)}
     folders = [root, root / "builder/tfimg", root / "images", root / "images/validation", root / "tests"]
-    assert {word for word in modules if not any((folder / word).is_file() for folder in folders)} == set()
-    names = {word for word in words if re.fullmatch(r"(?:[A-Z][a-z]+)+", word)}
-    code = [root / "builder/tfimg", root / "images/validation", root / "tests/support"]
+    assert {word for word in files if not any((folder / word).is_file() for folder in folders)} == set()
+    names = {word for word in words if re.fullmatch(r"(?:[A-Z][a-z]+)+|_?[a-z]+(?:_[a-z]+)+", word)}
+    names -= {file.stem for file in (root / "tests/support").glob("*.py")}
+    code = [root / "builder/tfimg", root / "images/validation", root / "tests"]
     sources = "\n".join(file.read_text() for folder in code for file in folder.rglob("*.py"))
-    assert {name for name in names if not re.search(rf"^(?:class )?{name}\b", sources, re.MULTILINE)} == set()
+    assert {name for name in names if not re.search(rf"^\s*(?:class |def )?{name}\b", sources, re.MULTILINE)} == set()

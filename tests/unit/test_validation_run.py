@@ -195,6 +195,12 @@ def test_how_a_process_ended_is_reported(last: list[Said], words: str, spec: Ima
     assert report.problem == f"the suite did not reach its end: {words}"
 
 
+def test_the_last_600_characters_of_a_crash_are_its_reason(spec: ImageSpec) -> None:
+    last = err("a" * 9 + "b" * 600)
+    (result,) = judge(spec, suite("a"), start("a"), last, DEAD).results
+    assert str(result.reason).endswith(f": {'b' * 600}")
+
+
 def test_an_end_of_the_process_between_checks_is_not_green(spec: ImageSpec) -> None:
     for story, last, status in (
         (GOOD[:3], ("b", "skipped", "the suite ended before it"), BAD),

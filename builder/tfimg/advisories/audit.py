@@ -12,8 +12,7 @@ from tfimg.core.errors import ExpiredRisk, NotAudited, VulnerablePackage
 from tfimg.core.text import list_first
 from tfimg.matrix.schema import AcceptedRisk
 
-MAX_LISTED = 5
-"""Packages or acceptances that a message names."""
+MAX_LISTED = 5  # packages or acceptances that a message names
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -206,23 +205,16 @@ def _split_accepted(
     for image in images:
         risk = find_risk(finding, image.identifier, risks)
         groups.setdefault(id(risk), (risk, []))[1].append(image)
+    name = finding.package.name
     for risk, group in groups.values():
+        known = {name in image.imported if image.imported is not None else None for image in group}
+        imported = True if True in known else None if None in known else False
         yield AuditedFinding(
             finding=finding,
             images=tuple(image.identifier for image in group),
             accepted=risk,
-            imported=_is_imported(finding.package, group),
+            imported=imported if finding.package.ecosystem == "PyPI" else None,
         )
-
-
-def _is_imported(package: AuditedPackage, images: Iterable[AuditedImage]) -> bool | None:
-    """Return whether TensorFlow imports a Python package in any of the images; None if that is not known of all."""
-    if package.ecosystem != "PyPI":
-        return None
-    known: Mapping[bool | None, bool] = {
-        (package.name in image.imported if image.imported is not None else None): True for image in images
-    }
-    return True if True in known else None if None in known else False
 
 
 def _count(number: int, noun: str) -> str:

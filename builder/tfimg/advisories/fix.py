@@ -25,8 +25,7 @@ from tfimg.matrix.spec import ImageSpec
 from tfimg.recipe.facts import ALIAS
 from tfimg.recipe.lock import HEADER, Lock, LockQuery, end_of, format_line, make_query, read_packages
 
-MOVABLE_PARTS = ("packages", "variant")
-"""Parts of a lock whose packages may move. The bytes of all others never change."""
+MOVABLE_PARTS = ("packages", "variant")  # parts of a lock whose packages may move. The bytes of all others never change
 
 KEPT = {
     "tensorflow": "its layer stays: the fix is another release of TensorFlow",
@@ -37,11 +36,8 @@ KEPT_LIBRARY = "its layer stays: matrix.yaml pins the libraries of the CUDA tool
 
 NOT_FIXED = "its advisory names no fixed version"
 
-MAX_ROUNDS = 10
-"""Resolutions for one fix: each excludes the versions of the last that are affected too."""
-
-MAX_NAMES = 110
-"""Characters of identifiers in a line of a lock."""
+MAX_ROUNDS = 10  # resolutions for one fix: each excludes the versions of the last that are affected too
+MAX_NAMES = 110  # characters of identifiers in a line of a lock
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -182,11 +178,27 @@ class _ImageFix:
                 return "other packages move too"
             reasons = dict.fromkeys((one.name for one in moved), f"goes with {goals[0].package.name}")
             for name, group in groupby(goals, key=lambda one: one.package.name):
-                reasons[name] = _format_reason(group)
+                names: list[str] = []
+                for finding in group:
+                    if len(", ".join([*names, finding.identifier])) <= MAX_NAMES:
+                        names.append(finding.identifier)
+                reasons[name] = f"fixes {', '.join(names)}"
             lines: dict[str, str] = {one.name: format_line(one, query, reasons[one.name]) for one in moved}
         except LockError as error:
-            return _quote_uv(error)
-        self._write({one.name for one in packages}, lines)
+            # uv's own words: of a short proof its premise, of a long one all that a message has room for.
+            text = re.sub(r"^.*?cause: (Because )?", "", " ".join(error.what.split())).rstrip(".")
+            premise, *conclusions = text.split(". And because ")
+            text = premise.partition(", we can conclude")[0] if len(conclusions) < 2 else text
+            return escape_unprintable(truncate(text))
+        # Lines of packages that did not move stay as they are, those of packages that nothing needs now go.
+        needed = {one.name for one in packages}
+        default = next(part for part in self.lock if part in MOVABLE_PARTS)
+        for part in MOVABLE_PARTS:
+            if part in self.lock:
+                old = self.lock[part].splitlines(keepends=True)
+                kept = {name: line for line in old if (name := line.partition("==")[0]) in needed}
+                kept |= {name: line for name, line in lines.items() if self.part_of.get(name, default) == part}
+                self.lock[part] = HEADER + "".join(line for _, line in sorted(kept.items()))
         return ""
 
     def _resolve(self, goals: Sequence[Finding]) -> tuple[LockQuery, Sequence[Package]]:
@@ -199,7 +211,25 @@ class _ImageFix:
             for one in affected:
                 name = one.package.name
                 bounds[name] = bounds.get(name, SpecifierSet()) & SpecifierSet(one.bound or f">{one.package.version}")
-            query = self._make_query(own, bounds)
+            base = make_query(self.spec, self.tools.newer)
+            query = replace(
+                base,
+                requirements=(
+                    *base.requirements,
+                    *self.spec.variant_requirements,
+                    *self.above,
+                    *(f"{name}{bound}" for name, bound in bounds.items() if name in own),
+                ),
+                constraints=(
+                    *(f"{name}=={version}" for name, version in self.pinned.items()),
+                    # Local parts have no order.
+                    *(f"{name}>={own[name].partition('+')[0]}" for name in own if name not in self.pinned),
+                    *(f"{name}{bound}" for name, bound in bounds.items() if name not in own),
+                ),
+                cutoff=end_of(self.tools.today),
+                newer=(),
+                locked=tuple({**own, **self.pinned}.items()),
+            )
             packages = self.tools.resolve(query)
             moved = [make_python_package(one.name, str(one.version)) for one in packages]
             moved = [one for one in moved if {**own, **self.pinned}.get(one.name) != one.version]
@@ -209,72 +239,24 @@ class _ImageFix:
                 for one in self._find_open(moved)
                 if one.identifiers.isdisjoint(tolerated.get(one.package.name, frozenset()))
             ]
-            if not affected:
-                return query, self.tools.resolve(self._without_variants(query, packages)) if self.above else packages
+            if affected:
+                continue
+            if self.above:  # without what only the variants above the image need
+                versions: dict[str, str] = {one.name: str(one.version) for one in packages}
+                versions[ALIAS] = self.spec.tensorflow
+                without_variants = replace(
+                    query,
+                    requirements=tuple(one for one in query.requirements if one not in self.above),
+                    constraints=tuple(f"{name}=={version}" for name, version in versions.items()),
+                )
+                packages = self.tools.resolve(without_variants)
+            return query, packages
         raise LockError(
             f"every version that was tried is affected too, the last by {affected[0].identifier} of "
             f"{affected[0].package}",
             next_step="Accept the risk.",
         )
 
-    def _make_query(self, own: Mapping[str, str], bounds: Mapping[str, SpecifierSet]) -> LockQuery:
-        query = make_query(self.spec, self.tools.newer)
-        free = {name: version for name, version in own.items() if name not in self.pinned}
-        return replace(
-            query,
-            requirements=(
-                *query.requirements,
-                *self.spec.variant_requirements,
-                *self.above,
-                *(f"{name}{bound}" for name, bound in bounds.items() if name in own),
-            ),
-            constraints=(
-                *(f"{name}=={version}" for name, version in self.pinned.items()),
-                *(f"{name}>={version.partition('+')[0]}" for name, version in free.items()),  # no order of local parts
-                *(f"{name}{bound}" for name, bound in bounds.items() if name not in own),
-            ),
-            cutoff=end_of(self.tools.today),
-            newer=(),
-            locked=tuple({**own, **self.pinned}.items()),
-        )
-
-    def _without_variants(self, query: LockQuery, packages: Sequence[Package]) -> LockQuery:
-        """Return the query for those of the packages that the image needs without the variants above it."""
-        versions: dict[str, str] = {one.name: str(one.version) for one in packages}
-        versions[ALIAS] = self.spec.tensorflow
-        return replace(
-            query,
-            requirements=tuple(one for one in query.requirements if one not in self.above),
-            constraints=tuple(f"{name}=={version}" for name, version in versions.items()),
-        )
-
-    def _write(self, needed: set[str], lines: Mapping[str, str]) -> None:
-        """Write new lines into the lock; others stay as they are, but those of packages that nothing needs now."""
-        default = next(part for part in self.lock if part in MOVABLE_PARTS)
-        for part in MOVABLE_PARTS:
-            if part in self.lock:
-                old = self.lock[part].splitlines(keepends=True)
-                kept = {name: line for line in old if (name := line.partition("==")[0]) in needed}
-                kept |= {name: line for name, line in lines.items() if self.part_of.get(name, default) == part}
-                self.lock[part] = HEADER + "".join(line for _, line in sorted(kept.items()))
-
 
 def _read_versions(*locks: Lock) -> dict[str, str]:
-    """Return the versions of locks by name."""
     return {package.name: package.version for lock in locks for package in read_packages(lock)}
-
-
-def _format_reason(findings: Iterable[Finding]) -> str:
-    """Return the comment of a lock line that fixes defects: as many of them as a line has room for."""
-    names: list[str] = []
-    for finding in findings:
-        if len(", ".join([*names, finding.identifier])) <= MAX_NAMES:
-            names.append(finding.identifier)
-    return f"fixes {', '.join(names)}"
-
-
-def _quote_uv(error: LockError) -> str:
-    """Return uv's own words: of a short proof its premise, of a long one all that a message has room for."""
-    text = re.sub(r"^.*?cause: (Because )?", "", " ".join(error.what.split())).rstrip(".")
-    premise, *conclusions = text.split(". And because ")
-    return escape_unprintable(truncate(premise.partition(", we can conclude")[0] if len(conclusions) < 2 else text))

@@ -6,7 +6,6 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import Any
 
 from packageurl import PackageURL
 from packaging.utils import canonicalize_name
@@ -17,11 +16,8 @@ from tfimg.core.documents import InvalidDocument
 from tfimg.matrix.devices import PACKAGES
 from tfimg.recipe.lock import LockedPackage
 
-PYPI, DEBIAN = "PyPI", "Debian"
-"""Ecosystems, as advisories name them; Debian's are followed by a release: `Debian:12`."""
-
-MAX_COMPONENTS = 20_000
-"""Components of one bill of materials. Ours have less than 1,000."""
+PYPI, DEBIAN = "PyPI", "Debian"  # ecosystems, as advisories name them; Debian's are followed by a release: `Debian:12`
+MAX_COMPONENTS = 20_000  # components of one bill of materials. Ours have less than 1,000
 
 MAX_NAME = 200
 
@@ -75,19 +71,13 @@ def read_components(purls: Iterable[PackageURL], supplied: str | None = None) ->
             found.add(_read_purl(purl, supplied))
     if not found:
         raise InvalidDocument("it lists no packages")
-    found = set(_merge_binaries(found))
+    binaries: dict[AuditedPackage, list[str]] = {}  # by source package of Debian: a defect of it is one defect
+    for package in found:
+        binaries.setdefault(replace(package, installed=""), []).append(package.installed)
+    found = {replace(package, installed=", ".join(sorted(names))) for package, names in binaries.items()}
     variants = {package.version for package in found if package.name in VARIANTS}
     found = {package for package in found if package.name != TENSORFLOW or package.version not in variants}
     return tuple(sorted(found, key=lambda package: (package.ecosystem, package.installed, package.version)))
-
-
-def _merge_binaries(packages: Iterable[AuditedPackage]) -> Iterator[AuditedPackage]:
-    """Yield packages, those of one source package of Debian as one: a defect of it is one defect."""
-    groups: dict[AuditedPackage, list[str]] = {}
-    for package in packages:
-        groups.setdefault(replace(package, installed=""), []).append(package.installed)
-    for package, names in groups.items():
-        yield replace(package, installed=", ".join(sorted(names)))
 
 
 def _read_purl(purl: PackageURL, supplied: str | None) -> AuditedPackage:
@@ -159,21 +149,17 @@ class Rating:
         return f"{self.word} {self.score}" if self.score is not None else self.word
 
 
-def rate(records: Iterable[tuple[Advisory, Affected]]) -> Rating:
-    """Return the gravest rating that advisories about one defect give it; a CVSS score wins over words."""
-    found = [rating for advisory, affected in records for rating in _list_ratings(advisory, affected)]
-    scored = [rating for rating in found if rating.score is not None]
-    return max(scored or found, key=lambda rating: rating.order, default=Rating())
-
-
 def _list_ratings(advisory: Advisory, affected: Affected) -> Iterator[Rating]:
     # The severity of a package replaces that of the whole advisory.
     for severity in affected.severity or advisory.severity:
         if rating := _score(severity.score):
             yield rating
     for values in (affected.database_specific, affected.ecosystem_specific, advisory.database_specific):
-        if word := _find_word(values or {}):
-            yield Rating(word=word)
+        for name in ("severity", "urgency"):
+            value = (values or {}).get(name)
+            if isinstance(value, str) and (word := _normalize(value)) != RATINGS[0]:
+                yield Rating(word=word)
+                break
 
 
 def _score(vector: str) -> Rating | None:
@@ -193,14 +179,6 @@ def _score(vector: str) -> Rating | None:
     return Rating(word=_normalize(word), score=float(score), vector=vector)
 
 
-def _find_word(values: Mapping[str, Any]) -> str | None:
-    for name in ("severity", "urgency"):
-        value = values.get(name)
-        if isinstance(value, str) and (word := _normalize(value)) != RATINGS[0]:
-            return word
-    return None
-
-
 def _normalize(word: str) -> str:
     lower = word.lower()[:20]
     name = WORDS.get(lower, lower)
@@ -210,11 +188,8 @@ def _normalize(word: str) -> str:
 PREFIXES = ("CVE-", "GHSA-", "PYSEC-", "DSA-", "DEBIAN-")
 """Beginnings of identifiers; the first that a defect has is its main name."""
 
-ORDERED = "ECOSYSTEM"
-"""Type of the ranges of versions; others are of commits."""
-
-Bound = tuple[Version, str]
-"""A version and `>=` or `>`: versions from there on lack a defect."""
+ORDERED = "ECOSYSTEM"  # type of the ranges of versions; others are of commits
+Bound = tuple[Version, str]  # a version and `>=` or `>`: versions from there on lack a defect
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -244,12 +219,8 @@ def make_findings(package: AuditedPackage, advisories: Iterable[Advisory]) -> tu
     Advisories that were withdrawn say nothing.
     """
     records = [one for one in advisories if one.withdrawn is None]
-    return tuple(sorted((_make_finding(package, group) for group in _group_aliases(records)), key=_gravest_first))
-
-
-def _gravest_first(finding: Finding) -> tuple[int, float, str]:
-    word, score = finding.severity.order
-    return -word, -score, finding.identifier
+    findings = [_make_finding(package, group) for group in _group_aliases(records)]
+    return tuple(sorted(findings, key=lambda one: (*(-part for part in one.severity.order), one.identifier)))
 
 
 def _group_aliases(records: Sequence[Advisory]) -> list[list[Advisory]]:
@@ -282,11 +253,13 @@ def _make_finding(package: AuditedPackage, records: Sequence[Advisory]) -> Findi
         bound = f"{operator}{version}" if version else None
     else:
         fixed, bound = [fixed for _, own in parts for fixed in _list_versions(own, "fixed")], None
+    ratings = [one for advisory, own in parts for part in own or [Affected()] for one in _list_ratings(advisory, part)]
+    scored = [rating for rating in ratings if rating.score is not None]  # a CVSS score wins over words
     return Finding(
         package=package,
         identifier=names[0],
         aliases=tuple(names[1:]),
-        severity=rate((advisory, part) for advisory, own in parts for part in own or [Affected()]),
+        severity=max(scored or ratings, key=lambda rating: rating.order, default=Rating()),
         fixed=tuple(dict.fromkeys(fixed)),
         bound=bound,
     )

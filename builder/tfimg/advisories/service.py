@@ -24,23 +24,15 @@ from tfimg.index.network import DirectSession, retry_request
 PUBLIC_SERVICE = "https://api.osv.dev"
 """The service of the project that made the schema; it has the databases of PyPI, GitHub and Debian."""
 
-MAX_QUERIES = 1000
-"""Queries of one request, as the service allows."""
-
-MAX_PAGES = 100
-"""Pages of the answer to one batch."""
-
-MAX_ADVISORIES = 20_000
-"""Advisories that are read. TensorFlow 2.10 has 500."""
-
-MAX_ANSWER = 32 << 20
-"""Bytes of the answer to one batch: identifiers only."""
+MAX_QUERIES = 1000  # queries of one request, as the service allows
+MAX_PAGES = 100  # pages of the answer to one batch
+MAX_ADVISORIES = 20_000  # advisories that are read. TensorFlow 2.10 has 500
+MAX_ANSWER = 32 << 20  # bytes of the answer to one batch: identifiers only
 
 CONNECTIONS = 8
 TIMEOUT_SECONDS = 60
 
-OnProgress = Callable[[int, int], None]
-"""Called with the number of advisories that are read, and of those to read."""
+OnProgress = Callable[[int, int], None]  # called with the number of advisories that are read, and of those to read
 
 Query = dict[str, Any]
 
@@ -160,5 +152,4 @@ class OsvService:
 
 
 def _list_names(found: Mapping[AuditedPackage, Iterable[str]]) -> dict[str, None]:
-    """Return the advisories that are named, each once."""
     return {name: None for named in found.values() for name in named}

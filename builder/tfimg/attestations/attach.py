@@ -22,7 +22,7 @@ from tfimg.attestations.envelopes import (
     sign_statement,
 )
 from tfimg.attestations.keys import SigningKey, VerifyingKey, fingerprints
-from tfimg.core.documents import MAX_BYTES, InvalidDocument, parse_document
+from tfimg.core.documents import MAX_BYTES, InvalidDocument, digest_of, parse_document
 from tfimg.core.errors import NotInRegistry, TamperedError, UnsignedError
 from tfimg.core.text import list_first, to_plain_text
 from tfimg.registry.documents import (
@@ -34,11 +34,12 @@ from tfimg.registry.documents import (
     Reader,
     Registry,
     describe_blob,
-    digest_of,
     make_manifest,
     read_blob,
     require_manifest,
 )
+
+DO_NOT_USE = "Do not use the image until you know who changed its attestations."
 
 MAX_TOTAL_BYTES = 128 << 20
 """Bytes of one image's attestations after which no document is read, or 600 validations: each attaches 0.2 MB. The bill
@@ -46,6 +47,9 @@ of materials of an image with 1,000 packages has 0.5 MB."""
 
 MAX_DOCUMENTS = 2_000
 """Manifests and bundles of one image after which no other is read, or 500 validations: each attaches four."""
+
+MAX_LISTED = 5
+"""Keys or digests that a message names."""
 
 PREDICATE_TYPE = "dev.sigstore.bundle.predicateType"
 """Annotation of a bundle's manifest, which a list of referrers repeats. Only a hint: it is not signed."""
@@ -92,14 +96,12 @@ class _Reader:
 
     def bundles(self) -> Iterator[CollectedEnvelope]:
         for referrer in self.registry.list_referrers(self.digest):
+            is_wanted = not self.kinds or referrer.annotations.get(PREDICATE_TYPE, self.kinds[0]) in self.kinds
             # The manifest decides: lists under the fallback tag may lack the type, or have that of its empty config.
-            if referrer.artifact_type in (BUNDLE_MEDIA_TYPE, EMPTY, None) and self._is_wanted(referrer):
+            if is_wanted and referrer.artifact_type in (BUNDLE_MEDIA_TYPE, EMPTY, None):
                 where = f"{self.registry.repository}@{referrer.digest}"
                 with self._read_one(where):
                     yield from self._bundle(referrer, where)
-
-    def _is_wanted(self, referrer: Descriptor) -> bool:
-        return not self.kinds or referrer.annotations.get(PREDICATE_TYPE, self.kinds[0]) in self.kinds
 
     @contextmanager
     def _read_one(self, where: str) -> Iterator[None]:
@@ -130,15 +132,12 @@ class _Reader:
         layers = manifest.image.layers
         if len(layers) != 1:
             raise InvalidDocument(f"its manifest has {len(layers)} layers, and a bundle has one")
-        bundle = parse_document(Bundle, self._content(layers[0], where))
+        if layers[0].size > MAX_BYTES:
+            raise _unreadable(where, f"it has {layers[0].size} bytes, and at most {MAX_BYTES} are read")
+        self._count(layers[0].size)
+        bundle = parse_document(Bundle, read_blob(self.registry, layers[0], layers[0].size))
         if bundle.envelope:
             yield CollectedEnvelope(where=where, envelope=bundle.envelope, hint=bundle.hint)
-
-    def _content(self, layer: Descriptor, where: str) -> bytes:
-        if layer.size > MAX_BYTES:
-            raise _unreadable(where, f"it has {layer.size} bytes, and at most {MAX_BYTES} are read")
-        self._count(layer.size)
-        return read_blob(self.registry, layer, layer.size)
 
     def _count(self, size: int) -> None:
         self.documents += 1
@@ -146,16 +145,7 @@ class _Reader:
 
 
 def _unreadable(where: str, why: str) -> TamperedError:
-    return TamperedError(
-        f"Attestations at {where} cannot be read: {why}.",
-        next_step="Do not use the image until you know who changed its attestations.",
-    )
-
-
-DO_NOT_USE = "Do not use the image until you know who changed its attestations."
-
-MAX_LISTED = 5
-"""Keys or digests that a message names."""
+    return TamperedError(f"Attestations at {where} cannot be read: {why}.", next_step=DO_NOT_USE)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -22,10 +22,11 @@ from packageurl import PackageURL
 from packaging.utils import canonicalize_name
 from pydantic import Field, StrictBool, StringConstraints
 
-from tfimg.attestations import envelopes as in_toto
 from tfimg.attestations.envelopes import (
     CYCLONEDX,
     PROVENANCE,
+    REPORT,
+    TEST_RESULT,
     Statement,
     Subject,
     Time,
@@ -186,12 +187,12 @@ def make_test_result(report: Report, *, subject: Subject, ran: RunContext) -> St
         "startedOn": format_time(ended - timedelta(seconds=report.seconds)),
         "finishedOn": format_time(ended),
     }
-    return make_statement(subject, in_toto.TEST_RESULT, predicate)
+    return make_statement(subject, TEST_RESULT, predicate)
 
 
 def make_report_statement(report: Report, *, subject: Subject) -> Statement:
     """Return the whole report as a statement."""
-    return make_statement(subject, in_toto.REPORT, report.to_json())
+    return make_statement(subject, REPORT, report.to_json())
 
 
 BUILD_TYPE = "urn:tfimg:build:1"

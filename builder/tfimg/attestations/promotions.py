@@ -15,9 +15,19 @@ from typing import Annotated, Generic, Literal, TypeVar
 
 from pydantic import Field, StringConstraints
 
-from tfimg.attestations import envelopes as in_toto
 from tfimg.attestations.attach import CollectedEnvelope, VerifiedStatement, collect_bundles, filter_verified
-from tfimg.attestations.envelopes import Statement, Subject, Time, format_time, make_statement, parse_envelope
+from tfimg.attestations.envelopes import (
+    LATEST,
+    PROMOTION,
+    TEST_RESULT,
+    WITHDRAWAL,
+    Statement,
+    Subject,
+    Time,
+    format_time,
+    make_statement,
+    parse_envelope,
+)
 from tfimg.attestations.keys import VerifyingKey
 from tfimg.attestations.predicates import SignedResult, read_result
 from tfimg.core.documents import Digest, Document, InvalidDocument, validate
@@ -124,16 +134,14 @@ class ImageStatements:
         return tuple(
             withdrawal
             for withdrawal in self.withdrawals
-            if withdrawal.predicate.covers(repository, tag) and not self._is_cancelled(withdrawal, repository, tag)
-        )
-
-    def _is_cancelled(self, withdrawal: SignedPredicate[Withdrawal], repository: str, tag: str | None) -> bool:
-        is_whole = withdrawal.predicate.tags is None
-        promotions = self.promotions if is_whole else self.promotions_of(repository, str(tag))
-        return any(
-            withdrawal.statement in promotion.predicate.cancels
-            and withdrawal.predicate.time < promotion.predicate.time  # equal times go to the withdrawal
-            for promotion in promotions
+            if withdrawal.predicate.covers(repository, tag)
+            and not any(
+                withdrawal.statement in promotion.predicate.cancels
+                and withdrawal.predicate.time < promotion.predicate.time  # equal times go to the withdrawal
+                for promotion in (
+                    self.promotions if withdrawal.predicate.tags is None else self.promotions_of(repository, str(tag))
+                )
+            )
         )
 
 
@@ -149,17 +157,17 @@ def next_time(now: datetime, earlier: Iterable[ImageStatements]) -> datetime:
 
 def make_predicate_statement(subject: Subject, predicate: Promotion | Withdrawal) -> Statement:
     """Return the statement of a predicate: the same input gives the same bytes."""
-    kind = in_toto.PROMOTION if isinstance(predicate, Promotion) else in_toto.WITHDRAWAL
+    kind = PROMOTION if isinstance(predicate, Promotion) else WITHDRAWAL
     return make_statement(subject, kind, predicate.model_dump(mode="json"))
 
 
 def read_statements(genuine: Iterable[VerifiedStatement], *, image: str) -> ImageStatements:
     """Sort the statements that trusted keys signed. Raises `TamperedError` for an invalid predicate."""
     found = tuple(genuine)
-    outcomes = (read_result(one.predicate, image=image) for one in found if one.predicate_type == in_toto.TEST_RESULT)
+    outcomes = (read_result(one.predicate, image=image) for one in found if one.predicate_type == TEST_RESULT)
     return ImageStatements(
-        promotions=_signed(Promotion, in_toto.PROMOTION, found, image),
-        withdrawals=_signed(Withdrawal, in_toto.WITHDRAWAL, found, image),
+        promotions=_signed(Promotion, PROMOTION, found, image),
+        withdrawals=_signed(Withdrawal, WITHDRAWAL, found, image),
         outcomes=tuple(sorted(outcomes, key=lambda one: one.ended, reverse=True)),
     )
 
@@ -172,19 +180,19 @@ def read_image_statements(
     Only `verify` refuses an image for changed attestations: here, that would let everyone with write access to the
     registry block a rollback. Without outcomes, this makes three requests for a digest with one promotion.
     """
-    kinds = [in_toto.PROMOTION, in_toto.WITHDRAWAL, *([in_toto.TEST_RESULT] if with_outcomes else [])]
+    kinds = [PROMOTION, WITHDRAWAL, *([TEST_RESULT] if with_outcomes else [])]
     found = filter_verified(collect_bundles(registry, digest, kinds), keys, digest=digest)
     return read_statements({one.statement: one for one in found}.values(), image=f"{registry.repository}@{digest}")
 
 
 def export_withdrawals(registry: Reader, digest: str, keys: Sequence[VerifyingKey]) -> tuple[bytes, ...]:
     """Return the signed withdrawals of a digest, and the promotions that cancel them, as DSSE envelopes."""
-    kinds = (in_toto.PROMOTION, in_toto.WITHDRAWAL)
+    kinds = (PROMOTION, WITHDRAWAL)
     genuine = {
         statement.statement: found.envelope
         for found in collect_bundles(registry, digest, kinds)
         for statement in filter_verified([found], keys, digest=digest)
-        if statement.predicate_type == in_toto.WITHDRAWAL or statement.predicate.get("cancels")
+        if statement.predicate_type == WITHDRAWAL or statement.predicate.get("cancels")
     }
     return tuple(envelope.to_json() for envelope in genuine.values())
 
@@ -274,7 +282,7 @@ def walk_history(
     later ones were never completed. The history ends with the tag's first promotion, or with a gap.
     """
     digest: str | None = present
-    before = in_toto.LATEST
+    before = LATEST
     while digest and limit > 0:
         statements = read(digest)
         promotions = statements.promotions_of(repository, tag)

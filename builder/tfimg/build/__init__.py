@@ -1,1 +1,1 @@
-"""Making images: the way of one from plan to tags, and many of them on several engines."""
+"""Builds of images: one from plan to tags, or many on several engines."""

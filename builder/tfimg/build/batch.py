@@ -1,6 +1,6 @@
 """Build several images, on one engine or on several.
 
-So a run that was interrupted continues where it was: tags and records are set when an image is validated, not before.
+A run that was interrupted continues where it was: tags and records are set when an image is validated, not before.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from tfimg.core.files import AlreadyLocked, try_lock, write_atomically
 from tfimg.core.levels import Level
 from tfimg.core.process import defer_signals
 from tfimg.engine.interface import Engine, LocalImage
+from tfimg.engine.machine import required_disk_bytes
 from tfimg.host.survey import TargetLevel
 from tfimg.matrix.spec import ImageSpec
 from tfimg.project.project import Project, read_record, write_record
@@ -99,7 +100,9 @@ class Schedule:
         except EngineUnavailable as error:
             self._lost[builder] = error
             return False
-        return free is None or sum(map(builder.count_needed_bytes, [*others, plan])) <= free
+        packed = builder.capabilities.accepts_layers
+        needed = sum(required_disk_bytes(one.spec.device, packed=packed) for one in [*others, plan])
+        return free is None or needed <= free
 
     def _collect(self) -> None:
         """Wait for the first build to end; take in the results of all that have ended."""
@@ -158,10 +161,22 @@ def build_many(
         with ThreadPoolExecutor(1) as pool:
             # The engine takes as long to list its images as we take to know what they should be.
             listing = pool.submit(_list_images, builders, folder / "images.json")
-            plans, results = _plan_images(project, specs)
-        once = _Once(on_event)
-        items, unchanged = _choose_items(plans, listing.result(), settings, once)
-        results += unchanged
+            plans, results = list[Plan](), list[ImageResult]()
+            for spec in specs:
+                try:
+                    plans.append(project.plan(spec))
+                except TfimgError as error:
+                    results.append(failed_result(spec.identifier, error))
+        once, inventories, items = _once(on_event), listing.result(), list[Plan]()
+        by_name = {at: {name: image for image in images for name in image.names} for at, images in inventories.items()}
+        for plan in plans:
+            result = _find_unchanged(plan, by_name, once) if settings.reuse_reports else None
+            if result is None and settings.reuse_reports and settings.record_only:
+                result = _find_recorded(plan, inventories, once)
+            if result:
+                results.append(result)
+            else:
+                items.append(plan)
         on_event(ImagesQueued(identifiers=tuple(plan.spec.identifier for plan in items)))
         for result in results:
             on_event(result)
@@ -221,36 +236,6 @@ def _list_images(builders: Sequence[Builder], file: Path) -> Inventories:
     images = {builder: builder.engine.list_images(known) for builder in builders}
     write_atomically(file, IMAGES.dump_json(tuple(image for found in images.values() for image in found)).decode())
     return images
-
-
-def _plan_images(project: Project, specs: Sequence[ImageSpec]) -> tuple[list[Plan], list[ImageResult]]:
-    """Return the plans, and the results of the images that cannot be planned."""
-    plans, results = [], []
-    for spec in specs:
-        try:
-            plans.append(project.plan(spec))
-        except TfimgError as error:
-            results.append(failed_result(spec.identifier, error))
-    return plans, results
-
-
-def _choose_items(
-    plans: Sequence[Plan], inventories: Inventories, settings: BuildSettings, on_event: OnEvent
-) -> tuple[list[Plan], list[ImageResult]]:
-    """Return the plans of images that have to be built, and the results of those that exist unchanged."""
-    by_name = {
-        builder: {name: image for image in images for name in image.names} for builder, images in inventories.items()
-    }
-    items, results = [], []
-    for plan in plans:
-        result = _find_unchanged(plan, by_name, on_event) if settings.reuse_reports else None
-        if result is None and settings.reuse_reports and settings.record_only:
-            result = _find_recorded(plan, inventories, on_event)
-        if result:
-            results.append(result)
-        else:
-            items.append(plan)
-    return items, results
 
 
 def _predict_build(builder: Builder, plan: Plan, on_event: OnEvent) -> tuple[str, TargetLevel] | None:
@@ -334,9 +319,16 @@ def _build_item(plan: Plan, builder: Builder, *, cancellation: Cancellation, on_
     Raises `EngineUnavailable` if the engine was lost, and `BrokenPipeError`.
     """
     identifier, began = plan.spec.identifier, time.monotonic()
+
+    def forward(event: Event) -> None:
+        if isinstance(event, InfoEvent):
+            on_event(event)
+        elif not isinstance(event, BuildResult | Validated):  # the image's result says the same
+            on_event(ImageEvent(identifier=identifier, event=event))
+
     try:
         with cancellation.activate():
-            return builder.build(plan, partial(_forward, identifier, on_event)).summary
+            return builder.build(plan, forward).summary
     except Exception as error:
         if isinstance(error, EngineUnavailable | BrokenPipeError) and not cancellation.is_cancelled:
             raise
@@ -345,25 +337,16 @@ def _build_item(plan: Plan, builder: Builder, *, cancellation: Cancellation, on_
         return failed_result(identifier, failure, seconds=time.monotonic() - began, engine=builder.name)
 
 
-def _forward(identifier: str, on_event: OnEvent, event: Event) -> None:
-    if isinstance(event, InfoEvent):
-        on_event(event)
-    elif not isinstance(event, BuildResult | Validated):  # the image's result says the same
-        on_event(ImageEvent(identifier=identifier, event=event))
+def _once(on_event: OnEvent) -> OnEvent:
+    """Return a function that forwards events, but each message only once: many images give the same."""
+    texts, lock = set[str](), threading.Lock()
 
-
-@dataclass(frozen=True, slots=True)
-class _Once:
-    """Forward events, but each message only once: many images give the same."""
-
-    on_event: OnEvent
-    _texts: set[str] = field(default_factory=set)
-    _lock: threading.Lock = field(default_factory=threading.Lock)
-
-    def __call__(self, event: Event) -> None:
+    def forward(event: Event) -> None:
         if isinstance(event, InfoEvent):
-            with self._lock:
-                if event.text in self._texts:
+            with lock:
+                if event.text in texts:
                     return
-                self._texts.add(event.text)
-        self.on_event(event)
+                texts.add(event.text)
+        on_event(event)
+
+    return forward

@@ -45,7 +45,8 @@ from tfimg.engine.bases import (
 )
 from tfimg.engine.buildx import BuildCache, check_cache_export
 from tfimg.engine.interface import BuildRequest, Capabilities, Engine, StoredImage
-from tfimg.engine.machine import EMULATE, check_disk_space, open_candidate, required_disk_bytes
+from tfimg.engine.machine import EMULATE, check_disk_space, open_candidate
+from tfimg.host.survey import TargetLevel
 from tfimg.layers.layers import LAYER_FORMAT, LayerState, list_stage_layers
 from tfimg.matrix.schema import PLATFORMS, Platform
 from tfimg.matrix.spec import ImageSpec
@@ -89,11 +90,6 @@ class BuildSettings:
     record_only: bool = False
     recheck: bool = False
     jobs: int | None = None
-
-    @property
-    def public_snapshot(self) -> str | None:
-        """The address of the snapshot without credentials. Raises `UsageError`."""
-        return snapshot_mirrors(self.snapshot).public_addresses[0] if self.snapshot else None
 
     def find_package_mirrors(self, spec: ImageSpec) -> str | None:
         """Return the addresses of the snapshot that an image's Debian packages come from; None for the base's mirrors.
@@ -253,40 +249,6 @@ def describe_build(plan: Plan, capabilities: Capabilities | None) -> dict[str, A
     }
 
 
-def require_platform(spec: ImageSpec, capabilities: Capabilities) -> None:
-    """Raise `UnsupportedPlatform` for an image for the first platform, whose steps run on it alone, elsewhere."""
-    native = capabilities.platform
-    if spec.platform == PLATFORMS[0] != native:
-        raise UnsupportedPlatform(
-            f"{spec.identifier} is for {spec.platform}, and the engine at {capabilities.host} runs on {native}.",
-            next_step=f"Build it on a machine of {spec.platform} (--builder names one), or use --platform {native}.",
-        )
-
-
-def require_debian_packages(spec: ImageSpec, *, runs: bool) -> None:
-    """Raise `NoEmulation` for an image with Debian packages unless the engine `runs` its programs.
-
-    Their scripts run in the image; all other steps of a foreign platform run in the base of the engine's own.
-    """
-    if spec.system_packages and not runs:
-        raise NoEmulation(
-            f"{spec.identifier} installs Debian packages, whose programs of {spec.platform} do not run in the engine.",
-            next_step=f"{EMULATE}; or build it on a machine of {spec.platform}.",
-        )
-
-
-def run_build(request: BuildRequest, engine: Engine, on_event: OnEvent) -> StoredImage:
-    """Build an image and read it back from the engine's store. Raises `BuildError` or a more precise error."""
-    with closing(engine.build(request)) as events:
-        for event in events:
-            on_event(event)
-    start = time.monotonic()
-    on_event(StepEvent(step=READ_STEP, state="started"))
-    stored = engine.read_image(request.name)
-    on_event(StepEvent(step=READ_STEP, state="done", seconds=round(time.monotonic() - start, 3)))
-    return stored
-
-
 def count_kept_layers(stages: Mapping[str, str], stored: StoredImage) -> int:
     """Return how many of the layers made of wheels the engine has as an earlier build compressed them.
 
@@ -378,7 +340,6 @@ class Validated(Event):
     report: Report
 
     def to_json(self) -> dict[str, Any]:
-        """Return the report as a JSON object."""
         return {"event": self.kind, **self.report.to_json()}
 
 
@@ -387,24 +348,6 @@ def choose_turn(specs: Sequence[ImageSpec], day: date, count: int) -> tuple[Imag
     count = min(count, len(specs))
     start = day.toordinal() * count % len(specs) if specs else 0
     return tuple((*specs, *specs)[start : start + count])
-
-
-def require_same_record(workspace: Workspace, report: Report, stored: StoredImage, on_event: OnEvent) -> None:
-    """Raise `NotReproducible` if an image that was built and validated again contradicts its record."""
-    record = read_record(workspace, report.identifier)
-    if record is None:
-        return
-    recipe = stored.labels.get(RECIPE_LABEL)
-    if recipe != record.recipe:
-        other = "its record is of another recipe (base, lock, suite or build scripts)"
-        on_event(InfoEvent(text=f"{report.identifier}: only the level is compared, as {other}."))
-    if found := [*find_contradictions(record, report, content=stored.content, recipe=recipe)]:
-        raise NotReproducible(
-            f"{report.identifier} was built again and contradicts its record of {record.date[:10]}: "
-            f"{'; '.join(found)}.",
-            next_step="Find out what has changed (`tfimg compare`), then record it again with "
-            f"`tfimg build {report.identifier} --record --revalidate`.",
-        )
 
 
 SUITE_MEMORY_BYTES = 2_000_000_000
@@ -445,10 +388,6 @@ class Builder:
         """Number of images to build at once: that of the settings, else 2, or 1 with less memory than 2 suites take."""
         return self.settings.jobs or (2 if self.capabilities.memory_bytes >= 2 * SUITE_MEMORY_BYTES else 1)
 
-    def count_needed_bytes(self, plan: Plan) -> int:
-        """Return the bytes that a build needs on the engine's disk."""
-        return required_disk_bytes(plan.spec.device, packed=self.capabilities.accepts_layers)
-
     @cached_property
     def validator(self) -> Validator:
         """The validator of the images that are built."""
@@ -471,10 +410,7 @@ class Builder:
         with explain_errors(self.project.workspace.validation):
             for setting in self.project.services.network.left_out:
                 on_event(InfoEvent(text=f"Not used: {setting}"))
-            require_platform(plan.spec, self.capabilities)
-            target = self.validator.target(plan.spec, on_event)  # raises before anything is built
-            is_native = plan.spec.platform == self.capabilities.platform
-            require_debian_packages(plan.spec, runs=is_native or target.level != Level.BUILT)
+            target = self._require_buildable(plan.spec, on_event)
             with self.candidate(plan, on_event) as built:
                 raise_if_cancelled()
                 name, stored = built.name, built.stored
@@ -496,8 +432,31 @@ class Builder:
                     on_event(result)
                 return result
 
+    def _require_buildable(self, spec: ImageSpec, on_event: OnEvent) -> TargetLevel:
+        """Return the level to prove of an image, or raise before anything is built that the engine cannot build."""
+        native = self.capabilities.platform
+        if spec.platform == PLATFORMS[0] != native:  # its steps run on it alone
+            raise UnsupportedPlatform(
+                f"{spec.identifier} is for {spec.platform}, and the engine at {self.host} runs on {native}.",
+                next_step=f"Build it on a machine of {spec.platform} (--builder names one), or use --platform "
+                f"{native}.",
+            )
+        target = self.validator.target(spec, on_event)
+        # Scripts of Debian packages run in the image; all other steps of a foreign platform run in the base of the
+        # engine's own.
+        if spec.system_packages and spec.platform != native and target.level == Level.BUILT:
+            raise NoEmulation(
+                f"{spec.identifier} installs Debian packages, whose programs of {spec.platform} do not run in the "
+                "engine.",
+                next_step=f"{EMULATE}; or build it on a machine of {spec.platform}.",
+            )
+        return target
+
     def _require_green(self, spec: ImageSpec, report: Report, image: BuiltImage, on_event: OnEvent) -> None:
-        """Keep a report, and raise the verdict's error if it is not green."""
+        """Keep a report, and raise the verdict's error if it is not green.
+
+        With `recheck`, raise `NotReproducible` if it contradicts the image's record.
+        """
         stored = image.stored
         file = self.project.services.state / "batch" / "reports" / f"{report.identifier}.json"
         write_atomically(file, format_json(report))
@@ -516,8 +475,20 @@ class Builder:
             consequence="No tag was given.",
             details=f"`tfimg explain {file}` shows the whole report.",
         )
-        if self.settings.recheck:
-            require_same_record(self.project.workspace, report, stored, on_event)
+        record = read_record(self.project.workspace, report.identifier) if self.settings.recheck else None
+        if record is None:
+            return
+        recipe = stored.labels.get(RECIPE_LABEL)
+        if recipe != record.recipe:
+            other = "its record is of another recipe (base, lock, suite or build scripts)"
+            on_event(InfoEvent(text=f"{report.identifier}: only the level is compared, as {other}."))
+        if found := [*find_contradictions(record, report, content=stored.content, recipe=recipe)]:
+            raise NotReproducible(
+                f"{report.identifier} was built again and contradicts its record of {record.date[:10]}: "
+                f"{'; '.join(found)}.",
+                next_step="Find out what has changed (`tfimg compare`), then record it again with "
+                f"`tfimg build {report.identifier} --record --revalidate`.",
+            )
 
     @contextmanager
     def candidate(self, plan: Plan, on_event: OnEvent = ignore) -> Iterator[BuiltImage]:
@@ -534,7 +505,9 @@ class Builder:
         with run_ahead(partial(self._make_layers, plan, on_event)) as wait_for_layers:
             base = self.prepare_base(plan.spec, on_event)
             report_base_change(plan.spec, base, self.project.workspace, on_event)
-            tools = self._prepare_tools(plan.spec, on_event)
+            # The steps of a foreign build run in the same base for the engine's own platform.
+            is_foreign, native = plan.spec.platform != self.capabilities.platform, self.capabilities.platform
+            tools = self.prepare_base(replace(plan.spec, platform=native), on_event) if is_foreign else None
             layers = wait_for_layers()
         start = time.monotonic()
         output = choose_output(self.capabilities, name, self.settings.choose_compression(plan.spec))
@@ -561,7 +534,13 @@ class Builder:
             )
             request.dockerfile.write_text(plan.dockerfile)
             write_context(plan, self.project.workspace.images, request.context)
-            stored = run_build(request, self.engine, on_event)
+            with closing(self.engine.build(request)) as events:
+                for event in events:
+                    on_event(event)
+            reading = time.monotonic()
+            on_event(StepEvent(step=READ_STEP, state="started"))
+            stored = self.engine.read_image(request.name)
+            on_event(StepEvent(step=READ_STEP, state="done", seconds=round(time.monotonic() - reading, 3)))
         if kept := count_kept_layers(layers, stored):
             on_event(InfoEvent(text=KEPT_LAYERS.format(count=kept)))
         return BuiltImage(name=name, base=base, output=output, stored=stored, seconds=time.monotonic() - start)
@@ -569,7 +548,8 @@ class Builder:
     def labels(self, plan: Plan, base: BaseImage) -> dict[str, str]:
         """Return the labels that only a build knows."""
         output = choose_output(self.capabilities, "NAME", self.settings.choose_compression(plan.spec)).option
-        mirrors, snapshot = self.settings.find_package_mirrors(plan.spec), self.settings.public_snapshot
+        mirrors, snapshot = self.settings.find_package_mirrors(plan.spec), self.settings.snapshot
+        snapshot = snapshot_mirrors(snapshot).public_addresses[0] if snapshot else None  # without credentials
         recipe = hash_recipe(
             plan,
             base_digest=base.digest,
@@ -607,11 +587,6 @@ class Builder:
         if isinstance(base, TfimgError):
             raise base
         return base
-
-    def _prepare_tools(self, spec: ImageSpec, on_event: OnEvent) -> BaseImage | None:
-        """Return the same base for the engine's own platform, in which the steps of a foreign build run; else None."""
-        native = self.capabilities.platform
-        return None if spec.platform == native else self.prepare_base(replace(spec, platform=native), on_event)
 
     def _choose_base(self, spec: ImageSpec, on_event: OnEvent) -> BaseImage:
         services, settings = self.project.services, self.settings

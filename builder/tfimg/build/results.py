@@ -103,11 +103,9 @@ class ImageResult(Event):
         return f"{self.level}, {'validated before' if self.reused else passed}"
 
     def to_json(self) -> dict[str, Any]:
-        """Return the event as a JSON object."""
         return {"event": self.kind, **self.document()}
 
     def document(self) -> dict[str, Any]:
-        """Return the result as a JSON object."""
         fields = {name: getattr(self, name) for name in self.__dataclass_fields__ if name != "failure"}
         return {
             **fields,
@@ -156,13 +154,12 @@ class BatchResult:
         for result in self.results:
             if result.status == "unbuildable" and result.failure:
                 reasons.setdefault(result.failure.what, []).append(result.identifier)
-        lines = []
+        lines = [self.sentence]
         for reason, names in reasons.items():
             lines.append(f"unbuildable: {list_first(names, MAX_LISTED)}: {to_plain_text(reason)}")
-        return "\n".join([self.sentence, *lines])
+        return "\n".join(lines)
 
     def to_json(self) -> dict[str, Any]:
-        """Return the results as a JSON object."""
         return {
             "schema": SCHEMA,
             "green": self.is_green,
@@ -210,11 +207,8 @@ SUMMARY_SUFFIXES = (".json", ".xml")
 
 def format_summary(batch: BatchResult, name: str) -> str:
     """Return the summary in the form that the suffix of its file chooses."""
-    return junit(batch) if Path(name).suffix.lower() == ".xml" else json_text(batch)
-
-
-def json_text(batch: BatchResult) -> str:
-    """Return the summary as JSON that every parser accepts."""
+    if Path(name).suffix.lower() == ".xml":
+        return junit(batch)
     return json.dumps(to_strict_json(batch.to_json()), indent=2, allow_nan=False) + "\n"
 
 

@@ -1,4 +1,4 @@
-"""Entry point: parse the command line, run one command, report its error.
+"""The command line: parse it, run one command, report its error.
 
 The only package that prints, reads the environment and exits. Heavy modules are imported by the command that
 needs them, so that `tfimg --version` and completion start fast.

@@ -1,1 +1,1 @@
-"""Errors, events, processes, cancellation, paths, files and text for all other packages."""
+"""What all packages use: errors, events, processes, cancellation, paths, files and text."""

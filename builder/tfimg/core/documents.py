@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
 from collections.abc import Callable
 from functools import cache
@@ -14,14 +15,9 @@ MAX_BYTES = 8 << 20
 """Default size limit of a document in bytes: registries must accept manifests of 4 MiB (OCI distribution specification
 1.1, "Pushing Manifests"). Ours have less than 20 kB."""
 
-MAX_DEPTH = 64
-"""Nested arrays and objects. The deepest document that we write, a CycloneDX bill of materials, has 9."""
-
-MAX_VALUES = 1_000_000
-"""Values in one document. The bill of materials of an image with 1,000 packages has 30,000."""
-
-MAX_PROBLEM = 200
-"""Characters of a problem in a message."""
+MAX_DEPTH = 64  # nested arrays and objects. The deepest document that we write, a CycloneDX bill of materials, has 9
+MAX_VALUES = 1_000_000  # values in one document. The bill of materials of an image with 1,000 packages has 30,000
+MAX_PROBLEM = 200  # characters of a problem in a message
 
 Digest = Annotated[str, StringConstraints(pattern=r"^sha256:[0-9a-f]{64}$")]
 """A digest with the one algorithm that every registry must know (OCI image specification 1.1, descriptor.md)."""
@@ -30,6 +26,11 @@ Model = TypeVar("Model")
 
 _adapter_of: Callable[[Any], TypeAdapter[Any]] = cache(TypeAdapter)
 """Return the validator of a model. Creating it takes five times as long as using it."""
+
+
+def digest_of(content: bytes) -> str:
+    """Return `sha256:…` of bytes."""
+    return f"sha256:{hashlib.sha256(content).hexdigest()}"
 
 
 class InvalidDocument(ValueError):
@@ -56,7 +57,22 @@ def parse_json(content: bytes, *, max_bytes: int = MAX_BYTES) -> Any:
         value = from_json(content, allow_inf_nan=False)
     except ValueError as error:
         raise InvalidDocument(f"it is not valid JSON: {error}"[:MAX_PROBLEM]) from None
-    _check_limits(value)
+    values, level, depth = 0, [value], 0
+    while level:
+        values, depth = values + len(level), depth + 1
+        if values > MAX_VALUES:
+            raise InvalidDocument(f"it has more than {MAX_VALUES} values")
+        if depth > MAX_DEPTH:
+            raise InvalidDocument(f"it is nested more than {MAX_DEPTH} levels deep")
+        following: list[Any] = []
+        for item in level:
+            if isinstance(item, dict):
+                following.extend(item.values())
+            elif isinstance(item, list):
+                following.extend(item)
+            elif isinstance(item, float) and not math.isfinite(item):
+                raise InvalidDocument("it has a number that is too large")
+        level = following
     return value
 
 
@@ -87,23 +103,3 @@ def describe_problem(error: ValidationError) -> str:
     first = error.errors(include_url=False, include_input=False)[0]
     path = ".".join(map(str, first["loc"])) or "the document"
     return f"{path}: {first['msg'].lower()}"[:MAX_PROBLEM]
-
-
-def _check_limits(value: Any) -> None:
-    """Raise `InvalidDocument` for too many values, too deep nesting, or a number beyond the range of a double."""
-    values, level, depth = 0, [value], 0
-    while level:
-        values, depth = values + len(level), depth + 1
-        if values > MAX_VALUES:
-            raise InvalidDocument(f"it has more than {MAX_VALUES} values")
-        if depth > MAX_DEPTH:
-            raise InvalidDocument(f"it is nested more than {MAX_DEPTH} levels deep")
-        following: list[Any] = []
-        for item in level:
-            if isinstance(item, dict):
-                following.extend(item.values())
-            elif isinstance(item, list):
-                following.extend(item)
-            elif isinstance(item, float) and not math.isfinite(item):
-                raise InvalidDocument("it has a number that is too large")
-        level = following

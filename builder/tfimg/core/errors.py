@@ -372,8 +372,7 @@ def to_tfimg_error(error: Exception) -> TfimgError:
     )
 
 
-MAX_LISTED = 10
-"""Images that a message names."""
+MAX_LISTED = 10  # images that a message names
 
 
 def raise_for_failures(

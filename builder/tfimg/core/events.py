@@ -83,8 +83,7 @@ class ProgressEvent(Event):
     total: int
 
 
-BuildEvent = StepEvent | LogEvent | ProgressEvent
-"""What an engine reports of a build."""
+BuildEvent = StepEvent | LogEvent | ProgressEvent  # what an engine reports of a build
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -16,11 +16,7 @@ from typing import Any, TextIO
 from tfimg.core.cancellation import raise_if_cancelled
 from tfimg.core.errors import FileError
 
-BUFFER_BYTES = 1 << 20
-"""Bytes that `open_chunks` reads ahead."""
-
-
-PIECE = 4 << 20  # bytes that `hash_file` reads at a time
+BUFFER_BYTES = 1 << 20  # bytes that `open_chunks` reads ahead
 
 
 class AlreadyLocked(Exception):
@@ -30,10 +26,8 @@ class AlreadyLocked(Exception):
 def hash_file(path: Path) -> str:
     """Return the SHA-256 of a file. Raises `Interrupted` when the work is cancelled."""
     digest = hashlib.sha256()
-    with path.open("rb", buffering=0) as content:
-        while piece := content.read(PIECE):
-            raise_if_cancelled()
-            digest.update(piece)
+    for piece in read_pieces(path):
+        digest.update(piece)
     return digest.hexdigest()
 
 

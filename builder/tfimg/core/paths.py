@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 from tfimg.core.errors import LockError, TfimgError, UsageError
@@ -13,18 +14,9 @@ from tfimg.core.text import list_first
 
 _PACKAGE = Path(__file__).parents[1]
 
-MAX_LISTED = 3
-"""Images without a lock that a message names."""
 
-
-class _Below:
-    """A path below the root of a workspace, as a read-only attribute."""
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-
-    def __get__(self, workspace: Workspace, owner: type[Workspace]) -> Path:
-        return workspace.root / self.name
+def _below_root(name: str) -> cached_property[Path]:
+    return cached_property(lambda workspace: workspace.root / name)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,14 +28,14 @@ class Workspace:
 
     root: Path
 
-    matrix = _Below("matrix.yaml")
-    readme = _Below("README.md")
-    images = _Below("images")
-    templates = _Below("images/templates")
-    validation = _Below("images/validation")
-    schema = _Below("images/matrix.schema.json")
-    report_schema = _Below("images/report.schema.json")
-    installer_lock = _Below("images/locks/installer.txt")
+    matrix = _below_root("matrix.yaml")
+    readme = _below_root("README.md")
+    images = _below_root("images")
+    templates = _below_root("images/templates")
+    validation = _below_root("images/validation")
+    schema = _below_root("images/matrix.schema.json")
+    report_schema = _below_root("images/report.schema.json")
+    installer_lock = _below_root("images/locks/installer.txt")
 
     def locks(self, identifier: str) -> Path:
         """Return the folder of an image's lock, one file per layer."""
@@ -85,7 +77,7 @@ class Workspace:
         if len(missing) > 1:
             patterns = dict.fromkeys(_abbreviate(name) for name in missing)
             raise LockError(
-                f"{len(missing)} images have no lock under {self.images / 'locks'}: {list_first(missing, MAX_LISTED)}.",
+                f"{len(missing)} images have no lock under {self.images / 'locks'}: {list_first(missing, limit=3)}.",
                 next_step=f"Write them with `tfimg lock {' '.join(patterns)}`.",
             )
         for name in missing:

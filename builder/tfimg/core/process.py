@@ -17,8 +17,7 @@ from typing import Any, NoReturn
 
 from tfimg.core.cancellation import on_cancel
 
-STOP_SECONDS = 20.0
-"""Seconds between SIGTERM and SIGKILL. BuildKit cancels a running step within 3 s (measured)."""
+STOP_SECONDS = 20.0  # seconds between SIGTERM and SIGKILL. BuildKit cancels a running step within 3 s (measured)
 
 
 def last_line(text: str) -> str:

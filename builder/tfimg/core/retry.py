@@ -12,14 +12,12 @@ import tenacity
 from tfimg.core.cancellation import on_cancel, raise_if_cancelled
 from tfimg.core.errors import TfimgError
 
-ATTEMPTS = 5
-"""As many as Docker's engine makes for a push (moby, `distribution/xfer`)."""
+ATTEMPTS = 5  # as many as Docker's engine makes for a push (moby, `distribution/xfer`)
 
 BACKOFF = tenacity.wait_random_exponential(multiplier=1.0, max=30.0)
 """Seconds between attempts: from none to 1, 2, 4, … 30, at random, so that clients do not return together."""
 
-MAX_RETRY_AFTER = 120.0
-"""Seconds. If a registry asks for a longer wait, its error is raised at once: the user decides."""
+MAX_RETRY_AFTER = 120.0  # seconds. If a registry asks for a longer wait, its error is raised at once: the user decides
 
 T = TypeVar("T")
 
@@ -55,11 +53,10 @@ class RetryPolicy:
     def retry_transient(self, attempt: Callable[[], T]) -> T:
         """Call `attempt`, and again after a `TransientError`. Raises the error of the last attempt."""
 
-        def is_retryable(error: BaseException) -> bool:
-            return isinstance(error, TransientError) and error.after <= MAX_RETRY_AFTER
-
         try:
-            return self._retrying(tenacity.retry_if_exception(is_retryable))(attempt)
+            return self._retrying(
+                tenacity.retry_if_exception(lambda e: isinstance(e, TransientError) and e.after <= MAX_RETRY_AFTER)
+            )(attempt)
         except TransientError as transient:
             raise transient.error from None
 

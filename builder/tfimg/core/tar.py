@@ -12,28 +12,19 @@ import tarfile
 from collections.abc import Iterable, Iterator, Mapping
 from typing import BinaryIO
 
-MAX_MEMBERS = 1_000_000
-"""Members of one archive. The largest layer of our images has 60,000."""
-
-MAX_SIZE = 1 << 40
-"""Bytes of one member."""
+MAX_MEMBERS = 1_000_000  # members of one archive. The largest layer of our images has 60,000
+MAX_SIZE = 1 << 40  # bytes of one member
 
 MAX_EXTENDED = 1 << 20
 """Bytes of extended headers before one member: the limit of Go's reader (archive/tar, maxSpecialFileSize)."""
 
-MAX_NAME = 4096
-"""Bytes of a name (Linux, `PATH_MAX`)."""
-
-MAX_NAMES = 128 << 20
-"""Bytes of all names of an archive, which a reader may keep in memory."""
-
-PIECE = 1 << 20
-"""Bytes that are read at once."""
+MAX_NAME = 4096  # bytes of a name (Linux, `PATH_MAX`)
+MAX_NAMES = 128 << 20  # bytes of all names of an archive, which a reader may keep in memory
+PIECE = 1 << 20  # bytes that are read at once
 
 BLOCK = tarfile.BLOCKSIZE
 
-END = bytes(2 * BLOCK)
-"""The end of an archive."""
+END = bytes(2 * BLOCK)  # the end of an archive
 
 FILES = frozenset({tarfile.REGTYPE, tarfile.AREGTYPE, tarfile.CONTTYPE})
 """Types of members with content (POSIX.1-2017, pax, "ustar Interchange Format")."""

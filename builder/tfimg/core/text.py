@@ -13,8 +13,7 @@ _SEQUENCES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\
 """Colours, cursor movements and titles (ECMA-48)."""
 
 
-MAX_QUOTED = 300
-"""Characters of a value from outside that a message repeats; an image name has at most 255."""
+MAX_QUOTED = 300  # characters of a value from outside that a message repeats; an image name has at most 255
 
 
 def to_plain_text(text: str) -> str:

@@ -1,1 +1,1 @@
-"""Images of TensorFlow wheels that a user supplies: their facts and the image that follows."""
+"""Custom TensorFlow wheels: the facts of a wheel that a user supplies, and its image."""

@@ -176,8 +176,13 @@ def read_custom_labels(matrix: Matrix, labels: Mapping[str, str]) -> ImageSpec |
         facts = parse_document(ImageFacts, labels[FACTS_LABEL].encode(), max_bytes=MAX_LABEL)
         lock = parse_document(dict[str, str], labels.get(LOCK_LABEL, "").encode(), max_bytes=MAX_LABEL)
         sha256 = validate(Digest, labels.get(WHEEL_LABEL)).removeprefix("sha256:")
-        if problem := _find_problem(facts, lock, sha256):
-            raise ValueError(problem)
+        if unknown := sorted(lock.keys() - (SHARED_FILES.keys() - {"own"})):
+            raise ValueError(f"{LOCK_LABEL} has the part {unknown[0]!r}.")
+        found = {package.name: (package.version, package.sha256) for package in read_packages(lock)}
+        if found.get(facts.package) != (facts.tensorflow, sha256):
+            raise ValueError(
+                f"{LOCK_LABEL} does not have {facts.package} {facts.tensorflow} with the hash of {WHEEL_LABEL}."
+            )
     except (ValueError, LockError) as error:
         raise UnlabelledImage(
             f"The labels of the image do not say which wheel it was made of: {escape_unprintable(str(error))}",
@@ -185,17 +190,6 @@ def read_custom_labels(matrix: Matrix, labels: Mapping[str, str]) -> ImageSpec |
         ) from None
     wheel = CustomWheel(file=Path(), sha256=sha256, lock=tuple(sorted(lock.items())))
     return make_spec(matrix, facts, wheel)
-
-
-def _find_problem(facts: ImageFacts, lock: Lock, sha256: str) -> str | None:
-    """Return what contradicts itself in the labels, or None. Raises `LockError` for a malformed lock."""
-    if unknown := sorted(lock.keys() - (SHARED_FILES.keys() - {"own"})):
-        return f"{LOCK_LABEL} has the part {unknown[0]!r}."
-    packages = {package.name: package for package in read_packages(lock)}
-    tensorflow = packages.get(facts.package)
-    if tensorflow is None or (tensorflow.version, tensorflow.sha256) != (facts.tensorflow, sha256):
-        return f"{LOCK_LABEL} does not have {facts.package} {facts.tensorflow} with the hash of {WHEEL_LABEL}."
-    return None
 
 
 _IDENTIFIER = re.compile(
@@ -246,6 +240,9 @@ def parse_custom_identifier(identifier: str, specs: Sequence[ImageSpec]) -> Imag
 PACKAGES = ("tensorflow", "tensorflow-cpu", "tensorflow-cpu-aws", "tensorflow-gpu", "tf-nightly")
 """Distributions that the suite knows to bring TensorFlow for CPUs or NVIDIA's GPUs."""
 
+GLIBC_MINORS = {"bullseye": 31, "bookworm": 36, "trixie": 41}  # Debian release → the minor of its glibc 2
+OTHER_BUILDS = {"is_rocm_build": "ROCm"}  # keys of build_info.py that state a build for what no image has
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class GivenFacts:
@@ -269,10 +266,43 @@ def make_custom_spec(matrix: Matrix, facts: WheelFacts, given: GivenFacts, as_of
             f"{facts.file.name} is the package {facts.name!r}, and images are validated with {', '.join(PACKAGES)}.",
             next_step="Build it under one of these names.",
         )
-    platform = _find_platform(facts, given)
-    python = _find_python(facts, given)
-    _check_glibc(matrix, facts, python)
-    device = _find_device(facts, given)
+    name = _choose("platform", given.platform, facts.platforms, facts)
+    platform = next((known for known in PLATFORMS if known == name), None)
+    if platform is None:
+        raise UnavailablePlatform(
+            f"{facts.file.name} is for {name}, and images are for {' and '.join(PLATFORMS)}.",
+            next_step="Name a wheel for one of these.",
+        )
+    compiled = (facts.compiled_for,) if facts.compiled_for else ()
+    python = _choose("python", given.python, facts.pythons or compiled, facts)
+    if compiled and python not in compiled and not any(tag.abi == "abi3" for tag in facts.tags):
+        raise InvalidWheel(
+            f"{facts.file.name} is for Python {python} by its tags, and its modules were compiled for Python "
+            f"{facts.compiled_for}: they do not import in another one.",
+            next_step=f"Build the wheel with Python {python}; a renamed one stays what it was built for.",
+        )
+    base = matrix.bases.get(python)
+    minor = GLIBC_MINORS.get(base.codename or "") if base else None
+    if base and minor and facts.glibc and facts.glibc > minor:
+        raise UnavailablePlatform(
+            f"{facts.file.name} needs glibc 2.{facts.glibc} by its tags, and images with Python {python} have glibc "
+            f"2.{minor} of Debian {base.codename}: its libraries do not load there.",
+            next_step="Build it where glibc is as old, for example in a manylinux container.",
+        )
+    others = [build for key, build in OTHER_BUILDS.items() if facts.build.get(key) is True]
+    if given.device and given.device not in (CPU, GPU):
+        others.append(f"{given.device.upper()}s")
+    if others:
+        raise UnavailableDevice(
+            f"{facts.file.name} is for {others[0]}; images of custom wheels are for CPUs or NVIDIA's GPUs.",
+            next_step="Name a wheel for one of these.",
+        )
+    has_cuda = facts.build.get("is_cuda_build")
+    if facts.name.startswith("tensorflow-cpu") or has_cuda is False:
+        stated: tuple[str, ...] = (CPU,)
+    else:
+        stated = (GPU,) if has_cuda is True or facts.cuda else ()
+    device = GPU if _choose("device", given.device, stated, facts) == GPU else CPU
     if device == GPU and platform != PLATFORMS[0]:
         raise UnavailablePlatform(
             f"{facts.file.name} is for CUDA on {platform}, and images for GPUs are for {PLATFORMS[0]}.",
@@ -309,67 +339,6 @@ def make_custom_spec(matrix: Matrix, facts: WheelFacts, given: GivenFacts, as_of
     return make_spec(matrix, image, CustomWheel(file=facts.file, sha256=facts.sha256))
 
 
-def _find_platform(facts: WheelFacts, given: GivenFacts) -> Platform:
-    platform = _choose("platform", given.platform, facts.platforms, facts)
-    known = next((name for name in PLATFORMS if name == platform), None)
-    if known is None:
-        raise UnavailablePlatform(
-            f"{facts.file.name} is for {platform}, and images are for {' and '.join(PLATFORMS)}.",
-            next_step="Name a wheel for one of these.",
-        )
-    return known
-
-
-def _find_python(facts: WheelFacts, given: GivenFacts) -> str:
-    """Return the Python of the tags. Raises `InvalidWheel` if the modules are compiled for another."""
-    compiled = (facts.compiled_for,) if facts.compiled_for else ()
-    python = _choose("python", given.python, facts.pythons or compiled, facts)
-    if compiled and python not in compiled and not any(tag.abi == "abi3" for tag in facts.tags):
-        raise InvalidWheel(
-            f"{facts.file.name} is for Python {python} by its tags, and its modules were compiled for Python "
-            f"{facts.compiled_for}: they do not import in another one.",
-            next_step=f"Build the wheel with Python {python}; a renamed one stays what it was built for.",
-        )
-    return python
-
-
-GLIBC_MINORS = {"bullseye": 31, "bookworm": 36, "trixie": 41}
-"""Debian release → the minor of its glibc 2."""
-
-
-def _check_glibc(matrix: Matrix, facts: WheelFacts, python: str) -> None:
-    """Raise `UnavailablePlatform` for a wheel whose tags need a newer glibc than images have."""
-    base = matrix.bases.get(python)
-    minor = GLIBC_MINORS.get(base.codename or "") if base else None
-    if base and minor and facts.glibc and facts.glibc > minor:
-        raise UnavailablePlatform(
-            f"{facts.file.name} needs glibc 2.{facts.glibc} by its tags, and images with Python {python} have glibc "
-            f"2.{minor} of Debian {base.codename}: its libraries do not load there.",
-            next_step="Build it where glibc is as old, for example in a manylinux container.",
-        )
-
-
-def _find_device(facts: WheelFacts, given: GivenFacts) -> Device:
-    others = [name for key, name in OTHER_BUILDS.items() if facts.build.get(key) is True]
-    if given.device and given.device not in (CPU, GPU):
-        others.append(f"{given.device.upper()}s")
-    if others:
-        raise UnavailableDevice(
-            f"{facts.file.name} is for {others[0]}; images of custom wheels are for CPUs or NVIDIA's GPUs.",
-            next_step="Name a wheel for one of these.",
-        )
-    has_cuda = facts.build.get("is_cuda_build")
-    if facts.name.startswith("tensorflow-cpu") or has_cuda is False:
-        stated: tuple[str, ...] = (CPU,)
-    else:
-        stated = (GPU,) if has_cuda is True or facts.cuda else ()
-    return GPU if _choose("device", given.device, stated, facts) == GPU else CPU
-
-
-OTHER_BUILDS = {"is_rocm_build": "ROCm"}
-"""Keys of build_info.py that state a build for what no image has."""
-
-
 Required = Mapping[str, SpecifierSet]
 """What the extra and-cuda requires of NVIDIA's packages; nothing of wheels without the extra."""
 
@@ -394,7 +363,8 @@ def _make_gpu(matrix: Matrix, facts: WheelFacts, given: GivenFacts, row: Row, an
             next_step="Add the toolkit to a matrix of your own.",
         )
     toolkit = next((name for name in known if Version(name) >= Version(cuda)), known[-1])
-    chosen = {candidate.libraries.cudnn for candidate in _gpus(matrix) if candidate.libraries.toolkit == toolkit}
+    gpus = [other.gpu for other in matrix.rows if other.gpu]
+    chosen = {candidate.libraries.cudnn for candidate in gpus if candidate.libraries.toolkit == toolkit}
     library = _pin(and_cuda.get(f"nvidia-cudnn-cu{major}"), chosen, cudnn)
     if library is None:
         raise UnavailableCudnn(
@@ -403,13 +373,16 @@ def _make_gpu(matrix: Matrix, facts: WheelFacts, given: GivenFacts, row: Row, an
             next_step="Name the version in the wheel's requirements, or add it to a matrix of your own.",
         )
     collectives = _pin(and_cuda.get(f"nvidia-nccl-cu{major}"), set(), "0")
-    similar = [candidate for candidate in _gpus(matrix) if candidate.cuda == cuda] or [*_gpus(matrix)][-1:]
+    similar = [candidate for candidate in gpus if candidate.cuda == cuda] or gpus[-1:]
+    listed = facts.build.get("cuda_compute_capabilities")
+    names = listed if isinstance(listed, list) else []
+    architectures = (name for name in names if re.fullmatch(r"(sm|compute)_\d{2,3}a?", name))
     return validate(
         Gpu,
         {
             "cuda": cuda,
             "cudnn": f">={cudnn},<{int(cudnn.partition('.')[0]) + 1}",
-            "architectures": _list_architectures(facts) or similar[-1].architectures,
+            "architectures": tuple(name.removesuffix("a") for name in architectures) or similar[-1].architectures,
             "ptx_driver": similar[-1].ptx_driver,
             "libraries": {
                 "toolkit": toolkit,
@@ -447,17 +420,6 @@ def _pin(required: SpecifierSet | None, known: Collection[str], floor: str) -> s
         return min(fits, key=Version)
     named = [part.version for part in required or () if part.operator in ("==", ">=") and "*" not in part.version]
     return max(named, key=Version, default=None)
-
-
-def _list_architectures(facts: WheelFacts) -> tuple[str, ...]:
-    """Return the architectures that build_info.py states."""
-    listed = facts.build.get("cuda_compute_capabilities")
-    names = listed if isinstance(listed, list) else []
-    return tuple(name.removesuffix("a") for name in names if re.fullmatch(r"(sm|compute)_\d{2,3}a?", name))
-
-
-def _gpus(matrix: Matrix) -> list[Gpu]:
-    return [row.gpu for row in matrix.rows if row.gpu]
 
 
 OPTIONS: Mapping[str, str] = {

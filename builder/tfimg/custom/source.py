@@ -29,9 +29,11 @@ from tfimg.core.errors import FileError, HashMismatchError, NetworkError, NotTen
 from tfimg.core.files import hash_file, wait_for_lock
 from tfimg.index.client import (
     BUILD_INFO,
+    GRACE_SECONDS,
     MAX_BUILD_INFO,
     MAX_TAGS,
     MAX_WHEEL,
+    MIN_RATE,
     UNREADABLE,
     Index,
     count_tags,
@@ -125,7 +127,12 @@ def read_facts(file: Path) -> WheelFacts:
         name, version, _, tags = parse_wheel_filename(file.name)
         info = check_wheel(file.name, archive).info
         _require_tensorflow(file, archive, name)
-        stated = _read_tags(read_headers(archive, f"{info}/WHEEL", MAX_ENTRY_POINTS))
+        texts = [str(text) for text in read_headers(archive, f"{info}/WHEEL", MAX_ENTRY_POINTS).get_all("Tag", [])]
+        if len(texts) > MAX_LINES or any(text.count("-") != 2 or len(text) > 200 for text in texts):
+            raise ValueError(f"WHEEL has more than {MAX_LINES} lines of tags, or one unlike cp311-cp311-linux_x86_64")
+        if sum(map(count_tags, texts)) > MAX_TAGS:
+            raise ValueError(f"WHEEL has more than {MAX_TAGS} tags")
+        stated = frozenset(tag for text in texts for tag in parse_tag(text))
         if stated and stated != tags:
             raise ValueError(f"its name is tagged {_format_tags(tags)}, and WHEEL {_format_tags(stated)}")
         has_build = BUILD_INFO in archive.files
@@ -180,16 +187,6 @@ def _find_compiled_python(archive: WheelZip) -> str | None:
     return None
 
 
-def _read_tags(headers: Message) -> frozenset[Tag]:
-    """Return the tags in the headers of a WHEEL file. Raises `ValueError`."""
-    texts = [str(text) for text in headers.get_all("Tag", [])]
-    if len(texts) > MAX_LINES or any(text.count("-") != 2 or len(text) > 200 for text in texts):
-        raise ValueError(f"WHEEL has more than {MAX_LINES} lines of tags, or one unlike cp311-cp311-linux_x86_64")
-    if sum(map(count_tags, texts)) > MAX_TAGS:
-        raise ValueError(f"WHEEL has more than {MAX_TAGS} tags")
-    return frozenset(tag for text in texts for tag in parse_tag(text))
-
-
 def _format_tags(tags: frozenset[Tag]) -> str:
     return ", ".join(sorted(map(str, tags))[:3])
 
@@ -199,7 +196,16 @@ def _read_requirements(metadata: Message) -> tuple[str, ...]:
     lines = [str(line) for line in metadata.get_all("Requires-Dist", [])]
     if len(lines) > MAX_REQUIREMENTS:
         raise ValueError(f"METADATA has more than {MAX_REQUIREMENTS} requirements")
-    requirements = [_parse_requirement(line) for line in lines]
+    requirements = []
+    for line in lines:
+        if len(line) > MAX_REQUIREMENT:
+            raise ValueError(f"a requirement has more than {MAX_REQUIREMENT} characters")
+        try:
+            requirements.append(requirement := Requirement(line))
+        except RecursionError:
+            raise ValueError("a requirement is nested too deeply") from None
+        if requirement.url:  # uv would open it: a file of this machine, or a server that only this machine reaches
+            raise ValueError(f"its requirement {line[:100]!r} names an address, and images take packages from an index")
     if sum(len(requirement.specifier) for requirement in requirements) > MAX_CONDITIONS:
         raise ValueError(f"the requirements in METADATA have more than {MAX_CONDITIONS} conditions")
     environment = make_environment("3.11", PROCESSORS[PLATFORMS[0]])
@@ -211,18 +217,6 @@ def _read_requirements(metadata: Message) -> tuple[str, ...]:
         except (ValueError, UndefinedComparison, UndefinedEnvironmentName) as error:
             raise ValueError(f"its requirement {str(requirement)[:100]!r} cannot be used: {error}") from None
     return tuple(map(str, requirements))
-
-
-def _parse_requirement(line: str) -> Requirement:
-    if len(line) > MAX_REQUIREMENT:
-        raise ValueError(f"a requirement has more than {MAX_REQUIREMENT} characters")
-    try:
-        requirement = Requirement(line)
-    except RecursionError:
-        raise ValueError("a requirement is nested too deeply") from None
-    if requirement.url:  # uv would open it: a file of this machine, or a server that only this machine reaches
-        raise ValueError(f"its requirement {line[:100]!r} names an address, and images take packages from an index")
-    return requirement
 
 
 def _find_text(archive: WheelZip, paths: tuple[str, ...]) -> str:
@@ -243,12 +237,8 @@ def _choose_exact(*versions: object) -> str:
     return max(numbers, key=lambda number: number.count("."), default="")
 
 
-MAX_RESUMES = 20
-"""Requests for one wheel, however little each of them brings."""
+MAX_RESUMES = 20  # requests for one wheel, however little each of them brings
 
-GRACE_SECONDS = 60.0
-MIN_BYTES_PER_SECOND = 10_000
-"""Lowest average rate of a response after the grace seconds."""
 
 DISK_ERRORS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO})
 """Errors of writing a file, which no connection has."""
@@ -310,7 +300,13 @@ def find_wheel(
     disk.
     """
     if address.file:
-        return _find_file(address.file, address.sha256)
+        if not address.file.is_file():
+            raise FileError(
+                f"--wheel {address.file} is not a file.", next_step="Name the file of a wheel, or its address."
+            )
+        if address.sha256 and (found := hash_file(address.file)) != address.sha256:
+            raise _mismatch(address.file.name, found, address.sha256)
+        return address.file.resolve()
     folder = cache / str(address.sha256)
     wheel = folder / address.name
     with wait_for_lock(cache / "locks" / str(address.sha256), raise_if_cancelled):
@@ -325,14 +321,6 @@ def find_wheel(
                 raise _mismatch(address.name, found, str(address.sha256))
             partial.replace(wheel)
     return wheel
-
-
-def _find_file(file: Path, sha256: str | None) -> Path:
-    if not file.is_file():
-        raise FileError(f"--wheel {file} is not a file.", next_step="Name the file of a wheel, or its address.")
-    if sha256 and (found := hash_file(file)) != sha256:
-        raise _mismatch(file.name, found, sha256)
-    return file.resolve()
 
 
 def _mismatch(name: str, found: str, expected: str) -> HashMismatchError:
@@ -381,7 +369,7 @@ def _append(url: str, partial: Path, offset: int, index: Index) -> bool:
             raise LimitExceeded(f"it has {expected} bytes, and at most {MAX_WHEEL} are allowed")
         with partial.open("r+b" if start else "wb") as sink:
             sink.seek(start)
-            for chunk in read_chunks(response, GRACE_SECONDS, MIN_BYTES_PER_SECOND):
+            for chunk in read_chunks(response, GRACE_SECONDS, MIN_RATE):
                 raise_if_cancelled()
                 if sink.tell() + len(chunk) > MAX_WHEEL:
                     raise LimitExceeded(f"it has more than {MAX_WHEEL} bytes")

@@ -26,14 +26,9 @@ from tfimg.recipe.labels import BaseKind
 
 KEYRING = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
 ENGINE_PACKAGES = ("docker.io", "docker-cli", "docker-buildx", "containerd")
-TOOLS = ("mmdebstrap", "git")
-"""They bootstrap bases, and name the revision in an image's label."""
-
-COMPANION_PACKAGES = ("iptables", "runc", *TOOLS)
-"""Packages beside an engine, from the distribution's own suite."""
-
-EMULATOR = ("qemu-user-static",)
-"""A program that needs no file of an image, so that containers of any image can use it."""
+TOOLS = ("mmdebstrap", "git")  # they bootstrap bases, and name the revision in an image's label
+COMPANION_PACKAGES = ("iptables", "runc", *TOOLS)  # packages beside an engine, from the distribution's own suite
+EMULATOR = ("qemu-user-static",)  # a program that needs no file of an image, so that containers of any image can use it
 
 NONINTERACTIVE = {"DEBIAN_FRONTEND": "noninteractive"}
 
@@ -121,7 +116,17 @@ def install_packages(environ: Mapping[str, str], *, engine: bool) -> str:
         _apt([*INSTALL, *TOOLS], env)
         return f"{', '.join(TOOLS)} of {name}"
     if release["ID"] == "debian" and int(release.get("VERSION_ID", "99")) < 13:
-        _install_from_suite(ENGINE_SUITE, env)
+        mirrors = find_mirrors()
+        if mirrors is None:
+            raise EngineSetupError(
+                "This machine's APT sources name no mirror of Debian.",
+                next_step="Add one to /etc/apt/sources.list.d, or install Docker Engine by its own instructions.",
+            )
+        with apt_lists([f"deb [signed-by={KEYRING}] {mirrors.archive} {ENGINE_SUITE} main"], env) as (folder, options):
+            _apt([*options, "download", *ENGINE_PACKAGES], env, cwd=folder)
+            # The rest of their dependencies comes from this machine's own suite.
+            files = [str(file) for file in sorted(folder.glob("*.deb"))]
+            _apt([*INSTALL, *files, *COMPANION_PACKAGES], env)
         return f"{', '.join(ENGINE_PACKAGES)} of Debian's {ENGINE_SUITE} beside {name}"
     # Ubuntu's docker.io has the client in it.
     packages = [package for package in ENGINE_PACKAGES if package != "docker-cli" or release["ID"] == "debian"]
@@ -151,21 +156,6 @@ def _require_root_on_debian(option: str, what: str) -> Mapping[str, str]:
             next_step=f"Install {what} by their own instructions.",
         )
     return release
-
-
-def _install_from_suite(suite: str, env: Mapping[str, str]) -> None:
-    """Install the engine's packages from another suite, whose sources stay in a temporary folder."""
-    mirrors = find_mirrors()
-    if mirrors is None:
-        raise EngineSetupError(
-            "This machine's APT sources name no mirror of Debian.",
-            next_step="Add one to /etc/apt/sources.list.d, or install Docker Engine by its own instructions.",
-        )
-    with apt_lists([f"deb [signed-by={KEYRING}] {mirrors.archive} {suite} main"], env) as (folder, options):
-        _apt([*options, "download", *ENGINE_PACKAGES], env, cwd=folder)
-        # The rest of their dependencies comes from this machine's own suite.
-        files = [str(file) for file in sorted(folder.glob("*.deb"))]
-        _apt([*INSTALL, *files, *COMPANION_PACKAGES], env)
 
 
 @contextmanager
@@ -204,8 +194,7 @@ def _apt(arguments: list[str], env: Mapping[str, str], cwd: Path | None = None) 
 
 
 BaseSource = Literal["auto", "registry", "bootstrap"]
-BASE_REPOSITORY = "tfimg/base"
-"""Repository of bootstrapped bases in the engine."""
+BASE_REPOSITORY = "tfimg/base"  # repository of bootstrapped bases in the engine
 
 RECIPE_LABEL = "tfimg.base.recipe"
 
@@ -298,7 +287,12 @@ def choose_base(spec: ImageSpec, settings: BaseSettings, engine: Engine, on_even
         else:
             reference = f"{name}@{digest}"
             config = settings.read_config(reference)
-            _require_python(spec, reference, config)
+            if config.python and not f"{config.python}.".startswith(f"{spec.python}."):
+                raise BaseImageError(
+                    f"{reference} has Python {config.python}, and {spec.identifier} needs {spec.python}.",
+                    next_step=f"Name the digest of an image of Python {spec.python} with --base-digest, or another "
+                    "--mirror.",
+                )
             return BaseImage(
                 kind="look-alike" if config.made else "official",
                 name=name,
@@ -308,14 +302,6 @@ def choose_base(spec: ImageSpec, settings: BaseSettings, engine: Engine, on_even
                 config=config,
             )
     return _find_bootstrapped(spec, reason, settings, engine, on_event)
-
-
-def _require_python(spec: ImageSpec, reference: str, config: BaseConfig) -> None:
-    if config.python and not f"{config.python}.".startswith(f"{spec.python}."):
-        raise BaseImageError(
-            f"{reference} has Python {config.python}, and {spec.identifier} needs {spec.python}.",
-            next_step=f"Name the digest of an image of Python {spec.python} with --base-digest, or another --mirror.",
-        )
 
 
 def parse_mirrors(mirrors: Sequence[str]) -> dict[str, str]:

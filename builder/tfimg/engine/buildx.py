@@ -48,6 +48,12 @@ def is_housekeeping(event: StepEvent) -> bool:
     )
 
 
+_STATES: tuple[tuple[str, StepState], ...] = (
+    ("error", "failed"), ("cached", "cached"), ("completed", "done"), ("started", "started"),
+)  # fmt: skip
+"""Fields of a step in BuildKit's status, and what the first that is set says of it."""
+
+
 class RawJsonDecoder:
     """Yields events from text. `rest` is the text so far that is not JSON: buildx's own messages."""
 
@@ -62,7 +68,31 @@ class RawJsonDecoder:
         """Yield the events that are complete with this piece of text."""
         self._buffer += text
         while (status := self._next_object()) is not None:
-            yield from self._events(status)
+            for vertex in status.get("vertexes") or ():
+                self._steps[vertex["digest"]] = vertex["name"]
+                is_canceled = "canceled" in (vertex.get("error") or "")
+                state = "interrupted" if is_canceled else next((s for name, s in _STATES if vertex.get(name)), None)
+                # BuildKit repeats itself; it also reopens a step for each thing that the step does.
+                if state and self._states.get(vertex["digest"]) != state:
+                    self._states[vertex["digest"]] = state
+                    seconds = None
+                    if state == "cached":
+                        seconds = 0.0
+                    elif state != "started" and vertex.get("started") and vertex.get("completed"):
+                        started, completed = map(datetime.fromisoformat, (vertex["started"], vertex["completed"]))
+                        seconds = (completed - started).total_seconds()
+                    yield StepEvent(
+                        step=vertex["name"], state=state, seconds=seconds, error=vertex.get("error") or None
+                    )
+            for item in status.get("statuses") or ():
+                step = self._steps.get(item["vertex"], "")
+                yield ProgressEvent(
+                    step=step, what=item["id"], current=item.get("current", 0), total=item.get("total", 0)
+                )
+            for log in status.get("logs") or ():
+                step = self._steps.get(log["vertex"], "")
+                text = base64.b64decode(log.get("data") or "").decode(errors="replace")
+                yield from (LogEvent(step=step, line=line) for line in text.splitlines())
 
     def close(self) -> None:
         """Add the remaining text to `rest`."""
@@ -86,44 +116,8 @@ class RawJsonDecoder:
             self._buffer = after
         return None
 
-    def _events(self, status: dict[str, Any]) -> Iterator[BuildEvent]:
-        for vertex in status.get("vertexes") or ():
-            self._steps[vertex["digest"]] = vertex["name"]
-            state = _state(vertex)
-            # BuildKit repeats itself; it also reopens a step for each thing that the step does.
-            if state and self._states.get(vertex["digest"]) != state:
-                self._states[vertex["digest"]] = state
-                yield _stage_event(vertex, state)
-        for item in status.get("statuses") or ():
-            step = self._steps.get(item["vertex"], "")
-            yield ProgressEvent(step=step, what=item["id"], current=item.get("current", 0), total=item.get("total", 0))
-        for log in status.get("logs") or ():
-            step = self._steps.get(log["vertex"], "")
-            text = base64.b64decode(log.get("data") or "").decode(errors="replace")
-            yield from (LogEvent(step=step, line=line) for line in text.splitlines())
 
-
-def _state(vertex: dict[str, Any]) -> StepState | None:
-    fields: tuple[tuple[str, StepState], ...] = (
-        ("error", "failed"), ("cached", "cached"), ("completed", "done"), ("started", "started"),
-    )  # fmt: skip
-    if "canceled" in (vertex.get("error") or ""):
-        return "interrupted"
-    return next((state for field, state in fields if vertex.get(field)), None)
-
-
-def _stage_event(vertex: dict[str, Any], state: StepState) -> StepEvent:
-    seconds = None
-    if state == "cached":
-        seconds = 0.0
-    elif state != "started" and vertex.get("started") and vertex.get("completed"):
-        started, completed = map(datetime.fromisoformat, (vertex["started"], vertex["completed"]))
-        seconds = (completed - started).total_seconds()
-    return StepEvent(step=vertex["name"], state=state, seconds=seconds, error=vertex.get("error") or None)
-
-
-ANSWER_SECONDS = 60.0
-"""Limit for a builder's answer. Buildx itself gives a `remote` one 20 s to be connected to."""
+ANSWER_SECONDS = 60.0  # limit for a builder's answer. Buildx itself gives a `remote` one 20 s to be connected to
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -224,16 +218,15 @@ def parse_cache_options(sources: Sequence[str], targets: Sequence[str]) -> Build
     A plain reference gets every stage (`mode=max`): images share stages, not the final one. A failed export of the
     cache is reported, and does not fail the build.
     """
+    every = (target if "type=" in target else f"type=registry,ref={target},mode=max" for target in targets)
     return BuildCache(
         sources=tuple(source if "type=" in source else f"type=registry,ref={source}" for source in sources),
-        targets=tuple(map(_parse_target, targets)),
+        targets=tuple(
+            # An inline cache has no such option.
+            target if "ignore-error=" in target or "type=inline" in target else f"{target},ignore-error=true"
+            for target in every
+        ),
     )
-
-
-def _parse_target(text: str) -> str:
-    target = text if "type=" in text else f"type=registry,ref={text},mode=max"
-    # An inline cache has no such option.
-    return target if "ignore-error=" in target or "type=inline" in target else f"{target},ignore-error=true"
 
 
 def check_cache_export(capabilities: Capabilities, cache: BuildCache) -> None:

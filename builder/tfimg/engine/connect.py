@@ -23,11 +23,8 @@ from tfimg.engine.docker import DockerEngine
 from tfimg.engine.machine import find_platform, is_installed, register, runs_here
 from tfimg.matrix.schema import PLATFORMS, Platform
 
-START_SECONDS = 60.0
-"""Limit for the daemon's first answer: 1 s when tried, more while it recovers from a kill."""
-
-STOP_SECONDS = 60.0
-"""Limit for its end; it first stops its containers, which takes 10 s each at most."""
+START_SECONDS = 60.0  # limit for the daemon's first answer: 1 s when tried, more while it recovers from a kill
+STOP_SECONDS = 60.0  # limit for its end; it first stops its containers, which takes 10 s each at most
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +94,29 @@ def set_up_emulation(environ: Mapping[str, str], *, say: Callable[[str], None]) 
 def start(engine: PrivateEngine, environ: Mapping[str, str]) -> DockerEngine:
     """Start the daemon and wait until it answers. Raises `EngineSetupError`."""
     if engine.pid() is None:
-        _start_daemon(engine, environ.get("PATH", ""))
+        if os.geteuid() != 0:
+            raise EngineSetupError(
+                "A private engine needs root.",
+                next_step="Run `tfimg engine up` as root, or start an engine that you may use and set DOCKER_HOST.",
+            )
+        dockerd = shutil.which("dockerd", path=f"{environ.get('PATH', '')}:/usr/sbin:/usr/local/sbin")
+        if dockerd is None:
+            raise EngineSetupError(
+                "Docker Engine is not installed: there is no dockerd.",
+                next_step="`tfimg engine up --install` installs it from the distribution's packages.",
+            )
+        engine.folder.mkdir(parents=True, exist_ok=True, mode=0o755)
+        settings = engine.folder / "daemon.json"
+        # The containerd store has zstd layers and OCI manifests, which can be read.
+        settings.write_text(json.dumps({"features": {"containerd-snapshotter": True}}))
+        options = {
+            "--config-file": settings,
+            "--host": engine.host,
+            "--data-root": engine.folder / "data",
+            "--exec-root": engine.folder / "exec",
+            "--pidfile": engine.folder / "dockerd.pid",
+        }
+        start_daemon([dockerd, *(str(word) for option in options.items() for word in option)], log=engine.log)
     client = DockerEngine(host=engine.host, environ=environ)
     deadline = time.monotonic() + START_SECONDS
     while True:
@@ -109,32 +128,6 @@ def start(engine: PrivateEngine, environ: Mapping[str, str]) -> DockerEngine:
         if time.monotonic() > deadline:
             raise _error(engine, f"did not answer within {START_SECONDS:.0f} s")
         time.sleep(0.1)
-
-
-def _start_daemon(engine: PrivateEngine, path: str) -> None:
-    if os.geteuid() != 0:
-        raise EngineSetupError(
-            "A private engine needs root.",
-            next_step="Run `tfimg engine up` as root, or start an engine that you may use and set DOCKER_HOST.",
-        )
-    dockerd = shutil.which("dockerd", path=f"{path}:/usr/sbin:/usr/local/sbin")
-    if dockerd is None:
-        raise EngineSetupError(
-            "Docker Engine is not installed: there is no dockerd.",
-            next_step="`tfimg engine up --install` installs it from the distribution's packages.",
-        )
-    engine.folder.mkdir(parents=True, exist_ok=True, mode=0o755)
-    settings = engine.folder / "daemon.json"
-    # The containerd store has zstd layers and OCI manifests, which can be read.
-    settings.write_text(json.dumps({"features": {"containerd-snapshotter": True}}))
-    options = {
-        "--config-file": settings,
-        "--host": engine.host,
-        "--data-root": engine.folder / "data",
-        "--exec-root": engine.folder / "exec",
-        "--pidfile": engine.folder / "dockerd.pid",
-    }
-    start_daemon([dockerd, *(str(word) for option in options.items() for word in option)], log=engine.log)
 
 
 def stop(engine: PrivateEngine) -> bool:
@@ -205,15 +198,15 @@ def connect_builders(environ: Mapping[str, str], state: Path, names: Sequence[st
         return (connect(environ, state),)
     # Any host: this asks buildx alone.
     DockerEngine(host="unix:///dev/null", environ=environ).buildx_version()
-    return tuple(_connect_builder(name, environ, state) for name in names)
-
-
-def _connect_builder(name: str, environ: Mapping[str, str], state: Path) -> DockerEngine:
-    builder = find_builder(name, environ)
-    if builder.driver == "docker":  # it builds inside an engine, which has the image at the end
-        env = context_environment(builder.endpoint, environ)
-        return DockerEngine(host=env["DOCKER_HOST"], environ=env, context=builder.endpoint)
-    return DockerEngine(host=connect(environ, state).host, environ=environ, builder=name)
+    engines = []
+    for name in names:
+        builder = find_builder(name, environ)
+        if builder.driver == "docker":  # it builds inside an engine, which has the image at the end
+            env = context_environment(builder.endpoint, environ)
+            engines.append(DockerEngine(host=env["DOCKER_HOST"], environ=env, context=builder.endpoint))
+        else:
+            engines.append(DockerEngine(host=connect(environ, state).host, environ=environ, builder=name))
+    return tuple(engines)
 
 
 def _hosts(environ: Mapping[str, str], state: Path) -> Iterator[str]:
@@ -232,11 +225,6 @@ def _hosts(environ: Mapping[str, str], state: Path) -> Iterator[str]:
     # Podman's stand-in for the `docker` command succeeds and prints nothing.
     if host or DOCKER_SOCKET.exists():
         yield host or f"unix://{DOCKER_SOCKET}"
-    yield from _podman_hosts(environ)
-
-
-def _podman_hosts(environ: Mapping[str, str]) -> Iterator[str]:
-    """Yield the hosts of Podman's service: the one that is named, the user's own, the system's."""
     named = environ.get("CONTAINER_HOST", "")
     if named.startswith(("unix://", "tcp://")):
         yield named

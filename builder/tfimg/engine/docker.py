@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import re
@@ -24,7 +23,6 @@ import docker
 import requests
 from docker.credentials import StoreError
 from docker.errors import APIError, DockerException, ImageNotFound, NotFound
-from docker.models.containers import Container
 from docker.models.images import Image
 from docker.types import DeviceRequest
 from docker.utils.socket import frames_iter
@@ -32,6 +30,7 @@ from packaging.version import InvalidVersion, Version
 from tenacity import wait_random_exponential
 
 from tfimg.core.cancellation import on_cancel, raise_if_cancelled
+from tfimg.core.documents import digest_of
 from tfimg.core.errors import (
     BuildError,
     DiskSpaceError,
@@ -68,7 +67,6 @@ from tfimg.engine.interface import (
     OnProgress,
     RunRequest,
     StoredImage,
-    StoredLayer,
 )
 from tfimg.engine.machine import find_platform, make_probe
 from tfimg.index.network import NETWORK_FAILURE
@@ -85,14 +83,9 @@ SOCKET_OPTIONS = (
 """A TCP connection ends 35 s after the other machine was last heard of (Linux, tcp(7)): a long check is silent for
 minutes, and so is an engine behind a broken network."""
 
-REQUEST_SECONDS = 600
-"""Exports of large images take minutes."""
-
-PING_SECONDS = 20
-"""Limit for a busy engine's answer. It took under 1 s when tried."""
-
-PODMAN = "Podman Engine"
-"""What Podman's service calls itself in its answer to /version."""
+REQUEST_SECONDS = 600  # exports of large images take minutes
+PING_SECONDS = 20  # limit for a busy engine's answer. It took under 1 s when tried
+PODMAN = "Podman Engine"  # what Podman's service calls itself in its answer to /version
 
 
 class _ApiClient(docker.APIClient):
@@ -115,8 +108,7 @@ class _Client(docker.DockerClient):
 OLDEST_ENGINE = Version("23.0")
 """First release whose default builder is BuildKit and that can hold zstd layers (moby 23.0 release notes)."""
 
-OLDEST_BUILDX = Version("0.12.0")
-"""First release that knows `--progress=rawjson`."""
+OLDEST_BUILDX = Version("0.12.0")  # first release that knows `--progress=rawjson`
 
 INSTALL = "`tfimg engine up --install`"
 DEVICE_OPTIONS: Mapping[DeviceAccess, Mapping[str, Any]] = {
@@ -134,11 +126,8 @@ page on containers of TPU VMs."""
 OLDEST_CDI_PODMAN = 5
 """Podman 5.4 gives devices of CDI to containers of its Docker-compatible API; 4.3 ignores the request."""
 
-MAX_LINE = 8 << 20
-"""Bytes of a line; a longer one is split."""
-
-CONCURRENT_REQUESTS = 8
-"""On two busy cores, 105 images took 2.3 s one after the other, 1.6 s so."""
+MAX_LINE = 8 << 20  # bytes of a line; a longer one is split
+CONCURRENT_REQUESTS = 8  # on two busy cores, 105 images took 2.3 s one after the other, 1.6 s so
 
 BEING_REMOVED = re.compile(
     r"\bblob sha256:[0-9a-f]{64} expected at .*not found|\bcontent digest sha256:[0-9a-f]{64}: not found"
@@ -160,8 +149,7 @@ RUNTIME_FIELDS = (
 """Fields of the configuration that decide how a container starts (OCI image specification, config.md). Labels decide
 nothing, and engines disagree about which empty fields they report."""
 
-PROBE_SECONDS = 60.0
-"""Limit of the probe, which takes a second on a busy machine."""
+PROBE_SECONDS = 60.0  # limit of the probe, which takes a second on a busy machine
 
 Action = Literal["push", "pull"]
 COMPLETE = frozenset({"Pushed", "Layer already exists", "Already exists", "Pull complete", "Download complete"})
@@ -206,17 +194,13 @@ ERRORS: tuple[tuple[str, type[TfimgError], str, str], ...] = (
 """Pattern of an engine's message → error, its text, its next step. The first match counts: an engine quotes the
 registry's own message beside its status."""
 
-LOG_LINES = 12
-"""Last lines of the failed step that an error quotes."""
-
-SILENCE_SECONDS = 30.0
-"""After this time without output from buildx, its engine is asked whether it still answers."""
+LOG_LINES = 12  # last lines of the failed step that an error quotes
+SILENCE_SECONDS = 30.0  # after this time without output from buildx, its engine is asked whether it still answers
 
 HALF_TRANSFERRED = "unsupported offset"
 """BuildKit's message about a layer of which it has half; see `tfimg.engine.handover`."""
 
-HAND_OVER = "layers, sent once more after an interrupted build"
-"""The step in which an engine takes layers as a whole."""
+HAND_OVER = "layers, sent once more after an interrupted build"  # the step in which an engine takes layers as a whole
 
 CONNECTION_LOST = re.compile(
     "rpc error: code = Unavailable|error reading from server|Cannot connect to the Docker daemon|"
@@ -297,7 +281,6 @@ class DockerEngine:
         return EngineUnavailable(f"No container engine answers at {self.host}: {error}.", next_step=next_step)
 
     def get_capabilities(self) -> Capabilities:
-        """See `Engine`."""
         with self.errors():
             info = self.info()
             engine = str(info["ServerVersion"])
@@ -339,7 +322,6 @@ class DockerEngine:
         )
 
     def find_free_bytes(self) -> int | None:
-        """See `Engine`."""
         return self._free_bytes(self.info())
 
     def buildx_version(self) -> str:
@@ -393,7 +375,16 @@ class DockerEngine:
             timer.daemon = True
             try:
                 container.put_archive("/", make_archive(request.files))
-                yield from self._attach(container, timer)
+                # Before the start, so that no line is lost.
+                stream: Any = self.client.api.attach_socket(str(container.id), {"stdout": 1, "stderr": 1, "stream": 1})
+                with closing(stream), closing(stream._response):
+                    container.start()
+                    timer.start()
+                    with on_cancel(container.kill):
+                        try:
+                            yield from split_lines(frames_iter(stream, tty=False))  # type: ignore[no-untyped-call]
+                        except OSError as error:
+                            raise self.unavailable(error) from None
                 status = container.wait()["StatusCode"]
                 container.reload()
                 if expired.is_set():
@@ -403,18 +394,6 @@ class DockerEngine:
                 timer.cancel()
                 with suppress(requests.exceptions.RequestException):
                     container.remove(force=True, v=True)
-
-    def _attach(self, container: Container, timer: threading.Timer) -> Iterator[Line]:
-        # Before the start, so that no line is lost.
-        stream: Any = self.client.api.attach_socket(str(container.id), {"stdout": 1, "stderr": 1, "stream": 1})
-        with closing(stream), closing(stream._response):
-            container.start()
-            timer.start()
-            with on_cancel(container.kill):
-                try:
-                    yield from split_lines(frames_iter(stream, tty=False))  # type: ignore[no-untyped-call]
-                except OSError as error:
-                    raise self.unavailable(error) from None
 
     def list_images(self, known: Mapping[str, LocalImage] = NO_IMAGES) -> Sequence[LocalImage]:
         """See `Engine`. The list has no layers, so each image is inspected, several at once."""
@@ -454,46 +433,34 @@ class DockerEngine:
         )
 
     def read_image(self, name: str) -> StoredImage:
-        """See `Engine`."""
         with self.errors():
             image = self.client.images.get(name)
-            steps = self._history(name)
+            # The containerd store unpacks an image of another platform only for a container: no sizes are known before.
+            try:
+                steps: list[dict[str, Any]] = self.client.api.history(name)  # type: ignore[no-untyped-call]
+            except APIError as error:
+                if not NOT_UNPACKED.search(str(error.explanation)):
+                    raise
+                self.client.containers.create(name, ["true"]).remove(v=True)
+                steps = self.client.api.history(name)  # type: ignore[no-untyped-call]
+            layers = None
+            if self.is_local:  # from the engine's files, where they are readable
+                info = self.info()
+                root = Path(info["DockerRootDir"])
+                # containerd's root is the engine's own, or the system's.
+                layers = containerd_layers(str(image.id), (root / "containerd/daemon", Path("/var/lib/containerd")))
+                store = root / "image" / info["Driver"] / "layerdb"
+                layers = layers or classic_layers(image.attrs["RootFS"]["Layers"], store)
             return StoredImage(
                 digest=self._digest(image),
-                layers=self._layers_on_disk(image) or exported_layers(self.client.api.get_image(name)),
+                layers=layers or exported_layers(self.client.api.get_image(name)),
                 unpacked_bytes=sum(int(step["Size"]) for step in steps),
                 labels=dict(image.labels),
                 content=content_digest(image.attrs),
                 config=image.attrs.get("Config") or {},
             )
 
-    def _history(self, name: str) -> list[dict[str, Any]]:
-        """Return the steps of an image with the sizes of their files.
-
-        The containerd store unpacks an image for another platform only for a container, and knows no sizes before.
-        """
-        try:
-            steps: list[dict[str, Any]] = self.client.api.history(name)  # type: ignore[no-untyped-call]
-        except APIError as error:
-            if not NOT_UNPACKED.search(str(error.explanation)):
-                raise
-            self.client.containers.create(name, ["true"]).remove(v=True)
-            steps = self.client.api.history(name)  # type: ignore[no-untyped-call]
-        return steps
-
-    def _layers_on_disk(self, image: Image) -> tuple[StoredLayer, ...] | None:
-        """Return the layers from the files of an engine on this machine, where they are readable."""
-        if not self.is_local:
-            return None
-        info = self.info()
-        root = Path(info["DockerRootDir"])
-        # containerd's root is the engine's own, or the system's.
-        found = containerd_layers(str(image.id), (root / "containerd/daemon", Path("/var/lib/containerd")))
-        store = root / "image" / info["Driver"] / "layerdb"
-        return found or classic_layers(image.attrs["RootFS"]["Layers"], store)
-
     def find_digest(self, name: str) -> str | None:
-        """See `Engine`."""
         image = self._find(name)
         return self._digest(image) if image else None
 
@@ -505,7 +472,6 @@ class DockerEngine:
         return digests.pop() if len(digests) == 1 and self.podman else str(image.id)
 
     def find_labels(self, name: str) -> Mapping[str, str] | None:
-        """See `Engine`."""
         image = self._find(name)
         return dict(image.labels) if image else None
 
@@ -519,7 +485,6 @@ class DockerEngine:
                 raise
 
     def export(self, name: str) -> Iterator[bytes]:
-        """See `Engine`."""
         with self.errors():
             return cast("Iterator[bytes]", self.client.api.get_image(name))
 
@@ -540,7 +505,6 @@ class DockerEngine:
                     )
 
     def tag(self, name: str, references: Sequence[str]) -> None:
-        """See `Engine`."""
         with self.errors():
             image = self.client.images.get(name)
             for reference in references:
@@ -548,7 +512,6 @@ class DockerEngine:
                 image.tag(repository, tag)
 
     def remove(self, name: str) -> None:
-        """See `Engine`."""
         with self.errors(), suppress(ImageNotFound):
             self.client.images.remove(name)
 
@@ -579,7 +542,6 @@ class DockerEngine:
             self.remove(name)
 
     def resolve_digest(self, reference: str) -> str:
-        """See `Engine`."""
         with self.errors():
             try:
                 return str(self.client.images.get_registry_data(reference).id)
@@ -590,12 +552,10 @@ class DockerEngine:
                 ) from None
 
     def push(self, name: str, on_event: OnProgress) -> str:
-        """See `Engine`."""
         repository, _, tag = name.rpartition(":")
         return self._transfer("push", name, on_event, {"repository": repository, "tag": tag})
 
     def pull(self, name: str, on_event: OnProgress) -> str:
-        """See `Engine`."""
         return self._transfer("pull", name, on_event, {"repository": name})
 
     def _transfer(self, action: Action, name: str, on_event: OnProgress, arguments: Mapping[str, str]) -> str:
@@ -628,7 +588,6 @@ class DockerEngine:
         return expected if expected in digests else next(iter(digests), None)
 
     def build(self, request: BuildRequest) -> Generator[BuildEvent, None, None]:
-        """See `Engine`."""
         if self.builder is not None:
             yield from self._build_on(self.builder, request)
             return
@@ -652,7 +611,14 @@ class DockerEngine:
         with tempfile.TemporaryDirectory(prefix="tfimg-base-") as folder:
             # `type=docker` is what buildx loads into the engine; it takes the same options.
             output = request.output.replace("type=image", "type=docker", 1)
-            whole = contexts = {**request.contexts, **self._local_base(request, Path(folder))}
+            whole = dict(request.contexts)
+            bases = {request.build_args[name]: name for name in ("TOOLS", "BASE") if name in request.build_args}
+            for base, name in bases.items():
+                if "@" not in base and self.find_digest(base) is not None:  # it is in no registry
+                    layout = Path(folder, name)
+                    with self.errors():
+                        whole[base] = f"oci-layout://{layout}@{extract_layout(self.export(base), layout)}"
+            contexts = whole
             request, salts = replace(request, output=output), list_salts()
             while True:
                 try:
@@ -663,18 +629,6 @@ class DockerEngine:
                     if salt is None:
                         raise
                     contexts = salt_contexts(whole, salt)
-
-    def _local_base(self, request: BuildRequest, folder: Path) -> dict[str, str]:
-        """Export bases that are in no registry, so that they are sent to the builder."""
-        contexts = {}
-        for name in ("BASE", "TOOLS"):
-            base = request.build_args.get(name)
-            if base is None or "@" in base or base in contexts or self.find_digest(base) is None:
-                continue
-            with self.errors():
-                digest = extract_layout(self.export(base), folder / name)
-            contexts[base] = f"oci-layout://{folder / name}@{digest}"
-        return contexts
 
 
 def find_error(line: Mapping[str, Any]) -> str | None:
@@ -721,7 +675,7 @@ def content_digest(attrs: Mapping[str, Any]) -> str:
         "platform": [attrs.get("Os"), attrs.get("Architecture")],
         **{name: config[name] for name in RUNTIME_FIELDS if config.get(name)},
     }
-    return f"sha256:{hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()}"
+    return digest_of(json.dumps(content, sort_keys=True).encode())
 
 
 def follow_transfer(
@@ -744,11 +698,17 @@ def follow_transfer(
         raise_if_cancelled()
         if error := find_error(line):
             raise transfer_error(action, name, error)
-        if progress := _progress(action, line, totals):
-            on_event(progress)
+        # An engine reports no bytes of a complete layer.
+        layer, detail = str(line.get("id") or ""), line.get("progressDetail") or {}
+        if layer and detail.get("total"):
+            totals[layer] = int(detail["total"])
+            current = int(detail.get("current", 0))
+            on_event(ProgressEvent(step=action, what=layer, current=current, total=totals[layer]))
+        elif layer in totals and line.get("status") in COMPLETE:
+            on_event(ProgressEvent(step=action, what=layer, current=totals[layer], total=totals[layer]))
         in_status = DIGEST.search(str(line.get("status", "")))
         digest = (line.get("aux") or {}).get("Digest") or (in_status and in_status[1]) or digest
-        last = str(line.get("id") or "") if line.get("status") == "Download complete" else ""
+        last = layer if line.get("status") == "Download complete" else ""
     if digest is None and last:
         digest = find_digest(name, last)
     if digest is None:
@@ -762,17 +722,6 @@ def follow_transfer(
             next_step="Do not run it, and report it to the registry's owner.",
         )
     return str(digest)
-
-
-def _progress(action: Action, line: Mapping[str, Any], totals: dict[str, int]) -> ProgressEvent | None:
-    """Return the bytes of a layer. An engine reports none of a complete layer."""
-    layer, detail = str(line.get("id") or ""), line.get("progressDetail") or {}
-    if layer and detail.get("total"):
-        totals[layer] = int(detail["total"])
-        return ProgressEvent(step=action, what=layer, current=int(detail.get("current", 0)), total=totals[layer])
-    if layer in totals and line.get("status") in COMPLETE:
-        return ProgressEvent(step=action, what=layer, current=totals[layer], total=totals[layer])
-    return None
 
 
 def transfer_error(action: Action, name: str, message: str) -> TfimgError:

@@ -5,7 +5,6 @@ The API reports no media types before Docker 28, and an export of a GPU image ta
 
 from __future__ import annotations
 
-import hashlib
 import shutil
 import tarfile
 from collections.abc import Callable, Iterator, Sequence
@@ -15,7 +14,7 @@ from typing import IO
 
 from pydantic import Field
 
-from tfimg.core.documents import Digest, Document, InvalidDocument, parse_document, parse_json, validate
+from tfimg.core.documents import Digest, Document, InvalidDocument, digest_of, parse_document, parse_json, validate
 from tfimg.core.errors import BaseImageError, EngineError
 from tfimg.core.files import open_chunks
 from tfimg.engine.interface import StoredLayer
@@ -23,14 +22,9 @@ from tfimg.engine.interface import StoredLayer
 CONTENT = "io.containerd.content.v1.content/blobs"
 """Where containerd keeps content below its root, as `ALGORITHM/HEX` (containerd's docs/content-flow.md)."""
 
-SMALL = 1_000_000
-"""Size of a file of an export above which it is not a JSON document. Ours have less than 10 kB."""
-
-MAX_DOCUMENTS = 64 << 20
-"""Bytes of all documents of an export."""
-
-MAX_FILES = 10_000
-"""Files of an export. Ours have fewer than 200."""
+SMALL = 1_000_000  # size of a file of an export above which it is not a JSON document. Ours have less than 10 kB
+MAX_DOCUMENTS = 64 << 20  # bytes of all documents of an export
+MAX_FILES = 10_000  # files of an export. Ours have fewer than 200
 
 
 class _Entry(Document):
@@ -106,7 +100,7 @@ def classic_layers(diff_ids: Sequence[str], store: Path) -> tuple[StoredLayer, .
     layers, chain = [], ""
     try:
         for diff_id in diff_ids:
-            chain = f"sha256:{hashlib.sha256(f'{chain} {diff_id}'.encode()).hexdigest()}" if chain else diff_id
+            chain = digest_of(f"{chain} {diff_id}".encode()) if chain else diff_id
             size = int(store.joinpath(*chain.split(":"), "size").read_text())
             layers.append(StoredLayer(digest=diff_id, media_type="tar", size=size))
     except (OSError, ValueError):
@@ -117,7 +111,12 @@ def classic_layers(diff_ids: Sequence[str], store: Path) -> tuple[StoredLayer, .
 def exported_layers(pieces: Iterator[bytes]) -> tuple[StoredLayer, ...]:
     """Return the layers of an exported image, base first. Raises `EngineError` for an invalid export."""
     try:
-        documents, sizes = _read_export(pieces)
+        documents, sizes, left = {}, {}, MAX_DOCUMENTS
+        for name, size, content in _read_files(pieces):
+            sizes[name] = size
+            if size < min(SMALL, left):
+                documents[name] = content.read()
+                left -= size
         if "index.json" not in documents:
             names = saved_image(documents["manifest.json"]).layers
             return tuple(StoredLayer(digest=name, media_type="tar", size=sizes[name]) for name in names)
@@ -160,17 +159,6 @@ def extract_layout(pieces: Iterator[bytes], folder: Path) -> str:
 
 def _blob(digest: str) -> str:
     return digest.replace(":", "/")
-
-
-def _read_export(pieces: Iterator[bytes]) -> tuple[dict[str, bytes], dict[str, int]]:
-    """Return an export's small files by name, and the size of every file in bytes."""
-    documents, sizes, left = {}, {}, MAX_DOCUMENTS
-    for name, size, content in _read_files(pieces):
-        sizes[name] = size
-        if size < min(SMALL, left):
-            documents[name] = content.read()
-            left -= size
-    return documents, sizes
 
 
 def _read_files(pieces: Iterator[bytes]) -> Iterator[tuple[str, int, IO[bytes]]]:

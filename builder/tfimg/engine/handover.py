@@ -22,23 +22,21 @@ from pathlib import Path
 from secrets import randbits
 from typing import Any
 
+from tfimg.core.documents import digest_of
 from tfimg.core.files import read_pieces, write_atomically
 from tfimg.core.tar import END, stream_member
 
-SCHEME = "oci-layout://"
-"""Scheme of a build context that is an image of an OCI layout on this machine: FOLDER@DIGEST."""
+SCHEME = "oci-layout://"  # scheme of a build context that is an image of an OCI layout on this machine: FOLDER@DIGEST
 
 SALTS = (1, 2, 3)
 """Salts that are tried in turn. Images that share layers share the salted ones too; each interruption uses up one."""
 
-SKIPPABLE = 0x184D2A50
-"""Magic number of a frame that decoders of Zstandard skip (RFC 8878, 3.1.2)."""
+SKIPPABLE = 0x184D2A50  # magic number of a frame that decoders of Zstandard skip (RFC 8878, 3.1.2)
 
 
 _MANIFEST = "application/vnd.oci.image.manifest.v1+json"
 _CONFIG = "application/vnd.oci.image.config.v1+json"
-_NAME = "io.containerd.image.name"
-"""Annotation by which engines name the image of an archive."""
+_NAME = "io.containerd.image.name"  # annotation by which engines name the image of an archive
 
 
 def stream_image(contexts: Mapping[str, str], name: str) -> Iterator[bytes]:
@@ -64,7 +62,13 @@ def stream_image(contexts: Mapping[str, str], name: str) -> Iterator[bytes]:
             "layers": [*layers.values()],
         }
     )
-    entry = {"mediaType": _MANIFEST, **_describe(image), "annotations": {_NAME: _whole_name(name)}}
+    # containerd keeps a name with the registry, which is Docker Hub where none is named.
+    first, slash, _ = name.partition("/")
+    if not slash:
+        name = f"docker.io/library/{name}"
+    elif not set(first) & set(".:") and first != "localhost":
+        name = f"docker.io/{name}"
+    entry = {"mediaType": _MANIFEST, **_describe(image), "annotations": {_NAME: name}}
     documents = {
         "oci-layout": _encode({"imageLayoutVersion": "1.0.0"}),
         "index.json": _encode({"schemaVersion": 2, "manifests": [entry]}),
@@ -85,16 +89,14 @@ def list_salts() -> Iterator[int]:
 
 def salt_contexts(contexts: Mapping[str, str], salt: int) -> dict[str, str]:
     """Return contexts whose layers have the same files and other digests; the layouts keep both."""
-    return {name: _salt_layout(address, salt) for name, address in contexts.items()}
-
-
-def _salt_layout(address: str, salt: int) -> str:
-    folder, manifest = _read_layout(address)
-    layers = [_salt_layer(folder, layer, salt) for layer in manifest["layers"]]
-    content = _encode({**manifest, "layers": layers})
-    digest = _describe(content)["digest"]
-    write_atomically(_blob(folder, digest), content.decode())
-    return f"{SCHEME}{folder}@{digest}"
+    salted = {}
+    for name, address in contexts.items():
+        folder, manifest = _read_layout(address)
+        content = _encode({**manifest, "layers": [_salt_layer(folder, layer, salt) for layer in manifest["layers"]]})
+        digest = _describe(content)["digest"]
+        write_atomically(_blob(folder, digest), content.decode())
+        salted[name] = f"{SCHEME}{folder}@{digest}"
+    return salted
 
 
 def _salt_layer(folder: Path, layer: Mapping[str, Any], salt: int) -> dict[str, Any]:
@@ -104,11 +106,14 @@ def _salt_layer(folder: Path, layer: Mapping[str, Any], salt: int) -> dict[str, 
     if not media_type.endswith(("gzip", "zstd")):  # its digest is that of its files
         media_type = f"{media_type}+gzip"
         pieces = (gzip.compress(piece, 1, mtime=0) for piece in pieces)
+    # A skipped frame, or an empty member (RFC 1952, 2.2).
+    is_zstd = media_type.endswith("zstd")
+    end = struct.pack("<III", SKIPPABLE, 4, salt) if is_zstd else gzip.compress(b"", mtime=salt)
     whole, size = hashlib.sha256(), 0
     partial = folder / f"layer-{randbits(64):016x}"
     try:
         with partial.open("wb") as sink:
-            for piece in chain(pieces, [_make_salt(media_type, salt)]):
+            for piece in chain(pieces, [end]):
                 whole.update(piece)
                 size += sink.write(piece)
         digest = f"sha256:{whole.hexdigest()}"
@@ -118,25 +123,11 @@ def _salt_layer(folder: Path, layer: Mapping[str, Any], salt: int) -> dict[str, 
     return {**layer, "mediaType": media_type, "digest": digest, "size": size}
 
 
-def _make_salt(media_type: str, salt: int) -> bytes:
-    if media_type.endswith("zstd"):
-        return struct.pack("<III", SKIPPABLE, 4, salt)
-    return gzip.compress(b"", mtime=salt)  # an empty member (RFC 1952, 2.2)
-
-
 def _read_layout(address: str) -> tuple[Path, dict[str, Any]]:
     """Return the folder and the manifest of a context that tfimg has written itself."""
     folder, _, digest = address.removeprefix(SCHEME).rpartition("@")
     manifest: dict[str, Any] = json.loads(_blob(Path(folder), digest).read_bytes())
     return Path(folder), manifest
-
-
-def _whole_name(name: str) -> str:
-    """Return a name as containerd keeps it: with the registry, which is Docker Hub where none is named."""
-    first, slash, _ = name.partition("/")
-    if slash and (set(first) & set(".:") or first == "localhost"):
-        return name
-    return f"docker.io/{name}" if slash else f"docker.io/library/{name}"
 
 
 def _blob(folder: Path, digest: str) -> Path:
@@ -152,4 +143,4 @@ def _encode(document: Mapping[str, Any]) -> bytes:
 
 
 def _describe(content: bytes) -> dict[str, Any]:
-    return {"digest": f"sha256:{hashlib.sha256(content).hexdigest()}", "size": len(content)}
+    return {"digest": digest_of(content), "size": len(content)}

@@ -18,8 +18,7 @@ StoreKind = Literal["containerd", "classic"]
 EngineName = Literal["Docker", "Podman"]
 
 
-DEFAULT_CDI_FOLDERS = ("/etc/cdi", "/var/run/cdi")
-"""Default folders of CDI specifications."""
+DEFAULT_CDI_FOLDERS = ("/etc/cdi", "/var/run/cdi")  # default folders of CDI specifications
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

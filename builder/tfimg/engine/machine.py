@@ -37,8 +37,7 @@ EXIT: Mapping[Platform, bytes] = {
 }
 """The system call `exit(0)`."""
 
-ADDRESS, HEADERS = 0x400000, 120
-"""Where the program is loaded, and the size of its headers."""
+ADDRESS, HEADERS = 0x400000, 120  # where the program is loaded, and the size of its headers
 
 
 def make_probe(platform: Platform) -> bytes:
@@ -99,7 +98,9 @@ def register(platform: Platform, environ: Mapping[str, str], root: Path = Path("
             run(["mount", "-t", "binfmt_misc", "binfmt_misc", str(folder)], env=environ)
         if (folder / name).exists():
             (folder / name).write_text("-1")  # an earlier registration, of an emulator that is gone
-        (folder / "register").write_text(_with_fixed_interpreter(line))
+        # The flag F: the kernel opens the emulator now, so that containers need none.
+        start, _, flags = line.rpartition(":")
+        (folder / "register").write_text(line if "F" in flags else f"{start}:{flags}F")
     except (OSError, StopIteration, CommandFailed) as error:
         reason = last_line(error.stderr) if isinstance(error, CommandFailed) else error
         what = reason or f"{_registration_file(platform, root)} has no registration"
@@ -120,12 +121,6 @@ def _read_registration(platform: Platform, root: Path) -> str:
     return next(line for line in lines if line.startswith(":"))
 
 
-def _with_fixed_interpreter(line: str) -> str:
-    """Return a registration with the flag F: the kernel opens the emulator now, so that containers need none."""
-    start, _, flags = line.rpartition(":")
-    return line if "F" in flags else f"{start}:{flags}F"
-
-
 def check_disk_space(capabilities: Capabilities, device: Device) -> None:
     """Raise `DiskSpaceError` when the engine's disk is known to be too full."""
     free, needed = capabilities.free_bytes, required_disk_bytes(device, packed=capabilities.accepts_layers)
@@ -144,8 +139,7 @@ def required_disk_bytes(device: Device, *, packed: bool) -> int:
     return DEVICES[device].packed_bytes if packed else DEVICES[device].build_bytes
 
 
-CANDIDATE = "tfimg/candidate"
-"""Repository of the candidates."""
+CANDIDATE = "tfimg/candidate"  # repository of the candidates
 
 OUTLIVED_SECONDS = 24 * 3600
 """Time in which the build of a killed process may still name its image: the program that builds it may live on."""
@@ -159,7 +153,20 @@ def open_candidate(folder: Path, identifier: str, engine: Engine, host: str, on_
     to other users. `folder` has the locks. Of an engine that is lost, the next build removes the candidate.
     """
     locks = folder / hashlib.sha256(host.encode()).hexdigest()[:16]
-    if removed := _remove_killed(locks, engine):
+    removed = []
+    for lock in sorted(locks.glob("*")):
+        # Another build may remove the same; what the engine refuses is tried again by the next build.
+        with suppress(FileNotFoundError, EngineError), lock_existing(lock) as is_free:
+            killed = f"{CANDIDATE}:{lock.name}"
+            if not is_free:
+                continue
+            if engine.find_digest(killed) is not None:
+                engine.remove_with_containers(killed)
+                removed.append(killed)
+            elif time.time() - lock.stat().st_mtime < OUTLIVED_SECONDS:
+                continue
+            lock.unlink()
+    if removed:
         on_event(InfoEvent(text=f"Removed what a killed build left behind: {', '.join(removed)}"))
     name = candidate_name(identifier)
     file = locks / name.rpartition(":")[2]
@@ -170,24 +177,6 @@ def open_candidate(folder: Path, identifier: str, engine: Engine, host: str, on_
             with suppress(EngineError, EngineUnavailable):
                 engine.remove(name)
                 file.unlink()
-
-
-def _remove_killed(locks: Path, engine: Engine) -> list[str]:
-    """Remove the candidates of killed builds from an engine, with their containers; return their names."""
-    removed = []
-    for file in sorted(locks.glob("*")):
-        # Another build may remove the same; what the engine refuses is tried again by the next build.
-        with suppress(FileNotFoundError, EngineError), lock_existing(file) as is_free:
-            if not is_free:
-                continue
-            name = f"{CANDIDATE}:{file.name}"
-            if engine.find_digest(name) is not None:
-                engine.remove_with_containers(name)
-                removed.append(name)
-            elif time.time() - file.stat().st_mtime < OUTLIVED_SECONDS:
-                continue
-            file.unlink()
-    return removed
 
 
 def candidate_name(identifier: str) -> str:

@@ -118,17 +118,13 @@ def require_wheel(address: str) -> str:
     )
 
 
-JUPYTERLAB = "jupyterlab>=4,<5"
-"""The requirement that is installed if the image has no JupyterLab."""
+JUPYTERLAB = "jupyterlab>=4,<5"  # the requirement that is installed if the image has no JupyterLab
 
 IDLE_CPU_PERCENT = 5
 """Of one processor. An idle kernel of Jupyter takes under 1; a program that computes takes far more."""
 
-IDLE_GPU_PERCENT = 5
-"""Of the time, as nvidia-smi measures it over the last second at most."""
-
-WATCH_INTERVAL = 60
-"""Seconds between two runs of a timer's step."""
+IDLE_GPU_PERCENT = 5  # of the time, as nvidia-smi measures it over the last second at most
+WATCH_INTERVAL = 60  # seconds between two runs of a timer's step
 
 AZURE = {"AZURE_METADATA": "http://169.254.169.254/metadata", "AZURE_MANAGEMENT": "https://management.azure.com"}
 """Services that give a machine of Azure its identity, and deallocate it."""
@@ -194,14 +190,9 @@ def format_settings(machine: CloudMachine) -> str:
 STEPS = "/usr/local/lib/tfimg"
 UNITS = "/etc/systemd/system"
 
-MIN_RUNS = 5
-"""Number of runs of a timer's step, at least, before it can stop the machine."""
-
-ARCHIVE = "/var/lib/cloud/tfimg.tar.gz"
-"""Path of the packed steps until they are unpacked."""
-
-READABLE = "/etc/tfimg/"
-"""Files below it, the settings and the key, are never packed: people read them."""
+MIN_RUNS = 5  # number of runs of a timer's step, at least, before it can stop the machine
+ARCHIVE = "/var/lib/cloud/tfimg.tar.gz"  # path of the packed steps until they are unpacked
+READABLE = "/etc/tfimg/"  # files below it, the settings and the key, are never packed: people read them
 
 COMMENT = re.compile(r"(?m)^ *# .*\n")
 """A line that is removed from packed steps: a quarter of their bytes are comments."""
@@ -251,7 +242,9 @@ def render_user_data(machine: CloudMachine) -> UserData:
         return plain
     readable = [file for file in contents if file.path.startswith(READABLE)]
     steps = [replace(file, text=COMMENT.sub("", file.text)) for file in contents if file not in readable]
-    packed = _render_user_data(machine, readable, archive=_pack(steps), plain_bytes=plain.size)
+    archive = make_archive({file.path: (file.text.encode(), int(file.mode, 8)) for file in steps})
+    text = base64.b64encode(gzip.compress(archive, 9, mtime=0)).decode()  # reproducible: without times and users
+    packed = _render_user_data(machine, readable, archive=text, plain_bytes=plain.size)
     if packed.size > cloud.limit:
         raise UsageError(
             f"The user data takes {packed.size} bytes, packed, and {cloud.title} takes {cloud.limit}.",
@@ -286,7 +279,6 @@ def _render_user_data(
 
 
 def list_machine_files(machine: CloudMachine) -> tuple[MachineFile, ...]:
-    """Return the files that a machine needs."""
     unneeded = {step for step, seconds in machine.shutdown_limits.items() if not seconds}
     unneeded |= {"driver"} if not machine.install_driver else set()
     unneeded |= {"power-off"} if not _timers(machine) else set()
@@ -318,7 +310,6 @@ def _units(machine: CloudMachine) -> Iterator[tuple[str, str]]:
 
 @cache
 def _template(text: str) -> Template:
-    """Return a template in which an undefined variable is an error."""
     # Neither units nor YAML are HTML: nothing to escape.
     environment = Environment(undefined=StrictUndefined, keep_trailing_newline=True, autoescape=False)  # noqa: S701
     return environment.from_string(text)
@@ -328,12 +319,6 @@ def _template(text: str) -> Template:
 def _read_folder(name: str) -> dict[str, str]:
     found = sorted(files("tfimg.host").joinpath("user_data", name).iterdir(), key=lambda file: file.name)
     return {file.name: file.read_text("utf-8") for file in found}
-
-
-def _pack(steps: Sequence[MachineFile]) -> str:
-    """Return files as base64 of a compressed archive, reproducibly: without times and users."""
-    archive = make_archive({file.path: (file.text.encode(), int(file.mode, 8)) for file in steps})
-    return base64.b64encode(gzip.compress(archive, 9, mtime=0)).decode()
 
 
 def _unproven(machine: CloudMachine) -> Iterator[str]:

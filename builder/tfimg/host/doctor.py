@@ -25,8 +25,7 @@ MIN_MEMORY_GIB = 4
 """Ours: importing TensorFlow takes most of 1 GB, and a GPU's container may fill 1 GB of shared memory beside it."""
 
 
-Result = tuple[State, str, str | None]
-"""State, what a check found, and the next step; None if there is nothing to do."""
+Result = tuple[State, str, str | None]  # state, what a check found, and the next step; None if there is nothing to do
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -68,7 +67,6 @@ class DoctorRequest:
 
     @property
     def build_failure_state(self) -> State:
-        """The state of a host that cannot build."""
         return "warning" if self.present else "problem"
 
     @property

@@ -22,8 +22,7 @@ from tfimg.matrix.devices import DEVICES
 from tfimg.matrix.spec import ImageSpec
 from tfimg.recipe.labels import VARIANT_LABEL
 
-NOTEBOOKS = ("jupyter", "dev")
-"""Variants with JupyterLab."""
+NOTEBOOKS = ("jupyter", "dev")  # variants with JupyterLab
 
 LOOPBACK = "127.0.0.1"
 SERVER_PORT = 8888
@@ -32,12 +31,8 @@ IMAGE_USER = 1000
 KEEP_ID = ("--userns", f"keep-id:uid={IMAGE_USER},gid={IMAGE_USER}")
 """Makes the user of a rootless Podman the image's user (podman-run(1), since 4.3)."""
 TOKEN_VARIABLE = "JUPYTER_TOKEN"  # noqa: S105 - the name of a variable
-
-NOTEBOOK_LABEL = "tfimg.notebook"
-"""Label of the containers, by which `docker ps` finds one whose tfimg was killed."""
-
-START_SECONDS = 120
-"""The server answers after 2 s on two idle cores; the rest is for a cold disk or a busy machine."""
+NOTEBOOK_LABEL = "tfimg.notebook"  # label of the containers, by which `docker ps` finds one whose tfimg was killed
+START_SECONDS = 120  # the server answers after 2 s on two idle cores; the rest is for a cold disk or a busy machine
 
 POLL_SECONDS = 0.2
 ANSWER_SECONDS = 5

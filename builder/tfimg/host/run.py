@@ -27,12 +27,8 @@ Toolkit, Specialized configurations)."""
 TPU_ACCESS = ("--privileged", "--network", "host")
 """As Google runs containers on TPU VMs (docs.cloud.google.com/tpu/docs/run-in-container)."""
 
-TPU_SHM = "16g"
-"""Upper bound, from PyTorch/XLA's README for TPU VMs; Google's page has no figure."""
-
-
-PACKAGES = {"docker": "docker-cli or docker.io", "podman": "podman"}
-"""Packages of the commands that start containers."""
+TPU_SHM = "16g"  # upper bound, from PyTorch/XLA's README for TPU VMs; Google's page has no figure
+PACKAGES = {"docker": "docker-cli or docker.io", "podman": "podman"}  # packages of the commands that start containers
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -73,7 +69,13 @@ def plan_run(image: str, spec: ImageSpec, options: RunOptions, target_host: Targ
     """
     _parse_gpus(options.gpus)
     if options.gpus is not None and spec.device != GPU:
-        raise _wrong_device(spec, target_host.specs)
+        sibling = find_sibling(target_host.specs, spec, GPU)
+        raise WrongDevice(
+            f"{spec.identifier} is for a {DEVICES[spec.device].title} and has no GPU code, but --gpus requests GPUs.",
+            next_step=f"Use {sibling}, the same release for GPUs; or omit --gpus."
+            if sibling
+            else f"This release has no image for GPUs (`tfimg list '{spec.minor}*'`); omit --gpus.",
+        )
     device = CPU if options.no_gpu and spec.device == GPU else spec.device
     settings = SETTINGS[device](spec, options, target_host)
     shm, toolkit = options.shm_size or settings.shm, target_host.toolkit
@@ -115,18 +117,6 @@ def _parse_gpus(gpus: str | None) -> tuple[str, ...]:
             "device (0:0).",
         )
     return selection
-
-
-def _wrong_device(spec: ImageSpec, specs: Sequence[ImageSpec]) -> WrongDevice:
-    sibling = find_sibling(specs, spec, GPU)
-    return WrongDevice(
-        f"{spec.identifier} is for a {DEVICES[spec.device].title} and has no GPU code, but --gpus requests GPUs.",
-        next_step=(
-            f"Use {sibling}, the same release for GPUs; or omit --gpus."
-            if sibling
-            else f"This release has no image for GPUs (`tfimg list '{spec.minor}*'`); omit --gpus."
-        ),
-    )
 
 
 def _cpu_settings(spec: ImageSpec, options: RunOptions, target_host: TargetHost) -> _DeviceOptions:

@@ -44,8 +44,7 @@ INPUT_HELP = f"Write what `nvidia-smi` prints to a file, or `{QUERY}`."
 DRIVER_HELP = "Install NVIDIA's driver, or repair it: `nvidia-smi` by itself must list the GPUs."
 HANGING_HELP = "Check `dmesg` for errors of the driver (NVRM, Xid), and reboot: a GPU that fell off the bus hangs it."
 
-MAX_LINE = 300
-"""Characters of a line that are read; the longest lines of nvidia-smi have half of that."""
+MAX_LINE = 300  # characters of a line that are read; the longest lines of nvidia-smi have half of that
 
 VERSION = r"[0-9]{1,5}(?:\.[0-9]{1,5}){1,3}"
 BUS = r"[0-9A-Fa-f]{4,8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.[0-9A-Fa-f]"
@@ -58,11 +57,8 @@ GPU_LINE = re.compile(rf"\| +[0-9]+ +(\S.*?) +(?:On|Off|N/A|WDDM|TCC|MCDM) +\| *
 LOST = re.compile(r"Unable to determine the device handle for GPU.*")
 """A line before a table or in a CSV for a GPU that fell off the bus."""
 
-UNREADABLE_NAME = re.compile(r"\[.*\]|ERR!|Unknown Error|GPU is lost")
-"""What nvidia-smi prints in place of a name."""
-
-ELLIPSIS = "..."
-"""The end of a truncated name in a table of nvidia-smi."""
+UNREADABLE_NAME = re.compile(r"\[.*\]|ERR!|Unknown Error|GPU is lost")  # what nvidia-smi prints in place of a name
+ELLIPSIS = "..."  # the end of a truncated name in a table of nvidia-smi
 
 FAILURES = (
     (
@@ -221,7 +217,17 @@ def find_capability(matrix: Matrix, gpu: Gpu) -> str | None:
     try:
         return find_gpu(matrix, gpu.name)
     except UsageError:
-        return _find_truncated(matrix, gpu.name)
+        if not gpu.name.endswith(ELLIPSIS):
+            return None
+        # The capability that all names with this beginning have: `GeForce RTX 208...` is `sm_75`.
+        beginning = gpu.name.removesuffix(ELLIPSIS).strip()
+        # Not Quadro: a Quadro RTX 6000 differs from the RTX 6000s.
+        for maker in ("NVIDIA", "GeForce", "Tesla"):
+            beginning = beginning.removeprefix(maker).strip()
+        if not any(letter.isdecimal() for letter in beginning):
+            return None
+        found = {sm for sm, names in matrix.gpus.items() if any(known.startswith(beginning) for known in names)}
+        return found.pop() if len(found) == 1 else None
 
 
 def find_matrix_name(matrix: Matrix, gpu: Gpu) -> str | None:
@@ -230,25 +236,8 @@ def find_matrix_name(matrix: Matrix, gpu: Gpu) -> str | None:
     return name if sm and name in matrix.gpus.get(sm, ()) else sm
 
 
-def _find_truncated(matrix: Matrix, name: str) -> str | None:
-    """Return the capability that all names with this beginning have: `GeForce RTX 208...` is `sm_75`."""
-    if not name.endswith(ELLIPSIS):
-        return None
-    beginning = name.removesuffix(ELLIPSIS).strip()
-    # Not Quadro: a Quadro RTX 6000 differs from the RTX 6000s.
-    for maker in ("NVIDIA", "GeForce", "Tesla"):
-        beginning = beginning.removeprefix(maker).strip()
-    if not any(letter.isdecimal() for letter in beginning):
-        return None
-    found = {sm for sm, names in matrix.gpus.items() if any(known.startswith(beginning) for known in names)}
-    return found.pop() if len(found) == 1 else None
-
-
-NVIDIA = "0x10de"
-"""NVIDIA's vendor number on the PCI bus."""
-
-DISPLAY = "0x03"
-"""First byte of the class of display controllers; GPUs without a screen are among them."""
+NVIDIA = "0x10de"  # NVIDIA's vendor number on the PCI bus
+DISPLAY = "0x03"  # first byte of the class of display controllers; GPUs without a screen are among them
 
 HOOK = "usr/bin/nvidia-container-runtime-hook"
 """The program that an engine needs for `--gpus` (moby, daemon/nvidia_linux.go)."""
@@ -306,6 +295,8 @@ def survey_host(
         smi = error
     memory = MEMORY.search(_read(root / "proc/meminfo"))
     tpus = [*sorted(root.glob("dev/accel[0-9]*")), *sorted(root.glob("dev/vfio/[0-9]*"))]
+    socket = root / docker_host.removeprefix("unix://").lstrip("/")
+    has_socket = docker_host.startswith("unix://") and socket.exists()
     return Host(
         platform=next((name for name, known in PROCESSORS.items() if known == machine), machine),
         avx=bool(AVX.search(_read(root / "proc/cpuinfo"))) if machine == "x86_64" else None,
@@ -320,7 +311,7 @@ def survey_host(
         closed_tpus=tuple(f"/{node.relative_to(root)}" for node in tpus if node.stat().st_mode & 0o006 != 0o006),
         hook=(root / HOOK).exists(),
         cdi=tuple(folder for folder in DEFAULT_CDI_FOLDERS if _has_nvidia_cdi(root / folder.lstrip("/"))),
-        socket=_socket(root, docker_host, may_use),
+        socket=("open" if may_use(socket) else "closed") if has_socket else "absent",
     )
 
 
@@ -334,13 +325,6 @@ def _read(path: Path) -> str:
 def _has_nvidia_cdi(folder: Path) -> bool:
     files = (file for suffix in ("json", "yaml", "yml") for file in folder.glob(f"*.{suffix}"))
     return any(CDI_KIND.search(f"{_read(file)}\n") for file in files)
-
-
-def _socket(root: Path, docker_host: str, may_use: Callable[[Path], bool]) -> Socket:
-    path = root / docker_host.removeprefix("unix://").lstrip("/")
-    if not docker_host.startswith("unix://") or not path.exists():
-        return "absent"
-    return "open" if may_use(path) else "closed"
 
 
 ALL_GPUS = ("all",)
@@ -382,7 +366,23 @@ def check_gpu(spec: ImageSpec, gpus: tuple[str, ...], target_host: TargetHost) -
     """
     if not target_host.toolkit.local:
         return (f"GPU and driver were not checked: the engine at {target_host.toolkit.host} is on another machine.",)
-    smi = _require_driver(spec, target_host)
+    host, smi = target_host.host, target_host.host.smi
+    # First, because some GPUs are not on the PCI bus: under WSL.
+    if isinstance(smi, NoAccelerator):
+        sibling = find_sibling(target_host.specs, spec, CPU)
+        smaller = f"; {sibling} is the same release without GPU libraries" if sibling else ""
+        if host.module:
+            problem, step = f"this machine's driver is loaded but does not respond: {smi.what}", smi.next_step
+        elif host.cards:
+            problem = f"this machine has {host.cards}, but no driver: /proc/driver/nvidia/version is missing."
+            step = INSTALL_DRIVER_HELP
+        else:
+            problem = "this machine has none: no display device on its PCI bus is NVIDIA's."
+            step = "Use a machine with one."
+        raise NoAccelerator(
+            f"{spec.identifier} needs an NVIDIA GPU, and {problem}",
+            next_step=f"{step} `tfimg run --no-gpu` runs the image on the processor{smaller}.",
+        )
     models = dict.fromkeys(_select_gpus(smi, gpus))
     errors: list[UnavailableGpu | UnavailableDriver] = []
     notes: list[str] = []
@@ -394,28 +394,6 @@ def check_gpu(spec: ImageSpec, gpus: tuple[str, ...], target_host: TargetHost) -
     if errors and len(errors) == len(models):
         raise errors[0]
     return (*notes, *(f"One GPU cannot run it: {error}" for error in errors), *smi.problems)
-
-
-def _require_driver(spec: ImageSpec, target_host: TargetHost) -> NvidiaSmi:
-    """Return nvidia-smi's answer. Raises `NoAccelerator` without a GPU, a driver or an answer."""
-    host = target_host.host
-    # First, because some GPUs are not on the PCI bus: under WSL.
-    if not isinstance(host.smi, NoAccelerator):
-        return host.smi
-    sibling = find_sibling(target_host.specs, spec, CPU)
-    smaller = f"; {sibling} is the same release without GPU libraries" if sibling else ""
-    if host.module:
-        problem, step = f"this machine's driver is loaded but does not respond: {host.smi.what}", host.smi.next_step
-    elif host.cards:
-        problem = f"this machine has {host.cards}, but no driver: /proc/driver/nvidia/version is missing."
-        step = INSTALL_DRIVER_HELP
-    else:
-        problem = "this machine has none: no display device on its PCI bus is NVIDIA's."
-        step = "Use a machine with one."
-    raise NoAccelerator(
-        f"{spec.identifier} needs an NVIDIA GPU, and {problem}",
-        next_step=f"{step} `tfimg run --no-gpu` runs the image on the processor{smaller}.",
-    )
 
 
 def _select_gpus(smi: NvidiaSmi, selection: Sequence[str]) -> tuple[Gpu, ...]:
@@ -459,7 +437,6 @@ def _check_one_gpu(matrix: Matrix, spec: ImageSpec, driver: str, gpu: Gpu) -> It
 
 
 def gpu_options(access: DeviceAccess, gpus: Sequence[str]) -> list[str]:
-    """Return the options of `docker run` for GPUs."""
     if access == "cdi":
         return [word for gpu in gpus for word in ("--device", f"{CDI_NAME}={gpu}")]
     # Docker parses the value as CSV: without the quotes, a second GPU would be another option.
@@ -509,8 +486,7 @@ def check_tpu(spec: ImageSpec, target_host: TargetHost) -> tuple[str, ...]:
     return ()
 
 
-Execution = Literal["native", "emulated", "none"]
-"""How an engine runs the programs of an image."""
+Execution = Literal["native", "emulated", "none"]  # how an engine runs the programs of an image
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -558,7 +534,19 @@ def choose_target_level(
     Raises the host's deficiency if a level was requested that the host cannot prove.
     """
     if execution != "native":
-        return _choose_foreign_level(spec, target_host, requested, execution)
+        what = f"{spec.identifier} is for {spec.platform}, and the engine runs on {target_host.toolkit.platform}"
+        if execution == "none":
+            what = f"{what}, where programs of {spec.platform} do not run."
+            if requested:
+                raise NoEmulation(what, next_step=f"{EMULATE}; or validate it on a machine of {spec.platform}.")
+            return TargetLevel(level=Level.BUILT, reason=f"{what} No check was run. {EMULATE}.")
+        # An emulator proves nothing about a processor.
+        what = f"{what}, which emulates {spec.platform}."
+        if requested == Level.VALIDATED:
+            raise NoEmulation(
+                what, next_step=f"Validate it on a machine of {spec.platform}, or omit --level to prove level linked."
+            )
+        return TargetLevel(level=Level.LINKED, reason=what, emulated=True)
     if requested == Level.LINKED:
         return TargetLevel(level=Level.LINKED)
     try:
@@ -572,22 +560,3 @@ def choose_target_level(
                 f"`tfimg doctor {spec.identifier}` shows the next step for this machine.",
             ) from None
         return TargetLevel(level=Level.LINKED, reason=error.what)
-
-
-def _choose_foreign_level(
-    spec: ImageSpec, target_host: TargetHost, requested: Level | None, execution: Execution
-) -> TargetLevel:
-    """Return the highest level of an image for another platform: an emulator proves nothing about a processor."""
-    native = target_host.toolkit.platform
-    what = f"{spec.identifier} is for {spec.platform}, and the engine runs on {native}"
-    if execution == "none":
-        what = f"{what}, where programs of {spec.platform} do not run."
-        if requested:
-            raise NoEmulation(what, next_step=f"{EMULATE}; or validate it on a machine of {spec.platform}.")
-        return TargetLevel(level=Level.BUILT, reason=f"{what} No check was run. {EMULATE}.")
-    what = f"{what}, which emulates {spec.platform}."
-    if requested == Level.VALIDATED:
-        raise NoEmulation(
-            what, next_step=f"Validate it on a machine of {spec.platform}, or omit --level to prove level linked."
-        )
-    return TargetLevel(level=Level.LINKED, reason=what, emulated=True)

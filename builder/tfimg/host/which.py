@@ -14,11 +14,8 @@ from tfimg.matrix.resolve import Resolution, resolve
 from tfimg.matrix.schema import Matrix
 from tfimg.matrix.spec import ImageSpec
 
-UNPROVEN = "unproven"
-"""Beginning of the reason of a minor that may or may not run."""
-
-SUGGESTIONS = "\nWhat would work:"
-"""Beginning of the suggestions in a refusal, which do not apply to another GPU."""
+UNPROVEN = "unproven"  # beginning of the reason of a minor that may or may not run
+SUGGESTIONS = "\nWhat would work:"  # beginning of the suggestions in a refusal, which do not apply to another GPU
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -68,7 +65,6 @@ class _Requests:
     by_group: Mapping[GpuGroup, Request]
 
     def common_images(self, groups: Iterable[GpuGroup]) -> list[ImageSpec]:
-        """Return the images that run on all of the groups."""
         conditions = [one for group in groups for one in list_conditions(self.matrix, self.by_group[group])]
         return [spec for spec in self.specs if all(condition.is_met_by(spec) for condition in conditions)]
 
@@ -83,7 +79,15 @@ def recommend_image(matrix: Matrix, specs: Sequence[ImageSpec], request: Request
     Raises `UsageError` for an unknown GPU, `ResolutionError` if no image runs.
     """
     driver = request.driver or smi.driver
-    groups = (_group(matrix, request.gpu, request.gpu),) if request.gpu else _group_gpus(matrix, smi.gpus)
+    models = (
+        {(request.gpu, request.gpu): 1}
+        if request.gpu
+        else Counter((gpu.name, _require_matrix_name(matrix, gpu)) for gpu in smi.gpus)
+    )
+    groups = tuple(
+        GpuGroup(name=name, count=count, asked=asked, capability=find_gpu(matrix, asked))
+        for (name, asked), count in models.items()
+    )
     by_group = {group: replace(request, driver=driver, gpu=group.asked) for group in groups}
     requests = _Requests(matrix=matrix, specs=specs, by_group=by_group)
     minors = compare_minors(matrix, specs, replace(request, driver=driver), groups)
@@ -100,15 +104,6 @@ def recommend_image(matrix: Matrix, specs: Sequence[ImageSpec], request: Request
         notes=(*found.notes, *smi.problems),
         minors=minors,
     )
-
-
-def _group(matrix: Matrix, name: str, asked: str, count: int = 1) -> GpuGroup:
-    return GpuGroup(name=name, count=count, asked=asked, capability=find_gpu(matrix, asked))
-
-
-def _group_gpus(matrix: Matrix, gpus: Sequence[Gpu]) -> tuple[GpuGroup, ...]:
-    counts = Counter((gpu.name, _require_matrix_name(matrix, gpu)) for gpu in gpus)
-    return tuple(_group(matrix, name, asked, count) for (name, asked), count in counts.items())
 
 
 def _require_matrix_name(matrix: Matrix, gpu: Gpu) -> str:
@@ -129,7 +124,6 @@ def format_gpus(group: GpuGroup) -> str:
 
 
 def _resolve_all(requests: _Requests) -> Resolution:
-    """Resolve several groups of GPUs together."""
     groups = list(requests.by_group)
     common = requests.common_images(groups)
     if not common:
@@ -202,20 +196,16 @@ def _fit_minor(
         for condition in (one for one in conditions if one.option == option):
             before, left = left, [spec for spec in left if condition.is_met_by(spec)]
             if not left:
-                reason = _explain_unmet(condition, max(before, key=preference_key))
+                actual = condition.describe_value(max(before, key=preference_key))
+                reason = {
+                    "--device": "no image for GPUs",
+                    "--platform": f"no image for GPUs on {condition.description}",
+                    "--gpu": f"does not run on {condition.description.removeprefix('GPU ')}: {actual}",
+                    "--driver": f"needs driver {actual}",
+                }[condition.option]
                 return MinorFit(minor=minor, image=None, why=reason)
     best = max(left, key=preference_key)
     return MinorFit(minor=minor, image=best.identifier, why=_describe_code(matrix, best, groups))
-
-
-def _explain_unmet(condition: Condition, spec: ImageSpec) -> str:
-    actual = condition.describe_value(spec)
-    return {
-        "--device": "no image for GPUs",
-        "--platform": f"no image for GPUs on {condition.description}",
-        "--gpu": f"does not run on {condition.description.removeprefix('GPU ')}: {actual}",
-        "--driver": f"needs driver {actual}",
-    }[condition.option]
 
 
 def _describe_code(matrix: Matrix, spec: ImageSpec, groups: Sequence[GpuGroup]) -> str:

@@ -43,8 +43,7 @@ GRACE_SECONDS = 60
 MIN_RATE = 10_000
 """Bytes per second on average after the grace seconds: eight downloads over a line of 1 Mbit/s have 15,000 each."""
 
-MAX_RANGE = 16 << 20
-"""Bytes of one range of a wheel. The directory of TensorFlow 2.21.0 has 2.9 MB."""
+MAX_RANGE = 16 << 20  # bytes of one range of a wheel. The directory of TensorFlow 2.21.0 has 2.9 MB
 
 UNREADABLE = (
     HTTPError,
@@ -91,17 +90,10 @@ def make_network_error(what: str, error: Exception, *, source: str = "the packag
     )
 
 
-MAX_PAGE = 32 << 20
-"""Bytes of a page in JSON. Those of NumPy and grpcio, the largest that locks ask for, have 5 MB."""
-
-MAX_HTML = 8 << 20
-"""Bytes of a page in HTML, which Python's parser reads at 1 MB/s (measured)."""
-
-MAX_WHEEL = 4 << 30
-"""Bytes of a wheel whose size the index does not state. The largest in locks, of cuDNN, has 0.8 GB."""
-
-MAX_TAGS = 256
-"""Tags of one file name, which lists them as a product. NVIDIA's and TensorFlow's have two."""
+MAX_PAGE = 32 << 20  # bytes of a page in JSON. Those of NumPy and grpcio, the largest that locks ask for, have 5 MB
+MAX_HTML = 8 << 20  # bytes of a page in HTML, which Python's parser reads at 1 MB/s (measured)
+MAX_WHEEL = 4 << 30  # bytes of a wheel whose size the index does not state. The largest in locks, of cuDNN, has 0.8 GB
+MAX_TAGS = 256  # tags of one file name, which lists them as a product. NVIDIA's and TensorFlow's have two
 
 _WHEEL_NAME = re.compile(r"[A-Za-z0-9._+!]{1,128}(?:-[A-Za-z0-9._+!]{1,128}){4,5}\.whl")
 
@@ -177,8 +169,7 @@ BUILD_INFO = "tensorflow/python/platform/build_info.py"
 MAX_METADATA = 4 << 20
 """Bytes of METADATA. That of TensorFlow 2.21.0 has 9 kB, that of the longest README in locks 61 kB."""
 
-MAX_BUILD_INFO = 64 << 10
-"""Bytes of `BUILD_INFO`: 2 kB in TensorFlow 2.21.0."""
+MAX_BUILD_INFO = 64 << 10  # bytes of `BUILD_INFO`: 2 kB in TensorFlow 2.21.0
 
 BuildInfo = dict[str, str | bool | int | list[str]]
 
@@ -189,17 +180,6 @@ class WheelMetadata:
 
     requires: tuple[str, ...]
     build: Mapping[str, Any] | None
-
-
-def read_wheel(archive: zipfile.ZipFile, *, build: bool) -> WheelMetadata:
-    """Return the metadata of a wheel and, with `build`, its build information. Raises `ValueError`."""
-    names = archive.namelist()
-    metadata = next((name for name in names if name.endswith(".dist-info/METADATA")), None)
-    if metadata is None:
-        raise ValueError("it holds no METADATA")
-    text = _read_member(archive, BUILD_INFO, MAX_BUILD_INFO) if build and BUILD_INFO in names else None
-    requires = parse_requires(_read_member(archive, metadata, MAX_METADATA))
-    return WheelMetadata(requires=requires, build=parse_build_info(text.decode()) if text else None)
 
 
 def _read_member(archive: zipfile.ZipFile, name: str, limit: int) -> bytes:
@@ -266,11 +246,8 @@ def parse_build_info(text: str) -> Mapping[str, Any]:
     raise ValueError(f"{BUILD_INFO} assigns no build_info")
 
 
-TIMEOUT_SECONDS = 60
-"""Longest silence of an index."""
-
-MAX_REDIRECTS = 5
-"""Redirects of one request. Mirrors and their storage need two."""
+TIMEOUT_SECONDS = 60  # longest silence of an index
+MAX_REDIRECTS = 5  # redirects of one request. Mirrors and their storage need two
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -363,7 +340,13 @@ class Index:
                 content = read_body(self.get(f"{wheel.url}.metadata"), MAX_METADATA)
                 return WheelMetadata(requires=parse_requires(content), build=None)
             with RemoteZip(wheel.url, session=SimpleNamespace(get=self._get_range)) as archive:
-                return read_wheel(archive, build=build)
+                names = archive.namelist()
+                metadata = next((name for name in names if name.endswith(".dist-info/METADATA")), None)
+                if metadata is None:
+                    raise ValueError("it holds no METADATA")
+                text = _read_member(archive, BUILD_INFO, MAX_BUILD_INFO) if build and BUILD_INFO in names else None
+                requires = parse_requires(_read_member(archive, metadata, MAX_METADATA))
+                return WheelMetadata(requires=requires, build=parse_build_info(text.decode()) if text else None)
         except RangeNotSupported:
             raise NetworkError(
                 f"The package index does not support range requests, which reading {wheel.filename} needs.",
@@ -388,17 +371,16 @@ class Index:
             page_lock = self._page_locks.setdefault(name, threading.Lock())
         with page_lock:
             if name not in self._pages:
-                self._pages[name] = self._read_wheels(name)
+                try:
+                    page = read_page(self.get(f"{self._url}/{name}/", {"Accept": ACCEPT_JSON_PREFERRED}))
+                    found = (wheel for file in page if (wheel := _parse_wheel(file)))
+                    self._pages[name] = tuple(wheel for wheel in found if wheel.name == name)
+                except UNREADABLE as error:
+                    status = error.response.status_code if isinstance(error, requests.HTTPError) else None
+                    if status != requests.codes.not_found:
+                        raise make_network_error(f"the wheels of {name}", error) from None
+                    self._pages[name] = ()
             return self._pages[name]
-
-    def _read_wheels(self, name: str) -> Sequence[IndexedWheel]:
-        try:
-            page = read_page(self.get(f"{self._url}/{name}/", {"Accept": ACCEPT_JSON_PREFERRED}))
-            return tuple(wheel for file in page if (wheel := _parse_wheel(file)) and wheel.name == name)
-        except UNREADABLE as error:
-            if isinstance(error, requests.HTTPError) and error.response.status_code == requests.codes.not_found:
-                return ()
-            raise make_network_error(f"the wheels of {name}", error) from None
 
     def get(self, url: str, headers: Mapping[str, str] | None = None) -> requests.Response:
         """Return a streamed response, after redirects. Raises the exceptions in `UNREADABLE`.

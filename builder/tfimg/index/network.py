@@ -85,17 +85,6 @@ def read_host_network(environ: Mapping[str, str], pip: Mapping[str, str]) -> Hos
     proxies = {name: value for name in PROXY_VARIABLES if (value := environ.get(name.lower()) or environ.get(name, ""))}
     if (proxy := pip.get("proxy")) and "HTTPS_PROXY" not in proxies:
         proxies |= {"HTTP_PROXY": proxy, "HTTPS_PROXY": proxy}
-    index, left_out = _index_variables(environ, pip)
-    return HostNetwork(
-        ca=ca if ca.is_file() else None,
-        netrc=netrc if netrc.is_file() else None,
-        # Programs expect upper or lower case.
-        variables=proxies | {name.lower(): value for name, value in proxies.items()} | index,
-        left_out=left_out,
-    )
-
-
-def _index_variables(environ: Mapping[str, str], pip: Mapping[str, str]) -> tuple[dict[str, str], tuple[str, ...]]:
     index = environ.get("UV_DEFAULT_INDEX") or environ.get("UV_INDEX_URL") or pip.get("index-url")
     extra = (environ.get("UV_INDEX") or environ.get("UV_EXTRA_INDEX_URL") or pip.get("extra-index-url") or "").split()
     reachable = [url for url in extra if not _on_disk(url)]
@@ -111,7 +100,14 @@ def _index_variables(environ: Mapping[str, str], pip: Mapping[str, str]) -> tupl
         variables |= {"UV_INDEX": " ".join(reachable), "PIP_EXTRA_INDEX_URL": " ".join(unnamed)}
     if hosts := environ.get("UV_INSECURE_HOST") or pip.get("trusted-host"):
         variables |= {"UV_INSECURE_HOST": hosts, "PIP_TRUSTED_HOST": hosts}
-    return variables, tuple(left_out)
+
+    return HostNetwork(
+        ca=ca if ca.is_file() else None,
+        netrc=netrc if netrc.is_file() else None,
+        # Programs expect upper or lower case.
+        variables=proxies | {name.lower(): value for name, value in proxies.items()} | variables,
+        left_out=tuple(left_out),
+    )
 
 
 def _on_disk(url: str) -> bool:
@@ -144,8 +140,7 @@ MAX_STEP_BYTES = 1 << 20
 """Bytes of one step: the head of a response with what may come before it, or one `read1`. http.client reads at most
 100 header lines of 64 kB; common servers send less than 16 kB."""
 
-STEP_SECONDS = 300.0
-"""Longest time of one step."""
+STEP_SECONDS = 300.0  # longest time of one step
 
 READ_BYTES = 1 << 16
 
@@ -206,7 +201,14 @@ class _MeteredAdapter(HTTPAdapter):
     """Limits each step of a response."""
 
     def __init__(self, step_seconds: float) -> None:
-        self._pools = _metered_pools(step_seconds)
+        response = type("Response", (_MeteredResponse,), {"step_seconds": step_seconds})
+        self._pools = {}
+        for scheme, connection, pool in (
+            ("http", HTTPConnection, HTTPConnectionPool),
+            ("https", HTTPSConnection, HTTPSConnectionPool),
+        ):
+            metered = type("Connection", (connection,), {"response_class": response})
+            self._pools[scheme] = type("Pool", (pool,), {"ConnectionCls": metered})
         super().__init__()
 
     def init_poolmanager(self, *arguments: Any, **options: Any) -> None:
@@ -299,24 +301,3 @@ class _Meter(io.RawIOBase):
     def close(self) -> None:
         self._raw.close()
         super().close()
-
-
-def _metered_pools(seconds: float) -> dict[str, type[HTTPConnectionPool]]:
-    """Return classes of connection pools whose responses are metered."""
-
-    class Response(_MeteredResponse):
-        step_seconds = seconds
-
-    class Connection(HTTPConnection):
-        response_class = Response
-
-    class SecureConnection(HTTPSConnection):
-        response_class = Response
-
-    class Pool(HTTPConnectionPool):
-        ConnectionCls = Connection
-
-    class SecurePool(HTTPSConnectionPool):
-        ConnectionCls = SecureConnection
-
-    return {"http": Pool, "https": SecurePool}

@@ -24,10 +24,10 @@ from typing import BinaryIO
 from tfimg.attestations.attach import CollectedEnvelope, filter_verified
 from tfimg.attestations.keys import VerifyingKey, fingerprints, read_verifying_key
 from tfimg.attestations.policy import Policy
-from tfimg.attestations.promotions import ImageStatements, read_statements, require_not_withdrawn
+from tfimg.attestations.promotions import read_statements, require_not_withdrawn
 from tfimg.attestations.verify import ImageAttestations, VerifiedImage, decide, read_attestations, read_results
 from tfimg.core.cancellation import raise_if_cancelled
-from tfimg.core.documents import InvalidDocument, parse_document
+from tfimg.core.documents import InvalidDocument, digest_of, parse_document
 from tfimg.core.errors import (
     DiskSpaceError,
     FileError,
@@ -39,7 +39,7 @@ from tfimg.core.errors import (
     UsageError,
     WithdrawnError,
 )
-from tfimg.core.tar import BLOCK, END, stream_member
+from tfimg.core.tar import BLOCK, END, PIECE, stream_member
 from tfimg.core.text import list_first, quote_value
 from tfimg.engine.interface import Engine
 from tfimg.registry.documents import (
@@ -52,29 +52,19 @@ from tfimg.registry.documents import (
     Manifest,
     Reader,
     RegistryImage,
-    digest_of,
     open_image,
 )
 from tfimg.registry.reference import TAG, Reference, parse_reference, parse_repository
 
 INDEX, MARKER = "index.json", "oci-layout"
-REF_NAME = "org.opencontainers.image.ref.name"
-"""The annotation with the tag in an index."""
-
-FULL_NAME = "io.containerd.image.name"
-"""The annotation with the whole reference: containerd names an image by it."""
-
-KEYS = "keys"
-"""Folder of the public keys."""
+REF_NAME = "org.opencontainers.image.ref.name"  # the annotation with the tag in an index
+FULL_NAME = "io.containerd.image.name"  # the annotation with the whole reference: containerd names an image by it
+KEYS = "keys"  # folder of the public keys
 
 MAX_KEYS = 100
 MAX_KEY_BYTES = 10_000
 
-MAX_FILES = 20_000
-"""Members of a tar. Ours have fewer than 200: layers, attestations, keys."""
-
-PIECE = 1 << 20
-"""Bytes that are read at once."""
+MAX_FILES = 20_000  # members of a tar. Ours have fewer than 200: layers, attestations, keys
 
 
 def blob_path(digest: str) -> str:
@@ -279,11 +269,8 @@ class LayoutRegistry:
         )
 
 
-OnProgress = Callable[[int, int], object]
-"""Called with the number of bytes so far, and of all bytes."""
-
-LAYOUT = b'{"imageLayoutVersion":"1.0.0"}'
-"""Content of the marker file (image specification, image-layout.md)."""
+OnProgress = Callable[[int, int], object]  # called with the number of bytes so far, and of all bytes
+LAYOUT = b'{"imageLayoutVersion":"1.0.0"}'  # content of the marker file (image specification, image-layout.md)
 
 
 @dataclass(frozen=True, slots=True)
@@ -297,7 +284,6 @@ class LayoutFile:
 
     @property
     def tar_size(self) -> int:
-        """Bytes of the file in a tar, with its header."""
         return BLOCK + self.size + -self.size % BLOCK
 
     def read(self) -> Iterator[bytes]:
@@ -315,7 +301,6 @@ class LayoutFile:
             )
 
     def stream(self) -> Iterator[bytes]:
-        """Yield the file as a member of a tar."""
         return stream_member(self.name, self.size, self.read())
 
 
@@ -333,7 +318,6 @@ class ImageLayout:
         return sum(file.tar_size for file in self.files) + len(END)
 
     def stream(self) -> Iterator[bytes]:
-        """Yield the layout as a tar."""
         for file in self.files:
             yield from file.stream()
         yield END
@@ -361,14 +345,31 @@ def collect_image(
     listed = [replace(image.root.descriptor, annotations=names), *(descriptor for descriptor, _ in attestations)]
     manifests = [*(platform.manifest for platform in image.images), *(manifest for _, manifest in attestations)]
     index = {"schemaVersion": 2, "manifests": [descriptor.to_document() for descriptor in listed]}
-    saved = _describe_saved(image, f"{repository}:{tag}" if tag else None)
+    blobs: list[Descriptor] = []
+    for manifest in manifests:
+        try:
+            blobs += [blob for blob in (manifest.image.config, *manifest.image.layers) if blob]
+        except InvalidDocument as error:
+            raise TamperedError(
+                f"The attestation {manifest.digest} is malformed: {error}.", next_step="Do not use the image."
+            ) from None
+    # The manifest.json of `docker save`, which engines with the classic store need.
+    saved = [
+        {
+            "Config": blob_path(platform.config_descriptor.digest),
+            "RepoTags": [f"{repository}:{tag}"] if tag else [],
+            "Layers": [blob_path(layer.digest) for layer in platform.layers],
+        }
+        for platform in image.platforms[:1]
+        if platform.config_descriptor
+    ]
     files = [
         _make_file(MARKER, LAYOUT),
         *(_make_file(f"{KEYS}/{key.identifier.replace(':', '-').replace('/', '_')}.pub", key.pem) for key in keys),
         *(_make_file(blob_path(manifest.digest), manifest.content) for manifest in (*image.indexes, *manifests)),
         *(
             LayoutFile(blob_path(blob.digest), blob.size, blob.digest, partial(registry.get_blob, blob.digest))
-            for blob in sorted(_list_blobs(manifests), key=lambda blob: (blob.size, blob.digest))
+            for blob in sorted(blobs, key=lambda blob: (blob.size, blob.digest))
         ),
         _make_file("manifest.json", json.dumps(saved, sort_keys=True).encode()),
         _make_file(INDEX, json.dumps(index, sort_keys=True).encode()),
@@ -376,19 +377,6 @@ def collect_image(
     # Images share layers, and readers refuse two files with one name.
     unique = {file.name: file for file in files}
     return ImageLayout(digest=image.digest, files=tuple(unique.values()), attestations=len(attestations))
-
-
-def _describe_saved(image: RegistryImage, name: str | None) -> list[dict[str, object]]:
-    """Return the manifest.json of `docker save`, which engines with the classic store need."""
-    return [
-        {
-            "Config": blob_path(platform.config_descriptor.digest),
-            "RepoTags": [name] if name else [],
-            "Layers": [blob_path(layer.digest) for layer in platform.layers],
-        }
-        for platform in image.platforms[:1]
-        if platform.config_descriptor
-    ]
 
 
 def _collect_attestations(registry: Reader, image: RegistryImage) -> Iterator[tuple[Descriptor, Manifest]]:
@@ -408,17 +396,6 @@ def _collect_attestations(registry: Reader, image: RegistryImage) -> Iterator[tu
                 next_step="Find out who attached them, and delete those that are not the publisher's.",
             )
         yield replace(descriptor, size=len(manifest.content)), manifest
-
-
-def _list_blobs(manifests: Sequence[Manifest]) -> Iterator[Descriptor]:
-    for manifest in manifests:
-        try:
-            image = manifest.image
-        except InvalidDocument as error:
-            raise TamperedError(
-                f"The attestation {manifest.digest} is malformed: {error}.", next_step="Do not use the image."
-            ) from None
-        yield from (blob for blob in (image.config, *image.layers) if blob)
 
 
 def _make_file(name: str, content: bytes) -> LayoutFile:
@@ -487,28 +464,23 @@ def _save_tar(layout: ImageLayout, path: Path, on_progress: OnProgress) -> None:
     partial = _partial(path)
     descriptor = os.open(partial, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666)
     with _lock(descriptor, partial), os.fdopen(descriptor, "r+b", closefd=False) as out:
-        kept = _keep_members(out, layout.files)
+        # Keep the files that the tar begins with, complete and right, and cut the rest.
+        size, kept = os.fstat(out.fileno()).st_size, 0
+        for file in layout.files:
+            start = out.tell()
+            header, padding = stream_member(file.name, file.size, ())
+            is_whole = start + file.tar_size <= size and out.read(BLOCK) == header
+            if not is_whole or _digest(out, file.size) != file.digest or out.read(len(padding)) != padding:
+                out.seek(start)
+                break
+            kept += 1
+        out.truncate()
         done, total = out.tell(), layout.size
         _require_space(path.parent, total - done)
         for file in layout.files[kept:]:
             done = _write(out, file.stream(), done, total, on_progress)
         _write(out, [END], done, total, on_progress)
         partial.replace(path)
-
-
-def _keep_members(out: BinaryIO, files: Sequence[LayoutFile]) -> int:
-    """Keep those of the files that a tar begins with, complete and right, and cut the rest; return their number."""
-    end, kept = os.fstat(out.fileno()).st_size, 0
-    for file in files:
-        start = out.tell()
-        header, padding = stream_member(file.name, file.size, ())
-        is_whole = start + file.tar_size <= end and out.read(BLOCK) == header
-        if not is_whole or _digest(out, file.size) != file.digest or out.read(len(padding)) != padding:
-            out.seek(start)
-            break
-        kept += 1
-    out.truncate()
-    return kept
 
 
 def _has(path: Path, file: LayoutFile) -> bool:
@@ -563,11 +535,7 @@ def _lock(descriptor: int, path: Path) -> Iterator[None]:
         os.close(descriptor)
 
 
-MAX_LISTED = 6
-"""Names that a message lists."""
-
-Name = tuple[str, str]
-"""A repository, and a tag of it."""
+Name = tuple[str, str]  # a repository, and a tag of it
 
 
 def select_keys(
@@ -619,7 +587,10 @@ def verify_layout(
     attestations = read_attestations(layout, layout.digest, keys, policy)
     carried = filter_verified(later, policy.accepted_keys(keys), digest=attestations.digest)
     known = read_statements((*attestations.statements, *carried), image=attestations.image)
-    promoted, withdrawn = _list_names(known, policy.origin)
+    promoted = {(one.predicate.repository, move.tag) for one in known.promotions for move in one.predicate.tags}
+    withdrawn = {(one.predicate.repository, tag) for one in known.withdrawals for tag in one.predicate.tags or ()}
+    if policy.origin is not None:
+        promoted, withdrawn = ({one for one in names if one[0] == policy.origin} for names in (promoted, withdrawn))
     own = {one for one in promoted | withdrawn if name and one[1] == name.tag}
     try:
         for repository, tag in sorted(own or promoted | withdrawn) or [("", "")]:
@@ -642,20 +613,13 @@ def verify_layout(
     return verified, target
 
 
-def _list_names(known: ImageStatements, origin: str | None) -> tuple[set[Name], set[Name]]:
-    """Return the names that promotions give the image, and those that withdrawals are about; of an origin alone."""
-    promoted = ((one.predicate.repository, move.tag) for one in known.promotions for move in one.predicate.tags)
-    withdrawn = ((one.predicate.repository, tag) for one in known.withdrawals for tag in one.predicate.tags or ())
-    return {one for one in promoted if origin in (None, one[0])}, {one for one in withdrawn if origin in (None, one[0])}
-
-
 def _find_signed_name(layout: LayoutRegistry, attestations: ImageAttestations, promoted: Collection[Name]) -> Reference:
     """Return the one promoted name that fits what the layout says; without a tag there, that with the identifier."""
     claimed = layout.claimed_repository
     tags = {layout.tag} if layout.tag else {result.identifier for result, _ in read_results(attestations)}
     found = [one for one in promoted if one[1] in tags and claimed in (None, one[0])]
     if len(found) != 1:
-        signed = list_first([":".join(one) for one in sorted(promoted)], MAX_LISTED) or "nothing"
+        signed = list_first([":".join(one) for one in sorted(promoted)], limit=6) or "nothing"
         stated = f"{claimed or 'without a repository'}:{' or '.join(sorted(tags))}"
         raise PolicyViolation(
             f"{layout.path} names its image {stated}, but signed promotions name it {signed}.",

@@ -14,11 +14,8 @@ from tfimg.core.text import to_plain_text
 from tfimg.inspect.inspection import Contents, Inspection, Layer
 from tfimg.recipe.labels import LABEL_PREFIX
 
-MIN_RATIO = 1.5
-"""Smallest ratio of durations that is listed: two runs of one image differ by less."""
-
-MIN_SECONDS = 1.0
-"""Smallest difference of durations that is listed."""
+MIN_RATIO = 1.5  # smallest ratio of durations that is listed: two runs of one image differ by less
+MIN_SECONDS = 1.0  # smallest difference of durations that is listed
 
 UNKNOWN = Contents(source="unknown")
 
@@ -89,7 +86,6 @@ class Comparison:
 
     @property
     def shared_bytes(self) -> int:
-        """Compressed bytes of the layers that both have."""
         return sum(size.after or 0 for size in self.sizes if size.shared)
 
     @property
@@ -98,7 +94,6 @@ class Comparison:
 
     @property
     def notes(self) -> list[str]:
-        """What could not be compared."""
         notes = []
         for image in (self.before, self.after):
             if image.attestations_problem:
@@ -129,7 +124,6 @@ class Comparison:
 
 
 def compare_images(before: Inspection, after: Inspection) -> Comparison:
-    """Compare two images."""
     are_known = before.contents.known and after.contents.known
     old_report, new_report = _read_report(before), _read_report(after)
     old = _list_values(before, before.contents if are_known else UNKNOWN, old_report)
@@ -143,20 +137,45 @@ def compare_images(before: Inspection, after: Inspection) -> Comparison:
         if result.check in durations
     )
     whole = Timing(check="the whole suite", before=old_report.seconds or 0.0, after=new_report.seconds or 0.0)
+    old_parts, new_parts = _group_by_part(before.layers), _group_by_part(after.layers)
     return Comparison(
         before=before,
         after=after,
         changes={kind: _list_changes(values, new[kind]) for kind, values in old.items()},
-        sizes=_compare_sizes(before.layers, after.layers),
-        timings=tuple(timing for timing in timings if _is_notable(timing)),
+        sizes=tuple(
+            PartSize(
+                part=part,
+                before=sum(size for _, size in old_parts[part]) if part in old_parts else None,
+                after=sum(size for _, size in new_parts[part]) if part in new_parts else None,
+                shared=old_parts.get(part) == new_parts.get(part),
+            )
+            for part in dict.fromkeys([*old_parts, *new_parts])
+        ),
+        timings=tuple(
+            timing
+            for timing in timings
+            if abs(timing.after - timing.before) >= MIN_SECONDS
+            and max(timing.after, timing.before) >= MIN_RATIO * min(timing.after, timing.before)
+        ),
         seconds=None if None in (old_report.seconds, new_report.seconds) else whole,
     )
 
 
 def _list_values(image: Inspection, contents: Contents, report: _Report) -> dict[str, Mapping[str, str]]:
     """Return the values of each kind that are compared by name."""
+    labels = image.labels
+    found = {
+        "TensorFlow": labels.get(f"{LABEL_PREFIX}tensorflow") or contents.version("tensorflow"),
+        "Python": labels.get(f"{LABEL_PREFIX}python"),
+        "device": labels.get(f"{LABEL_PREFIX}device"),
+        "CUDA": contents.version("nvidia-cuda-runtime"),
+        "cuDNN": contents.version("nvidia-cudnn"),
+        "base": labels.get("org.opencontainers.image.base.name"),
+        "level": str(image.tested["level"]) if image.tested and "level" in image.tested else None,
+        "platforms": ", ".join(image.platforms),
+    }
     return {
-        "facts": _list_facts(image, contents),
+        "facts": {name: value for name, value in found.items() if value},
         "libraries": contents.libraries,
         "packages": contents.python,
         "debian": contents.debian,
@@ -175,34 +194,6 @@ def _list_changes(before: Mapping[str, str], after: Mapping[str, str]) -> tuple[
     )
 
 
-def _list_facts(image: Inspection, contents: Contents) -> dict[str, str]:
-    labels = image.labels
-    found = {
-        "TensorFlow": labels.get(f"{LABEL_PREFIX}tensorflow") or contents.version("tensorflow"),
-        "Python": labels.get(f"{LABEL_PREFIX}python"),
-        "device": labels.get(f"{LABEL_PREFIX}device"),
-        "CUDA": contents.version("nvidia-cuda-runtime"),
-        "cuDNN": contents.version("nvidia-cudnn"),
-        "base": labels.get("org.opencontainers.image.base.name"),
-        "level": str(image.tested["level"]) if image.tested and "level" in image.tested else None,
-        "platforms": ", ".join(image.platforms),
-    }
-    return {name: value for name, value in found.items() if value}
-
-
-def _compare_sizes(before: Sequence[Layer], after: Sequence[Layer]) -> tuple[PartSize, ...]:
-    old, new = _group_by_part(before), _group_by_part(after)
-    return tuple(
-        PartSize(
-            part=part,
-            before=sum(size for _, size in old[part]) if part in old else None,
-            after=sum(size for _, size in new[part]) if part in new else None,
-            shared=old.get(part) == new.get(part),
-        )
-        for part in dict.fromkeys([*old, *new])
-    )
-
-
 def _group_by_part(layers: Sequence[Layer]) -> dict[str, list[tuple[str, int]]]:
     """Return digests and sizes of the layers of each part."""
     found: dict[str, list[tuple[str, int]]] = {}
@@ -215,11 +206,6 @@ def _read_report(image: Inspection) -> _Report:
     with suppress(InvalidDocument):
         return validate(_Report, image.report or {})
     return _Report()
-
-
-def _is_notable(timing: Timing) -> bool:
-    less, more = sorted((timing.before, timing.after))
-    return more - less >= MIN_SECONDS and more >= MIN_RATIO * less
 
 
 TITLES = {
@@ -260,7 +246,6 @@ def describe_part(size: PartSize) -> tuple[str, str, str, str]:
 
 
 def format_megabytes(count: int | None) -> str:
-    """Format bytes in units of 10^6."""
     return "-" if count is None else f"{count / 1e6:,.1f} MB"
 
 
@@ -269,7 +254,6 @@ def format_percent(before: float, after: float) -> str:
 
 
 def format_changelog(comparison: Comparison) -> str:
-    """Return a changelog entry in Markdown."""
     before, after = comparison.before, comparison.after
     title = after.labels.get("org.opencontainers.image.version") or after.name
     lines = [f"## {_escape(title)}", "", f"`{before.digest}` → `{after.digest}`", ""]

@@ -40,8 +40,7 @@ TRIVIAL = frozenset(
 
 PEM = re.compile(r"-----BEGIN ([A-Z0-9 ]{0,40})-----(.+?)-----END \1-----", re.DOTALL)
 
-TAIL = 36
-"""Bytes at the end of a certificate (its signature) or of a private number that identify it."""
+TAIL = 36  # bytes at the end of a certificate (its signature) or of a private number that identify it
 
 PUBLIC_HOSTS = frozenset({"localhost", "metadata.google.internal", "host.docker.internal"})
 """Names that every host resolves for itself, and that occur in public packages."""
@@ -64,7 +63,8 @@ def read_host_secrets(
     home = Path(environ.get("HOME", "/"))
     config = Path(environ.get("XDG_CONFIG_HOME") or home / ".config")
     etc, apt = root / "etc", root / "etc/apt"
-    public = {*public, *_read_distribution_domains(etc / "os-release")}
+    homes = re.findall(r"(?m)^HOME_URL=\"?([^\"\n]+)", "".join(_read_texts([etc / "os-release"])))
+    public = {*public, *(".".join((urlsplit(home).hostname or "").split(".")[-2:]) for home in homes)}
     installers = _read_texts(
         [
             *(etc / "pip.conf", etc / "xdg/pip/pip.conf", home / ".pip/pip.conf", config / "pip/pip.conf"),
@@ -87,7 +87,13 @@ def read_host_secrets(
     ]
     shipped = (*(root / "usr/share/ca-certificates").rglob("*.crt"), *(root / "usr/share/pki").rglob("*"))
     found = [
-        *_list_network_secrets(network, public),
+        *(
+            secret
+            for name, value in network.variables.items()
+            for secret in _list_address_secrets(
+                value, "proxy" if name.upper() in PROXY_VARIABLES else "index", name, public
+            )
+        ),
         *_list_apt_secrets(mirrors, _read_texts(file for form in apt_settings for file in apt.glob(form)), public),
         *(secret for text in _read_texts(dockers) for secret in _list_docker_secrets(text, public)),
         *(secret for text in installers for secret in _list_setting_secrets(text, "an installer's settings")),
@@ -102,12 +108,6 @@ def _name_files(environ: Mapping[str, str], *names: str) -> Iterator[Path]:
     return (Path(environ[name]) for name in names if environ.get(name))
 
 
-def _read_distribution_domains(release: Path) -> Iterator[str]:
-    for text in _read_texts([release]):
-        for home in re.findall(r"(?m)^HOME_URL=\"?([^\"\n]+)", text):
-            yield ".".join((urlsplit(home).hostname or "").split(".")[-2:])
-
-
 def _read_texts(files: Iterable[Path | None]) -> list[str]:
     found = []
     for file in dict.fromkeys(files):
@@ -115,12 +115,6 @@ def _read_texts(files: Iterable[Path | None]) -> list[str]:
             if file and file.is_file():
                 found.append(file.read_text(errors="replace"))
     return found
-
-
-def _list_network_secrets(network: HostNetwork, public: Collection[str]) -> Iterator[Secret]:
-    for name, value in network.variables.items():
-        kind: Kind = "proxy" if name.upper() in PROXY_VARIABLES else "index"
-        yield from _list_address_secrets(value, kind, name, public)
 
 
 def _list_apt_secrets(mirrors: Mirrors | None, settings: Sequence[str], public: Collection[str]) -> Iterator[Secret]:
@@ -195,26 +189,16 @@ def _list_address_secrets(text: str, kind: Kind, origin: str, public: Collection
             host, port = (split.hostname or "").lstrip(".*").lower(), split.port
         except ValueError:  # not an address
             continue
-        if _is_private_host(host, port, public):
-            numeric = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-            value = (numeric if _is_ip(host) else host).encode()
-            yield Secret(kind=kind, what=f"the host of {origin}", value=value, word=True)
-
-
-def _is_private_host(host: str, port: int | None, public: Collection[str]) -> bool:
-    """Return whether a host identifies this network. IP networks and words without a dot do not."""
-    if _is_ip(host):
-        return port is not None and not ipaddress.ip_address(host).is_loopback
-    is_public = host in PUBLIC_HOSTS or any(host == domain or host.endswith(f".{domain}") for domain in public)
-    return "." in host and len(host) >= MIN_LENGTH and not is_public
-
-
-def _is_ip(host: str) -> bool:
-    try:
-        ipaddress.ip_address(host)
-    except ValueError:
-        return False
-    return True
+        # A host identifies this network; IP networks and words without a dot do not.
+        try:
+            is_private = not ipaddress.ip_address(host).is_loopback and port is not None
+            value = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        except ValueError:  # a name
+            is_public = host in PUBLIC_HOSTS or any(host == domain or host.endswith(f".{domain}") for domain in public)
+            is_private = "." in host and len(host) >= MIN_LENGTH and not is_public
+            value = host
+        if is_private:
+            yield Secret(kind=kind, what=f"the host of {origin}", value=value.encode(), word=True)
 
 
 def _list_url_secrets(address: str, origin: str) -> Iterator[Secret]:

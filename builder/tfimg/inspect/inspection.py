@@ -35,7 +35,7 @@ from tfimg.recipe.labels import (
     read_extra_labels,
 )
 from tfimg.recipe.layout import describe_layer
-from tfimg.registry.documents import Descriptor, Reader, RegistryImage, open_image
+from tfimg.registry.documents import Descriptor, Reader, open_image
 from tfimg.validation.report import Inventory
 
 Source = Literal["bill of materials", "inventory", "unknown"]
@@ -99,7 +99,6 @@ def parse_bill_of_materials(bill: Mapping[str, Any], signer: str | None = None) 
 
 
 def list_contents(inventory: Inventory) -> Contents:
-    """Return the contents that an inventory lists."""
     packages = inventory.packages
     libraries = {
         path.rpartition("/")[2]: packages.get(canonicalize_name(owner), "") if owner else ""
@@ -118,8 +117,7 @@ def _make_contents(
     return Contents(source=source, signer=signer, libraries=libraries, python=python, debian=debian, files=files)
 
 
-MAX_TAGS = 200
-"""Tags that are resolved, each with a request. A release has fewer than 50 beside its builds' own."""
+MAX_TAGS = 200  # tags that are resolved, each with a request. A release has fewer than 50 beside its builds' own
 
 START_FIELDS = ("User", "WorkingDir", "Entrypoint", "Cmd", "ExposedPorts", "Volumes", "StopSignal")
 """Fields of a configuration that determine how containers start (OCI image specification 1.1, config.md)."""
@@ -180,7 +178,6 @@ class Inspection:
 
     @property
     def compressed_bytes(self) -> int:
-        """Sum of the layers' sizes in the registry."""
         return sum(layer.size for layer in self.layers)
 
     def newest(self, kind: str, moment: str) -> Attestation | None:
@@ -228,6 +225,12 @@ def inspect_image(registry: Reader, reference: str, keys: Sequence[VerifyingKey]
     except TamperedError as error:
         problem = str(error)
     separator = "@" if reference.startswith("sha256:") else ":"
+    minor = ".".join(image.labels.get(f"{LABEL_PREFIX}tensorflow", "").split(".")[:2])
+    likely = (
+        tag
+        for tag in registry.list_tags()
+        if not tag.startswith("sha256-") and (not minor or tag.startswith((minor, "latest")))
+    )
     return Inspection(
         name=f"{registry.repository}{separator}{reference}",
         digest=image.digest,
@@ -240,7 +243,11 @@ def inspect_image(registry: Reader, reference: str, keys: Sequence[VerifyingKey]
         contents=_find_contents(attestations),
         attestations=attestations,
         attestations_problem=problem,
-        aliases=_find_aliases(registry, image),
+        aliases=tuple(
+            tag
+            for tag in islice(likely, MAX_TAGS)
+            if tag != image.reference and (found := registry.find(tag)) and found.digest == image.digest
+        ),
     )
 
 
@@ -280,7 +287,6 @@ def _parse_environment(variables: Sequence[str]) -> dict[str, str]:
 
 
 def _list_start_settings(settings: Mapping[str, Any]) -> dict[str, str]:
-    """Return the settings that determine how containers start."""
     found = ((name, settings.get(name)) for name in START_FIELDS)
     return {name: value if isinstance(value, str) else json.dumps(value) for name, value in found if value}
 
@@ -312,22 +318,6 @@ def _find_contents(attestations: Sequence[Attestation]) -> Contents:
     return Contents(source="unknown")
 
 
-def _find_aliases(registry: Reader, image: RegistryImage) -> tuple[str, ...]:
-    """Return the other tags that point to the image, of up to `MAX_TAGS` of its release and `latest`."""
-    release = image.labels.get(f"{LABEL_PREFIX}tensorflow", "")
-    minor = ".".join(release.split(".")[:2])
-    likely = (
-        tag
-        for tag in registry.list_tags()
-        if not tag.startswith("sha256-") and (not minor or tag.startswith((minor, "latest")))
-    )
-    return tuple(
-        tag
-        for tag in islice(likely, MAX_TAGS)
-        if tag != image.reference and (found := registry.find(tag)) and found.digest == image.digest
-    )
-
-
 SOURCES = {
     "unknown": "not known: it has no bill of materials",
     "inventory": "as its inventory says, which was taken in the image on this machine",
@@ -341,6 +331,9 @@ def summarize(image: Inspection, row: Mapping[str, Any] | None, now: datetime) -
     result = image.newest(TEST_RESULT, "finishedOn")
     level = str(result.predicate.get("level")) if result else None
     verified = "which is verified" if contents.signer else "which is not verified"
+    name = labels.get(BASE_NAME_LABEL)  # of a look-alike, with how it was made
+    facts = (labels.get(label) for label in (BASE_KIND_LABEL, BASE_MADE_LABEL, BASE_DIGEST_LABEL))
+    known = ", ".join(fact for fact in facts if fact)
     return {
         "image": image.name,
         "digest": image.digest,
@@ -357,7 +350,7 @@ def summarize(image: Inspection, row: Mapping[str, Any] | None, now: datetime) -
         "built": _describe_age(image.created, now),
         "tested": _describe_age(parse_time(str(result.predicate.get("finishedOn"))), now) if result else None,
         "level": f"{level}, as a test result says that is not verified" if result and not result.signer else level,
-        "base": _describe_base(labels),
+        "base": f"{name} ({known})" if name and known else name,
         "Debian of": labels.get(SNAPSHOT_LABEL),
         "revision": labels.get("org.opencontainers.image.revision"),
         "aliases": ", ".join(image.aliases) or None,
@@ -365,14 +358,6 @@ def summarize(image: Inspection, row: Mapping[str, Any] | None, now: datetime) -
         "contents": SOURCES.get(contents.source, f"as its bill of materials says, {verified}"),
         "attestations": f"cannot be read: {image.attestations_problem}" if image.attestations_problem else None,
     }
-
-
-def _describe_base(labels: Mapping[str, str]) -> str | None:
-    """Return the base's name, kind and digest; of a look-alike, how it was made."""
-    name = labels.get(BASE_NAME_LABEL)
-    facts = (labels.get(label) for label in (BASE_KIND_LABEL, BASE_MADE_LABEL, BASE_DIGEST_LABEL))
-    known = ", ".join(fact for fact in facts if fact)
-    return f"{name} ({known})" if name and known else name
 
 
 def _describe_age(moment: datetime | None, now: datetime) -> str | None:

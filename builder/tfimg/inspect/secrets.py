@@ -83,14 +83,9 @@ class Budget:
             raise LimitReached(f"it has more than {self.limits.members} files")
 
 
-INPUT_BYTES = 1 << 16
-"""Bytes that are read at once. Small, because each new frame copies the rest of them."""
-
-OUTPUT_BYTES = 1 << 20
-"""Bytes that are decompressed at once."""
-
-MAGIC_BYTES = 6
-"""Bytes that identify every compression below."""
+INPUT_BYTES = 1 << 16  # bytes that are read at once. Small, because each new frame copies the rest of them
+OUTPUT_BYTES = 1 << 20  # bytes that are decompressed at once
+MAGIC_BYTES = 6  # bytes that identify every compression below
 
 ZSTD_WINDOW = 128 << 20
 """Largest window of a zstd frame: what `zstd --long` writes, and the limit of its program (`--memory`)."""
@@ -99,8 +94,7 @@ ZSTD_INPUT = 256
 """Bytes that zstd decompresses at once. `zstandard` does not limit the output, and a block of four bytes may have 128
 KiB (RFC 8878, 3.1.1.2): 8 MiB at most."""
 
-LZMA_MEMORY = 256 << 20
-"""Bytes that decompressing an xz stream may take: `xz -9` asks for 65 MiB."""
+LZMA_MEMORY = 256 << 20  # bytes that decompressing an xz stream may take: `xz -9` asks for 65 MiB
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,23 +192,15 @@ def decompress(source: BinaryIO, compression: Compression) -> Iterator[bytes]:
 Kind = Literal["certificate", "proxy", "index", "mirror", "credential", "private key", "unread"]
 """Kind of a finding; `unread` is a part of an image that could not be read completely."""
 
-MIN_LENGTH = 8
-"""Bytes of the shortest form that is searched for: shorter ones occur everywhere."""
-
-MAX_VALUE = 1024
-"""Bytes of a value that are searched for: a longer one is found by its beginning."""
-
-WINDOW = 1 << 20
-"""Bytes that are searched together."""
-
-MAX_MATCHES = 100
-"""Matches of one stream that are kept: the first refuses the image, the others tell where to look."""
+MIN_LENGTH = 8  # bytes of the shortest form that is searched for: shorter ones occur everywhere
+MAX_VALUE = 1024  # bytes of a value that are searched for: a longer one is found by its beginning
+WINDOW = 1 << 20  # bytes that are searched together
+MAX_MATCHES = 100  # matches of one stream that are kept: the first refuses the image, the others tell where to look
 
 SPLIT_BASE64 = 40
 """Characters of base64 from which both halves are searched for, as a line may end within one (64 characters in PEM)."""
 
-ANCHOR = 4
-"""Bytes of a form that the regular expression looks for."""
+ANCHOR = 4  # bytes of a form that the regular expression looks for
 
 RARE_FIRST = b">j*+&-{'Q/qYz~:#^\\J,k?%[=;|)!<W7G`w.V]XBZF}b(y3gRxKh@6Uv5\"8$O4m29DTCP0d McfupsNoAnSil1aIrL_teEH"
 """Printable characters, the rarest in TensorFlow's files first. An anchor begins with a rare byte."""
@@ -227,8 +213,7 @@ _BEFORE_WORD = re.compile(
 )
 """What may precede a whole word: no letter or digit except that of an escape (`http%3A%2F%2FHOST`, `\\nHOST`)."""
 
-_CONTEXT = 6
-"""Bytes before a match that `_BEFORE_WORD` reads."""
+_CONTEXT = 6  # bytes before a match that `_BEFORE_WORD` reads
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -287,17 +272,13 @@ def list_forms(secret: Secret) -> Iterator[tuple[bytes, str]]:
         yield text.replace("'", quote_form).encode(), "quoted"
     yield re.sub(r'([\\"$`])', r"\\\1", text).encode(), "quoted"
     if not secret.word:
-        yield from ((part, "in base64") for part in _list_base64(value))
-
-
-def _list_base64(value: bytes) -> Iterator[bytes]:
-    for before in range(3):
-        encoded = base64.b64encode(bytes(before) + value)
-        known = encoded[-(-before * 8 // 6) : (before + len(value)) * 8 // 6]
-        middle = len(known) // 2
-        for part in (known[:middle], known[middle:]) if len(known) >= SPLIT_BASE64 else (known,):
-            yield part
-            yield part.translate(bytes.maketrans(b"+/", b"-_"))
+        for before in range(3):
+            base64_text = base64.b64encode(bytes(before) + value)
+            known = base64_text[-(-before * 8 // 6) : (before + len(value)) * 8 // 6]
+            middle = len(known) // 2
+            for part in (known[:middle], known[middle:]) if len(known) >= SPLIT_BASE64 else (known,):
+                yield part, "in base64"
+                yield part.translate(bytes.maketrans(b"+/", b"-_")), "in base64"
 
 
 class Search:
@@ -312,11 +293,20 @@ class Search:
                     content = content.lower() if secret.word else content
                     forms.setdefault((content, secret), _Form(content, secret, name))
         for form in forms.values():
-            at, anchors = _choose_anchors(form)
-            for anchor in anchors:
+            # An anchor is the form's rarest bytes, in any case for a word.
+            cases = [{byte, *bytes([byte]).upper()} if form.secret.word else {byte} for byte in form.content]
+            ranks = [max(_RANKS.get(byte, _OTHER_RANK) for byte in case) for case in cases]
+            at = min(range(len(cases) - ANCHOR + 1), key=lambda at: ranks[at : at + 2])
+            for anchor in {bytes(anchor) for anchor in itertools.product(*cases[at : at + ANCHOR])}:
                 self._anchors[anchor].append((at, form))
         self.overlap = _CONTEXT + 1 + max((len(form.content) for form in forms.values()), default=0)
-        self._pattern = _compile(self._anchors)
+        # Branches that begin with one literal are what `re` searches for with a table of bytes. The rest is looked
+        # ahead for, because anchors may overlap.
+        rests: dict[bytes, set[bytes]] = defaultdict(set)
+        for anchor in self._anchors:
+            rests[anchor[:1]].add(anchor[1:])
+        branches = (re.escape(first) + b"(?=" + b"|".join(map(re.escape, rest)) + b")" for first, rest in rests.items())
+        self._pattern = re.compile(b"|".join(branches))
 
     def matches(self, window: bytes) -> Iterator[Match]:
         """Yield each form in a window once, by the place of its anchor."""
@@ -334,27 +324,6 @@ class Search:
         for match in sorted(self.matches(bytes(content)), key=lambda match: -match.offset):
             content[match.offset : match.offset + match.length] = "…".encode()
         return content.decode("utf-8", "backslashreplace")
-
-
-def _choose_anchors(form: _Form) -> tuple[int, set[bytes]]:
-    """Return the offset of the form's rarest bytes, and these bytes, in any case for a word."""
-    cases = [{byte, *bytes([byte]).upper()} if form.secret.word else {byte} for byte in form.content]
-    ranks = [max(_RANKS.get(byte, _OTHER_RANK) for byte in case) for case in cases]
-    at = min(range(len(cases) - ANCHOR + 1), key=lambda at: ranks[at : at + 2])
-    return at, {bytes(anchor) for anchor in itertools.product(*cases[at : at + ANCHOR])}
-
-
-def _compile(anchors: dict[bytes, list[tuple[int, _Form]]]) -> re.Pattern[bytes]:
-    """Return a pattern that matches the first byte of each anchor.
-
-    Branches that begin with one literal are what `re` searches for with a table of bytes. The rest is looked ahead for,
-    because anchors may overlap.
-    """
-    rests: dict[bytes, set[bytes]] = defaultdict(set)
-    for anchor in anchors:
-        rests[anchor[:1]].add(anchor[1:])
-    branches = (re.escape(first) + b"(?=" + b"|".join(map(re.escape, rest)) + b")" for first, rest in rests.items())
-    return re.compile(b"|".join(branches))
 
 
 def _is_match(form: _Form, window: bytes, start: int) -> bool:
@@ -378,7 +347,6 @@ class StreamSearch:
         self._length, self._start, self._searched = 0, 0, 0
 
     def feed(self, piece: bytes) -> None:
-        """Add the stream's next bytes."""
         self._pending.append(piece)
         self._length += len(piece)
         if self._length >= self._window + self._search.overlap:
@@ -387,7 +355,6 @@ class StreamSearch:
 
     @property
     def length(self) -> int:
-        """Number of bytes that were fed."""
         return self._start + self._length
 
     def close(self) -> Sequence[Match]:
@@ -434,11 +401,6 @@ class SecretFinding:
         """One line for people."""
         where = " ".join(filter(None, (self.place, self.digest[:19], self.path)))
         return to_plain_text(f"{where}: {self.what}{', ' if self.form else ''}{self.form}")
-
-
-def make_unread_finding(reason: str) -> SecretFinding:
-    """Return the finding that a document or an export cannot be read."""
-    return SecretFinding(place="document", path="", kind="unread", what=reason)
 
 
 def require_clean(image: str, findings: Sequence[SecretFinding]) -> None:
@@ -523,8 +485,7 @@ def _locate(path: tuple[str, ...], text: str) -> tuple[Place, str]:
     return "annotation" if "annotations" in path else "configuration", ".".join(path)
 
 
-MAX_DEPTH = 4
-"""Containers within one another that are unpacked: a zip in a tar in a gzip file in a layer has three."""
+MAX_DEPTH = 4  # containers within one another that are unpacked: a zip in a tar in a gzip file in a layer has three
 
 MAX_ZIP_MEMBERS = 100_000
 """Files of one zip, whose list is in memory. The largest wheel of the matrix, of TensorFlow, has 13,000."""
@@ -532,14 +493,12 @@ MAX_ZIP_MEMBERS = 100_000
 SPOOLED_BYTES = 32 << 20
 """Bytes of a zip that are kept in memory; a larger one is copied to a temporary file, as its list is at its end."""
 
-ZIP, ZIP_ENTRY = b"PK\x03\x04", b"PK\x01\x02"
-"""Begins a zip; begins each entry of its list (APPNOTE, 4.3.7 and 4.3.12)."""
+ZIP, ZIP_ENTRY = b"PK\x03\x04", b"PK\x01\x02"  # begins a zip; begins each entry of its list (APPNOTE, 4.3.7 and 4.3.12)
 
 BROKEN_ZIP = (zipfile.BadZipFile, zlib.error, RuntimeError, *DAMAGED)
 """Errors of `zipfile` for damaged, encrypted and unknown members."""
 
-XATTR = "LIBARCHIVE.xattr."
-"""libarchive writes extended attributes in base64; other programs write them as they are."""
+XATTR = "LIBARCHIVE.xattr."  # libarchive writes extended attributes in base64; other programs write them as they are
 
 
 def search_layer(
@@ -555,9 +514,9 @@ def search_layer(
     compression = recognise(head)
     scan = _LayerScan(search, budget, on_bytes)
     # The packed bytes too: decompression omits headers and skippable frames.
-    source = open_chunks(scan.search_packed(pieces) if compression else scan.search_unpacked(pieces))
+    source = open_chunks(scan.tee(pieces, scan.packed if compression else scan.content))
     try:
-        unpacked = open_chunks(scan.search_unpacked(decompress(source, compression))) if compression else source
+        unpacked = open_chunks(scan.tee(decompress(source, compression), scan.content)) if compression else source
         reader = TarReader(unpacked)
         for member in reader:
             scan.add_member(member)
@@ -580,7 +539,8 @@ class _LayerScan:
 
     def __init__(self, search: Search, budget: Budget, on_bytes: Callable[[int], None]) -> None:
         self._search, self._budget, self._on_bytes = search, budget, on_bytes
-        self._content, self._headers, self._packed = (StreamSearch(search) for _ in range(3))
+        # The bytes of the archive, the texts of its headers, and the layer as it is in the registry.
+        self.content, self._headers, self.packed = (StreamSearch(search) for _ in range(3))
         self.problems: list[str] = []
         self._found: dict[SecretFinding, None] = {}
         # The names of the files so far, and where their contents and headers begin in the streams.
@@ -589,22 +549,13 @@ class _LayerScan:
         self._header_offsets: list[int] = []
         self._names_length = 0
 
-    def search_packed(self, pieces: Iterator[bytes]) -> Iterator[bytes]:
-        """Search the layer as it is in the registry."""
-        for piece in pieces:
-            self._packed.feed(piece)
-            self._budget.add_bytes(len(piece))
-            yield piece
-
-    def search_unpacked(self, pieces: Iterator[bytes]) -> Iterator[bytes]:
-        """Search the bytes of the archive."""
-        return self._tee(pieces, self._content)
-
-    def _tee(self, pieces: Iterator[bytes], stream: StreamSearch) -> Iterator[bytes]:
+    def tee(self, pieces: Iterator[bytes], stream: StreamSearch) -> Iterator[bytes]:
+        """Search pieces while they are read."""
         for piece in pieces:
             stream.feed(piece)
             self._budget.add_bytes(len(piece))
-            self._on_bytes(len(piece))
+            if stream is not self.packed:
+                self._on_bytes(len(piece))
             yield piece
 
     def add_member(self, member: TarInfo) -> None:
@@ -639,7 +590,7 @@ class _LayerScan:
 
     def _search_inner(self, pieces: Iterator[bytes], name: str, depth: int) -> None:
         stream = StreamSearch(self._search)
-        searched = self._tee(pieces, stream)
+        searched = self.tee(pieces, stream)
         with _as_far_as_readable():
             self.unpack(searched, name, depth)
             for _ in searched:
@@ -667,19 +618,15 @@ class _LayerScan:
                 self._search_inner(_read_zip_member(archive, member), f"{name}!{member.filename}", depth)
 
     def _add_match(self, match: Match, name: str) -> None:
-        secret = match.secret
-        path = name.removeprefix("./").rstrip("/")
-        finding = SecretFinding(place="layer", path=path, kind=secret.kind, what=secret.what, form=match.form)
-        self._found[finding] = None
+        self._found[_make_finding(match, "layer", name.removeprefix("./").rstrip("/"))] = None
 
     def close(self) -> Sequence[SecretFinding]:
-        """Return all findings, each once."""
-        for stream, offsets in ((self._content, self._content_offsets), (self._headers, self._header_offsets)):
+        for stream, offsets in ((self.content, self._content_offsets), (self._headers, self._header_offsets)):
             for match in stream.close():
                 index = bisect_right(offsets, match.offset) - 1
                 self._add_match(match, self._names[index] if index >= 0 else "")
         known = {(finding.kind, finding.what) for finding in self._found}
-        for match in self._packed.close():
+        for match in self.packed.close():
             if (match.secret.kind, match.secret.what) not in known:
                 self._add_match(match, "")
         problems = (
@@ -734,14 +681,9 @@ def _format_name(name: str) -> str:
     return name.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
 
 
-MANIFEST = "manifest.json"
-"""The file of an export that names the layers of its image."""
-
-MAX_SHOWN_PATH = 300
-"""Characters of a file's name in a finding."""
-
-OnBytes = Callable[[str, int], object]
-"""Gets the name of a blob, and how many of its unpacked bytes have been searched."""
+MANIFEST = "manifest.json"  # the file of an export that names the layers of its image
+MAX_SHOWN_PATH = 300  # characters of a file's name in a finding
+OnBytes = Callable[[str, int], object]  # gets the name of a blob, and how many of its unpacked bytes have been searched
 
 
 def scan_export(
@@ -777,7 +719,8 @@ def scan_export(
         if missing := [name for name in (MANIFEST, *layers) if name not in names]:
             raise InvalidArchive(f"it lacks {missing[0]}")
     except (InvalidArchive, InvalidDocument) as error:
-        found[make_unread_finding(f"the engine's export cannot be read: {error}")] = None
+        what = f"the engine's export cannot be read: {error}"
+        found[SecretFinding(place="document", path="", kind="unread", what=what)] = None
     return tuple(found)
 
 

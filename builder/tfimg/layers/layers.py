@@ -18,7 +18,7 @@ from secrets import token_hex
 from typing import Any, Literal
 
 from tfimg.core.cancellation import Cancellation, on_cancel, raise_if_cancelled
-from tfimg.core.documents import Digest, Document, InvalidDocument, parse_document
+from tfimg.core.documents import Digest, Document, InvalidDocument, digest_of, parse_document
 from tfimg.core.errors import HashMismatchError, Interrupted, InvalidWheel, LockError
 from tfimg.core.files import hash_file, wait_for_lock, write_atomically
 from tfimg.index.client import Index
@@ -117,7 +117,14 @@ class LayerStore:
 
     def prune(self, limit: int = MAX_STORE_BYTES) -> None:
         """Remove stale files, and layers unused for longest until `limit` bytes are left."""
-        self._remove_stale()
+        # Partial layers, wheels and folders of killed builds.
+        wheels = _list_folder(self.folder / "wheels")
+        paths = [path for path in _list_folder(self.folder) if path.name.startswith("layer-")]
+        paths += [*(path for folder in wheels for path in _list_folder(folder)), *wheels]
+        for path in paths:
+            with suppress(OSError):  # another build has removed it, or uses the folder
+                if time.time() - path.stat().st_mtime > STALE_SECONDS:
+                    path.rmdir() if path.is_dir() else path.unlink()
         files: list[tuple[os.stat_result, Path]] = []
         for file in _list_folder(self.blobs):
             with suppress(FileNotFoundError):  # another build has evicted it, or has finished writing it
@@ -128,19 +135,9 @@ class LayerStore:
             if total > limit:
                 file.unlink(missing_ok=True)
 
-    def _remove_stale(self) -> None:
-        """Remove partial layers, wheels and folders of killed builds."""
-        wheels = _list_folder(self.folder / "wheels")
-        paths = [path for path in _list_folder(self.folder) if path.name.startswith("layer-")]
-        paths += [*(path for folder in wheels for path in _list_folder(folder)), *wheels]
-        for path in paths:
-            with suppress(OSError):  # another build has removed it, or uses the folder
-                if time.time() - path.stat().st_mtime > STALE_SECONDS:
-                    path.rmdir() if path.is_dir() else path.unlink()
-
     def _write_document(self, document: dict[str, Any]) -> dict[str, Any]:
         text = json.dumps(document, sort_keys=True)
-        digest = f"sha256:{hashlib.sha256(text.encode()).hexdigest()}"
+        digest = digest_of(text.encode())
         write_atomically(self._path(digest), text)
         return {"digest": digest, "size": len(text)}
 
@@ -162,8 +159,7 @@ def list_stage_layers(address: str) -> tuple[str, ...]:
 
 
 def _checksum(key: str, blob: Blob) -> str:
-    text = json.dumps([key, asdict(blob)], sort_keys=True)
-    return f"sha256:{hashlib.sha256(text.encode()).hexdigest()}"
+    return digest_of(json.dumps([key, asdict(blob)], sort_keys=True).encode())
 
 
 def _list_folder(folder: Path) -> list[Path]:
@@ -200,7 +196,7 @@ def fetch_wheel(
     """
     folder.mkdir(parents=True, exist_ok=True)
     prefix = f"{package.sha256}-"
-    for shared in _shared(package, downloads):
+    for shared in downloads.glob(f"{package.sha256}-*.whl"):
         with suppress(FileNotFoundError):  # another build has removed it since it was listed
             if hash_file(shared) != package.sha256:
                 shared.unlink()
@@ -225,12 +221,8 @@ def fetch_wheel(
 def remove_downloads(packages: Sequence[LockedPackage], downloads: Path) -> None:
     """Remove shared wheels. Builds that have fetched them keep their own links."""
     for package in packages:
-        for shared in _shared(package, downloads):
+        for shared in downloads.glob(f"{package.sha256}-*.whl"):
             shared.unlink(missing_ok=True)
-
-
-def _shared(package: LockedPackage, downloads: Path) -> Iterator[Path]:
-    return downloads.glob(f"{package.sha256}-*.whl")
 
 
 def _download(package: LockedPackage, target: Path, source: WheelSource) -> str:
@@ -270,8 +262,7 @@ LayerState = Literal["started", "done", "cached", "damaged"]
 OnLayerEvent = Callable[[str, LayerState, float], None]
 """Receives a layer's name, its state and the seconds that making it took."""
 
-LAYER_FORMAT = "2"
-"""Version of the layers that this package makes: raised when the same wheels would give other bytes."""
+LAYER_FORMAT = "2"  # version of the layers that this package makes: raised when the same wheels would give other bytes
 
 
 def compute_key(layer: WheelLayer, compression: Compression) -> str:
@@ -362,7 +353,11 @@ class GroupMaker:
     ) -> dict[WheelLayer, Blob]:
         """Make the layers of a group, except those that another Python's wheels gave."""
         first = next(iter(keys))
-        content_key = "" if group.is_shared or not group.shared_files else self._content_key(group, wheels)
+        content_key = ""
+        if group.shared_files and not group.is_shared:  # RECORD has the same hashes for every Python
+            rows = [row for wheel in wheels for row in list_record_rows(wheel, group.shared_files)]
+            words = [LAYER_FORMAT, self.compression, *group.removed, *rows]
+            content_key = hashlib.sha256("\n".join(words).encode()).hexdigest()
         blobs = {first: blob} if content_key and (blob := self._find(content_key, first)) else {}
         with ExitStack() as stack:
             missing = [layer for layer in keys if layer not in blobs]
@@ -382,11 +377,6 @@ class GroupMaker:
         for wheel in wheels:
             wheel.unlink(missing_ok=True)
         return {layer: blobs[layer] for layer in keys}
-
-    def _content_key(self, group: WheelGroup, wheels: Sequence[Path]) -> str:
-        """Return the key of shared files: RECORD has the same hashes for every Python."""
-        rows = [row for wheel in wheels for row in list_record_rows(wheel, group.shared_files)]
-        return hashlib.sha256("\n".join([LAYER_FORMAT, self.compression, *group.removed, *rows]).encode()).hexdigest()
 
     @contextmanager
     def _new_layer(self, layer: WheelLayer, blobs: dict[WheelLayer, Blob]) -> Iterator[BlobWriter]:

@@ -185,7 +185,26 @@ class WheelZip:
         if sum(item.file_size for item in items) > MAX_UNPACKED:
             raise ValueError(f"its files have more than {MAX_UNPACKED >> 30} GiB")
         self.files = {item.filename: item for item in items if not item.is_dir()}
-        self._starts = dict(self._find_starts(items, end))
+        self._starts: dict[str, int] = {}
+        before = 0
+        for item in sorted(items, key=lambda item: item.header_offset):
+            # The local header repeats the name and has extra fields of its own (APPNOTE.TXT 4.3.7).
+            name = item.orig_filename.encode("utf-8" if item.flag_bits & 0x800 else "cp437")
+            raw.seek(item.header_offset)
+            header = raw.read(30 + len(name))
+            start = item.header_offset + 30 + len(name) + int.from_bytes(header[28:30], "little")
+            agrees = (
+                header[:4] == b"PK\3\4"
+                and header[30:] == name
+                and int.from_bytes(header[26:28], "little") == len(name)
+                and int.from_bytes(header[8:10], "little") == item.compress_type
+            )
+            if not agrees:
+                raise ValueError(f"{item.filename!r} has a header that contradicts the archive's directory")
+            if item.header_offset < before or start + item.compress_size > end:
+                raise ValueError(f"{item.filename!r} overlaps another part of the archive")
+            before = start + item.compress_size
+            self._starts[item.filename] = start
 
     def read(self, path: str, limit: int) -> bytes:
         """Return a small file. Raises `ValueError` if it is missing or too large."""
@@ -234,28 +253,6 @@ class WheelZip:
         if not stored and (not inflate.eof or left or inflate.unused_data):
             raise ValueError(f"{item.filename!r} is not one whole deflate stream")
 
-    def _find_starts(self, items: Sequence[zipfile.ZipInfo], end: int) -> Iterator[tuple[str, int]]:
-        """Yield where each file starts. Raises `ValueError` for overlaps."""
-        before = 0
-        for item in sorted(items, key=lambda item: item.header_offset):
-            # The local header repeats the name and has extra fields of its own (APPNOTE.TXT 4.3.7).
-            name = item.orig_filename.encode("utf-8" if item.flag_bits & 0x800 else "cp437")
-            self._raw.seek(item.header_offset)
-            header = self._raw.read(30 + len(name))
-            start = item.header_offset + 30 + len(name) + int.from_bytes(header[28:30], "little")
-            agrees = (
-                header[:4] == b"PK\3\4"
-                and header[30:] == name
-                and int.from_bytes(header[26:28], "little") == len(name)
-                and int.from_bytes(header[8:10], "little") == item.compress_type
-            )
-            if not agrees:
-                raise ValueError(f"{item.filename!r} has a header that contradicts the archive's directory")
-            if item.header_offset < before or start + item.compress_size > end:
-                raise ValueError(f"{item.filename!r} overlaps another part of the archive")
-            before = start + item.compress_size
-            yield item.filename, start
-
 
 def find_path_problem(path: str) -> str | None:
     """Return what makes a path unfit to be packed below a folder, or None."""
@@ -267,16 +264,6 @@ def find_path_problem(path: str) -> str | None:
     if max(len(part.encode()) for part in parts) > MAX_COMPONENT or len(path.encode()) > MAX_PATH:
         return f"has a name of more than {MAX_COMPONENT} or a path of more than {MAX_PATH} bytes"
     return f"is more than {MAX_DEPTH} folders deep" if len(parts) > MAX_DEPTH else None
-
-
-def find_collision(paths: Sequence[str]) -> str | None:
-    """Return a path that another one equals, but for case, or has as its folder."""
-    # A file's descendants follow it, because NUL sorts before everything that a name may have.
-    folded = sorted((path.casefold().replace("/", "\0"), path) for path in paths)
-    for (before, _), (after, path) in pairwise(folded):
-        if after == before or after.startswith(f"{before}\0"):
-            return path
-    return None
 
 
 def encode_digest(digest: bytes) -> str:
@@ -360,7 +347,8 @@ def unpack_wheel(
     malformed or damaged; what was written until then is unusable.
     """
     own = into if tuple(shared) == (".",) else rest
-    with _open(wheel) as checked:
+    with open_archive(wheel) as archive:
+        checked = check_wheel(wheel.name, archive)
         info, root = checked.info, checked.root
         records = [
             _write(own, Scheme("scripts"), *script.generate(INTERPRETER, "posix"), executable=True)
@@ -377,22 +365,18 @@ def unpack_wheel(
                 records.append(_write_member(target, member, checked.archive))
         records.append(_write(own, root, f"{info}/INSTALLER", b"tfimg\n"))
         records.append((root, RecordEntry(f"{info}/RECORD", None, None)))
-        with construct_record_file(records, lambda scheme: _record_prefix(scheme, root)) as record:
+        with construct_record_file(
+            records,
+            lambda scheme: None if scheme == root else f"{relpath(SCHEME_FOLDERS[scheme], SCHEME_FOLDERS[root])}/",
+        ) as record:
             _write(own, root, f"{info}/RECORD", record.read())
 
 
 def list_record_rows(wheel: Path, shared: Sequence[str]) -> list[str]:
     """Return the rows of RECORD whose paths match `shared`. Raises `InvalidWheel`."""
-    with _open(wheel) as checked:
-        rows = (member.record.to_row() for member in checked.members)
-        return sorted(",".join(row) for row in rows if _matches(row[0], shared))
-
-
-@contextmanager
-def _open(wheel: Path) -> Iterator[CheckedWheel]:
-    """Open and check a wheel. Raises `InvalidWheel`, also for errors inside the block."""
     with open_archive(wheel) as archive:
-        yield check_wheel(wheel.name, archive)
+        rows = (member.record.to_row() for member in check_wheel(wheel.name, archive).members)
+        return sorted(",".join(row) for row in rows if _matches(row[0], shared))
 
 
 @contextmanager
@@ -430,7 +414,11 @@ def _place(scheme: Scheme | str, path: str) -> str:
 def check_wheel(filename: str, archive: WheelZip) -> CheckedWheel:
     """Read what a wheel states. Raises `ValueError`, and the errors of parsers."""
     name, version, _, _ = parse_wheel_filename(filename)
-    info = _find_info(archive, name, version)
+    found = sorted(filter(_names_distribution, {path.split("/")[0] for path in archive.files}))
+    stem, dash, stated = found[0].removesuffix(".dist-info").partition("-") if len(found) == 1 else ("", "", "")
+    if not dash or canonicalize_name(stem) != name or Version(stated) != version:
+        raise ValueError(f"it must have one folder {name}-{version}.dist-info, but has {found[:3]}")
+    info = found[0]
     metadata = read_headers(archive, f"{info}/METADATA", MAX_METADATA)
     names, versions = metadata.get_all("Name", []), metadata.get_all("Version", [])
     if list(map(canonicalize_name, names)) != [name] or list(map(Version, versions)) != [version]:
@@ -443,17 +431,19 @@ def check_wheel(filename: str, archive: WheelZip) -> CheckedWheel:
     data = f"{'-'.join(filename.split('-')[:2])}.data"
     members = tuple(_locate(item, records[path], data=data, root=root) for path, item in archive.files.items())
     scripts = tuple(_read_entry_points(archive, f"{info}/entry_points.txt"))
-    _check_places(members, scripts, info)
+    places = [_place(member.scheme, member.path) for member in members]
+    # A file's descendants follow it, because NUL sorts before everything that a name may have.
+    every = [*places, *(_place("scripts", script.name) for script in scripts)]
+    folded = sorted((path.casefold().replace("/", "\0"), path) for path in every)
+    for (before, _), (after, path) in pairwise(folded):
+        if after == before or after.startswith(f"{before}\0"):
+            raise ValueError(f"{path!r} is there twice, but for case, or is a file and a folder")
+    site = SITE_PACKAGES.lstrip("/") + "/"
+    for place in places:
+        top = place.removeprefix(site).partition("/")[0] if place.startswith(site) else info
+        if top != info and _names_distribution(top):
+            raise ValueError(f"{place!r} belongs to another distribution")
     return CheckedWheel(archive=archive, info=info, root=root, members=members, scripts=scripts)
-
-
-def _find_info(archive: WheelZip, name: str, version: Version) -> str:
-    """Return the one dist-info folder, which has to name the wheel's distribution."""
-    found = sorted(filter(_names_distribution, {path.split("/")[0] for path in archive.files}))
-    stem, dash, stated = found[0].removesuffix(".dist-info").partition("-") if len(found) == 1 else ("", "", "")
-    if not dash or canonicalize_name(stem) != name or Version(stated) != version:
-        raise ValueError(f"it must have one folder {name}-{version}.dist-info, but has {found[:3]}")
-    return found[0]
 
 
 def _names_distribution(component: str) -> bool:
@@ -518,18 +508,6 @@ def _read_entry_points(archive: WheelZip, path: str) -> Iterator[Script]:
             yield Script(name, match[1], match[2], section)
 
 
-def _check_places(members: Sequence[Member], scripts: Sequence[Script], info: str) -> None:
-    """Raise `ValueError` for a place of two files or of another distribution."""
-    places = [_place(member.scheme, member.path) for member in members]
-    if collision := find_collision([*places, *(_place("scripts", script.name) for script in scripts)]):
-        raise ValueError(f"{collision!r} is there twice, but for case, or is a file and a folder")
-    site = SITE_PACKAGES.lstrip("/") + "/"
-    for place in places:
-        top = place.removeprefix(site).partition("/")[0] if place.startswith(site) else info
-        if top != info and _names_distribution(top):
-            raise ValueError(f"{place!r} belongs to another distribution")
-
-
 def _write(
     layer: BlobWriter | None, scheme: Scheme, path: str, data: bytes, *, executable: bool = False
 ) -> tuple[Scheme, RecordEntry]:
@@ -539,12 +517,7 @@ def _write(
     return scheme, RecordEntry(path, Hash("sha256", encode_digest(hashlib.sha256(data).digest())), len(data))
 
 
-def _record_prefix(scheme: Scheme, root: Scheme) -> str | None:
-    return None if scheme == root else f"{relpath(SCHEME_FOLDERS[scheme], SCHEME_FOLDERS[root])}/"
-
-
 def _write_member(layer: BlobWriter | None, member: Member, archive: WheelZip) -> tuple[Scheme, RecordEntry]:
-    """Write a file of the wheel, and return its row of RECORD."""
     item, record = member.item, member.record
     pieces = archive.pieces(item, record)
     if member.scheme == "scripts":

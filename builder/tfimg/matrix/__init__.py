@@ -1,1 +1,1 @@
-"""The matrix of TensorFlow releases, CUDA, Python and platforms, and its images."""
+"""The compatibility matrix: TensorFlow releases, CUDA, Python and platforms, and the images of it."""

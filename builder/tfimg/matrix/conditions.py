@@ -84,65 +84,33 @@ def parse_platform(text: str) -> Platform:
     return PLATFORM_NAMES[name]
 
 
-def check_python(text: str) -> None:
-    """Raise `UsageError` if a request selects a patch version of Python."""
-    minors = re.sub(r"([0-9]+\.[0-9]+)(?!\.\*)[^\s,0-9][^\s,]*", r"\1", text)
-    if minors != text:
-        raise UsageError(
-            f"--python {text}: the patch version of Python cannot be chosen, as an image has that of its base.",
-            next_step=f"Name the minor version: --python {quote_argument(minors)}.",
-        )
-
-
-def check_driver(matrix: Matrix, text: str) -> None:
-    """Raise `UsageError` if a driver version is malformed or too short to compare."""
-    if not re.fullmatch(r"[0-9]{1,9}(\.[0-9]{1,9})*", text):
-        raise UsageError(
-            f"--driver {text!r} is not the version of a driver.",
-            next_step="Write what nvidia-smi shows, for example 535.104.05.",
-        )
-    for toolkit in matrix.toolkits.values():
-        if toolkit.driver.startswith(f"{text}."):
-            raise UsageError(
-                f"--driver {text} is incomplete: it may be older or newer than {toolkit.driver}, which some images "
-                "need.",
-                next_step="Write the whole version, as nvidia-smi shows it.",
-            )
-
-
 def make_version_matcher(text: str, *, option: str, exact_parts: int = 3) -> Callable[[str], bool]:
     """Return the test for `2.15` (any 2.15.x), `2.15.1` (exact), `>=2.15,<2.17` (a range) or `latest` (any).
 
-    A version of `exact_parts` parts or more is exact. Raises `UsageError` naming `option`.
+    A version of `exact_parts` parts or more is exact. The test is cached: hundreds of images have few versions. Raises
+    `UsageError` naming `option`.
     """
     if text == "latest":
         return lambda _: True
     try:
         if not text.isprintable():
             raise ValueError("packaging accepts white space of any kind around a version")
-        matcher = _match_release(text, exact_parts) if text[:1].isdigit() else _match_range(text)
+        if text[:1].isdigit():
+            wanted = Version(text)
+            release = wanted.release
+            if len(release) >= exact_parts or str(wanted) != ".".join(map(str, release)):
+                return cache(lambda version: parse_version(version) == wanted)
+            return cache(lambda version: parse_version(version).release[: len(release)] == release)
+        specifiers = SpecifierSet(text)
+        if not list(specifiers):
+            raise ValueError("a range without bounds is most likely an unset variable")
+        specifiers.contains("0")  # Python rejects numbers of thousands of digits only in use
+        return cache(lambda version: specifiers.contains(parse_version(version)))
     except ValueError:
         raise UsageError(
             f"{option} {text!r} is neither a version nor a range of versions.",
             next_step=f"Write for example {EXAMPLES.get(option, EXAMPLES['--tf'])}.",
         ) from None
-    return cache(matcher)  # hundreds of images have few versions
-
-
-def _match_release(text: str, exact_parts: int) -> Callable[[str], bool]:
-    wanted = Version(text)
-    release = wanted.release
-    if len(release) >= exact_parts or str(wanted) != ".".join(map(str, release)):
-        return lambda version: parse_version(version) == wanted
-    return lambda version: parse_version(version).release[: len(release)] == release
-
-
-def _match_range(text: str) -> Callable[[str], bool]:
-    specifiers = SpecifierSet(text)
-    if not list(specifiers):
-        raise ValueError("a range without bounds is most likely an unset variable")
-    specifiers.contains("0")  # Python rejects numbers of thousands of digits only in use
-    return lambda version: specifiers.contains(parse_version(version))
 
 
 @cache
@@ -302,7 +270,13 @@ def list_conditions(matrix: Matrix, request: Request) -> Iterator[Condition]:
         yield _driver(matrix, request.driver, capability)
     if request.python is not None:
         condition = _version_condition("--python", request.python)
-        check_python(request.python)
+        minors = re.sub(r"([0-9]+\.[0-9]+)(?!\.\*)[^\s,0-9][^\s,]*", r"\1", request.python)
+        if minors != request.python:
+            raise UsageError(
+                f"--python {request.python}: the patch version of Python cannot be chosen, as an image has that of its "
+                "base.",
+                next_step=f"Name the minor version: --python {quote_argument(minors)}.",
+            )
         yield condition
 
 
@@ -345,7 +319,18 @@ def _gpu(matrix: Matrix, name: str, capability: str) -> Condition:
 
 
 def _driver(matrix: Matrix, text: str, capability: str | None) -> Condition:
-    check_driver(matrix, text)
+    if not re.fullmatch(r"[0-9]{1,9}(\.[0-9]{1,9})*", text):
+        raise UsageError(
+            f"--driver {text!r} is not the version of a driver.",
+            next_step="Write what nvidia-smi shows, for example 535.104.05.",
+        )
+    for toolkit in matrix.toolkits.values():
+        if toolkit.driver.startswith(f"{text}."):
+            raise UsageError(
+                f"--driver {text} is incomplete: it may be older or newer than {toolkit.driver}, which some images "
+                "need.",
+                next_step="Write the whole version, as nvidia-smi shows it.",
+            )
     version, description = parse_version(text), f"driver {text}"
     condition = Condition("--driver", text, description, lambda lowest: version >= parse_version(lowest))
     if capability is None:

@@ -43,11 +43,6 @@ class _Alternative:
         """The request as options of the command line."""
         return " ".join(f"{option} {quote_argument(value)}" for option, value in self.values.items())
 
-    @property
-    def is_useful(self) -> bool:
-        """Whether the image uses the GPU at hand, and no TPU that was not requested."""
-        return DEVICES[self.spec.device].option not in self.relaxed
-
 
 def nearest_requests(
     matrix: Matrix, specs: Sequence[ImageSpec], conditions: Sequence[Condition]
@@ -60,7 +55,8 @@ def nearest_requests(
     fixed = [condition for condition in conditions if condition.option == "--platform" and condition.implied_by]
     near = [spec for spec in specs if all(condition.is_met_by(spec) for condition in fixed)]
     found = sorted((_alternative(spec, conditions) for spec in near), key=lambda alternative: alternative.distance)
-    alternatives = [alternative for alternative in found if alternative.is_useful]
+    # An image has to use the GPU at hand, and no TPU that was not requested.
+    alternatives = [one for one in found if DEVICES[one.spec.device].option not in one.relaxed]
     chosen: dict[str, _Alternative] = {}
     for alternative in alternatives:
         is_new = not any(other.relaxed <= alternative.relaxed for other in chosen.values())
@@ -87,7 +83,12 @@ def _alternative(spec: ImageSpec, conditions: Sequence[Condition]) -> _Alternati
             del values[condition.option]
     release, is_default_python, _ = preference_key(spec)
     cost = sum(condition.criterion.cost for condition in unmet)
-    difference = sum(_difference(condition, spec) for condition in unmet)
+    # In minors; a major counts a hundred. An update of the driver reaches the newest image.
+    difference = 0
+    for condition in unmet:
+        requested, found = find_version(condition.argument), condition.value(spec)
+        if condition.option != "--driver" and requested and found and found[0].isdigit():
+            difference += abs(_number(requested) - _number(found))
     newest_first = tuple(-part for part in (*release.release, release.post or 0))
     distance = cost, difference, (*newest_first, -is_default_python, -_number(spec.python))
     return _Alternative(spec=spec, values=values, relaxed=relaxed, distance=distance)
@@ -99,14 +100,6 @@ def _is_reached(alternative: _Alternative, matrix: Matrix, specs: Sequence[Image
     conditions = tuple(list_conditions(matrix, Request(**fields)))  # type: ignore[arg-type]  # a literal
     matches = (spec for spec in specs if all(condition.is_met_by(spec) for condition in conditions))
     return max(matches, key=preference_key, default=None) is alternative.spec
-
-
-def _difference(condition: Condition, spec: ImageSpec) -> int:
-    """Return the minors between the requested version and the image's; a major counts a hundred."""
-    if condition.option == "--driver":  # an update of the driver reaches the newest image
-        return 0
-    requested, value = find_version(condition.argument), condition.value(spec)
-    return abs(_number(requested) - _number(value)) if requested and value and value[0].isdigit() else 0
 
 
 @cache
@@ -134,6 +127,14 @@ def make_refusal(
 ) -> ResolutionError:
     """Return the error for conditions that no image meets together; its requests have the variant, if there is one."""
     clash = smallest_clash(specs, conditions)
+    arguments = [
+        f"{condition.argument} ({condition.implied})" if condition.implied else condition.argument
+        for condition in clash
+    ]
+    headline = f"No image meets {arguments[0]}:"
+    if len(clash) > 1:
+        together = " together" if len(clash) > 2 else ""
+        headline = f"{', '.join(arguments[:-1])} and {arguments[-1]} clash{together}:"
     reasons = [*_reasons(specs, conditions, clash), *_gap_reasons(matrix, conditions, clash)]
     nearest = nearest_requests(matrix, specs, conditions)
     if variant in matrix.variants:
@@ -143,7 +144,7 @@ def make_refusal(
             for request, identifier in nearest
         )
     error = clash[-1].criterion.error(
-        f"{_headline(clash)}\n" + "".join(f"  {reason}\n" for reason in reasons),
+        f"{headline}\n" + "".join(f"  {reason}\n" for reason in reasons),
         next_step="What would work:\n" + "\n".join(f"  {request}  ({identifier})" for request, identifier in nearest),
     )
     error.details = {
@@ -180,17 +181,6 @@ def _independent(conditions: Sequence[Condition]) -> Sequence[Condition]:
     return [condition.without_gpu or condition for condition in conditions]
 
 
-def _headline(clash: Sequence[Condition]) -> str:
-    arguments = [
-        f"{condition.argument} ({condition.implied})" if condition.implied else condition.argument
-        for condition in clash
-    ]
-    if len(clash) == 1:
-        return f"No image meets {arguments[0]}:"
-    together = " together" if len(clash) > 2 else ""
-    return f"{', '.join(arguments[:-1])} and {arguments[-1]} clash{together}:"
-
-
 def _reasons(specs: Sequence[ImageSpec], conditions: Sequence[Condition], clash: Sequence[Condition]) -> Iterator[str]:
     """Yield for each conflicting condition which values the images have that meet the others."""
     options = {condition.option for condition in clash}
@@ -200,33 +190,23 @@ def _reasons(specs: Sequence[ImageSpec], conditions: Sequence[Condition], clash:
         images = [spec for spec in specs if all(other.is_met_by(spec) for other in others)]
         # Images without any such value are no alternative, unless all are.
         images = [spec for spec in images if condition.value(spec) is not None] or images
-        if others:
-            images = _most_similar(images, rest)
+        if others:  # those that meet the rest of the request, else its implied conditions, else all
+            for wanted in ([other for other in rest if other.implied], rest):
+                images = [spec for spec in images if all(other.is_met_by(spec) for other in wanted)] or images
         subject = f"with {' and '.join(other.description for other in others)}" if others else "in the matrix"
-        yield f"{subject}: {_describe_values(condition, images, specs)}"
+        if all(condition.value(spec) is None for spec in images):
+            packages = _join_paths(f"rows[{spec.row}].wheels.{spec.platform}.packages" for spec in images)
+            yield f"{subject}: no image for a GPU (matrix.yaml: {packages}, from packages on the package index)"
+        else:
+            known = {condition.describe_value(spec) for spec in specs}
+            # The requested value interrupts a run of values: inside of one, it would seem to exist.
+            if (requested := find_version(condition.argument)) and _natural(requested) not in map(_natural, known):
+                known.add(requested)
+            values = f"{condition.criterion.name} {format_values(map(condition.describe_value, images), known)}"
+            paths = _join_paths(map(condition.path, images))
+            yield f"{subject}: {values} (matrix.yaml: {paths}, from {condition.source})"
         if condition.remark:
             yield condition.remark
-
-
-def _most_similar(images: list[ImageSpec], rest: Sequence[Condition]) -> list[ImageSpec]:
-    """Return the images that meet the rest of the request, else its implied conditions, else all."""
-    for conditions in (rest, [condition for condition in rest if condition.implied]):
-        if similar := [spec for spec in images if all(condition.is_met_by(spec) for condition in conditions)]:
-            return similar
-    return images
-
-
-def _describe_values(condition: Condition, images: Sequence[ImageSpec], specs: Sequence[ImageSpec]) -> str:
-    if all(condition.value(spec) is None for spec in images):
-        packages = _join_paths(f"rows[{spec.row}].wheels.{spec.platform}.packages" for spec in images)
-        return f"no image for a GPU (matrix.yaml: {packages}, from packages on the package index)"
-    known = {condition.describe_value(spec) for spec in specs}
-    # The requested value interrupts a run of values: inside of one, it would seem to exist.
-    if (requested := find_version(condition.argument)) and _natural(requested) not in map(_natural, known):
-        known.add(requested)
-    values = format_values(map(condition.describe_value, images), known)
-    paths = _join_paths(map(condition.path, images))
-    return f"{condition.criterion.name} {values} (matrix.yaml: {paths}, from {condition.source})"
 
 
 def _gap_reasons(matrix: Matrix, conditions: Sequence[Condition], clash: Sequence[Condition]) -> Iterator[str]:
@@ -236,21 +216,17 @@ def _gap_reasons(matrix: Matrix, conditions: Sequence[Condition], clash: Sequenc
     by_reason: dict[str, list[Gap]] = {}
     gaps = find_gaps(matrix)
     for gap in gaps if "--tf" in options else ():
-        if _is_relevant(gap, requested, options):
+        # Within the request, and within what conflicts.
+        place = {"--device": gap.device, "--platform": gap.platform, "--python": gap.python}
+        stated = {option: value for option, value in place.items() if value is not None}
+        if stated.keys() & options and all(
+            option in requested and requested[option].accepts(value)
+            for option, value in {"--tf": gap.tensorflow, **stated}.items()
+        ):
             by_reason.setdefault(gap.reason.replace(gap.tensorflow, RELEASE), []).append(gap)
     for reason, same in by_reason.items():
         releases = format_values((gap.tensorflow for gap in same), (gap.tensorflow for gap in gaps))
         yield f"{reason.replace(RELEASE, releases)} (matrix.yaml: {_join_paths(gap.path for gap in same)})"
-
-
-def _is_relevant(gap: Gap, requested: dict[str, Condition], options: set[str]) -> bool:
-    """Return whether a gap is within the request, and within what conflicts."""
-    place = {"--device": gap.device, "--platform": gap.platform, "--python": gap.python}
-    stated = {option: value for option, value in place.items() if value is not None}
-    return bool(stated.keys() & options) and all(
-        option in requested and requested[option].accepts(value)
-        for option, value in {"--tf": gap.tensorflow, **stated}.items()
-    )
 
 
 def format_values(values: Iterable[str], known: Iterable[str] = (), *, min_run: int = MIN_RUN) -> str:

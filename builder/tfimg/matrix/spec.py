@@ -192,7 +192,15 @@ def expand_matrix(matrix: Matrix, *, local_wheels: bool = False) -> tuple[ImageS
             is_newest_patch=patches[spec.device, spec.platform, spec.minor] == spec.tensorflow,
             is_newest=releases[spec.device, spec.platform] == spec.tensorflow,
         )
-        for spec in sorted(specs, key=_order)
+        for spec in sorted(
+            specs,
+            key=lambda spec: (
+                Version(spec.tensorflow),
+                PLATFORMS.index(spec.platform),
+                list(DEVICES).index(spec.device),
+                Version(spec.python),
+            ),
+        )
     )
 
 
@@ -233,11 +241,6 @@ def _gap(
     else:
         return None
     return Gap(tensorflow=release.version, device=device, platform=platform, reason=reason, path=path)
-
-
-def _order(spec: ImageSpec) -> tuple[Version, int, int, Version]:
-    place = PLATFORMS.index(spec.platform), list(DEVICES).index(spec.device)
-    return Version(spec.tensorflow), *place, Version(spec.python)
 
 
 def _spec(matrix: Matrix, number: int, release: Release, device: Device, platform: Platform, python: str) -> ImageSpec:

@@ -100,7 +100,10 @@ def survey_index(
                 next_step="Check that UV_DEFAULT_INDEX, or index-url of pip, is the address of a simple index.",
             )
         selected = [wheel for wheel in linux if is_selected(wheel.version)]
-        names = sorted(_library_names(matrix))
+        majors = {cuda.partition(".")[0] for cuda in matrix.toolkits}
+        pinned = {f"nvidia-{name}-cu{major}" for major in majors for name in ("cudnn", "nccl")}
+        pinned |= {facts.pairs_with for facts in DEVICES.values() if facts.pairs_with}
+        names = sorted(pinned.union(*(toolkit.wheels for toolkit in matrix.toolkits.values())))
         libraries = {
             name: frozenset(wheel.version for wheel in page if "x86_64" in wheel.processors)
             for name, page in zip(names, pool.map(index.wheels, names), strict=True)
@@ -116,13 +119,6 @@ def is_missing(matrix: Matrix, version: Version) -> bool:
     """Return whether a matrix lacks a release that is newer than its oldest."""
     known = {Version(release.version) for row in matrix.rows for release in row.tensorflow}
     return version not in known and version > min(known)
-
-
-def _library_names(matrix: Matrix) -> Iterator[str]:
-    yield from (facts.pairs_with for facts in DEVICES.values() if facts.pairs_with)
-    for cuda, toolkit in matrix.toolkits.items():
-        yield from toolkit.wheels
-        yield from (f"nvidia-{name}-cu{cuda.partition('.')[0]}" for name in ("cudnn", "nccl"))
 
 
 def _read(index: Index, wheel: IndexedWheel) -> list[TensorFlowWheel]:

@@ -1,1 +1,1 @@
-"""What a program works on: the matrix with its images and locks, and this machine's connections."""
+"""A checkout and its connections: the matrix with its images and locks, and the services of this machine."""

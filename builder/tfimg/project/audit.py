@@ -21,12 +21,7 @@ from tfimg.engine.interface import Engine
 from tfimg.inspect.inspection import Bill, Inspection
 from tfimg.matrix.spec import ImageSpec
 from tfimg.project.project import Project
-from tfimg.recipe.lock import (
-    MAX_RESOLUTIONS,
-    Lock,
-    read_packages,
-    resolve_packages,
-)
+from tfimg.recipe.lock import MAX_RESOLUTIONS, Lock, read_packages, resolve_packages
 from tfimg.validation.report import take_inventory
 
 
@@ -73,7 +68,7 @@ def read_built_image(project: Project, engine: Engine, name: str) -> AuditedImag
     inventory = take_inventory(name, (project.workspace.images / "inventory.py").read_bytes(), engine=engine)
     try:
         purls = [component.purl for component, _ in list_components(inventory) if component.purl]
-        packages = read_components(purls, _find_custom_version(spec))
+        packages = read_components(purls, spec.tensorflow if spec.wheel else None)
     except (ValueError, CycloneDxException) as error:  # names, versions and addresses come from the image
         raise ValidationAborted(
             f"The packages of {name} cannot be read: {to_plain_text(truncate(str(error))).rstrip('.')}.",
@@ -101,15 +96,10 @@ def read_published_image(project: Project, name: str, image: Inspection, *, trus
         purls = [component.parse_purl() for component in validate(Bill, bills[0].predicate).components]
         if None in purls:
             raise InvalidDocument("a component has no valid package URL")
-        packages = read_components(filter(None, purls), _find_custom_version(spec))
+        packages = read_components(filter(None, purls), spec.tensorflow if spec.wheel else None)
         return AuditedImage(identifier=spec.identifier, packages=packages)
     except InvalidDocument as error:
         raise TamperedError(
             f"The bill of materials of {name} cannot be read: {error}.",
             next_step="Pull the image and audit it with --built.",
         ) from None
-
-
-def _find_custom_version(spec: ImageSpec) -> str | None:
-    """Return the version of a TensorFlow whose wheel a user supplied; None for one from the package index."""
-    return spec.tensorflow if spec.wheel else None

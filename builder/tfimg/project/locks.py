@@ -27,12 +27,14 @@ from tfimg.recipe.lock import (
     MAX_RESOLUTIONS,
     Lock,
     LockedPackage,
+    find_fixes,
     hash_lock,
     make_query,
     read_packages,
+    require_local_wheel,
     resolve_lock,
 )
-from tfimg.recipe.packages import list_wheels
+from tfimg.recipe.packages import Resolver, explain_conflict, find_locked_wheels, list_wheels
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,8 +56,6 @@ class Locks:
 
         The parts that are committed need the package index alone.
         """
-        from tfimg.recipe.packages import find_locked_wheels
-
         file = (spec.wheel.file,) if spec.wheel and not spec.wheel.lock else ()
         if self.find_links is None:
             return file
@@ -82,8 +82,6 @@ class Locks:
 
         That of a variant is resolved when it is not committed. Raises `LockError` when there is none.
         """
-        from tfimg.recipe.lock import require_local_wheel, resolve_lock
-
         if spec.wheel and spec.wheel.lock:
             lock = dict(spec.wheel.lock)
         elif spec.wheel:
@@ -155,8 +153,6 @@ class Locks:
             except LockError as error:
                 return error
 
-        from tfimg.recipe.lock import find_fixes
-
         yield from zip(specs, map_in_threads(resolve, specs, MAX_RESOLUTIONS), strict=True)
 
     def add_packages(
@@ -183,8 +179,6 @@ class Locks:
         fixes: tuple[LockedPackage, ...] = (),
     ) -> str:
         """Return the requirement file of packages above a lock. Raises `RequirementConflict` with an explanation."""
-        from tfimg.recipe.packages import Resolver, explain_conflict
-
         resolver = Resolver(
             spec=spec,
             lock=lock,

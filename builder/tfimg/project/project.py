@@ -11,7 +11,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from tfimg.core.errors import FileError, ImageMissing, MatrixError, ResolutionError, UnlabelledImage, UsageError
-from tfimg.core.files import read_limited, write_atomically
+from tfimg.core.files import hash_files, read_limited, write_atomically
 from tfimg.core.levels import Level
 from tfimg.core.paths import Workspace, find_workspace
 from tfimg.matrix.conditions import Request, find_spec, select_variants
@@ -139,22 +139,18 @@ class Project:
         variant = next((one for one in self.matrix.variants if name.endswith(f"-{one}")), RUNTIME)
         found = find_spec(self.specs, name.removesuffix(f"-{variant}"))
         if found is None and identifier.startswith(CUSTOM_PREFIX):
-            found = self._custom_spec(name.removesuffix(f"-{variant}"), labels)
+            from tfimg.custom.image import parse_custom_identifier, read_custom_labels
+
+            plain = name.removesuffix(f"-{variant}")
+            labelled = read_custom_labels(self.matrix, labels)
+            is_labelled = labelled is not None and labelled.identifier == plain
+            found = labelled if is_labelled else parse_custom_identifier(plain, self.specs)
         if found is None:
             raise ResolutionError(
                 f"The matrix has no image {identifier!r}.", next_step="`tfimg list` shows all identifiers."
             )
         spec = with_variant(found, variant, self.matrix.variants)
         return with_extra_packages(spec, ExtraPackages()) if name != identifier else spec
-
-    def _custom_spec(self, identifier: str, labels: Mapping[str, str]) -> ImageSpec | None:
-        """Return the image of a custom wheel as labels tell it, else as its identifier does."""
-        from tfimg.custom.image import parse_custom_identifier, read_custom_labels
-
-        labelled = read_custom_labels(self.matrix, labels)
-        if labelled and labelled.identifier == identifier:
-            return labelled
-        return parse_custom_identifier(identifier, self.specs)
 
     def spec_of_labels(self, labels: Mapping[str, str], identifier: str | None = None) -> ImageSpec | None:
         """Return the image of `identifier`, else of its label; None without.
@@ -229,8 +225,6 @@ class Project:
     @cached_property
     def build_files_digest(self) -> str:
         """Digest of the files of `images/` that every build uses."""
-        from tfimg.core.files import hash_files
-
         return hash_files(self.workspace.read_build_files())
 
     @cached_property

@@ -26,25 +26,11 @@ MAX_BYTES = 1 << 16
 """Size of a project file: 500 requirements have 15,000 bytes."""
 
 
-def _to_list(value: object) -> object:
-    return [value] if isinstance(value, str) else value
-
-
 def _require_quotes(value: object) -> object:
     if isinstance(value, int | float) and not isinstance(value, bool):
         # TOML reads 3.10 as the number 3.1.
         raise ValueError("a number here; write the version in quotes")
     return value
-
-
-def _to_day(value: object) -> object:
-    """Return a day of TOML as the text that an option takes."""
-    return value.isoformat() if type(value) is date else value
-
-
-def _check_day(text: str) -> str:
-    date.fromisoformat(text)
-    return text
 
 
 def _expand_user(text: str) -> str:
@@ -64,13 +50,21 @@ def _check_requirement(text: str) -> str:
     return requirement
 
 
+TO_LIST = BeforeValidator(lambda value: [value] if isinstance(value, str) else value)
+"""A text alone is a list of one."""
+
 Text = Annotated[str, StringConstraints(min_length=1), BeforeValidator(_require_quotes)]
 PathText = Annotated[str, Field(min_length=1, pattern="^[^-]"), AfterValidator(_expand_user)]
 """A file or folder, relative to the project file; `-`, standard input, is not one."""
-Paths = Annotated[tuple[PathText, ...], BeforeValidator(_to_list)]
-Texts = Annotated[tuple[Text, ...], BeforeValidator(_to_list)]
-Requirements = Annotated[tuple[Annotated[Text, AfterValidator(_check_requirement)], ...], BeforeValidator(_to_list)]
-Day = Annotated[str, BeforeValidator(_to_day), AfterValidator(_check_day)]
+Paths = Annotated[tuple[PathText, ...], TO_LIST]
+Texts = Annotated[tuple[Text, ...], TO_LIST]
+Requirements = Annotated[tuple[Annotated[Text, AfterValidator(_check_requirement)], ...], TO_LIST]
+Day = Annotated[
+    str,
+    # TOML has days of its own, and an option takes text.
+    BeforeValidator(lambda value: value.isoformat() if type(value) is date else value),
+    AfterValidator(lambda text: date.fromisoformat(text) and text),
+]
 
 
 class ProjectFile(MatrixModel):

@@ -63,18 +63,15 @@ class Validator:
 
     def target(self, spec: ImageSpec, on_event: OnEvent = ignore) -> TargetLevel:
         """Return the level to prove of an image here; report if that is not the highest. See `choose_target_level`."""
-        target = choose_target_level(spec, self.target_host, self.level, self._execution(spec.platform))
+        execution: Execution = "native"
+        if spec.platform != self.target_host.toolkit.platform:
+            if spec.platform not in self._emulated:  # it is tried once
+                self._emulated[spec.platform] = self.engine.can_run(spec.platform)
+            execution = "emulated" if self._emulated[spec.platform] else "none"
+        target = choose_target_level(spec, self.target_host, self.level, execution)
         if target.reason:
             on_event(InfoEvent(text=f"Level {target.level} is the highest that can be proven here. {target.reason}"))
         return target
-
-    def _execution(self, platform: Platform) -> Execution:
-        """Return how the engine runs a platform's programs; it is tried once."""
-        if platform == self.target_host.toolkit.platform:
-            return "native"
-        if platform not in self._emulated:
-            self._emulated[platform] = self.engine.can_run(platform)
-        return "emulated" if self._emulated[platform] else "none"
 
     def subject(self, spec: ImageSpec, target: TargetLevel, content: str) -> ReportSubject:
         """Return what a report on an image's content would be about."""

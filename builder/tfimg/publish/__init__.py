@@ -1,1 +1,1 @@
-"""Publish images with attestations, promote them to tags by signed statements, roll back and withdraw."""
+"""Images in a registry: publish them with attestations, promote them to tags, roll back and withdraw."""

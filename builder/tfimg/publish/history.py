@@ -18,7 +18,7 @@ from tfimg.attestations.promotions import Promotion, SignedPredicate, Withdrawal
 from tfimg.core.errors import NotInRegistry, UsageError
 from tfimg.publish.tags import parse_version
 from tfimg.recipe.tags import DIGEST_DIGITS, make_build_tag
-from tfimg.registry.documents import Registry, require_manifest
+from tfimg.registry.documents import Reader, require_manifest
 
 BUILD_TAG = re.compile(rf".+-[0-9a-f]{{{DIGEST_DIGITS}}}")
 
@@ -44,7 +44,6 @@ class HistoryEntry:
         return tuple(tag if isinstance(tag, str) else tag.tag for tag in self.signed.predicate.tags or ())
 
     def to_json(self) -> dict[str, Any]:
-        """Return it as a JSON object."""
         known = {"event": self.kind, "tag": self.tag, "digest": self.digest, "in_force": self.in_force}
         document = {name: value for name, value in known.items() if value is not None}
         if self.signed:
@@ -57,7 +56,7 @@ class HistoryEntry:
         return document
 
 
-def tag_history(registry: Registry, tag: str, keys: Sequence[VerifyingKey], *, limit: int) -> Iterator[HistoryEntry]:
+def tag_history(registry: Reader, tag: str, keys: Sequence[VerifyingKey], *, limit: int) -> Iterator[HistoryEntry]:
     """Yield the history of a tag, newest first, at most `limit` moves. Raises `NotInRegistry` for a missing tag."""
     present = require_manifest(registry, tag).digest
     read = cache(lambda digest: read_image_statements(registry, digest, keys, with_outcomes=False))
@@ -85,7 +84,7 @@ def tag_history(registry: Registry, tag: str, keys: Sequence[VerifyingKey], *, l
 
 
 def repository_history(
-    registry: Registry, builds: Sequence[str], keys: Sequence[VerifyingKey], *, limit: int
+    registry: Reader, builds: Sequence[str], keys: Sequence[VerifyingKey], *, limit: int
 ) -> list[HistoryEntry]:
     """Return the statements about the images of build tags, newest first."""
     entries: list[tuple[datetime, HistoryEntry]] = []
@@ -113,7 +112,7 @@ def build_tags(tags: Iterable[str]) -> list[str]:
     return [tag for _, tag in sorted(found, reverse=True)]
 
 
-def find_build(registry: Registry, digits: str) -> str:
+def find_build(registry: Reader, digits: str) -> str:
     """Return the digest that begins with these digits, of which there are 12 or more.
 
     Raises `NotInRegistry` if no build of the repository has it, `UsageError` if several have.

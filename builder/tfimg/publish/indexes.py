@@ -28,7 +28,7 @@ from tfimg.registry.documents import (
     Manifest,
     PlatformImage,
     Reader,
-    Registry,
+    Tags,
     open_image,
 )
 from tfimg.registry.documents import Platform as EntryPlatform
@@ -87,7 +87,8 @@ def find_platform_image(
     _require_platform(name, wanted, [*entries])
     assert wanted  # noqa: S101 - it is one of the entries
     images = {one: _open_entry(registry, name, one, entry) for one, entry in entries.items()}
-    identifiers = {one: _shared_identifier(image) for one, image in images.items() if image}
+    labelled = {one: image.labels.get(IDENTIFIER_LABEL) for one, image in images.items() if image}
+    identifiers = {one: find_shared_tag(identifier) if identifier else None for one, identifier in labelled.items()}
     if len({*identifiers.values()}) > 1:
         listed = ", ".join(
             f"{quote_value(named or 'an unknown image')} for {one}" for one, named in identifiers.items()
@@ -134,11 +135,6 @@ def _open_entry(registry: Reader, name: str, platform: Platform, entry: Descript
     return image
 
 
-def _shared_identifier(image: PlatformImage) -> str | None:
-    identifier = image.labels.get(IDENTIFIER_LABEL)
-    return find_shared_tag(identifier) if identifier else None
-
-
 def _hostile(name: str, reason: str) -> TamperedError:
     return TamperedError(f"{name} is not a valid index of platforms: {reason}.", next_step=DISCARD)
 
@@ -155,7 +151,7 @@ class PlatformTags:
     ask for it: raising would let everyone with write access to the registry block a rollback.
     """
 
-    registry: Registry
+    registry: Tags
     trusted: Sequence[VerifyingKey]
 
     @property
@@ -235,71 +231,56 @@ class PlatformTags:
     def list_referrers(self, digest: str) -> Sequence[Descriptor]:
         return self.registry.list_referrers(digest)
 
-    def put_blob(self, content: bytes) -> Descriptor:
-        return self.registry.put_blob(content)
-
-    def put_referrers(
-        self, manifests: Sequence[Manifest], *, subject: str, list_later: bool = False
-    ) -> Sequence[Descriptor]:
-        return self.registry.put_referrers(manifests, subject=subject, list_later=list_later)
-
 
 def update_indexes(tags: PlatformTags, changed: Iterable[str], on_event: OnEvent = ignore) -> None:
     """Compose the indexes anew that tags belong to: statements about an image have changed, or a run was killed."""
     for shared in dict.fromkeys(map(find_shared_tag, changed)):
         if tags.update(shared):
-            on_event(WarningEvent(text=f"{shared} is {_describe(tags.registry.find(shared))}"))
+            platforms = " and ".join(_list_entries(tags.registry.find(shared)))
+            what = f"an index of {platforms}" if platforms else f"an image for {DEFAULT} alone"
+            on_event(WarningEvent(text=f"{shared} is {what}"))
 
 
-def list_platform_tags(registry: Registry, reference: str, platform: Platform | None = None) -> tuple[str, ...]:
+def list_platform_tags(registry: Reader, reference: str, platform: Platform | None = None) -> tuple[str, ...]:
     """Return the tags that stand for a tag on its platforms, or on one: `2.15-arm64` and `2.15` of an index `2.15`.
 
     The first platform is the last. `registry` is that behind `PlatformTags`.
     """
     if platform:
         return (find_platform_tag(reference, platform),)
-    manifest = registry.find(reference)
-    entries = _list_entries(manifest) if manifest else {}
+    entries = _list_entries(registry.find(reference))
     tags = [find_platform_tag(reference, one) for one in reversed(PLATFORMS) if one in entries]
     return tuple(dict.fromkeys(tags)) or (reference,)
 
 
 def list_images(
-    registry: Registry, reference: str, tag: str | None, platform: Platform | None = None
+    registry: Reader, reference: str, tag: str | None, platform: Platform | None = None
 ) -> Iterator[tuple[str, str | None]]:
     """Yield the images of an index, or the one for `platform`, each by digest with the tag that stands for it.
 
     What is no index is yielded as it is. Raises as `find_platform_image`.
     """
-    manifest = registry.find(reference)
-    entries = _list_entries(manifest) if manifest else {}
+    entries = _list_entries(registry.find(reference))
     for one in (platform,) if platform else entries or (None,):
         found = find_platform_image(registry, reference, one)
         yield (found[0], tag and find_platform_tag(tag, found[1])) if found else (reference, tag)
 
 
-def list_digests(registry: Registry, digest: str) -> dict[str, Platform | None]:
+def list_digests(registry: Reader, digest: str) -> dict[str, Platform | None]:
     """Return the digests of an index's images for known platforms; an image's own digest without a platform."""
-    manifest = registry.find(digest)
-    entries = _list_entries(manifest) if manifest else {}
+    entries = _list_entries(registry.find(digest))
     return {entry.digest: platform for platform, entry in entries.items()} or {digest: None}
 
 
-def find_own_tag(registry: Registry, tag: str, digest: str, platform: Platform | None) -> str:
+def find_own_tag(registry: Reader, tag: str, digest: str, platform: Platform | None) -> str:
     """Return the tag that stands for a tag on an image's platform: None is that for which an index lists the image."""
-    manifest = registry.find(tag)
-    entries = _list_entries(manifest) if manifest else {}
+    entries = _list_entries(registry.find(tag))
     platform = platform or next((one for one, entry in entries.items() if entry.digest == digest), None)
     return find_platform_tag(tag, platform) if platform else tag
 
 
-def _list_entries(manifest: Manifest) -> dict[Platform, Descriptor]:
+def _list_entries(manifest: Manifest | None) -> dict[Platform, Descriptor]:
     try:
-        return list_platforms(manifest)
+        return list_platforms(manifest) if manifest else {}
     except InvalidDocument:
         return {}
-
-
-def _describe(manifest: Manifest | None) -> str:
-    entries = _list_entries(manifest) if manifest else {}
-    return f"an index of {' and '.join(entries)}" if entries else f"an image for {DEFAULT} alone"

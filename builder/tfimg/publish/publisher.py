@@ -16,13 +16,7 @@ from tfimg.attestations.keys import VerifyingKey
 from tfimg.attestations.policy import Policy
 from tfimg.attestations.promotions import ImageStatements, TagMove, read_image_statements
 from tfimg.core import errors
-from tfimg.core.errors import (
-    MAX_LISTED,
-    TagConflict,
-    TfimgError,
-    WithdrawnError,
-    raise_for_failures,
-)
+from tfimg.core.errors import MAX_LISTED, TagConflict, TfimgError, WithdrawnError, raise_for_failures
 from tfimg.core.events import OnEvent, WarningEvent, ignore
 from tfimg.core.levels import Level
 from tfimg.core.text import list_first
@@ -49,7 +43,7 @@ from tfimg.publish.tags import (
 )
 from tfimg.recipe.labels import IDENTIFIER_LABEL
 from tfimg.recipe.tags import list_aliases
-from tfimg.registry.documents import Manifest, Registry
+from tfimg.registry.documents import Manifest, Reader
 from tfimg.validation.run import ERRORS
 
 
@@ -60,7 +54,7 @@ class TagDecider:
     Without `trusted` keys it uses the labels of images.
     """
 
-    registry: Registry
+    registry: Reader
     trusted: Sequence[VerifyingKey]
     policy: Policy
     reinstate: bool = False
@@ -121,7 +115,6 @@ class PublishResult:
     failure: TfimgError | None = None
 
     def to_json(self) -> dict[str, Any]:
-        """Return it as a JSON object."""
         return {
             "identifier": self.identifier,
             "status": self.status,
@@ -187,27 +180,26 @@ def _promote_exact_tags(image: SentImage, session: PublishSession, decider: TagD
     if promoted:
         repository.require_level(image.digest, image.level)
         known = decider.statements(image.digest)
-        moves = [move for decision in promoted if (move := _signed_move(decision, known, decider))]
+        moves = []
+        for decision in promoted:
+            if decision.verdict == "attest":
+                promotions = known.promotions_of(repository.name, decision.tag)
+                previous = promotions[0].predicate.previous(decision.tag) if promotions else None
+                moves.append(TagMove(tag=decision.tag, previous=previous))
+                continue
+            move = TagMove(tag=decision.tag, previous=decision.before)
+            after = decider.statements(decision.before) if decision.before else ImageStatements()
+            # A killed run may have attached one that says the same.
+            if not known.has_promoted(repository.name, move, after=after, cancels=decision.cancels):
+                moves.append(move)
         if moves:
             earlier = [known, *(decider.statements(move.previous) for move in moves if move.previous)]
             cancels = [statement for decision in promoted for statement in decision.cancels]
             promotion = repository.promotion(moves, earlier, reason="publish", cancels=cancels)
             repository.attach(image.digest, promotion)
-    session.registry.put_referrers((), subject=image.digest)  # new attestations that no new promotion has listed
+    repository.registry.put_referrers((), subject=image.digest)  # new attestations that no new promotion has listed
     _move(session, [(image, decision) for decision in decisions if decision.kind != "alias"])
     return decisions
-
-
-def _signed_move(decision: Decision, known: ImageStatements, decider: TagDecider) -> TagMove | None:
-    """Return what a new promotion says about a tag; None if a killed run has attached one that says the same."""
-    repository = decider.registry.repository
-    if decision.verdict == "attest":
-        promotions = known.promotions_of(repository, decision.tag)
-        previous = promotions[0].predicate.previous(decision.tag) if promotions else None
-        return TagMove(tag=decision.tag, previous=previous)
-    move = TagMove(tag=decision.tag, previous=decision.before)
-    after = decider.statements(decision.before) if decision.before else ImageStatements()
-    return None if known.has_promoted(repository, move, after=after, cancels=decision.cancels) else move
 
 
 def _move(session: PublishSession, decided: Sequence[tuple[SentImage, Decision]]) -> None:
@@ -342,7 +334,7 @@ def publish_jobs(jobs: Sequence[PublishJob], session: PublishSession) -> Publica
         finally:  # list the attestations of images that this run does not promote: the next one need not prove it again
             with suppress(errors.TfimgError):
                 for image in sent:
-                    repository.tags.put_referrers((), subject=image.digest)
+                    repository.registry.put_referrers((), subject=image.digest)
         tags = [tag for image in sent for kind, tag in image.job.tags(image.digest) if kind != "build"]
         update_indexes(repository.tags, tags, on_event)
     candidates = remove_candidates(session)

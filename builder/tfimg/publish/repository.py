@@ -21,19 +21,14 @@ from tfimg.attestations.policy import Policy
 from tfimg.attestations.promotions import ImageStatements, Promotion, Reason, TagMove, Withdrawal
 from tfimg.attestations.verify import verify
 from tfimg.core.cancellation import raise_if_cancelled
-from tfimg.core.errors import (
-    PolicyViolation,
-    PublicationIncomplete,
-    StaleAttestations,
-    TamperedError,
-    UnsignedError,
-)
+from tfimg.core.documents import digest_of
+from tfimg.core.errors import PolicyViolation, PublicationIncomplete, StaleAttestations, TamperedError, UnsignedError
 from tfimg.core.events import InfoEvent, OnEvent, ignore
 from tfimg.core.files import wait_for_lock
 from tfimg.core.levels import Level
 from tfimg.publish.indexes import PlatformTags
 from tfimg.recipe.tags import find_shared_tag
-from tfimg.registry.documents import Registry, digest_of
+from tfimg.registry.documents import Registry
 
 INSUFFICIENT = (UnsignedError, TamperedError, PolicyViolation, StaleAttestations)
 """Errors that mean that an image lacks attestations, not that the registry failed."""
@@ -75,11 +70,6 @@ class SignedRepository:
         """REGISTRY/NAME, without a tag."""
         return self.registry.repository
 
-    @property
-    def folder(self) -> Path:
-        """Folder of the locks of this repository's tags."""
-        return self.state / "publish" / quote(self.name, safe="")
-
     @cached_property
     def candidate_prefix(self) -> str:
         """Beginning of the tags that images have before they are promoted; those of this machine and repository alone.
@@ -106,7 +96,7 @@ class SignedRepository:
 
     def lock_file(self, tag: str) -> Path:
         """Return the file whose lock a process of this machine holds while it writes a tag."""
-        return self.folder / tag
+        return self.state / "publish" / quote(self.name, safe="") / tag
 
     def statements(self, digest: str) -> ImageStatements:
         """Read what trusted keys signed about a digest."""

@@ -19,7 +19,7 @@ from tfimg.publish.indexes import find_own_tag, list_digests, list_platform_tags
 from tfimg.publish.repository import INSUFFICIENT, SignedRepository
 from tfimg.publish.tags import Move, move_tags, require_tags
 from tfimg.recipe.tags import find_platform_tag, find_shared_tag, make_build_tag
-from tfimg.registry.documents import Registry, require_manifest
+from tfimg.registry.documents import Reader, require_manifest
 from tfimg.registry.reference import DIGEST
 
 MAX_STEPS = 1000
@@ -43,13 +43,21 @@ def list_earlier(repository: SignedRepository, tag: str, present: str) -> Iterat
     """Yield the images that a tag pointed to before the present one, newest first and each once."""
     seen = {present}
     for step in _steps(repository, tag, present):
-        if step.digest not in seen:
-            seen.add(step.digest)
-            yield EarlierImage(
-                digest=step.digest,
-                promoted=step.promotion.predicate.time if step.promotion else None,
-                objection=_find_objection(repository, tag, step),
-            )
+        if step.digest in seen:
+            continue
+        seen.add(step.digest)
+        objection = None
+        if step.in_force:
+            objection = "was withdrawn"
+        elif step.promotion is None:
+            objection = "has no signed promotion for this tag"
+        else:
+            try:
+                repository.require_level(step.digest, repository.policy.find_promise(tag).level)
+            except (*INSUFFICIENT, NotInRegistry, WithdrawnError) as error:
+                objection = f"lacks the attestations that the tag promises ({error.what})"
+        promoted = step.promotion.predicate.time if step.promotion else None
+        yield EarlierImage(digest=step.digest, promoted=promoted, objection=objection)
 
 
 def list_choices(
@@ -100,18 +108,6 @@ def find_named(repository: SignedRepository, presents: Mapping[str, str], to: st
     return tag, digest
 
 
-def _find_objection(repository: SignedRepository, tag: str, step: TagHistoryEntry) -> str | None:
-    if step.in_force:
-        return "was withdrawn"
-    if step.promotion is None:
-        return "has no signed promotion for this tag"
-    try:
-        repository.require_level(step.digest, repository.policy.find_promise(tag).level)
-    except (*INSUFFICIENT, NotInRegistry, WithdrawnError) as error:
-        return f"lacks the attestations that the tag promises ({error.what})"
-    return None
-
-
 def _steps(repository: SignedRepository, tag: str, present: str) -> Iterator[TagHistoryEntry]:
     return walk_history(repository.name, tag, present, repository.statements, limit=MAX_STEPS)
 
@@ -129,7 +125,6 @@ class RetractedImage:
     unmoved: dict[str, str] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
-        """Return what was done as a JSON object."""
         return {
             "digest": self.digest,
             "moves": [asdict(move) for move in self.moves],
@@ -148,7 +143,10 @@ def roll_back(
     `UsageError` for an image that is not in the history, what `require_level` raises, `WithdrawnError`, `TagConflict`.
     """
     with repository.lock_tags([tag]):
-        presents = _find_presents(repository, tag)
+        # Without the index, which leaves out a platform whose image a killed rollback has withdrawn.
+        own_tags = [find_platform_tag(tag, one) for one in PLATFORMS[1:]] if tag == find_shared_tag(tag) else []
+        presents = {own: manifest.digest for own in own_tags if (manifest := repository.tags.find(own))}
+        presents[tag] = require_manifest(repository.tags, tag).digest
         targets = dict(find_named(repository, presents, one) for one in to)
         if len(targets) < len(to):
             raise UsageError("--to names two images of one platform.", next_step="Name one image of each platform.")
@@ -172,11 +170,7 @@ def roll_back(
 
 
 def withdraw(
-    repository: SignedRepository,
-    digest: str,
-    *,
-    tags: Sequence[str] = (),
-    reason: str,
+    repository: SignedRepository, digest: str, *, tags: Sequence[str] = (), reason: str
 ) -> tuple[RetractedImage, ...]:
     """Withdraw an image for some tags, or for all and by digest; move the tags that point to it back.
 
@@ -184,7 +178,13 @@ def withdraw(
     Raises `NotInRegistry` for an image that the registry does not have, `TagConflict`.
     """
     require_manifest(repository.registry, digest, next_step="Check the name and the digest.")
-    affected = _find_affected(repository, digest, tags)
+    registry, affected = repository.registry, dict[str, list[str]]()
+    for image, platform in list_digests(registry, digest).items():
+        named = sorted({find_own_tag(registry, tag, image, platform) for tag in tags})
+        # Without named tags, all that point to it, also those that no promotion names.
+        affected[image] = named or [
+            tag for tag in sorted(registry.list_tags()) if _points_to(repository.tags, tag, image)
+        ]
     with repository.lock_tags(tag for one in affected.values() for tag in one):
         planned = {image: _plan_moves(repository, image, own) for image, own in affected.items()}
         all_moves = [move for moves, _ in planned.values() for move in moves]
@@ -197,16 +197,6 @@ def withdraw(
             images.append(RetractedImage(digest=image, withdrawal=withdrawal, moves=tuple(moves), unmoved=unmoved))
         _move(repository, all_moves, [tag for own in affected.values() for tag in own])
     return tuple(images)
-
-
-def _find_presents(repository: SignedRepository, tag: str) -> dict[str, str]:
-    """Return the image that a tag points to on each platform, by the platform's tag.
-
-    An index leaves out a platform whose image a killed rollback has withdrawn.
-    """
-    own_tags = [find_platform_tag(tag, platform) for platform in PLATFORMS[1:]] if tag == find_shared_tag(tag) else []
-    others = {own: manifest.digest for own in own_tags if (manifest := repository.tags.find(own))}
-    return {**others, tag: require_manifest(repository.tags, tag).digest}
 
 
 def _promote(repository: SignedRepository, moves: Sequence[Move]) -> None:
@@ -252,18 +242,6 @@ def _move(repository: SignedRepository, moves: Sequence[Move], affected: Iterabl
     update_indexes(repository.tags, affected)
 
 
-def _find_affected(repository: SignedRepository, digest: str, tags: Sequence[str]) -> dict[str, list[str]]:
-    """Return the tags that a withdrawal is about, of each image: those that it names, or those that point to it.
-
-    Also those that no promotion names.
-    """
-    registry, found = repository.registry, {}
-    for image, platform in list_digests(registry, digest).items():
-        named = sorted({find_own_tag(registry, tag, image, platform) for tag in tags})
-        found[image] = named or [tag for tag in sorted(registry.list_tags()) if _points_to(repository.tags, tag, image)]
-    return found
-
-
 def _plan_moves(repository: SignedRepository, digest: str, tags: Sequence[str]) -> tuple[list[Move], dict[str, str]]:
     moves, unmoved = [], {}
     for tag in tags:
@@ -283,6 +261,6 @@ def _plan_moves(repository: SignedRepository, digest: str, tags: Sequence[str]) 
     return moves, unmoved
 
 
-def _points_to(registry: Registry, tag: str, digest: str) -> bool:
+def _points_to(registry: Reader, tag: str, digest: str) -> bool:
     manifest = registry.find(tag)
     return manifest is not None and manifest.digest == digest

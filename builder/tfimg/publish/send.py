@@ -38,7 +38,7 @@ from tfimg.core.retry import RetryPolicy
 from tfimg.engine.interface import Engine, LocalImage
 from tfimg.engine.machine import CANDIDATE, remove_name
 from tfimg.inspect.host_secrets import make_key_secret
-from tfimg.inspect.secrets import OnBytes, require_clean, scan_export
+from tfimg.inspect.secrets import require_clean, scan_export
 from tfimg.matrix.spec import ImageSpec
 from tfimg.project.validator import Validator
 from tfimg.publish.repository import INSUFFICIENT, SignedRepository
@@ -46,7 +46,7 @@ from tfimg.publish.tags import Release, TagKind, is_same_image, read_release
 from tfimg.recipe.labels import BASE_DIGEST_LABEL, BASE_NAME_LABEL, LABEL_PREFIX, LOCK_LABEL, RECIPE_LABEL
 from tfimg.recipe.lock import hash_lock
 from tfimg.recipe.tags import make_build_tag
-from tfimg.registry.documents import Manifest, Registry
+from tfimg.registry.documents import Manifest, Tags
 from tfimg.validation.report import Report
 from tfimg.validation.run import raise_for_verdict
 
@@ -133,8 +133,11 @@ class EngineSteps:
             )
         key = self.repository.key.private.private_numbers().private_value
         secrets = [*project.services.secrets(), make_key_secret(key.to_bytes(32, "big"), "the key that signs")]
-        pieces = self._engine.export(job.name)
-        require_clean(job.name, scan_export(pieces, secrets, on_bytes=_report_bytes(on_event)))
+
+        def on_bytes(blob: str, count: int) -> None:  # how much there is shows only at its end: a layer is compressed
+            on_event(ProgressEvent(step="", what=blob[:19], current=count, total=count))
+
+        require_clean(job.name, scan_export(self._engine.export(job.name), secrets, on_bytes=on_bytes))
 
     def push(self, job: PublishJob, candidate: str, on_event: OnEvent) -> str:
         """Push the image under a candidate tag and return the digest that it has in the registry."""
@@ -253,11 +256,6 @@ class EngineSteps:
                 remove_name(self._engine, reference)
 
 
-def _report_bytes(on_event: OnEvent) -> OnBytes:
-    # How much there is shows only at its end: a layer is compressed.
-    return lambda blob, count: on_event(ProgressEvent(step="", what=blob[:19], current=count, total=count))
-
-
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SentImage:
     """An image that the registry has with its attestations. `is_new` is false if an earlier run sent it."""
@@ -283,7 +281,7 @@ class PublishSession:
     revalidate: bool = False
 
     @property
-    def registry(self) -> Registry:
+    def registry(self) -> Tags:
         """The registry of the repository, in which each tag means the image of its platform."""
         return self.repository.tags
 
@@ -311,7 +309,13 @@ def send(job: PublishJob, session: PublishSession) -> SentImage:
     if not level:
         if sent:  # another program may have pushed it, or this one with other secrets
             _scan(job, session)
-        level, reused = _prove(job, manifest.digest, session)
+        steps, candidate = session.steps, session.candidate(job)
+        with stage(session.on_event, f"{job.identifier}: validate by digest") as on_event:
+            steps.remove_candidate(candidate)  # a killed run's container may still occupy a GPU
+            report, reused = steps.validate(job, manifest.digest, candidate, on_event)
+        with stage(session.on_event, f"{job.identifier}: attach attestations"):
+            steps.attach_attestations(job, manifest.digest, report)
+            level = repository.require_level(manifest.digest, report.level)
     release = read_release(session.registry, manifest) or job.release
     return SentImage(job=job, digest=manifest.digest, release=release, level=level, is_new=sent is None, reused=reused)
 
@@ -349,14 +353,3 @@ def _push(job: PublishJob, session: PublishSession) -> Manifest:
 def _scan(job: PublishJob, session: PublishSession) -> None:
     with stage(session.on_event, f"{job.identifier}: scan for secrets") as on_event:
         session.steps.scan(job, on_event)
-
-
-def _prove(job: PublishJob, digest: str, session: PublishSession) -> tuple[Level, bool]:
-    """Validate a digest and attach attestations; return its level, and whether a report was reused."""
-    steps, candidate = session.steps, session.candidate(job)
-    with stage(session.on_event, f"{job.identifier}: validate by digest") as on_event:
-        steps.remove_candidate(candidate)  # a killed run's container may still occupy a GPU
-        report, reused = steps.validate(job, digest, candidate, on_event)
-    with stage(session.on_event, f"{job.identifier}: attach attestations"):
-        steps.attach_attestations(job, digest, report)
-        return session.repository.require_level(digest, report.level), reused

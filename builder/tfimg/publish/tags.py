@@ -19,7 +19,7 @@ from tfimg.core.process import defer_signals
 from tfimg.core.text import to_plain_text
 from tfimg.matrix.spec import parse_release
 from tfimg.recipe.labels import IDENTIFIER_LABEL, LABEL_PREFIX
-from tfimg.registry.documents import Manifest, Registry, open_image, require_manifest
+from tfimg.registry.documents import Manifest, Reader, Tags, open_image, require_manifest
 
 TENSORFLOW = f"{LABEL_PREFIX}tensorflow"
 
@@ -45,7 +45,7 @@ class TaggedImage:
     level: Level | None = None
 
 
-def read_signed_image(registry: Registry, manifest: Manifest, statements: ImageStatements) -> TaggedImage:
+def read_signed_image(registry: Reader, manifest: Manifest, statements: ImageStatements) -> TaggedImage:
     """Describe an image by its newest signed test result, and by the time of creation that its digest covers."""
     newest = next(iter(statements.outcomes), None)
     tensorflow = parse_release(newest.identifier) if newest else ""
@@ -58,7 +58,7 @@ def read_signed_image(registry: Registry, manifest: Manifest, statements: ImageS
     return TaggedImage(digest=manifest.digest, release=release, level=level)
 
 
-def read_release(registry: Registry, manifest: Manifest) -> Release | None:
+def read_release(registry: Reader, manifest: Manifest) -> Release | None:
     """Return the release that an image's labels name, or None. Raises `TamperedError` for an invalid image."""
     try:
         image = open_image(registry, manifest.digest)
@@ -83,7 +83,6 @@ def is_same_image(manifest: Manifest, local_digest: str) -> bool:
 
 
 def parse_version(text: str) -> Version | None:
-    """Return a version; None for another text."""
     try:
         return Version(text)
     except InvalidVersion:
@@ -103,11 +102,11 @@ class Move:
     after: str
 
 
-def move_tags(registry: Registry, moves: Sequence[Move]) -> None:
+def move_tags(registry: Tags, moves: Sequence[Move]) -> None:
     """Move all tags or none. Tags that a killed run has moved already are rolled back with the others.
 
-    Raises `TagConflict` if a tag points neither to `before` nor to
-    `after`, `PublicationIncomplete` if tags could not be rolled back, and what the registry raises.
+    Raises `TagConflict` if a tag points neither to `before` nor to `after`, `PublicationIncomplete` if tags could not
+    be rolled back, and what the registry raises.
     """
     moved: list[Move] = []
     try:
@@ -133,7 +132,7 @@ def move_tags(registry: Registry, moves: Sequence[Move]) -> None:
         raise
 
 
-def require_tags(registry: Registry, expected: Mapping[str, str]) -> None:
+def require_tags(registry: Reader, expected: Mapping[str, str]) -> None:
     """Read tags back. Raises `TagConflict` for another digest, `PublicationIncomplete` for a missing tag."""
     for tag, digest in expected.items():
         current = registry.find(tag)
@@ -155,7 +154,7 @@ def _require_digest(tag: str, current: Manifest | None, expected: str | None) ->
         )
 
 
-def _restore(registry: Registry, move: Move) -> bool:
+def _restore(registry: Tags, move: Move) -> bool:
     """Point a tag to its digest from before, unless another publisher has moved it; return whether that succeeded."""
     with suppress(TfimgError):
         current = registry.find(move.tag)

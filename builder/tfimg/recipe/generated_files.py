@@ -9,9 +9,6 @@ from typing import Any
 from tfimg.core.errors import StaleFiles
 from tfimg.core.files import write_atomically
 
-MAX_LISTED = 10
-"""Files that a message names."""
-
 
 class GeneratedFiles:
     """Files below a folder: each is written at once, so that an interruption loses none; or they are only compared."""
@@ -46,7 +43,7 @@ class GeneratedFiles:
     def require_fresh(self, command: str) -> None:
         """Raise `StaleFiles` if files that were only compared are not what `command` would write."""
         if self._check and self._changed:
-            listed = "; ".join(f"{name} {problem}" for name, problem in list(self._changed.items())[:MAX_LISTED])
+            listed = "; ".join(f"{name} {problem}" for name, problem in list(self._changed.items())[:10])
             raise StaleFiles(
                 f"{len(self._changed)} of {len(self._wanted)} generated files are out of date: {listed}.",
                 next_step=f"Run `{command}` and commit what it writes.",

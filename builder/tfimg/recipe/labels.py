@@ -33,8 +33,7 @@ SNAPSHOT_LABEL = f"{LABEL_PREFIX}snapshot"  # the dated mirror that Debian packa
 EXTRA_LABELS = {name: f"{LABEL_PREFIX}own.{name}" for name in ("requirements", "system_packages", "lock")}
 """Labels of an image with extra packages: with them any machine knows how it was made."""
 
-MAX_LABEL = 1 << 17
-"""Characters of a label of packages. The lock of 300 packages has 36,000."""
+MAX_LABEL = 1 << 17  # characters of a label of packages. The lock of 300 packages has 36,000
 
 DEVCONTAINER_LABEL = "devcontainer.metadata"
 """Settings of a development container, as VS Code reads them (Dev Container Specification, "Image metadata")."""
@@ -43,8 +42,7 @@ BaseKind = Literal["official", "look-alike", "bootstrapped"]
 """Kinds of bases: the image of docker-library, known by its digest; an image that says of itself how it was made to be
 like it; Debian with its own Python, from signed packages."""
 
-BASE_KINDS: tuple[BaseKind, ...] = get_args(BaseKind)
-"""All kinds of bases."""
+BASE_KINDS: tuple[BaseKind, ...] = get_args(BaseKind)  # all kinds of bases
 
 
 def format_title(spec: ImageSpec) -> str:
@@ -57,6 +55,11 @@ def format_title(spec: ImageSpec) -> str:
 
 def make_recipe_labels(spec: ImageSpec, *, lock_digest: str, layers: Sequence[str] = ()) -> dict[str, str]:
     """Return the labels that follow from the recipe alone."""
+    devcontainer = {
+        "remoteUser": "tensorflow",
+        "forwardPorts": list(spec.ports),
+        "customizations": {"vscode": {"extensions": []}},
+    }
     return {
         "org.opencontainers.image.title": format_title(spec),
         "org.opencontainers.image.version": spec.identifier,
@@ -68,15 +71,9 @@ def make_recipe_labels(spec: ImageSpec, *, lock_digest: str, layers: Sequence[st
         LOCK_LABEL: lock_digest,
         **({LAYERS_LABEL: " ".join(layers)} if layers else {}),
         **({VARIANT_LABEL: spec.variant} if spec.variant != RUNTIME else {}),
-        **({DEVCONTAINER_LABEL: format_devcontainer(spec)} if spec.ports else {}),
+        **({DEVCONTAINER_LABEL: json.dumps([devcontainer])} if spec.ports else {}),
         **({WHEEL_LABEL: f"sha256:{spec.wheel.sha256}"} if spec.wheel else {}),
     }
-
-
-def format_devcontainer(spec: ImageSpec) -> str:
-    """Return the settings of a development container: its user, and the ports of its programs."""
-    settings: dict[str, object] = {"remoteUser": "tensorflow", "forwardPorts": list(spec.ports)}
-    return json.dumps([{**settings, "customizations": {"vscode": {"extensions": []}}}])
 
 
 def make_extra_labels(own: ExtraPackages) -> dict[str, str]:
@@ -164,8 +161,7 @@ class Status:
     host_machines: tuple[HostMachine, ...] = ()
 
 
-DECLARED = Status(level=Level.DECLARED)
-"""Status of an image without records."""
+DECLARED = Status(level=Level.DECLARED)  # status of an image without records
 
 
 def describe_image(spec: ImageSpec, *, repository: str, status: Status) -> dict[str, Any]:

@@ -64,8 +64,7 @@ the others share all layers below with the runtime."""
 
 LAST_LAYERS = ("selftest", "home")
 
-BYTECODE = "bytecode-"
-"""What the name of a layer of byte code begins with; its wheels' group follows."""
+BYTECODE = "bytecode-"  # what the name of a layer of byte code begins with; its wheels' group follows
 
 LAYER_CONTENTS: Mapping[str, str] = {
     "cudnn": "cuDNN",
@@ -156,27 +155,25 @@ def split_lock(lock: Lock, removed: tuple[str, ...] = ()) -> tuple[WheelGroup, .
 
     `removed` are patterns of files that its image does without.
     """
-    groups = [group for part, text in lock.items() for group in _split_part(part, text, removed)]
+    groups = []
+    for part, text in lock.items():
+        group_of = {package: group for group, packages in GROUPS.get(part, {}).items() for package in packages}
+        lines_of: dict[str, list[str]] = {}
+        for line in text.splitlines(keepends=True):
+            if not line.startswith("#"):
+                lines_of.setdefault(group_of.get(line.partition("==")[0], part), []).append(line)
+        for name, lines in (lines_of or {part: []}).items():
+            group = WheelGroup(
+                name=name,
+                part=part,
+                requirements="".join(lines),
+                packages=tuple(line.partition("==")[0] for line in lines) if len(lines_of) > 1 else (),
+                shared_files=SHARED_FILES[name],
+                removed=removed,
+            )
+            groups.append(group)
     order = list(SHARED_FILES)
     return tuple(sorted(groups, key=lambda group: order.index(group.name)))
-
-
-def _split_part(part: str, text: str, removed: tuple[str, ...]) -> Iterator[WheelGroup]:
-    group_of = {package: group for group, packages in GROUPS.get(part, {}).items() for package in packages}
-    lines_of: dict[str, list[str]] = {}
-    for line in text.splitlines(keepends=True):
-        if not line.startswith("#"):
-            lines_of.setdefault(group_of.get(line.partition("==")[0], part), []).append(line)
-    for name, lines in (lines_of or {part: []}).items():
-        packages = tuple(line.partition("==")[0] for line in lines)
-        yield WheelGroup(
-            name=name,
-            part=part,
-            requirements="".join(lines),
-            packages=packages if len(lines_of) > 1 else (),
-            shared_files=SHARED_FILES[name],
-            removed=removed,
-        )
 
 
 def list_wheel_layers(lock: Lock, removed: tuple[str, ...] = ()) -> Iterator[WheelLayer]:
@@ -194,18 +191,13 @@ def list_layer_names(lock: Lock, *, debian: bool = False, programs: bool = False
     lower = [layer for layer in layers if not layer.group.is_upper]
     return (
         *(layer.name for layer in lower),
-        *(bytecode_layer(layer.group) for layer in lower if not layer.is_shared),
+        *(f"{BYTECODE}{layer.group.name}" for layer in lower if not layer.is_shared),
         "system",
-        *(name for layer in layers if layer.group.is_upper for name in (layer.name, bytecode_layer(layer.group))),
+        *(name for layer in layers if layer.group.is_upper for name in (layer.name, f"{BYTECODE}{layer.group.name}")),
         *(["debian"] if debian else []),
         *(["programs"] if programs else []),
         *LAST_LAYERS,
     )
-
-
-def bytecode_layer(group: WheelGroup) -> str:
-    """Return the name of the layer with the byte code of a group."""
-    return f"{BYTECODE}{group.name}"
 
 
 def describe_layer(name: str) -> str | None:

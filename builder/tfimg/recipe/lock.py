@@ -6,7 +6,6 @@ instead. Each package has exactly one hash: that of the wheel which the image's 
 
 from __future__ import annotations
 
-import hashlib
 import re
 import tempfile
 import tomllib
@@ -23,6 +22,7 @@ from packaging.utils import parse_wheel_filename
 from packaging.version import Version
 
 from tfimg.core.cancellation import map_in_threads
+from tfimg.core.documents import digest_of
 from tfimg.core.errors import LockError, NetworkError
 from tfimg.core.process import CommandFailed, last_line, run
 from tfimg.index.network import NETWORK_FAILURE
@@ -42,8 +42,7 @@ _LINE = re.compile(
     re.ASCII,
 )
 
-Lock = dict[str, str]
-"""Part of an image → text of the requirement file that it is installed from."""
+Lock = dict[str, str]  # part of an image → text of the requirement file that it is installed from
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -64,41 +63,32 @@ def read_packages(lock: Lock) -> tuple[LockedPackage, ...]:
     """Return a lock's packages. Raises `LockError` for lines `tfimg lock` never writes."""
     if sum(map(len, lock.values())) > MAX_CHARACTERS:
         raise _invalid(f"more than {MAX_CHARACTERS} characters")
-    lines = [line for text in lock.values() for line in text.splitlines() if not line.startswith("#")]
-    return tuple(map(_read_line, lines))
+    packages = []
+    for line in (line for text in lock.values() for line in text.splitlines() if not line.startswith("#")):
+        match = _LINE.fullmatch(line) if len(line) <= MAX_LINE else None
+        if match is None:
+            raise _invalid(f"the line {line[:MAX_LINE]!r}")
+        name, version, sha256, day, reason = match.groups()
+        try:
+            appeared = date.fromisoformat(day) if day else None
+        except ValueError:
+            raise _invalid(f"the line {line!r}") from None
+        packages.append(LockedPackage(name=name, version=version, sha256=sha256, appeared=appeared, reason=reason))
+    return tuple(packages)
 
 
 def hash_lock(lock: Lock) -> str:
     """Return `sha256:…` of a whole lock: the value of the image's lock label."""
     # Records are of locks whose part for the variant was called "flavor".
     parts = sorted(("flavor" if name == "variant" else name, text) for name, text in lock.items())
-    whole = "".join(f"{name}\n{text}" for name, text in parts)
-    return f"sha256:{hashlib.sha256(whole.encode()).hexdigest()}"
-
-
-def _read_line(line: str) -> LockedPackage:
-    match = _LINE.fullmatch(line) if len(line) <= MAX_LINE else None
-    if match is None:
-        raise _invalid(f"the line {line[:MAX_LINE]!r}")
-    try:
-        appeared = date.fromisoformat(match["day"]) if match["day"] else None
-    except ValueError:
-        raise _invalid(f"the line {line!r}") from None
-    return LockedPackage(
-        name=match["name"],
-        version=match["version"],
-        sha256=match["sha256"],
-        appeared=appeared,
-        reason=match["reason"],
-    )
+    return digest_of("".join(f"{name}\n{text}" for name, text in parts).encode())
 
 
 def _invalid(problem: str) -> LockError:
     return LockError(f"A lock has {problem}.", next_step="Write it again with `tfimg lock`.")
 
 
-MAX_RESOLUTIONS = 4
-"""Resolutions at once: each waits for the index most of its time."""
+MAX_RESOLUTIONS = 4  # resolutions at once: each waits for the index most of its time
 
 SOLVERS = ("nvidia-cusolver-", "nvidia-cusparse-", "nvidia-cufft-")
 
@@ -113,9 +103,7 @@ PART_RULES: tuple[tuple[str, Callable[[ImageSpec, str], bool]], ...] = (
 )
 """Parts of a lock; a package belongs to the first whose rule it meets. NVIDIA's are of similar size."""
 
-GLIBC_MINOR = 31
-"""glibc 2.31 of Debian 11, the oldest base: wheels that need a newer one are not taken."""
-
+GLIBC_MINOR = 31  # glibc 2.31 of Debian 11, the oldest base: wheels that need a newer one are not taken
 LEGACY_TAGS = {17: "manylinux2014", 12: "manylinux2010", 5: "manylinux1"}  # by glibc minor
 
 
@@ -152,6 +140,8 @@ def make_query(
     pins = dict(spec.libraries) | ({"libtpu": spec.libtpu} if spec.libtpu else {})
     days = {name: end_of(newer.as_of) for name in {*spec.newer, *pins}}
     days |= {fix.name: max(end_of(fix.appeared), days.get(fix.name, "")) for fix in fixes if fix.appeared}
+    # A fix that was there by the day up to which its package may be newer may be replaced by a later version.
+    movable = {fix.name for fix in fixes if fix.name in spec.newer and fix.appeared and fix.appeared <= newer.as_of}
     return LockQuery(
         requirements=(
             f"{spec.package} @ {spec.wheel.file.as_uri()}" if spec.wheel else f"{spec.package}=={spec.tensorflow}",
@@ -165,14 +155,8 @@ def make_query(
         cutoff=end_of(spec.cutoff),
         newer=tuple(sorted(days.items())),
         find_links=find_links,
-        constraints=tuple(f"{fix.name}{_choose_operator(spec, newer, fix)}{fix.version}" for fix in fixes),
+        constraints=tuple(f"{fix.name}{'>=' if fix.name in movable else '=='}{fix.version}" for fix in fixes),
     )
-
-
-def _choose_operator(spec: ImageSpec, newer: Newer, fix: LockedPackage) -> str:
-    """Return `>=` for a fix that was there by the day up to which its package may be newer, else `==`."""
-    may_be_newer = fix.name in spec.newer and fix.appeared is not None and fix.appeared <= newer.as_of
-    return ">=" if may_be_newer else "=="
 
 
 def make_installer_query(matrix: Matrix) -> LockQuery:
@@ -262,7 +246,13 @@ def resolve_packages(query: LockQuery, *, uv: str, env: Mapping[str, str]) -> Se
             lines = (f'[[packages]]\nname = "{name}"\nversion = "{version}"\n' for name, version in query.locked)
             answer.write_text('lock-version = "1.0"\ncreated-by = "tfimg"\n' + "".join(lines))
         for name, version in query.supplied:
-            _write_metadata_wheel(Path(folder), name, version)
+            # A wheel of metadata alone: others may require the package, and nothing of it is installed.
+            stem = f"{name.replace('-', '_')}-{version}"
+            with zipfile.ZipFile(Path(folder) / f"{stem}-py3-none-any.whl", "w") as archive:
+                info = f"{stem}.dist-info"
+                archive.writestr(f"{info}/METADATA", f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")
+                archive.writestr(f"{info}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
+                archive.writestr(f"{info}/RECORD", "")
         argv = [
             *(uv, "pip", "compile", "--quiet", "--no-config", "--format=pylock.toml"),
             "--no-python-downloads",  # uv runs none, and would look for one of the target version for seconds
@@ -284,16 +274,6 @@ def resolve_packages(query: LockQuery, *, uv: str, env: Mapping[str, str]) -> Se
         except CommandFailed as failed:
             raise _map_error(query, failed.stderr) from None
         return Pylock.from_dict(tomllib.loads(answer.read_text())).packages
-
-
-def _write_metadata_wheel(folder: Path, name: str, version: str) -> None:
-    """Write a wheel of metadata alone: others may require the package, and nothing of it is installed."""
-    stem = f"{name.replace('-', '_')}-{version}"
-    with zipfile.ZipFile(folder / f"{stem}-py3-none-any.whl", "w") as archive:
-        info = f"{stem}.dist-info"
-        archive.writestr(f"{info}/METADATA", f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")
-        archive.writestr(f"{info}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
-        archive.writestr(f"{info}/RECORD", "")
 
 
 def best_wheel(wheels: Sequence[PackageWheel], python: str, platform: Platform) -> PackageWheel | None:

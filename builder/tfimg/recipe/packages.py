@@ -35,8 +35,7 @@ from tfimg.recipe.lock import (
     resolve_packages,
 )
 
-MAX_REQUIREMENTS = 500
-"""Requirements of one image. What people freeze from a large environment has 300."""
+MAX_REQUIREMENTS = 500  # requirements of one image. What people freeze from a large environment has 300
 
 MAX_REQUIREMENT = 1000
 """Characters of a requirement: a version of 4300 digits cannot be compared, and deep brackets exhaust the stack."""
@@ -177,11 +176,8 @@ def list_wheels(folder: Path) -> list[Path]:
 MAX_SECONDS = 90
 """Time for an explanation. A resolution takes 1 to 5 seconds, 10 where the metadata of many releases is fetched."""
 
-MAX_LISTED = 5
-"""Conflicts in one message."""
-
-MAX_REASON = 300
-"""Characters of what uv says; for a package with 50 releases it says 20,000."""
+MAX_LISTED = 5  # conflicts in one message
+MAX_REASON = 300  # characters of what uv says; for a package with 50 releases it says 20,000
 
 _WITHOUT_WHEEL = re.compile(r"\b(?:versions of )?([a-z0-9][\w.-]*)(?:[<>=!~]=?\S+)? ha(?:s|ve) no usable wheels")
 _UNKNOWN = re.compile(r"\b([a-z0-9][\w.-]*) was not found in the (?:package registry|provided package locations)")
@@ -234,24 +230,15 @@ class _Search:
     find_image: FindImage
     deadline: float = field(default_factory=lambda: time.monotonic() + MAX_SECONDS)
 
-    @property
-    def versions(self) -> Mapping[str, str]:
-        """The packages that do not move, with their versions."""
-        return self.resolver.versions
-
-    @property
-    def locked_with(self) -> str:
-        """The words for why a package does not move."""
-        return f"TensorFlow {self.resolver.spec.tensorflow} was locked with"
-
     def find_locked_conflict(self, requirement: str) -> _Problem | None:
         """Return why a requirement of a package of the image does not fit; without asking uv."""
         wanted = Requirement(requirement)
         name = canonicalize_name(wanted.name)
-        version = self.versions.get(name)
+        version = self.resolver.versions.get(name)
         if version is None or wanted.marker or wanted.specifier.contains(version, prereleases=True):
             return None
-        what = f"{requirement} conflicts with {name} {version}, which {self.locked_with}."
+        what = f"{requirement} conflicts with {name} {version}, which TensorFlow "
+        what += f"{self.resolver.spec.tensorflow} was locked with."
         if name.startswith(ALIAS):
             what = f"{requirement} conflicts with {name} {version} of the image itself."
         image = self.find_image(name, str(wanted.specifier))
@@ -332,10 +319,10 @@ class _Search:
 
     def _find_moved(self, requirement: str) -> dict[str, str]:
         """Return the packages of the image that a requirement would move, with the versions that it needs."""
-        tensorflow = [name for name in self.versions if name.startswith(ALIAS)]
+        tensorflow = [name for name in self.resolver.versions if name.startswith(ALIAS)]
         free = self.resolve([requirement], tensorflow) or self.resolve([requirement], ())
         moved = {
-            name: found for name, found in (free or {}).items() if self.versions.get(name, found) != found
+            name: found for name, found in (free or {}).items() if self.resolver.versions.get(name, found) != found
         }  # more than need be: without bounds uv takes the newest
         kept = map_in_threads(lambda name: self.resolve([requirement], [*tensorflow, name]), moved, MAX_RESOLUTIONS)
         needed = {name: moved[name] for name, solution in zip(moved, kept, strict=True) if solution is None}
@@ -344,13 +331,13 @@ class _Search:
 
     def _describe_moved(self, requirement: str, moved: Mapping[str, str], fixes: Sequence[str]) -> _Problem:
         listed = [f"{name} {found}" for name, found in moved.items()][:MAX_LISTED]
-        locked = [f"{name} {self.versions[name]}" for name in moved][:MAX_LISTED]
+        locked = [f"{name} {self.resolver.versions[name]}" for name in moved][:MAX_LISTED]
         name, found = next(iter(moved.items()))
-        is_newer = Version(found) > Version(self.versions[name])
+        is_newer = Version(found) > Version(self.resolver.versions[name])
         image = self.find_image(name, f"{'>=' if is_newer else '<='}{Version(found).public}")
         return _Problem(
-            what=f"{requirement} needs another version of what {self.locked_with}: {', '.join(listed)} instead of "
-            f"{', '.join(locked)}.",
+            what=f"{requirement} needs another version of what TensorFlow {self.resolver.spec.tensorflow} was locked "
+            f"with: {', '.join(listed)} instead of {', '.join(locked)}.",
             fixes=(*fixes, *([f"use the image {image}"] if image else []))
             or ("choose another release of TensorFlow: `tfimg list` shows them",),
         )

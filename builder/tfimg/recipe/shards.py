@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -39,9 +39,7 @@ PREDICTED_CPU = PREDICTED | {"tensorflow": 565_000_000, "tensorflow-python": 345
 
 
 GITHUB_JOBS = 256  # of a matrix in one run (GitHub's documentation, "Usage limits")
-
-GITLAB_JOB = ".tfimg"
-"""The hidden job that a child pipeline's jobs extend: the project defines its runner and set-up."""
+GITLAB_JOB = ".tfimg"  # the hidden job that a child pipeline's jobs extend: the project defines its runner and set-up
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -68,27 +66,25 @@ class Shard:
 
 
 def make_shard_image(spec: ImageSpec, lock: Lock) -> ShardImage:
-    """Return what an image with this lock shares with others, in unpacked bytes as measured in 2.15.1."""
+    """Return what an image with this lock shares with others, in unpacked bytes as measured in 2.15.1.
+
+    A layer is identified by its name and origin; base, byte code and suite (100 MB) do not count. Layers of the same
+    wheels are the same; files that do not depend on Python's version are the same in the wheels of a release for all of
+    its Pythons, and of its variants. A variant that removes files has layers of its own: it is compressed in another
+    way, which also changes the bytes of those without a removed file.
+    """
     sizes = PREDICTED if spec.gpu else PREDICTED_CPU
+    layers: dict[Hashable, int] = {}
+    for layer in list_wheel_layers(lock, spec.removed):
+        for_every_python = layer.is_shared and not layer.group.is_shared
+        wheels = f"{spec.package} {spec.tensorflow} {spec.platform}" if for_every_python else layer.group.requirements
+        layers[layer.name, "\n".join([wheels, *spec.removed])] = sizes[layer.name]
     return ShardImage(
         identifier=spec.identifier,
         tensorflow=spec.tensorflow,
         libraries="".join(lock[name] for name in LIBRARIES) if spec.gpu else "",
-        layers={identity: sizes[identity[0]] for identity in _identify_layers(spec, lock)},
+        layers=layers,
     )
-
-
-def _identify_layers(spec: ImageSpec, lock: Lock) -> Iterator[tuple[str, str]]:
-    """Yield name and origin of the layers of wheels of an image; base, byte code and suite (100 MB) do not count.
-
-    Layers of the same wheels are the same; files that do not depend on Python's version are the same in the wheels of a
-    release for all of its Pythons, and of its variants. A variant that removes files has layers of its own: it is
-    compressed in another way, which also changes the bytes of those without a removed file.
-    """
-    for layer in list_wheel_layers(lock, spec.removed):
-        for_every_python = layer.is_shared and not layer.group.is_shared
-        wheels = f"{spec.package} {spec.tensorflow} {spec.platform}" if for_every_python else layer.group.requirements
-        yield layer.name, "\n".join([wheels, *spec.removed])
 
 
 def divide_into_shards(images: Sequence[ShardImage], count: int) -> tuple[Shard, ...]:
@@ -98,7 +94,13 @@ def divide_into_shards(images: Sequence[ShardImage], count: int) -> tuple[Shard,
     of one TensorFlow release if these are not; CPU and TPU images share a release at most. The largest group goes
     first, each to the shard that is the smallest with it: a layer that a shard has already is not counted again.
     """
-    groups = _group_images(images, count)
+    groups = _group_by(images, lambda image: image.libraries or image.tensorflow)
+    for key in (lambda image: image.tensorflow, lambda image: image.identifier):
+        # The share of the groups' bytes when they are apart: a layer that two of them have is made twice.
+        fair = sum(map(count_bytes, groups)) / count
+        groups = [
+            piece for group in groups for piece in (_group_by(group, key) if count_bytes(group) > fair else [group])
+        ]
     bins: list[list[ShardImage]] = [[] for _ in range(min(count, len(groups)))]
     for group in sorted(groups, key=count_bytes, reverse=True):
         min(bins, key=lambda members: count_bytes([*members, *group])).extend(group)
@@ -160,18 +162,6 @@ def make_ci_jobs(form: str, shards: Sequence[Shard], options: Sequence[str] = ()
 
 def _shard(name: str, images: Sequence[ShardImage]) -> Shard:
     return Shard(name=name, identifiers=tuple(image.identifier for image in images), bytes=count_bytes(images))
-
-
-def _group_images(images: Sequence[ShardImage], count: int) -> list[list[ShardImage]]:
-    """Return images by libraries; groups above a fair share by release or image."""
-    groups = _group_by(images, lambda image: image.libraries or image.tensorflow)
-    for key in (lambda image: image.tensorflow, lambda image: image.identifier):
-        # The share of the groups' bytes when they are apart: a layer that two of them have is made twice.
-        fair = sum(map(count_bytes, groups)) / count
-        groups = [
-            piece for group in groups for piece in (_group_by(group, key) if count_bytes(group) > fair else [group])
-        ]
-    return groups
 
 
 def _group_by(images: Sequence[ShardImage], key: Callable[[ShardImage], str]) -> list[list[ShardImage]]:

@@ -170,6 +170,11 @@ def _count_levels(specs: Sequence[ImageSpec], statuses: Mapping[str, Status]) ->
         counts = Counter(status.level for status in found)
         proven = [status for status in found if status.level != Level.DECLARED]
         newest = max(proven, key=lambda status: status.date or "", default=DECLARED)
+        bases: dict[BaseKind, set[str]] = {kind: set() for kind in BASE_KINDS}
+        for one in of_platform:
+            known = statuses.get(one.identifier, DECLARED)
+            if known.base_kind and known.level != Level.DECLARED:
+                bases[known.base_kind].add(one.python)
         yield ProvenLevels(
             device=device,
             platform=platform,
@@ -180,18 +185,8 @@ def _count_levels(specs: Sequence[ImageSpec], statuses: Mapping[str, Status]) ->
             driver=newest.driver,
             emulated=sum(status.emulated and status.level == Level.LINKED for status in proven),
             on_host=sum(bool(status.host_machines) for status in found),
-            bases=_list_bases(of_platform, statuses),
+            bases={kind: tuple(sorted(pythons, key=Version)) for kind, pythons in bases.items() if pythons},
         )
-
-
-def _list_bases(specs: Sequence[ImageSpec], statuses: Mapping[str, Status]) -> dict[BaseKind, tuple[str, ...]]:
-    """Return the Pythons of images that are proven on each kind of base, oldest first."""
-    found: dict[BaseKind, set[str]] = {kind: set() for kind in BASE_KINDS}
-    for spec in specs:
-        status = statuses.get(spec.identifier, DECLARED)
-        if status.base_kind and status.level != Level.DECLARED:
-            found[status.base_kind].add(spec.python)
-    return {kind: tuple(sorted(pythons, key=Version)) for kind, pythons in found.items() if pythons}
 
 
 NOTHING = "–"  # noqa: RUF001
@@ -272,10 +267,6 @@ def _capabilities(gpu: GpuSupport) -> str:
     return " ".join(f"{text}+PTX" if text in with_ptx else text for text in texts)
 
 
-def _capability_span(gpu: GpuSupport) -> str:
-    return _from_to([format_capability(name) for name in gpu.code]) + ("+PTX" if gpu.ptx else "")
-
-
 def _libtpu(support: Support, *, with_release: bool) -> str:
     """Return the libtpu that the package index has by release: `0.0.10 (2.19.1)`."""
     pairs = (pair for pair in support.tpu if not pair.unavailable)
@@ -306,8 +297,7 @@ def _from_to(texts: Sequence[str]) -> str:
     return texts[0] if texts[0] == texts[-1] else f"{texts[0]}–{texts[-1]}"  # noqa: RUF001
 
 
-Columns = tuple[tuple[str, Callable[[Support], str]], ...]
-"""Headings, and the text of a row below each."""
+Columns = tuple[tuple[str, Callable[[Support], str]], ...]  # headings, and the text of a row below each
 
 _FULL: dict[str, Callable[[Support], str]] = {
     "TensorFlow": lambda support: ", ".join(support.releases),
@@ -327,7 +317,9 @@ _SHORT: dict[str, Callable[[Support], str]] = {
     "Python": lambda support: format_span(support.platforms["linux/amd64"].pythons) or NOTHING,
     "arm64": _same_on_arm64,
     "driver": _of_gpu(lambda gpu: gpu.driver_floor),
-    "GPUs (code for)": _of_gpu(_capability_span),
+    "GPUs (code for)": _of_gpu(
+        lambda gpu: _from_to([format_capability(name) for name in gpu.code]) + ("+PTX" if gpu.ptx else "")
+    ),
     "TPU": partial(_libtpu, with_release=False),
     **{name: _without_blanks(_FULL[name]) for name in ("cuDNN", "NumPy", "Keras")},
 }
@@ -349,8 +341,14 @@ def list_notes(rows: Sequence[Support]) -> tuple[str, ...]:
     notes: dict[str, list[str]] = {}
     constrained: dict[str, list[int]] = {}
     for number, row in enumerate(rows):
-        for subject, text in _exceptions(row):
-            notes.setdefault(text, []).append(subject)
+        for platform, support in row.platforms.items():
+            for release, reason in support.missing.items():
+                notes.setdefault(f"not for {platform}: {reason}", []).append(release)
+        for python, reason in row.blocked.items():
+            notes.setdefault(f"not for Python {python}: {reason}", []).append(_from_to(row.releases))
+        for pair in row.tpu:
+            if pair.unavailable:
+                notes.setdefault(f"not for tpu: libtpu {pair.libtpu}: {pair.unavailable}", []).append(pair.tensorflow)
         for constraint in row.constraints:
             issue = f" ({constraint.issue})" if constraint.issue else ""
             constrained.setdefault(f"{constraint.requirement}: {constraint.reason}{issue}", []).append(number)
@@ -360,17 +358,6 @@ def list_notes(rows: Sequence[Support]) -> tuple[str, ...]:
         releases = ([release for _, number in run for release in rows[number].releases] for _, run in runs)
         notes[text] = [_from_to(run) for run in releases]
     return tuple(f"{', '.join(subjects)}: {text}" for text, subjects in notes.items())
-
-
-def _exceptions(row: Support) -> Iterator[tuple[str, str]]:
-    for platform, support in row.platforms.items():
-        for release, reason in support.missing.items():
-            yield release, f"not for {platform}: {reason}"
-    for python, reason in row.blocked.items():
-        yield _from_to(row.releases), f"not for Python {python}: {reason}"
-    for pair in row.tpu:
-        if pair.unavailable:
-            yield pair.tensorflow, f"not for tpu: libtpu {pair.libtpu}: {pair.unavailable}"
 
 
 def make_issue_url(issue: str) -> str:
@@ -449,6 +436,10 @@ def render_matrix(
     for function in (format_span, format_pythons, format_proven_levels, format_bounds):
         environment.globals[function.__name__] = function
     images = [describe_matrix_image(spec, repository=repository, status=statuses[spec.identifier]) for spec in specs]
+
+    def versions(key: str) -> list[str]:
+        return sorted({image[key] for image in images if image[key]}, key=Version, reverse=True)
+
     return environment.get_template("matrix_body.html.j2" if is_part else "matrix.html.j2").render(
         matrix=matrix,
         rows=summarize_support(matrix, specs, statuses),
@@ -459,21 +450,25 @@ def render_matrix(
         version=__version__,
         levels=tuple(Level),
         meanings=LEVEL_MEANINGS,
-        facts=_filter_facts(matrix),
-        choices=_filter_choices(images),
+        facts={
+            "gpus": {
+                sm: [name for name in names if name not in matrix.arm64_gpus] for sm, names in matrix.gpus.items()
+            },
+            "drivers": {sm: known.model_dump() for sm, known in matrix.gpu_drivers.items()},
+            "ptx": matrix.ptx.model_dump(include={"reason", "note"}),
+            "rows": [_gpu_facts(matrix, row.gpu) if row.gpu else None for row in matrix.rows],
+        },
+        choices={
+            "tensorflow": versions("tensorflow"),
+            "minor": list(dict.fromkeys(map(minor_version, versions("tensorflow")))),
+            "python": versions("python"),
+            "cuda": versions("cuda"),
+            "device": list(dict.fromkeys(image["device"] for image in images)),
+            "platform": list(dict.fromkeys(image["platform"] for image in images)),
+        },
         style=folder.joinpath("matrix.css").read_text("utf-8"),
         script=folder.joinpath("matrix.js").read_text("utf-8"),
     )
-
-
-def _filter_facts(matrix: Matrix) -> dict[str, Any]:
-    """Return the facts that the filters of the page need beside its table."""
-    return {
-        "gpus": {sm: [name for name in names if name not in matrix.arm64_gpus] for sm, names in matrix.gpus.items()},
-        "drivers": {sm: known.model_dump() for sm, known in matrix.gpu_drivers.items()},
-        "ptx": matrix.ptx.model_dump(include={"reason", "note"}),
-        "rows": [_gpu_facts(matrix, row.gpu) if row.gpu else None for row in matrix.rows],
-    }
 
 
 def _gpu_facts(matrix: Matrix, gpu: Gpu) -> dict[str, Any]:
@@ -482,20 +477,4 @@ def _gpu_facts(matrix: Matrix, gpu: Gpu) -> dict[str, Any]:
         "runs": {mode: [sm for sm in CAPABILITIES if modes[sm] == mode] for mode in ("code", "ptx", "unproven")},
         "driver": matrix.toolkits[gpu.libraries.toolkit].driver,
         "ptx_driver": gpu.ptx_driver,
-    }
-
-
-def _filter_choices(images: Sequence[Mapping[str, Any]]) -> dict[str, list[str]]:
-    """Return the values of each filter, newest first."""
-
-    def versions(key: str) -> list[str]:
-        return sorted({image[key] for image in images if image[key]}, key=Version, reverse=True)
-
-    return {
-        "tensorflow": versions("tensorflow"),
-        "minor": list(dict.fromkeys(map(minor_version, versions("tensorflow")))),
-        "python": versions("python"),
-        "cuda": versions("cuda"),
-        "device": list(dict.fromkeys(image["device"] for image in images)),
-        "platform": list(dict.fromkeys(image["platform"] for image in images)),
     }

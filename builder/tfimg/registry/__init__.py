@@ -1,1 +1,1 @@
-"""Registries: client, authorization, references, images and referrers (OCI distribution specification)."""
+"""A client of OCI registries: authorization, references, images and referrers (distribution specification)."""

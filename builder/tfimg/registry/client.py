@@ -1,7 +1,7 @@
-"""Client of a registry (OCI distribution specification).
+"""Client of a registry (OCI distribution specification 1.1): blobs, lists, referrers, manifests and tags.
 
-The OCI distribution specification 1.1 has both ("Listing Referrers", "Pushing Manifests with Subject"). Every publisher
-rewrites the index: simultaneous writers could lose entries, and read it back.
+A registry without a list of referrers has an index under a tag instead, which every publisher rewrites: simultaneous
+writers could lose entries, and read it back.
 """
 
 from __future__ import annotations
@@ -31,11 +31,13 @@ from tfimg.core.process import run
 from tfimg.core.retry import RetryPolicy, TransientError
 from tfimg.core.text import truncate
 from tfimg.index.network import read_chunks
-from tfimg.registry import documents
 from tfimg.registry.documents import (
+    DOCKER_INDEX,
+    DOCKER_MANIFEST,
     EMPTY_CONFIG,
     EMPTY_JSON,
     OCI_INDEX,
+    OCI_MANIFEST,
     Annotations,
     Descriptor,
     ImageIndex,
@@ -133,22 +135,12 @@ class _TagList(Document):
     tags: Annotated[tuple[Annotated[str, StringConstraints(pattern=rf"^{TAG.pattern}$")], ...], null_means(())]
 
 
-def parse_tags(content: bytes) -> dict[str, str]:
-    """Return the tags of a page."""
-    return {tag: tag for tag in parse_document(_TagList, content).tags}
-
-
-def parse_referrers(content: bytes) -> dict[str, Descriptor]:
-    """Return the entries of a page of referrers by their digest."""
-    return {entry.digest: entry for entry in parse_document(ImageIndex, content).manifests}
-
-
 def list_entries(
     connection: Connection, response: Response, name: str, parse: Callable[[bytes], Mapping[str, Entry]]
 ) -> tuple[Entry, ...]:
     """Return the entries of all pages of a list, from its first page. A page without a new entry is the last.
 
-    Pages are limited in number, bytes and time.
+    `parse` returns the entries of a page, each by what identifies it. Pages are limited in number, bytes and time.
     """
     entries: dict[str, Entry] = {}
     size, deadline = 0, time.monotonic() + connection.response_seconds
@@ -208,10 +200,7 @@ def describe_referrer(manifest: Manifest, subject: str) -> Descriptor:
         document = parse_document(_ReferringManifest, manifest.content)
         if document.subject != subject:
             raise InvalidDocument(f"it refers to {document.subject}")
-        fields = {
-            "annotations": document.annotations,
-            "artifactType": document.artifact_type or document.config_type,
-        }
+        fields = {"annotations": document.annotations, "artifactType": document.artifact_type or document.config_type}
         return validate(Descriptor, {**manifest.descriptor.to_document(), **fields})
     except InvalidDocument as error:
         raise TamperedError(
@@ -289,7 +278,7 @@ def _read_index(registry: Registry, subject: str) -> dict[str, Any]:
     return document
 
 
-ACCEPT = ", ".join((documents.OCI_INDEX, documents.OCI_MANIFEST, documents.DOCKER_INDEX, documents.DOCKER_MANIFEST))
+ACCEPT = ", ".join((OCI_INDEX, OCI_MANIFEST, DOCKER_INDEX, DOCKER_MANIFEST))
 """All types: a registry may convert a manifest of a type that is not accepted, which changes its digest."""
 
 DELETED = (200, 202, 204, 404)
@@ -387,19 +376,17 @@ class HttpRegistry:
     def list_tags(self) -> Sequence[str]:
         """See `Registry`."""
         response = self._connection.request("GET", "tags/list", expected=(200, 404))
-        return list_entries(self._connection, response, "tags", parse_tags) if response.status == 200 else ()
+        if response.status == 404:
+            return ()
+        return list_entries(
+            self._connection, response, "tags", lambda page: {tag: tag for tag in parse_document(_TagList, page).tags}
+        )
 
     def delete_tag(self, tag: str) -> bool:
-        """See `Registry`."""
+        """See `Registry`. Where only manifests can be deleted, point the tag to a placeholder, and delete that."""
         status = self._delete(self._checked(tag))
-        return self._delete_by_digest(tag) if status in NEEDS_DIGEST else status not in CANNOT_DELETE
-
-    def _delete(self, reference: str) -> int:
-        expected = (*DELETED, *CANNOT_DELETE)
-        return self._connection.request("DELETE", f"manifests/{reference}", expected=expected).status
-
-    def _delete_by_digest(self, tag: str) -> bool:
-        """Point the tag to a placeholder and delete that, where only manifests can be deleted."""
+        if status not in NEEDS_DIGEST:
+            return status not in CANNOT_DELETE
         before = self._find(tag)
         if before is None:
             return True
@@ -415,6 +402,10 @@ class HttpRegistry:
             self.put(tag, before)
             return False
         return self._find(tag) is None
+
+    def _delete(self, reference: str) -> int:
+        expected = (*DELETED, *CANNOT_DELETE)
+        return self._connection.request("DELETE", f"manifests/{reference}", expected=expected).status
 
     def get_blob(self, digest: str) -> Iterator[bytes]:
         """See `Registry`."""
@@ -446,10 +437,15 @@ class HttpRegistry:
         target = f"referrers/{self._checked(digest, DIGEST)}"
         response = self._connection.request("GET", target, expected=(200, *NO_LIST))
         # Some registries without a list answer every address with an HTML page.
-        if response.status != 200 or documents.OCI_INDEX not in response.headers.get("Content-Type", ""):
+        if response.status != 200 or OCI_INDEX not in response.headers.get("Content-Type", ""):
             listed = read_fallback(self, digest)
             return (*listed, *(entry for entry in self._unlisted[digest] if entry not in listed))
-        return list_entries(self._connection, response, "referrers", parse_referrers)
+        return list_entries(
+            self._connection,
+            response,
+            "referrers",
+            lambda page: {entry.digest: entry for entry in parse_document(ImageIndex, page).manifests},
+        )
 
     def put_referrers(
         self, manifests: Sequence[Manifest], *, subject: str, list_later: bool = False
@@ -491,14 +487,14 @@ def open_registry(
 
     Raises as `find_credentials`.
     """
-
-    def run_helper(argv: list[str], stdin: bytes) -> str:
-        return run(argv, env=environ, stdin=stdin, timeout=HELPER_SECONDS)
-
     authority = certificates / reference.host / "ca.crt"
     connection = Connection(
         reference,
-        credentials=find_credentials(reference.host, config_file(environ), run_helper),
+        credentials=find_credentials(
+            reference.host,
+            config_file(environ),
+            lambda argv, stdin: run(argv, env=environ, stdin=stdin, timeout=HELPER_SECONDS),
+        ),
         settings=replace(settings, ca_file=str(authority)) if authority.is_file() else settings,
         retry_policy=retry_policy or RetryPolicy(),
     )

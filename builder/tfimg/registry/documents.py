@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -11,7 +10,7 @@ from typing import Annotated, Any, Protocol
 from pydantic import BeforeValidator, ConfigDict, Field, TypeAdapter
 from pydantic.dataclasses import dataclass as validated_dataclass
 
-from tfimg.core.documents import Digest, Document, InvalidDocument, parse_document, parse_object, validate
+from tfimg.core.documents import Digest, Document, InvalidDocument, digest_of, parse_document, parse_object, validate
 from tfimg.core.errors import NotInRegistry, TamperedError
 from tfimg.core.text import canonical_json, parse_time
 from tfimg.registry.reference import DEFAULT_TAG
@@ -31,11 +30,6 @@ MAX_LAYERS = 10_000
 
 MAX_BLOB_BYTES = 1 << 40
 """Size that a descriptor may state. The largest layer of our images has 3 GB."""
-
-
-def digest_of(content: bytes) -> str:
-    """Return `sha256:…` of bytes."""
-    return f"sha256:{hashlib.sha256(content).hexdigest()}"
 
 
 def null_means(default: Any) -> BeforeValidator:
@@ -164,14 +158,18 @@ class Reader(Protocol):
         """Return the referrers of a manifest: the registry's own list, or the one under the fallback tag."""
 
 
-class Registry(Reader, Protocol):
-    """One repository of a registry."""
+class Tags(Reader, Protocol):
+    """A repository whose tags can be moved."""
 
     def put(self, reference: str, manifest: Manifest) -> None:
         """Put a manifest under a tag or its digest, and read it back. Raises `TagConflict` if it differs."""
 
     def delete_tag(self, tag: str) -> bool:
         """Delete a tag and keep its manifest. False if the registry cannot do that: then the tag stays."""
+
+
+class Registry(Tags, Protocol):
+    """One repository of a registry."""
 
     def put_blob(self, content: bytes) -> Descriptor:
         """Send a small blob, unless the registry has it; return its descriptor as `application/octet-stream`."""

@@ -237,8 +237,7 @@ def map_response(
         return TransientError(_refusal(status, host, repository, reply, is_write=is_write))
     if status == 401 and not has_credentials:
         return RegistryError(
-            f"The registry {host} requires a login for {repository}: {reply}.",
-            next_step=f"{login}, and run it again.",
+            f"The registry {host} requires a login for {repository}: {reply}.", next_step=f"{login}, and run it again."
         )
     if status == 401 and "insufficient_scope" not in response.headers.get("WWW-Authenticate", ""):
         return credentials_error(host, reply)
@@ -300,7 +299,18 @@ def map_transport_error(error: Exception, host: str, seconds: float) -> Transien
         CUT.search(text) is not None
     )
     if found := UNTRUSTED.search(text):
-        return _certificate_error(host, found[1])
+        if "expired" in found[1] or "not yet valid" in found[1]:
+            next_step = "Check this machine's clock; if it is right, the registry's owner has to renew the certificate."
+        elif "mismatch" in found[1]:
+            next_step = (
+                "Use a name that the certificate has, or ask the registry's owner for a certificate with this name."
+            )
+        else:
+            next_step = (
+                "For a private certificate authority, name its file with SSL_CERT_FILE, or put it into Docker's "
+                f"folder: /etc/docker/certs.d/{host}/ca.crt."
+            )
+        return NetworkError(f"The certificate of {host} is not trusted: {found[1]}.", next_step=next_step)
     if isinstance(error, requests.exceptions.SSLError) and not is_cut:
         return NetworkError(
             f"The TLS handshake with {host} failed: {reason}.",
@@ -317,27 +327,6 @@ def map_transport_error(error: Exception, host: str, seconds: float) -> Transien
         problem = f"The registry {host} cannot be reached"
         next_step = "Check its name and port, the network and the proxy (HTTPS_PROXY, NO_PROXY)."
     return TransientError(NetworkError(f"{problem}: {reason}.", next_step=next_step))
-
-
-def _certificate_error(host: str, reason: str) -> NetworkError:
-    if "expired" in reason or "not yet valid" in reason:
-        next_step = "Check this machine's clock; if it is right, the registry's owner has to renew the certificate."
-    elif "mismatch" in reason:
-        next_step = "Use a name that the certificate has, or ask the registry's owner for a certificate with this name."
-    else:
-        next_step = (
-            "For a private certificate authority, name its file with SSL_CERT_FILE, or put it into Docker's folder: "
-            f"/etc/docker/certs.d/{host}/ca.crt."
-        )
-    return NetworkError(f"The certificate of {host} is not trusted: {reason}.", next_step=next_step)
-
-
-def authority_error(file: str, host: str) -> FileError:
-    """Return the error for a file of certificate authorities that cannot be used."""
-    return FileError(
-        f"{file} has no certificate that can be read, so the certificate of {host} cannot be verified.",
-        next_step="Replace it with the certificate of the registry's authority, in PEM: -----BEGIN CERTIFICATE-----.",
-    )
 
 
 def address_error(host: str, name: str, address: str, reason: Exception) -> RegistryError:
@@ -590,7 +579,12 @@ class Connection:
 
     def _map_transport_error(self, error: Exception) -> Exception:
         if UNREADABLE_AUTHORITY.search(str(error)):
-            return authority_error(str(self._session.verify), self.host)
+            return FileError(
+                f"{self._session.verify} has no certificate that can be read, so the certificate of {self.host} cannot "
+                "be verified.",
+                next_step="Replace it with the certificate of the registry's authority, in PEM: -----BEGIN "
+                "CERTIFICATE-----.",
+            )
         return map_transport_error(error, self.host, self._timeout[1])
 
     def request(

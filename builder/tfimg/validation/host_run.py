@@ -67,17 +67,6 @@ def judge_host_run(run: HostRun, spec: ImageSpec, lock: Lock, *, suite: Path, so
     `suite` is the folder of the suite (`Workspace.validation`). Raises `InsufficientRecord` with all reasons if it
     does not prove them.
     """
-    report = _make_report(run, spec, lock, suite)
-    if reasons := [_shorten(reason, MAX_REASON) for reason in _find_failures(run, report, spec, lock, suite)]:
-        more = f"; and {len(reasons) - MAX_LISTED} more" if len(reasons) > MAX_LISTED else ""
-        raise InsufficientRecord(
-            f"{source} does not prove the wheels of {spec.identifier}: {'; '.join(reasons[:MAX_LISTED])}{more}.",
-            next_step="Run images/on_host/run.py of this checkout again, on a machine where every check can pass.",
-        )
-    return report
-
-
-def _make_report(run: HostRun, spec: ImageSpec, lock: Lock, suite: Path) -> Report:
     stream = EventStream(nonce=run.nonce)
     for event in run.events:
         list(stream.feed(Line(stream="stdout", text=json.dumps(event))))
@@ -100,7 +89,14 @@ def _make_report(run: HostRun, spec: ImageSpec, lock: Lock, suite: Path) -> Repo
     facts = collect_host_facts(spec, lock)
     contract, selection, checks = (import_suite_module(suite, name) for name in ("contract", "selection", "checks"))
     plan = selection.select(checks.CHECKS, contract.Facts(**facts), accelerators=max(1, len(report.gpus)))
-    return replace(report, required=tuple(plan.required), waived=facts["waived"])
+    report = replace(report, required=tuple(plan.required), waived=facts["waived"])
+    if reasons := [_shorten(reason, MAX_REASON) for reason in _find_failures(run, report, spec, lock, suite)]:
+        more = f"; and {len(reasons) - MAX_LISTED} more" if len(reasons) > MAX_LISTED else ""
+        raise InsufficientRecord(
+            f"{source} does not prove the wheels of {spec.identifier}: {'; '.join(reasons[:MAX_LISTED])}{more}.",
+            next_step="Run images/on_host/run.py of this checkout again, on a machine where every check can pass.",
+        )
+    return report
 
 
 def _find_failures(run: HostRun, report: Report, spec: ImageSpec, lock: Lock, suite: Path) -> Iterator[str]:

@@ -301,7 +301,10 @@ def schema_text() -> str:
     """Return the JSON Schema, as images/report.schema.json has it."""
     schema = REPORT.json_schema()
     for shape in (*schema["$defs"].values(), schema):
-        _close(shape)
+        if shape.get("type") == "object":  # every field is required, and others are forbidden
+            shape |= {"required": list(shape["properties"]), "additionalProperties": False}
+            for field in shape["properties"].values():
+                field.pop("default", None)
     fields = {"schema": {"const": SCHEMA, "description": "Version of this form."}}
     for name in DERIVED_FIELDS:
         getter = getattr(Report, name).fget
@@ -319,25 +322,38 @@ def schema_text() -> str:
     return json.dumps(schema, indent=2) + "\n"
 
 
-def _close(shape: dict[str, Any]) -> None:
-    """Require every field, and forbid others."""
-    if shape.get("type") == "object":
-        shape |= {"required": list(shape["properties"]), "additionalProperties": False}
-        for field in shape["properties"].values():
-            field.pop("default", None)
-
-
 def read_report(text: str, *, source: str) -> Report:
     """Parse a stored report, whose derived fields must follow from its results.
 
     Raises `FileError`, which names `source` and every problem by its path.
     """
-    document = _parse(text, source)
+    try:
+        document = parse_json(text.encode("utf-8", "surrogatepass"))
+    except InvalidDocument as error:
+        raise _make_error(source, str(error)) from None
+    if not isinstance(document, dict) or "results" not in document:
+        raise _make_error(source, "it has no results")
+    if document.get("schema") != SCHEMA:
+        raise FileError(
+            f"{source} is a report of schema {str(document.get('schema'))[:40]}, and this version of tfimg reads "
+            f"{SCHEMA}.",
+            next_step="Validate the image again with --report FILE, or read it with the version that wrote it.",
+        )
     try:
         report = REPORT.validate_json(text, strict=True)
     except ValidationError as error:
-        raise _make_error(source, *_describe_errors(error)) from None
-    if problems := [*_find_contradictions(report), *_find_differences(document, json.loads(format_json(report)))]:
+        found = []
+        for problem in error.errors(include_url=False, include_context=False):
+            path = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in problem["loc"])
+            found.append(f"{path.lstrip('.') or 'the report'}: {problem['msg'][0].lower()}{problem['msg'][1:]}")
+        raise _make_error(source, *found) from None
+    problems = [] if report.required else ["required: a run of the suite requires at least one check"]
+    ended: set[str] = set()
+    for number, result in enumerate(report.results):
+        if result.check in ended:
+            problems.append(f"results[{number}].check: {result.check} has ended before")
+        ended.add(result.check)
+    if problems := [*problems, *_find_differences(document, json.loads(format_json(report)))]:
         raise _make_error(source, *problems)
     return report
 
@@ -354,38 +370,6 @@ def find_report(text: str, *, source: str) -> Report | None:
     if fields.get("kind") == KIND:
         return read_image_record(text.encode(), source=source).to_report()
     return read_report(text, source=source) if "results" in fields or source.endswith(".json") else None
-
-
-def _parse(text: str, source: str) -> Mapping[str, Any]:
-    try:
-        document = parse_json(text.encode("utf-8", "surrogatepass"))
-    except InvalidDocument as error:
-        raise _make_error(source, str(error)) from None
-    if not isinstance(document, dict) or "results" not in document:
-        raise _make_error(source, "it has no results")
-    if document.get("schema") != SCHEMA:
-        raise FileError(
-            f"{source} is a report of schema {str(document.get('schema'))[:40]}, and this version of tfimg reads "
-            f"{SCHEMA}.",
-            next_step="Validate the image again with --report FILE, or read it with the version that wrote it.",
-        )
-    return document
-
-
-def _describe_errors(error: ValidationError) -> Iterator[str]:
-    for problem in error.errors(include_url=False, include_context=False):
-        path = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in problem["loc"])
-        yield f"{path.lstrip('.') or 'the report'}: {problem['msg'][0].lower()}{problem['msg'][1:]}"
-
-
-def _find_contradictions(report: Report) -> Iterator[str]:
-    if not report.required:
-        yield "required: a run of the suite requires at least one check"
-    ended: set[str] = set()
-    for number, result in enumerate(report.results):
-        if result.check in ended:
-            yield f"results[{number}].check: {result.check} has ended before"
-        ended.add(result.check)
 
 
 def _find_differences(stored: Any, computed: Any, path: str = "") -> Iterator[str]:

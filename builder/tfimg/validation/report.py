@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter, deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import asdict, dataclass, field
 from importlib.resources import files
@@ -376,7 +376,19 @@ def format_junit(report: Report) -> str:
     fault = {"fault": report.fault} if report.fault else {}
     for name, value in {**{name: getattr(report, name) for name in PROPERTIES}, **fault, **report.accelerator}.items():
         suite.add_property(name, to_plain_text(str(value)))
-    suite.add_testcases(_make_cases(report))
+    # A CI takes an absent case for success: whatever keeps a report from being green becomes a case of its own.
+    cases = [
+        _make_case(result.check, _make_entry(result, result.check in report.required), result.seconds, result.output)
+        for result in report.results
+    ]
+    ended = {result.check for result in report.results}
+    errors = {check: "a required check did not run" for check in report.required if check not in ended}
+    if report.problem is not None or not report.results:
+        errors["suite.end"] = report.problem or "the suite reported no result"
+    if report.missing and not errors and not any(case.is_failure or case.is_error for case in cases):
+        errors["suite.level"] = f"not proven: {', '.join(report.missing)}"
+    cases += [_make_case(check, Error(to_plain_text(reason), "missing")) for check, reason in errors.items()]
+    suite.add_testcases(cases)
     suite.time = clamp_duration(report.seconds)
     return format_suite(suite)
 
@@ -388,21 +400,6 @@ def format_suite(suite: TestSuite) -> str:
     buffer = BytesIO()
     document.write(buffer)
     return f"{buffer.getvalue().decode()}\n"
-
-
-def _make_cases(report: Report) -> list[TestCase]:
-    """A CI takes an absent case for success: whatever keeps a report from being green becomes a case of its own."""
-    cases = [
-        _make_case(result.check, _make_entry(result, result.check in report.required), result.seconds, result.output)
-        for result in report.results
-    ]
-    ended = {result.check for result in report.results}
-    errors = {check: "a required check did not run" for check in report.required if check not in ended}
-    if report.problem is not None or not report.results:
-        errors["suite.end"] = report.problem or "the suite reported no result"
-    if report.missing and not errors and not any(case.is_failure or case.is_error for case in cases):
-        errors["suite.level"] = f"not proven: {', '.join(report.missing)}"
-    return cases + [_make_case(check, Error(to_plain_text(reason), "missing")) for check, reason in errors.items()]
 
 
 def _make_case(
@@ -428,16 +425,19 @@ def _make_entry(result: CheckResult, is_required: bool) -> Error | Failure | Ski
     else:
         prefix = "a required check did not run: " if result.outcome == "skipped" else ""
         entry = Error(f"{prefix}{reason}", result.outcome)
-    entry.text = to_plain_text("\n".join(_describe(result)))
+    lines = [
+        result.reason or result.outcome,
+        *(
+            f"fault: {known.fault}\ncause: {known.cause}\nproof: {known.proof}\nfix: {known.fix}"
+            for known in result.explained
+        ),
+        *(
+            f"{name}: {json.dumps(to_strict_json(value), ensure_ascii=False)}"
+            for name, value in result.measured.items()
+        ),
+    ]
+    entry.text = to_plain_text("\n".join(lines))
     return entry
-
-
-def _describe(result: CheckResult) -> Iterator[str]:
-    yield result.reason or result.outcome
-    for known in result.explained:
-        yield f"fault: {known.fault}\ncause: {known.cause}\nproof: {known.proof}\nfix: {known.fix}"
-    for name, value in result.measured.items():
-        yield f"{name}: {json.dumps(to_strict_json(value), ensure_ascii=False)}"
 
 
 Light = Literal["green", "amber", "red"]
@@ -502,9 +502,7 @@ def _escape(value: Any) -> Any:
 
 def choose_light(report: Report) -> Light:
     """Return green if all that the level requires passed, amber if some of it did not run, red if something failed."""
-    if not report.passed:
-        return "red"
-    return "amber" if report.missing else "green"
+    return "red" if not report.passed else "amber" if report.missing else "green"
 
 
 def summarize(report: Report) -> str:

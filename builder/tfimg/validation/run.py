@@ -54,7 +54,7 @@ Minutes are usual; but compiling TensorFlow's PTX for a newer GPU takes half an 
 SIGKILL_STATUS = 128 + 9
 """Status of a container whose process got SIGKILL: from `docker kill`, or from the kernel."""
 
-MAX_REASON = 600
+MAX_OUTPUT = 600
 """Characters of a process's last lines in the reason of a crash."""
 
 FAILURES = ("failed", "crashed", "timed-out")
@@ -186,7 +186,7 @@ class EventStream:
         if self.exit and self.exit.status == SIGKILL_STATUS:
             status += ", killed from outside"
         output = " ".join(list(self.errors)[-3:]).strip()
-        return f"{status}: {output[-MAX_REASON:] or 'no output'}"
+        return f"{status}: {output[-MAX_OUTPUT:] or 'no output'}"
 
     @property
     def problem(self) -> str | None:
@@ -229,7 +229,13 @@ def raise_for_verdict(
     if report.passed:
         return
     known = {one.issue: one for result in report.unsuccessful for one in result.explained}
-    checks = _list_checks(report)
+    words = []
+    for result in report.unsuccessful[:MAX_LISTED]:
+        reason = " ".join((result.reason or "").split())  # a traceback has lines
+        reason = reason if len(reason) <= MAX_REASON else f"{reason[: MAX_REASON - 1]}…"
+        words.append(f"{result.check} {result.outcome}: {reason}")
+    more = len(report.unsuccessful) - MAX_LISTED
+    checks = "; ".join(words) + (f"; and {more} more, see above" if more > 0 else "")
     if report.problem:
         found = f", but {report.problem}" + (f". {checks}" if checks else "")
         next_step = "Look inside with `docker run --rm -it --entrypoint sh IMAGE`."
@@ -241,16 +247,6 @@ def raise_for_verdict(
     causes = "".join(f" Known cause ({one.fault}): {one.cause}" for one in known.values())
     error = errors.UnsuitableHost if report.fault == "host" else ERRORS[report.verdict]
     raise error(f"{subject}{found}{causes}", next_step=f"{consequence} {next_step}")
-
-
-def _list_checks(report: Report) -> str:
-    words = []
-    for result in report.unsuccessful[:MAX_LISTED]:
-        reason = " ".join((result.reason or "").split())  # a traceback has lines
-        reason = reason if len(reason) <= MAX_REASON else f"{reason[: MAX_REASON - 1]}…"
-        words.append(f"{result.check} {result.outcome}: {reason}")
-    more = len(report.unsuccessful) - MAX_LISTED
-    return "; ".join(words) + (f"; and {more} more, see above" if more > 0 else "")
 
 
 HARMLESS = "harmless"
@@ -461,8 +457,11 @@ def validate(
                     on_event(event)
         except TimeoutError:
             stream.timed_out = True
-    if request.selection != ALL_CHECKS:
-        _require_selected(stream)
+    if request.selection != ALL_CHECKS and not stream.plan.checks:
+        said = re.search(r"no check (of this image is named|is selected).*", " ".join(stream.errors))
+        if said:
+            next_step = "The suite takes names of checks, and patterns such as 'numerics.*'."
+            raise UsageError(f"No check was run: {said[0].rstrip()}", next_step=next_step)
     for result in stream.finish():
         on_event(result)
     return Report(
@@ -482,14 +481,6 @@ def validate(
         unproven=stream.plan.unproven,
         environment=stream.plan.environment,
     )
-
-
-def _require_selected(stream: EventStream) -> None:
-    """Raise `UsageError` if the suite did not start because no check is selected."""
-    said = re.search(r"no check (of this image is named|is selected).*", " ".join(stream.errors))
-    if said and not stream.plan.checks:
-        next_step = "The suite takes names of checks, and patterns such as 'numerics.*'."
-        raise UsageError(f"No check was run: {said[0].rstrip()}", next_step=next_step)
 
 
 def _container(request: ValidationRequest, nonce: str) -> RunRequest:
