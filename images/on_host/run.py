@@ -3,7 +3,7 @@
 
 DIR is a folder that `pip download` filled with what the image's lock names. This program makes a virtual environment of
 exactly these wheels and runs the suite in it at level `validated`: on the GPU if the image is for GPUs. It writes the
-suite's events to one file, host-run.json, for `tfimg record`.
+suite's events to one file, host-run.json, for `tfimg matrix record`.
 
 It needs the folder images/ of a checkout, Python 3.8 or newer, the image's Python, and no network.
 """
@@ -80,7 +80,7 @@ def main() -> int:
     if run["status"]:
         print(f"The image did not pass. TensorFlow's output is in {log}.")
         return FAILED
-    print("Attach the file to a pull request, or run `tfimg record` on it in a checkout.")
+    print("Attach the file to a pull request, or run `tfimg matrix record` on it in a checkout.")
     return 0
 
 

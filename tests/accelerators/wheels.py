@@ -94,13 +94,7 @@ def test_gpu_wheels_are_linked_where_no_lock_is_claimed(run: Run) -> None:
 
 
 def test_gpu_wheels_validate_nothing_without_a_gpu(run: Run) -> None:
-    names = [
-        *validated("gpu"),
-        "devices.listing",
-        "distribution.mirrored",
-        "tools.profiler",
-        "numerics.matmul",
-    ]
+    names = [*validated("gpu"), "devices.listing", "distribution.mirrored", "tools.profiler", "numerics.matmul"]
     outcomes = run(GPU, "validated", *names)
     assert set(outcomes) == set(names)
     assert {outcome for outcome, _ in outcomes.values()} == {"failed", "skipped"}

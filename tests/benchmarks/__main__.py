@@ -1,12 +1,14 @@
-"""How long the facts take, as ratios to the start of a bare interpreter: `.venv/bin/python tests/benchmarks`.
+"""How long programs and facts take, as ratios to the start of a bare interpreter: `.venv/bin/python tests/benchmarks`.
 
 Ratios within one run, since seconds depend on the machine and on what else it does. Each figure is the median of
-several runs, and runs of different kinds take turns, so that a busy moment hits all of them.
+several runs, and runs of different kinds take turns, so that a busy moment hits all of them. `--starts` measures
+programs alone.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import statistics
 import subprocess
 import sys
@@ -21,7 +23,7 @@ from tfimg.matrix.resolve import resolve
 from tfimg.matrix.spec import expand_matrix
 from tfimg.recipe.plan import make_template_environment, render_dockerfile
 
-RUNS = 9
+RUNS = 11
 
 STARTS = {
     "bare interpreter": ["-c", "pass"],
@@ -30,16 +32,20 @@ STARTS = {
     "tfimg resolve --tf 2.15": ["-m", "tfimg", "resolve", "--tf", "2.15"],
     "tfimg resolve, refused": ["-m", "tfimg", "resolve", "--tf", "2.15", "--python", "3.12"],
     "tfimg list": ["-m", "tfimg", "list"],
+    "tfimg list --json": ["-m", "tfimg", "list", "--json"],
+    "tfimg plan, one image": ["-m", "tfimg", "plan", "2.15.1-cpu-py3.11"],
+    "Tab after tfimg plan": ["-m", "tfimg", "__complete", "plan", "2.15"],
     "tfimg matrix --html": ["-m", "tfimg", "matrix", "--html"],
 }
 """What is started, by name; the first is what the others are compared with."""
 
 
 def starts() -> dict[str, Callable[[], object]]:
-    """Each program as a call that runs it to its end."""
+    """Each program as a call that runs it to its end, with its modules compiled, as pip leaves them."""
+    environ = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
 
     def start(argv: list[str]) -> Callable[[], object]:
-        return lambda: subprocess.run([sys.executable, *argv], capture_output=True, check=False)
+        return lambda: subprocess.run([sys.executable, *argv], env=environ, capture_output=True, check=False)
 
     return {name: start(argv) for name, argv in STARTS.items()}
 
@@ -81,7 +87,10 @@ def measure(calls: Mapping[str, Callable[[], object]]) -> dict[str, float]:
 
 def main() -> None:
     """Measure and print, as JSON under `--json`."""
-    found = measure({**starts(), **stages()})
+    calls = starts() if "--starts" in sys.argv else {**starts(), **stages()}
+    for call in calls.values():
+        call()
+    found = measure(calls)
     bare = found["bare interpreter"]
     ratios = {name: round(seconds / bare, 1) for name, seconds in found.items()}
     if "--json" in sys.argv:

@@ -20,10 +20,9 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from tfimg.cli.app import parse
-from tfimg.cli.context import Context
 from tfimg.layers.layers import DOWNLOADS, LayerStore, WheelSource, fetch_wheel, make_layers
 from tfimg.layers.wheel import BlobWriter, unpack_wheel
+from tfimg.project.project import Project
 from tfimg.project.services import Services
 from tfimg.recipe.lock import read_packages
 
@@ -72,10 +71,10 @@ def timed(work: Callable[[], object]) -> float:
     return time.perf_counter() - begin
 
 
-def measure(context: Context, identifier: str, folder: Path) -> tuple[Floor, float]:
+def measure(project: Project, identifier: str, folder: Path) -> tuple[Floor, float]:
     """The floor of an image's layers, and what making them took."""
-    lock = context.project.workspace.read_lock(identifier)
-    index = context.services.index()
+    lock = project.workspace.read_lock(identifier)
+    index = project.services.index()
     packages = read_packages(lock)
     with ThreadPoolExecutor(DOWNLOADS) as pool:
         wheels: list[Path] = []
@@ -136,9 +135,9 @@ def main() -> None:
     """Measure and print."""
     named = [word for word in sys.argv[1:] if not word.startswith("-")]
     identifier = named[0] if named else "2.15.1-cpu-py3.11"
-    context = Context(parse(["list"]), Services(environ=os.environ))
+    project = Project(services=Services(environ=os.environ))
     with tempfile.TemporaryDirectory(prefix="tfimg-floor-", dir="/var/tmp") as folder:
-        floor, making = measure(context, identifier, Path(folder))
+        floor, making = measure(project, identifier, Path(folder))
     if "--json" in sys.argv:
         print(json.dumps({**asdict(floor), "floor_seconds": floor.seconds, "layers_seconds": making}))
         return

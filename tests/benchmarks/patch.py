@@ -75,8 +75,8 @@ def main() -> None:
 
         part = {"package": {"ecosystem": "PyPI", "name": package}, "versions": [affected], "ranges": []}
         with osv_server(advisory(ADVISORY, part)) as osv:
-            measured.tfimg("audit", "audit", IDENTIFIER, f"--osv={osv.url}", environ=environ, code=1)
-            measured.tfimg("fix", "lock", IDENTIFIER, "--fix", f"--osv={osv.url}", "--json", environ=environ)
+            measured.tfimg("audit", "matrix", "audit", IDENTIFIER, f"--osv={osv.url}", environ=environ, code=1)
+            measured.tfimg("fix", "matrix", "lock", IDENTIFIER, "--fix", f"--osv={osv.url}", "--json", environ=environ)
         measured.build("after", environ, folder)
         fixed = read_version(folder, package)
     print_result(measured, f"{package} {affected} to {fixed}")

@@ -36,9 +36,10 @@ def main() -> None:
         environ = {**os.environ, "TFIMG_STATE": folder}
         command = parse(COMMAND)
         assert isinstance(command, Build)
-        context = Context(command, Services(environ=environ))
-        builder = Builder(context.project, context.engine, command.settings())
-        plans = [context.project.plan(spec) for spec in context.buildable(command.patterns)]
+        context = Context(Services(environ=environ))
+        project = command.project(context)
+        builder = Builder(project, context.engines()[0], command.settings())
+        plans = [project.plan(spec) for spec in command.select_images(context, project)]
         try:
             for plan in plans:
                 stand_in(builder, plan)

@@ -12,9 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from support.buildkit_bridge import bridge
 from support.cli import run_tfimg
-from support.docker_daemon import daemon, find_dockerd
+from support.docker_daemon import bridge, daemon, find_dockerd
 from tfimg.build.builder import choose_output
 from tfimg.core.paths import state_folder
 from tfimg.engine.connect import connect_builders
@@ -90,11 +89,7 @@ def test_the_engine_at_hand_builds_whatever_buildx_has_as_its_default(
     subprocess.run(["docker", "buildx", "use", "pod"], env=elsewhere.environ, check=True, capture_output=True)
     found = DockerEngine(host=engine.host, environ={**elsewhere.environ, "BUILDX_BUILDER": "pod"})
     (tmp_path / "Dockerfile").write_text(f"FROM {BASE}\nLABEL made={tmp_path}\n")
-    order = BuildRequest(
-        dockerfile=tmp_path / "Dockerfile",
-        context=tmp_path,
-        name=NAME,
-    )
+    order = BuildRequest(dockerfile=tmp_path / "Dockerfile", context=tmp_path, name=NAME)
     assert list(found.build(order))
     assert (engine.find_labels(NAME) or {})["made"] == str(tmp_path)
 

@@ -13,8 +13,7 @@ from pathlib import Path
 import pytest
 
 from support.cli import assert_refused, run_tfimg
-from support.docker_daemon import daemon, find_dockerd
-from support.network_namespace import machine
+from support.docker_daemon import daemon, find_dockerd, machine
 from support.registry_container import registry
 from tfimg.core.events import StepEvent
 from tfimg.engine.buildx import parse_cache_options

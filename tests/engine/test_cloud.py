@@ -168,11 +168,7 @@ class Host:
 
 @pytest.fixture(scope="module")
 def host(
-    engine: DockerEngine,
-    store: Store,
-    blank: str,
-    installed: Installed,
-    tmp_path_factory: pytest.TempPathFactory,
+    engine: DockerEngine, store: Store, blank: str, installed: Installed, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Host]:
     """A machine that had nothing, and has been set up to train."""
     folder = tmp_path_factory.mktemp("host")

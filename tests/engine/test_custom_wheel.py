@@ -13,8 +13,8 @@ import pytest
 
 from support.cli import run_tfimg
 from support.docker_daemon import image_tags
-from support.published_wheels import published_wheel
 from support.registry_container import Behaviour, registry
+from support.wheels import published_wheel
 from tfimg.core.files import hash_file
 from tfimg.engine.docker import DockerEngine
 
@@ -94,7 +94,9 @@ def test_it_is_published_under_exact_tags_verified_pulled_and_renewed(engine: Do
     pulled = f"{custom.target}:{IDENTIFIER}"
     assert engine.find_digest(pulled) == verified["digest"]
     run_tfimg("validate", pulled, "--only", "environment.*").succeeded()
-    renewed = run_tfimg("renew", pulled, "--key", f"{custom.keys}/tfimg.key", "--json", env=PASSWORD).succeeded()
+    renewed = run_tfimg(
+        "publish", "--renew", pulled, "--key", f"{custom.keys}/tfimg.key", "--json", env=PASSWORD
+    ).succeeded()
     assert [one["identifier"] for one in renewed.events("renewed")] == [IDENTIFIER]
 
 

@@ -3,18 +3,65 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
+from urllib.parse import quote, unquote
 
 import pytest
 
 from support.cli import CliResult, run_tfimg
-from support.debian_snapshot import Snapshot, debian_snapshot
 from support.docker_daemon import image_tags
+from support.http_server import AnyMethod, Server, serving
 from support.registry_container import docker, registry
 from support.wheels import write_wheel
+from tfimg.engine.bases import find_mirrors
 from tfimg.engine.docker import DockerEngine
+
+MOMENT = "20261101T000000Z"
+
+
+@dataclass(kw_only=True)
+class Snapshot:
+    """What the mirror has: status and content by path below the archive."""
+
+    upstream: str | None
+    address: str = ""
+    files: dict[str, tuple[int, bytes]] = field(default_factory=dict)
+
+    def read(self, path: str) -> tuple[int, bytes]:
+        """Return a file; an unknown one from upstream."""
+        if path not in self.files and self.upstream:
+            try:
+                with urllib.request.urlopen(f"{self.upstream}/{quote(path)}", timeout=60) as response:  # noqa: S310
+                    self.files[path] = 200, response.read()
+            except urllib.error.HTTPError as error:
+                self.files[path] = error.code, b""
+        return self.files.get(path, (404, b""))
+
+
+class _Archive(AnyMethod):
+    def answer(self) -> None:
+        snapshot = cast("Snapshot", cast("Server", self.server).subject)
+        prefix, _, path = unquote(self.path).partition(f"/{MOMENT}/")
+        status, content = snapshot.read(path) if prefix == "/archive" else (404, b"")
+        self.reply(status, {}, content)
+
+
+@contextmanager
+def debian_snapshot(host: str) -> Iterator[Snapshot]:
+    """A mirror on an address of this machine that containers reach, for as long as the block lasts."""
+    mirrors = find_mirrors()
+    assert mirrors, "this machine's APT sources name no mirror of Debian"
+    snapshot = Snapshot(upstream=mirrors.archive)
+    with serving(_Archive, snapshot, host=host) as there:
+        snapshot.address = f"http://{there}/archive/{MOMENT}"
+        yield snapshot
+
 
 pytestmark = [pytest.mark.full, pytest.mark.group("extra packages")]
 
@@ -106,7 +153,7 @@ def test_an_image_with_packages_is_published_renewed_verified_and_pulled(own: Ow
         moved = {tag["tag"] for tag in published["tags"] if tag["verdict"] == "move"}
         assert {identifier, "2.15-own", "2.15.1-own", "2.15-py3.11-own"} <= moved
         before = ask("verify", f"{target}:2.15-own", "--public-key", public).documents[-1]
-        (renewed,) = ask("renew", f"{target}:2.15-own", "--key", key).events("renewed")
+        (renewed,) = ask("publish", "--renew", f"{target}:2.15-own", "--key", key).events("renewed")
         assert (renewed["passed"], renewed["digest"]) == (True, before["digest"])
         after = ask("verify", f"{target}:2.15-own", "--public-key", public, "--require", "validated").documents[-1]
         assert (after["tested"]["identifier"], after["digest"]) == (identifier, before["digest"])

@@ -18,8 +18,7 @@ from pathlib import Path
 import pytest
 
 from support.cli import assert_refused, run_tfimg
-from support.docker_daemon import daemon, find_dockerd
-from support.network_namespace import Machine, machine
+from support.docker_daemon import Machine, daemon, find_dockerd, machine
 from tfimg.core.errors import EngineUnavailable
 from tfimg.core.events import StepEvent
 from tfimg.engine.connect import connect_builders
@@ -60,9 +59,7 @@ def farm(engine: DockerEngine, base: str, tmp_path: Path, monkeypatch: pytest.Mo
     """Three engines with a small image; all of it is gone afterwards."""
     (tmp_path / "Dockerfile").write_text(DOCKERFILE)
     subprocess.run(
-        ["docker", "--host", engine.host, "build", f"--tag={IMAGE}", str(tmp_path)],
-        check=True,
-        capture_output=True,
+        ["docker", "--host", engine.host, "build", f"--tag={IMAGE}", str(tmp_path)], check=True, capture_output=True
     )
     # What a company's machine has: it is not to hide an engine's own authority.
     monkeypatch.setenv("REQUESTS_CA_BUNDLE", "/etc/ssl/certs/ca-certificates.crt")
@@ -131,10 +128,7 @@ class Build(threading.Thread):
         self.ended = 0.0
         (folder / "Dockerfile").write_text(f"FROM {IMAGE}\nRUN --network=none sleep {seconds}\n")
         self.order = BuildRequest(
-            dockerfile=folder / "Dockerfile",
-            context=folder,
-            name=NAME,
-            output=f"type=image,name={NAME}",
+            dockerfile=folder / "Dockerfile", context=folder, name=NAME, output=f"type=image,name={NAME}"
         )
         self.start()
 

@@ -68,9 +68,7 @@ def test_an_index_out_of_reach_stops_the_build(workspace: Path) -> None:
     """Port 9 of the loopback: nobody answers there."""
     index = "http://127.0.0.1:9/simple"
     ended = run_tfimg(
-        *BUILD,
-        "--no-cache",
-        env={"TFIMG_WORKSPACE": str(workspace), "UV_DEFAULT_INDEX": index, "PIP_INDEX_URL": index},
+        *BUILD, "--no-cache", env={"TFIMG_WORKSPACE": str(workspace), "UV_DEFAULT_INDEX": index, "PIP_INDEX_URL": index}
     )
     assert_refused(ended, code=11, says=r"Cannot read the wheels of \S+ from the package index: .*refused")
 
@@ -224,12 +222,7 @@ def test_the_classic_store_is_not_asked_for_zstd(classic: str, tmp_path: Path) -
     output = choose_output(capabilities, "small:1")
     assert (capabilities.store, output.compression) == ("classic", "none")
     for option in (output.option, "type=image,name=small:1,compression=zstd,force-compression=true"):
-        order = BuildRequest(
-            dockerfile=tmp_path / "Dockerfile",
-            context=tmp_path,
-            name="small:1",
-            output=option,
-        )
+        order = BuildRequest(dockerfile=tmp_path / "Dockerfile", context=tmp_path, name="small:1", output=option)
         assert list(engine.build(order))
         stored = engine.read_image("small:1")
         assert (stored.compression, stored.compressed_bytes) == ("none", None)

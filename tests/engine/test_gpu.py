@@ -109,11 +109,7 @@ FAULTS = {
         ),
     ],
     "settings changed": [
-        (
-            "yes text | head -c 483688 >$N/cuda_nvcc/nvvm/libdevice/libdevice.10.bc",
-            "compiler.libdevice",
-            "b'text'",
-        ),
+        ("yes text | head -c 483688 >$N/cuda_nvcc/nvvm/libdevice/libdevice.10.bc", "compiler.libdevice", "b'text'"),
         ("rm /etc/ld.so.conf.d/nvidia.conf; ldconfig", "libraries.gate", ""),
     ],
 }

@@ -21,9 +21,8 @@ from typing import Any
 
 import pytest
 
-from support.buildkit_bridge import bridge
 from support.cli import NO_ENGINE
-from support.docker_daemon import daemon, find_dockerd, image_tags, wait_until
+from support.docker_daemon import bridge, daemon, find_dockerd, image_tags, wait_until
 from support.paths import ROOT
 from support.small_workspace import make_workspace
 from tfimg.core.paths import state_folder

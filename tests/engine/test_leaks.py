@@ -20,13 +20,12 @@ import zstandard
 from support.cli import run_tfimg, start_tfimg
 from support.containers import run_container
 from support.docker_daemon import wait_until
-from tfimg.cli.app import parse
-from tfimg.cli.context import Context
 from tfimg.engine.bases import BaseSettings, Mirrors, choose_base, find_mirrors
 from tfimg.engine.docker import DockerEngine
 from tfimg.engine.interface import BuildRequest
 from tfimg.matrix.conditions import Request
 from tfimg.matrix.resolve import resolve
+from tfimg.project.project import Project
 from tfimg.project.services import Services
 from tfimg.recipe.plan import render_base
 
@@ -44,10 +43,7 @@ def texts(engine: DockerEngine, image: str) -> Iterator[tuple[str, bytes]]:
             if file := archive.extractfile(member):
                 blob = file.read()
                 compressed = blob.startswith(b"\x28\xb5\x2f\xfd")
-                yield (
-                    member.name,
-                    zstandard.ZstdDecompressor().stream_reader(blob).read() if compressed else blob,
-                )
+                yield (member.name, zstandard.ZstdDecompressor().stream_reader(blob).read() if compressed else blob)
 
 
 def blobs_with(engine: DockerEngine, image: str, mark: str) -> list[str]:
@@ -144,15 +140,15 @@ def test_a_base_is_bootstrapped_without_the_way_into_a_debian_mirror(engine: Doc
         name: uri and uri.replace("://", f"://user:{MARK}-mirror@")
         for name, uri in (("archive", own.archive), ("security", own.security))
     }
-    context = Context(parse(["build", "--base", "bootstrap"]), Services(environ=os.environ))
-    spec = resolve(context.project.matrix, context.project.specs, Request(python="3.13")).spec
+    project = Project(services=Services(environ=os.environ))
+    spec = resolve(project.matrix, project.specs, Request(python="3.13")).spec
     settings = BaseSettings(
         source="bootstrap",
         mirrors=Mirrors(archive=str(planted["archive"]), security=planted["security"]),
-        scratch=context.services.state / "scratch",
-        template=partial(render_base, context.project.templates),
+        scratch=project.services.state / "scratch",
+        template=partial(render_base, project.templates),
         environ=os.environ,
-        today=context.services.today,
+        today=project.services.today,
         fresh=True,
     )
     base = choose_base(spec, settings, engine)

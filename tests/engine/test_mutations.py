@@ -57,15 +57,7 @@ def plant(engine: DockerEngine, built: Built, wheels: Mapping[str, Path], tmp_pa
     def run(script: str, *checks: str, named: Sequence[str] = (), user: int = 1000) -> Results:
         chosen = [wheels[name] for name in named]
         return with_fault(
-            engine,
-            built.name,
-            built.spec,
-            script,
-            checks,
-            "validated",
-            user=user,
-            wheels=chosen,
-            folder=tmp_path,
+            engine, built.name, built.spec, script, checks, "validated", user=user, wheels=chosen, folder=tmp_path
         )
 
     return run

@@ -51,10 +51,10 @@ def test_an_advisory_leads_to_a_new_image_and_the_old_digest_is_withdrawn(
     with registry(engine, tmp_path) as address, osv_server(found) as osv:
         target, public = f"{address}/team/tensorflow", ("--public-key", f"{key}/tfimg.pub")
         old = build_and_publish()
-        assert_refused(tfimg("audit", IDENTIFIER, "--osv", osv.url), code=1, says=f"grpcio {before}")
-        fixed = tfimg("lock", IDENTIFIER, "--fix", "--osv", osv.url, "--json").succeeded().documents[-1]
+        assert_refused(tfimg("matrix", "audit", IDENTIFIER, "--osv", osv.url), code=1, says=f"grpcio {before}")
+        fixed = tfimg("matrix", "lock", IDENTIFIER, "--fix", "--osv", osv.url, "--json").succeeded().documents[-1]
         assert [Path(file).name for file in fixed["changed"]] == ["packages.txt"]
-        tfimg("audit", IDENTIFIER, "--osv", osv.url).succeeded()
+        tfimg("matrix", "audit", IDENTIFIER, "--osv", osv.url).succeeded()
         new = build_and_publish()
         assert new != old
         signed = ("--key", f"{key}/tfimg.key", "--publisher", "tests")

@@ -49,17 +49,7 @@ class Here:
         return run_tfimg("publish", *self.words(*argv), env={**self.env, **env})
 
     def words(self, *argv: str) -> list[str]:
-        return [
-            self.target,
-            *argv,
-            "--from",
-            LOCAL,
-            "--key",
-            f"{self.key}/tfimg.key",
-            "--publisher",
-            "here",
-            "--json",
-        ]
+        return [self.target, *argv, "--from", LOCAL, "--key", f"{self.key}/tfimg.key", "--publisher", "here", "--json"]
 
     def ask(self, command: str, *argv: str) -> CliResult:
         return run_tfimg(command, *argv, "--json", env=self.env)
@@ -140,15 +130,7 @@ def test_images_are_published_once_with_attestations_and_a_gpu_image_without_ali
         tags, told = here.tags(), published(ended)
         cpu, gpu = tags[CPU], tags[GPU]
         assert {tags[alias] for alias in ("2.15", "2.15.1", "2.15-py3.11")} == {cpu}
-        assert set(tags) == {
-            CPU,
-            GPU,
-            "2.15",
-            "2.15.1",
-            "2.15-py3.11",
-            f"{CPU}-{cpu[7:19]}",
-            f"{GPU}-{gpu[7:19]}",
-        }
+        assert set(tags) == {CPU, GPU, "2.15", "2.15.1", "2.15-py3.11", f"{CPU}-{cpu[7:19]}", f"{GPU}-{gpu[7:19]}"}
         assert {told[GPU][alias] for alias in ("2.15-gpu", "2.15.1-gpu")} == {"refuse"}
         verified = here.ask(
             "verify", f"{here.target}:2.15", "--public-key", f"{here.key}/tfimg.pub", "--require", "validated"
@@ -159,7 +141,7 @@ def test_images_are_published_once_with_attestations_and_a_gpu_image_without_ali
         )
         assert linked.code == 16
         assert proxy.count(r"^(PUT|POST|PATCH) ") > 0
-        proxy.asked.clear()
+        proxy.requests.clear()
         again = here.publish(CPU)
         assert again.code == 0, again.stderr
         assert published(again)[CPU].keys() >= {CPU, "2.15", "2.15.1", "2.15-py3.11"}
@@ -225,9 +207,7 @@ def test_two_publishers_at_once_end_with_all_aliases_at_one_image(here: Here, en
     assert tags["2.15.0"] == tags[OLD]
 
 
-def test_a_registry_that_goes_away_midway_has_all_aliases_or_none_and_the_next_run_finishes(
-    here: Here,
-) -> None:
+def test_a_registry_that_goes_away_midway_has_all_aliases_or_none_and_the_next_run_finishes(here: Here) -> None:
     host = here.target.partition("/")[0]
     assert here.publish(OLD).code == 0
     with faulty(host) as proxy:

@@ -92,7 +92,7 @@ def test_what_was_pushed_is_not_sent_again(engine: DockerEngine, address: str, m
         name = made(between.address)
         first = engine.push(name, ignore)
         assert between.count("^PATCH|^PUT .*/blobs/") > 0
-        between.asked.clear()
+        between.requests.clear()
         assert engine.push(name, ignore) == first
         assert between.count("^PATCH|^PUT .*/blobs/") == 0
 
@@ -180,10 +180,7 @@ def test_a_push_without_permission_is_refused_and_works_after_login(
 
 def test_a_read_only_registry_is_reported(engine: DockerEngine, base: str, made: Made, tmp_path: Path) -> None:
     behaviour = Behaviour(read_only=True)
-    with (
-        registry(engine, tmp_path, behaviour) as there,
-        pytest.raises(RegistryError, match=r"is read-only: .*405"),
-    ):
+    with registry(engine, tmp_path, behaviour) as there, pytest.raises(RegistryError, match=r"is read-only: .*405"):
         engine.push(made(there), ignore)
 
 

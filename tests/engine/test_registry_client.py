@@ -13,8 +13,7 @@ import pytest
 
 from support.faulty_proxy import Fault, Faulty, faulty
 from support.manifests import ANN, LONGEST_WAITS, Slept, attestations, image
-from support.registry_container import Behaviour, docker, registry
-from support.token_server import token_server
+from support.registry_container import Behaviour, docker, registry, token_server
 from tfimg.core.errors import NotInRegistry, RegistryError
 from tfimg.core.retry import RetryPolicy, pause
 from tfimg.engine.docker import DockerEngine

@@ -87,13 +87,7 @@ def test_an_interrupt_leaves_no_container(built: Built, engine: DockerEngine) ->
 def foreign(engine: DockerEngine, built: Built) -> Iterator[str]:
     """An image that says nothing of itself: the built one's files, without its labels."""
     with container(engine, built.name) as prepared:
-        docker(
-            "commit",
-            "--change=LABEL tfimg.identifier=",
-            prepared.start()._container.id,
-            FOREIGN,
-            host=engine.host,
-        )
+        docker("commit", "--change=LABEL tfimg.identifier=", prepared.start()._container.id, FOREIGN, host=engine.host)
     yield FOREIGN
     engine.remove(FOREIGN)
 

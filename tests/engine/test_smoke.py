@@ -35,11 +35,7 @@ CHECKS = subprocess.run(SUITE, capture_output=True, text=True, check=True).stdou
 def test_every_check_ran_and_passed(built: Built) -> None:
     assert len(CHECKS) >= 60
     assert {result["check"]: result["outcome"] for result in built.report["results"]} == dict.fromkeys(CHECKS, "passed")
-    assert (built.report["passed"], built.report["problem"], built.report["level"]) == (
-        True,
-        None,
-        "validated",
-    )
+    assert (built.report["passed"], built.report["problem"], built.report["level"]) == (True, None, "validated")
 
 
 def test_checks_report_numbers(built: Built) -> None:
@@ -162,11 +158,7 @@ def test_the_real_image_is_published_verified_and_pulled(
     engine: DockerEngine, built: Built, address: str, tmp_path: Path
 ) -> None:
     """In a state folder of its own, so that the report of the build is not reused for the registry's bytes."""
-    env = {
-        "TFIMG_STATE": str(tmp_path / "state"),
-        "DOCKER_HOST": engine.host,
-        "TFIMG_KEY_PASSWORD": PASSWORD,
-    }
+    env = {"TFIMG_STATE": str(tmp_path / "state"), "DOCKER_HOST": engine.host, "TFIMG_KEY_PASSWORD": PASSWORD}
     target, key, other = f"{address}/team/tensorflow", tmp_path / "ours", tmp_path / "theirs"
 
     def tfimg(*arguments: str) -> CliResult:

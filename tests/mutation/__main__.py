@@ -32,7 +32,7 @@ STATS = Path("mutants/mutmut-stats.json")
 
 PACKAGES = ("layers", "attestations", "matrix", "validation", "recipe", "publish", "registry")
 """Packages that are mutated, as `settings.toml` has it. The tests that are named after a package, as
-`test_matrix_resolve_….py`, run first: they kill most mutants, and most of what reaches a function reaches it from the
+`test_matrix_resolve.py`, run first: they kill most mutants, and most of what reaches a function reaches it from the
 command line, slowly."""
 
 

@@ -39,14 +39,14 @@ def open_registry(slept: Slept, tmp_path: Path) -> Open:
 
 
 @pytest.fixture
-def here() -> Iterator[Loopback]:
+def server() -> Iterator[Loopback]:
     with loopback() as registry:
         yield registry
 
 
 @pytest.fixture
-def proxy(here: Loopback) -> Iterator[Faulty]:
-    with faulty(here.address) as between:
+def proxy(server: Loopback) -> Iterator[Faulty]:
+    with faulty(server.address) as between:
         yield between
 
 

@@ -73,11 +73,7 @@ def test_the_documented_workflow_uses_what_the_action_has(tmp_path: Path) -> Non
 def test_outputs_come_from_the_last_line_of_tfimg() -> None:
     digest = f"sha256:{'0' * 64}"
     said = f'{{"event": "reading"}}\n{{"digest": "{digest}", "level": "validated", "reference": "x"}}\n'
-    for name in (
-        "host.example:5000/team/tf",
-        "host.example:5000/team/tf:2.15",
-        f"host.example:5000/team/tf@{digest}",
-    ):
+    for name in ("host.example:5000/team/tf", "host.example:5000/team/tf:2.15", f"host.example:5000/team/tf@{digest}"):
         done = subprocess.run(
             [sys.executable, str(ACTION.parent / "outputs.py"), name],
             input=said,
@@ -101,9 +97,9 @@ def test_outputs_come_from_the_last_line_of_tfimg() -> None:
     ],
 )
 def test_the_action_gives_nothing_when_it_cannot_verify(
-    tmp_path: Path, installed: Installed, here: Loopback, tag: str, platform: str, code: int
+    tmp_path: Path, installed: Installed, server: Loopback, tag: str, platform: str, code: int
 ) -> None:
-    inputs = {"image": f"{here.address}/{tag}", "key": KEY, "platform": platform}
+    inputs = {"image": f"{server.address}/{tag}", "key": KEY, "platform": platform}
     ran = run_action(tmp_path, inputs, environment=installed.environment)
     assert ran.ended.code == code, ran.ended.stderr
     assert set(ran.outputs.values()) == {""}
@@ -111,9 +107,11 @@ def test_the_action_gives_nothing_when_it_cannot_verify(
     assert not (tmp_path / "there").exists()
 
 
-def test_gitlab_s_job_gives_nothing_when_it_cannot_verify(tmp_path: Path, installed: Installed, here: Loopback) -> None:
+def test_gitlab_s_job_gives_nothing_when_it_cannot_verify(
+    tmp_path: Path, installed: Installed, server: Loopback
+) -> None:
     (tmp_path / "tfimg.pub").write_text(KEY)
-    image = {"TFIMG": WHEEL, "TFIMG_IMAGE": f"{here.address}/team/tf:2.15"}
+    image = {"TFIMG": WHEEL, "TFIMG_IMAGE": f"{server.address}/team/tf:2.15"}
     for folder, platform, code in (("any", "", 3), ("unknown", "linux/s390x", 2)):
         (tmp_path / folder).mkdir()
         shutil.copy(tmp_path / "tfimg.pub", tmp_path / folder)
@@ -124,18 +122,7 @@ def test_gitlab_s_job_gives_nothing_when_it_cannot_verify(tmp_path: Path, instal
 
 OUT_OF_REACH = "127.0.0.1:1/team/tf:2.15"
 NO_INDEX = {"PIP_NO_INDEX": "1", "PIP_FIND_LINKS": ""}
-MODULES = (
-    "venv",
-    "pip",
-    "ensurepip",
-    "tfimg",
-    "zipfile",
-    "json",
-    "os",
-    "re",
-    "sitecustomize",
-    "usercustomize",
-)
+MODULES = ("venv", "pip", "ensurepip", "tfimg", "zipfile", "json", "os", "re", "sitecustomize", "usercustomize")
 
 
 @pytest.fixture
@@ -163,16 +150,18 @@ class Checkout:
 
 
 def test_the_action_executes_nothing_of_the_caller_s_checkout(
-    hostile: Checkout, installed: Installed, here: Loopback
+    hostile: Checkout, installed: Installed, server: Loopback
 ) -> None:
-    inputs = {"image": f"{here.address}/team/tf:2.15", "key": "tfimg.pub"}
+    inputs = {"image": f"{server.address}/team/tf:2.15", "key": "tfimg.pub"}
     ran = run_action(hostile.folder, inputs, hostile.environ, environment=installed.environment)
     assert ran.ended.code == 3, ran.ended.stderr
     assert not hostile.executed.exists(), hostile.executed.read_text()
 
 
-def test_gitlab_s_job_executes_nothing_of_the_checkout(hostile: Checkout, installed: Installed, here: Loopback) -> None:
-    variables = {"TFIMG": WHEEL, "TFIMG_IMAGE": f"{here.address}/team/tf:2.15", **hostile.environ}
+def test_gitlab_s_job_executes_nothing_of_the_checkout(
+    hostile: Checkout, installed: Installed, server: Loopback
+) -> None:
+    variables = {"TFIMG": WHEEL, "TFIMG_IMAGE": f"{server.address}/team/tf:2.15", **hostile.environ}
     ended = run_job(hostile.folder, variables, environment=installed.environment)
     assert ended.code == 3, ended.stderr
     assert not hostile.executed.exists(), hostile.executed.read_text()
@@ -187,12 +176,7 @@ def test_installing_for_the_action_executes_nothing_of_the_caller_s_checkout(hos
 
 
 def test_installing_for_gitlab_s_job_executes_nothing_of_the_checkout(hostile: Checkout, installed: Installed) -> None:
-    variables = {
-        "TFIMG": address(installed.wheel),
-        "TFIMG_IMAGE": OUT_OF_REACH,
-        **hostile.environ,
-        **NO_INDEX,
-    }
+    variables = {"TFIMG": address(installed.wheel), "TFIMG_IMAGE": OUT_OF_REACH, **hostile.environ, **NO_INDEX}
     ended = run_job(hostile.folder, variables)
     assert "No matching distribution found for" in ended.stderr
     assert not hostile.executed.exists(), hostile.executed.read_text()

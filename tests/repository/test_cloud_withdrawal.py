@@ -34,8 +34,8 @@ DOCKER_HOST={NO_ENGINE} exec "{sys.executable}" -m tfimg "$@"
 
 
 @pytest.fixture
-def name(here: Loopback) -> str:
-    return f"{here.address}/team/tensorflow"
+def name(server: Loopback) -> str:
+    return f"{server.address}/team/tensorflow"
 
 
 class Published:

@@ -16,9 +16,19 @@ import trustme
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
 from support.cli import CliRunner
-from support.hostile_registry import HostileRegistry, serve_hostile_registry
+from support.hostile_registry import (
+    ATTACKS,
+    BLOB,
+    DIGEST,
+    IDENTITY,
+    OWN,
+    PAIR,
+    SECRETS,
+    Attack,
+    HostileRegistry,
+    serve_hostile_registry,
+)
 from support.manifests import Slept, manifest
-from support.registry_attacks import ATTACKS, BLOB, DIGEST, IDENTITY, OWN, PAIR, SECRETS, Attack
 from support.signing import OURS
 from tfimg.core.errors import InternalError
 from tfimg.core.retry import RetryPolicy

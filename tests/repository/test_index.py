@@ -316,7 +316,7 @@ def test_a_proxy_is_asked_but_for_the_hosts_that_need_none(index_server: Package
     assert index_server.asked[-1] == "http://index.example/simple/tensorflow/"
 
 
-# From here on: `tfimg check` and `sync`, end to end.
+# From here on: `tfimg matrix check` and `sync`, end to end.
 
 
 Run = Callable[..., CliResult]
@@ -372,7 +372,7 @@ def agreed(index_server: PackageIndex) -> PackageIndex:
 
 
 def test_check_agrees_with_an_index_that_agrees(agreed: PackageIndex, tfimg: Run) -> None:
-    ended = tfimg("check")
+    ended = tfimg("matrix", "check")
     assert ended.code == 0, ended.stderr
     lines = ended.stdout.splitlines()
     heads = "ROW IS RELEASE RELEASED PYTHONS NUMPY KERAS CUDA CUDNN ARCHITECTURES LIBRARIES TPU"
@@ -384,7 +384,7 @@ def test_check_agrees_with_an_index_that_agrees(agreed: PackageIndex, tfimg: Run
 
 def test_check_names_row_and_field_of_a_disagreement(agreed: PackageIndex, tfimg: Run, matrix_file: Path) -> None:
     matrix_file.write_text(MATRIX.replace('cuda: "12.2"', 'cuda: "12.1"', 1))
-    ended = tfimg("check")
+    ended = tfimg("matrix", "check")
     assert ended.code == 1
     assert "1 of 1 wrong" in ended.stdout
     assert ended.stderr.endswith(
@@ -392,7 +392,7 @@ def test_check_names_row_and_field_of_a_disagreement(agreed: PackageIndex, tfimg
         "  rows[0].gpu.cuda: the matrix has 12.1, the index 12.2\n"
         "Correct matrix.yaml at each path.\n"
     )
-    found, error = tfimg("check", "--json").documents
+    found, error = tfimg("matrix", "check", "--json").documents
     (row,) = [row for row in found["rows"] if row["row"] == 0]
     assert row["tensorflow"] == ["2.15.0", "2.15.1"]
     told = "the matrix has 12.1, the index 12.2"
@@ -403,12 +403,12 @@ def test_check_names_row_and_field_of_a_disagreement(agreed: PackageIndex, tfimg
 
 
 def test_the_index_is_reached_as_the_environment_says(agreed: PackageIndex, tfimg: Run) -> None:
-    ended = tfimg("check", "2.16", HTTP_PROXY="http://127.0.0.1:9", NO_PROXY="127.0.0.1")
+    ended = tfimg("matrix", "check", "2.16", HTTP_PROXY="http://127.0.0.1:9", NO_PROXY="127.0.0.1")
     assert ended.code == 0, ended.stderr
 
 
 def test_check_of_one_release_reads_its_row_as_a_whole(agreed: PackageIndex, tfimg: Run) -> None:
-    ended = tfimg("check", "2.15.1", "--json")
+    ended = tfimg("matrix", "check", "2.15.1", "--json")
     (found,) = ended.documents
     assert (ended.code, found["wheels"], found["missing"]) == (0, 14, [])
     assert [row["row"] for row in found["rows"]] == [0]
@@ -416,7 +416,7 @@ def test_check_of_one_release_reads_its_row_as_a_whole(agreed: PackageIndex, tfi
 
 def test_check_of_an_index_without_days_says_so_and_agrees(agreed: PackageIndex, tfimg: Run) -> None:
     agreed.form = HTML
-    ended = tfimg("check", "2.16")
+    ended = tfimg("matrix", "check", "2.16")
     assert ended.code == 0, ended.stderr
     assert "1 not stated" in ended.stdout
     assert "rows[1].tensorflow[0].released: the index does not state the day of 2.16.1" in ended.stdout
@@ -436,18 +436,19 @@ def behind(index_server: PackageIndex) -> None:
 
 
 def test_check_names_a_release_that_the_matrix_lacks(behind: None, tfimg: Run) -> None:
-    ended = tfimg("check", "2.16")
+    ended = tfimg("matrix", "check", "2.16")
     assert ended.code == 1
     assert ended.stderr.endswith(
-        "tfimg: The matrix lacks what the package index has:\n  rows: TensorFlow 2.16.2\n`tfimg sync` adds releases.\n"
+        "tfimg: The matrix lacks what the package index has:\n  rows: TensorFlow 2.16.2\n"
+        "`tfimg matrix sync` adds releases.\n"
     )
-    assert tfimg("check", "2.15").code == 0, "what was not asked about is not told"
-    found, error = tfimg("check", "2.16.2", "--json").documents
+    assert tfimg("matrix", "check", "2.15").code == 0, "what was not asked about is not told"
+    found, error = tfimg("matrix", "check", "2.16.2", "--json").documents
     assert (found["missing"], found["rows"], error["exit_code"]) == (["2.16.2"], [], 1)
 
 
 def test_a_release_that_neither_matrix_nor_index_has_is_an_error(agreed: PackageIndex, tfimg: Run) -> None:
-    ended = tfimg("check", "2.15", "2.99")
+    ended = tfimg("matrix", "check", "2.15", "2.99")
     assert (ended.code, ended.stderr.splitlines()[-1]) == (
         4,
         "tfimg: Neither the matrix nor the package index has a TensorFlow release 2.99. `tfimg matrix` shows those of "
@@ -458,7 +459,7 @@ def test_a_release_that_neither_matrix_nor_index_has_is_an_error(agreed: Package
 @pytest.mark.parametrize("command", ["check", "sync"])
 def test_an_index_without_tensorflow_is_reported(command: str, tfimg: Run) -> None:
     """A wrong address answers 404 to everything: no fact would be right."""
-    ended = tfimg(command)
+    ended = tfimg("matrix", command)
     # What stands before it is about the machine's own settings.
     assert (ended.code, ended.stdout, ended.stderr[ended.stderr.index("tfimg: ") :]) == (
         11,
@@ -473,16 +474,16 @@ COMPLETE = "The matrix has every release of the package index.\n"
 
 def test_sync_finds_nothing_to_do_where_nothing_is_missing(agreed: PackageIndex, tfimg: Run, matrix_file: Path) -> None:
     for options in ((), ("--check",)):
-        ended = tfimg("sync", *options)
+        ended = tfimg("matrix", "sync", *options)
         assert (ended.code, ended.stdout) == (0, COMPLETE)
-    assert tfimg("sync", "--json").documents == [{"missing": [], "difference": ""}]
+    assert tfimg("matrix", "sync", "--json").documents == [{"missing": [], "difference": ""}]
     assert matrix_file.read_text() == MATRIX
 
 
 def test_sync_shows_what_it_would_add_and_with_check_writes_nothing(
     behind: None, tfimg: Run, matrix_file: Path
 ) -> None:
-    ended = tfimg("sync", "--check")
+    ended = tfimg("matrix", "sync", "--check")
     assert ended.code == 1
     assert [line for line in ended.stdout.splitlines() if line[0] in "+-"] == [
         "--- matrix.yaml",
@@ -492,21 +493,23 @@ def test_sync_shows_what_it_would_add_and_with_check_writes_nothing(
         "+        cutoff: 2024-07-12",
         '+        tpu: {libtpu: "0.2", unavailable: not on the package index}',
     ]
-    assert ended.stderr.endswith("tfimg: The matrix lacks 2.16.2. Run `tfimg sync`, and confirm what it marks.\n")
+    assert ended.stderr.endswith(
+        "tfimg: The matrix lacks 2.16.2. Run `tfimg matrix sync`, and confirm what it marks.\n"
+    )
     assert matrix_file.read_text() == MATRIX
-    ended = tfimg("sync")
+    ended = tfimg("matrix", "sync")
     assert ended.code == 0
-    assert ended.stderr.endswith("matrix.yaml has 2.16.2 now: confirm what is marked, then run `tfimg lock`.\n")
+    assert ended.stderr.endswith("matrix.yaml has 2.16.2 now: confirm what is marked, then run `tfimg matrix lock`.\n")
 
 
 def test_what_sync_writes_is_complete_and_agrees(behind: None, tfimg: Run, matrix_file: Path) -> None:
-    ended = tfimg("sync", "--json")
+    ended = tfimg("matrix", "sync", "--json")
     assert (ended.code, ended.stderr) == (0, "")
     (document,) = ended.documents
     assert document["missing"] == ["2.16.2"]
     assert '+      - version: "2.16.2"\n' in document["difference"]
-    assert tfimg("sync").stdout == COMPLETE
-    assert tfimg("check").code == 0
+    assert tfimg("matrix", "sync").stdout == COMPLETE
+    assert tfimg("matrix", "check").code == 0
     assert [path for path in matrix_file.parent.iterdir() if path.is_file()] == [matrix_file]
 
 
@@ -518,7 +521,7 @@ def test_what_sync_cannot_complete_is_reported_by_path(
     stub = next(wheel for wheel in survey.wheels if wheel.platform == "linux/arm64" and wheel.package == "tensorflow")
     lone = replace(stub, version=Version("2.17.0"), filename=stub.filename.replace("2.15.0", "2.17.0"))
     publish(index_server, replace(survey, wheels=(*survey.wheels, lone)))
-    ended = tfimg("sync")
+    ended = tfimg("matrix", "sync")
     assert ended.code == 1
     assert "TensorFlow 2.17.0 state what no row of a matrix can have:\n  wheels: " in ended.stderr
     assert matrix_file.read_text() == MATRIX
@@ -527,7 +530,7 @@ def test_what_sync_cannot_complete_is_reported_by_path(
 @pytest.mark.facts
 def test_the_projects_matrix_agrees_with_the_package_index(capsys: pytest.CaptureFixture[str]) -> None:
     """Every fact of every row, against the index of this machine: about 40 seconds."""
-    code = main(["check", "--json"], os.environ)
+    code = main(["matrix", "check", "--json"], os.environ)
     told = capsys.readouterr()
     assert code == 0, told.err
     document = json.loads(told.out)

@@ -22,13 +22,7 @@ pytestmark = pytest.mark.full
 DEVICE, FIRST, ABSENT = "/device:CPU:1", "/device:CPU:0", "/device:GPU:99"
 GROUPS = ("numerics", "compilation", "training", "input", "distribution.mirrored", "tools.profiler")
 # They run on the CPU of every image.
-ON_THE_FIRST = {
-    "numerics.strings",
-    "numerics.ragged",
-    "input.pipeline",
-    "input.tfrecord",
-    "distribution.mirrored",
-}
+ON_THE_FIRST = {"numerics.strings", "numerics.ragged", "input.pipeline", "input.tfrecord", "distribution.mirrored"}
 DENSE, CONVOLUTION = "keras.layers.Dense.__call__", "keras.layers.Conv2D.__call__"
 # Check → the function of TensorFlow's that runs elsewhere.
 MOVED = {

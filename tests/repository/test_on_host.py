@@ -38,7 +38,7 @@ def run(copy: Workspace, identifier: str) -> tuple[int, str, CliResult]:
     program = [sys.executable, str(copy.images / "on_host/run.py"), identifier, "--python", sys.executable]
     command = [*program, "--wheels", str(folder), "--output", str(record)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
-    recorded = run_tfimg("record", str(record), env={"TFIMG_WORKSPACE": str(copy.root)})
+    recorded = run_tfimg("matrix", "record", str(record), env={"TFIMG_WORKSPACE": str(copy.root)})
     return done.returncode, done.stdout + done.stderr, recorded
 
 

@@ -16,7 +16,10 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
+import tfimg
+from support.paths import ROOT
+from support.shell_blocks import blocks
+
 LISTS = ROOT / "tests/data/prose"
 FOLDERS = ("README.md", ".github", ".gitlab", "builder", "docs", "images", "matrix.yaml", "pyproject.toml")
 WRITTEN_BY_TFIMG = ("images/records/", "images/locks/", "images/rendered/", "builder/requirements.txt")
@@ -94,3 +97,62 @@ def test_a_term_is_found_with_its_line(name: str, text: str, line: int) -> None:
 @pytest.mark.parametrize("text", ["if one is None: pass", '"there is none"', "nobody = 1", '"None"'])
 def test_code_and_plain_answers_are_not_terms(text: str) -> None:
     assert not [*find_terms("a.py", text)]
+
+
+@pytest.mark.parametrize(
+    "command", [["ruff", "format", "--check", "."], ["ruff", "check", "."], ["mypy"]], ids=lambda command: command[-1]
+)
+def test_clean(command: list[str]) -> None:
+    done = subprocess.run([sys.executable, "-m", *command], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_a_type_checker_accepts_the_examples_of_the_api(tmp_path: Path) -> None:
+    page = ROOT / "docs/reference/python-api.md"
+    examples = [block.text for block in blocks(page) if block.language == "python"]
+    for number, example in enumerate(examples):
+        (tmp_path / f"example_{number}.py").write_text(example)
+    command = [sys.executable, "-m", "mypy", *sorted(tmp_path.glob("*.py"))]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert (done.returncode, len(examples)) == (0, 2), done.stdout
+
+
+PAGES = ("CODE_OF_CONDUCT.md", "CONTRIBUTING.md", "PULL_REQUEST_TEMPLATE.md", "SECURITY.md")
+TOP_LEVEL = {
+    *(
+        ".ci",
+        ".devcontainer",
+        ".gitattributes",
+        ".github",
+        ".gitignore",
+        ".gitlab",
+        ".pre-commit-config.yaml",
+        "LICENSE",
+        "README.md",
+    ),
+    *("builder", "docs", "images", "matrix.yaml", "pyproject.toml", "tests"),
+}
+LINK = re.compile(r"\]\((?!https://)([^)#]+)")
+
+
+def test_the_top_level_has_nothing_else() -> None:
+    done = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert {name.partition("/")[0] for name in done.stdout.splitlines()} <= TOP_LEVEL
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_links_of_a_page_on_github_point_to_files(name: str) -> None:
+    page = ROOT / ".github" / name
+    assert [link for link in LINK.findall(page.read_text()) if not (page.parent / link).is_file()] == []
+
+
+def test_the_security_page_names_the_threat_model_and_private_reports() -> None:
+    text = (ROOT / ".github/SECURITY.md").read_text()
+    assert "docs/concepts/trust.md" in LINK.findall(text)[0]
+    assert "Report a vulnerability" in text
+
+
+def test_the_changelog_has_a_section_of_this_version_first() -> None:
+    headings = re.findall(r"^## \[(.+?)\]", (ROOT / "docs/CHANGELOG.md").read_text(), re.MULTILINE)
+    assert headings[0] in (tfimg.__version__, "Unreleased")
+    assert tfimg.__version__ in headings

@@ -39,10 +39,10 @@ def machine(tmp_path: Path) -> Machine:
 
 
 @pytest.fixture(params=[True, False], ids=["native", "fallback"])
-def listing(request: pytest.FixtureRequest, here: Loopback) -> Loopback:
+def listing(request: pytest.FixtureRequest, server: Loopback) -> Loopback:
     """A registry with a list of referrers, and one where a tag holds it."""
-    here.native = request.param
-    return here
+    server.native = request.param
+    return server
 
 
 DOWN = Fault(status=503)
@@ -74,7 +74,7 @@ def test_a_fault_that_lasts_from_a_step_on_ends_the_run_and_the_next_one_finishe
 
     proxy.faults.append(Fault(method="PUT|POST", path=where, before=begins, status=fault.status or 503))
     with pytest.raises((NetworkError, RegistryError, PublicationIncomplete)):
-        machine.publish(client)
+        machine.publish(via=client)
     proxy.faults.clear()
     publish_again(listing, machine, client)
     assert [what for what, _ in machine.done].count("push") <= 2
@@ -85,18 +85,21 @@ LIST = "^PUT .*/manifests/sha256-"
 
 
 def test_without_referrers_api_a_list_is_written_once_before_the_tags_and_never_without_a_change(
-    client: HttpRegistry, here: Loopback, proxy: Faulty, machine: Machine, open_registry: Open
+    client: HttpRegistry, server: Loopback, proxy: Faulty, machine: Machine, open_registry: Open
 ) -> None:
-    here.native = False
-    images = machine.publish(client, CPU, GPU).images
-    asked, lists = list(proxy.asked), [f"PUT /v2/team/tf/manifests/{fallback_tag(one.digest or '')}" for one in images]
-    assert [one for one in asked if re.search(LIST, one)] == lists
+    server.native = False
+    images = machine.publish(CPU, GPU, via=client).images
+    requests, lists = (
+        list(proxy.requests),
+        [f"PUT /v2/team/tf/manifests/{fallback_tag(one.digest or '')}" for one in images],
+    )
+    assert [one for one in requests if re.search(LIST, one)] == lists
     for one, written in zip(images, lists, strict=True):
-        listed = open_registry(here.address).list_referrers(one.digest or "")
+        listed = open_registry(server.address).list_referrers(one.digest or "")
         assert len(listed) == 2, "the test result and the promotion"
-        assert asked.index(written) < asked.index(f"PUT /v2/team/tf/manifests/{one.identifier}")
-    proxy.asked.clear()
-    machine.publish(client, CPU, GPU)
+        assert requests.index(written) < requests.index(f"PUT /v2/team/tf/manifests/{one.identifier}")
+    proxy.requests.clear()
+    machine.publish(CPU, GPU, via=client)
     assert proxy.count("^(PUT|POST|PATCH|DELETE) ") == 0
 
 
@@ -105,22 +108,22 @@ def test_what_a_run_has_proven_before_it_fails_is_listed_and_not_validated_again
 ) -> None:
     proxy.faults.append(Fault(method="PUT", path=f"candidate-.*{GPU}", status=403))
     with pytest.raises(RegistryError):
-        machine.publish(client, CPU, GPU)
+        machine.publish(CPU, GPU, via=client)
     assert proxy.count(LIST) == (not listing.native)
-    machine.publish(open_registry(proxy.address), CPU, GPU)
+    machine.publish(CPU, GPU, via=open_registry(proxy.address))
     assert machine.done.count(("validate", CPU)) == 1
 
 
 def test_new_attestations_are_listed_before_an_earlier_promotion_moves_tags(
-    client: HttpRegistry, here: Loopback, proxy: Faulty, machine: Machine, open_registry: Open
+    client: HttpRegistry, server: Loopback, proxy: Faulty, machine: Machine, open_registry: Open
 ) -> None:
     """A failed run has listed its promotion; its test result was removed from the list since."""
-    here.native = False
+    server.native = False
     proxy.faults.append(Fault(method="PUT", path=f"/manifests/{CPU}", times=-1, status=403))
     with pytest.raises(RegistryError):
-        machine.publish(client)
+        machine.publish(via=client)
     proxy.faults.clear()
-    (tag,) = (tag for tag in here.tags if tag.startswith("sha256-"))
+    (tag,) = (tag for tag in server.tags if tag.startswith("sha256-"))
     found = client.find(tag)
     assert found
     entries = found.document["manifests"]
@@ -128,18 +131,20 @@ def test_new_attestations_are_listed_before_an_earlier_promotion_moves_tags(
     assert (len(entries), len(promotions)) == (2, 1)
     content = json.dumps({**found.document, "manifests": promotions}).encode()
     client.put(tag, replace(found, content=content))
-    proxy.asked.clear()
-    machine.publish(open_registry(proxy.address))
-    tags = [one for one in proxy.asked if re.search(f"^PUT .*/manifests/({CPU}|sha256-)", one)]
+    proxy.requests.clear()
+    machine.publish(via=open_registry(proxy.address))
+    tags = [one for one in proxy.requests if re.search(f"^PUT .*/manifests/({CPU}|sha256-)", one)]
     assert [tag in one for one in tags] == [True, False, False]
 
 
-def test_attestations_without_a_promotion_is_listed_too(client: HttpRegistry, here: Loopback, machine: Machine) -> None:
-    here.native = False
+def test_attestations_without_a_promotion_is_listed_too(
+    client: HttpRegistry, server: Loopback, machine: Machine
+) -> None:
+    server.native = False
     machine.policy = Policy(promises=(TagPromise(tags="*", level=Level.VALIDATED, reason="all are tested"),))
-    (image,) = machine.publish(client, GPU).images
+    (image,) = machine.publish(GPU, via=client).images
     assert {decision.verdict for decision in image.decisions} == {"refuse"}
-    assert fallback_tag(image.digest or "") in here.tags
+    assert fallback_tag(image.digest or "") in server.tags
 
 
 SCRIPT = """
@@ -160,7 +165,7 @@ def publish(address, folder, last):
         return request(connection, method, *args, **kwargs)
 
     Connection.request = counted
-    Machine(folder / "machine").publish(open_registry(address, folder))
+    Machine(folder / "machine").publish(via=open_registry(address, folder))
 
 running, codes = {}, {}
 
@@ -198,8 +203,8 @@ def test_killed_with_kill_9_before_each_write_it_goes_on_and_no_tag_is_without_a
         places = [tmp_path / f"{number}" for number in range(ROUNDS)]
         for place in places:
             place.mkdir()
-        here = [registries.enter_context(loopback(native=native)) for _ in places]
-        jobs = [(one.address, str(place)) for one, place in zip(here, places, strict=True)]
+        servers = [registries.enter_context(loopback(native=native)) for _ in places]
+        jobs = [(one.address, str(place)) for one, place in zip(servers, places, strict=True)]
         done = subprocess.run(
             [sys.executable, "-c", SCRIPT], input=json.dumps(jobs), capture_output=True, text=True, check=True,
             env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
@@ -208,22 +213,22 @@ def test_killed_with_kill_9_before_each_write_it_goes_on_and_no_tag_is_without_a
         count = codes.index(0)
         assert 15 < count < ROUNDS, "the last rounds come to their end"
         assert codes == [-signal.SIGKILL] * count + [0] * (ROUNDS - count), done.stderr
-        list(pool.map(_publish_again, here[:count], places[:count]))
+        list(pool.map(_publish_again, servers[:count], places[:count]))
 
 
-def _publish_again(here: Loopback, place: Path) -> None:
+def _publish_again(servers: Loopback, place: Path) -> None:
     """Publish after a kill: no tag was without attestations."""
-    machine, client = Machine(place / "machine"), open_registry(here.address, place)
-    for tag, digest in public_tags(here.tags).items():
+    machine, client = Machine(place / "machine"), open_registry(servers.address, place)
+    for tag, digest in public_tags(servers.tags).items():
         if not tag.startswith("candidate-"):
-            machine.prove(client, digest, "validated")
-    publish_again(here, machine, client)
+            machine.prove(digest, "validated", via=client)
+    publish_again(servers, machine, client)
 
 
-def publish_again(here: Loopback, machine: Machine, client: HttpRegistry) -> None:
+def publish_again(servers: Loopback, machine: Machine, client: HttpRegistry) -> None:
     """Publish what an earlier run left: everything is there once."""
-    machine.publish(client)
-    found = public_tags(here.tags)
+    machine.publish(via=client)
+    found = public_tags(servers.tags)
     assert len({found[tag] for tag in (CPU, *ALIASES)}) == 1
     assert not [tag for tag in found if tag.startswith("candidate-")]
     promotions = read_image_statements(client, found[CPU], machine.trusted).promotions

@@ -64,10 +64,10 @@ def test_a_push_with_read_permission_alone_is_refused(open_registry: Open, slept
 def test_an_identity_token_is_changed_for_another(open_registry: Open) -> None:
     with loopback(users={"t0ken": ""}, tokens=True) as registry:
         open_registry(registry.address, credentials=Credentials(identity_token="t0ken")).put("1", manifest())
-        assert "POST /token" in registry.asked
+        assert "POST /token" in registry.requests
 
 
-def test_a_token_that_ran_out_is_asked_for_again(open_registry: Open) -> None:
+def test_an_expired_token_is_requested_again(open_registry: Open) -> None:
     with loopback(users={"ann": "secret"}, tokens=True, uses=1) as registry:
         open_registry(registry.address, credentials=ANN).put_blob(CONTENT)
         assert registry.blobs[digest_of(CONTENT)] == CONTENT
@@ -82,7 +82,7 @@ def test_a_token_is_kept_as_long_as_it_lasts(open_registry: Open) -> None:
         assert len(registry.given) == 2
 
 
-def test_a_token_server_that_fails_is_asked_again(open_registry: Open, slept: Slept) -> None:
+def test_a_request_to_a_token_server_that_fails_is_repeated(open_registry: Open, slept: Slept) -> None:
     with loopback(users={"ann": "secret"}, tokens=True) as registry, faulty(registry.address) as between:
         registry.address = between.address  # where it sends those who ask
         between.faults.append(Fault(path="/token", status=503, times=2))
@@ -111,39 +111,12 @@ def test_a_token_that_fits_no_header_is_refused(open_registry: Open) -> None:
             open_registry(between.address, credentials=ANN).list_tags()
 
 
-def test_an_address_on_another_host_or_without_tls_is_not_followed(proxy: Faulty, client: HttpRegistry) -> None:
-    advice = "Nothing was sent there. Check that it is the right registry, and ask its owner."
-    ftp = {"Location": "ftp://a.example/x"}
-    link = {"Link": '<https://a.example/list>; rel="next"'}
-    for fault, says in (
-        (
-            Fault(status=200, headers=link, body=b'{"tags": ["a"]}'),
-            "'https://a.example/list' as the next page: it points to another host",
-        ),
-        (
-            Fault(status=302, headers=ftp),
-            "'ftp://a.example/x' as the target of a redirect: it is neither http nor https",
-        ),
-    ):
-        proxy.faults[:] = [fault]
-        with pytest.raises(RegistryError, match=exactly(f"The registry {proxy.address} names {says}. {advice}")):
-            client.list_tags()
-    proxy.faults[:] = [Fault(method="POST", status=202, headers=ftp)]
-    says = "'ftp://a.example/x' as the place of an upload: it is neither http nor https"
-    with pytest.raises(RegistryError, match=exactly(f"The registry {proxy.address} names {says}. {advice}")):
-        client.put_blob(b"{}")
-    proxy.faults[:] = [Fault(status=302, headers={"Location": "/v2/team/tf/tags/list"}, times=-1)]
-    says = f"The registry {proxy.address} sent more than 5 redirects in a row. Check that it is a registry."
-    with pytest.raises(RegistryError, match=exactly(says)):
-        client.list_tags()
-
-
 @pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
 @pytest.mark.parametrize("method", ["GET", "HEAD"])
 def test_a_read_follows_up_to_five_redirects(
-    method: str, status: int, here: Loopback, proxy: Faulty, client: HttpRegistry
+    method: str, status: int, server: Loopback, proxy: Faulty, client: HttpRegistry
 ) -> None:
-    here.blobs[digest_of(CONTENT)] = CONTENT
+    server.blobs[digest_of(CONTENT)] = CONTENT
     address = f"/v2/team/tf/blobs/{digest_of(CONTENT)}"
     proxy.faults.append(Fault(status=status, headers={"Location": address}, times=5))
     response = client._connection.request(method, address)
@@ -159,17 +132,13 @@ def test_a_refused_head_request_is_about_reading(proxy: Faulty, client: HttpRegi
 
 def test_credentials_are_sent_to_the_registry_alone(open_registry: Open) -> None:
     """A registry hands its blobs out by the address of another server, and takes them there too."""
-    with (
-        loopback() as store,
-        loopback(users={"ann": "secret"}) as registry,
-        faulty(registry.address) as between,
-    ):
+    with loopback() as store, loopback(users={"ann": "secret"}) as registry, faulty(registry.address) as between:
         store.blobs[digest_of(CONTENT)] = CONTENT
         away = f"http://{store.address}/v2/a/blobs"
         there = {"Location": f"{away}/{digest_of(CONTENT)}"}
         between.faults.append(Fault(method="GET", path="/blobs/", status=307, headers=there))
         client = open_registry(between.address, credentials=ANN)
-        client.list_tags()  # from here on, the client has something to say
+        client.list_tags()  # from now on, the client has something to say
         assert b"".join(client.get_blob(digest_of(CONTENT))) == CONTENT
         store.uploads.add("there")
         there = {"Location": f"{away}/uploads/there"}
@@ -185,11 +154,11 @@ def authority() -> trustme.CA:
 
 
 @pytest.fixture
-def secure(here: Loopback, authority: trustme.CA) -> Iterator[str]:
+def secure(server: Loopback, authority: trustme.CA) -> Iterator[str]:
     """HOST:PORT of a registry with TLS, whose certificate is from an authority of its own."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     authority.issue_cert("127.0.0.1").configure_cert(context)
-    with faulty(here.address, tls=context) as between:
+    with faulty(server.address, tls=context) as between:
         yield between.address
 
 
@@ -206,8 +175,7 @@ def test_any_other_is_not(secure: str, open_registry: Open, slept: Slept, tmp_pa
     trustme.CA().cert_pem.write_to_path(str(tmp_path / "other.crt"))
     for settings in (ConnectionSettings(), ConnectionSettings(ca_file=str(tmp_path / "other.crt"))):
         with pytest.raises(
-            NetworkError,
-            match=rf"The certificate of {secure} is not trusted: .*SSL_CERT_FILE.*certs.d/{secure}",
+            NetworkError, match=rf"The certificate of {secure} is not trusted: .*SSL_CERT_FILE.*certs.d/{secure}"
         ):
             open_registry(secure, settings=settings).list_tags()
     assert slept == []
@@ -215,12 +183,12 @@ def test_any_other_is_not(secure: str, open_registry: Open, slept: Slept, tmp_pa
 
 @pytest.mark.parametrize("content", ["", "no certificate\n", "-----BEGIN CERTIFICATE-----\nMIIC\n"])
 def test_an_authority_that_cannot_be_read_is_named_and_nothing_is_sent_without_tls(
-    content: str, here: Loopback, authority: trustme.CA, open_registry: Open, tmp_path: Path, slept: Slept
+    content: str, server: Loopback, authority: trustme.CA, open_registry: Open, tmp_path: Path, slept: Slept
 ) -> None:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     authority.issue_cert("127.0.0.1").configure_cert(context)
     (tmp_path / "ca.crt").write_text(content)
-    with faulty(here.address, tls=context) as between:
+    with faulty(server.address, tls=context) as between:
         says = (
             f"{tmp_path}/ca.crt has no certificate that can be read, so the certificate of {between.address} cannot be "
             "verified. Replace it with the certificate of the registry's authority, in PEM: "
@@ -229,46 +197,46 @@ def test_an_authority_that_cannot_be_read_is_named_and_nothing_is_sent_without_t
         client = open_registry(between.address, settings=ConnectionSettings(ca_file=str(tmp_path / "ca.crt")))
         with pytest.raises(FileError, match=exactly(says)):
             client.list_tags()
-        assert between.asked == []
+        assert between.requests == []
     assert slept == []
 
 
-def test_a_registry_on_loopback_may_have_none(here: Loopback, open_registry: Open) -> None:
-    assert open_registry(here.address, settings=ConnectionSettings()).list_tags() == ()
+def test_a_registry_on_loopback_may_have_none(server: Loopback, open_registry: Open) -> None:
+    assert open_registry(server.address, settings=ConnectionSettings()).list_tags() == ()
     assert (
-        open_registry(here.address.replace("127.0.0.1", "localhost"), settings=ConnectionSettings()).list_tags() == ()
+        open_registry(server.address.replace("127.0.0.1", "localhost"), settings=ConnectionSettings()).list_tags() == ()
     )
 
 
 def test_other_hosts_need_tls_unless_plain_http_is_set(
-    here: Loopback, open_registry: Open, monkeypatch: pytest.MonkeyPatch
+    server: Loopback, open_registry: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("tfimg.registry.http.is_loopback", lambda _: False)
     with pytest.raises(NetworkError, match=r"The TLS handshake with .* failed: wrong version number"):
-        open_registry(here.address, settings=ConnectionSettings()).list_tags()
-    assert open_registry(here.address, settings=PLAIN).list_tags() == ()
+        open_registry(server.address, settings=ConnectionSettings()).list_tags()
+    assert open_registry(server.address, settings=PLAIN).list_tags() == ()
 
 
 @pytest.mark.parametrize(("no_proxy", "through"), [("", True), ("registry.invalid", False)])
 def test_a_proxy_is_used_and_bypassed_for_no_proxy(
-    no_proxy: str, through: bool, here: Loopback, open_registry: Open
+    no_proxy: str, through: bool, server: Loopback, open_registry: Open
 ) -> None:
-    """What an HTTP proxy is asked for is a whole address, which the registry behind this one does not know."""
-    with faulty(here.address) as company:
+    """A request to an HTTP proxy has a whole address, which the registry behind this one does not know."""
+    with faulty(server.address) as company:
         settings = replace(PLAIN, proxies={"http": f"http://{company.address}", "no_proxy": no_proxy})
         client = open_registry("registry.invalid:5000", settings=settings)
         if through:
             assert client.list_tags() == ()
-            assert company.asked == ["GET http://registry.invalid:5000/v2/team/tf/tags/list"]
+            assert company.requests == ["GET http://registry.invalid:5000/v2/team/tf/tags/list"]
         else:
             with pytest.raises(NetworkError, match=r"registry\.invalid:5000 cannot be reached: "):
                 client.list_tags()
-            assert company.asked == []
+            assert company.requests == []
 
 
-def test_a_missing_proxy_is_named_and_not_used_for_loopback(here: Loopback, open_registry: Open) -> None:
+def test_a_missing_proxy_is_named_and_not_used_for_loopback(server: Loopback, open_registry: Open) -> None:
     settings = replace(PLAIN, proxies={"http": "http://127.0.0.1:9"})
-    assert open_registry(here.address, settings=settings).list_tags() == ()
+    assert open_registry(server.address, settings=settings).list_tags() == ()
     says = r"The proxy for registry.invalid does not work: connection ref"
     with pytest.raises(NetworkError, match=f"{says}used. Check HTTPS_PROXY and NO_PROXY.$"):
         open_registry("registry.invalid", settings=settings).list_tags()

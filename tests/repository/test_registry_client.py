@@ -1,29 +1,38 @@
-"""Manifests, tags and blobs over HTTP on loopback: what is asked for, and what a cut connection costs."""
+"""Manifests, tags, blobs and referrers over HTTP on loopback: requests, retries, and each failure's error."""
 
 from __future__ import annotations
 
+import json
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager
 from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
-from support.faulty_proxy import Fault, Faulty
-from support.loopback_registry import Loopback, error
-from support.manifests import CONTENT, PLAIN, Open, Slept, manifest
+from support.faulty_proxy import Fault, Faulty, faulty
+from support.loopback_registry import Loopback, error, loopback
+from support.manifests import CONTENT, PLAIN, Open, Slept, make_referrer, manifest
 from support.messages import exactly
 from tfimg.core.errors import NetworkError, NotInRegistry, RegistryError, TagConflict, TamperedError
+from tfimg.core.retry import RetryPolicy
 from tfimg.registry import client as client_module
-from tfimg.registry.client import HttpRegistry, download
-from tfimg.registry.documents import OCI_MANIFEST, digest_of
+from tfimg.registry.client import HttpRegistry, download, fallback_tag
+from tfimg.registry.documents import EMPTY, OCI_CONFIG, OCI_INDEX, OCI_MANIFEST, Descriptor, Manifest, digest_of
+from tfimg.registry.http import ConnectionSettings
 
 
-def test_a_manifest_is_the_bytes_that_were_put(client: HttpRegistry, here: Loopback) -> None:
+def test_a_manifest_is_the_bytes_that_were_put(client: HttpRegistry, server: Loopback) -> None:
     client.put("1", manifest())
-    assert here.manifests[here.tags["1"]] == (OCI_MANIFEST, manifest().content)
+    assert server.manifests[server.tags["1"]] == (OCI_MANIFEST, manifest().content)
     assert client.find("1") == client.find(manifest().digest) == manifest()
     assert client.find("2") is None
 
 
-def test_what_is_neither_a_tag_nor_a_digest_is_not_asked_for(client: HttpRegistry, here: Loopback) -> None:
+def test_what_is_neither_a_tag_nor_a_digest_is_not_requested(client: HttpRegistry, server: Loopback) -> None:
     next_step = "The document that names it is damaged or forged."
     says = f"'a b' is neither a tag nor a digest; {client.repository} was not asked for it. {next_step}"
     with pytest.raises(RegistryError, match=exactly(says)):
@@ -32,7 +41,7 @@ def test_what_is_neither_a_tag_nor_a_digest_is_not_asked_for(client: HttpRegistr
     for ask in (client.get_blob, client.list_referrers):
         with pytest.raises(RegistryError, match=exactly(says)):
             ask("1")
-    assert here.asked == []
+    assert server.requests == []
 
 
 @pytest.mark.parametrize(("characters", "is_valid"), [(255, True), (256, False)])
@@ -48,7 +57,7 @@ def test_a_media_type_has_a_largest_size(characters: int, is_valid: bool, client
         client.find("1")
 
 
-def test_every_kind_of_manifest_is_asked_for_as_it_is(client: HttpRegistry, here: Loopback) -> None:
+def test_every_kind_of_manifest_is_accepted_as_it_is(client: HttpRegistry, server: Loopback) -> None:
     client.find("1")
     for kind in (
         "oci.image.index.v1",
@@ -56,14 +65,16 @@ def test_every_kind_of_manifest_is_asked_for_as_it_is(client: HttpRegistry, here
         "distribution.manifest.list.v2",
         "distribution.manifest.v2",
     ):
-        assert kind in here.headers[-1]["Accept"]
-    assert here.headers[-1]["Accept-Encoding"] == "identity"
+        assert kind in server.headers[-1]["Accept"]
+    assert server.headers[-1]["Accept-Encoding"] == "identity"
 
 
-def test_a_tag_that_moves_at_the_same_time_is_a_conflict(client: HttpRegistry, proxy: Faulty, here: Loopback) -> None:
+def test_a_tag_that_moves_at_the_same_time_is_a_conflict(client: HttpRegistry, proxy: Faulty, server: Loopback) -> None:
     other = manifest("other")
-    here.manifests[other.digest] = (other.media_type, other.content)
-    proxy.faults.append(Fault(method="GET", path="/manifests/1$", before=lambda: here.tags.update({"1": other.digest})))
+    server.manifests[other.digest] = (other.media_type, other.content)
+    proxy.faults.append(
+        Fault(method="GET", path="/manifests/1$", before=lambda: server.tags.update({"1": other.digest}))
+    )
     says = (
         f"{client.repository}:1 was moved to {manifest().digest}, but points to {other.digest}: another publisher "
         "moved it at the same time. Find out who else publishes there, and run it again."
@@ -82,9 +93,9 @@ def test_a_manifest_that_disappears_is_an_error(client: HttpRegistry, proxy: Fau
         client.put("1", manifest())
 
 
-def test_a_manifest_under_another_digest_is_not_taken(client: HttpRegistry, here: Loopback) -> None:
-    here.manifests[manifest("other").digest] = (OCI_MANIFEST, manifest().content)
-    here.tags["1"] = manifest("other").digest
+def test_a_manifest_under_another_digest_is_not_taken(client: HttpRegistry, server: Loopback) -> None:
+    server.manifests[manifest("other").digest] = (OCI_MANIFEST, manifest().content)
+    server.tags["1"] = manifest("other").digest
     for reference in ("1", manifest("other").digest):
         says = (
             f"The registry {client._connection.host} states that {reference} of {client.repository} is "
@@ -96,17 +107,17 @@ def test_a_manifest_under_another_digest_is_not_taken(client: HttpRegistry, here
 
 
 @pytest.mark.parametrize("page", [1, 2, 3, 100])
-def test_tags_are_those_of_all_pages(page: int, client: HttpRegistry, here: Loopback) -> None:
-    here.page = page
+def test_tags_are_those_of_all_pages(page: int, client: HttpRegistry, server: Loopback) -> None:
+    server.page = page
     for tag in "abc":
         client.put(tag, manifest(tag))
     assert client.list_tags() == ("a", "b", "c")
 
 
 def test_a_list_has_a_largest_size(
-    client: HttpRegistry, here: Loopback, proxy: Faulty, monkeypatch: pytest.MonkeyPatch
+    client: HttpRegistry, server: Loopback, proxy: Faulty, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    here.page = 1
+    server.page = 1
     for tag in "abc":
         client.put(tag, manifest(tag))
     document = len(b'{"name": "team/tf", "tags": ["a"]}')
@@ -155,11 +166,11 @@ def test_a_tag_can_be_deleted_and_its_manifest_stays(client: HttpRegistry) -> No
 
 @pytest.mark.parametrize("status", [200, 202, 204, 404])
 def test_a_registry_may_confirm_a_deletion_with_any_of_these(
-    status: int, client: HttpRegistry, here: Loopback, proxy: Faulty
+    status: int, client: HttpRegistry, server: Loopback, proxy: Faulty
 ) -> None:
     for reference in ("1", "sha256:"):  # the tag, or where that is refused the manifest
         client.put("1", manifest())
-        answer = Fault(method="DELETE", path=f"/{reference}", status=status, before=here.tags.clear)
+        answer = Fault(method="DELETE", path=f"/{reference}", status=status, before=server.tags.clear)
         proxy.faults[:] = [Fault(method="DELETE", path="/1$", status=405), answer][reference == "1" :]
         assert client.delete_tag("1") is True
         assert answer.times == 0
@@ -181,13 +192,13 @@ def test_where_tags_cannot_be_deleted_nothing_is(status: int, client: HttpRegist
     proxy.faults.append(Fault(method="DELETE", status=status, times=-1))
     assert client.delete_tag("1") is False
     assert client.find("1") == manifest()
-    assert f"DELETE /v2/team/tf/manifests/{manifest().digest}" not in proxy.asked
+    assert f"DELETE /v2/team/tf/manifests/{manifest().digest}" not in proxy.requests
 
 
 def test_where_manifests_alone_can_be_deleted_a_tag_is_and_its_manifest_with_its_other_tags_stays(
-    client: HttpRegistry, here: Loopback
+    client: HttpRegistry, server: Loopback
 ) -> None:
-    here.deletes_tags, here.deletes_digests = False, True
+    server.deletes_tags, server.deletes_digests = False, True
     client.put("1", manifest())
     client.put("2", manifest())
     assert client.delete_tag("1") is True
@@ -197,9 +208,9 @@ def test_where_manifests_alone_can_be_deleted_a_tag_is_and_its_manifest_with_its
 
 @pytest.mark.parametrize("status", [400, 405])
 def test_a_tag_whose_deletion_needs_a_digest_is_deleted_with_a_placeholder(
-    status: int, client: HttpRegistry, here: Loopback, proxy: Faulty
+    status: int, client: HttpRegistry, server: Loopback, proxy: Faulty
 ) -> None:
-    here.deletes_digests = True
+    server.deletes_digests = True
     for tag in "12":
         client.put(tag, manifest())
     proxy.faults.append(Fault(method="DELETE", path="/1$", status=status))
@@ -208,18 +219,18 @@ def test_a_tag_whose_deletion_needs_a_digest_is_deleted_with_a_placeholder(
 
 
 def test_a_tag_whose_placeholder_cannot_be_deleted_points_to_its_image_again(
-    client: HttpRegistry, here: Loopback
+    client: HttpRegistry, server: Loopback
 ) -> None:
-    here.deletes_tags = False
+    server.deletes_tags = False
     client.put("1", manifest())
     assert client.delete_tag("1") is False
     assert client.find("1") == manifest()
 
 
 def test_a_tag_whose_deletion_was_interrupted_points_to_nothing(
-    client: HttpRegistry, here: Loopback, proxy: Faulty
+    client: HttpRegistry, server: Loopback, proxy: Faulty
 ) -> None:
-    here.deletes_tags, here.deletes_digests = False, True
+    server.deletes_tags, server.deletes_digests = False, True
     for tag in "12":
         client.put(tag, manifest())
         proxy.faults[:] = [Fault(method="DELETE", path="sha256:", status=500, times=-1)]
@@ -233,13 +244,13 @@ def test_a_tag_whose_deletion_was_interrupted_points_to_nothing(
     assert client.list_tags() == ("1",)
 
 
-def test_a_small_blob_is_sent_once(client: HttpRegistry, here: Loopback, proxy: Faulty) -> None:
+def test_a_small_blob_is_sent_once(client: HttpRegistry, server: Loopback, proxy: Faulty) -> None:
     for _ in range(2):
         descriptor = client.put_blob(b"{}")
         assert (descriptor.digest, descriptor.size) == (digest_of(b"{}"), 2)
         assert descriptor.media_type == "application/octet-stream"
-    assert here.blobs == {digest_of(b"{}"): b"{}"}
-    assert [line.partition("?")[0] for line in proxy.asked] == [
+    assert server.blobs == {digest_of(b"{}"): b"{}"}
+    assert [line.partition("?")[0] for line in proxy.requests] == [
         f"HEAD /v2/team/tf/blobs/{digest_of(b'{}')}",
         "POST /v2/team/tf/blobs/uploads/",
         "PUT /v2/team/tf/blobs/uploads/upload-0",
@@ -267,11 +278,11 @@ def reason(code: str) -> bytes:
     ],
 )
 def test_an_upload_that_fails_for_the_moment_begins_anew(
-    fault: Fault, client: HttpRegistry, here: Loopback, proxy: Faulty, slept: Slept
+    fault: Fault, client: HttpRegistry, server: Loopback, proxy: Faulty, slept: Slept
 ) -> None:
     proxy.faults.append(replace(fault, times=2))
     assert client.put_blob(CONTENT).digest == digest_of(CONTENT)
-    assert here.blobs == {digest_of(CONTENT): CONTENT}
+    assert server.blobs == {digest_of(CONTENT): CONTENT}
     assert (proxy.count("POST"), slept) == (3, [1, 2])
 
 
@@ -283,10 +294,10 @@ def test_an_upload_is_tried_five_times(method: str, client: HttpRegistry, proxy:
     assert (proxy.count(method), slept) == (5, [1, 2, 4, 8])
 
 
-def test_an_upload_that_arrived_is_not_repeated(client: HttpRegistry, here: Loopback, proxy: Faulty) -> None:
+def test_an_upload_that_arrived_is_not_repeated(client: HttpRegistry, server: Loopback, proxy: Faulty) -> None:
     proxy.faults.append(Fault(method="PUT", drop_answer=True))
     client.put_blob(CONTENT)
-    assert here.blobs == {digest_of(CONTENT): CONTENT}
+    assert server.blobs == {digest_of(CONTENT): CONTENT}
     assert (proxy.count("POST"), proxy.count("PUT")) == (1, 1)
 
 
@@ -302,12 +313,12 @@ def test_an_upload_that_arrived_is_not_repeated(client: HttpRegistry, here: Loop
 )
 @pytest.mark.parametrize("method", ["POST", "PUT"])
 def test_an_upload_that_is_refused_is_not_repeated(
-    method: str, status: int, says: str, client: HttpRegistry, here: Loopback, proxy: Faulty, slept: Slept
+    method: str, status: int, says: str, client: HttpRegistry, server: Loopback, proxy: Faulty, slept: Slept
 ) -> None:
     proxy.faults.append(Fault(method=method, status=status))
     with pytest.raises(RegistryError, match=f"^The registry {proxy.address} {says}"):
         client.put_blob(CONTENT)
-    assert (proxy.count("POST"), here.blobs, slept) == (1, {}, [])
+    assert (proxy.count("POST"), server.blobs, slept) == (1, {}, [])
 
 
 def test_an_upload_without_an_address_is_refused(client: HttpRegistry, proxy: Faulty) -> None:
@@ -319,26 +330,26 @@ def test_an_upload_without_an_address_is_refused(client: HttpRegistry, proxy: Fa
 @pytest.mark.parametrize("ranges", [True, False])
 @pytest.mark.parametrize("times", [1, 3])
 def test_a_download_that_was_cut_goes_on(
-    times: int, ranges: bool, client: HttpRegistry, here: Loopback, proxy: Faulty
+    times: int, ranges: bool, client: HttpRegistry, server: Loopback, proxy: Faulty
 ) -> None:
-    here.ranges = ranges
+    server.ranges = ranges
     content = CONTENT * 150
-    here.blobs[digest_of(content)] = content
+    server.blobs[digest_of(content)] = content
     proxy.faults.append(Fault(path="/blobs/", cut_answer=3_000_000, times=times))
     assert b"".join(client.get_blob(digest_of(content))) == content
     assert proxy.count("GET") == times + 1
-    asked = [int(one["Range"][6:-1]) for one in here.headers if "Range" in one]
+    offsets = [int(one["Range"][6:-1]) for one in server.headers if "Range" in one]
     # Each time, it asks for what it does not have yet: all that it has read, of what the reset connection had brought.
-    assert asked == sorted(asked)
-    assert not ranges or len(set(asked)) == times
-    assert min(asked) > 0
+    assert offsets == sorted(offsets)
+    assert not ranges or len(set(offsets)) == times
+    assert min(offsets) > 0
 
 
 def test_a_download_is_resumed_so_many_times(
-    client: HttpRegistry, here: Loopback, proxy: Faulty, monkeypatch: pytest.MonkeyPatch
+    client: HttpRegistry, server: Loopback, proxy: Faulty, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     content = CONTENT * 150
-    here.blobs[digest_of(content)] = content
+    server.blobs[digest_of(content)] = content
     monkeypatch.setattr("tfimg.registry.client.MAX_RESUMES", 3)
     proxy.faults.append(Fault(path="/blobs/", cut_answer=1_000_000, times=-1))
     says = f"The connection to the registry {proxy.address} was cut 3 times during one download. Run it again later."
@@ -349,19 +360,19 @@ def test_a_download_is_resumed_so_many_times(
 
 @pytest.mark.parametrize("sizes", [(len(CONTENT), 1), (1, len(CONTENT))])
 def test_of_two_stated_sizes_of_a_blob_the_larger_counts(
-    sizes: tuple[int, int], client: HttpRegistry, here: Loopback
+    sizes: tuple[int, int], client: HttpRegistry, server: Loopback
 ) -> None:
     digest = digest_of(CONTENT)
-    here.blobs[digest] = CONTENT
+    server.blobs[digest] = CONTENT
     for name, size in zip("ab", sizes, strict=True):
         layer = {"mediaType": "application/octet-stream", "digest": digest, "size": size}
         client.put(name, manifest(name, layers=[layer]))
     assert b"".join(client.get_blob(digest)) == CONTENT
 
 
-def test_a_blob_is_not_read_beyond_its_limit(client: HttpRegistry, here: Loopback) -> None:
+def test_a_blob_is_not_read_beyond_its_limit(client: HttpRegistry, server: Loopback) -> None:
     digest = digest_of(CONTENT)
-    here.blobs[digest] = CONTENT
+    server.blobs[digest] = CONTENT
     assert b"".join(download(client._connection, digest, limit=len(CONTENT))) == CONTENT
     says = (
         f"The registry {client._connection.host} has more bytes of {digest} than the allowed {len(CONTENT) - 1}. Do "
@@ -371,30 +382,30 @@ def test_a_blob_is_not_read_beyond_its_limit(client: HttpRegistry, here: Loopbac
         list(download(client._connection, digest, limit=len(CONTENT) - 1))
 
 
-def test_a_refused_range_of_a_whole_blob_is_an_error(client: HttpRegistry, here: Loopback, proxy: Faulty) -> None:
-    here.blobs[digest_of(CONTENT)] = CONTENT
+def test_a_refused_range_of_a_whole_blob_is_an_error(client: HttpRegistry, server: Loopback, proxy: Faulty) -> None:
+    server.blobs[digest_of(CONTENT)] = CONTENT
     proxy.faults.append(Fault(path="/blobs/", status=416))
     with pytest.raises(RegistryError, match=r"refused a request about \S+: 416 "):
         list(client.get_blob(digest_of(CONTENT)))
 
 
-def test_a_blob_may_take_longer_than_a_document(here: Loopback, proxy: Faulty, open_registry: Open) -> None:
-    here.blobs[digest_of(CONTENT)] = CONTENT
+def test_a_blob_may_take_longer_than_a_document(server: Loopback, proxy: Faulty, open_registry: Open) -> None:
+    server.blobs[digest_of(CONTENT)] = CONTENT
     proxy.faults.append(Fault(path="/blobs/", rate=100_000))
     client = open_registry(proxy.address, settings=replace(PLAIN, response_seconds=0.3))
     assert b"".join(client.get_blob(digest_of(CONTENT))) == CONTENT
 
 
-def test_a_download_that_never_begins_ends(client: HttpRegistry, here: Loopback, proxy: Faulty, slept: Slept) -> None:
-    here.blobs[digest_of(CONTENT)] = CONTENT
+def test_a_download_that_never_begins_ends(client: HttpRegistry, server: Loopback, proxy: Faulty, slept: Slept) -> None:
+    server.blobs[digest_of(CONTENT)] = CONTENT
     proxy.faults.append(Fault(path="/blobs/", cut_answer=0, times=-1))
     with pytest.raises(NetworkError, match=r"was cut: "):
         list(client.get_blob(digest_of(CONTENT)))
     assert (proxy.count("GET"), slept) == (5, [1, 2, 4, 8])
 
 
-def test_a_blob_with_other_bytes_is_not_taken(client: HttpRegistry, here: Loopback) -> None:
-    here.blobs[digest_of(CONTENT)] = CONTENT[:-1] + b"x"
+def test_a_blob_with_other_bytes_is_not_taken(client: HttpRegistry, server: Loopback) -> None:
+    server.blobs[digest_of(CONTENT)] = CONTENT[:-1] + b"x"
     says = (
         f"The registry {client._connection.host} has other bytes than {digest_of(CONTENT)} under that digest. Do not "
         "use them, and report it to the registry's owner."
@@ -409,16 +420,390 @@ def test_a_missing_blob_is_an_error(client: HttpRegistry) -> None:
 
 
 @pytest.mark.parametrize(
-    ("query", "sent"),
-    [("", ""), ("?", ""), ("?state=a%20b%2Fc%3D&empty=&flag", "state=a%20b%2Fc%3D&empty=&flag&")],
+    ("query", "sent"), [("", ""), ("?", ""), ("?state=a%20b%2Fc%3D&empty=&flag", "state=a%20b%2Fc%3D&empty=&flag&")]
 )
 def test_the_address_of_an_upload_is_completed_with_the_digest_alone(
-    query: str, sent: str, client: HttpRegistry, here: Loopback, proxy: Faulty
+    query: str, sent: str, client: HttpRegistry, server: Loopback, proxy: Faulty
 ) -> None:
     """The query belongs to the registry, which may have signed it."""
-    here.uploads.add("its-own")
+    server.uploads.add("its-own")
     there = {"Location": f"/v2/team/tf/blobs/uploads/its-own{query}"}
     proxy.faults.append(Fault(method="POST", status=202, headers=there))
     digest = client.put_blob(b"{}").digest
-    assert proxy.asked[-1] == f"PUT /v2/team/tf/blobs/uploads/its-own?{sent}digest={digest.replace(':', '%3A')}"
-    assert here.blobs == {digest: b"{}"}
+    assert proxy.requests[-1] == f"PUT /v2/team/tf/blobs/uploads/its-own?{sent}digest={digest.replace(':', '%3A')}"
+    assert server.blobs == {digest: b"{}"}
+
+
+@pytest.mark.parametrize("times", [1, 4])
+def test_a_manifest_whose_request_is_cut_is_sent_again(
+    times: int, client: HttpRegistry, server: Loopback, proxy: Faulty, slept: Slept
+) -> None:
+    proxy.faults.append(Fault(method="PUT", path="/manifests/", cut_request=10, times=times))
+    client.put("1", manifest())
+    assert (server.tags["1"], slept) == (manifest().digest, [1, 2, 4, 8][:times])
+
+
+def test_a_manifest_that_comes_slowly_is_waited_for(
+    server: Loopback, open_registry: Open, proxy: Faulty, slept: Slept
+) -> None:
+    open_registry(server.address).put("1", manifest())
+    proxy.faults.append(Fault(method="GET", path="/manifests/", delay=0.1, rate=400))
+    assert open_registry(proxy.address).find("1") == manifest()
+    assert slept == []
+
+
+READS: list[Callable[[HttpRegistry], object]] = [
+    lambda client: client.find("1"),
+    lambda client: client.list_tags(),
+    lambda client: client.list_referrers(manifest().digest),
+    lambda client: b"".join(client.get_blob(manifest().digest)),
+]
+WRITES: list[Callable[[HttpRegistry], object]] = [
+    lambda client: client.put("2", manifest("other")),
+    lambda client: client.put_blob(b"{}"),
+    lambda client: client.put_referrers([make_referrer(manifest())], subject=manifest().digest),
+]
+
+
+@pytest.mark.parametrize("status", [408, 425, 429, 500, 502, 503, 504])
+@pytest.mark.parametrize("deed", READS + WRITES)
+def test_what_passes_is_tried_five_times(
+    deed: Callable[[HttpRegistry], object], status: int, client: HttpRegistry, proxy: Faulty, slept: Slept
+) -> None:
+    proxy.faults.append(Fault(status=status, times=-1))
+    with pytest.raises(NetworkError, match=rf"(failed|asks for fewer requests): {status} "):
+        deed(client)
+    assert (len(proxy.requests), slept) == (5, [1, 2, 4, 8])
+
+
+@pytest.mark.parametrize("fault", [Fault(status=503), Fault(status=429), Fault(drop_answer=True), Fault(cut_answer=1)])
+@pytest.mark.parametrize("deed", WRITES + READS)
+def test_after_faults_that_pass_answer_and_registry_are_as_without_them(
+    deed: Callable[[HttpRegistry], object], fault: Fault, client: HttpRegistry, server: Loopback, proxy: Faulty,
+    open_registry: Open,
+) -> None:  # fmt: skip
+    with loopback() as undisturbed:
+        for registry in (undisturbed, server):
+            fill(open_registry(registry.address), registry)
+        expected = deed(open_registry(undisturbed.address))
+        proxy.faults.append(replace(fault, times=3))
+        assert deed(client) == expected
+        assert proxy.faults[0].times < 3
+        for part in ("manifests", "tags", "blobs"):
+            assert getattr(server, part) == getattr(undisturbed, part)
+
+
+def fill(client: HttpRegistry, registry: Loopback) -> None:
+    """Put there what reads find, so that an empty answer is a wrong one."""
+    client.put("1", manifest())
+    client.put_referrers([make_referrer(manifest(), "two")], subject=manifest().digest)
+    registry.blobs[manifest().digest] = manifest().content
+
+
+def test_a_blob_that_another_sends_too_is_known_in_a_moment(client: HttpRegistry, proxy: Faulty, slept: Slept) -> None:
+    """distribution says so while it writes the same blob's note for somebody else."""
+    unready = error(400, "MANIFEST_BLOB_UNKNOWN", "blob unknown to registry")[2]
+    proxy.faults.append(Fault(method="PUT", path="/manifests/", status=400, body=unready, times=2))
+    client.put("1", manifest())
+    assert (client.find("1"), slept) == (manifest(), [1, 2])
+
+
+@pytest.mark.parametrize("status", [400, 401, 403])
+@pytest.mark.parametrize("deed", WRITES)
+def test_what_is_refused_is_not_tried_again(
+    deed: Callable[[HttpRegistry], object], status: int, client: HttpRegistry, proxy: Faulty, slept: Slept
+) -> None:
+    proxy.faults.append(Fault(method="POST|PUT", status=status, times=-1))
+    with pytest.raises(RegistryError):
+        deed(client)
+    assert (proxy.count("^(POST|PUT) "), slept) == (1, [])
+
+
+def test_a_wait_that_the_registry_names_is_kept(client: HttpRegistry, proxy: Faulty, slept: Slept) -> None:
+    proxy.faults.append(Fault(status=429, headers={"Retry-After": "7"}))
+    client.list_tags()
+    assert slept == [8]
+
+
+def test_a_wait_that_is_too_long_is_an_error(client: HttpRegistry, proxy: Faulty, slept: Slept) -> None:
+    proxy.faults.append(Fault(status=429, headers={"Retry-After": "21600"}))
+    with pytest.raises(NetworkError, match=r"asks for fewer requests and to wait 21600 s: 429 Too Many Requests"):
+        client.list_tags()
+    assert slept == []
+
+
+def test_a_registry_that_is_down_is_reported(open_registry: Open, slept: Slept) -> None:
+    with faulty("127.0.0.1:9") as gone:
+        address = gone.address
+    says = (
+        f"The registry {address} cannot be reached: connection refused. Check its name and port, the network and the "
+        "proxy (HTTPS_PROXY, NO_PROXY)."
+    )
+    for settings in (PLAIN, ConnectionSettings()):  # without `plain_http`, it is probed for TLS first
+        with pytest.raises(NetworkError, match=exactly(says)):
+            open_registry(address, settings=settings).list_tags()
+    assert len(slept) == 8
+
+
+def test_a_registry_that_says_nothing_is_too_slow(proxy: Faulty, open_registry: Open, slept: Slept) -> None:
+    proxy.faults.append(Fault(delay=2, times=-1))
+    client = open_registry(proxy.address, settings=replace(PLAIN, read_seconds=0.1))
+    says = (
+        f"The registry {proxy.address} is too slow: it did not answer within 0.1 s. Run it again later: completed "
+        "uploads are not repeated."
+    )
+    with pytest.raises(NetworkError, match=exactly(says)):
+        client.list_tags()
+    assert (len(proxy.requests), len(slept)) == (5, 4)
+
+
+def test_a_registry_that_never_ends_is_too_slow(
+    proxy: Faulty, server: Loopback, open_registry: Open, slept: Slept
+) -> None:
+    """A little comes all the time."""
+    open_registry(server.address).put("1", manifest())
+    proxy.faults.append(Fault(rate=40, times=-1))
+    client = open_registry(proxy.address, settings=replace(PLAIN, response_seconds=0.3))
+    with pytest.raises(NetworkError, match=r"is too slow: it did not answer within 0.3 s\. Run it again later: "):
+        client.find("1")
+    assert (len(proxy.requests), slept) == (1, [])
+
+
+def test_a_slow_registry_is_waited_for(client: HttpRegistry, server: Loopback, proxy: Faulty) -> None:
+    server.blobs[digest_of(CONTENT)] = CONTENT
+    proxy.faults.append(Fault(delay=0.2, rate=400_000, times=-1))
+    assert b"".join(client.get_blob(digest_of(CONTENT))) == CONTENT
+
+
+def test_what_has_no_end_is_not_read_to_it(client: HttpRegistry, proxy: Faulty) -> None:
+    proxy.faults.append(Fault(status=200, body=bytes(9 << 20)))
+    says = f"The registry {proxy.address} sent more than 8 MiB in one document. Check that it is a registry."
+    with pytest.raises(RegistryError, match=exactly(says)):
+        client.find("1")
+
+
+def test_a_document_may_have_the_largest_size(client: HttpRegistry, proxy: Faulty) -> None:
+    proxy.faults.append(Fault(status=200, headers={"Content-Type": OCI_MANIFEST}, body=bytes(8 << 20)))
+    found = client.find("1")
+    assert found is not None
+    assert len(found.content) == 8 << 20
+
+
+def test_a_page_for_people_is_no_list(client: HttpRegistry, proxy: Faulty) -> None:
+    proxy.faults.append(Fault(status=200, headers={"Content-Type": "text/html"}, body=b"<h1>Log in</h1>"))
+    says = r"returned an invalid list of tags of \S+/team/tf: .*\. Check that it is a registry\.$"
+    with pytest.raises(RegistryError, match=says):
+        client.list_tags()
+
+
+SUBJECT = manifest().digest
+
+
+def refer(client: HttpRegistry, referrer: Manifest) -> Descriptor:
+    """Attach one manifest; return its entry in the list."""
+    (entry,) = client.put_referrers([referrer], subject=SUBJECT)
+    return entry
+
+
+@pytest.fixture
+def fallback(server: Loopback) -> Loopback:
+    """A registry that lists no referrers: clients keep the list under a tag."""
+    server.native = False
+    return server
+
+
+@pytest.fixture(params=[True, False], ids=["native", "fallback"])
+def listing(request: pytest.FixtureRequest, server: Loopback) -> Loopback:
+    server.native = request.param
+    return server
+
+
+def test_what_refers_to_a_manifest_is_listed(listing: Loopback, client: HttpRegistry) -> None:
+    subject = manifest()
+    client.put("1", subject)
+    assert client.list_referrers(subject.digest) == ()
+    entered = client.put_referrers([make_referrer(subject, name) for name in ("one", "two")], subject=SUBJECT)
+    assert refer(client, make_referrer(subject, "two")) == entered[1]
+    assert list(client.list_referrers(subject.digest)) == entered
+    assert entered[0].artifact_type == "application/x-test"
+    assert (entered[0].digest, entered[0].annotations) == (make_referrer(subject).digest, {"name": "one"})
+    assert client.find(make_referrer(subject).digest) == make_referrer(subject)
+    assert ("1" in client.list_tags(), fallback_tag(subject.digest) in client.list_tags()) == (True, not listing.native)
+
+
+def test_the_tag_is_written_once_for_several_referrers(fallback: Loopback, client: HttpRegistry, proxy: Faulty) -> None:
+    refer(client, make_referrer(manifest(), "earlier"))
+    proxy.requests.clear()
+    entered = client.put_referrers([make_referrer(manifest(), name) for name in "abcde"], subject=SUBJECT)
+    assert proxy.count(f"^PUT .*/manifests/{fallback_tag(SUBJECT)}$") == 1
+    listed = client.list_referrers(SUBJECT)
+    assert (len(listed), list(listed[1:])) == (6, entered)
+    proxy.requests.clear()
+    client.put_referrers([make_referrer(manifest(), name) for name in "ab"], subject=SUBJECT)
+    assert proxy.count(f"^PUT .*/manifests/{fallback_tag(SUBJECT)}$") == 0, "they are listed already"
+
+
+@pytest.mark.parametrize("status", [400, 404, 405, 501])
+def test_a_registry_may_refuse_to_list_referrers_with_any_of_these(
+    status: int, fallback: Loopback, client: HttpRegistry, proxy: Faulty
+) -> None:
+    entry = refer(client, make_referrer(manifest()))
+    proxy.faults.append(Fault(path="/referrers/", status=status))
+    assert client.list_referrers(manifest().digest) == (entry,)
+
+
+def test_the_list_is_that_of_all_pages(server: Loopback, client: HttpRegistry) -> None:
+    server.page = 2
+    for name in "abcde":
+        refer(client, make_referrer(manifest(), name))
+    assert len(client.list_referrers(manifest().digest)) == 5
+
+
+def test_entries_of_others_are_kept(fallback: Loopback, client: HttpRegistry) -> None:
+    """Also what the specification does not know."""
+    theirs = {
+        "mediaType": OCI_CONFIG, "digest": digest_of(b"theirs"), "size": 6, "platform": {"os": "linux"},
+        "urls": ["https://elsewhere.example"],
+    }  # fmt: skip
+    index = {"schemaVersion": 2, "mediaType": OCI_INDEX, "manifests": [theirs], "annotations": {"a": "b"}}
+    tag = fallback_tag(manifest().digest)
+    client.put(tag, Manifest(media_type=OCI_INDEX, content=json.dumps(index).encode()))
+    refer(client, make_referrer(manifest()))
+    found = client.find(tag)
+    assert found is not None
+    assert (found.document["manifests"][0], len(found.document["manifests"])) == (theirs, 2)
+    assert found.document["annotations"] == {"a": "b"}
+
+
+def test_a_referrer_without_a_type_has_that_of_its_configuration(client: HttpRegistry) -> None:
+    typed = make_referrer(manifest())
+    document = {name: value for name, value in typed.document.items() if name != "artifactType"}
+    untyped = replace(typed, content=json.dumps(document).encode())
+    entries = client.put_referrers([typed, untyped], subject=SUBJECT)
+    assert [entry.artifact_type for entry in entries] == ["application/x-test", EMPTY]
+
+
+def test_an_entry_with_other_fields_is_replaced(fallback: Loopback, client: HttpRegistry) -> None:
+    referrer = make_referrer(manifest())
+    without_type = {**referrer.descriptor.to_document(), "annotations": {"a": "b"}}
+    index = {"schemaVersion": 2, "mediaType": OCI_INDEX, "manifests": [without_type]}
+    tag = fallback_tag(manifest().digest)
+    client.put(tag, Manifest(media_type=OCI_INDEX, content=json.dumps(index).encode()))
+    entry = refer(client, referrer)
+    assert client.list_referrers(manifest().digest) == (entry,)
+
+
+def test_a_tag_that_is_no_list_is_not_overwritten(fallback: Loopback, client: HttpRegistry) -> None:
+    tag = fallback_tag(manifest().digest)
+    client.put(tag, manifest("a signature"))
+    says = r".*\. Another program wrote it; look at it, and remove it\.$"
+    with pytest.raises(RegistryError, match=rf":{tag} is not a list of the referrers of {manifest().digest}: {says}"):
+        refer(client, make_referrer(manifest()))
+    assert client.find(tag) == manifest("a signature")
+
+
+@pytest.mark.parametrize(
+    "when",
+    [
+        Fault(method="PUT"),  # after we read, before we write
+        Fault(method="GET", skip=1),  # after we wrote, before we read back
+        Fault(method="GET", skip=2),  # after that: another machine had read before us
+    ],
+)
+def test_an_entry_that_another_publisher_overwrites_is_added_again(
+    when: Fault, fallback: Loopback, client: HttpRegistry, proxy: Faulty
+) -> None:
+    subject, tag = manifest(), fallback_tag(manifest().digest)
+    theirs = make_referrer(subject, "theirs")
+    entry = {
+        "mediaType": OCI_MANIFEST, "digest": theirs.digest, "size": len(theirs.content),
+        "artifactType": "application/x-test",
+    }  # fmt: skip
+    index = json.dumps({"schemaVersion": 2, "mediaType": OCI_INDEX, "manifests": [entry]}).encode()
+
+    def overwrite() -> None:
+        fallback.manifests[digest_of(index)] = (OCI_INDEX, index)
+        fallback.tags[tag] = digest_of(index)
+
+    proxy.faults.append(replace(when, path="/manifests/sha256-", before=overwrite))
+    ours = refer(client, make_referrer(subject))
+    listed = {one.digest for one in client.list_referrers(subject.digest)}
+    assert ours.digest in listed
+    assert theirs.digest in listed or when.method == "PUT"
+
+
+def test_a_referrer_that_is_overwritten_every_time_is_an_error(
+    fallback: Loopback, client: HttpRegistry, proxy: Faulty, slept: Slept
+) -> None:
+    tag = fallback_tag(manifest().digest)
+    empty = b'{"schemaVersion": 2, "manifests": []}'
+    fallback.manifests[digest_of(empty)] = (OCI_INDEX, empty)
+    overwrite = partial(fallback.tags.update, {tag: digest_of(empty)})
+    proxy.faults.append(Fault(method="GET", path=f"/{tag}$", times=-1, before=overwrite))
+    says = (
+        f"Other publishers keep overwriting {tag} of {client.repository}, the list of an image's referrers, and our "
+        "entries are lost. Publish from one machine at a time, and run it again."
+    )
+    with pytest.raises(NetworkError, match=exactly(says)):
+        refer(client, make_referrer(manifest()))
+    assert slept == [1, 2, 4, 8]
+
+
+def test_other_publishers_are_waited_for_two_minutes(
+    fallback: Loopback, client: HttpRegistry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(_: Path, check_deadline: Callable[[], None]) -> AbstractContextManager[None]:
+        check_deadline()
+        clock.extend([121.0])
+        check_deadline()
+        raise AssertionError
+
+    clock = [0.0, 120.0]
+    monkeypatch.setattr(client_module, "wait_for_lock", fail)
+    monkeypatch.setattr(client_module, "time", SimpleNamespace(monotonic=lambda: clock.pop(0)))
+    says = (
+        f"Other publishers on this machine have been writing to {fallback_tag(manifest().digest)} of "
+        f"{client.repository} for 120 s. Wait until they have finished, and run it again."
+    )
+    with pytest.raises(NetworkError, match=exactly(says)):
+        client_module.add_referrers(
+            client, [client.put_blob(b"{}")], manifest().digest, locks=Path(), retry_policy=RetryPolicy()
+        )
+    assert fallback.tags == {}
+
+
+def test_a_manifest_about_something_else_is_refused(client: HttpRegistry, proxy: Faulty) -> None:
+    says = (
+        f"The manifest {make_referrer(manifest('other')).digest} does not refer to {manifest().digest}: it refers to "
+        f"{manifest('other').digest}. Do not use it, and find out where it comes from."
+    )
+    with pytest.raises(TamperedError, match=exactly(says)):
+        refer(client, make_referrer(manifest("other")))
+    assert proxy.requests == []
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        *(b"[]", b"{", manifest().content, b'{"subject": []}', b'{"subject": {"digest": 7}}'),
+        make_referrer(manifest()).content.replace(b"application/x-test", b"x" * 300),
+    ],
+)
+def test_a_malformed_manifest_refers_to_nothing(content: bytes, client: HttpRegistry, proxy: Faulty) -> None:
+    with pytest.raises(TamperedError, match=rf"does not refer to {manifest().digest}: "):
+        refer(client, Manifest(media_type=OCI_MANIFEST, content=content))
+    assert proxy.requests == []
+
+
+def test_two_publishers_on_one_machine_lose_nothing(fallback: Loopback, open_registry: Open) -> None:
+    """Four at a time, each with a client of its own."""
+    clients = [open_registry(fallback.address) for _ in range(4)]
+
+    def publish(number: int) -> str:
+        return refer(clients[number % 4], make_referrer(manifest(), f"attestations {number}")).digest
+
+    with ThreadPoolExecutor(4) as pool:
+        fours = [pool.map(publish, range(start, start + 4)) for start in range(0, 12, 4)]
+        wanted = {digest for four in fours for digest in four}
+    assert {one.digest for one in clients[0].list_referrers(manifest().digest)} == wanted
+    assert len(wanted) == 12

@@ -17,11 +17,25 @@ from typing import Any
 import pytest
 
 import tfimg
-from support.checkout import copy_checkout
 from support.ci_steps import bash, read
 from support.cli import CliResult
 from support.paths import ROOT
 from support.programs import program
+
+
+def copy_checkout(folder: Path, *names: str) -> Path:
+    """Copy the files that git tracks or would add, or those under the names, into a new folder."""
+    listed = subprocess.run(
+        ["git", "-C", str(ROOT), "ls-files", "-z", "--cached", "--others", "--exclude-standard", "--", *names],
+        capture_output=True, text=True, check=True,
+    ).stdout  # fmt: skip
+    for name in filter(None, listed.split("\0")):
+        if (ROOT / name).is_file():
+            target = folder / name
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(ROOT / name, target)
+    return folder
+
 
 WORKFLOW = ROOT / ".github/workflows/release.yml"
 TAG = f"v{tfimg.__version__}"

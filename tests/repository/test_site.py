@@ -97,7 +97,7 @@ def test_every_check_has_a_section(pages: Mapping[str, SitePage]) -> None:
 def test_every_known_failure_has_an_anchor_to_which_explain_links(pages: Mapping[str, SitePage]) -> None:
     from known_issues import KNOWN_ISSUES  # type: ignore[import-not-found]
 
-    from tfimg.cli.commands.run import link_to
+    from tfimg.cli.commands.validate import link_to
 
     for issue in KNOWN_ISSUES:
         path, _, anchor = link_to(issue.name).partition("#")

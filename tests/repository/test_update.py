@@ -97,11 +97,11 @@ def test_changes_become_a_patch_and_a_comparison_and_failures_are_told(checkout:
     printed, body = update(checkout, CHANGE)
     assert printed == "changed=true\n"
     sections = dict(part.split("\n", 1) for part in body.split("\n## ")[1:])
-    assert '+ "2.22.0": # confirm' in sections["Releases: tfimg sync"]
-    left = sections["Advisories that are left: tfimg audit"]
+    assert '+ "2.22.0": # confirm' in sections["Releases: tfimg matrix sync"]
+    left = sections["Advisories that are left: tfimg matrix audit"]
     assert "Exit code 14." in left
     assert "'''advisory''' of numpy" in left
-    assert "3 fixes" in sections["Fixes, each in a pull request of its own: tfimg lock --fix"]
+    assert "3 fixes" in sections["Fixes, each in a pull request of its own: tfimg matrix lock --fix"]
     assert "keras" not in sections["Changed files"]
     images = sections["An image before and after: tfimg build, tfimg compare"]
     assert [line for line in images.splitlines() if line.startswith(("built", "compared"))] == [
@@ -135,7 +135,7 @@ def test_the_fixes_of_an_image_and_its_variants_become_a_patch_of_their_own(chec
     git(checkout, "apply", "--index", str(folder / f"fixes/{arm}.patch"))
     assert git(checkout, "diff", "--cached", "--name-only").split() == [VARIANT, FIXED]
     text = fixes[f"{arm}.md"]
-    assert f"1. `tfimg build {arm} --record` and `tfimg render`" in text
+    assert f"1. `tfimg build {arm} --record` and `tfimg matrix render`" in text
     assert text.endswith("````text\n-tornado==6.5\n+tornado==6.6\n-keras==3.13\n+keras==3.14\n````\n")
 
 

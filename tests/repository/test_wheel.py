@@ -1,4 +1,4 @@
-"""The wheel works without a checkout."""
+"""The wheel works without a checkout, and the program prints its version before it knows its commands."""
 
 from __future__ import annotations
 
@@ -14,16 +14,13 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from conftest import ROOT, Installed
+from tfimg import __version__
 
 
 def run(installed: Installed, *arguments: str) -> str:
     """Standard output of the installed program, run from an empty folder."""
     done = subprocess.run(
-        [str(installed.program), *arguments],
-        cwd=installed.elsewhere,
-        capture_output=True,
-        text=True,
-        check=True,
+        [str(installed.program), *arguments], cwd=installed.elsewhere, capture_output=True, text=True, check=True
     )
     return done.stdout
 
@@ -62,7 +59,7 @@ def test_it_resolves(installed: Installed) -> None:
 
 def test_it_renders_what_the_checkout_renders(installed: Installed) -> None:
     committed = (ROOT / "images/rendered/2.15.1-cpu-py3.11/Dockerfile").read_text()
-    assert run(installed, "render", "2.15.1-cpu-py3.11") == committed
+    assert run(installed, "matrix", "render", "2.15.1-cpu-py3.11") == committed
 
 
 def test_it_plans_the_build_that_the_checkout_plans(installed: Installed) -> None:
@@ -74,3 +71,22 @@ def test_it_plans_the_build_that_the_checkout_plans(installed: Installed) -> Non
     planned = run(installed, *command)
     assert json.loads(planned) == json.loads(done.stdout)
     assert "2.15.1-cuda12.2-py3.11" in planned
+
+
+VERSION = [sys.executable, "-m", "tfimg", "--version"]
+
+
+def test_the_version_is_printed_without_loading_commands() -> None:
+    done = subprocess.run(
+        [sys.executable, "-X", "importtime", *VERSION[1:]], capture_output=True, text=True, check=True
+    )
+    assert done.stdout == f"tfimg {__version__}\n"
+    assert "tfimg.cli\n" in done.stderr
+    assert "argparse" not in done.stderr
+
+
+def test_a_version_that_cannot_be_printed_is_an_error() -> None:
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(VERSION, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+    assert done.returncode == 10
+    assert done.stderr.startswith("tfimg: The disk is full")

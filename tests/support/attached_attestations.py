@@ -35,13 +35,7 @@ class Published:
 
 
 def publish(
-    engine: DockerEngine,
-    local: str,
-    name: str,
-    report: Report,
-    folder: Path,
-    *,
-    images: Path = ROOT / "images",
+    engine: DockerEngine, local: str, name: str, report: Report, folder: Path, *, images: Path = ROOT / "images"
 ) -> Published:
     """Push an image of the engine under a name, and attach what its report and its inventory say.
 

@@ -100,13 +100,7 @@ class Browser:
 
     def open(self, url: str, *, width: int, height: int, dark: bool = False, phone: bool = False) -> None:
         """Open an address of a file or of this machine's loopback and wait until it has loaded."""
-        self.send(
-            "Emulation.setDeviceMetricsOverride",
-            width=width,
-            height=height,
-            deviceScaleFactor=1,
-            mobile=phone,
-        )
+        self.send("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=phone)
         scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
         self.send("Emulation.setEmulatedMedia", features=[scheme])
         self._seen.clear()

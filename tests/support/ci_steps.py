@@ -83,8 +83,7 @@ def run_action(
             break
     written = dict(line.split("=", 1) for line in output.read_text().splitlines())
     return Ran(
-        ended=ended,
-        outputs={name: _output(value["value"], written) for name, value in action["outputs"].items()},
+        ended=ended, outputs={name: _output(value["value"], written) for name, value in action["outputs"].items()}
     )
 
 
@@ -107,12 +106,7 @@ def run_job(folder: Path, variables: Mapping[str, str], *, environment: Path | N
 def bash(script: str, folder: Path, variables: Mapping[str, str], *, file: Path) -> CliResult:
     file.write_text(script)
     done = subprocess.run(
-        [*BASH, str(file)],
-        cwd=folder,
-        env={**os.environ, **variables},
-        capture_output=True,
-        text=True,
-        check=False,
+        [*BASH, str(file)], cwd=folder, env={**os.environ, **variables}, capture_output=True, text=True, check=False
     )
     return CliResult(done.returncode, done.stdout, done.stderr)
 

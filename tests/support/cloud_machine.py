@@ -213,10 +213,7 @@ def network_files(folder: Path, network: HostNetwork) -> Mapping[Path, str]:
     }
     pip = folder / "pip.conf"
     pip.write_text("[global]\n" + "".join(f"{name} = {value}\n" for name, value in options.items()))
-    return {
-        pip: "/etc/pip.conf",
-        **({network.ca: "/etc/ssl/certs/ca-certificates.crt"} if network.ca else {}),
-    }
+    return {pip: "/etc/pip.conf", **({network.ca: "/etc/ssl/certs/ca-certificates.crt"} if network.ca else {})}
 
 
 def write_seed(folder: Path, user_data: str) -> None:

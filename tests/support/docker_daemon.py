@@ -5,11 +5,14 @@ from __future__ import annotations
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 
 from tfimg.core.process import start_daemon
@@ -27,7 +30,7 @@ def find_dockerd() -> str:
 def daemon(folder: Path, dockerd: str, *options: str) -> Iterator[str]:
     """Start another daemon in a network namespace of its own; yield its DOCKER_HOST.
 
-    Without a namespace, a daemon that is told to have no bridge deletes the bridge of the one that runs (moby 26.1:
+    Without a namespace, a daemon that has no bridge deletes the bridge of the one that runs (moby 26.1:
     `docker0`). Its mounts are its own too, so that none is left behind.
     """
     # Sockets lie apart from `folder`: the path of one has 104 characters at most, and pytest's folders are deep.
@@ -72,3 +75,99 @@ def image_tags(engine: DockerEngine) -> Sequence[str]:
 def container_ids(engine: DockerEngine) -> Sequence[str]:
     """Return the id of every container, running or not."""
     return [container.id or "" for container in engine.client.containers.list(all=True)]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Machine:
+    """A namespace that is reached at `address`, and reaches us at `host`."""
+
+    name: str
+    host: str
+    address: str
+
+    def program(self, program: str, folder: Path) -> str:
+        """A program that runs another one in there. Not `ip netns exec`: that mounts a /sys without control groups."""
+        start = folder / f"in-{self.name}"
+        start.write_text(f'#!/bin/sh\nexec nsenter --net=/run/netns/{self.name} {program} "$@"\n')
+        start.chmod(0o755)
+        return str(start)
+
+    def unplug(self) -> None:
+        """Pull the cable at the far end: nothing answers, not even to refuse, and the way there stays."""
+        ip("-netns", self.name, "link", "set", "eth0", "down")
+
+
+def ip(*arguments: str) -> str:
+    """Plain `ip`."""
+    done = subprocess.run(["ip", *arguments], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, (arguments, done.stderr)
+    return done.stdout
+
+
+@contextmanager
+def machine(number: int) -> Iterator[Machine]:
+    """One for as long as the block lasts, in a private network of two addresses."""
+    name, cable, network = f"tfimg-{os.getpid()}-{number}", f"tfi{os.getpid()}n{number}", f"10.213.{number}"
+    try:
+        ip("netns", "add", name)
+        ip("link", "add", cable, "type", "veth", "peer", "name", "eth0", "netns", name)
+        ip("address", "add", f"{network}.1/30", "dev", cable)
+        ip("link", "set", cable, "up")
+        ip("-netns", name, "address", "add", f"{network}.2/30", "dev", "eth0")
+        ip("-netns", name, "link", "set", "eth0", "up")
+        ip("-netns", name, "link", "set", "lo", "up")
+        yield Machine(name=name, host=f"{network}.1", address=f"{network}.2")
+    finally:
+        # Whatever still runs in there was started in there, by us: an engine that was killed leaves some behind.
+        for pid in subprocess.run(
+            ["ip", "netns", "pids", name], capture_output=True, text=True, check=False
+        ).stdout.split():
+            with suppress(ProcessLookupError):
+                os.kill(int(pid), signal.SIGKILL)
+        subprocess.run(["ip", "link", "delete", cable], capture_output=True, check=False)
+        subprocess.run(["ip", "netns", "delete", name], capture_output=True, check=False)
+
+
+UPGRADE = b"POST /grpc HTTP/1.1\r\nHost: engine\r\nConnection: Upgrade\r\nUpgrade: h2c\r\nContent-Length: 0\r\n\r\n"
+
+
+@contextmanager
+def bridge(engine: Path, where: Path) -> Iterator[None]:
+    """Listen at the socket `where` for as long as the block lasts, for the engine at the socket `engine`."""
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(where))
+        listener.listen()
+        threading.Thread(target=_serve, args=(listener, engine), daemon=True).start()
+        try:
+            yield
+        finally:
+            listener.shutdown(socket.SHUT_RDWR)
+            where.unlink()
+
+
+def _serve(listener: socket.socket, engine: Path) -> None:
+    with suppress(OSError):  # closed: the block has ended
+        while True:
+            caller, _ = listener.accept()
+            threading.Thread(target=_join, args=(caller, engine), daemon=True).start()
+
+
+def _join(caller: socket.socket, engine: Path) -> None:
+    with caller, socket.socket(socket.AF_UNIX) as callee, suppress(OSError):
+        callee.connect(str(engine))
+        callee.sendall(UPGRADE)
+        answer = b""
+        while not answer.endswith(b"\r\n\r\n"):
+            answer += callee.recv(1)
+        back = threading.Thread(target=_copy, args=(callee, caller), daemon=True)
+        back.start()
+        _copy(caller, callee)
+        back.join()
+
+
+def _copy(source: socket.socket, sink: socket.socket) -> None:
+    with suppress(OSError):
+        while piece := source.recv(65536):
+            sink.sendall(piece)
+    with suppress(OSError):
+        sink.shutdown(socket.SHUT_WR)

@@ -4,7 +4,7 @@
         proxy.faults.append(Fault(method="PUT", path="/manifests/", status=503, times=2))
         …  # speak to proxy.address as if it were the registry
 
-It speaks HTTP to the registry, also where it has TLS on its own side, and hands on the Host that it was asked for:
+It speaks HTTP to the registry, also where it has TLS on its own side, and hands on the Host of the request:
 what the registry says of itself leads back through it. A container engine on this machine can push and pull through it.
 """
 
@@ -32,7 +32,7 @@ class Fault:
     """What happens to the requests whose method and path match: to the first `times` of them, after the first `skip`.
 
     `before` is called first, in the proxy's thread: somebody else moves a tag, a process is killed. `delay` is seconds
-    of silence; `rate` bytes per second of an answer. With a `status`, the registry is not asked. `cut_request` and
+    of silence; `rate` bytes per second of an answer. With a `status`, the registry gets no request. `cut_request` and
     `cut_answer` are how many bytes of a body pass before the connection is reset; `drop_answer` lets the registry have
     all of the request, and the client nothing of the answer.
     """
@@ -62,17 +62,17 @@ class Faulty:
     upstream: str
     address: str = ""
     faults: list[Fault] = field(default_factory=list)
-    asked: list[str] = field(default_factory=list)
+    requests: list[str] = field(default_factory=list)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def count(self, pattern: str) -> int:
         """How many requests there were of a kind."""
-        return sum(re.search(pattern, one) is not None for one in self.asked)
+        return sum(re.search(pattern, one) is not None for one in self.requests)
 
     def take(self, method: str, path: str) -> Fault:
         """The fault of a request; one that does nothing where none is planned."""
         with self._lock:
-            self.asked.append(f"{method} {path}")
+            self.requests.append(f"{method} {path}")
             for fault in self.faults:
                 if fault.times and fault.matches(method, path):
                     if fault.skip:

@@ -26,7 +26,7 @@ ENVIRONMENT: dict[str, Any] = {
     "shm_mib": 64,
 }  # fmt: skip
 OTHERS: dict[str, Any] = {"device": GPU_0, "worst_error_over_bound": 0.0188}
-"""Found by a check that nobody reads the findings of."""
+"""Found by a check whose findings no test reads."""
 
 
 def gpu_measured(gpus: Sequence[str], driver: str | None) -> dict[str, dict[str, Any]]:
@@ -55,7 +55,7 @@ def gpu_run(
     ends: Mapping[str, str] | None = None,
     without: Sequence[str] = (),
 ) -> Events:
-    """Return the events of a whole run, told and judged as `images/validation/__main__.py` does.
+    """Return the events of a whole run, printed and judged as `images/validation/__main__.py` does.
 
     `facts` are what an image claims. `ends` are outcomes of checks that do not pass; `without` are checks that the
     suite does not know.

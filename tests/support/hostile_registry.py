@@ -7,12 +7,16 @@ instead of a proxy reach it directly, as a registry on this machine.
 
 from __future__ import annotations
 
+import gzip
+import itertools
+import json
 import re
 import socket
 import socketserver
 import ssl
 import threading
 import time
+from base64 import b64encode
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -21,6 +25,10 @@ from typing import Any, cast
 import trustme
 
 from support.loopback_registry import Loopback
+from support.manifests import manifest
+from tfimg.core.errors import NetworkError, RegistryError, TamperedError, TfimgError
+from tfimg.registry.client import HttpRegistry
+from tfimg.registry.documents import OCI_INDEX, OCI_MANIFEST, digest_of
 
 MAX_SENT = 96 << 20
 """Bytes of one endless answer after which the server gives up: the client has read without bound."""
@@ -232,3 +240,449 @@ def _origin(scheme: str, host: str, target: str) -> tuple[str, str]:
         host, slash, path = rest.partition("/")
         target = slash + path
     return f"{scheme}://{host.removesuffix(':443' if scheme == 'https' else ':80')}", target
+
+
+HOST = "https://registry.test"
+PASSWORD, IDENTITY, TOKEN = "s3cret-of-ann", "identity-of-ann", "token-of-ann"
+PAIR = b64encode(f"ann:{PASSWORD}".encode()).decode()
+SECRETS = tuple(one.encode() for one in (PASSWORD, PAIR, IDENTITY, TOKEN))
+OWN = (HOST, "https://tokens.test")
+"""Where secrets may go: the registry, and the token server that it names."""
+
+BLOB = b"blob" * 1000
+DIGEST = digest_of(BLOB)
+OTHER = "sha256:" + "a" * 64
+DIGITS = "9" * 5000
+DEEP = b"[" * 200_000
+GIB = gzip.compress(bytes(64 << 20))
+BEARER = 'Bearer realm="https://tokens.test/token",service="registry.test"'
+
+Act = Callable[[HttpRegistry], object]
+
+
+def find(client: HttpRegistry) -> object:
+    return client.find("1")
+
+
+def tags(client: HttpRegistry) -> object:
+    return client.list_tags()
+
+
+def referrers(client: HttpRegistry) -> object:
+    return client.list_referrers(OTHER)
+
+
+def blob(client: HttpRegistry) -> object:
+    return b"".join(client.get_blob(DIGEST))
+
+
+def read_sized_blob(client: HttpRegistry) -> object:
+    """Read a blob whose size a manifest has stated; one that is too long would show in the memory that it needs."""
+    client.find("1")
+    return blob(client)
+
+
+def put_blob(client: HttpRegistry) -> object:
+    return client.put_blob(b"new")
+
+
+def put(client: HttpRegistry) -> object:
+    return client.put("2", manifest("two"))
+
+
+def log_in_and(act: Act) -> Act:
+    """Do something after the client has learned its Authorization header."""
+
+    def both(client: HttpRegistry) -> object:
+        client.put_blob(b"{}")
+        client.find("1")
+        return act(client)
+
+    return both
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Attack:
+    """`plays` is what the server answers, by pattern of the request line; `act` what the client does.
+
+    It must raise `error`, whose text matches `says`; without an error, it must succeed: such rows show what may not be
+    refused. `requests` is how many it may send at most. `direct` names the registry by its address on this machine,
+    with TLS where `tls` is set; `plain` is `--plain-http`.
+    """
+
+    name: str
+    plays: Mapping[str, Play]
+    act: Act = find
+    error: type[TfimgError] | tuple[type[TfimgError], ...] | None = RegistryError
+    says: str = ""
+    challenge: str = 'Basic realm="registry"'
+    identity: bool = False
+    requests: int = 40
+    direct: bool = False
+    tls: bool = False
+    plain: bool = False
+    settings: Mapping[str, float] = field(default_factory=dict)
+
+
+def redirect(to: str, status: int = 307) -> bytes:
+    return reply(status, Location=to)
+
+
+def challenge_of(challenge: str) -> bytes:
+    return reply(401, WWW_Authenticate=challenge)
+
+
+def realm(address: str) -> str:
+    return f'Bearer realm="{address}",service="registry.test"'
+
+
+def document(value: object) -> bytes:
+    return value if isinstance(value, bytes) else json.dumps(value).encode()
+
+
+def token(value: object) -> bytes:
+    return reply(200, document(value), Content_Type="application/json")
+
+
+def tag_list(value: object, **headers: str) -> bytes:
+    return reply(200, document(value), Content_Type="application/json", **headers)
+
+
+def tags_of(value: object, **headers: str) -> bytes:
+    return reply(200, document(value), Content_Type=OCI_INDEX, **headers)
+
+
+def of_manifests(content: bytes, **headers: str) -> bytes:
+    return reply(200, content, Content_Type=OCI_MANIFEST, **headers)
+
+
+def entry(digest: object = OTHER, size: object = 1, **more: object) -> dict[str, object]:
+    return {"mediaType": OCI_MANIFEST, "digest": digest, "size": size, **more}
+
+
+def new_tags(entries: int = 1) -> Callable[[Request], Answer]:
+    """Pages of tags, each with new ones and a link to the next."""
+    count = itertools.count()
+
+    def page(_: Request) -> Answer:
+        number = next(count)
+        found = [f"t{number}.{one}" for one in range(entries)]
+        return tag_list({"tags": found}, Link=f'</v2/team/tf/tags/list?n={number}>; rel="next"')
+
+    return page
+
+
+def large_pages() -> Callable[[Request], Answer]:
+    """Pages of referrers whose annotations fill 4 MiB each."""
+    count = itertools.count()
+
+    def page(_: Request) -> Answer:
+        digest = digest_of(str(next(count)).encode())
+        return tags_of(
+            {"manifests": [entry(digest, annotations={"a": "x" * (4 << 20)})]},
+            Link=f'</v2/team/tf/referrers/{OTHER}?n={digest}>; rel="next"',
+        )
+
+    return page
+
+
+def slow_page(request: Request) -> Answer:
+    time.sleep(0.05)
+    return tag_list({"tags": [f"t{len(request.path)}"]}, Link=f'<{request.path}x>; rel="next"')
+
+
+def one_byte_at_a_time(request: Request) -> Iterator[bytes]:
+    """A blob that is cut after each byte."""
+    yield head(206, Content_Length="1000000") + b"x"
+
+
+def upload_at(location: str) -> dict[str, Play]:
+    return {f"POST {HOST}/v2/.*/blobs/uploads/": reply(202, Location=location)}
+
+
+MANIFESTS = f"GET {HOST}/v2/team/tf/manifests/"
+BLOBS = f"GET {HOST}/v2/team/tf/blobs/"
+TAGS = f"GET {HOST}/v2/team/tf/tags/list"
+REFERRERS = f"GET {HOST}/v2/team/tf/referrers/"
+TOKENS = "(GET|POST) https://tokens.test/"
+COLLECT: dict[str, Play] = {
+    "GET https://evil.test": challenge_of(realm("https://collect.test/token")),
+    "GET http://evil.test": challenge_of(realm("https://collect.test/token")),
+    "GET https?://registry.test:": challenge_of(realm("https://collect.test/token")),
+    "GET http://registry.test": challenge_of(realm("https://collect.test/token")),
+    ".* https://collect.test": token({"token": "x"}),
+}
+"""A third party that asks for credentials, and collects them."""
+
+JUNK_TOKENS: Mapping[str, object] = {
+    "number": {"token": 7},
+    "list": {"token": ["a"]},
+    "null": {"token": None},
+    "empty": {"token": ""},
+    "object": {"token": {"a": 1}},
+    "neither": {},
+    "array": [],
+    "text": b"hello",
+    "deep": DEEP,
+    "infinite": b'{"token": "a", "expires_in": 1e999}',
+    "line break": {"token": "a\r\nX-Injected: b"},
+    "not latin": {"token": "\u4e16\u754c"},
+    "latin": {"token": "caf\u00e9"},
+    "surrogate": b'{"token": "\\ud800"}',
+    "megabytes": {"token": "a" * (2 << 20)},
+}
+
+JUNK_ADDRESSES = (
+    "https://[::1", "https://[zz]/", "//[::1", "ftp://evil.test/", "file:///etc/passwd", "javascript:alert(1)",
+    "https://", "https:///x", "https://registry.test@evil.test/", f"https://ann:{PASSWORD}@evil.test/",
+    "https://evil.test\\@registry.test/", "https://registry.test:99999/", "https://registry.test:443:443/",
+    f"https://registry.test:{DIGITS}/", "https://registry.test\u00e9/", "https://ev il.test/", "https://-/", "https://a..b/",
+    "https://%72egistry.test/",
+)  # fmt: skip
+
+JUNK_DIGESTS: tuple[object, ...] = (
+    "sha256:../../../other/blobs/x", f"{OTHER}/../x", f"{OTHER}\n", "sha256:" + "A" * 64, "", None, 7, [], {},
+    "x" * 5000,
+)  # fmt: skip
+
+LEAKS = [
+    Attack(name="a redirect to a third party that asks for a password",
+           plays={MANIFESTS: redirect("https://evil.test/x"), **COLLECT}),
+    Attack(name="the same with known credentials", act=log_in_and(tags),
+           plays={TAGS: redirect("https://evil.test/x"), **COLLECT}),
+    Attack(name="a third party that asks for Basic",
+           plays={MANIFESTS: redirect("https://evil.test/x"),
+                  "GET https://evil.test": challenge_of('Basic realm="x"')}),
+    Attack(name="a redirect to another port of the same host", act=log_in_and(tags),
+           plays={TAGS: redirect("https://registry.test:8443/x"), **COLLECT}),
+    Attack(name="a redirect to the same host without TLS", act=log_in_and(tags), says="without TLS",
+           plays={TAGS: redirect("http://registry.test/v2/team/tf/tags/list"), **COLLECT}),
+    Attack(name="a redirect to a third party without TLS", act=log_in_and(tags), says="without TLS",
+           plays={TAGS: redirect("http://evil.test/x"), **COLLECT}),
+    Attack(name="a redirect there and back",
+           plays={MANIFESTS: redirect("https://evil.test/x"),
+                  "GET https://evil.test/x": redirect(f"{HOST}/v2/back"),
+                  f"GET {HOST}/v2/back": challenge_of(realm("https://collect.test/token")), **COLLECT}),
+    Attack(name="a blob's redirect to a third party that asks", act=log_in_and(blob),
+           plays={BLOBS: redirect("https://evil.test/x"), **COLLECT}),
+    Attack(name="a next page at a third party", act=log_in_and(tags), says="another host",
+           plays={TAGS: tag_list({"tags": ["a"]}, Link='<https://evil.test/x>; rel="next"'), **COLLECT}),
+    Attack(name="a next page without TLS", act=log_in_and(tags),
+           plays={TAGS: tag_list({"tags": ["a"]}, Link='<http://registry.test/x>; rel="next"'), **COLLECT}),
+    Attack(name="an upload to a third party that asks", act=log_in_and(put_blob), error=RegistryError,
+           plays={**upload_at("https://evil.test/up"), "PUT https://evil.test": challenge_of(BEARER)}),
+    Attack(name="an upload to the same host without TLS", act=log_in_and(put_blob), says="without TLS",
+           plays={**upload_at("http://registry.test/up"), "PUT http://": reply(201)}),
+    Attack(name="an upload to another port", act=log_in_and(put_blob), error=None,
+           plays={**upload_at("https://registry.test:8443/up"), "PUT https://registry.test:8443": reply(201)}),
+    Attack(name="a redirect of an upload", act=log_in_and(put), says="307",
+           plays={f"PUT {HOST}": redirect("https://evil.test/x"), "PUT https://evil.test": challenge_of(BEARER)}),
+    Attack(name="a token server without TLS", challenge=realm("http://tokens.test/token"), says="without TLS",
+           plays={"GET http://tokens.test": token({"token": "x"})}),
+    Attack(name="a token server on the same host without TLS", challenge=realm("http://registry.test/token"),
+           says="without TLS", plays={}),
+    Attack(name="an identity token to a token server without TLS", identity=True, says="without TLS",
+           challenge=realm("http://tokens.test/token"), plays={}),
+    Attack(name="a token server that redirects", challenge=BEARER,
+           plays={TOKENS: redirect("https://evil.test/token"), **COLLECT}),
+    Attack(name="a token server that redirects an identity token", challenge=BEARER, identity=True,
+           plays={TOKENS: redirect("https://evil.test/token", 308), **COLLECT}),
+    Attack(name="plain HTTP, and a token server on another host", plain=True, says="without TLS",
+           challenge=realm("http://collect.test/token"), plays={".* http://collect.test": token({"token": "x"})}),
+    Attack(name="plain HTTP, and a redirect to another host that asks", plain=True,
+           plays={"GET http://registry.test/v2/team/tf/manifests": redirect("http://evil.test/x"), **COLLECT}),
+    Attack(name="cookies for a third party", act=log_in_and(tags), error=None,
+           plays={TAGS: reply(307, Location="https://evil.registry.test/",
+                              Set_Cookie=f"a={TOKEN}; Domain=registry.test; Path=/"),
+                  MANIFESTS: reply(200, b"{}", Set_Cookie=f"a={TOKEN}; Domain=.test; Path=/")}),
+    Attack(name="a redirect to this machine", act=find, says="this machine",
+           plays={MANIFESTS: redirect("https://127.0.0.1:9/x")}),
+    Attack(name="an upload to this machine", act=put_blob, says="this machine",
+           plays=upload_at("https://localhost:9/x")),
+    *(Attack(name=f"a realm at {address[:40]!r}", challenge=f'Bearer realm="{address}"', plays=COLLECT)
+      for address in (*JUNK_ADDRESSES, "https://tokens.test/token#x", "/token", "token", "https://127.0.0.1/token")),
+    *(Attack(name=f"a redirect to {address[:40]!r}", plays={MANIFESTS: redirect(address), **COLLECT})
+      for address in JUNK_ADDRESSES),
+    *(Attack(name=f"a next page at {address[:40]!r}", act=tags,
+             plays={TAGS: tag_list({"tags": ["a"]}, Link=f'<{address}>; rel="next"'), **COLLECT})
+      for address in JUNK_ADDRESSES),
+    *(Attack(name=f"an upload at {address[:40]!r}", act=put_blob, plays={**upload_at(address), **COLLECT})
+      for address in JUNK_ADDRESSES),
+]  # fmt: skip
+
+DOCUMENTS = [
+    *(Attack(name=f"a token that is {name}", challenge=BEARER, plays={TOKENS: token(value)}, says="token")
+      for name, value in JUNK_TOKENS.items()),
+    *(Attack(name=f"tags that are {name}", act=tags, plays={TAGS: tag_list(value)})
+      for name, value in {
+          "deep": DEEP, "a number": {"tags": 7}, "numbers": {"tags": [7]}, "nothing": b"",
+          "infinite": b'{"tags": 1e999}',
+          "paths": {"tags": ["../../other/manifests/1"]}, "too long": {"tags": ["a" * 129]}, "objects": {"tags": [{}]},
+          "surrogates": b'{"tags": ["\\ud800"]}', "an array": [], "a list in a list": {"tags": [["a"]]},
+      }.items()),
+    *(Attack(name=f"a referrer's digest {str(digest)[:12]}…{str(digest)[-8:]!r}", act=referrers,
+             plays={REFERRERS: tags_of({"manifests": [entry(digest)]})}) for digest in JUNK_DIGESTS),
+    *(Attack(name=f"referrers that are {name}", act=referrers, plays={REFERRERS: tags_of(value)})
+      for name, value in {
+          "deep": DEEP, "a number": {"manifests": 7}, "numbers": {"manifests": [7]}, "an array": [], "nothing": b"",
+          "of negative size": {"manifests": [entry(size=-1)]}, "of text for a size": {"manifests": [entry(size="x")]},
+          "of infinite size": b'{"manifests": [{"size": 1e999}]}', "without fields": {"manifests": [{}]},
+          "with annotations of a wrong type": {"manifests": [entry(annotations=[1])]},
+          "with a kind of a wrong type": {"manifests": [entry(artifactType={})]},
+      }.items()),
+    *(Attack(name=f"a fallback list that is {name}", act=referrers,
+             plays={REFERRERS: reply(404), MANIFESTS: tags_of(value)})
+      for name, value in {
+          "deep": DEEP, "a number": {"manifests": 7}, "of junk": {"manifests": [entry("x")]}, "an array": [],
+          "of infinite size": b'{"manifests": [{"size": 1e999}]}', "text": b"hello",
+      }.items()),
+    *(Attack(name=f"errors that are {name}", plays={MANIFESTS: reply(400, document(value))}, says="refused a request")
+      for name, value in {
+          "deep": DEEP, "a number": {"errors": 7}, "numbers": {"errors": [7]}, "null": {"errors": None},
+          "lists": {"errors": [{"code": [], "message": {}}]}, "infinite": b'{"errors": 1e999}', "an array": [],
+          "long": {"errors": [{"code": "A", "message": "x" * 1_000_000}]},
+          "many": {"errors": [{"code": "A"}] * 100_000},
+      }.items()),
+    Attack(name="a manifest that says it is nothing and is no JSON", error=None,
+           plays={MANIFESTS: of_manifests(b"application/vnd.tfimg.nothing.v1 {")}),
+    Attack(name="a manifest with the digest of another", error=TamperedError,
+           plays={MANIFESTS: of_manifests(b"{}", Docker_Content_Digest="x" * 60_000)}),
+    Attack(name="a manifest of an endless kind", plays={MANIFESTS: reply(200, b"{}", Content_Type="a" * 60_000)}),
+    Attack(name="a tag that is a path", act=lambda client: client.find("../../other/manifests/1"), plays={}, requests=0,
+           says="neither a tag nor a digest"),
+    Attack(name="a digest that is a path", act=lambda client: b"".join(client.get_blob("sha256:../x")),
+           plays={}, requests=0),
+    Attack(name="a digest of referrers that is a path", act=lambda client: client.list_referrers("../x"),
+           plays={}, requests=0),
+    Attack(name="a digest with a query", act=lambda client: client.find(f"{OTHER}?x=1"), plays={}, requests=0),
+    Attack(name="a manifest put to a path", act=lambda client: client.put("../x", manifest()), plays={}, requests=0),
+    Attack(name="a path untagged", act=lambda client: client.delete_tag("../x"), plays={}, requests=0),
+]  # fmt: skip
+
+NUMBERS = [
+    Attack(name="a Content-Length of 5,000 digits", act=blob, error=None,
+           plays={BLOBS: lambda _: iter([head(200, Content_Length=DIGITS) + BLOB])}),
+    Attack(name="a negative Content-Length", act=blob, error=None,
+           plays={BLOBS: lambda _: iter([head(200, Content_Length="-5") + BLOB])}),
+    Attack(name="two Content-Lengths", act=blob, error=(NetworkError, RegistryError), requests=200,
+           plays={BLOBS: lambda _: iter([head(200, Content_Length="5", content_length="6") + BLOB])}),
+    *(Attack(name=f"a Retry-After of {after[:24]}…{after[-6:]}", error=NetworkError,
+             plays={MANIFESTS: reply(429, Retry_After=after)})
+      for after in (DIGITS, f"-{DIGITS}", f"{DIGITS}.5", "Thu, 01 Jan 99999 00:00:00 GMT", "1e999", "\u00b2",
+                    "Thu, 01 Jan 2026 00:00:00 +9999999999", "Thu, 99 Foo 2026 99:99:99 GMT",
+                    "Thu, 01 Jan 0001 00:00:00 +1400", "Fri, 31 Dec 9999 23:59:59 GMT")),
+    Attack(name="a status that is no number", error=NetworkError, requests=40,
+           plays={MANIFESTS: lambda _: iter([b"HTTP/1.1 abc Test\r\n\r\n"])}),
+    Attack(name="a status of 999", plays={MANIFESTS: reply(999)}),
+    Attack(name="early hints", plays={MANIFESTS: lambda _: iter([head(103) + head(200)])}),
+]  # fmt: skip
+
+QUICK = {"response_seconds": 0.5, "read_seconds": 2.0, "connect_seconds": 2.0}
+CHUNKED = head(200, Transfer_Encoding="chunked", Content_Type=OCI_MANIFEST)
+BOTH = (RegistryError, NetworkError)
+
+BOUNDS = [
+    Attack(name="an endless manifest", plays={MANIFESTS: endless(head(200), bytes(1 << 16))}),
+    Attack(name="an endless error", plays={MANIFESTS: endless(head(500), bytes(1 << 16))}),
+    Attack(name="an endless token", challenge=BEARER, plays={TOKENS: endless(head(200), bytes(1 << 16))}),
+    Attack(name="an endless refusal of a token", challenge=BEARER, plays={TOKENS: endless(head(403), bytes(1 << 16))}),
+    Attack(name="an endless redirect",
+           plays={MANIFESTS: endless(head(307, Location="https://other.test/x"), bytes(1 << 16)),
+                  "GET https://other.test": of_manifests(b"{}")}),
+    Attack(name="an endless redirect of a token", challenge=BEARER,
+           plays={TOKENS: endless(head(307, Location="https://other.test/x"), bytes(1 << 16))}),
+    Attack(name="an endless 401", plays={MANIFESTS: endless(head(401), bytes(1 << 16))}),
+    Attack(name="100 Continue without end", error=BOTH, plays={MANIFESTS: endless(b"", head(100) * 100)}),
+    Attack(name="100 Continue without end from a token server", error=BOTH, challenge=BEARER,
+           plays={TOKENS: endless(b"", head(100) * 100)}),
+    Attack(name="headers without end", error=BOTH,
+           plays={MANIFESTS: endless(b"HTTP/1.1 200 OK\r\n", b"X: y\r\n" * 100)}),
+    Attack(name="one header without end", error=BOTH,
+           plays={MANIFESTS: endless(b"HTTP/1.1 200 OK\r\nX: ", b"y" * 4096)}),
+    Attack(name="a status line without end", error=BOTH, plays={MANIFESTS: endless(b"HTTP/1.1 200 ", b"y" * 4096)}),
+    Attack(name="a chunk size without end", error=BOTH, act=blob,
+           plays={BLOBS: endless(CHUNKED + b"1;", b"x" * 65536)}),
+    Attack(name="a chunk of negative size", error=(*BOTH, TamperedError), act=read_sized_blob,
+           plays={BLOBS: endless(CHUNKED + b"-1\r\n", b"x" * 65536)}),
+    Attack(name="a manifest in a chunk of negative size", error=BOTH,
+           plays={MANIFESTS: endless(CHUNKED + b"-5\r\n", b"x" * 65536)}),
+    Attack(name="trailers without end", error=BOTH,
+           plays={MANIFESTS: endless(CHUNKED + b"2\r\n{}\r\n0\r\n", b"X: y\r\n" * 1000)}),
+    Attack(name="trailers of a blob without end", error=BOTH, act=blob,
+           plays={BLOBS: endless(CHUNKED + b"fa0\r\n" + BLOB + b"\r\n0\r\n", b"X: y\r\n" * 1000)}),
+    Attack(name="a blob without end", error=TamperedError, act=read_sized_blob,
+           plays={BLOBS: endless(head(200), bytes(1 << 16))}),
+    Attack(name="a blob that no manifest names, of 90 TiB", error=TamperedError, act=blob,
+           plays={BLOBS: endless(head(200, Content_Length="99999999999999"), bytes(1 << 16))}),
+    Attack(name="a blob that is longer than its descriptor says", error=TamperedError, act=read_sized_blob,
+           plays={BLOBS: reply(200, BLOB + b"x")}),
+    Attack(name="a blob that is shorter than its descriptor says", error=TamperedError, act=read_sized_blob,
+           plays={BLOBS: reply(200, BLOB[:-1])}),
+    Attack(name="a blob that is cut after each byte", error=(NetworkError, TamperedError), act=blob, requests=150,
+           plays={BLOBS: one_byte_at_a_time}),
+    Attack(name="a blob with a compression bomb", error=TamperedError, act=read_sized_blob,
+           plays={BLOBS: reply(200, GIB, Content_Encoding="gzip")}),
+    Attack(name="a manifest with a compression bomb", error=None,
+           plays={MANIFESTS: reply(200, GIB, Content_Encoding="gzip")}),
+    Attack(name="a token with a compression bomb", challenge=BEARER,
+           plays={TOKENS: reply(200, GIB, Content_Encoding="gzip")}),
+    Attack(name="redirects without end", says="more than 5 redirects in a row", plays={
+        MANIFESTS: redirect(f"{HOST}/v2/team/tf/manifests/1")}),
+    Attack(name="redirects to ever new places",
+           plays={f"GET {HOST}": lambda request: redirect(f"{request.origin}{request.path}x")}),
+    Attack(name="pages of tags that always bring a new one", act=tags, plays={TAGS: new_tags()}, requests=1100,
+           says="more than 1000 pages"),
+    Attack(name="pages of many tags", act=tags, plays={TAGS: new_tags(5000)}, says="more than 100000 tags"),
+    Attack(name="large pages of referrers", act=referrers, plays={REFERRERS: large_pages()}, says="more than 16 MiB"),
+    Attack(name="a registry that asks again and again",
+           plays={f"GET {HOST}": challenge_of(BEARER), TOKENS: token({"token": "x"})},
+           challenge=BEARER),
+    Attack(name="a manifest that drips", error=BOTH, settings=QUICK,
+           plays={MANIFESTS: endless(head(200, Content_Length="10000"), b"x", 0.02)}),
+    Attack(name="headers that drip", error=BOTH, settings=QUICK,
+           plays={MANIFESTS: endless(b"HTTP/1.1 200 OK\r\nX: ", b"y", 0.02)}),
+    Attack(name="a status line that drips", error=BOTH, settings=QUICK,
+           plays={MANIFESTS: endless(b"HTTP/1.1 200 ", b"y", 0.02)}),
+    Attack(name="100 Continue that drips", error=BOTH, settings=QUICK,
+           plays={MANIFESTS: endless(b"", head(100), 0.02)}),
+    Attack(name="a chunk size that drips", error=BOTH, settings=QUICK,
+           plays={MANIFESTS: endless(CHUNKED + b"1;", b"x", 0.02)}),
+    Attack(name="a token that drips", error=BOTH, settings=QUICK, challenge=BEARER,
+           plays={TOKENS: endless(head(200, Content_Length="10000"), b"x", 0.02)}),
+    Attack(name="a blob that drips", error=BOTH, settings=QUICK, act=blob,
+           plays={BLOBS: endless(head(200, Content_Length="10000"), b"x", 0.02)}),
+    Attack(name="pages that drip", error=BOTH, settings=QUICK, act=tags,
+           plays={TAGS: slow_page}),
+    Attack(name="a probe for TLS that is redirected without end", direct=True, tls=True, error=None,
+           plays={"GET https://127.0.0.1:[0-9]+/v2/$": endless(head(307, Location="/v2/"), bytes(1 << 16))}),
+    Attack(name="a probe for TLS that is sent to a third party", direct=True, tls=True, error=None,
+           plays={"GET https://127.0.0.1:[0-9]+/v2/$": redirect("https://127.0.0.2:9/")}),
+    Attack(name="a probe for TLS that is redirected to junk", direct=True, tls=True, error=None,
+           plays={"GET https://127.0.0.1:[0-9]+/v2/$": redirect("https://[::1")}),
+    Attack(name="an endless 100 Continue of the probe", direct=True, tls=True, error=BOTH,
+           plays={"GET https://127.0.0.1:[0-9]+/v2/$": endless(b"", head(100) * 100)}),
+    Attack(name="an endless probe", direct=True, tls=True, error=None,
+           plays={"GET https://127.0.0.1:[0-9]+/v2/$": endless(head(200), bytes(1 << 16))}),
+]  # fmt: skip
+
+
+ALLOWED = [
+    Attack(name="blobs in a store of another host", act=log_in_and(blob), error=None,
+           plays={BLOBS: redirect("https://store.test/x?signature=%2F"), "GET https://store.test": reply(200, BLOB)}),
+    Attack(name="a token server of another host with TLS", challenge=BEARER, error=None,
+           plays={TOKENS: token({"access_token": TOKEN, "expires_in": 60})}),
+    Attack(name="an identity token at a token server of another host with TLS", challenge=BEARER, identity=True,
+           error=None,
+           plays={TOKENS: token({"token": TOKEN})}),
+    Attack(name="a redirect to the registry in other letters", error=None, act=log_in_and(find), plays={
+        MANIFESTS: redirect("https://REGISTRY.test:443/v2/elsewhere"),
+        "GET https://(?i:registry).test(:443)?/v2/elsewhere": lambda request: (
+            of_manifests(b"{}") if "authorization" in request.headers else reply(404))}),
+    Attack(name="plain HTTP, and a token server on the same host", plain=True, error=None,
+           challenge=realm("http://registry.test:5001/token"),
+           plays={"GET http://registry.test:5001/token": token({"token": TOKEN})}),
+    Attack(name="numbers in errors", plays={MANIFESTS: reply(404, b'{"errors": [{"code": 7}]}')}, error=None),
+    Attack(name="a list of tags that is null", act=tags, plays={TAGS: tag_list({"tags": None})}, error=None),
+]  # fmt: skip
+
+ATTACKS = [*LEAKS, *DOCUMENTS, *NUMBERS, *BOUNDS, *ALLOWED]

@@ -383,11 +383,7 @@ ATTACKS: Mapping[str, Attack] = {
     "script twice": with_entry_points("[console_scripts]\na=thing:a\n[gui_scripts]\na=thing:b\n"),
     "script twice in a section": with_entry_points("[console_scripts]\na=thing:a\na=thing:b\n"),
     "script over a script": lambda folder: write_hostile_wheel(
-        folder,
-        [
-            (f"{DATA}/scripts/a", b"#!/bin/sh\n"),
-            (f"{INFO}/entry_points.txt", b"[console_scripts]\na=thing:a\n"),
-        ],
+        folder, [(f"{DATA}/scripts/a", b"#!/bin/sh\n"), (f"{INFO}/entry_points.txt", b"[console_scripts]\na=thing:a\n")]
     ),
     "entry point without an object": with_entry_points("[console_scripts]\na = thing\n"),
     "entry point with code": with_entry_points("[console_scripts]\na = thing:main;import os\n"),

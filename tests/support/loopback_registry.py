@@ -23,7 +23,7 @@ Answer = tuple[int, dict[str, str], bytes]
 
 @dataclass(frozen=True, kw_only=True)
 class Request:
-    """What was asked: `name` is what follows the kind of thing in the path."""
+    """A request: `name` is what follows the kind of thing in the path."""
 
     method: str
     name: str
@@ -59,7 +59,7 @@ class Loopback:
     tags: dict[str, str] = field(default_factory=dict)
     blobs: dict[str, bytes] = field(default_factory=dict)
     uploads: set[str] = field(default_factory=set)
-    asked: list[str] = field(default_factory=list)
+    requests: list[str] = field(default_factory=list)
     given: dict[str, list[Any]] = field(default_factory=dict)
     headers: list[dict[str, str]] = field(default_factory=list)
     lock: threading.RLock = field(default_factory=threading.RLock)
@@ -68,7 +68,7 @@ class Loopback:
         parts = urlsplit(url)
         query = {name: values[0] for name, values in parse_qs(parts.query).items()}
         with self.lock:
-            self.asked.append(f"{method} {url}")
+            self.requests.append(f"{method} {url}")
             self.headers.append(dict(headers.items()))
             if parts.path == "/token":
                 return self._token(method, query, headers, body)
@@ -118,12 +118,12 @@ class Loopback:
         self.given[token] = [self.uses, {"pull", *([] if name in self.readers else [wanted])}]
         return 200, {"Content-Type": "application/json"}, json.dumps({"access_token": token}).encode()
 
-    def _manifests(self, asked: Request) -> Answer:
-        if asked.method == "PUT":
-            return self._put(asked.name, asked.headers["Content-Type"], asked.body)
-        if asked.method == "DELETE":
-            return self._delete(asked.name)
-        key = self.tags.get(asked.name, asked.name)
+    def _manifests(self, request: Request) -> Answer:
+        if request.method == "PUT":
+            return self._put(request.name, request.headers["Content-Type"], request.body)
+        if request.method == "DELETE":
+            return self._delete(request.name)
+        key = self.tags.get(request.name, request.name)
         if key not in self.manifests:
             return error(404, "MANIFEST_UNKNOWN", "manifest unknown")
         kind, content = self.manifests[key]
@@ -146,16 +146,16 @@ class Loopback:
         subject = json.loads(body).get("subject", {}).get("digest")
         return 201, {"OCI-Subject": subject} if subject and self.native else {}, b""
 
-    def _tags(self, asked: Request) -> Answer:
-        return self._page("tags/list", sorted(self.tags), asked.query, lambda page: {"name": "team/tf", "tags": page})
+    def _tags(self, request: Request) -> Answer:
+        return self._page("tags/list", sorted(self.tags), request.query, lambda page: {"name": "team/tf", "tags": page})
 
-    def _referrers(self, asked: Request) -> Answer:
+    def _referrers(self, request: Request) -> Answer:
         if not self.native:
             return 404, {"Content-Type": "text/plain"}, b"404 page not found"
         found = []
         for key, (kind, content) in self.manifests.items():
             document = json.loads(content)
-            if document.get("subject", {}).get("digest") == asked.name:
+            if document.get("subject", {}).get("digest") == request.name:
                 found.append(
                     {
                         "mediaType": kind, "digest": key, "size": len(content),
@@ -163,7 +163,7 @@ class Loopback:
                     }
                 )  # fmt: skip
         status, said, content = self._page(
-            f"referrers/{asked.name}", found, asked.query, lambda page: {"manifests": page}
+            f"referrers/{request.name}", found, request.query, lambda page: {"manifests": page}
         )
         return status, {**said, "Content-Type": OCI_INDEX}, content
 
@@ -173,25 +173,25 @@ class Loopback:
         link = {"Link": f'</v2/team/tf/{name}?from={following}>; rel="next"'} if following < len(whole) else {}
         return 200, link, json.dumps(shape(whole[first:following])).encode()
 
-    def _blobs(self, asked: Request) -> Answer:
-        if asked.name.startswith("uploads/"):
-            return self._upload(asked, asked.name.removeprefix("uploads/"))
-        if asked.name not in self.blobs:
+    def _blobs(self, request: Request) -> Answer:
+        if request.name.startswith("uploads/"):
+            return self._upload(request, request.name.removeprefix("uploads/"))
+        if request.name not in self.blobs:
             return error(404, "BLOB_UNKNOWN", "blob unknown to registry")
-        content = self.blobs[asked.name]
-        span = re.fullmatch(r"bytes=(\d+)-", asked.headers.get("Range", ""))
+        content = self.blobs[request.name]
+        span = re.fullmatch(r"bytes=(\d+)-", request.headers.get("Range", ""))
         return (206, {}, content[int(span[1]) :]) if span and self.ranges else (200, {}, content)
 
-    def _upload(self, asked: Request, name: str) -> Answer:
-        if asked.method == "POST":
+    def _upload(self, request: Request, name: str) -> Answer:
+        if request.method == "POST":
             name = f"upload-{len(self.uploads)}"
             self.uploads.add(name)
             return 202, {"Location": f"/v2/team/tf/blobs/uploads/{name}?state=0"}, b""
         if name not in self.uploads:
             return error(404, "BLOB_UPLOAD_UNKNOWN")
-        if digest_of(asked.body) != asked.query["digest"]:
+        if digest_of(request.body) != request.query["digest"]:
             return error(400, "DIGEST_INVALID", "provided digest did not match uploaded content")
-        self.blobs[asked.query["digest"]] = asked.body
+        self.blobs[request.query["digest"]] = request.body
         return 201, {}, b""
 
 

@@ -21,7 +21,7 @@ Open = Callable[..., HttpRegistry]
 
 
 class Slept(list[float]):
-    """Waits nothing, and remembers what it was asked to."""
+    """Waits nothing, and records the seconds of each wait."""
 
     def __call__(self, seconds: float) -> None:
         self.append(seconds)

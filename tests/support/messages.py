@@ -52,7 +52,7 @@ EVIDENCE = {
         "Do not use it: the registry, or a proxy before it, changes what it sends."
     ),
     rf"The test result of {IMAGE} is invalid: .+\.": (
-        "Read it with a newer tfimg, or have the image validated again with `tfimg renew`."
+        "Read it with a newer tfimg, or have the image validated again with `tfimg publish --renew`."
     ),
     rf"A (promotion|withdrawal) of {IMAGE} is invalid: .+\.": (
         "A newer tfimg may have signed it: read it with that version."
@@ -88,7 +88,7 @@ EVIDENCE = {
         "Validate it with such a driver; or require the one that it was tested with."
     ),
     rf"{IMAGE} was last tested on {DAY}, \d+ (days|hours) ago, and at most \d+ (days|hours) are allowed\.": (
-        "Its publisher renews it with `tfimg renew`; or allow more with --require max-age=180d."
+        "Its publisher renews it with `tfimg publish --renew`; or allow more with --require max-age=180d."
     ),
     r"registry\.test does not answer\.": "Try again.",
     rf"{DIGEST} has other bytes\.": "Do not use it.",
@@ -110,3 +110,4 @@ def expect_refusal(error: type[TfimgError], says: str | None = None) -> Iterator
         yield
     assert type(caught.value) is error
     assert_message(caught.value)
+    assert len(str(caught.value)) < 1000

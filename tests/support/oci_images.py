@@ -89,10 +89,7 @@ def put_image(
 
 
 def put_index(
-    registry: MemoryRegistry,
-    tag: str,
-    manifests: Mapping[str, Manifest],
-    annotations: Mapping[str, str] | None = None,
+    registry: MemoryRegistry, tag: str, manifests: Mapping[str, Manifest], annotations: Mapping[str, str] | None = None
 ) -> Manifest:
     """Put an index of manifests by platform."""
     entries = []

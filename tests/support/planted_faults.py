@@ -98,12 +98,7 @@ def checks_that_did_not_pass(results: Results) -> set[str]:
 
 
 def with_packages(
-    engine: DockerEngine,
-    image: str,
-    spec: ImageSpec,
-    faults: Mapping[str, str],
-    checks: Sequence[str],
-    folder: Path,
+    engine: DockerEngine, image: str, spec: ImageSpec, faults: Mapping[str, str], checks: Sequence[str], folder: Path
 ) -> dict[str, Results]:
     """Run shell scripts that install packages, each in a build step upon the image, and the checks in the same step.
 

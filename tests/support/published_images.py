@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import TypeVar
@@ -29,6 +29,26 @@ class Killed(BaseException):
 
 Call = tuple[str, str]
 """A call's name and its first argument, a tag or digest."""
+
+
+def at(call: Call, act: Callable[[], object]) -> Callable[[Call], None]:
+    """Return what acts at one call, for a `Line`."""
+
+    def look(current: Call) -> None:
+        if current == call:
+            act()
+
+    return look
+
+
+def fail_at(call: Call, error: BaseException) -> Callable[[Call], None]:
+    """Return what raises an error at one call, for a `Line`."""
+
+    def fail(current: Call) -> None:
+        if current == call:
+            raise error
+
+    return fail
 
 
 @dataclass
@@ -144,14 +164,19 @@ class Rounds:
 def put_image(
     registry: Registry, identifier: str, *, age: int = 0, tag: str | None = None, content: str = ""
 ) -> Manifest:
-    """An image of tfimg in a registry, made `age` hours before a moment; without a layer that anybody would fetch."""
+    """An image of tfimg in a registry, made `age` hours before a moment; without a layer to fetch."""
     config = {
         "created": (EPOCH - timedelta(hours=age)).isoformat(),
         "config": {"Labels": {"tfimg.identifier": identifier, "tfimg.tensorflow": parse_release(identifier)}},
         "rootfs": {"type": "layers", "diff_ids": [content]},
     }
     described = replace(registry.put_blob(json.dumps(config).encode()), media_type=OCI_CONFIG)
-    told = {"schemaVersion": 2, "mediaType": OCI_MANIFEST, "config": described.to_document(), "layers": []}
-    manifest = Manifest(media_type=OCI_MANIFEST, content=json.dumps(told).encode())
+    document = {"schemaVersion": 2, "mediaType": OCI_MANIFEST, "config": described.to_document(), "layers": []}
+    manifest = Manifest(media_type=OCI_MANIFEST, content=json.dumps(document).encode())
     registry.put(tag or manifest.digest, manifest)
     return manifest
+
+
+def public_tags(named: Mapping[str, str]) -> dict[str, str]:
+    """Return every tag that people see."""
+    return {tag: digest for tag, digest in named.items() if not tag.startswith("sha256-")}

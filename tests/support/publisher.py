@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from support.memory_registry import MemoryRegistry
-from support.published_images import Mortal, put_image
+from support.published_images import Mortal, public_tags, put_image
 from support.reports import GREEN
 from support.signing import OURS
 from tfimg.attestations.attach import attach
@@ -17,11 +17,12 @@ from tfimg.attestations.envelopes import Subject
 from tfimg.attestations.keys import SigningKey, VerifyingKey
 from tfimg.attestations.policy import Policy
 from tfimg.attestations.predicates import RunContext, make_test_result
-from tfimg.attestations.promotions import read_image_statements, walk_history
+from tfimg.attestations.promotions import ImageStatements, read_image_statements, walk_history
+from tfimg.attestations.verify import verify
 from tfimg.core.errors import SecretFound, ValidationFailed
 from tfimg.core.events import OnEvent, ignore
 from tfimg.core.levels import Level
-from tfimg.publish.publisher import Publication, publish_jobs
+from tfimg.publish.publisher import Publication, PublishResult, TagDecider, plan_job, publish_jobs
 from tfimg.publish.repository import SignedRepository
 from tfimg.publish.retract import RetractedImage, roll_back, withdraw
 from tfimg.publish.send import PublishJob, PublishSession
@@ -42,6 +43,7 @@ class Machine:
     """
 
     folder: Path
+    registry: MemoryRegistry = field(default_factory=MemoryRegistry)
     engine: dict[str, Manifest] = field(default_factory=dict)
     ages: dict[str, int] = field(default_factory=dict)
     reports: dict[str, Report] = field(default_factory=dict)
@@ -64,29 +66,67 @@ class Machine:
             digest=manifest.digest, aliases=self.aliases.get(identifier, ()), level=level,
         )  # fmt: skip
 
-    def publish(self, registry: Registry, *identifiers: str, reinstate: bool = False) -> Publication:
-        session = self.session(registry, reinstate=reinstate)
+    def publish(self, *identifiers: str, via: Registry | None = None, reinstate: bool = False) -> Publication:
+        """Publish images to the registry, or `via` a line to it that fails."""
+        session = self.session(via, reinstate=reinstate)
         return publish_jobs([self.job(identifier) for identifier in identifiers or (CPU,)], session)
 
+    def publish_builds(self, *ages: int, identifier: str = CPU) -> list[str]:
+        """Publish builds of an image, each so many hours old; return their digests."""
+        digests = []
+        for age in ages:
+            self.ages[identifier] = age
+            (image,) = self.publish(identifier).images
+            digests.append(str(image.digest))
+        return digests
+
     def rollback(
-        self, registry: Registry, *to: str, tag: str = "2.15", reinstate: bool = False
+        self, *to: str, tag: str = "2.15", via: Registry | None = None, reinstate: bool = False
     ) -> tuple[RetractedImage, ...]:
-        return roll_back(self.repository(registry, reinstate=reinstate), tag, to=to)
+        return roll_back(self.repository(via, reinstate=reinstate), tag, to=to)
 
     def withdraw(
-        self, registry: Registry, digest: str, *tags: str, reason: str = "it leaks"
+        self, digest: str, *tags: str, reason: str = "it leaks", via: Registry | None = None
     ) -> tuple[RetractedImage, ...]:
-        return withdraw(self.repository(registry), digest, tags=tags, reason=reason)
+        return withdraw(self.repository(via), digest, tags=tags, reason=reason)
 
-    def session(self, registry: Registry, *, reinstate: bool = False) -> PublishSession:
-        repository = self.repository(registry, reinstate=reinstate)
-        return PublishSession(repository=repository, steps=MemorySteps(self, registry), on_event=ignore)
+    def session(self, via: Registry | None = None, *, reinstate: bool = False) -> PublishSession:
+        repository = self.repository(via, reinstate=reinstate)
+        return PublishSession(repository=repository, steps=MemorySteps(self, repository.registry), on_event=ignore)
 
-    def repository(self, registry: Registry, *, reinstate: bool = False) -> SignedRepository:
+    def repository(self, via: Registry | None = None, *, reinstate: bool = False) -> SignedRepository:
         return SignedRepository(
-            registry=registry, key=self.key, state=self.folder, policy=self.policy, publisher="me", now=self.now,
-            reinstate=reinstate,
+            registry=via or self.registry, key=self.key, state=self.folder, policy=self.policy, publisher="me",
+            now=self.now, reinstate=reinstate,
         )  # fmt: skip
+
+    @property
+    def tags(self) -> dict[str, str]:
+        """Every tag of the registry that people see, with its digest."""
+        return public_tags(self.registry.named)
+
+    def statements(self, digest: str) -> ImageStatements:
+        """Return what this machine's key signed about an image."""
+        return read_image_statements(self.registry, digest, self.trusted)
+
+    def verified(self, reference: str) -> str:
+        """Verify a reference as a user does who trusts this machine's key; return its digest."""
+        return verify(self.registry, reference, self.trusted, Policy(), now=NOW).digest
+
+    @property
+    def steps(self) -> list[str]:
+        """What this machine has done, in order."""
+        return [what for what, _ in self.done]
+
+    def moved(self, digest: str | None) -> list[str]:
+        """Return the tags of all promotions of an image."""
+        return [move.tag for one in self.statements(str(digest)).promotions for move in one.predicate.tags]
+
+    def plan(self, job: PublishJob) -> PublishResult:
+        return plan_job(job, TagDecider(registry=self.registry, trusted=(), policy=Policy()))
+
+    def chain(self, tag: str = "2.15") -> list[tuple[str, bool]]:
+        return chain(self.registry, tag, self.key)
 
     def now(self) -> datetime:
         """Each statement is a second later than the one before."""
@@ -97,8 +137,8 @@ class Machine:
     def trusted(self) -> tuple[VerifyingKey, ...]:
         return (self.key.verifying_key,)
 
-    def prove(self, registry: Registry, digest: str, level: Level) -> Level:
-        return replace(self.repository(registry), now=lambda: NOW).require_level(digest, level)
+    def prove(self, digest: str, level: Level, via: Registry | None = None) -> Level:
+        return replace(self.repository(via), now=lambda: NOW).require_level(digest, level)
 
 
 @dataclass
@@ -153,11 +193,6 @@ class MemorySteps:
 
     def remove_candidate(self, candidate: str) -> None:
         self.machine.candidates.discard(candidate)
-
-
-def public_tags(named: Mapping[str, str]) -> dict[str, str]:
-    """Return every tag that people see."""
-    return {tag: digest for tag, digest in named.items() if not tag.startswith("sha256-")}
 
 
 def chain(registry: Registry, tag: str = "2.15", key: SigningKey = OURS) -> list[tuple[str, bool]]:

@@ -12,8 +12,8 @@ EXPLAINED = {"issue": "s", "fault": "host", "cause": "c", "proof": "p", "fix": "
 
 def suite(*checks: str, **others: Any) -> dict[str, Any]:
     """The first event; every check is required."""
-    told = {"checks": list(checks), "required": list(checks), "waived": {"z": "for a test"}, "unproven": []}
-    return {"event": "suite", "schema": 2, **told, "environment": {"cores": 2}, **others}
+    required = {"checks": list(checks), "required": list(checks), "waived": {"z": "for a test"}, "unproven": []}
+    return {"event": "suite", "schema": 2, **required, "environment": {"cores": 2}, **others}
 
 
 def start(check: str) -> dict[str, Any]:
@@ -23,8 +23,8 @@ def start(check: str) -> dict[str, Any]:
 
 def end(check: str, outcome: str = "passed", reason: str | None = None, **others: Any) -> dict[str, Any]:
     """A check has ended."""
-    told = {"event": "end", "check": check, "outcome": outcome, "reason": reason, "seconds": 0.5}
-    return {**told, "measured": {"n": 1}, "output": ["a line"], "explained": [], **others}
+    ended = {"event": "end", "check": check, "outcome": outcome, "reason": reason, "seconds": 0.5}
+    return {**ended, "measured": {"n": 1}, "output": ["a line"], "explained": [], **others}
 
 
 def done_event(code: int = 0, problem: str | None = None) -> dict[str, Any]:

@@ -4,12 +4,22 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import io
+import os
+import tarfile
 import zipfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+import zstandard
+
 from support.package_index import File, package_index
+from support.session import run_once, session_folder
+from tfimg.core.paths import find_workspace
+from tfimg.layers.layers import WheelSource, fetch_wheel
+from tfimg.project.services import Services
+from tfimg.recipe.lock import read_packages
 
 
 def write_wheel(
@@ -55,6 +65,21 @@ def lock_line(wheel: Path) -> str:
     return f"{wheel.name.partition('-')[0]}==1.0 --hash=sha256:{sha256(wheel)}\n"
 
 
+def open_layer(layer: bytes) -> tarfile.TarFile:
+    """Open a layer that zstd has compressed."""
+    with zstandard.ZstdDecompressor().stream_reader(layer) as content:
+        return tarfile.open(fileobj=io.BytesIO(content.read()))
+
+
+def read_files(archive: tarfile.TarFile) -> dict[str, bytes]:
+    """Return the contents of an archive's files by their absolute paths."""
+    return {
+        f"/{member.name}": archive.extractfile(member).read()  # type: ignore[union-attr]
+        for member in archive
+        if member.isfile()
+    }
+
+
 @contextmanager
 def index_of(
     wheels: Sequence[Path], *, hashes: bool = True, served: Mapping[str, bytes] | None = None
@@ -69,3 +94,14 @@ def index_of(
             file = File(wheel.name, content, sha256=sha256(wheel) if hashes else None)
             index.files.setdefault(wheel.name.partition("-")[0], []).append(file)
         yield f"{index.url}/simple"
+
+
+def published_wheel() -> Path:
+    """Download the wheel that a lock names, once in a test run: 230 MB."""
+    lock = find_workspace({}).read_lock("2.18.1-cpu-py3.11")
+    (package,) = read_packages({"tensorflow": lock["tensorflow"]})
+    folder = session_folder() / "published" / package.sha256[:8]
+    source = WheelSource(indexes=[Services(environ=os.environ).index()])
+    return Path(
+        run_once(f"wheel-{package.sha256}", lambda: str(fetch_wheel(package, folder, downloads=folder, source=source)))
+    )

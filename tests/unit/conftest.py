@@ -14,7 +14,10 @@ import pytest
 from support.accepted_risks import replace_risks
 from support.cli import CliRunner
 from support.environment import TestEnvironment
+from support.memory_registry import MemoryRegistry
+from support.publisher import Machine
 from support.signing import OURS
+from support.world import World
 from tfimg.core.paths import Workspace, find_workspace
 from tfimg.matrix.load import parse_matrix
 from tfimg.matrix.schema import Matrix
@@ -70,6 +73,22 @@ def key(tmp_path: Path) -> str:
     file = tmp_path / "tfimg.pub"
     file.write_bytes(OURS.verifying_key.pem)
     return str(file)
+
+
+@pytest.fixture
+def registry() -> MemoryRegistry:
+    return MemoryRegistry()
+
+
+@pytest.fixture
+def world(tmp_path: Path, workspace: Workspace) -> World:
+    return World(tmp_path, workspace)
+
+
+@pytest.fixture
+def machine(tmp_path: Path, registry: MemoryRegistry) -> Machine:
+    """A machine that publishes to the registry."""
+    return Machine(tmp_path / "machine", registry)
 
 
 CPU_IMAGES = ("2.15.1-cpu-py3.9", "2.15.1-cpu-py3.10", "2.15.1-cpu-py3.11")

@@ -11,14 +11,16 @@ from securesystemslib.dsse import Envelope
 from securesystemslib.signer import SSlibKey
 
 from support.memory_registry import MemoryRegistry
-from support.messages import exactly
+from support.messages import exactly, expect_refusal
 from support.published_images import Call, Killed, Line
+from support.reports import GREEN
 from support.signing import OURS, THEIRS
-from support.statements import IMAGE, SUBJECT
-from tfimg.attestations.attach import attach
-from tfimg.attestations.envelopes import make_statement
-from tfimg.core.errors import NotInRegistry
-from tfimg.registry.documents import OCI_MANIFEST
+from support.statements import IMAGE, SUBJECT, make_statements, published_registry
+from tfimg.attestations import attach as attach_module
+from tfimg.attestations.attach import attach, collect_envelopes
+from tfimg.attestations.envelopes import canonical_json, make_statement
+from tfimg.core.errors import NotInRegistry, TamperedError
+from tfimg.registry.documents import OCI_MANIFEST, Descriptor
 
 ONE = make_statement(SUBJECT, "https://slsa.dev/provenance/v1", {"of": "ß"})
 OTHER = make_statement(SUBJECT, "https://cyclonedx.org/bom", {"components": []})
@@ -27,8 +29,7 @@ OTHER = make_statement(SUBJECT, "https://cyclonedx.org/bom", {"components": []})
 @pytest.fixture
 def registry() -> MemoryRegistry:
     """It has the image under a tag."""
-    made = MemoryRegistry()
-    made.put("2.15", IMAGE)
+    made = published_registry()
     made.sent.clear()
     return made
 
@@ -60,11 +61,13 @@ def test_each_statement_is_a_bundle_that_refers_to_the_image(registry: MemoryReg
         assert layer["annotations"] == {"org.opencontainers.image.title": name}
         for blob in (manifest["config"], layer):
             assert len(registry.blobs[blob["digest"]]) == blob["size"]
+        assert registry.blobs[manifest["config"]["digest"]] == b"{}"
+        assert manifest["config"]["mediaType"] == "application/vnd.oci.empty.v1+json"
         content = bundle(registry, manifest)
         assert content["mediaType"] == manifest["artifactType"]
         assert base64.b64decode(content["dsseEnvelope"]["payload"]) == said.content
         assert content["verificationMaterial"] == {"publicKey": {"hint": OURS.verifying_key.hint}}
-    assert registry.named == {"2.15": IMAGE.digest}, "no tag of another form is written"
+    assert set(registry.named) == {"2.15", "2.15-gpu"}, "no tag of another form is written"
 
 
 def test_in_toto_s_own_library_verifies_what_is_in_a_bundle(registry: MemoryRegistry) -> None:
@@ -120,3 +123,41 @@ def test_attestations_are_not_attached_to_a_missing_image(registry: MemoryRegist
     with pytest.raises(NotInRegistry, match=exactly(says)):
         attach(registry, f"sha256:{'0' * 64}", [ONE], key=OURS)
     assert registry.sent == []
+
+
+def with_one_statement() -> tuple[MemoryRegistry, Descriptor, Descriptor]:
+    """Return a registry with an image, the only bundle about it and the bundle's layer."""
+    registry = published_registry()
+    attach(registry, IMAGE.digest, make_statements(GREEN)[:1], key=OURS)
+    (bundle,) = registry.list_referrers(IMAGE.digest)
+    return registry, bundle, registry.manifests[bundle.digest].image.layers[0]
+
+
+def test_attestations_are_read_until_the_limit_is_reached(monkeypatch: pytest.MonkeyPatch) -> None:
+    registry, bundle, layer = with_one_statement()
+    attach(registry, IMAGE.digest, make_statements(GREEN)[1:], key=OURS)
+    for name, limit, documents, mib in (
+        ("MAX_TOTAL_BYTES", bundle.size + layer.size, 2000, 0),
+        ("MAX_DOCUMENTS", 2, 2, 128),
+    ):
+        with monkeypatch.context() as patch:
+            patch.setattr(attach_module, name, limit + 1)
+            assert len(collect_envelopes(registry, IMAGE.digest)) == 2
+            patch.setattr(attach_module, name, limit)
+            with expect_refusal(TamperedError, rf"too many attestations: more than {documents} documents or {mib} MiB"):
+                collect_envelopes(registry, IMAGE.digest)
+
+
+def test_a_bundle_has_a_largest_size(monkeypatch: pytest.MonkeyPatch) -> None:
+    registry, _, layer = with_one_statement()
+    monkeypatch.setattr(attach_module, "MAX_BYTES", layer.size)
+    assert len(collect_envelopes(registry, IMAGE.digest)) == 1
+    monkeypatch.setattr(attach_module, "MAX_BYTES", layer.size - 1)
+    with expect_refusal(TamperedError, f"it has {layer.size} bytes, and at most {layer.size - 1} are read"):
+        collect_envelopes(registry, IMAGE.digest)
+
+
+def test_signed_json_has_one_form() -> None:
+    assert canonical_json({"b": [1, 2], "a": "ß"}) == '{"a":"ß","b":[1,2]}'.encode()
+    with pytest.raises(ValueError, match="not JSON compliant"):
+        canonical_json({"a": float("nan")})

@@ -132,11 +132,7 @@ def test_a_key_of_openssl_is_read_with_its_password() -> None:
         (unlocked(OURS.private), PASSWORD, "it has no password, and one was given"),
         (traditional(OURS.private, b"right"), b"wrong", WRONG_SECRET),
         (traditional(OURS.private, b"right"), None, "it has a password, and none was given"),
-        (
-            pem_block("ENCRYPTED SIGSTORE PRIVATE KEY", b"{}"),
-            PASSWORD,
-            COSIGN,
-        ),
+        (pem_block("ENCRYPTED SIGSTORE PRIVATE KEY", b"{}"), PASSWORD, COSIGN),
         (pem_block("ENCRYPTED COSIGN PRIVATE KEY", b"{}"), None, COSIGN),
         (b"", None, ONE_BLOCK),
         (b"-----BEGIN PRIVATE KEY-----\n", None, ONE_BLOCK),

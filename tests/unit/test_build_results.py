@@ -93,10 +93,7 @@ def suite(*results: ImageResult) -> TestSuite:
 def test_junit_has_a_case_for_each_image_with_its_time() -> None:
     found = suite(*ALL)
     assert (found.tests, found.failures, found.errors, found.skipped) == (6, 1, 1, 1)
-    assert [(case.name, case.time) for case in found][:2] == [
-        ("2.15.1-cpu-py3.11", 12.345),
-        ("2.15.1-cpu-py3.9", 0.0),
-    ]
+    assert [(case.name, case.time) for case in found][:2] == [("2.15.1-cpu-py3.11", 12.345), ("2.15.1-cpu-py3.9", 0.0)]
     (failure,) = next(case for case in found if case.name == FAILED.identifier).result
     assert (failure.type, ATTACK in failure.text, "\\x07" in failure.text) == ("ValidationFailed", True, True)
 
@@ -129,7 +126,7 @@ def test_one_that_is_not_there_ends_the_command_with_its_own_error() -> None:
     assert caught.value is FAILED.failure
 
 
-def test_what_cannot_be_built_here_is_no_failure_of_a_run_over_all_that_can() -> None:
+def test_what_this_engine_cannot_build_is_no_failure_of_a_run_over_all_that_can() -> None:
     raise_for_results([BUILT, UNBUILDABLE], needs_all=False)
     for results in ([UNBUILDABLE], [UNBUILDABLE, UNBUILDABLE]):
         with pytest.raises((LockError, BatchFailed)):
@@ -147,7 +144,7 @@ def test_what_cannot_be_built_here_is_no_failure_of_a_run_over_all_that_can() ->
         UnsupportedPlatform("The engine is another.", next_step=""),
     ],
 )  # fmt: skip
-def test_what_no_retry_can_build_here_is_unbuildable(failure: TfimgError) -> None:
+def test_what_no_retry_can_build_is_unbuildable(failure: TfimgError) -> None:
     assert failed_result("2.15.1-cpu-py3.10", failure).status == "unbuildable"
 
 

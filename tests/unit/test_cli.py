@@ -7,7 +7,7 @@ import shlex
 import shutil
 import subprocess
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -19,7 +19,8 @@ from support.memory_engine import FakeEngine, stored_image
 from support.reports import DIGEST
 from support.suite_events import EXPLAINED, done_event, end, make_output, start, suite
 from tfimg import __version__
-from tfimg.cli.app import COMMANDS, GROUPS
+from tfimg.cli.app import COMMANDS, GROUPS, IDENTIFIERS, RARE, load_command
+from tfimg.cli.values import complete_identifiers
 from tfimg.core.errors import BuildError
 from tfimg.core.events import StepEvent
 from tfimg.core.paths import Workspace
@@ -128,21 +129,22 @@ def test_a_report_that_could_not_be_written_is_refused_before_the_build(
 def test_render_prints_a_dockerfile(tfimg: CliRunner, workspace: Workspace) -> None:
     identifier = "2.15.1-cpu-py3.11"
     committed = workspace.rendered(identifier).read_text()
-    assert tfimg("render", identifier) == CliResult(0, committed, "")
-    assert tfimg("render", identifier, "--json").json == {"identifier": identifier, "dockerfile": committed}
+    assert tfimg("matrix", "render", identifier) == CliResult(0, committed, "")
+    assert tfimg("matrix", "render", identifier, "--json").json == {"identifier": identifier, "dockerfile": committed}
 
 
 @pytest.mark.parametrize("variant", ["jupyter", "dev"])
 def test_a_build_without_tfimg_needs_the_committed_lock_of_a_variant(
     variant: str, here: CliRunner, workspace_copy: Workspace
 ) -> None:
-    assert here("render", f"{CPU}-{variant}").refusal(12) == (
-        f"{CPU}-jupyter has no lock under {workspace_copy.images / 'locks'}. Write it with `tfimg lock {CPU}-jupyter`."
+    assert here("matrix", "render", f"{CPU}-{variant}").refusal(12) == (
+        f"{CPU}-jupyter has no lock under {workspace_copy.images / 'locks'}. "
+        f"Write it with `tfimg matrix lock {CPU}-jupyter`."
     )
     lock = workspace_copy.lock(f"{CPU}-jupyter", "variant")
     lock.parent.mkdir()
     lock.write_text(f"jupyterlab==4.5.10 --hash=sha256:{'0' * 64}\n")
-    assert f"locks/{CPU}-jupyter/variant.txt" in here("render", f"{CPU}-{variant}").succeeded().stdout
+    assert f"locks/{CPU}-jupyter/variant.txt" in here("matrix", "render", f"{CPU}-{variant}").succeeded().stdout
 
 
 @pytest.mark.parametrize("command", ["resolve", "plan"])
@@ -155,7 +157,7 @@ def test_requests_that_work_have_the_variant(command: str, tfimg: CliRunner) -> 
 
 
 def test_what_is_committed_is_fresh(tfimg: CliRunner) -> None:
-    ended = tfimg("render", "--check")
+    ended = tfimg("matrix", "render", "--check")
     assert (ended.code, ended.stderr) == (0, "")
     assert ended.stdout.endswith(" files, all up to date\n")
 
@@ -199,7 +201,7 @@ def test_completion_offers_values(words: str, values: set[str], tfimg: CliRunner
 def test_the_same_words_select_the_same_images(pattern: str, request_: list[str], tfimg: CliRunner) -> None:
     listed = [row["identifier"] for row in tfimg("list", pattern, "--json").json if row["platform"] == "linux/amd64"]
     assert len(listed) > 1
-    rendered = [document["identifier"] for document in tfimg("render", pattern, "--json").documents]
+    rendered = [document["identifier"] for document in tfimg("matrix", "render", pattern, "--json").documents]
     assert rendered == listed
     for words in ([pattern], request_):
         for options in ((), ("--format", "json"), ("--shards", "2")):
@@ -241,7 +243,7 @@ SPOILT: dict[str, tuple[Callable[[Workspace], object], list[str], int, str]] = {
         "it.",
     ),
     "a lock that is a folder": (
-        lambda it: become_a_folder(it.lock(CPU, "packages")), ["render", CPU], 2,
+        lambda it: become_a_folder(it.lock(CPU, "packages")), ["matrix", "render", CPU], 2,
         f"{{root}}/images/locks/{CPU}/packages.txt: is a directory. Check the path and its permissions, and try again.",
     ),
     "a version without quotes": (
@@ -255,21 +257,23 @@ SPOILT: dict[str, tuple[Callable[[Workspace], object], list[str], int, str]] = {
         "matrix.yaml has 1 problem:\n  byte 9: not UTF-8\nCorrect each path named above.",
     ),
     "a variable that no template has": (
-        lambda it: (it.templates / "Dockerfile.j2").write_text("FROM {{ nothing }}\n"), ["render", CPU], 12,
+        lambda it: (it.templates / "Dockerfile.j2").write_text("FROM {{ nothing }}\n"), ["matrix", "render", CPU], 12,
         "The template Dockerfile.j2 cannot be rendered: 'nothing' is undefined. Correct images/templates, or pass the "
         "missing value in recipe/plan.py.",
     ),
     "no lock": (
-        lambda it: shutil.rmtree(it.locks(CPU)), ["render", CPU], 12, f" Write it with `tfimg lock {CPU}`.",
+        lambda it: shutil.rmtree(it.locks(CPU)), ["matrix", "render", CPU], 12,
+        f" Write it with `tfimg matrix lock {CPU}`.",
     ),
     "a lock that is no text": (
-        lambda it: it.lock(CPU, "packages").write_bytes(b"six\xff"), ["render", CPU], 2,
+        lambda it: it.lock(CPU, "packages").write_bytes(b"six\xff"), ["matrix", "render", CPU], 2,
         "A file is not UTF-8 at byte 3: b'six'…. Write it as UTF-8.",
     ),
     "record that is no report": (
         lambda it: it.record(CPU).write_text("{"), ["resolve", "--tf", "2.15"], 2,
         "{root}/images/records/2.15.1-cpu-py3.11.json is not the record of an image: it is not valid JSON: "
-        "EOF while parsing an object at line 1 column 1. Write it again with `tfimg build --record` or `tfimg record`.",
+        "EOF while parsing an object at line 1 column 1. Write it again with `tfimg build --record` or `tfimg "
+        "matrix record`.",
     ),
 }  # fmt: skip
 
@@ -289,9 +293,9 @@ REFUSALS = [
     (["resolve", "--platform", "windows"], 2, "UsageError"),
     (["resolve", "--driver", ""], 2, "UsageError"),
     (["list", "2.9"], 4, "ResolutionError"),
-    (["render", "2.9.0-cpu-py3.11"], 4, "ResolutionError"),
-    (["lock", "2.9"], 4, "ResolutionError"),
-    (["audit", "2.9"], 4, "ResolutionError"),
+    (["matrix", "render", "2.9.0-cpu-py3.11"], 4, "ResolutionError"),
+    (["matrix", "lock", "2.9"], 4, "ResolutionError"),
+    (["matrix", "audit", "2.9"], 4, "ResolutionError"),
     (["build", "--tf", "2.15", "--platform", "arm64"], 10, "EngineUnavailable"),
     (["build", "--tf", "2.15"], 10, "EngineUnavailable"),
     (["build", "--tf", "2.15", "--cuda", "12"], 10, "EngineUnavailable"),
@@ -385,6 +389,8 @@ MISSPELT = {
     "doctor a b": "`tfimg doctor` takes no argument 'b'. For example: `tfimg doctor 2.15.1-cuda12.2-py3.11`. `tfimg "
     "doctor --help` lists its options.",
     "lst": "`tfimg` has no command 'lst'. Did you mean `tfimg list`? `tfimg --help` lists the commands.",
+    "matrix lokc": "`tfimg matrix` has no command 'lokc'. Did you mean `tfimg matrix lock`? `tfimg matrix --help` "
+    "lists the commands.",
     "engine upp": "`tfimg engine` has no command 'upp'. Did you mean `tfimg engine up`? `tfimg engine --help` lists "
     "the commands.",
     "resolve --device npu": "`tfimg resolve`: --device 'npu' is not one of cpu, gpu, tpu. For example: `tfimg resolve "
@@ -430,10 +436,10 @@ def test_a_device_is_named_in_any_case(tfimg: CliRunner) -> None:
 ABBREVIATED = """
 verify registry.test/a:b --plain
 publish registry.test/a 2.15 --plain
-lock --fi
+matrix lock --fi
 list --repo a/b
 engine up --inst
-sync --che
+matrix sync --che
 --ver
 """.strip().split("\n")
 
@@ -711,7 +717,7 @@ def test_an_image_for_an_accelerator_is_built_with_the_layers_of_its_device(
     plan = tfimg("plan", *line.split(), "--json").json
     assert (plan["identifier"], sorted(plan["layers"])) == (identifier, layers.split())
     tfimg("build", *line.split())
-    assert engine.dockerfiles == [tfimg("render", identifier).stdout]
+    assert engine.dockerfiles == [tfimg("matrix", "render", identifier).stdout]
 
 
 @pytest.mark.parametrize(("identifier", "claim"), [(CPU, []), (None, ["--as", CPU])], ids=["label", "as"])
@@ -792,7 +798,7 @@ def test_wheels_are_supplied_only_where_the_index_has_none(
     tfimg: CliRunner, tmp_path: Path, engine: FakeEngine
 ) -> None:
     ended = tfimg("build", "--tf", "2.20", "--device", "tpu", "--find-links", str(tmp_path))
-    assert (ended.code, engine.dockerfiles) == (0, [tfimg("render", "2.20.0-tpu-py3.11").stdout])
+    assert (ended.code, engine.dockerfiles) == (0, [tfimg("matrix", "render", "2.20.0-tpu-py3.11").stdout])
 
 
 @pytest.mark.parametrize("level", ["linked", "validated"])
@@ -815,9 +821,37 @@ def test_every_command_takes_json_and_shows_an_example(name: str, tfimg: CliRunn
     assert tfimg("help", *name.split()).stdout == text
 
 
-def test_the_overview_shows_every_command_in_its_group(tfimg: CliRunner) -> None:
+def test_the_overview_fits_a_terminal(tfimg: CliRunner, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
     text = tfimg("--help").succeeded().stdout
+    assert len(text.splitlines()) <= 40
+    assert max(map(len, text.splitlines())) <= 80
+    shown = [line.split()[0] for line in text.splitlines() if line.startswith("  ") and line[2] != " "]
+    assert len(shown) <= 24
+    assert {*shown} == {name.partition(" ")[0] for name in COMMANDS} - RARE
+    assert tfimg("help").stdout == text
+
+
+def test_help_shows_all_commands_in_their_groups(tfimg: CliRunner) -> None:
+    text = tfimg("help", "--all").succeeded().stdout
     assert [title for title in GROUPS if f"\n{title}:\n" in text] == list(GROUPS)
     assert [name for name in COMMANDS if f"\n  {name} " not in text] == []
     assert max(map(len, text.splitlines())) <= 100
-    assert tfimg("help").stdout == text
+    assert tfimg("--help", "--all").stdout == text
+
+
+def test_a_group_lists_its_commands(tfimg: CliRunner) -> None:
+    for group in ("engine", "matrix"):
+        text = tfimg(group, "--help").succeeded().stdout
+        assert [name for name in COMMANDS if name.startswith(f"{group} ") and f"\n  {name} " not in text] == []
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_identifiers_are_completed_without_their_command(name: str, tfimg: CliRunner) -> None:
+    """The fast way gives what the command's own argument would give."""
+    arguments = [field for field in fields(load_command(name)) if not field.kw_only]
+    takes = bool(arguments) and arguments[0].metadata["parameter"].completer is complete_identifiers
+    assert (name in IDENTIFIERS) == takes
+    if takes:
+        fast = tfimg("__complete", *name.split(), "2.15").succeeded().stdout
+        assert fast == tfimg("__complete", *name.split(), "--json", "2.15").succeeded().stdout

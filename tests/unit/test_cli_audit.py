@@ -1,4 +1,4 @@
-"""`tfimg audit`: locks, images of the engine and of a registry; findings, accepted risks, exit codes."""
+"""`tfimg matrix audit`: locks, images of the engine and of a registry; findings, accepted risks, exit codes."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def osv() -> Iterator[OsvServer]:
 
 
 def test_a_finding_names_package_advisory_severity_fix_and_images(tfimg: CliRunner, osv: OsvServer) -> None:
-    ended = tfimg("audit", "2.15.1-cpu-py3.9", IMAGE, "--osv", osv.url)
+    ended = tfimg("matrix", "audit", "2.15.1-cpu-py3.9", IMAGE, "--osv", osv.url)
     assert ended.code == 1
     images = "2.15.1-cpu-py3.9 and 1 more"
     assert f"keras 2.15.0 CVE-2026-1 GHSA-1 critical 9.8 3.12.3 not known open {images}" in ended.lines
@@ -57,7 +57,7 @@ def test_a_finding_names_package_advisory_severity_fix_and_images(tfimg: CliRunn
 
 
 def test_the_result_as_json_is_complete(tfimg: CliRunner, osv: OsvServer) -> None:
-    ended = tfimg("audit", IMAGE, "--osv", osv.url, "--json")
+    ended = tfimg("matrix", "audit", IMAGE, "--osv", osv.url, "--json")
     result, error = ended.documents
     assert result["findings"] == [
         {
@@ -72,7 +72,7 @@ def test_the_result_as_json_is_complete(tfimg: CliRunner, osv: OsvServer) -> Non
 
 def test_packages_that_are_not_affected_are_green(tfimg: CliRunner, osv: OsvServer) -> None:
     osv.advisories = [WERKZEUG]
-    ended = tfimg("audit", IMAGE, "--osv", osv.url).succeeded()
+    ended = tfimg("matrix", "audit", IMAGE, "--osv", osv.url).succeeded()
     assert ended.lines == [
         "A lock has no Debian packages: --built IMAGE and --published IMAGE audit those too.",
         f"42 packages of 1 image: 0 advisories ({osv.url})",
@@ -80,10 +80,10 @@ def test_packages_that_are_not_affected_are_green(tfimg: CliRunner, osv: OsvServ
 
 
 def test_nothing_read_is_no_good_news(tfimg: CliRunner, osv: OsvServer) -> None:
-    assert "is not the address of an advisory service" in tfimg("audit", IMAGE, "--osv", "db.zip").refusal(2)
-    assert "cannot be combined" in tfimg("audit", IMAGE, "--built", "x").refusal(2)
+    assert "is not the address of an advisory service" in tfimg("matrix", "audit", IMAGE, "--osv", "db.zip").refusal(2)
+    assert "cannot be combined" in tfimg("matrix", "audit", IMAGE, "--built", "x").refusal(2)
     osv.answers["/v1/querybatch"] = (404, b"")
-    assert "status 404" in tfimg("audit", IMAGE, "--osv", osv.url, "-q").refusal(11)
+    assert "status 404" in tfimg("matrix", "audit", IMAGE, "--osv", osv.url, "-q").refusal(11)
 
 
 MARKUP = "[red]x[/] [/usr] [link=https://evil.example.test]y[/link]"
@@ -96,7 +96,7 @@ def test_rich_s_markup_and_terminal_sequences_of_an_advisory_are_text(
     fixed = affected("glibc", *below(f"9\x1b[2J{MARKUP}"), ecosystem="Debian:12", versions=["2.36-9"])
     osv.advisories = [advisory("A-1", fixed)]
     environment.docker = engine_with(GPU, INVENTORY)
-    ended = tfimg("audit", "--built", "mine:1", "--osv", osv.url)
+    ended = tfimg("matrix", "audit", "--built", "mine:1", "--osv", osv.url)
     assert ended.code == 1
     assert "\x1b" not in ended.stdout + ended.stderr
     assert MARKUP in ended.stdout
@@ -123,7 +123,7 @@ def accept(
 
 def test_an_accepted_risk_is_shown_and_green(here: CliRunner, workspace_copy: Workspace, osv: OsvServer) -> None:
     accept(workspace_copy)
-    ended = here("audit", IMAGE, "--osv", osv.url).succeeded()
+    ended = here("matrix", "audit", IMAGE, "--osv", osv.url).succeeded()
     assert f"accepted until 2027-01-31: bounded by TensorFlow {IMAGE}" in ended.lines[1]
     assert ended.lines[-1].endswith("1 advisory, 1 of them accepted (" + osv.url + ")")
 
@@ -132,13 +132,13 @@ def test_an_acceptance_is_about_the_images_of_its_pattern(
     here: CliRunner, workspace_copy: Workspace, osv: OsvServer
 ) -> None:
     accept(workspace_copy, images="*-py3.10")
-    ended = here("audit", "2.15.1-cpu-py3.9", IMAGE, "--osv", osv.url, "--json")
+    ended = here("matrix", "audit", "2.15.1-cpu-py3.9", IMAGE, "--osv", osv.url, "--json")
     assert [(bool(one["accepted"]), one["images"]) for one in ended.documents[0]["findings"]] == [
         (False, ["2.15.1-cpu-py3.9"]), (True, [IMAGE]),
     ]  # fmt: skip
     assert (ended.code, ended.documents[0]["unused"]) == (1, [])
     accept(workspace_copy, package="idna")
-    (unused,) = here("audit", IMAGE, "--osv", osv.url, "--json").documents[0]["unused"]
+    (unused,) = here("matrix", "audit", IMAGE, "--osv", osv.url, "--json").documents[0]["unused"]
     assert (unused["package"], unused["advisories"]) == ("idna", ["GHSA-1"])
 
 
@@ -147,7 +147,7 @@ def test_a_risk_of_tensorflow_covers_the_package_for_cpus(
 ) -> None:
     accept(workspace_copy, package="tensorflow")
     osv.advisories = [advisory("GHSA-1", affected("tensorflow", *below("2.21")))]
-    ended = here("audit", IMAGE, "--osv", osv.url, "--json").succeeded()
+    ended = here("matrix", "audit", IMAGE, "--osv", osv.url, "--json").succeeded()
     assert [one["package"] for one in ended.documents[0]["findings"]] == ["tensorflow-cpu"]
 
 
@@ -157,7 +157,7 @@ def test_an_expired_acceptance_is_an_error_whatever_it_is_about(
 ) -> None:
     accept(workspace_copy, review_by="2026-11-21", package=package)
     osv.advisories = [WERKZEUG]
-    message = here("audit", IMAGE, "--osv", osv.url, "-q")
+    message = here("matrix", "audit", IMAGE, "--osv", osv.url, "-q")
     assert message.code == 1
     assert (
         f"1 accepted risk of matrix.yaml is past the day of review: GHSA-1 of {package} (2026-11-21)." in message.stderr
@@ -169,9 +169,9 @@ def test_an_acceptance_holds_on_its_last_day_and_is_over_the_day_after(
     here: CliRunner, workspace_copy: Workspace, osv: OsvServer
 ) -> None:
     accept(workspace_copy, review_by="2026-11-22")
-    here("audit", IMAGE, "--osv", osv.url).succeeded()
+    here("matrix", "audit", IMAGE, "--osv", osv.url).succeeded()
     workspace_copy.matrix.write_text(workspace_copy.matrix.read_text().replace("2026-11-22}", "2026-11-21}"))
-    ended = here("audit", IMAGE, "--osv", osv.url, "--json")
+    ended = here("matrix", "audit", IMAGE, "--osv", osv.url, "--json")
     assert ended.documents[0]["findings"][0]["accepted"] is None
 
 
@@ -208,7 +208,7 @@ def test_an_image_of_the_engine_is_audited_with_debian_s_packages_and_what_tenso
     numpy, odd = (advisory(f"A-{name}", affected(name, *below("99"))) for name in ("numpy", "odd"))
     environment.docker = engine_with(GPU, {**INVENTORY, "imported": ["numpy", "tensorflow"]})
     osv.advisories = [SSL, numpy, odd]
-    ended = tfimg("audit", "--built", "mine:1", "--osv", osv.url, "--json")
+    ended = tfimg("matrix", "audit", "--built", "mine:1", "--osv", osv.url, "--json")
     assert names(ended.documents[0]) == [
         ("DSA-1-1", "libc6", None),
         ("A-numpy", "numpy", True),
@@ -231,7 +231,7 @@ def test_an_image_whose_packages_cannot_be_read_is_refused(
     odd: dict[str, Any], problem: str, tfimg: CliRunner, environment: TestEnvironment, osv: OsvServer
 ) -> None:
     environment.docker = engine_with(GPU, {**INVENTORY, **odd})
-    ended = tfimg("audit", "--built", "mine:1", "--osv", osv.url)
+    ended = tfimg("matrix", "audit", "--built", "mine:1", "--osv", osv.url)
     assert ended.code == 13
     assert f"The packages of mine:1 cannot be read: {problem}" in ended.stderr
 
@@ -242,7 +242,7 @@ def test_an_image_of_a_registry_is_audited_by_the_bill_that_a_trusted_key_signed
     registry = MemoryRegistry()
     image = put_image(registry, "2.15", [{"a": b"b"}], config={"Labels": {"tfimg.identifier": GPU}})
     environment.registries = registry
-    command = ("audit", "--published", "registry.example/a:2.15", "--osv", osv.url, "--json")
+    command = ("matrix", "audit", "--published", "registry.example/a:2.15", "--osv", osv.url, "--json")
     assert "has no bill of materials." in tfimg(*command).stderr
     subject = Subject(name=registry.repository, digest=image.digest)
     bill = make_sbom(make_inventory(), subject=subject, created=datetime(2026, 1, 2, tzinfo=UTC))
@@ -271,7 +271,7 @@ def test_a_bill_of_materials_that_lists_nothing_or_something_else_is_refused(
     environment.registries = registry
     subject = Subject(name=registry.repository, digest=image.digest)
     attach(registry, image.digest, [make_statement(subject, CYCLONEDX, {"components": components})], key=OURS)
-    ended = tfimg("audit", "--published", "registry.example/a:2.15", "--osv", osv.url)
+    ended = tfimg("matrix", "audit", "--published", "registry.example/a:2.15", "--osv", osv.url)
     assert ended.code == 16
     assert f"cannot be read: {problem}" in ended.stderr
 
@@ -282,7 +282,7 @@ def test_the_tensorflow_of_a_custom_image_is_not_audited(
     packages = {"tensorflow-cpu": "2.15.1", "tensorflow": "2.15.1"}
     inventory = {**INVENTORY, "packages": packages, "libraries": {}, "debian": []}
     environment.docker = engine_with("custom-2.15.1-cpu-py3.11", inventory)
-    ended = tfimg("audit", "--built", "mine:1", "--osv", osv.url, "--json")
+    ended = tfimg("matrix", "audit", "--built", "mine:1", "--osv", osv.url, "--json")
     assert ended.code == 1
     assert [one["package"] for one in ended.documents[0]["not_audited"]] == ["tensorflow-cpu"]
     assert json.loads(ended.stdout.splitlines()[-1])["error"] == "NotAudited"

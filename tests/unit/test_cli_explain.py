@@ -14,7 +14,7 @@ from support.cli import CliRunner
 from support.hosts import make_host
 from support.memory_engine import capabilities, toolkit
 from support.paths import ROOT
-from tfimg.cli.commands.run import MAX_BYTES
+from tfimg.cli.commands.validate import MAX_BYTES
 from tfimg.core.errors import BuildError, EngineError, NoAccelerator, TfimgError, UnknownFailure
 from tfimg.core.paths import Workspace, find_workspace
 from tfimg.host.doctor import DoctorRequest, diagnose
@@ -181,7 +181,7 @@ def test_links_lead_to_the_site_that_the_package_states(explain: CliRunner, publ
     published("Project-URL: Source, https://code.example\nProject-URL: Documentation, https://docs.example/tfimg/\n")
     (one,) = explain(str(LOGS / "pkg-resources.log"), "--json").json["explanations"]
     assert one["more"] == "https://docs.example/tfimg/how-to/troubleshoot.html#pkg-resources"
-    assert replace(explain, prefix=())("--help").stdout.endswith(
+    assert replace(explain, prefix=())("help", "--all").stdout.endswith(
         "\nExit codes: https://docs.example/tfimg/reference/errors.html\n"
     )
 
@@ -193,6 +193,6 @@ def test_without_a_published_site_links_are_paths_of_the_checkout(
     published(lines)
     (one,) = explain(str(LOGS / "pkg-resources.log"), "--json").json["explanations"]
     assert one["more"] == "docs/how-to/troubleshoot.md#pkg-resources"
-    assert replace(explain, prefix=())("--help").stdout.endswith("\nExit codes: docs/reference/errors.md\n")
+    assert replace(explain, prefix=())("help", "--all").stdout.endswith("\nExit codes: docs/reference/errors.md\n")
     assert (ROOT / "docs/how-to/troubleshoot.md").is_file()
     assert (ROOT / "docs/reference/errors.md").is_file()

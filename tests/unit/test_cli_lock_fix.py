@@ -1,4 +1,4 @@
-"""The options of `tfimg lock --fix`; what it does is in test_planted_advisories.py."""
+"""The options of `tfimg matrix lock --fix`; what it does is in test_planted_advisories.py."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def index(tfimg: CliRunner) -> Iterator[PackageIndex]:
     ],
 )
 def test_options_that_mean_nothing_are_refused(options: tuple[str, ...], message: str, tfimg: CliRunner) -> None:
-    assert message in tfimg("lock", "2.15.1-cpu-py3.10", *options).refusal(2)
+    assert message in tfimg("matrix", "lock", "2.15.1-cpu-py3.10", *options).refusal(2)
 
 
 def test_comments_of_lines_that_fixes_write_are_read_and_others_refused() -> None:
@@ -85,12 +85,12 @@ def test_comments_of_lines_that_fixes_write_are_read_and_others_refused() -> Non
 def test_an_image_without_a_lock_of_its_own_stands_for_the_one_that_it_has(
     named: str, locks: list[str], tfimg: CliRunner, osv: OsvServer, index: PackageIndex
 ) -> None:
-    ended = tfimg("lock", "--fix", "--dry-run", named, "--osv", osv.url).succeeded()
+    ended = tfimg("matrix", "lock", "--fix", "--dry-run", named, "--osv", osv.url).succeeded()
     assert [line.split()[1].rstrip(":") for line in ended.stderr.splitlines() if line.startswith("[")] == locks
 
 
 def test_nothing_to_fix_needs_no_index_page_of_anything(tfimg: CliRunner, osv: OsvServer, index: PackageIndex) -> None:
-    ended = tfimg("lock", "--fix", "2.15.1-cpu-py3.10", "--osv", osv.url).succeeded()
+    ended = tfimg("matrix", "lock", "--fix", "2.15.1-cpu-py3.10", "--osv", osv.url).succeeded()
     assert ended.lines == ["0 files changed; 0 fixes, 0 blocked"]
     assert "tfimg build" not in ended.stderr
     assert index.asked == []

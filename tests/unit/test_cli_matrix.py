@@ -17,7 +17,7 @@ from support.html_page import HtmlPage
 from support.reports import GREEN, record_text
 from tfimg import __version__
 from tfimg.cli.app import parse
-from tfimg.cli.output.tables import print_support
+from tfimg.cli.commands.matrix import print_support
 from tfimg.core.levels import LEVEL_MEANINGS
 from tfimg.core.paths import Workspace
 from tfimg.matrix.load import parse_matrix
@@ -265,29 +265,29 @@ def test_a_folder_is_no_file_to_write_to(tfimg: CliRunner, tmp_path: Path) -> No
 
 def test_render_writes_the_table_into_a_readme_with_markers(renderable: Workspace, tfimg: CliRunner) -> None:
     renderable.readme.write_text(f"# Mine\n\n{BEGIN}{END}\n")
-    stale = tfimg("render", "--check")
+    stale = tfimg("matrix", "render", "--check")
     assert stale.code == 1
     assert "README.md differs" in stale.stderr
-    assert tfimg("render").code == 0
+    assert tfimg("matrix", "render").code == 0
     full = [line.split(" | ") for line in tfimg("matrix", "--markdown").stdout.splitlines()]
     short = [line.split(" | ") for line in renderable.readme.read_text().partition(BEGIN)[2].splitlines()[1:-3]]
     assert short[0] == ["| TensorFlow", "Python", "CUDA", "driver", "proven |"]
     assert [(row[1], row[2], row[-1]) for row in short[2:]] == [(row[1], row[3], row[-1]) for row in full[2:]]
     assert renderable.readme.read_text().startswith(f"# Mine\n\n{BEGIN}\n| TensorFlow | Python |")
     assert renderable.readme.read_text().endswith(f" |\n\nProven on no official image yet.\n{END}\n")
-    assert tfimg("render", "--check").stdout.endswith("all up to date\n")
+    assert tfimg("matrix", "render", "--check").stdout.endswith("all up to date\n")
 
 
 def test_render_leaves_a_readme_without_markers_alone(renderable: Workspace, tfimg: CliRunner) -> None:
     renderable.readme.write_text("# Mine\n")
-    assert tfimg("render").code == 0
+    assert tfimg("matrix", "render").code == 0
     assert renderable.readme.read_text() == "# Mine\n"
     renderable.readme.unlink()
-    assert tfimg("render", "--check").code == 0
+    assert tfimg("matrix", "render", "--check").code == 0
 
 
 def test_check_names_what_is_not_fresh_and_render_corrects_it(renderable: Workspace, tfimg: CliRunner) -> None:
-    assert tfimg("render").code == 0
+    assert tfimg("matrix", "render").code == 0
     missing, changed, stray = (renderable.rendered(f"{one}-cpu-py3.11") for one in ("2.15.0", "2.15.1", "2.9.0"))
     fresh = changed.read_text(), missing.read_text()
     missing.unlink()
@@ -296,19 +296,19 @@ def test_check_names_what_is_not_fresh_and_render_corrects_it(renderable: Worksp
         file.write_text("FROM scratch\n")
     files = [str(file.relative_to(renderable.root)) for file in (missing, changed, stray)]
     count = len([*renderable.images.glob("rendered/*/Dockerfile"), *renderable.images.glob("*.schema.json")])
-    assert tfimg("render", "--check").refusal(1) == (
+    assert tfimg("matrix", "render", "--check").refusal(1) == (
         f"3 of {count} generated files are out of date: {files[0]} is missing; {files[1]} differs; "
-        f"{files[2]} is no longer generated. Run `tfimg render` and commit what it writes."
+        f"{files[2]} is no longer generated. Run `tfimg matrix render` and commit what it writes."
     )
     assert (changed.read_text(), missing.exists(), stray.exists()) == ("FROM scratch\n", False, True)
-    assert tfimg("render", "--json").json["changed"] == files
+    assert tfimg("matrix", "render", "--json").json["changed"] == files
     assert (changed.read_text(), missing.read_text(), stray.exists()) == (*fresh, False)
-    assert tfimg("render", "--check").code == 0
+    assert tfimg("matrix", "render", "--check").code == 0
 
 
 @pytest.fixture
 def renderable(small: Workspace, workspace: Workspace) -> Workspace:
-    """The small workspace with what `tfimg render` reads."""
+    """The small workspace with what `tfimg matrix render` reads."""
     shutil.copytree(workspace.templates, small.templates)
     matrix = parse_matrix(small.matrix.read_text(), source="matrix.yaml", today=date.max)
     for spec in select_defaults(expand_matrix(matrix)):
@@ -323,9 +323,9 @@ def renderable(small: Workspace, workspace: Workspace) -> Workspace:
     [
         ("matrix", False),
         ("matrix --json", True),
-        ("--json check", True),
-        ("check --json", True),
-        ("check", False),
+        ("--json matrix check", True),
+        ("matrix check --json", True),
+        ("matrix check", False),
         ("--json engine status", True),
         ("engine status --json", True),
     ],

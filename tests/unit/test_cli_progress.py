@@ -13,9 +13,11 @@ from rich.text import Text
 
 from support.reports import CONTROLS, ENDS, RED, result
 from tfimg.build.results import ImageRequeued, ImageResult, ImagesQueued, ImageStarted
+from tfimg.cli.commands.validate import result_table
+from tfimg.cli.context import Context
 from tfimg.cli.output import tables
 from tfimg.cli.output.progress import Display, ended_row, render_events
-from tfimg.cli.output.tables import plain_table, print_table, result_table
+from tfimg.cli.output.tables import plain_table, print_table
 from tfimg.core.errors import BuildError
 from tfimg.core.events import (
     ChecksPlanned,
@@ -30,6 +32,7 @@ from tfimg.core.events import (
 from tfimg.core.levels import Level
 from tfimg.core.text import format_duration
 from tfimg.engine.buildx import is_housekeeping, short_step
+from tfimg.project.services import Services
 from tfimg.validation.report import CheckResult
 
 DEFINITION = "[internal] load build definition from Dockerfile"
@@ -108,7 +111,7 @@ def test_the_state_of_a_step_is_shown_whole_on_a_terminal_and_elsewhere(
 ) -> None:
     event = StepEvent(step="layer cudnn", state=state, seconds=0.0)
     assert not is_housekeeping(event)
-    with render_events(as_json=False) as on_event:
+    with render_events(Context(Services())) as on_event:
         on_event(event)
     console = terminal(80)
     console.print(ended_row(event.state, event.seconds, Text(event.step)))
@@ -120,7 +123,7 @@ def test_the_state_of_a_step_is_shown_whole_on_a_terminal_and_elsewhere(
 def test_elsewhere_than_on_a_terminal_it_is_a_line_when_something_ends(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    with render_events(as_json=False) as on_event:
+    with render_events(Context(Services())) as on_event:
         on_event(StepEvent(step=INSTALL, state="started"))
         on_event(StepEvent(step=INSTALL, state="done", seconds=12.34))
         on_event(ChecksPlanned(checks=("a.b", "training.cnn")))
@@ -136,7 +139,7 @@ def test_elsewhere_than_on_a_terminal_it_is_a_line_when_something_ends(
 
 
 def test_for_programs_each_event_is_strict_json(capsys: pytest.CaptureFixture[str]) -> None:
-    with render_events(as_json=True) as on_event:
+    with render_events(Context(Services(), json=True)) as on_event:
         on_event(ChecksPlanned(checks=("environment.packages",)))
         on_event(CheckStarted(check="environment.packages"))
         on_event(red_result("environment.packages"))

@@ -161,7 +161,7 @@ def test_an_option_that_is_given_wins_over_its_key_also_with_the_default_s_value
     field = {"tf": "tensorflow", "with": "with_packages"}.get(key, key.replace("-", "_"))
     for arguments, expected in ((("build",), False), (("build", *words), True)):
         command = parse(arguments)
-        used = with_project_file(command, Context(command, tfimg.edge), signs=True)
+        used = with_project_file(command, Context(tfimg.edge), signs=True)
         assert (getattr(used, field) == value) == expected
 
 

@@ -18,8 +18,9 @@ def test_a_removed_command_is_answered(tfimg: CliRunner, command: str) -> None:
 
 @pytest.mark.parametrize(("command", "option"), [named for named in removed.OPTIONS if named[0]])
 def test_a_removed_option_is_answered(tfimg: CliRunner, command: str, option: str) -> None:
-    ended = tfimg(*command.split(), option)
-    assert ended.refusal(2) == f"`tfimg {command} {option}` was removed. {removed.OPTIONS[command, option]}"
+    instead = removed.OPTIONS[command, option]
+    command = command or "list"  # of any command
+    assert tfimg(*command.split(), option).refusal(2) == f"`tfimg {command} {option}` was removed. {instead}"
     assert option not in option_names(load_command(command))
 
 

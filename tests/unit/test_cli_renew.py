@@ -1,4 +1,4 @@
-"""`tfimg renew`: the registry's bytes are validated again, and the new result is attached, whatever it is."""
+"""`tfimg publish --renew`: the registry's bytes are validated again, and the new result is attached, whatever it is."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def renew(tfimg: CliRunner, tmp_path: Path, key: str) -> CliRunner:
     (tmp_path / "tfimg.key").write_bytes(OURS.pem(PASSWORD))
     (tmp_path / "new.key").write_bytes(THEIRS.pem(PASSWORD))
     (tmp_path / "new.pub").write_bytes(THEIRS.verifying_key.pem)
-    prefix = ("renew", "--key", str(tmp_path / "tfimg.key"), "--publisher", "me")
+    prefix = ("publish", "--renew", "--key", str(tmp_path / "tfimg.key"), "--publisher", "me")
     return replace(tfimg, prefix=prefix, environ={"TFIMG_KEY_PASSWORD": PASSWORD.decode()})
 
 
@@ -200,7 +200,7 @@ def test_an_image_of_another_lock_is_not_renewed(renew: CliRunner, engine: FakeE
     engine.pushed[PINNED] = replace(engine.pushed[PINNED], labels={LOCK_LABEL: f"sha256:{'0' * 64}"})
     says = (
         rf"{NAME}:2\.15 was built from another lock than \S+ has now, so the suite would compare it with other "
-        r"versions\. Run `tfimg renew` in the checkout that it was built from; its label "
+        r"versions\. Run `tfimg publish --renew` in the checkout that it was built from; its label "
         r"org\.opencontainers\.image\.revision names the commit\. Or build and publish it again\.$"
     )
     assert_refused(renew(f"{NAME}:2.15"), code=12, says=says)
@@ -229,7 +229,7 @@ def test_a_new_key_takes_over_what_an_old_one_signed(
 ) -> None:
     attach(registry, IMAGE.digest, [make_statement(SUBJECT, CYCLONEDX, {"components": []})], key=OURS)
     new_key, new_pub = str(tmp_path / "new.key"), str(tmp_path / "new.pub")
-    rotate = replace(renew, prefix=("renew", f"{NAME}:2.15", "--key", new_key))
+    rotate = replace(renew, prefix=("publish", "--renew", f"{NAME}:2.15", "--key", new_key))
     assert rotate().code == 16, "the old key is not trusted"
     rotate("--public-key", key).succeeded()
     verify(tfimg, new_pub, "--public-key", key).succeeded()
@@ -244,7 +244,9 @@ def test_a_new_key_takes_over_what_an_old_one_signed(
 
 
 def test_a_refused_key_s_statements_are_not_renewed(renew: CliRunner, tmp_path: Path, key: str) -> None:
-    rotate = replace(renew, prefix=("renew", f"{NAME}:2.15", "--key", str(tmp_path / "new.key"), "--public-key", key))
+    rotate = replace(
+        renew, prefix=("publish", "--renew", f"{NAME}:2.15", "--key", str(tmp_path / "new.key"), "--public-key", key)
+    )
     assert rotate("--re-sign", "--refuse-key", OURS.verifying_key.identifier).code == 16
 
 
@@ -252,7 +254,7 @@ def test_a_level_that_cannot_be_shown_here_is_refused_before_anything_runs(
     renew: CliRunner, tfimg: CliRunner, engine: FakeEngine
 ) -> None:
     assert renew(f"{NAME}:2.15", "--level", "linked").code == 0
-    assert tfimg("renew", f"{NAME}:2.15").code == 2, "no key is named"
+    assert tfimg("publish", "--renew", f"{NAME}:2.15").code == 2, "no key is named"
 
 
 def test_each_platform_of_an_index_is_renewed(
@@ -277,3 +279,20 @@ def test_each_platform_of_an_index_is_renewed(
     assert levels == {images["linux/amd64"].digest: "validated", images["linux/arm64"].digest: "linked"}
     (only,) = renew(f"{NAME}:2.15", "--platform", "arm64", "--json").succeeded().events("renewed")
     assert only["digest"] == images["linux/arm64"].digest
+
+
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        (("--re-sign",), "--re-sign needs --renew. Add --renew, or leave --re-sign out."),
+        (("--platform", "linux/arm64"), "--platform needs --renew. Add --renew, or leave --platform out."),
+        (("--renew",), "`tfimg publish --renew` needs an image. Name one or more: REGISTRY/NAME:TAG or "
+         "REGISTRY/NAME@sha256:…"),
+        ((f"{NAME}:2.15", "--renew", "--dry-run", "--reinstate"),
+         "--dry-run, --reinstate and --renew cannot be combined: no tag moves. Leave --dry-run, --reinstate out."),
+    ],
+)  # fmt: skip
+def test_options_of_renewing_and_of_publishing_are_told_apart(
+    options: tuple[str, ...], problem: str, tfimg: CliRunner
+) -> None:
+    assert tfimg("publish", *options).refusal(2) == problem

@@ -28,10 +28,11 @@ from support.memory_registry import MemoryRegistry
 from support.oci_images import put_image
 from support.suite_events import done_event, end, make_output, start, suite
 from tfimg.build.results import ImageResult
+from tfimg.cli.commands.choose import print_images
 from tfimg.cli.output.console import EscapingConsole, live, make_console
 from tfimg.cli.output.progress import Display
 from tfimg.cli.output.streams import escaped_streams, print_styled
-from tfimg.cli.output.tables import plain_table, print_images, print_table
+from tfimg.cli.output.tables import plain_table, print_table
 from tfimg.core.errors import BuildError, RegistryError
 from tfimg.core.events import StepEvent
 from tfimg.core.text import escape_unprintable

@@ -143,7 +143,7 @@ def test_variant_and_packages_go_together(tfimg: CliRunner, wheel: str) -> None:
         (["--variant", "full"], "no variant 'full'. Choose one of runtime,"),
         (["--newest"], "--newest is the day of extra packages, and none are requested."),
         (["--revalidate"], "--revalidate and --wheel cannot be combined"),
-        (["--push", "registry.example/team/tf"], "No key is named to sign the record. Make a pair with"),
+        (["--push", "registry.example/team/tf"], "No key is named to sign the attestations. Make a pair with"),
         (["--key", "tfimg.key"], "--key without --push: nothing would be published."),
     ],
 )  # fmt: skip

@@ -55,16 +55,12 @@ def test_what_begins_too_late_is_ended_at_once_and_what_has_ended_is_not_ended_a
 
 def test_one_that_cannot_be_ended_keeps_no_other() -> None:
     cancellation, ended = Cancellation(), threading.Event()
-
-    def fails() -> None:
-        raise ZeroDivisionError
-
-    with cancellation.activate(), on_cancel(fails), on_cancel(threading.Event().wait), on_cancel(ended.set):
+    with cancellation.activate(), on_cancel(lambda: 1 // 0), on_cancel(threading.Event().wait), on_cancel(ended.set):
         cancellation.cancel()
         assert ended.wait(10)
 
 
-def test_work_asks_between_its_steps_and_another_thread_s_work_goes_on() -> None:
+def test_work_ends_between_its_steps_and_another_thread_s_work_goes_on() -> None:
     cancellation = Cancellation()
     with cancellation.activate():
         raise_if_cancelled()
@@ -73,33 +69,20 @@ def test_work_asks_between_its_steps_and_another_thread_s_work_goes_on() -> None
             raise_if_cancelled()
         with ThreadPoolExecutor() as pool:
             pool.submit(raise_if_cancelled).result()
-    raise_if_cancelled()  # nobody's work
+    raise_if_cancelled()
 
 
 def test_signals_are_held_back_in_the_main_thread_alone() -> None:
-    """Python delivers them nowhere else; a thread that asks for it must not fail."""
-
-    def block() -> str:
-        with defer_signals():
-            return "done"
-
+    """Python delivers them nowhere else; another thread must not fail."""
     with ThreadPoolExecutor() as pool:
-        assert pool.submit(block).result() == "done"
+        assert pool.submit(defer_signals().__enter__).result(10) is None
 
 
-def test_work_goes_on_ahead_of_its_result() -> None:
+def test_work_ahead_begins_at_once_and_its_result_or_error_comes_on_demand() -> None:
     begun = threading.Event()
-
-    def work() -> int:
-        begun.set()
-        return 7
-
-    with run_ahead(work) as result:
+    with run_ahead(lambda: begun.set() or 7) as result:  # type: ignore[func-returns-value]
         assert begun.wait(10)
         assert result() == 7
-
-
-def test_an_error_of_work_ahead_is_raised_where_its_result_is_asked_for() -> None:
     with run_ahead(lambda: 1 // 0) as result, pytest.raises(ZeroDivisionError):
         result()
 

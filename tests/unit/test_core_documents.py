@@ -4,14 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tfimg.core.documents import (
-    MAX_DEPTH,
-    MAX_VALUES,
-    InvalidDocument,
-    parse_document,
-    parse_json,
-    parse_object,
-)
+from tfimg.core.documents import MAX_DEPTH, MAX_VALUES, InvalidDocument, parse_document, parse_json, parse_object
 from tfimg.registry.documents import Descriptor, ImageIndex, ImageManifest, Manifest
 
 DIGEST = f"sha256:{'a' * 64}"
@@ -38,12 +31,9 @@ def test_malformed_json_is_refused(content: bytes, problem: str) -> None:
         parse_json(content)
 
 
-def test_the_deepest_allowed_json_is_read() -> None:
-    assert parse_json(b"[" * MAX_DEPTH + b"]" * MAX_DEPTH)
-
-
-@pytest.mark.parametrize("content", [b"[]", b"null", b'"text"', b"1"])
-def test_what_is_not_an_object_is_refused(content: bytes) -> None:
+@pytest.mark.parametrize("content", [b"[" * MAX_DEPTH + b"]" * MAX_DEPTH, b"null", b'"text"', b"1"])
+def test_json_that_is_not_an_object_is_refused_where_one_is_expected(content: bytes) -> None:
+    parse_json(content)
     with pytest.raises(InvalidDocument, match="not a JSON object"):
         parse_object(content)
 

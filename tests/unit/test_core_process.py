@@ -18,7 +18,6 @@ ENV = {"PATH": os.defpath}
 
 
 def read_stderr(script: str) -> str:
-    """What a shell's script says on standard error."""
     return "".join(stream_stderr(["sh", "-c", script], env=ENV))
 
 
@@ -49,23 +48,20 @@ def test_a_program_reads_what_it_is_given_and_nothing_from_us() -> None:
     assert run(["true"], stdin=b"x" * 1_000_000) == "", "it need not read"
 
 
-def test_a_program_that_does_not_exist_is_not_found() -> None:
+def test_a_program_that_does_not_exist_or_takes_too_long_is_an_error() -> None:
     with pytest.raises(FileNotFoundError):
         run(["./no-such-program"])
-
-
-def test_a_program_that_takes_too_long_is_ended() -> None:
     with pytest.raises(TimeoutError) as caught:
         run(["sleep", "60"], timeout=0.05)
     assert str(caught.value) == "`sleep` did not end within 0.05 seconds."
 
 
-def test_a_program_that_says_nothing_is_asked_about() -> None:
-    asked: list[None] = []
+def test_the_silence_of_a_program_is_reported() -> None:
+    reports: list[None] = []
     late = ["sh", "-c", "sleep 0.5; echo late >&2"]
-    pieces = stream_stderr(late, env=ENV, on_silence=lambda: asked.append(None), silence=0.1)
+    pieces = stream_stderr(late, env=ENV, on_silence=lambda: reports.append(None), silence=0.1)
     assert "".join(pieces) == "late\n"
-    assert 2 <= len(asked) <= 5
+    assert 2 <= len(reports) <= 5
 
 
 def test_what_is_raised_about_a_silent_program_ends_it() -> None:
@@ -84,15 +80,13 @@ def test_a_program_that_the_kernel_does_not_let_go_of_is_left(monkeypatch: pytes
         patch.setattr(os, "killpg", lambda *_: None)
         stop_process(child, seconds=0.01)
     assert child.poll() is None
-    stop_process(child)
-    assert child.returncode == -signal.SIGTERM
+    for _ in range(2):  # running, and ended
+        stop_process(child)
+        assert child.returncode == -signal.SIGTERM
 
 
-def test_a_stream_is_what_comes_on_stderr() -> None:
+def test_a_stream_is_what_comes_on_stderr_as_it_is_written() -> None:
     assert read_stderr("echo one >&2; echo hidden; echo two >&2") == "one\ntwo\n"
-
-
-def test_a_stream_comes_as_it_is_written() -> None:
     pieces = stream_stderr(["sh", "-c", "echo one >&2; exec sleep 60"], env=ENV)
     begin = time.monotonic()
     assert next(pieces) == "one\n"
@@ -126,13 +120,6 @@ def test_the_terminal_s_ctrl_c_does_not_reach_a_streamed_program() -> None:
     assert "".join(stream_stderr([sys.executable, "-c", script], env=ENV)) == "True\n"
 
 
-def test_a_program_is_asked_to_end_and_waited_for_and_once_it_has_ended_let_be() -> None:
-    child = subprocess.Popen(["sleep", "60"], start_new_session=True)
-    for _ in range(2):
-        stop_process(child)
-        assert child.returncode == -signal.SIGTERM
-
-
 FOREGROUND = """sh -c 'trap "echo ended; exit" TERM; echo ready; while :; do sleep 0.02; done'; exit"""
 BACKGROUND = """trap '' TERM; sh -c 'echo ready; while :; do sleep 0.02; done' & wait"""
 
@@ -141,7 +128,7 @@ BACKGROUND = """trap '' TERM; sh -c 'echo ready; while :; do sleep 0.02; done' &
 @pytest.mark.parametrize(
     ("script", "wait", "number", "last"),
     [(FOREGROUND, process.STOP_SECONDS, signal.SIGTERM, b"ended\n"), (BACKGROUND, 0.1, signal.SIGKILL, b"")],
-    ids=["asked", "killed"],
+    ids=["terminated", "killed"],
 )
 def test_those_that_a_program_started_end_with_it(
     script: str, wait: float, number: signal.Signals, last: bytes
@@ -151,7 +138,7 @@ def test_those_that_a_program_started_end_with_it(
         assert child.stdout.readline() == b"ready\n"
         stop_process(child, wait)
         assert child.returncode == -number
-        # The pipe ends when nobody holds it any more.
+        # The pipe ends when no process holds it any more.
         assert child.stdout.read() == last
 
 
@@ -189,24 +176,21 @@ def test_without_a_signal_or_after_an_error_the_handlers_are_back_as_they_were()
     assert handlers() == before
 
 
-def handed_over(*argv: str) -> subprocess.CompletedProcess[str]:
-    script = (
-        "import sys; from tfimg.core.process import replace_process; replace_process(sys.argv[1:], env={'ONE': '1'})"
-    )
-    return subprocess.run(
-        [sys.executable, "-c", script, *argv], input="in", capture_output=True, text=True, check=False
-    )
+def replaced_by(*argv: str) -> subprocess.CompletedProcess[str]:
+    script = "import sys; from tfimg.core import process; process.replace_process(sys.argv[1:], env={'ONE': '1'})"
+    command = [sys.executable, "-c", script, *argv]
+    return subprocess.run(command, input="in", capture_output=True, text=True, check=False)
 
 
 def test_a_program_that_we_become_has_our_streams_and_its_own_status() -> None:
-    done = handed_over("/bin/sh", "-c", 'cat; echo "$ONE" >&2; exit 7')
+    done = replaced_by("/bin/sh", "-c", 'cat; echo "$ONE" >&2; exit 7')
     assert (done.stdout, done.stderr, done.returncode) == ("in", "1\n", 7)
-    assert "FileNotFoundError" in handed_over("no-such-program").stderr
+    assert "FileNotFoundError" in replaced_by("no-such-program").stderr
 
 
 def test_a_program_that_we_become_ignores_no_signal_for_us() -> None:
-    ignored = int(handed_over("/bin/grep", "SigIgn", "/proc/self/status").stdout.split()[1], 16)
-    # Others may be ignored by whoever started the tests, as nohup does.
+    ignored = int(replaced_by("/bin/grep", "SigIgn", "/proc/self/status").stdout.split()[1], 16)
+    # The program that started the tests may ignore others, as nohup does.
     assert not ignored & (1 << signal.SIGPIPE - 1 | 1 << signal.SIGXFSZ - 1)
 
 

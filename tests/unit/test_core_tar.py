@@ -113,16 +113,7 @@ def pax(records: bytes) -> bytes:
 
 
 for number, records in enumerate(
-    (
-        b"0 a=b\n",
-        b"7 a=bc",
-        b"99 a=b\n",
-        b"6 a=b",
-        b"-6 a=b\n",
-        b"6 ab\n\n",
-        b"9" * 30 + b" a=b\n",
-        b"1" * 100_000,
-    )
+    (b"0 a=b\n", b"7 a=bc", b"99 a=b\n", b"6 a=b", b"-6 a=b\n", b"6 ab\n\n", b"9" * 30 + b" a=b\n", b"1" * 100_000)
 ):
     HOSTILE[f"PAX record {number}"] = (pax(records), "PAX record|states a size")
 for value in (b"-512", b"9" * 30, b"1e3", b"\xd9\xa1", b""):

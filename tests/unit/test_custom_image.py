@@ -1,9 +1,10 @@
-"""The image of a custom wheel: what follows from the wheel, from options and from the nearest row."""
+"""The image of a custom wheel: what follows from the wheel, from options, from the nearest row and from labels."""
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import date
 from pathlib import Path
@@ -17,23 +18,35 @@ from tfimg.core.errors import (
     InvalidWheel,
     LockError,
     NotTensorFlowWheel,
+    ResolutionError,
     TfimgError,
     UnavailableCuda,
     UnavailableCudnn,
     UnavailableDevice,
     UnavailablePlatform,
     UnavailablePython,
+    UnlabelledImage,
     UsageError,
-)
+)  # fmt: skip
 from tfimg.core.paths import Workspace
-from tfimg.custom.image import GLIBC_MINORS, GivenFacts, make_custom_spec, parse_custom_identifier
+from tfimg.custom.image import (
+    FACTS_LABEL,
+    GLIBC_MINORS,
+    LOCK_LABEL,
+    GivenFacts,
+    make_custom_labels,
+    make_custom_spec,
+    parse_custom_identifier,
+    read_custom_labels,
+)
 from tfimg.custom.source import WheelFacts, read_facts
 from tfimg.matrix.schema import Matrix
-from tfimg.matrix.spec import ImageSpec
+from tfimg.matrix.spec import ImageSpec, with_variant
 from tfimg.project.project import Project
 from tfimg.project.services import Services
-from tfimg.recipe.labels import make_recipe_labels
-from tfimg.recipe.lock import make_query
+from tfimg.recipe.facts import collect_facts
+from tfimg.recipe.labels import IDENTIFIER_LABEL, WHEEL_LABEL, make_recipe_labels
+from tfimg.recipe.lock import HEADER, hash_lock, make_query
 from tfimg.recipe.tags import list_tags
 
 DAY = date(2025, 3, 26)
@@ -80,12 +93,9 @@ def test_nvidia_s_libraries_follow_from_cuda_and_cudnn(matrix: Matrix, gpu: Whee
 
 def test_requirements_of_the_wheel_come_before_the_toolkit(matrix: Matrix, tmp_path: Path) -> None:
     metadata = make_members(cuda=True)[GPU_METADATA].replace(b"cublas-cu12 ==12.5.3.2", b"cublas-cu12 >=12.6,<13")
-    metadata = metadata.replace(b"==9.3.0.75", b"<10,>=9.3.0.75").replace(
-        b"runtime-cu12 ==12.5.82", b"runtime-cu12 >=12.1"
-    )
-    libraries = dict(
-        make(matrix, read_facts(write_tiny_wheel(tmp_path, cuda=True, changes={GPU_METADATA: metadata}))).libraries
-    )
+    metadata = metadata.replace(b"==9.3.0.75", b"<10,>=9.3.0.75").replace(b"cu12 ==12.5.82", b"cu12 >=12.1")
+    wheel = write_tiny_wheel(tmp_path, cuda=True, changes={GPU_METADATA: metadata})
+    libraries = dict(make(matrix, read_facts(wheel)).libraries)
     assert libraries["nvidia-cublas-cu12"] == "12.6"  # the toolkit's 12.5.3.2 is too old for it
     assert libraries["nvidia-cudnn-cu12"] == "9.3.0.75"
     assert libraries["nvidia-cuda-runtime-cu12"] == "12.5.82", "the toolkit's, which the wheel accepts"
@@ -100,10 +110,12 @@ def test_the_toolkit_is_the_next_of_the_same_major(cuda: str, toolkit: str, matr
     assert spec.gpu.libraries.nccl == "2.21.5", "of the row: the wheel requires none"
 
 
-def test_a_local_version_is_part_of_a_valid_tag(matrix: Matrix, cpu: WheelFacts) -> None:
+def test_a_local_version_and_the_platform_are_parts_of_a_valid_tag(matrix: Matrix, cpu: WheelFacts) -> None:
     spec = make(matrix, replace(cpu, version=Version("2.19.0+nv25.03")))
     assert (spec.identifier, spec.tensorflow) == ("custom-2.19.0_nv25.3-cpu-py3.11", "2.19.0+nv25.3")
     assert re.fullmatch(TAG, spec.identifier)
+    arm64 = replace(cpu, tags=parse_tag("cp311-cp311-manylinux2014_aarch64"))
+    assert make(matrix, arm64).identifier == "custom-2.18.1-cpu-py3.11-arm64"
 
 
 @pytest.mark.parametrize(
@@ -116,7 +128,7 @@ def test_the_nearest_row_is_of_the_same_minor_or_the_last_before(
     assert matrix.rows[spec.row].tensorflow[-1].version == release
 
 
-def test_the_lock_is_asked_for_with_the_wheel_itself_as_of_the_day(matrix: Matrix, cpu: WheelFacts) -> None:
+def test_the_query_has_the_wheel_itself_as_of_the_day(matrix: Matrix, cpu: WheelFacts) -> None:
     query = make_query(make(matrix, cpu), matrix.newer)
     assert query.requirements == (f"tensorflow-cpu @ {cpu.file.as_uri()}", "tensorboard", "pip", "setuptools<82")
     assert (query.cutoff, query.newer) == ("2025-03-27T00:00:00Z", ())
@@ -173,6 +185,7 @@ def test_modules_that_were_compiled_for_another_python_are_refused(matrix: Matri
 
 
 def test_a_glibc_that_the_base_lacks_is_refused(matrix: Matrix, cpu: WheelFacts) -> None:
+    assert {base.codename for base in matrix.bases.values()} <= GLIBC_MINORS.keys()
     assert make(matrix, replace(cpu, tags=parse_tag("cp311-cp311-manylinux_2_36_x86_64"))).python == "3.11"
     with pytest.raises(UnavailablePlatform) as raised:
         make(matrix, replace(cpu, tags=parse_tag("cp311-cp311-manylinux_2_37_x86_64")))
@@ -183,24 +196,15 @@ def test_a_glibc_that_the_base_lacks_is_refused(matrix: Matrix, cpu: WheelFacts)
     )
 
 
-def test_each_debian_release_of_a_base_has_a_glibc(matrix: Matrix) -> None:
-    assert {base.codename for base in matrix.bases.values()} <= GLIBC_MINORS.keys()
-
-
 @pytest.mark.parametrize("cudnn", ["abc", "9.x", "", "9" * 5000])
 def test_a_given_cudnn_is_a_version(cudnn: str, matrix: Matrix, gpu: WheelFacts) -> None:
     facts = replace(gpu, cudnn="")
-    with pytest.raises(
-        UsageError, match=r"^cuDNN .* is not a version\. Name it with --cudnn, for example --cudnn 9\.3\.$"
-    ):
+    exact = make(matrix, replace(gpu, cuda="12"), cuda="12.5").gpu
+    assert exact is not None
+    assert exact.cuda == "12.5", "an option makes a fact more exact"
+    message = r"^cuDNN .* is not a version\. Name it with --cudnn, for example --cudnn 9\.3\.$"
+    with pytest.raises(UsageError, match=message):
         make(matrix, facts, cudnn=cudnn)
-
-
-def test_an_option_makes_a_fact_more_exact(matrix: Matrix, gpu: WheelFacts) -> None:
-    facts = replace(gpu, cuda="12")
-    spec = make(matrix, facts, cuda="12.5")
-    assert spec.gpu is not None
-    assert spec.gpu.cuda == "12.5"
 
 
 @pytest.mark.parametrize(
@@ -248,11 +252,6 @@ def test_a_wheel_that_no_image_can_have_is_refused_by_name(
     assert raised.value.next_step
 
 
-def test_an_arm64_wheel_for_cpus_has_its_platform_in_its_name(matrix: Matrix, cpu: WheelFacts) -> None:
-    facts = replace(cpu, tags=parse_tag("cp311-cp311-manylinux2014_aarch64"))
-    assert make(matrix, facts).identifier == "custom-2.18.1-cpu-py3.11-arm64"
-
-
 @pytest.mark.parametrize(
     ("identifier", "facts"),
     [
@@ -262,7 +261,7 @@ def test_an_arm64_wheel_for_cpus_has_its_platform_in_its_name(matrix: Matrix, cp
         ("custom-2.18.1-cpu-py3.11-arm64", ("2.18.1", "3.11", "cpu", "linux/arm64", None)),
     ],
 )
-def test_an_identifier_tells_enough_to_run_its_image(
+def test_an_identifier_states_enough_to_run_its_image(
     identifier: str, facts: tuple[str | None, ...], specs: Sequence[ImageSpec]
 ) -> None:
     spec = parse_custom_identifier(identifier, specs)
@@ -272,12 +271,140 @@ def test_an_identifier_tells_enough_to_run_its_image(
     assert list_tags(spec, repository="a/b") == (f"a/b:{identifier}",)
 
 
-@pytest.mark.parametrize("identifier", ["custom-", "custom-x-cpu-py3.11", "custom-2.18.1-tpu-py3.11"])
-def test_an_identifier_that_no_wheel_has_is_none(identifier: str, specs: Sequence[ImageSpec]) -> None:
-    assert parse_custom_identifier(identifier, specs) is None
-
-
-def test_an_image_whose_wheel_is_not_at_hand_has_no_lock(workspace: Workspace) -> None:
-    project = Project(services=Services(environ={"TFIMG_WORKSPACE": str(workspace.root)}))
+def test_an_identifier_that_no_wheel_has_is_none_and_a_wheel_that_is_not_at_hand_has_no_lock(
+    project: Project, specs: Sequence[ImageSpec]
+) -> None:
+    for identifier in ("custom-", "custom-x-cpu-py3.11", "custom-2.18.1-tpu-py3.11"):
+        assert parse_custom_identifier(identifier, specs) is None
     with pytest.raises(LockError, match="is the image of a custom wheel, which is not at hand"):
         project.plan(project.spec("custom-2.18.1-cpu-py3.11"))
+
+
+OTHER = f"numpy==1.26.4 --hash=sha256:{'ab' * 32}  # 2024-02-05\n"
+
+
+@pytest.fixture(params=[False, True], ids=["cpu", "cuda"])
+def spec(request: pytest.FixtureRequest, matrix: Matrix, tmp_path: Path) -> ImageSpec:
+    facts = read_facts(write_tiny_wheel(tmp_path, cuda=request.param))
+    return make_custom_spec(matrix, facts, GivenFacts(), date(2025, 3, 26))
+
+
+def make_lock(spec: ImageSpec) -> dict[str, str]:
+    assert spec.wheel
+    line = f"{spec.package}=={spec.tensorflow} --hash=sha256:{spec.wheel.sha256}\n"
+    return {"tensorflow": HEADER + line, "packages": HEADER + OTHER}
+
+
+def make_labels(spec: ImageSpec) -> dict[str, str]:
+    lock = make_lock(spec)
+    return {**make_recipe_labels(spec, lock_digest=hash_lock(lock)), **make_custom_labels(spec, lock)}
+
+
+def edit_label(labels: Mapping[str, str], label: str, **changes: object) -> dict[str, str]:
+    return {**labels, label: json.dumps({**json.loads(labels[label]), **changes})}
+
+
+@pytest.fixture
+def project(workspace: Workspace) -> Project:
+    return Project(services=Services(environ={"TFIMG_WORKSPACE": str(workspace.root)}))
+
+
+def test_labels_state_the_image_and_its_lock_without_the_wheel(matrix: Matrix, spec: ImageSpec) -> None:
+    found = read_custom_labels(matrix, make_labels(spec))
+    others = {label: text for label, text in make_labels(spec).items() if label != FACTS_LABEL}
+    assert read_custom_labels(matrix, others) is None
+    assert found is not None
+    assert found.wheel is not None
+    assert replace(found, wheel=spec.wheel) == spec
+    assert dict(found.wheel.lock) == make_lock(spec)
+    assert collect_facts(found, dict(found.wheel.lock)) == collect_facts(spec, make_lock(spec))
+
+
+def test_the_image_is_planned_from_its_labels_also_with_a_variant(spec: ImageSpec, project: Project) -> None:
+    plan = project.plan(project.spec_of_labels(make_labels(spec)) or spec)
+    assert (plan.spec.identifier, plan.wheels, hash_lock(plan.lock)) == (
+        spec.identifier, (), make_labels(spec)["tfimg.lock"],
+    )  # fmt: skip
+    jupyter = with_variant(spec, "jupyter", project.matrix.variants)
+    lock = {**make_lock(spec), "variant": HEADER + OTHER.replace("numpy", "jupyterlab")}
+    labels = {**make_recipe_labels(jupyter, lock_digest=hash_lock(lock)), **make_custom_labels(jupyter, lock)}
+    found = project.spec_of_labels(labels)
+    assert found is not None
+    assert (found.identifier, found.variant, project.lock(found)) == (f"{spec.identifier}-jupyter", "jupyter", lock)
+
+
+def test_the_lock_of_extra_packages_is_not_there_twice(spec: ImageSpec) -> None:
+    labels = make_custom_labels(spec, {**make_lock(spec), "own": HEADER + OTHER})
+    assert json.loads(labels[LOCK_LABEL]).keys() == {"tensorflow", "packages"}
+
+
+def test_labels_of_another_image_do_not_describe_a_named_one(spec: ImageSpec, project: Project) -> None:
+    found = project.spec_of_labels(make_labels(spec), "custom-2.17.0-cpu-py3.11")
+    assert found is not None
+    assert (found.tensorflow, found.wheel and found.wheel.lock) == ("2.17.0", ())
+    assert project.spec_of_labels(make_labels(spec), "2.15.1-cpu-py3.11") == project.spec("2.15.1-cpu-py3.11")
+
+
+@pytest.mark.parametrize(
+    ("label", "text"),
+    [
+        (FACTS_LABEL, ""), (FACTS_LABEL, "{}"), (FACTS_LABEL, "[" * 100_000), (FACTS_LABEL, "\udcff"),
+        (FACTS_LABEL, "x" * (1 << 18)), (LOCK_LABEL, ""), (LOCK_LABEL, '{"tensorflow": 1}'),
+        (LOCK_LABEL, '{"tensorflow": "RUN rm -rf /"}'), (LOCK_LABEL, '{"../../etc": ""}'), (LOCK_LABEL, "{}"),
+        (WHEEL_LABEL, "sha256:0"), (WHEEL_LABEL, f"sha256:{'0' * 64}"),
+    ],
+)  # fmt: skip
+def test_labels_that_tfimg_never_writes_are_refused(label: str, text: str, matrix: Matrix, spec: ImageSpec) -> None:
+    with pytest.raises(UnlabelledImage) as raised:
+        read_custom_labels(matrix, {**make_labels(spec), label: text})
+    assert raised.value.what.startswith("The labels of the image do not say which wheel it was made of: ")
+    assert len(raised.value.what) < 500
+    assert raised.value.next_step == "Build the image again with `tfimg build --wheel`."
+
+
+@pytest.mark.parametrize("part", ["../../etc", "own", "unknown"])
+def test_a_part_that_the_lock_of_no_image_has_is_refused(part: str, matrix: Matrix, spec: ImageSpec) -> None:
+    with pytest.raises(UnlabelledImage, match=f"has the part '{part}'"):
+        read_custom_labels(matrix, edit_label(make_labels(spec), LOCK_LABEL, **{part: HEADER}))
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "error"),
+    [
+        ("tensorflow", "2.18.1; rm", UnlabelledImage), ("tensorflow", "2.17.1", UnlabelledImage),
+        ("tensorflow", "9" * 100, UnlabelledImage), ("package", "tensorflow\n", UnlabelledImage),
+        ("python", "3.11 ", UnlabelledImage), ("python", "3.99", UnavailablePython),
+        ("platform", "windows/amd64", UnlabelledImage), ("as_of", 20250326, UnlabelledImage),
+        ("numpy", "<2; import os", UnlabelledImage), ("gpu", {"cuda": "12.5"}, UnlabelledImage),
+        ("libraries", {"nvidia": "-r /etc/passwd"}, UnlabelledImage),
+        ("libraries", {f"a{number}": "1" for number in range(101)}, UnlabelledImage),
+    ],
+)  # fmt: skip
+def test_facts_that_no_image_has_are_refused(
+    field: str, value: object, error: type[TfimgError], matrix: Matrix, spec: ImageSpec
+) -> None:
+    with pytest.raises(error) as raised:
+        read_custom_labels(matrix, edit_label(make_labels(spec), FACTS_LABEL, **{field: value}))
+    assert raised.value.what.isprintable()
+
+
+def test_a_toolkit_that_the_matrix_lacks_is_named(matrix: Matrix, spec: ImageSpec) -> None:
+    labels = make_labels(spec)
+    facts = json.loads(labels[FACTS_LABEL])
+    if facts["gpu"] is None:
+        return
+    facts["gpu"]["libraries"]["toolkit"] = "13.0"
+    with pytest.raises(UnavailableCuda, match=r"has NVIDIA's libraries of CUDA 13\.0, and the matrix has toolkits"):
+        read_custom_labels(matrix, {**labels, FACTS_LABEL: json.dumps(facts)})
+
+
+def test_no_label_waives_a_check(matrix: Matrix, spec: ImageSpec) -> None:
+    labels = edit_label(make_labels(spec), FACTS_LABEL, waived={"numerics.matmul": "because"}, constraints=["x"], row=0)
+    found = read_custom_labels(matrix, labels)
+    assert found is not None
+    assert (found.waived, found.constraints) == (spec.waived, spec.constraints)
+
+
+def test_the_label_of_the_identifier_decides_what_an_image_is(spec: ImageSpec, project: Project) -> None:
+    with pytest.raises(ResolutionError, match="has no image 'custom-nonsense'"):
+        project.spec_of_labels({**make_labels(spec), IDENTIFIER_LABEL: "custom-nonsense"})

@@ -1,4 +1,4 @@
-"""Which base is taken, and why; what a bootstrap leaves behind."""
+"""Which base is taken, and why; what a bootstrap leaves behind; and the mirrors that APT's sources name."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 from support.cases import cases
 from support.memory_engine import FakeEngine
 from support.programs import program
-from tfimg.core.errors import BaseImageError, BuildError, NetworkError, NoEmulation
+from tfimg.core.errors import BaseImageError, BuildError, NetworkError, NoEmulation, UsageError
 from tfimg.core.events import Event, InfoEvent, OnEvent, ignore
 from tfimg.engine.bases import (
     RECIPE_LABEL,
@@ -23,6 +23,9 @@ from tfimg.engine.bases import (
     Mirrors,
     apply_mirror,
     choose_base,
+    find_mirrors,
+    read_mirrors,
+    snapshot_mirrors,
     sources,
 )
 from tfimg.matrix.spec import ImageSpec
@@ -58,11 +61,7 @@ def spec(named: Callable[[str], ImageSpec]) -> ImageSpec:
 
 
 def choose(
-    spec: ImageSpec,
-    choice: BaseSource,
-    engine: FakeEngine,
-    surroundings: BaseSettings,
-    on_event: OnEvent = ignore,
+    spec: ImageSpec, choice: BaseSource, engine: FakeEngine, surroundings: BaseSettings, on_event: OnEvent = ignore
 ) -> BaseImage:
     return choose_base(spec, replace(surroundings, source=choice), engine, on_event)
 
@@ -73,12 +72,8 @@ def test_an_available_official_image_is_used_by_digest(
 ) -> None:
     engine = FakeEngine(remote={OFFICIAL: "sha256:r"})
     assert choose(spec, choice, engine, surroundings) == BaseImage(
-        kind="official",
-        name=OFFICIAL,
-        reference=f"{OFFICIAL}@sha256:r",
-        digest="sha256:r",
-        why="the registry has it",
-    )
+        kind="official", name=OFFICIAL, reference=f"{OFFICIAL}@sha256:r", digest="sha256:r", why="the registry has it",
+    )  # fmt: skip
     assert (engine.built, surroundings.scratch.exists()) == ([], False)
 
 
@@ -88,6 +83,8 @@ def test_a_mirror_takes_the_registry_s_place(spec: ImageSpec, surroundings: Base
     mirrored = replace(surroundings, registries={"docker.io": "mirror.example.test:5000"})
     base = choose(spec, "registry", engine, mirrored)
     assert base.reference == f"{name}@sha256:m"
+    other = "quay.example.test/library/python:3.11"
+    assert apply_mirror(other, mirrored.registries) == other, "only the named registry is mirrored"
 
 
 def test_a_digest_is_taken_whatever_the_tag_has_become(spec: ImageSpec, surroundings: BaseSettings) -> None:
@@ -103,7 +100,7 @@ def test_a_digest_is_taken_whatever_the_tag_has_become(spec: ImageSpec, surround
     ("config", "kind"),
     [(BaseConfig(python="3.11.9"), "official"), (BaseConfig(python="3.11.2", made="by hand"), "look-alike")],
 )
-def test_the_configuration_tells_a_look_alike(
+def test_the_configuration_identifies_a_look_alike(
     config: BaseConfig, kind: str, spec: ImageSpec, surroundings: BaseSettings
 ) -> None:
     read = replace(surroundings, read_config=lambda _reference: config)
@@ -122,21 +119,13 @@ def test_a_base_with_another_python_is_refused(python: str, spec: ImageSpec, sur
     )
 
 
-def test_only_the_named_registry_is_mirrored() -> None:
-    other = "quay.example.test/library/python:3.11"
-    assert apply_mirror(other, {"docker.io": "m.example.test:5000"}) == other
-
-
 def test_auto_falls_back_to_a_bootstrap_and_says_why(spec: ImageSpec, surroundings: BaseSettings) -> None:
     engine, said = FakeEngine(), list[Event]()
     base = choose(spec, "auto", engine, surroundings, said.append)
     assert base == BaseImage(
-        kind="bootstrapped",
-        name=NAME,
-        reference=NAME,
-        digest=engine.names[NAME].digest,
+        kind="bootstrapped", name=NAME, reference=NAME, digest=engine.names[NAME].digest,
         why=f"{OFFICIAL} is not available: Cannot resolve {OFFICIAL}: no route to host",
-    )
+    )  # fmt: skip
     assert said == [InfoEvent(text="Bootstrapping Debian bookworm with Python 3.11 from signed packages")]
 
 
@@ -181,7 +170,7 @@ def test_a_snapshot_s_moment_is_the_latest_mtime_and_another_recipe(
     assert words[-5] == "bookworm"
 
 
-def test_a_snapshot_is_bootstrapped_unless_the_registry_s_image_is_asked_for(
+def test_a_snapshot_is_bootstrapped_unless_the_registry_s_image_is_requested(
     named: Callable[[str], ImageSpec], surroundings: BaseSettings
 ) -> None:
     then = replace(surroundings, mirrors=replace(MIRRORS, moment=datetime(2026, 11, 1, tzinfo=UTC)))
@@ -218,7 +207,9 @@ def test_a_python_that_debian_does_not_have_cannot_be_bootstrapped(
     )
 
 
-def test_a_missing_mmdebstrap_is_reported(spec: ImageSpec, surroundings: BaseSettings, tmp_path: Path) -> None:
+def test_a_missing_mmdebstrap_or_mirror_is_reported(
+    spec: ImageSpec, surroundings: BaseSettings, tmp_path: Path
+) -> None:
     without = replace(surroundings, environ={"PATH": str(tmp_path / "nothing")})
     with pytest.raises(BaseImageError) as caught:
         choose(spec, "bootstrap", FakeEngine(), without)
@@ -226,9 +217,6 @@ def test_a_missing_mmdebstrap_is_reported(spec: ImageSpec, surroundings: BaseSet
         "mmdebstrap, which bootstraps bases from Debian packages, is not installed. `tfimg engine up --install` "
         "installs it; or give access to a registry (--mirror)."
     )
-
-
-def test_a_machine_without_mirrors_is_reported(spec: ImageSpec, surroundings: BaseSettings) -> None:
     with pytest.raises(BaseImageError) as caught:
         choose(spec, "bootstrap", FakeEngine(), replace(surroundings, mirrors=None))
     assert str(caught.value) == (
@@ -272,21 +260,17 @@ def test_a_registry_s_base_for_another_platform_needs_no_emulator(
 def test_a_failed_bootstrap_prints_the_last_lines_of_mmdebstrap_and_leaves_no_file(
     words: str, reason: str, spec: ImageSpec, surroundings: BaseSettings, tmp_path: Path
 ) -> None:
+    engine = FakeEngine(script=[BuildError("No.", next_step="Try.")])
+    with pytest.raises(BuildError):
+        choose(spec, "bootstrap", engine, surroundings)
+    assert (engine.names, list(surroundings.scratch.iterdir())) == ({}, [])
     (tmp_path / "bin" / "words").write_text(words)
-    engine = FakeEngine()
     with pytest.raises(BaseImageError) as caught:
         choose(spec, "bootstrap", engine, surroundings)
     assert str(caught.value) == (
         f"Bootstrapping Debian bookworm failed: {reason}. Check this machine's APT sources and network, then build "
         "again."
     )
-    assert (engine.names, list(surroundings.scratch.iterdir())) == ({}, [])
-
-
-def test_a_base_whose_build_fails_leaves_nothing(spec: ImageSpec, surroundings: BaseSettings) -> None:
-    engine = FakeEngine(script=[BuildError("No.", next_step="Try.")])
-    with pytest.raises(BuildError):
-        choose(spec, "bootstrap", engine, surroundings)
     assert (engine.names, list(surroundings.scratch.iterdir())) == ({}, [])
 
 
@@ -298,3 +282,103 @@ def test_a_suite_is_installed_with_its_updates_and_security_fixes() -> None:
         ("http://mirror.example.test/debian-security", "bookworm-security", "main"),
     ]
     assert len(sources("bookworm", Mirrors(archive=MIRRORS.archive, security=None))) == 2
+
+
+ARCHIVE = "http://mirror.example.test/debian"
+SECURITY = "http://mirror.example.test/debian-security"
+
+ONE_LINE = f"""\
+# deb http://old.example.test/debian bookworm main
+deb {ARCHIVE} bookworm main contrib
+deb-src http://source.example.test/debian bookworm main
+deb {ARCHIVE} bookworm-updates main
+deb {SECURITY} bookworm-security main
+"""
+STANZAS = f"""\
+# Types: deb
+Types: deb
+URIs: {ARCHIVE}/
+Suites: bookworm bookworm-updates
+Components: main
+Signed-By: /usr/share/keyrings/debian-archive-keyring.gpg
+
+Types: deb
+URIs: {SECURITY}
+Suites: bookworm-security
+Components: main
+"""
+BOTH = Mirrors(archive=ARCHIVE, security=SECURITY)
+ONE = Mirrors(archive=ARCHIVE, security=None)
+
+
+@pytest.mark.parametrize(
+    ("text", "mirrors"),
+    [
+        (ONE_LINE, BOTH),
+        (STANZAS, BOTH),
+        (f"deb [arch=amd64 signed-by=/a/b.gpg] {ARCHIVE}/ bookworm main\n", ONE),
+        (f"deb\t{ARCHIVE}\tbookworm\tmain\n", ONE),
+        (STANZAS.replace("Types: deb\nURIs", "Enabled: no\nTypes: deb\nURIs", 1), None),
+        (STANZAS.replace("Types: deb\nURIs", "Types: deb-src\nURIs"), None),
+        (STANZAS.replace("Components: main\n", "Components: main\nEnabled: yes\n"), BOTH),
+        (STANZAS.partition("\n\n")[0].replace("/\n", "/ http://second.example.test/debian\n", 1), ONE),
+        (STANZAS.replace("\n", "\r\n"), BOTH),
+        (f"deb http://tools.example.test/debian bookworm stable\ndeb {ARCHIVE} bookworm main\n", ONE),
+        ("deb http://mirror.example.test/ubuntu noble main\n", None),
+        (f"deb {SECURITY} bookworm-security main\n", None),
+        ("", None),
+        ("this is no source\n", None),
+    ],
+    ids=["one-line", "stanzas", "options", "tabs", "disabled", "sources", "enabled", "two-uris", "crlf",
+         "another-vendor-s", "ubuntu", "security-only", "empty", "nonsense"],
+)  # fmt: skip
+def test_sources_name_their_mirrors(text: str, mirrors: Mirrors | None) -> None:
+    assert read_mirrors([text]) == mirrors
+
+
+def test_files_are_read_together_and_the_first_mirror_wins() -> None:
+    other = ONE_LINE.replace("mirror.example.test", "second.example.test")
+    assert read_mirrors([f"deb {ARCHIVE} bookworm main\n", other]) == Mirrors(
+        archive=ARCHIVE, security="http://second.example.test/debian-security"
+    )
+
+
+def test_a_folder_s_sources_are_found_and_other_files_are_not(tmp_path: Path) -> None:
+    assert find_mirrors(tmp_path) is None, "a machine without APT has no mirrors"
+    parts = tmp_path / "sources.list.d"
+    parts.mkdir()
+    (parts / "debian.sources").write_text(STANZAS)
+    (parts / "debian.sources.save").write_text(STANZAS.replace("mirror.", "saved."))
+    (parts / "a.list.disabled").write_text(ONE_LINE.replace("mirror.", "disabled."))
+    assert find_mirrors(tmp_path) == BOTH
+    (tmp_path / "sources.list").write_text(ONE_LINE.replace("mirror.", "main."))
+    found = find_mirrors(tmp_path)
+    assert found is not None
+    assert found.archive == "http://main.example.test/debian"
+
+
+def test_a_snapshot_is_a_mirror_with_a_moment() -> None:
+    found = snapshot_mirrors("http://mirror.example/archive/debian/20261101T120000Z/")
+    assert found == Mirrors(
+        archive="http://mirror.example/archive/debian/20261101T120000Z",
+        security="http://mirror.example/archive/debian-security/20261101T120000Z",
+        moment=datetime(2026, 11, 1, 12, tzinfo=UTC),
+    )
+    assert snapshot_mirrors("http://mirror.example/20261101T120000Z").security is None
+
+
+def test_an_image_records_addresses_without_credentials() -> None:
+    found = snapshot_mirrors("https://ann:secret@mirror.example/debian/20261101T120000Z")
+    assert found.archive == "https://ann:secret@mirror.example/debian/20261101T120000Z"
+    assert found.public_addresses == (
+        "https://mirror.example/debian/20261101T120000Z",
+        "https://mirror.example/debian-security/20261101T120000Z",
+    )
+
+
+@pytest.mark.parametrize(
+    "address", ["http://mirror.example/debian", "mirror.example/20261101T120000Z", "http://a b/debian/20261101T120000Z"]
+)
+def test_what_is_not_an_address_with_a_moment_is_no_snapshot(address: str) -> None:
+    with pytest.raises(UsageError, match="is not an address with a time such as 20261101T000000Z"):
+        snapshot_mirrors(address)

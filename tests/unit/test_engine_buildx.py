@@ -1,23 +1,49 @@
-"""The command line of a build, and a failed step's last words → the error that says what to do."""
+"""buildx: its builders, its build cache, its command line, its events, and the errors of failed steps."""
 
 from __future__ import annotations
 
+import base64
+import json
 import re
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from support.cases import cases
+from support.memory_engine import capabilities
+from support.paths import DATA
 from support.programs import program
-from tfimg.core.errors import BuildError, DiskSpaceError, HalfTransferred, NetworkError, TfimgError
-from tfimg.core.events import StepEvent
-from tfimg.engine.docker import LOG_LINES, build, build_command, build_error
+from tfimg.core.errors import (
+    BuildError,
+    DiskSpaceError,
+    EngineError,
+    EngineUnavailable,
+    HalfTransferred,
+    NetworkError,
+    TfimgError,
+    UsageError,
+)
+from tfimg.core.events import BuildEvent, LogEvent, ProgressEvent, StepEvent
+from tfimg.engine import connect
+from tfimg.engine.buildx import (
+    BuildCache,
+    BuildxBuilder,
+    RawJsonDecoder,
+    check_cache_export,
+    find_builder,
+    parse_builder,
+    parse_cache_options,
+    parse_context,
+)
+from tfimg.engine.docker import LOG_LINES, DockerEngine, build, build_command, build_error
 from tfimg.engine.interface import BuildRequest
 
-RECORDED = Path(__file__).parents[1] / "data" / "rawjson" / "failed-buildx-0.13.txt"
+FOLDER = DATA / "rawjson"
+RECORDED = FOLDER / "failed-buildx-0.13.txt"
 STEP = "[packages 1/1] RUN --mount=type=bind,source=build,target=/build     sh /build/install /lock.txt"
 SHOWN = "[packages 1/1] RUN --mount=type=bind,source=build,target=/build sh /build/install /lock.txt"
 LAYOUT = {"b:1": "oci-layout:///l"}
@@ -55,11 +81,8 @@ def test_the_whole_command_line() -> None:
     ]
 
 
-def test_a_fresh_build_forgets_cached_steps() -> None:
+def test_no_cache_caches_and_images_from_elsewhere_are_named() -> None:
     assert set(build_command(order(no_cache=True))) - set(build_command(order())) == {"--no-cache"}
-
-
-def test_caches_and_images_from_elsewhere_are_named() -> None:
     more = replace(order(), cache_from=["type=registry,ref=r/c"], cache_to=["type=inline"], contexts=LAYOUT)
     assert [word for word in build_command(more) if word not in build_command(order())] == [
         "--build-context=b:1=oci-layout:///l",
@@ -105,18 +128,12 @@ def test_a_full_disk_is_recognised_in_buildkits_message() -> None:
 
 
 def test_a_base_that_cannot_be_pulled_is_a_matter_of_the_network() -> None:
-    pull = StepEvent(
-        step="[internal] load metadata for docker.io/library/python:3.11",
-        state="failed",
-        error="failed to do request: Head: dial tcp: lookup registry.example.test: no such host",
-    )
-    error = build_error(pull, {}, "")
+    step, cause = "[internal] load metadata for docker.io/library/python:3.11", "Head: dial tcp: lookup r: no such host"
+    error = build_error(StepEvent(step=step, state="failed", error=cause), {}, "")
     assert (type(error), str(error)) == (
         NetworkError,
-        "The build could not reach the network during [internal] load metadata for docker.io/library/python:3.11: "
-        "failed to do request: Head: dial tcp: lookup registry.example.test: no such host. Check proxy, CA bundle "
-        "(SSL_CERT_FILE) and index settings on this machine; the build uses the same. A proxy on 127.0.0.1 cannot "
-        "be reached from a build.",
+        f"The build could not reach the network during {step}: {cause}. Check proxy, CA bundle (SSL_CERT_FILE) and "
+        "index settings on this machine; the build uses the same. A proxy on 127.0.0.1 cannot be reached from a build.",
     )
 
 
@@ -125,7 +142,7 @@ def test_a_changed_wheel_is_reported_with_its_name_and_both_hashes() -> None:
         "The hash of a wheel from the package index differs from the lock: error: Failed to download `six==1.16.0` "
         "cause: Hash mismatch for `six==1.16.0`  Expected: sha256:0000  Computed: sha256:8abb. If the index is a "
         "mirror, check that mirror; do not build until you know who changed the file. Only then update the lock "
-        "with `tfimg lock`."
+        "with `tfimg matrix lock`."
     )
 
 
@@ -148,26 +165,18 @@ def test_any_other_failure_has_the_step_and_its_last_output() -> None:
     )
 
 
-def test_only_the_last_lines_are_printed() -> None:
+def test_only_the_last_lines_of_the_step_that_failed_are_printed() -> None:
     words = [f"word{number}" for number in range(100)]
-    message = str(build_error(failure(), {STEP: words}, ""))
-    assert re.findall(r"word\d+", message) == words[-LOG_LINES:]
-
-
-def test_output_of_other_steps_is_ignored() -> None:
-    error = build_error(failure(), {STEP: ["bad"], "another": UV_DNS.splitlines()}, "")
-    assert type(error) is BuildError
+    error = build_error(failure(), {STEP: words, "another": UV_DNS.splitlines()}, "")
+    assert (type(error), re.findall(r"word\d+", str(error))) == (BuildError, words[-LOG_LINES:])
     assert "index.example.test" not in str(error)
 
 
-@pytest.mark.parametrize(
-    ("rest", "said"),
-    [("ERROR: unknown flag: --progress\n", "ERROR: unknown flag: --progress"), ("", "nothing")],
-)
-def test_a_build_that_fails_before_its_first_step_is_reported_too(rest: str, said: str) -> None:
-    message = str(build_error(None, {}, rest))
-    assert f"Last output of the step: {said}. " in message
-    assert "None" not in message
+def test_a_build_that_fails_before_its_first_step_is_reported_too() -> None:
+    for rest, output in (("ERROR: unknown flag: --progress\n", "ERROR: unknown flag: --progress"), ("", "nothing")):
+        message = str(build_error(None, {}, rest))
+        assert f"Last output of the step: {output}. " in message
+        assert "None" not in message
 
 
 # With a program that stands where docker would
@@ -223,3 +232,261 @@ def test_a_consumer_that_stops_ends_the_program(docker: Docker, tmp_path: Path) 
     assert next(events) == StepEvent(step="step", state="started")
     events.close()
     assert (tmp_path / "ended").exists()
+
+
+# Recorded from buildx 0.13.1, labels and platforms shortened.
+CONTEXT, DEAD_CONTEXT, REMOTE, CONTAINER = (
+    (DATA / "buildx" / f"{name}.txt").read_text() for name in ("context", "dead-context", "remote", "container")
+)
+DEAD = "Cannot connect to the Docker daemon at tcp://127.0.0.1:9. Is the docker daemon running?"
+SAID = [
+    (CONTEXT, BuildxBuilder(driver="docker", endpoint="far", problem=None)),
+    (DEAD_CONTEXT, BuildxBuilder(driver="", endpoint="", problem=DEAD)),
+    (REMOTE, BuildxBuilder(driver="remote", endpoint="tcp://127.0.0.1:9", problem=None)),
+    (CONTAINER, BuildxBuilder(driver="docker-container", endpoint="default", problem=None)),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("text", "expected"), SAID, ids=["context", "dead", "remote", "container"])
+def test_what_inspect_says_is_understood(text: str, expected: BuildxBuilder) -> None:
+    assert parse_builder(text) == expected
+    assert (expected.driver == "docker") is (text is CONTEXT)
+
+
+def fake_docker(folder: Path, script: str) -> dict[str, str]:
+    """Return an environment in which `docker` is this shell script; a file keeps its arguments."""
+    return program(folder, "docker", f'echo "$@" >>{folder}/asked\n{script}')
+
+
+def printing(text: str) -> str:
+    return f"cat <<'END'\n{text}END\n"
+
+
+def builder_error(environ: dict[str, str]) -> TfimgError:
+    with pytest.raises(TfimgError) as caught:
+        find_builder("far", environ)
+    return caught.value
+
+
+def test_a_missing_builder_is_an_error(tmp_path: Path) -> None:
+    error = builder_error(fake_docker(tmp_path, "echo 'ERROR: no builder \"far\" found' >&2; exit 1\n"))
+    assert isinstance(error, UsageError)
+    assert str(error) == (
+        "--builder far: buildx has no builder and docker no context of that name. `docker buildx ls` shows all; "
+        "`docker context create` and `docker buildx create` make one."
+    )
+
+
+NEXT = "Start it, or correct its address (`docker buildx inspect far`); or name another --builder."
+
+
+@cases("engine_buildx", "a_dead_builder_is_reported_with_a_next_step")
+def test_a_dead_builder_is_reported_with_a_next_step(tmp_path: Path, script: str, why: str) -> None:
+    error = builder_error(fake_docker(tmp_path, script))
+    assert isinstance(error, EngineUnavailable)
+    assert (
+        str(error) == f"The builder far does not answer: {why if why.endswith('?') else why.rstrip('.') + '.'} {NEXT}"
+    )
+
+
+def test_a_builder_that_hangs_is_not_waited_for(tmp_path: Path) -> None:
+    with pytest.raises(EngineUnavailable, match=r"The builder far does not answer: no answer within 0\.2 s\. "):
+        find_builder("far", fake_docker(tmp_path, "exec sleep 60\n"), seconds=0.2)
+
+
+def test_only_a_remote_builder_is_connected_to_before_it_builds(tmp_path: Path) -> None:
+    """A container or a pod is started by the build; a mere question is to start nothing."""
+    for text, asked in ((REMOTE, 2), (CONTAINER, 1), (CONTEXT, 1)):
+        (tmp_path / "asked").unlink(missing_ok=True)
+        find_builder("far", fake_docker(tmp_path, printing(text)))
+        assert len((tmp_path / "asked").read_text().splitlines()) == asked
+
+
+ENVIRON = {"HOME": "/home/me", "DOCKER_HOST": "tcp://near:2376", "DOCKER_TLS_VERIFY": "1", "DOCKER_CERT_PATH": "/n"}
+
+
+def context_document(*, skip: bool = False, tls: bool = False) -> dict[str, object]:
+    return {
+        "Name": "far",
+        "Endpoints": {"docker": {"Host": "tcp://far:2376", "SkipTLSVerify": skip}},
+        "TLSMaterial": {"docker": ["ca.pem", "cert.pem", "key.pem"]} if tls else {},
+        "Storage": {"TLSPath": "/contexts/tls/1"},
+    }
+
+
+@cases("engine_buildx", "a_context_has_its_own_address_and_certificates")
+def test_a_context_has_its_own_address_and_certificates(context: dict[str, object], expected: dict[str, str]) -> None:
+    assert parse_context(context, ENVIRON) == {"HOME": "/home/me", "DOCKER_HOST": "tcp://far:2376", **expected}
+
+
+def test_a_context_means_its_engine(tmp_path: Path) -> None:
+    answer = printing(json.dumps([context_document()]) + "\n")
+    script = f'if [ "$1" = context ]; then {answer}exit; fi\n{printing(CONTEXT)}'
+    one, other = connect.connect_builders(fake_docker(tmp_path, script), tmp_path, ["far", "far"])
+    assert (one.host, one.builder) == (other.host, other.builder) == ("tcp://far:2376", None)
+
+
+def test_the_engine_s_own_builder_is_named_whatever_is_the_default(tmp_path: Path) -> None:
+    """`docker buildx use` and BUILDX_BUILDER may name another, which would keep the image to itself."""
+    script = 'echo "github.com/docker/buildx $BUILDX_BUILDER x"\n'
+    environ = {**fake_docker(tmp_path, script), "BUILDX_BUILDER": "somebody-else-s"}
+    assert DockerEngine(host="tcp://far:1", environ=environ).buildx_version() == "default"
+    assert DockerEngine(host="tcp://far:1", environ=environ, builder="pod").buildx_version() == "pod"
+
+
+@cases("engine_buildx", "cache_is_written_as_a_reference_or_as_buildx_has_it")
+def test_cache_is_written_as_a_reference_or_as_buildx_has_it(written: str, source: str, target: str) -> None:
+    assert parse_cache_options([written], [written]) == BuildCache(sources=(source,), targets=(target,))
+
+
+def test_a_classic_store_cannot_export_cache_and_that_is_reported_first() -> None:
+    classic = capabilities(store="classic")
+    cache = parse_cache_options(["r/c"], ["r/c"])
+    with pytest.raises(EngineError, match=r"unix:///run/fake\.sock cannot export build cache: .* leave --cache-to"):
+        check_cache_export(classic, cache)
+    check_cache_export(classic, parse_cache_options(["r/c"], ["type=inline"]))
+    check_cache_export(capabilities(store="containerd"), cache)
+    check_cache_export(capabilities(store="classic", builder="pod"), cache)
+
+
+FAILED_STEP = "[2/2] RUN echo hello; echo bad >&2; exit 3"
+DEFINITION = "[internal] load build definition from bad.Dockerfile"
+BASE = "[1/2] FROM docker.io/library/base:1"
+FAILED = RECORDED.read_text()
+"""As buildx 0.13 writes it: objects over many lines, then its own words."""
+
+FAILED_ERROR = 'process "/bin/sh -c echo hello; echo bad >&2; exit 3" did not complete successfully: exit code: 3'
+EVENTS: list[BuildEvent] = [
+    StepEvent(step=DEFINITION, state="done", seconds=3e-05),
+    StepEvent(step=DEFINITION, state="started"),
+    ProgressEvent(step=DEFINITION, what="transferring dockerfile:", current=0, total=0),
+    ProgressEvent(step=DEFINITION, what="transferring dockerfile:", current=98, total=0),
+    StepEvent(step=DEFINITION, state="done", seconds=0.004427),
+    StepEvent(step=BASE, state="started"),
+    StepEvent(step=BASE, state="done", seconds=0.009628),
+    StepEvent(step=BASE, state="cached", seconds=0.0),
+    StepEvent(step=FAILED_STEP, state="started"),
+    LogEvent(step=FAILED_STEP, line="bad"),
+    LogEvent(step=FAILED_STEP, line="hello"),
+    StepEvent(step=FAILED_STEP, state="failed", seconds=0.133979, error=FAILED_ERROR),
+]
+
+
+def decoded(*pieces: str) -> tuple[list[BuildEvent], str]:
+    decoder = RawJsonDecoder()
+    events = [event for piece in pieces for event in decoder.feed(piece)]
+    decoder.close()
+    return events, decoder.rest
+
+
+def one_per_line(text: str) -> str:
+    """The same text as later releases write it."""
+    decoder, out = json.JSONDecoder(), ""
+    while (text := text.lstrip()).startswith("{"):
+        value, end = decoder.raw_decode(text)
+        out, text = out + json.dumps(value) + "\n", text[end:]
+    return out + text
+
+
+def events_of(*documents: dict[str, Any]) -> list[BuildEvent]:
+    return decoded("".join(json.dumps(document) + "\n" for document in documents))[0]
+
+
+def vertex(**fields: Any) -> dict[str, Any]:
+    return {"vertexes": [{"digest": "sha256:a", "name": "step", **fields}]}
+
+
+def lines(text: str) -> list[str]:
+    """Lines without the blanks before them, which carry nothing."""
+    return [line.strip() for line in text.splitlines()]
+
+
+@pytest.mark.parametrize("text", [FAILED, one_per_line(FAILED)], ids=["pretty", "one-per-line"])
+def test_a_failed_build_becomes_events_and_messages_of_buildx_for_any_chunks(text: str) -> None:
+    whole = decoded(text)
+    assert whole[0] == EVENTS
+    assert lines(whole[1]) == lines((FOLDER / "failed-buildx-0.13-rest.txt").read_text())
+    for position in range(len(text)):
+        assert decoded(text[:position], text[position:]) == whole, position
+    assert decoded(*text) == whole, "single characters"
+
+
+def test_bytes_that_are_moved_are_reported_with_their_total_where_it_is_known() -> None:
+    status = {"id": "sha256:b", "vertex": "sha256:a", "current": 1048576, "total": 29126484}
+    assert events_of(vertex(), {"statuses": [status, {"id": "extracting", "vertex": "sha256:a"}]}) == [
+        ProgressEvent(step="step", what="sha256:b", current=1048576, total=29126484),
+        ProgressEvent(step="step", what="extracting", current=0, total=0),
+    ]
+
+
+def test_an_event_is_reported_as_soon_as_it_is_complete() -> None:
+    decoder, text = RawJsonDecoder(), json.dumps(vertex(started="2026-01-02T03:04:05Z"))
+    assert list(decoder.feed("{}\n" + text[:-1])) == [], "an empty object holds nothing up"
+    assert list(decoder.feed(text[-1])) == [StepEvent(step="step", state="started")]
+
+
+def test_text_around_json_objects_is_kept_in_order() -> None:
+    events, rest = decoded(f"WARN: no cache\n{json.dumps(vertex(cached=True))}\nERROR: one\nERROR: two")
+    assert events == [StepEvent(step="step", state="cached", seconds=0.0)]
+    assert rest == "WARN: no cache\nERROR: one\nERROR: two"
+    assert decoded('{"vertexes": [') == ([], '{"vertexes": ['), "it only looks like JSON"
+
+
+@cases("engine_buildx", "instants_have_any_number_of_digits")
+def test_instants_have_any_number_of_digits(started: str, completed: str, seconds: float) -> None:
+    (event,) = events_of(vertex(started=started, completed=completed))
+    assert event == StepEvent(step="step", state="done", seconds=pytest.approx(seconds))
+
+
+START = vertex(started="2026-01-02T03:04:05Z")
+END = vertex(started="2026-01-02T03:04:05Z", completed="2026-01-02T03:04:06Z")
+AGAIN = vertex(started="2026-01-02T03:04:06Z")
+END_AGAIN = vertex(started="2026-01-02T03:04:06Z", completed="2026-01-02T03:04:08Z")
+
+
+def test_what_buildkit_repeats_is_reported_once_and_a_step_that_is_reopened_again() -> None:
+    assert events_of(START, START, END, END, END, AGAIN, AGAIN, END_AGAIN) == [
+        StepEvent(step="step", state="started"),
+        StepEvent(step="step", state="done", seconds=1.0),
+        StepEvent(step="step", state="started"),
+        StepEvent(step="step", state="done", seconds=2.0),
+    ]
+
+
+def test_steps_of_one_name_do_not_hide_each_other() -> None:
+    other = {"vertexes": [{**END["vertexes"][0], "digest": "sha256:b"}]}
+    assert events_of(END, other) == [StepEvent(step="step", state="done", seconds=1.0)] * 2
+
+
+def test_a_cached_step_took_no_time_and_one_that_failed_need_not_have_begun() -> None:
+    times = {"started": "2026-01-02T03:04:05Z", "completed": "2026-01-02T03:04:09Z"}
+    assert events_of(vertex(cached=True, **times)) == [StepEvent(step="step", state="cached", seconds=0.0)]
+    failed = StepEvent(step="step", state="failed", seconds=None, error="exit code: 3")
+    assert events_of(vertex(error="exit code: 3")) == [failed]
+
+
+@pytest.mark.parametrize("error", ["context canceled", "rpc error: code = Canceled desc = context canceled"])
+def test_a_step_that_was_cancelled_did_not_fail(error: str) -> None:
+    assert events_of(vertex(error=error)) == [StepEvent(step="step", state="interrupted", error=error)]
+
+
+@cases("engine_buildx", "log_lines_are_decoded")
+def test_log_lines_are_decoded(data: bytes, expected: list[str]) -> None:
+    log = {"vertex": "sha256:a", "stream": 1, "data": base64.b64encode(data).decode()}
+    events = events_of(vertex(), {"logs": [log]})
+    assert events == [LogEvent(step="step", line=line) for line in expected]
+
+
+def test_a_log_without_data_or_without_a_known_step_is_no_accident() -> None:
+    assert events_of({"logs": [{"vertex": "sha256:b", "data": None}]}) == []
+    assert events_of({"logs": [{"vertex": "sha256:b", "data": "eA=="}]}) == [LogEvent(step="", line="x")]
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["{}", " \n\t\n", "", '{"vertexes": null, "statuses": null, "logs": null}', json.dumps(vertex())],
+    ids=["object", "blank", "empty", "null", "step that has not begun"],
+)
+def test_nothing_is_nothing(text: str) -> None:
+    events, rest = decoded(text)
+    assert (events, rest.strip()) == ([], "")

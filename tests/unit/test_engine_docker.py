@@ -1,17 +1,37 @@
-"""What can be said of the Docker engine without one."""
+"""The Docker engine's answers: inspections, digests of contents, pushes and pulls."""
 
 from __future__ import annotations
 
 import json
 import re
-from contextlib import nullcontext
+from copy import deepcopy
+from typing import Any
 
 import pytest
-from packaging.version import Version
 
+from support.cases import cases
 from support.http_server import AnyMethod, serving
-from tfimg.core.errors import EngineError, EngineTooOld
-from tfimg.engine.docker import OLDEST_BUILDX, OLDEST_ENGINE, DockerEngine, require_version
+from tfimg.core.cancellation import Cancellation
+from tfimg.core.errors import (
+    EngineError,
+    EngineTooOld,
+    Interrupted,
+    NetworkError,
+    RegistryError,
+    TamperedError,
+    TfimgError,
+)
+from tfimg.core.events import Event, ProgressEvent, ignore
+from tfimg.engine.docker import (
+    OLDEST_BUILDX,
+    OLDEST_ENGINE,
+    Action,
+    DockerEngine,
+    content_digest,
+    follow_transfer,
+    require_version,
+    transfer_error,
+)
 
 BLOB = f"blob sha256:{'7' * 64}"
 REMOVED = (
@@ -61,15 +81,12 @@ class _Listing(_Answers):
 
 
 @pytest.mark.parametrize("before", ["", "failed to get rootfs of image a/b:1: ", "failed to calculate size of image: "])
-def test_a_list_is_asked_for_again_while_an_image_is_being_removed(before: str) -> None:
+def test_a_list_is_requested_again_while_an_image_is_being_removed(before: str) -> None:
     """Docker 28.2.2 refuses the whole list."""
     refusal = f"{before}rpc error: code = NotFound desc = content digest sha256:{'7' * 64}: not found"
     with serving(_Listing, [refusal] * 3) as address:
         assert DockerEngine(host=f"tcp://{address}", environ={}).list_images() == []
-    with (
-        serving(_Listing, [refusal] * 100) as address,
-        pytest.raises(EngineError, match="content digest"),
-    ):
+    with serving(_Listing, [refusal] * 100) as address, pytest.raises(EngineError, match="content digest"):
         DockerEngine(host=f"tcp://{address}", environ={}).list_images()
 
 
@@ -81,21 +98,111 @@ def test_every_other_failure_of_an_inspection_is_an_error() -> None:
                 ask()
 
 
-@pytest.mark.parametrize(
-    ("text", "oldest", "expected"),
-    [
-        ("20.10.24+dfsg1", OLDEST_ENGINE, True),
-        ("22.06.0-beta.0", OLDEST_ENGINE, True),
-        ("23.0.0", OLDEST_ENGINE, False),
-        ("26.1.5+dfsg1", OLDEST_ENGINE, False),
-        ("28.0.0-rc.1", OLDEST_ENGINE, False),
-        ("library-import", OLDEST_ENGINE, False),
-        ("0.11.2", OLDEST_BUILDX, True),
-        ("0.12.0", OLDEST_BUILDX, False),
-        ("5f5ba5f9", OLDEST_BUILDX, False),
-    ],
-)
-def test_engines_and_buildx_are_distinguished_by_age(text: str, oldest: Version, expected: bool) -> None:
-    refused = pytest.raises(EngineTooOld, match=f"^it is {re.escape(text)}, and builds need {oldest} or newer")
-    with refused if expected else nullcontext():
-        require_version("it is", text, oldest)
+def test_engines_and_buildx_that_are_too_old_are_refused() -> None:
+    for text in ("23.0.0", "26.1.5+dfsg1", "28.0.0-rc.1", "library-import"):
+        require_version("it is", text, OLDEST_ENGINE)
+    for text in ("0.12.0", "5f5ba5f9"):
+        require_version("it is", text, OLDEST_BUILDX)
+    too_old = (("20.10.24+dfsg1", OLDEST_ENGINE), ("22.06.0-beta.0", OLDEST_ENGINE), ("0.11.2", OLDEST_BUILDX))
+    for text, oldest in too_old:
+        with pytest.raises(EngineTooOld, match=f"^it is {re.escape(text)}, and builds need {oldest} or newer"):
+            require_version("it is", text, oldest)
+
+
+ATTRS: dict[str, Any] = {
+    "Id": "sha256:1", "Created": "2026-01-01T00:00:00Z", "RepoTags": ["tf:1"], "Os": "linux", "Architecture": "amd64",
+    "Metadata": {"LastTagTime": "2026-01-01T00:00:00Z"},
+    "RootFS": {"Type": "layers", "Layers": ["sha256:a", "sha256:b"]},
+    "Config": {
+        "User": "1000:1000", "Env": ["PATH=/bin"], "Cmd": ["python"], "Entrypoint": ["tini", "--"], "Hostname": "",
+        "WorkingDir": "/home", "Labels": {"a": "b"}, "Volumes": None,
+    },
+}  # fmt: skip
+
+
+def changed(*path: str, value: object) -> str:
+    attrs = deepcopy(ATTRS)
+    place = attrs
+    for part in path[:-1]:
+        place = place[part]
+    place[path[-1]] = value
+    return content_digest(attrs)
+
+
+def test_what_a_container_is_made_of_counts_and_names_times_and_labels_do_not() -> None:
+    """Changes by path: those that change how containers behave, and others."""
+    behaviour: dict[str, object] = {
+        "Config.User": "", "Config.Env": ["PATH=/usr/bin"], "Config.Cmd": None, "Config.Entrypoint": ["sh"],
+        "Config.WorkingDir": "/", "Config.Volumes": {"/data": {}}, "RootFS.Layers": ["sha256:b", "sha256:a"],
+        "Architecture": "arm64",
+    }  # fmt: skip
+    others: dict[str, object] = {
+        "Config.Labels": {"org.opencontainers.image.revision": "c0ffee"}, "Config.Hostname": "x", "Config.Volumes": {},
+        "Config.Healthcheck": None, "Created": "2026-02-02T00:00:00Z", "Id": "sha256:2", "RepoTags": [], "Metadata": {},
+    }  # fmt: skip
+    for changes, counts in ((behaviour, True), (others, False)):
+        for path, value in changes.items():
+            assert (changed(*path.split("."), value=value) != content_digest(ATTRS)) is counts, path
+
+
+NAME = "registry.example:5000/team/tf:1"
+DIGEST = f"sha256:{'a' * 64}"
+OTHER = f"sha256:{'b' * 64}"
+PUSHING: list[dict[str, Any]] = [
+    {"status": "The push refers to repository [registry.example:5000/team/tf]"},
+    {"status": "Preparing", "progressDetail": {}, "id": "5f70bf18a086"},
+    {"status": "Pushing", "progressDetail": {"current": 1024, "total": 3072}, "id": "5f70bf18a086"},
+    {"status": "Layer already exists", "progressDetail": {}, "id": "d8d715783b80"},
+    {"status": "Pushed", "progressDetail": {}, "id": "5f70bf18a086"},
+]
+SAID = {"status": f"1: digest: {DIGEST} size: 527"}
+AUX = {"progressDetail": {}, "aux": {"Tag": "1", "Digest": DIGEST, "Size": 527}}
+
+
+def test_a_push_and_a_pull_end_with_their_digest() -> None:
+    for last in ([SAID], [AUX], [SAID, AUX], [AUX, {"status": "Done", "progressDetail": {}}]):
+        assert follow_transfer("push", NAME, [*PUSHING, *last], ignore) == DIGEST
+    lines = [{"status": f"Digest: {DIGEST}"}, {"status": f"Status: Downloaded newer image for {NAME}"}]
+    assert follow_transfer("pull", NAME, lines, ignore) == DIGEST
+    with pytest.raises(TamperedError, match=rf"tf@{DIGEST} returned another digest: {OTHER}"):
+        follow_transfer("pull", f"registry.example/tf@{DIGEST}", [{"status": f"Digest: {OTHER}"}], ignore)
+
+
+def test_bytes_are_reported_by_layer() -> None:
+    events: list[Event] = []
+    follow_transfer("push", NAME, [*PUSHING, SAID], events.append)
+    assert events == [
+        ProgressEvent(step="push", what="5f70bf18a086", current=1024, total=3072),
+        ProgressEvent(step="push", what="5f70bf18a086", current=3072, total=3072),
+    ]
+
+
+def test_a_stream_that_ends_too_early_is_an_error() -> None:
+    with pytest.raises(NetworkError, match=rf"answer ended before it reported the digest of the push of {NAME}"):
+        follow_transfer("push", NAME, PUSHING, ignore)
+
+
+@pytest.mark.parametrize("line", [{"error": "denied: no"}, {"errorDetail": {"message": "denied: no"}}])
+def test_an_error_in_the_stream_is_raised(line: dict[str, Any]) -> None:
+    with pytest.raises(RegistryError, match=r"does not let the engine push .*: denied: no"):
+        follow_transfer("push", NAME, [*PUSHING, line, SAID], ignore)
+
+
+def test_what_is_to_end_ends_between_two_lines() -> None:
+    cancellation = Cancellation()
+    cancellation.cancel()
+    with cancellation.activate(), pytest.raises(Interrupted):
+        follow_transfer("push", NAME, [*PUSHING, SAID], ignore)
+
+
+@cases("engine_docker", "what_an_engine_says_becomes_a_sentence")
+def test_what_an_engine_says_becomes_a_sentence(action: Action, said: str, error: type[TfimgError], says: str) -> None:
+    with pytest.raises(error, match=says) as caught:
+        raise transfer_error(action, NAME, said)
+    assert type(caught.value) is error
+    assert said in str(caught.value)
+
+
+def test_the_registry_is_the_one_of_the_name() -> None:
+    for name, host in (("tfimg/x:1", "docker.io"), ("localhost/x:1", "localhost"), ("r.example/x:1", "r.example")):
+        assert f"The registry {host} is read-only" in str(transfer_error("push", name, "405 Method Not Allowed"))

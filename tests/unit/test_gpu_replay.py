@@ -8,21 +8,17 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from support.cli import CliRunner
-from support.environment import TestEnvironment
 from support.gpu_run import DRIVER, H200, Events, gpu_run
 from support.hosts import with_gpus
 from support.memory_engine import toolkit
-from support.pushing_engine import PushingEngine
-from support.signing import OURS, PASSWORD
 from support.suite_events import make_output
+from support.world import World
 from tfimg.core.paths import Workspace
 from tfimg.host.survey import Gpu
 from tfimg.matrix.spec import ImageSpec
@@ -36,42 +32,18 @@ IMAGE = f"tfimg/tensorflow:{IDENTIFIER}"
 Replay = Callable[..., Events]
 
 
-@dataclass(frozen=True, kw_only=True)
-class Publisher:
-    """A machine with GPUs whose containers say what a test has written."""
+class GpuWorld(World):
+    """A machine with GPUs whose containers print what a test has written."""
 
-    tfimg: CliRunner
-    engine: PushingEngine
-    key: str
-
-    def publish(self, events: Events, *, status: int | None = None) -> int:
-        """Publish the image, whose suite says this; the container ends as its last event says, or with `status`."""
+    def publish_run(self, events: Events, *, status: int | None = None) -> int:
+        """Publish the image, whose suite prints this; the container ends as its last event says, or with `status`."""
         code = events[-1].get("code", 0)
         self.engine.story = make_output(*events, status=code if status is None else status)
-        return self.tfimg("publish", REPOSITORY, IDENTIFIER, "--key", f"{self.key}.key", "--publisher", "me").code
+        return self.run_publish(REPOSITORY, IDENTIFIER).code
 
     def verify(self, tag: str, *words: str) -> Any:
-        return self.tfimg(
-            "verify",
-            f"{REPOSITORY}:{tag}",
-            "--public-key",
-            f"{self.key}.pub",
-            "--require",
-            ",".join(words),
-            "--json",
-        )
-
-    @property
-    def tags(self) -> set[str]:
-        return {tag for tag in self.engine.registry.named if not tag.startswith(("sha256-", "tfimg-"))}
-
-
-@pytest.fixture(scope="module")
-def key(tmp_path_factory: pytest.TempPathFactory) -> str:
-    folder = tmp_path_factory.mktemp("keys")
-    (folder / "ours.key").write_bytes(OURS.pem(PASSWORD))
-    (folder / "ours.pub").write_bytes(OURS.verifying_key.pem)
-    return str(folder / "ours")
+        options = ("--public-key", f"{self.keys}.pub", "--require", ",".join(words), "--json")
+        return self.tfimg("verify", f"{REPOSITORY}:{tag}", *options)
 
 
 @pytest.fixture(scope="module")
@@ -80,45 +52,39 @@ def replay(named: Callable[[str], ImageSpec], workspace: Workspace) -> Replay:
     return partial(gpu_run, collect_facts(named(IDENTIFIER), workspace.read_lock(IDENTIFIER)))
 
 
-def machine(home: Path, workspace: Workspace, key: str, gpus: int = 1) -> Publisher:
-    engine = PushingEngine(workspace)
-    engine.hands = toolkit(runtimes=("runc", "nvidia"))
-    engine.has(IDENTIFIER)
+def machine(home: Path, workspace: Workspace, gpus: int = 1) -> GpuWorld:
     card = Gpu(name=H200, capability="sm_90")
-    environment = TestEnvironment(
-        docker=engine, registries=engine.registry, host=with_gpus(*[card] * gpus, driver=DRIVER)
-    )
-    environ = {"TFIMG_KEY_PASSWORD": PASSWORD.decode(), "TFIMG_WORKSPACE": str(workspace.root)}
-    return Publisher(tfimg=CliRunner(home=home, edge=environment, environ=environ), engine=engine, key=key)
+    world = GpuWorld(home, workspace, host=with_gpus(*[card] * gpus, driver=DRIVER))
+    world.engine.hands = toolkit(runtimes=("runc", "nvidia"))
+    world.engine.has(IDENTIFIER)
+    return world
 
 
 @pytest.fixture
-def publisher(tmp_path: Path, workspace: Workspace, key: str) -> Publisher:
-    return machine(tmp_path, workspace, key)
+def world(tmp_path: Path, workspace: Workspace) -> GpuWorld:
+    return machine(tmp_path, workspace)
 
 
 @pytest.mark.parametrize("gpus", [1, 2, 8])
 def test_a_green_run_is_validated_moves_its_tags_and_verifies(
-    tmp_path: Path, workspace: Workspace, key: str, replay: Replay, gpus: int
+    tmp_path: Path, workspace: Workspace, replay: Replay, gpus: int
 ) -> None:
-    publisher = machine(tmp_path, workspace, key, gpus)
+    world = machine(tmp_path, workspace, gpus)
     events = replay(gpus=(H200,) * gpus)
     assert ("gpu.nccl" in events[0]["required"]) == (gpus > 1)
-    assert publisher.publish(events) == 0
-    assert publisher.tags >= ALIASES
-    proven = (
-        publisher.verify("2.21-gpu", "validated", "gpu=sm_90", "driver>=580", "driver<581").succeeded().documents[-1]
-    )
+    assert world.publish_run(events) == 0
+    assert world.tags.keys() >= ALIASES
+    proven = world.verify("2.21-gpu", "validated", "gpu=sm_90", "driver>=580", "driver<581").succeeded().documents[-1]
     assert proven["tested"]["level"] == "validated"
     assert proven["tested"]["environment"]["gpus"] == [{"name": H200, "capability": "sm_90"}] * gpus
     assert proven["tested"]["environment"]["driver"] == DRIVER
-    assert publisher.verify("2.21-gpu", "validated", "gpu=sm_80").code == 16
-    assert publisher.verify("2.21-gpu", "validated", "driver>=581").code == 16
+    assert world.verify("2.21-gpu", "validated", "gpu=sm_80").code == 16
+    assert world.verify("2.21-gpu", "validated", "driver>=581").code == 16
 
 
-@pytest.mark.parametrize(("gpus", "told"), [(1, H200), (2, f"2 x {H200}"), (8, f"8 x {H200}")])
+@pytest.mark.parametrize(("gpus", "shown"), [(1, H200), (2, f"2 x {H200}"), (8, f"8 x {H200}")])
 def test_the_gpu_and_its_driver_are_reported_by_name(
-    tmp_path: Path, workspace: Workspace, key: str, replay: Replay, gpus: int, told: str
+    tmp_path: Path, workspace: Workspace, replay: Replay, gpus: int, shown: str
 ) -> None:
     """On the screen, in the kept report, and in the measured that proves the level in the support table."""
     ignored = shutil.ignore_patterns("2.[0-9]*.[0-9]*-*", "rendered", "__pycache__")
@@ -126,17 +92,17 @@ def test_the_gpu_and_its_driver_are_reported_by_name(
     shutil.copy(workspace.matrix, tmp_path / "copy")
     copy = Workspace(root=tmp_path / "copy")
     shutil.copytree(workspace.locks(IDENTIFIER), copy.locks(IDENTIFIER))
-    publisher = machine(tmp_path, copy, key, gpus)
-    publisher.engine.story = make_output(*replay(gpus=(H200,) * gpus))
+    world = machine(tmp_path, copy, gpus)
+    world.engine.story = make_output(*replay(gpus=(H200,) * gpus))
     file = tmp_path / "report.json"
-    ended = publisher.tfimg("validate", IMAGE, "--record", "--report", str(file)).succeeded()
+    ended = world.tfimg("validate", IMAGE, "--record", "--report", str(file)).succeeded()
     assert ", level validated" in ended.stdout
-    assert (json.loads(file.read_text())["gpu"], json.loads(file.read_text())["driver"]) == (told, DRIVER)
-    shown = publisher.tfimg("explain", str(file)).succeeded().lines
-    assert {"level validated", f"gpu {told}", f"driver {DRIVER}"} <= set(shown)
-    image = publisher.tfimg("resolve", "--tf", "2.21.0", "--device", "gpu", "--python", "3.11", "--json").json
-    assert (image["level"], image["gpu"], image["driver"]) == ("validated", told, DRIVER)
-    row = next(line for line in publisher.tfimg("matrix").stdout.splitlines() if line.startswith("2.21.0"))
+    assert (json.loads(file.read_text())["gpu"], json.loads(file.read_text())["driver"]) == (shown, DRIVER)
+    lines = world.tfimg("explain", str(file)).succeeded().lines
+    assert {"level validated", f"gpu {shown}", f"driver {DRIVER}"} <= set(lines)
+    image = world.tfimg("resolve", "--tf", "2.21.0", "--device", "gpu", "--python", "3.11", "--json").json
+    assert (image["level"], image["gpu"], image["driver"]) == ("validated", shown, DRIVER)
+    row = next(line for line in world.tfimg("matrix").stdout.splitlines() if line.startswith("2.21.0"))
     assert "gpu 1/" in row
     assert "validated" in row
 
@@ -165,10 +131,10 @@ NO_RUN: Mapping[str, tuple[dict[str, Any], Callable[[Events], Events], int | Non
 
 
 @pytest.mark.parametrize("case", NO_RUN)
-def test_a_run_that_is_not_green_proves_nothing(publisher: Publisher, replay: Replay, case: str) -> None:
+def test_a_run_that_is_not_green_proves_nothing(world: GpuWorld, replay: Replay, case: str) -> None:
     changes, change, status, code = NO_RUN[case]
-    assert publisher.publish(change(replay(**changes)), status=status) == code
-    assert publisher.tags == set()
+    assert world.publish_run(change(replay(**changes)), status=status) == code
+    assert world.tags == {}
 
 
 UNSEEN: Mapping[str, dict[str, Any]] = {
@@ -180,34 +146,34 @@ UNSEEN: Mapping[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("case", UNSEEN)
 def test_a_green_run_that_saw_no_gpu_is_linked_at_most(
-    publisher: Publisher, replay: Replay, case: str, tmp_path: Path
+    world: GpuWorld, replay: Replay, case: str, tmp_path: Path
 ) -> None:
     events = replay(**UNSEEN[case])
     file = tmp_path / "report.json"
-    publisher.engine.story = make_output(*events)
-    publisher.tfimg("validate", IMAGE, "--report", str(file)).succeeded()
+    world.engine.story = make_output(*events)
+    world.tfimg("validate", IMAGE, "--report", str(file)).succeeded()
     assert json.loads(file.read_text())["level"] == "linked"
-    assert publisher.publish(events) == 0
-    assert not ALIASES & publisher.tags
-    assert publisher.verify(IDENTIFIER, "validated").code == 16
+    assert world.publish_run(events) == 0
+    assert not ALIASES & world.tags.keys()
+    assert world.verify(IDENTIFIER, "validated").code == 16
 
 
-def test_an_older_green_run_does_not_hide_a_newer_red_one(publisher: Publisher, replay: Replay) -> None:
+def test_an_older_green_run_does_not_hide_a_newer_red_one(world: GpuWorld, replay: Replay) -> None:
     """The same bytes fail on the same machine a day later: the tags stay, and verification refuses them."""
-    assert publisher.publish(replay()) == 0
-    before = dict(publisher.engine.registry.named)
-    publisher.engine.story = make_output(*replay(ends={"numerics.svd": "failed"}), status=1)
-    renewed = publisher.tfimg("renew", f"{REPOSITORY}:2.21-gpu", "--key", f"{publisher.key}.key", "--publisher", "me")
+    assert world.publish_run(replay()) == 0
+    before = world.tags
+    world.engine.story = make_output(*replay(ends={"numerics.svd": "failed"}), status=1)
+    renewed = world.run_publish("--renew", f"{REPOSITORY}:2.21-gpu")
     assert renewed.code == 13
-    assert {tag: before[tag] for tag in ALIASES} == {tag: publisher.engine.registry.named[tag] for tag in ALIASES}
-    assert publisher.verify("2.21-gpu", "validated").code == 16
+    assert {tag: before[tag] for tag in ALIASES} == {tag: world.tags[tag] for tag in ALIASES}
+    assert world.verify("2.21-gpu", "validated").code == 16
 
 
 def outcomes(events: Sequence[Mapping[str, Any]]) -> set[str]:
     return {event["outcome"] for event in events if event["event"] == "end"}
 
 
-def test_the_replay_is_green_and_asks_all_that_a_gpu_image_is_asked(replay: Replay) -> None:
+def test_the_replay_is_green_and_runs_every_check_of_a_gpu_image(replay: Replay) -> None:
     events = replay()
     assert outcomes(events) == {"passed"}
     assert {"gpu.visible", "gpu.first_kernel", "gpu.memory_growth"} <= set(events[0]["required"])

@@ -76,9 +76,9 @@ def test_every_machine_has_all_its_files_within_the_limit_of_its_cloud() -> None
     assert packed == {False, True}
 
 
-def test_the_settings_say_exactly_what_was_asked_and_nothing_more_to_the_shell() -> None:
-    asked = machine(program=AWKWARD, require="validated,driver>=535", device="gpu", driver="525.60.13")
-    found = read_back(asked)
+def test_the_settings_state_exactly_the_order_and_nothing_more_to_the_shell() -> None:
+    order = machine(program=AWKWARD, require="validated,driver>=535", device="gpu", driver="525.60.13")
+    found = read_back(order)
     assert tuple(shlex.split(found["PROGRAM"])) == AWKWARD
     assert (found["REQUIRE"], found["DRIVER_FLOOR"]) == ("validated,driver>=535", "525.60.13")
     assert (found["JUPYTER"], found["INSTALL_DRIVER"], found["IDLE_SECONDS"]) == ("no", "no", "")
@@ -94,18 +94,10 @@ def test_the_settings_say_exactly_what_was_asked_and_nothing_more_to_the_shell()
 
 @pytest.mark.parametrize(
     "address",
-    [
-        "",
-        "tfimg==1.2",
-        WHEEL.partition("#")[0],
-        WHEEL.replace("sha256", "md5"),
-        WHEEL[:-1],
-        f"{WHEEL}\n",
-        WHEEL.replace("tfimg-1.2", "tfimg-1.2;reboot"),
-        WHEEL.replace("https://", "https://user:password@"),
-        WHEEL.replace("wheels.example", "wheels.example/$(reboot)"),
-    ],
-)
+    ["", "tfimg==1.2", WHEEL.partition("#")[0], WHEEL.replace("sha256", "md5"), WHEEL[:-1], f"{WHEEL}\n",
+     WHEEL.replace("tfimg-1.2", "tfimg-1.2;reboot"), WHEEL.replace("https://", "https://user:password@"),
+     WHEEL.replace("wheels.example", "wheels.example/$(reboot)")],
+)  # fmt: skip
 def test_an_address_of_no_wheel_with_a_hash_is_refused(address: str) -> None:
     with pytest.raises(UsageError, match=r"The wheel .* is not valid for a cloud machine\..*sha256sum dist"):
         require_wheel(address)
@@ -139,19 +131,14 @@ def unit(name: str, **changes: Any) -> str:
     return texts[f"/etc/systemd/system/{name}"]
 
 
-@pytest.mark.parametrize(("seconds", "interval"), [(28800, 60), (300, 60), (100, 20), (3, 1)])
-def test_a_timer_runs_its_step_several_times_before_it_ends_the_machine(seconds: int, interval: int) -> None:
-    assert f"OnUnitActiveSec={interval}\n" in unit("tfimg-idle.timer", idle_seconds=seconds)
-    assert f"OnUnitActiveSec={interval}\n" in unit("tfimg-limit.timer", limit_seconds=seconds)
-
-
-def test_no_timer_follows_the_wall_clock() -> None:
-    for name in ("tfimg-idle", "tfimg-limit"):
-        timer = unit(f"{name}.timer", idle_seconds=600, limit_seconds=600)
-        assert "OnCalendar" not in timer
-        assert f"ExecStart=/usr/local/lib/tfimg/{name.removeprefix('tfimg-')}\n" in unit(
-            f"{name}.service", idle_seconds=600, limit_seconds=600
-        )
+def test_a_timer_runs_its_step_several_times_before_it_ends_the_machine() -> None:
+    for name in ("idle", "limit"):
+        for seconds, interval in ((28800, 60), (300, 60), (100, 20), (3, 1)):
+            limit = {f"{name}_seconds": seconds}
+            timer = unit(f"tfimg-{name}.timer", **limit)
+            assert f"OnUnitActiveSec={interval}\n" in timer
+            assert "OnCalendar" not in timer, "none follows the wall clock"
+            assert f"ExecStart=/usr/local/lib/tfimg/{name}\n" in unit(f"tfimg-{name}.service", **limit)
 
 
 def test_a_server_is_started_again_whenever_it_ends_and_a_command_only_when_it_fails() -> None:
@@ -184,8 +171,8 @@ def test_packing_is_reproducible_and_keeps_settings_and_key_readable() -> None:
 
 def test_what_is_too_large_is_refused_with_both_sizes() -> None:
     program = ("echo", "x" * 16000)
-    told = r"takes \d{5} bytes, packed, and AWS takes 16384\. Shorten --command"
-    with pytest.raises(UsageError, match=told):
+    message = r"takes \d{5} bytes, packed, and AWS takes 16384\. Shorten --command"
+    with pytest.raises(UsageError, match=message):
         render_user_data(machine(program=program))
     assert not render_user_data(machine(program=program, cloud=CLOUDS["gcp"])).packed
 
@@ -253,13 +240,8 @@ def run_commands(text: str, folder: Path, release: str) -> subprocess.CompletedP
         for command in YAML(typ="safe").load(text)["runcmd"]
     ]
     script = "\n".join(lines).replace("/etc/os-release", str(folder / "os-release"))
-    return subprocess.run(
-        ["sh", "-c", script],
-        env={"PATH": f"{folder}:/usr/bin:/bin"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    environ = {"PATH": f"{folder}:/usr/bin:/bin"}
+    return subprocess.run(["sh", "-c", script], env=environ, capture_output=True, text=True, check=False)
 
 
 def test_container_optimized_os_is_refused_with_the_reason_before_anything_starts(tmp_path: Path) -> None:
@@ -270,16 +252,13 @@ def test_container_optimized_os_is_refused_with_the_reason_before_anything_start
     assert "systemctl start tfimg.service" in run_commands(text, tmp_path, "ID=ubuntu\n").stdout
 
 
-def test_the_user_data_names_what_has_no_hash() -> None:
+def test_the_user_data_names_what_has_no_hash_and_what_a_shutdown_does_not_stop() -> None:
     made = render_user_data(machine(device="gpu", program=None, install_driver=True))
     assert [line.partition(":")[0].partition(" ")[0] for line in made.unpinned] == [
         "the", "NVIDIA's", "NVIDIA's", "jupyterlab>=4,<5"
     ]  # fmt: skip
     for line in made.unpinned:
         assert f"# Not pinned by a hash: {line}." in made.text
-
-
-def test_the_user_data_names_what_a_shutdown_does_not_stop() -> None:
     azure = CLOUDS["azure"]
-    assert "billed on" in render_user_data(machine(cloud=azure, limit_seconds=60)).text
+    assert "billed on" in render_user_data(machine(cloud=azure, limit_seconds=60)).text, "after a shutdown"
     assert "billed on" not in render_user_data(machine(cloud=azure)).text

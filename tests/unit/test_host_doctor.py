@@ -112,11 +112,8 @@ def test_without_an_engine_the_rest_is_still_examined(found: Examine) -> None:
     findings = found(GPU, toolkit=gone, builder=gone, host=with_gpus())
     assert (findings["engine"].state, findings["gpu"].state) == ("problem", "ok")
     assert {findings[name].state for name in ("buildx", "disk", "toolkit")} == {"absent"}
-
-
-def test_a_matrix_without_gpus_asks_nothing_of_one(found: Examine) -> None:
     finding = found(host=with_gpus(), specs=())["gpu"]
-    assert (finding.state, finding.found) == ("absent", "an NVIDIA GPU")
+    assert (finding.state, finding.found) == ("absent", "an NVIDIA GPU"), "no image of the matrix is for GPUs"
 
 
 def test_credentials_are_not_shown(found: Examine) -> None:
@@ -141,8 +138,8 @@ def doctor(tfimg: CliRunner, engine: FakeEngine) -> CliRunner:
 def test_doctor_shows_a_line_for_what_is_well_and_the_next_step_for_what_is_not(doctor: CliRunner) -> None:
     assert "ok       processor  linux/amd64 with AVX\n" in doctor().succeeded().stdout
     ended = doctor(GPU)
-    told = f"problem  gpu        {GPU} needs an NVIDIA GPU, and this machine has none"
-    assert (ended.code, told in ended.stdout) == (14, True)
+    message = f"problem  gpu        {GPU} needs an NVIDIA GPU, and this machine has none"
+    assert (ended.code, message in ended.stdout) == (14, True)
     assert "next: Use a machine with one." in ended.stdout
     assert ended.stderr.startswith(f"tfimg: This machine cannot run {GPU}; problems: gpu, toolkit.")
 
@@ -174,11 +171,10 @@ def test_doctor_without_an_engine(doctor: CliRunner, environment: TestEnvironmen
     assert doctor("name/of:image", "--as", "bogus").code == 4
 
 
-@pytest.mark.parametrize("image", [[], [CPU]], ids=["no image", "an identifier"])
-def test_doctor_refuses_a_claim_about_no_image_in_the_engine(image: list[str], doctor: CliRunner) -> None:
-    told = f"{CPU} is an identifier" if image else "no image is named"
-    message = doctor(*image, "--as", GPU).refusal(2)
-    assert message.startswith(f"--as {GPU} names the identifier of an image in the engine, but {told}.")
+def test_doctor_refuses_a_claim_about_no_image_in_the_engine(doctor: CliRunner) -> None:
+    for image, why in (([], "no image is named"), ([CPU], f"{CPU} is an identifier")):
+        message = doctor(*image, "--as", GPU).refusal(2)
+        assert message.startswith(f"--as {GPU} names the identifier of an image in the engine, but {why}.")
 
 
 def test_findings_are_folded_where_there_is_room(

@@ -20,24 +20,9 @@ from support.environment import TestEnvironment
 from support.hosts import make_host, with_gpus
 from support.memory_engine import FakeEngine, stored_image, toolkit
 from support.programs import program
-from tfimg.core.errors import (
-    EngineUnavailable,
-    MissingVariant,
-    NotebookFailed,
-    PortInUse,
-    UnsuitableHost,
-    UsageError,
-)
+from tfimg.core.errors import EngineUnavailable, MissingVariant, NotebookFailed, PortInUse, UnsuitableHost, UsageError
 from tfimg.engine.interface import LocalImage
-from tfimg.host.jupyter import (
-    Notebook,
-    choose_port,
-    choose_user,
-    find_newest,
-    find_writer,
-    plan_notebook,
-    serve,
-)
+from tfimg.host.jupyter import Notebook, choose_port, choose_user, find_newest, find_writer, plan_notebook, serve
 from tfimg.host.run import RunOptions
 from tfimg.host.survey import TargetHost
 from tfimg.matrix.schema import Matrix
@@ -51,8 +36,8 @@ import http.server, os, sys
 
 class Answer(http.server.BaseHTTPRequestHandler):
     def do_GET(self):
-        told = self.headers.get("Authorization") == "token " + os.environ["JUPYTER_TOKEN"]
-        self.send_response(200 if told else 403)
+        known = self.headers.get("Authorization") == "token " + os.environ["JUPYTER_TOKEN"]
+        self.send_response(200 if known else 403)
         self.end_headers()
 
     def log_message(self, *words):
@@ -117,36 +102,26 @@ def test_a_free_port_is_found_and_one_in_use_is_refused() -> None:
     assert 1024 <= choose_port(None) < 65536
 
 
-@pytest.mark.parametrize(
-    ("owner", "group", "mode", "writer"),
-    [
-        (1000, 1000, 0o700, 1000),
-        (1234, 1000, 0o770, 1000),
-        (0, 0, 0o777, 1000),
-        (1234, 1234, 0o755, 1234),
-        (1234, 1000, 0o755, 1234),
-        (0, 0, 0o755, 0),
-        (1000, 1000, 0o555, None),
-        (1234, 1234, 0o570, None),
-    ],
-)
-def test_the_container_runs_as_who_may_write_to_the_folder(
-    owner: int, group: int, mode: int, writer: int | None
-) -> None:
-    assert find_writer(owner, group, mode) == writer
+def test_the_container_runs_as_who_may_write_to_the_folder() -> None:
+    writers = {
+        (1000, 1000, 0o700): 1000, (1234, 1000, 0o770): 1000, (0, 0, 0o777): 1000, (1234, 1234, 0o755): 1234,
+        (1234, 1000, 0o755): 1234, (0, 0, 0o755): 0, (1000, 1000, 0o555): None, (1234, 1234, 0o570): None,
+    }  # fmt: skip
+    assert {folder: find_writer(*folder) for folder in writers} == writers
 
 
-def test_a_folder_of_root_is_refused() -> None:
+def test_a_folder_of_root_and_what_is_no_usable_folder_are_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"-v /: the folder belongs to root.*`chown 1000 /`"):
         choose_user(Path("/"))
-
-
-def test_what_is_no_folder_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="No such file or directory"):
         choose_user(tmp_path / "missing")
     (tmp_path / "file").touch()
     with pytest.raises(UsageError, match="it is not a folder"):
         choose_user(tmp_path / "file")
+    (tmp_path / "a:b").mkdir()
+    (tmp_path / "a:b").chmod(0o777)
+    with pytest.raises(UsageError, match="a:b is not a usable folder: its path has a colon"):
+        choose_user(tmp_path / "a:b")
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a folder away")
@@ -158,14 +133,6 @@ def test_a_folder_that_its_owner_may_not_write_to_is_refused(tmp_path: Path) -> 
         choose_user(tmp_path)
 
 
-def test_a_folder_with_a_colon_is_refused(tmp_path: Path) -> None:
-    folder = tmp_path / "a:b"
-    folder.mkdir()
-    folder.chmod(0o777)
-    with pytest.raises(UsageError, match="a:b is not a usable folder: its path has a colon"):
-        choose_user(folder)
-
-
 Plan = Callable[..., str]
 
 
@@ -175,25 +142,20 @@ def plan(matrix: Matrix, named: Callable[[str], ImageSpec]) -> Plan:
 
     def planned(identifier: str, folder: Path | None = None, **engine: Any) -> str:
         spec = with_variant(named(identifier), "jupyter", matrix.variants)
-        here = TargetHost(matrix=matrix, specs=(spec,), host=with_gpus(), toolkit=toolkit(**engine))
+        target_host = TargetHost(matrix=matrix, specs=(spec,), host=with_gpus(), toolkit=toolkit(**engine))
         notebook = Notebook(image="mine", container="c", port=5, token="secret", folder=folder)
-        return " ".join(plan_notebook(notebook, spec, RunOptions(), here).argv)
+        return " ".join(plan_notebook(notebook, spec, RunOptions(), target_host).argv)
 
     return planned
 
 
-def test_the_port_is_of_loopback_and_the_token_is_no_argument(plan: Plan) -> None:
+def test_the_port_is_of_loopback_the_token_is_no_argument_and_a_folder_is_the_work_folder(
+    plan: Plan, tmp_path: Path
+) -> None:
     expected = "docker run --rm --name c --label tfimg.notebook --env JUPYTER_TOKEN --publish 127.0.0.1:5:8888 mine"
     assert plan(CPU) == expected
-
-
-def test_a_gpu_image_gets_its_gpus(plan: Plan) -> None:
-    assert "--gpus all --ulimit memlock=-1 --shm-size 1g --name c " in plan(
-        "2.15.1-cuda12.2-py3.11", runtimes=("nvidia",)
-    )
-
-
-def test_a_folder_is_the_work_folder(plan: Plan, tmp_path: Path) -> None:
+    gpu = plan("2.15.1-cuda12.2-py3.11", runtimes=("nvidia",))
+    assert "--gpus all --ulimit memlock=-1 --shm-size 1g --name c " in gpu
     tmp_path.chmod(0o777)
     assert f" --volume {tmp_path}:/home/tensorflow/work mine" in plan(CPU, tmp_path)
 
@@ -207,9 +169,8 @@ def test_a_rootless_engine_shows_a_folder_as_that_of_the_image_s_user(
     for owner in (1000, 1234):
         os.chown(tmp_path, owner, owner)
         tmp_path.chmod(0o755)
-        with pytest.raises(
-            UsageError, match=rf"rootless engine.* folder of user {owner}\. .*`chmod o\+rwx {tmp_path}`"
-        ):
+        message = rf"rootless engine.* folder of user {owner}\. .*`chmod o\+rwx {tmp_path}`"
+        with pytest.raises(UsageError, match=message):
             plan(CPU, tmp_path, rootless=True)
     line = plan(CPU, tmp_path, rootless=True, engine="Podman")
     assert f" --volume {tmp_path}:/home/tensorflow/work --userns keep-id:uid=1000,gid=1000 mine" in line
@@ -337,18 +298,16 @@ def test_jupyter_in_a_port_that_is_in_use(in_path: CliRunner) -> None:
         listener.listen()
         ended = in_path("jupyter", "--port", str(listener.getsockname()[1]))
     assert_refused(ended, code=14, says="is in use")
-    assert_refused(
-        in_path("jupyter", "--port", "70000"), code=2, says="'70000' is not a positive number of at most 65535"
-    )
+    too_large = "'70000' is not a positive number of at most 65535"
+    assert_refused(in_path("jupyter", "--port", "70000"), code=2, says=too_large)
 
 
-def test_shell_becomes_bash_in_the_image(tfimg: CliRunner, environment: Interrupted) -> None:
+def test_shell_becomes_bash_in_the_image_and_without_one_needs_variant_dev(
+    tfimg: CliRunner, environment: Interrupted
+) -> None:
     assert tfimg("shell", "cpu", "-w", "/b").code == environment.docker_status
     ((argv, _),) = environment.handed_over
     assert " ".join(argv[3:]) == "--interactive --workdir /b cpu bash"
-
-
-def test_shell_without_an_image_needs_one_of_variant_dev(tfimg: CliRunner) -> None:
     ended = tfimg("shell")
     assert_refused(ended, code=3, says="no image of variant dev")
     assert "`tfimg build --tf 2.15 --variant dev`" in ended.stderr

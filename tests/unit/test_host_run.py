@@ -19,7 +19,7 @@ from tfimg.core.errors import (
     UnavailableGpu,
     UsageError,
     WrongDevice,
-)
+)  # fmt: skip
 from tfimg.engine.interface import DeviceSupport
 from tfimg.host.run import RunOptions, RunPlan, plan_run
 from tfimg.host.survey import Host, TargetHost
@@ -55,8 +55,8 @@ def test_a_cpu_image_needs_nothing(plan: Plan) -> None:
 
 def test_program_and_options_are_passed_on(plan: Plan) -> None:
     options = ("--volume", "/a:/b", "--user", "0")
-    told = line(plan(CPU, terminal=True, shm_size="2g", options=options, program=("ls", "-l")))
-    assert told == "docker run --rm --interactive --tty --shm-size 2g --volume /a:/b --user 0 image ls -l"
+    expected = line(plan(CPU, terminal=True, shm_size="2g", options=options, program=("ls", "-l")))
+    assert expected == "docker run --rm --interactive --tty --shm-size 2g --volume /a:/b --user 0 image ls -l"
     assert line(plan(CPU, interactive=False)) == "docker run --rm image"
 
 
@@ -64,6 +64,16 @@ def test_a_gpu_image_gets_every_gpu_and_what_nccl_needs(plan: Plan) -> None:
     planned = plan(GPU, with_gpus(), NVIDIA)
     assert line(planned) == "docker run --rm --interactive --gpus all --ulimit memlock=-1 --shm-size 1g image"
     assert (planned.device, planned.notes, planned.missing) == ("gpu", (), ())
+
+
+def test_the_users_shm_size_replaces_the_devices(plan: Plan) -> None:
+    for planned in (
+        plan(CPU, shm_size="3g"),
+        plan(GPU, with_gpus(), NVIDIA, shm_size="3g"),
+        plan(GPU, with_gpus(), NVIDIA, shm_size="3g", no_gpu=True),
+        plan(TPU, make_host(tpus=("/dev/accel0",)), shm_size="3g"),
+    ):
+        assert line(planned).count("--shm-size") == line(planned).count("--shm-size 3g") == 1
 
 
 def test_gpus_are_chosen_by_number(plan: Plan) -> None:
@@ -114,38 +124,35 @@ def test_the_hook_alone_is_enough_for_an_engine_on_this_machine(plan: Plan) -> N
 
 
 @pytest.mark.parametrize(
-    ("host", "told", "step"),
+    ("host", "expected", "step"),
     [
         (with_gpus(), "it knows no NVIDIA CDI device.", "nvidia-ctk runtime configure --runtime=docker"),
         (with_gpus(cdi=("/etc/cdi",)), "CDI is off", '"features": {"cdi": true}'),
     ],
     ids=["no toolkit", "CDI is off"],
 )
-def test_an_engine_without_the_toolkit_cannot_hand_a_gpu_over(plan: Plan, host: Host, told: str, step: str) -> None:
+def test_an_engine_without_the_toolkit_cannot_hand_a_gpu_over(plan: Plan, host: Host, expected: str, step: str) -> None:
     planned = plan(GPU, host)
     (lack,) = planned.missing
     assert isinstance(lack, NoContainerToolkit)
-    assert told in str(lack)
+    assert expected in str(lack)
     assert step in lack.next_step
     assert "--gpus all" in line(planned)
 
 
 @pytest.mark.parametrize(
-    ("host", "told"),
+    ("host", "expected"),
     [
         (make_host(), "this machine has none: no display device on its PCI bus is NVIDIA's"),
         (make_host(cards=1), "has 1, but no driver: /proc/driver/nvidia/version is missing"),
-        (
-            make_host(cards=1, module=True),
-            "is loaded but does not respond: nvidia-smi is not installed. Install it.",
-        ),
+        (make_host(cards=1, module=True), "is loaded but does not respond: nvidia-smi is not installed. Install it."),
     ],
     ids=["no GPU", "no driver", "no answer"],
 )
-def test_a_machine_without_a_usable_gpu_says_why(plan: Plan, host: Host, told: str) -> None:
+def test_a_machine_without_a_usable_gpu_says_why(plan: Plan, host: Host, expected: str) -> None:
     (lack,) = plan(GPU, host, NVIDIA).missing
     assert isinstance(lack, NoAccelerator)
-    assert told in str(lack)
+    assert expected in str(lack)
     other = f"{CPU} is the same release without GPU libraries."
     assert lack.next_step.endswith(f"`tfimg run --no-gpu` runs the image on the processor; {other}")
 
@@ -157,13 +164,10 @@ def test_a_driver_below_the_floor_is_too_old(plan: Plan) -> None:
     assert "`tfimg resolve --driver 470.57.02 --gpu sm_75`" in lack.next_step
 
 
-def test_a_gpu_that_the_wheel_has_no_code_for_is_refused(plan: Plan) -> None:
+def test_a_gpu_that_the_wheel_has_no_code_for_is_refused_with_reports_of_failures(plan: Plan) -> None:
     (lack,) = plan(GPU, with_gpus(B200, driver="570.86.10"), NVIDIA).missing
     assert isinstance(lack, UnavailableGpu)
     assert "no code for this machine's NVIDIA B200 (sm_100): no wheel up to 2.21 has code for Blackwell" in str(lack)
-
-
-def test_a_gpu_whose_reports_are_of_failures_is_refused_with_them(plan: Plan) -> None:
     (lack,) = plan("2.20.0-cuda12.5-py3.11", with_gpus(RTX_5090, driver="580.82.09"), NVIDIA).missing
     assert isinstance(lack, UnavailableGpu)
     assert "kernels fail with CUDA_ERROR_INVALID_PTX (tensorflow/tensorflow#101746)" in str(lack)
@@ -203,11 +207,11 @@ def test_one_gpu_that_serves_is_enough(plan: Plan) -> None:
 
 def test_the_gpus_of_another_machine_are_not_judged(plan: Plan) -> None:
     planned = plan(GPU, make_host(), toolkit(host="ssh://far", runtimes=("nvidia",)))
-    told = "GPU and driver were not checked: the engine at ssh://far is on another machine."
-    assert (planned.missing, planned.notes) == ((), (told,))
+    expected = "GPU and driver were not checked: the engine at ssh://far is on another machine."
+    assert (planned.missing, planned.notes) == ((), (expected,))
 
 
-def test_a_gpu_image_runs_without_a_gpu_when_asked_to(plan: Plan) -> None:
+def test_a_gpu_image_runs_without_a_gpu_on_request(plan: Plan) -> None:
     planned = plan(GPU, no_gpu=True)
     assert line(planned) == "docker run --rm --interactive --env NVIDIA_VISIBLE_DEVICES=void image"
     assert (planned.device, planned.missing) == ("cpu", ())
@@ -235,13 +239,10 @@ def test_everything_that_is_missing_is_listed_most_important_first(plan: Plan) -
     assert "neither /dev/accel0 nor /dev/vfio/0" in str(lack)
 
 
-def test_notes_on_a_tpu(plan: Plan) -> None:
+def test_notes_on_a_tpu_and_on_another_platform(plan: Plan) -> None:
     host = make_host(tpus=("/dev/vfio/0",), closed_tpus=("/dev/vfio/0",))
     notes = plan(TPU, host, options=("--publish", "1:1"), no_gpu=True).notes
     assert [note.split(" ")[0] for note in notes] == ["--publish", "Only"]
-
-
-def test_another_platform_is_a_note(plan: Plan) -> None:
     (note,) = plan(CPU, make_host(platform="linux/arm64")).notes
     assert "is for linux/amd64 and this machine is linux/arm64" in note
 
@@ -263,21 +264,21 @@ def test_run_becomes_docker_on_the_engine_that_was_chosen(run: CliRunner, enviro
     words = ("-v", "/a:/b", "-e", "X=1", "-w", "/b", "--", "python", "-c", "x", "--", "-v")
     assert run("cpu", *words).code == environment.docker_status
     ((argv, environ),) = environment.handed_over
-    told = "--interactive --volume /a:/b --env X=1 --workdir /b cpu python -c x -- -v"
-    assert " ".join(argv[3:]) == told
+    expected = "--interactive --volume /a:/b --env X=1 --workdir /b cpu python -c x -- -v"
+    assert " ".join(argv[3:]) == expected
     assert environ["DOCKER_HOST"] == "unix:///run/fake.sock"
     assert "DOCKER_CONTEXT" not in environ
 
 
 def test_options_of_which_a_container_has_one_are_passed_once(run: CliRunner, environment: TestEnvironment) -> None:
-    words = ("-v", "/a:/b", "-v", "/c:/d", "-u", "1", "-u", "2", "--name", "x")
+    words = ("-v", "/a:/b", "-v", "/c:/d", "-u", "1", "-u", "2", "--name", "x", "--shm-size", "3g")
     assert run("cpu", *words).code == environment.docker_status
     ((argv, _),) = environment.handed_over
-    assert " ".join(argv[3:]) == "--interactive --volume /a:/b --volume /c:/d --user 2 --name x cpu"
+    assert " ".join(argv[3:]) == "--interactive --shm-size 3g --volume /a:/b --volume /c:/d --user 2 --name x cpu"
     assert run("--help").stdout.count("repeatable") == len(("--volume", "--publish", "--env"))
 
 
-def test_run_says_what_is_missing_before_docker_is_asked(run: CliRunner, environment: TestEnvironment) -> None:
+def test_run_says_what_is_missing_before_docker_starts(run: CliRunner, environment: TestEnvironment) -> None:
     assert_refused(run("gpu"), code=14, says="this machine has none")
     environment.host = with_gpus()
     assert (run("gpu").code, environment.handed_over) == (14, [])
@@ -289,16 +290,13 @@ def test_run_of_an_unlabelled_image_requires_as(run: CliRunner, environment: Tes
     assert run("foreign", "--as", CPU).code == environment.docker_status
 
 
-def test_run_without_the_docker_command(run: CliRunner, environment: TestEnvironment) -> None:
+def test_run_without_the_docker_or_podman_command(run: CliRunner, environment: TestEnvironment) -> None:
     environment.docker_status = None
     ended = run("cpu", "--no-gpu")
     assert "Note: --no-gpu changes nothing" in ended.stderr
     assert_refused(ended, code=10, says="the `docker` command is not installed")
-
-
-def test_run_without_the_podman_command(run: CliRunner, environment: TestEnvironment) -> None:
     assert isinstance(environment.docker, FakeEngine)
-    environment.docker.hands, environment.docker_status = podman(), None
+    environment.docker.hands = podman()
     says = "the `podman` command is not installed. Install your distribution's podman package."
     assert_refused(run("cpu"), code=10, says=says)
 
@@ -320,25 +318,19 @@ def podman(**changes: Any) -> DeviceSupport:
     return toolkit(host="unix:///podman.sock", engine="Podman", cdi_folders=("/etc/cdi", "/var/run/cdi"), **changes)
 
 
-def test_podman_is_run_by_its_own_command(plan: Plan) -> None:
-    assert line(plan(CPU, hands=podman())) == "podman --url unix:///podman.sock run --rm --interactive image"
-
-
 def test_podman_gives_gpus_by_cdi(plan: Plan) -> None:
     """Even where NVIDIA's runtime and hook are installed, which Podman does not use."""
     host = with_gpus(T4, T4, cdi=("/etc/cdi",), hook=True)
     gpus = "--device nvidia.com/gpu=all --security-opt label=disable"
     start = "podman --url unix:///podman.sock run --rm --interactive"
+    assert line(plan(CPU, hands=podman())) == f"{start} image"
     planned = plan(GPU, host, podman(runtimes=("nvidia",)))
     assert line(planned) == f"{start} {gpus} --ulimit memlock=-1 --shm-size 1g image"
     assert planned.missing == ()
     assert line(plan(GPU, host, podman(rootless=True))) == f"{start} {gpus} --shm-size 1g image"
     assert "--device nvidia.com/gpu=0 --device nvidia.com/gpu=1 " in line(plan(GPU, host, podman(), gpus="0,1"))
-
-
-def test_rootless_docker_does_not_raise_a_limit_either(plan: Plan) -> None:
-    hands = toolkit(runtimes=("nvidia",), rootless=True)
-    assert line(plan(GPU, with_gpus(), hands)) == "docker run --rm --interactive --gpus all --shm-size 1g image"
+    rootless = plan(GPU, with_gpus(), toolkit(runtimes=("nvidia",), rootless=True))
+    assert line(rootless) == "docker run --rm --interactive --gpus all --shm-size 1g image", "it raises no limit either"
 
 
 def test_podman_needs_a_cdi_specification(plan: Plan) -> None:
@@ -351,3 +343,6 @@ def test_podman_needs_a_cdi_specification(plan: Plan) -> None:
     )
     far = toolkit(host="tcp://far:1", engine="Podman")
     assert plan(GPU, with_gpus(), far).missing == ()
+
+
+CPU, GPU, TPU = "2.15.1-cpu-py3.11", "2.15.1-cuda12.2-py3.11", "2.20.0-tpu-py3.11"

@@ -1,4 +1,4 @@
-"""What nvidia-smi told → the image that fits, which minors fit, or why nothing does; as values and as a command."""
+"""Output of nvidia-smi → the image that fits, which minors fit, or why nothing does; as values and as a command."""
 
 from __future__ import annotations
 
@@ -38,11 +38,11 @@ Ask = Callable[..., Recommendation]
 def ask(matrix: Matrix, specs: Sequence[ImageSpec]) -> Ask:
     """The answer to a recorded output, or to a host, and a request."""
 
-    def asked(told: str | NvidiaSmi, **request: str) -> Recommendation:
-        found = parse_nvidia_smi((FOLDER / told).read_text()) if isinstance(told, str) else told
+    def recommend(output: str | NvidiaSmi, **request: str) -> Recommendation:
+        found = parse_nvidia_smi((FOLDER / output).read_text()) if isinstance(output, str) else output
         return recommend_image(matrix, specs, Request(**request), found)  # type: ignore[arg-type]
 
-    return asked
+    return recommend
 
 
 RUNS = {
@@ -50,30 +50,18 @@ RUNS = {
     LATEST: [
         *("t4-535.txt", "a100-525.txt", "a10g-535.txt", "l4-550.txt", "rtx4090-560.txt"),
         *("rtx3090-twice-550.txt", "h100-535.txt", "h100-570.csv", "h100-mig-570.txt", "unnamed-580.csv"),
-        *(
-            "h200-580.txt",
-            "h200-580.csv",
-            "h100-mig-570.csv",
-            "t4-535.csv",
-            "l4-twice-580.txt",
-            "l4-twice-580.csv",
-        ),
+        *("h200-580.txt", "h200-580.csv", "h100-mig-570.csv", "t4-535.csv", "l4-twice-580.txt", "l4-twice-580.csv"),
         *("rtx3090-and-lost-580.txt", "rtx3090-and-lost-580.csv", "lost-and-a40-570.csv"),
     ],
 }
 
 
-@pytest.mark.parametrize(("image", "file"), [(image, file) for image in RUNS for file in RUNS[image]])
-def test_the_newest_image_that_the_host_runs(file: str, image: str, ask: Ask) -> None:
-    found = ask(file)
-    assert found.spec.identifier == image
-    assert {one.minor: one.image for one in found.minors}[found.spec.minor] == image
-
-
-def test_gpus_of_two_generations_run_the_newest_image_that_has_code_for_both(ask: Ask) -> None:
-    found = ask(smi("Tesla V100-SXM2-16GB", "NVIDIA A100-SXM4-40GB", driver="535.86.05"))
-    assert found.spec.identifier == LATEST
-    assert [kind.capability for kind in found.kinds] == ["sm_70", "sm_80"]
+def test_the_newest_image_that_the_host_runs(ask: Ask) -> None:
+    for image, files in RUNS.items():
+        for file in files:
+            found = ask(file)
+            assert found.spec.identifier == image, file
+            assert {one.minor: one.image for one in found.minors}[found.spec.minor] == image, file
 
 
 def test_the_answer_is_that_of_resolve_with_the_host_s_driver_and_gpu(ask: Ask) -> None:
@@ -101,13 +89,10 @@ def test_every_minor_is_reported_with_its_reason(ask: Ask) -> None:
         ("2.15", None, "needs driver 525.60.13 or newer for sm_75"),
         ("2.14", OF_CUDA_11, CODE),
     ]
+    assert ask("t4-535.txt", tensorflow="2.15").minors == ask("t4-535.txt").minors, "whatever else is requested"
     assert ask("k80-470-no-units.csv").minors[0].why == (
         "does not run on K80 (sm_37): code for sm_60 sm_70 sm_80 sm_89 compute_90"
     )
-
-
-def test_what_else_was_asked_does_not_count_for_the_minors(ask: Ask) -> None:
-    assert ask("t4-535.txt", tensorflow="2.15").minors == ask("t4-535.txt").minors
 
 
 def test_a_driver_and_a_gpu_that_are_named_stand_for_the_host_s(ask: Ask) -> None:
@@ -133,18 +118,15 @@ NAMES: dict[tuple[str, str | None], str | None] = {
 }
 
 
-def test_what_the_matrix_is_asked_for(matrix: Matrix) -> None:
-    gpus = {known: Gpu(name=known[0], capability=known[1]) for known in NAMES}
-    assert {known: find_matrix_name(matrix, gpu) for known, gpu in gpus.items()} == NAMES
-
-
-def test_a_compute_capability_from_the_driver_overrides_the_name(matrix: Matrix) -> None:
-    gpus = [Gpu(name="Tesla T4", capability=told) for told in (None, "sm_90")]
+def test_a_gpu_has_a_name_of_the_matrix_and_the_driver_s_capability_overrides_it(matrix: Matrix) -> None:
+    known = {names: Gpu(name=names[0], capability=names[1]) for names in NAMES}
+    assert {names: find_matrix_name(matrix, gpu) for names, gpu in known.items()} == NAMES
+    gpus = [Gpu(name="Tesla T4", capability=capability) for capability in (None, "sm_90")]
     assert [find_capability(matrix, gpu) for gpu in gpus] == ["sm_75", "sm_90"]
 
 
 @pytest.mark.parametrize("name", ["NVIDIA GeForce ...", "NVIDIA A10...", "Quadro RTX 600...", "Quadro P2200"])
-def test_a_gpu_that_cannot_be_known_is_asked_for(name: str, ask: Ask) -> None:
+def test_a_gpu_without_a_known_name_is_refused_with_an_option_to_name_it(name: str, ask: Ask) -> None:
     cut = ", truncated in nvidia-smi's table" if name.endswith("...") else ""
     with pytest.raises(UsageError) as caught:
         ask(smi(name, driver="535.104.05"))
@@ -170,6 +152,9 @@ def test_an_image_for_all_gpus_of_the_host(ask: Ask) -> None:
         "Python 3.11 is the row's default among 3.9, 3.10, 3.11, 3.12.",
     )
     assert {one.minor: one.why for one in found.minors}["2.17"].startswith("does not run on M40 (sm_52): ")
+    found = ask(smi("Tesla V100-SXM2-16GB", "NVIDIA A100-SXM4-40GB", driver="535.86.05"))
+    assert found.spec.identifier == LATEST, "it has code for both"
+    assert [kind.capability for kind in found.kinds] == ["sm_70", "sm_80"]
 
 
 def test_the_gpu_that_prevents_an_image_is_named(ask: Ask) -> None:
@@ -198,11 +183,11 @@ def test_gpus_that_all_fail_are_reported_as_one(ask: Ask) -> None:
 
 def test_a_request_that_one_gpu_cannot_meet(ask: Ask) -> None:
     names = ("Tesla M40", "NVIDIA L4", "NVIDIA B200")
-    told = r"^No image meets the request on every GPU of this host \(Tesla M40 \(sm_52\), NVIDIA L4 \(sm_89\)"
-    with pytest.raises(UnavailableGpu, match=rf"{told}\); only Tesla M40 \(sm_52\) prevents it: "):
+    message = r"^No image meets the request on every GPU of this host \(Tesla M40 \(sm_52\), NVIDIA L4 \(sm_89\)"
+    with pytest.raises(UnavailableGpu, match=rf"{message}\); only Tesla M40 \(sm_52\) prevents it: "):
         ask(smi(*names[:2], driver="550.54.15"), tensorflow=">=2.17")
     last = r", NVIDIA B200 \(sm_100\)\)\. `tfimg which --gpu NAME` answers for one of them\.$"
-    with pytest.raises(UnavailableGpu, match=told + last):
+    with pytest.raises(UnavailableGpu, match=message + last):
         ask(smi(*names, driver="550.54.15"), tensorflow=">=2.17")
 
 
@@ -241,14 +226,11 @@ def test_a_gpu_that_cannot_be_read_is_a_note(ask: Ask) -> None:
     assert ask("rtx3090-and-lost-580.csv").notes[-1].startswith("nvidia-smi says: Unable to determine the device")
 
 
-@pytest.mark.parametrize("file", ["b200-570.csv", "b200-610.txt", "gb10-580.csv", "gb10-580.txt"])
-def test_nothing_runs_on_other_blackwell(file: str, ask: Ask) -> None:
-    with pytest.raises(ResolutionError, match=r"no wheel up to 2\.21 has code for Blackwell") as caught:
-        ask(file)
-    assert caught.value.exit_code == 4
-
-
-def test_a_gpu_beside_an_arm_processor_has_no_image(ask: Ask) -> None:
+def test_nothing_runs_on_other_blackwell_or_beside_an_arm_processor(ask: Ask) -> None:
+    for file in ("b200-570.csv", "b200-610.txt", "gb10-580.csv", "gb10-580.txt"):
+        with pytest.raises(ResolutionError, match=r"no wheel up to 2\.21 has code for Blackwell") as caught:
+            ask(file)
+        assert caught.value.exit_code == 4
     with pytest.raises(TfimgError, match=r"a GH200 has an Arm processor \(matrix.yaml: arm64_gpus\)"):
         ask("gh200-570.csv")
 
@@ -261,7 +243,7 @@ def command(tfimg: CliRunner) -> CliRunner:
     return replace(tfimg, prefix=("which",))
 
 
-def test_the_machine_itself_is_asked_unless_another_is_named_whole(
+def test_the_machine_itself_is_read_unless_another_is_named_whole(
     command: CliRunner, environment: TestEnvironment
 ) -> None:
     named = command("--gpu", "T4", "--driver", "470.256.02").succeeded()
@@ -305,8 +287,8 @@ def test_output_that_powershell_recorded_is_read_and_bytes_that_are_no_text_are_
     file.write_text((FOLDER / "l4-550.txt").read_text(), encoding="utf-16")
     assert command("--nvidia-smi", str(file)).succeeded().stdout.startswith("gpu     NVIDIA L4 (sm_89)\n")
     file.write_bytes(b"\x7fELF\x02\xff\xfe\n")
-    told = command("--nvidia-smi", str(file)).refusal(2)
-    assert told.startswith("This is not output of nvidia-smi: it begins with '\\x7fELF")
+    message = command("--nvidia-smi", str(file)).refusal(2)
+    assert message.startswith("This is not output of nvidia-smi: it begins with '\\x7fELF")
 
 
 @pytest.mark.parametrize(
@@ -327,8 +309,7 @@ def test_a_machine_without_a_gpu_gets_alternatives(command: CliRunner) -> None:
 
 
 @pytest.mark.parametrize(
-    ("file", "code"),
-    [("failed.txt", 14), ("rocm.txt", 2), ("b200-610.txt", 4), ("there is none", 2), (".", 2)],
+    ("file", "code"), [("failed.txt", 14), ("rocm.txt", 2), ("b200-610.txt", 4), ("there is none", 2), (".", 2)]
 )
 def test_a_failure_has_its_code(file: str, code: int, command: CliRunner) -> None:
     ended = command("--nvidia-smi", str(FOLDER / file))

@@ -1,15 +1,20 @@
-"""Scripts that run in build steps, on folders of the test: images/build."""
+"""Scripts of images/build on folders of the test, and the options of the Python programs that they call."""
 
 from __future__ import annotations
 
+import ast
 import os
+import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from packaging.version import Version
 
 from support.paths import ROOT
+from support.planted_faults import all_specs
 
 SCRIPTS = ROOT / "images/build"
 
@@ -68,3 +73,111 @@ def test_modules_get_byte_code_unless_a_pattern_leaves_them_out(
         str(path.relative_to(below)).replace("__pycache__/", "").removesuffix(suffix) for path in below.rglob("*.pyc")
     }
     assert found == expected
+
+
+IMAGES = ROOT / "images"
+
+KNOWN = {
+    # Option → the Python that has it first (docs.python.org, the module's page), or an older one where it is older.
+    "compileall": {"-q": "3.2", "-d": "2.7", "-f": "2.7", "--invalidation-mode": "3.7", "-s": "3.9", "-p": "3.9"},
+    "venv": {"--without-pip": "3.4", "--system-site-packages": "3.3"},
+}
+
+PIP = {
+    # Option → the first pip (pip.pypa.io/en/stable/news), or an older one.
+    "--quiet": "1.0", "--disable-pip-version-check": "6.0", "--no-cache-dir": "6.0", "--no-deps": "1.0",
+    "--require-hashes": "8.0", "--requirement": "1.0", "--no-index": "1.0", "--dry-run": "22.2", "--target": "1.1",
+    "--version": "1.0", "--find-links": "1.0",
+}  # fmt: skip
+
+ENSUREPIP = "20.1.1"
+"""The oldest pip that installs before the locked one is there: that of ensurepip in Python 3.7.9, later 3.7s have newer
+ones (CPython, Lib/ensurepip/__init__.py)."""
+
+CALL = re.compile(r"python3?\s+-m\s+(\w+)((?:[^;|&\n)]|\\\n)*)")
+OPTION = re.compile(r"(?<!\S)(--?[a-zA-Z][a-zA-Z-]*)")
+
+
+def find_calls(text: str) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """Yield the modules that a shell script runs, with their options."""
+    code = "\n".join(line for line in text.splitlines() if not line.lstrip().startswith("#"))
+    for module, arguments in CALL.findall(code.replace("\\\n", " ")):
+        yield module, tuple(OPTION.findall(arguments))
+
+
+def find_lists(source: str) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """Yield the same of the lists in Python code that have "-m" and a module."""
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.List | ast.Tuple):
+            words = [item.value for item in node.elts if isinstance(item, ast.Constant) and isinstance(item.value, str)]
+            if "-m" in words[:-1]:
+                rest = words[words.index("-m") + 1 :]
+                yield rest[0], tuple(word.partition("=")[0] for word in rest[1:] if word.startswith("-"))
+
+
+def all_calls() -> dict[str, list[tuple[str, tuple[str, ...]]]]:
+    """Return the calls of each file below images/ that people write."""
+    found = {}
+    for folder in ("build", "templates", "validation", "on_host"):
+        for file in sorted((IMAGES / folder).rglob("*")):
+            if file.is_file() and "__pycache__" not in file.parts:
+                read = find_lists if file.suffix == ".py" else find_calls
+                found[str(file.relative_to(IMAGES))] = list(read(file.read_text()))
+    return found
+
+
+def missing_options(calls: list[tuple[str, tuple[str, ...]]], python: str) -> list[str]:
+    """Return what a Python, or the pip that comes with it, does not have."""
+    missing = []
+    for module, options in calls:
+        known = PIP if module == "pip" else KNOWN.get(module)
+        if known is None:
+            missing.append(f"{module}: no options of it are known")
+            continue
+        present = ENSUREPIP if module == "pip" else python
+        missing += [
+            f"{module} {option}"
+            for option in options
+            if option not in known or Version(known[option]) > Version(present)
+        ]
+    return missing
+
+
+PYTHONS = sorted({spec.python for spec in all_specs()}, key=Version)
+
+
+@pytest.mark.parametrize("python", PYTHONS)
+def test_each_python_has_the_options_with_which_build_steps_call_its_modules(python: str) -> None:
+    calls = {file: found for file, found in all_calls().items() if file.startswith(("build", "templates"))}
+    assert {"compileall", "venv", "pip"} <= {module for found in calls.values() for module, _ in found}
+    assert {file: missing for file, found in calls.items() if (missing := missing_options(found, python))} == {}
+
+
+def test_the_suite_calls_no_module_but_pip() -> None:
+    """It runs the locked pip, whose options the suite itself tries in every image."""
+    suite = {module for file, found in all_calls().items() if file.startswith("validation") for module, _ in found}
+    assert suite == {"pip"}
+
+
+@pytest.mark.parametrize(
+    ("script", "expected"),
+    [
+        ("python -m compileall -q -s /selftest $suite", ["compileall -s"]),
+        ("python3 -m venv \\\n    --upgrade-deps /x", ["venv --upgrade-deps"]),
+        ("python -m pip install --break-system-packages x; ls --all", ["pip --break-system-packages"]),
+        ("python -m zipapp x", ["zipapp: no options of it are known"]),
+        ("# python -m compileall -s", []),
+    ],
+)
+def test_an_option_that_came_later_is_noticed(script: str, expected: list[str]) -> None:
+    assert missing_options([*find_calls(script)], "3.8") == expected
+
+
+def test_a_list_of_words_is_a_call_too() -> None:
+    source = "run([sys.executable, '-m', 'compileall', '-s', x, '--workers=0'])"
+    assert missing_options([*find_lists(source)], "3.8") == ["compileall -s", "compileall --workers"]
+
+
+def test_every_script_is_read() -> None:
+    names = {Path(name).name for name in all_calls()}
+    assert {"selftest", "installer", "environment", "Dockerfile.j2", "packages.py"} <= names

@@ -1,15 +1,30 @@
-"""The host's way to the network → BuildKit secrets and variables; nothing private in an option."""
+"""The host's network: BuildKit secrets and variables, and the transport of package indexes and registries."""
 
 from __future__ import annotations
 
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
+import requests
 
 from support.cases import cases
-from tfimg.index.network import HostNetwork, parse_pip_settings, read_host_network, read_pip_settings
+from support.http_server import AnyMethod, serving
+from support.manifests import LONGEST_WAITS, Slept
+from tfimg.core.cancellation import Cancellation
+from tfimg.core.errors import Interrupted
+from tfimg.core.retry import RetryPolicy
+from tfimg.index.client import make_network_error, read_body
+from tfimg.index.network import (
+    MAX_STEP_BYTES,
+    DirectSession,
+    HostNetwork,
+    parse_pip_settings,
+    read_host_network,
+    read_pip_settings,
+    retry_request,
+)
 
 INDEX = "https://index.example.test/simple"
 OTHER = "https://other.example.test/simple"
@@ -28,18 +43,8 @@ def variables(environ: Mapping[str, str], pip: Mapping[str, str] | None = None) 
     return dict(read_host_network({"HOME": "/nowhere", **environ}, pip or {}).variables)
 
 
-@cases("index_network", "proxies_are_passed_in_both_cases_and_the_environment_wins")
-def test_proxies_are_passed_in_both_cases_and_the_environment_wins(
-    environ: dict[str, str], pip: dict[str, str], expected: dict[str, str]
-) -> None:
-    assert variables(environ, pip) == expected
-
-
-DEFAULT = {"UV_DEFAULT_INDEX": INDEX, "PIP_INDEX_URL": INDEX}
-
-
-@cases("index_network", "the_package_index_is_passed_to_uv_and_pip_and_uv_s_own_setting_wins")
-def test_the_package_index_is_passed_to_uv_and_pip_and_uv_s_own_setting_wins(
+@cases("index_network", "proxies_and_indexes_are_passed_and_the_environment_wins")
+def test_proxies_and_indexes_are_passed_and_the_environment_wins(
     environ: dict[str, str], pip: dict[str, str], expected: dict[str, str]
 ) -> None:
     assert variables(environ, pip) == expected
@@ -58,24 +63,16 @@ def test_indexes_on_this_machine_s_disk_are_left_out_and_reported() -> None:
     )
 
 
-def test_the_ca_bundle_is_the_environment_s_then_pip_s(home: Path) -> None:
-    mine, other = home / "ca.pem", home / "other.pem"
+def test_the_ca_bundle_and_netrc_are_the_named_ones_else_pip_s_and_that_of_the_home(home: Path) -> None:
+    mine, other, named = home / "ca.pem", home / "other.pem", home / "credentials"
     other.write_text("")
-    environ = {"HOME": str(home), "SSL_CERT_FILE": str(mine)}
-    assert read_host_network(environ, {"cert": str(other)}).ca == mine
-    assert read_host_network({"HOME": str(home)}, {"cert": str(other)}).ca == other
-
-
-def test_files_that_are_not_there_are_no_secrets(home: Path) -> None:
-    environ = {"HOME": str(home / "nowhere"), "SSL_CERT_FILE": str(home / "nothing.pem")}
-    assert read_host_network(environ, {}).secrets() == ([], {})
-
-
-def test_netrc_is_the_named_one_else_that_of_the_home(home: Path) -> None:
-    named = home / "credentials"
     named.write_text("")
-    assert read_host_network({"HOME": str(home)}, {}).netrc == home / ".netrc"
-    assert read_host_network({"HOME": str(home), "NETRC": str(named)}, {}).netrc == named
+    first = read_host_network({"HOME": str(home), "SSL_CERT_FILE": str(mine)}, {"cert": str(other)})
+    assert (first.ca, first.netrc) == (mine, home / ".netrc")
+    second = read_host_network({"HOME": str(home), "NETRC": str(named)}, {"cert": str(other)})
+    assert (second.ca, second.netrc) == (other, named)
+    environ = {"HOME": str(home / "nowhere"), "SSL_CERT_FILE": str(home / "nothing.pem")}
+    assert read_host_network(environ, {}).secrets() == ([], {}), "they do not exist"
 
 
 def test_options_name_secrets_and_contain_none(home: Path) -> None:
@@ -86,11 +83,7 @@ def test_options_name_secrets_and_contain_none(home: Path) -> None:
         "UV_DEFAULT_INDEX": "https://me:word@index.example.test/simple",
     }
     options, env = read_host_network(environ, {}).secrets()
-    assert options == [
-        f"id=ca,src={home}/ca.pem",
-        f"id=netrc,src={home}/.netrc",
-        "id=network,env=TFIMG_NETWORK_SECRET",
-    ]
+    assert options == [f"id=ca,src={home}/ca.pem", f"id=netrc,src={home}/.netrc", "id=network,env=TFIMG_NETWORK_SECRET"]
     assert set(env) == {"TFIMG_NETWORK_SECRET"}
     assert "word" in env["TFIMG_NETWORK_SECRET"]
 
@@ -121,7 +114,8 @@ def test_uv_on_this_machine_gets_the_same_settings(home: Path) -> None:
         "HOME": str(home),
         "LANG": "C",
         "SSL_CERT_FILE": str(home / "ca.pem"),
-        **DEFAULT,
+        "UV_DEFAULT_INDEX": INDEX,
+        "PIP_INDEX_URL": INDEX,
     }
 
 
@@ -131,14 +125,8 @@ def test_what_pip_lists_is_read_and_the_environment_wins(listed: str, settings: 
 
 
 def test_of_two_settings_of_pip_from_one_source_the_last_counts() -> None:
-    assert parse_pip_settings("global.proxy='http://a'\ninstall.proxy='http://b'\ninstall.proxy='http://c'\n") == {
-        "proxy": "http://c"
-    }
-
-
-def test_the_proxy_of_the_environment_precedes_that_of_pip(home: Path) -> None:
-    variables = read_host_network({"HOME": str(home), "HTTPS_PROXY": PROXY}, {"proxy": "http://pip:1"}).variables
-    assert variables == {"HTTPS_PROXY": PROXY, "https_proxy": PROXY}
+    settings = "global.proxy='http://a'\ninstall.proxy='http://b'\ninstall.proxy='http://c'\n"
+    assert parse_pip_settings(settings) == {"proxy": "http://c"}
 
 
 def test_a_module_in_the_current_folder_is_not_executed_in_place_of_pip(
@@ -150,3 +138,96 @@ def test_a_module_in_the_current_folder_is_not_executed_in_place_of_pip(
     monkeypatch.chdir(tmp_path)
     assert read_pip_settings() == settings
     assert not (tmp_path / "executed").exists()
+
+
+LARGE = bytes(range(256)) * (3 * MAX_STEP_BYTES // 256)
+
+
+class _Handler(AnyMethod):
+    def answer(self) -> None:
+        statuses = self.server.subject  # type: ignore[attr-defined]
+        if statuses:
+            self.reply(statuses.pop(0), {}, b"")
+        elif self.path == "/large":
+            self.reply(200, {}, LARGE)
+        else:
+            self.reply(302, {"Location": "/large", "Set-Cookie": "a=b; Path=/"}, b"elsewhere")
+
+
+@pytest.fixture
+def statuses() -> list[int]:
+    """What the server answers first."""
+    return []
+
+
+@pytest.fixture
+def address(statuses: list[int]) -> Iterator[str]:
+    with serving(_Handler, statuses) as there:
+        yield f"http://{there}"
+
+
+def test_content_is_as_long_as_it_is(address: str) -> None:
+    with DirectSession() as session:
+        for _ in range(2):  # on one connection
+            assert session.get(f"{address}/large").content == LARGE
+        with session.get(f"{address}/large", stream=True) as response:
+            assert b"".join(response.iter_content(1 << 20)) == LARGE
+
+
+def test_a_body_has_a_largest_size(address: str) -> None:
+    with DirectSession() as session:
+        assert read_body(session.get(f"{address}/large", stream=True), len(LARGE)) == LARGE
+        with pytest.raises(ValueError, match=f"^it has more than {len(LARGE) - 1} bytes$"):
+            read_body(session.get(f"{address}/large", stream=True), len(LARGE) - 1)
+
+
+def test_no_redirect_is_followed_and_no_cookie_kept(address: str) -> None:
+    with DirectSession() as session:
+        response = session.get(f"{address}/")
+        assert (response.status_code, response.content, response.history) == (302, b"elsewhere", [])
+        assert response.next is None
+        assert list(session.cookies) == []
+
+
+@pytest.mark.parametrize("status", [429, 500, 502, 503, 504])
+def test_a_request_that_fails_for_the_moment_is_sent_again(status: int, address: str, statuses: list[int]) -> None:
+    slept = Slept()
+    policy = RetryPolicy(attempts=3, sleep=slept, backoff=LONGEST_WAITS)
+    statuses += [status, status]
+    with DirectSession() as session:
+        assert retry_request(session, "GET", f"{address}/large", policy).content == LARGE
+        assert slept == [1, 2]
+        statuses += [status] * 3
+        with pytest.raises(requests.HTTPError, match=f"^{status} "):
+            retry_request(session, "GET", f"{address}/large", policy)
+    assert (slept, statuses) == ([1, 2, 1, 2], [])
+
+
+@pytest.mark.parametrize("status", [302, 401, 403, 404, 501])
+def test_another_answer_is_returned_at_once(status: int, address: str, statuses: list[int]) -> None:
+    statuses.append(status)
+    with DirectSession() as session:
+        policy = RetryPolicy(sleep=Slept())
+        assert retry_request(session, "GET", address, policy, headers={"A": "b"}, timeout=5).status_code == status
+
+
+def test_a_request_to_a_server_that_is_down_is_repeated() -> None:
+    slept = Slept()
+    with DirectSession() as session, pytest.raises(requests.ConnectionError):
+        retry_request(session, "GET", "http://127.0.0.1:9/", RetryPolicy(attempts=2, sleep=slept))
+    assert len(slept) == 1
+
+
+def test_cancelled_work_sends_no_request(address: str, statuses: list[int]) -> None:
+    statuses.append(200)
+    cancellation = Cancellation()
+    cancellation.cancel()
+    with cancellation.activate(), DirectSession() as session, pytest.raises(Interrupted):
+        retry_request(session, "GET", address, RetryPolicy())
+    assert statuses == [200]
+
+
+def test_an_error_shows_no_password_and_nothing_that_changes_a_terminal() -> None:
+    error = make_network_error("x", ValueError("no route\n to http://ann:secret@proxy.test:1/\x1b[31m"), source="there")
+    assert str(error).startswith("Cannot read x from there: no route to http://proxy.test:1/")
+    assert "\x1b" not in str(error)

@@ -321,6 +321,6 @@ def test_a_machine_without_secrets_has_none(tmp_path: Path) -> None:
 def test_the_description_of_a_secret_does_not_show_it(tmp_path: Path) -> None:
     environ = {"https_proxy": "http://ann:pw-7c1e-long@proxy.corp.test:3128"}
     network = read_host_network(environ, {})
-    told = " ".join(secret.what for secret in read_host_secrets(network, None, environ, public=(), root=tmp_path))
-    assert "pw-7c1e" not in told
-    assert "corp" not in told
+    described = " ".join(secret.what for secret in read_host_secrets(network, None, environ, public=(), root=tmp_path))
+    assert "pw-7c1e" not in described
+    assert "corp" not in described

@@ -47,7 +47,7 @@ from tfimg.registry.documents import (
     Descriptor,
     Manifest,
     open_image,
-)
+)  # fmt: skip
 from tfimg.validation.record import read_report
 from tfimg.validation.report import CheckResult, format_json, format_junit, format_page, take_inventory
 from tfimg.validation.run import EventStream
@@ -211,20 +211,16 @@ def test_a_hostile_report_is_read_or_refused(content: bytes) -> None:
 @pytest.mark.parametrize("value", ["9" * 5000, "1e999", "NaN", '"\\ud800"', "[" * 1000 + "]" * 1000, "-1", "true"])
 def test_an_event_with_a_hostile_value_is_rejected(value: str) -> None:
     stream = EventStream()
-    told = events.suite("a.b"), events.start("a.b")
-    for line in (*map(json.dumps, told), json.dumps(events.end("a.b")).replace("0.5", value)):
+    document = events.suite("a.b"), events.start("a.b")
+    for line in (*map(json.dumps, document), json.dumps(events.end("a.b")).replace("0.5", value)):
         assert not any(isinstance(event, CheckResult) for event in stream.feed(Line(stream="stdout", text=line)))
     stream.exit = Exit(status=0, out_of_memory=False)
     (result,) = stream.finish()
     assert result.outcome == "crashed"
 
 
-STREAM = [
-    events.suite("a.b"),
-    events.start("a.b"),
-    events.end("a.b", explained=[events.EXPLAINED]),
-    events.done_event(),
-]
+END = events.end("a.b", explained=[events.EXPLAINED])
+STREAM = [events.suite("a.b"), events.start("a.b"), END, events.done_event()]
 
 
 @settings(MANY, max_examples=50)  # a page takes some 10 ms
@@ -237,14 +233,11 @@ def test_a_hostile_suite_is_read_or_rejected(data: st.DataObject, which: int) ->
         list(stream.feed(Line(stream="stdout", text=line)))
     stream.exit = Exit(status=0, out_of_memory=False)
     list(stream.finish())
+    plan, results = stream.plan, tuple(stream.results)
     report = replace(
-        ON_GPU,
-        results=tuple(stream.results),
-        problem=stream.problem,
-        required=stream.plan.required,
-        waived=stream.plan.waived,
-        environment=stream.plan.environment,
-    )
+        ON_GPU, results=results, problem=stream.problem, required=plan.required, waived=plan.waived,
+        environment=plan.environment,
+    )  # fmt: skip
     assert format_junit(report)
     assert format_page(report)
     with only_our_errors():
@@ -274,8 +267,8 @@ def test_a_hostile_inventory_is_read_or_refused(data: st.DataObject) -> None:
 
 
 def test_what_the_suite_says_of_undecodable_names_is_accepted() -> None:
-    told = events.end("a.b", "failed", "no file caf\udce9", measured={"worst": "caf\udce9"})
-    code = f"import stream; stream.emitter(1)({told!r})"
+    document = events.end("a.b", "failed", "no file caf\udce9", measured={"worst": "caf\udce9"})
+    code = f"import stream; stream.emitter(1)({document!r})"
     suite = ROOT / "images/validation"
     ended = subprocess.run([sys.executable, "-c", code], cwd=suite, capture_output=True, text=True, check=True)
     stream = EventStream(running="a.b")
@@ -284,10 +277,10 @@ def test_what_the_suite_says_of_undecodable_names_is_accepted() -> None:
 
 
 def test_a_report_with_many_long_problems_is_refused_in_few_words() -> None:
-    told = json.loads(format_json(RED))
-    told |= {f"{number}{'x' * 10_000}": 1 for number in range(100)}
+    document = json.loads(format_json(RED))
+    document |= {f"{number}{'x' * 10_000}": 1 for number in range(100)}
     with pytest.raises(FileError, match="and 90 more") as caught:
-        read_report(json.dumps(told), source="report.json")
+        read_report(json.dumps(document), source="report.json")
     assert len(str(caught.value)) < 3000
 
 

@@ -307,9 +307,7 @@ def test_the_time_of_a_scan_is_limited() -> None:
 
 
 @pytest.mark.parametrize(
-    "frame",
-    [gz(b""), skippable(b""), compress(b"", "zstd"), bz2.compress(b"")],
-    ids=["gzip", "skip", "zstd", "bzip2"],
+    "frame", [gz(b""), skippable(b""), compress(b"", "zstd"), bz2.compress(b"")], ids=["gzip", "skip", "zstd", "bzip2"]
 )
 def test_many_empty_frames_are_read_in_time(frame: bytes) -> None:
     """100,000 of them: no time may go into copying what follows each."""

@@ -53,6 +53,8 @@ def test_a_hostile_wheel_is_refused_by_name(attack: str, tmp_path: Path) -> None
         ),
         ("bytes after the stream", "'thing/zeros' is not one whole deflate stream"),
         ("nested", "'thing/b.py' overlaps another part of the archive"),
+        # Size and checksum of the archive agree: RECORD alone knows.
+        ("other hash", "'thing/__init__.py' does not have the hash that RECORD states"),
     ],
 )
 def test_the_parts_of_a_wheel_are_exactly_what_its_directory_states(attack: str, problem: str, tmp_path: Path) -> None:

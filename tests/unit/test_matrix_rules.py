@@ -29,17 +29,11 @@ def problems(*changes: tuple[str, str], today: date = TODAY) -> list[str]:
 RELEASE = "released: 2023-11-14, cutoff: 2023-11-28"
 
 
-@pytest.mark.parametrize(
-    ("cutoff", "told"),
-    [
-        ("2023-11-13", ["2023-11-13 is before the release itself (2023-11-14)"]),
-        ("2023-11-14", []),
-        ("2023-11-15", []),
-    ],
-)
-def test_a_cutoff_may_be_the_day_of_the_release_and_not_the_day_before(cutoff: str, told: list[str]) -> None:
-    found = problems((RELEASE, f"released: 2023-11-14, cutoff: {cutoff}"))
-    assert [problem.partition(".cutoff: ")[2] for problem in found] == told
+def test_a_cutoff_may_be_the_day_of_the_release_and_not_the_day_before() -> None:
+    for cutoff in ("2023-11-14", "2023-11-15"):
+        assert problems((RELEASE, f"released: 2023-11-14, cutoff: {cutoff}")) == []
+    (problem,) = problems((RELEASE, "released: 2023-11-14, cutoff: 2023-11-13"))
+    assert problem.endswith(".cutoff: 2023-11-13 is before the release itself (2023-11-14)")
 
 
 def test_a_release_and_its_cutoff_may_be_of_today_and_not_of_tomorrow() -> None:
@@ -65,12 +59,12 @@ def test_a_toolkit_is_of_the_cuda_major_and_at_least_as_new(toolkit: str, fits: 
         ("nvidia-cublas-cu12", f"nvidia-cublas{suffix}"),
         ("nvidia-cuda-runtime-cu12", f"nvidia-cuda-runtime{suffix}"),
     )  # fmt: skip
-    told = f"rows[0].gpu.libraries.toolkit: {toolkit} is not a toolkit for CUDA 12.2"
-    assert found == ([] if fits else [told])
+    expected = f"rows[0].gpu.libraries.toolkit: {toolkit} is not a toolkit for CUDA 12.2"
+    assert found == ([] if fits else [expected])
 
 
 @pytest.mark.parametrize(
-    ("accepted", "chosen", "told"),
+    ("accepted", "chosen", "expected"),
     [
         (">=8.9.4,<9", "8.9.4", None),
         (">=8.9.4,<9", "8.9.3", "libraries.cudnn: 8.9.3 is not in"),
@@ -82,22 +76,19 @@ def test_a_toolkit_is_of_the_cuda_major_and_at_least_as_new(toolkit: str, fits: 
     ],
 )  # fmt: skip
 def test_a_cudnn_range_lies_within_one_major_and_holds_the_chosen_version(
-    accepted: str, chosen: str, told: str | None
+    accepted: str, chosen: str, expected: str | None
 ) -> None:
     found = problems(('">=8.9.4,<9"', f'"{accepted}"'), ('"8.9.4.25"', f'"{chosen}"'))
-    assert len(found) == (1 if told else 0)
-    assert all(problem.startswith(f"rows[0].gpu.{told}") for problem in found)
+    assert len(found) == (1 if expected else 0)
+    assert all(problem.startswith(f"rows[0].gpu.{expected}") for problem in found)
 
 
-@pytest.mark.parametrize(
-    ("field", "text", "empty"),
-    [
-        ("keras", ">=2.15.0,<2.15.0", True), ("keras", ">=2.15.0,<=2.15.0", False), ("keras", "==2.15.0", False),
-    ],
-)  # fmt: skip
-def test_a_range_holds_at_least_one_version(field: str, text: str, empty: bool) -> None:
-    told = f"rows[0].{field}: no version is in '{text}'"
-    assert problems(('keras: ">=2.15.0,<2.16"', f'{field}: "{text}"')) == ([told] if empty else [])
+def test_a_range_holds_at_least_one_version() -> None:
+    def of_keras(text: str) -> list[str]:
+        return problems(('keras: ">=2.15.0,<2.16"', f'keras: "{text}"'))
+
+    assert of_keras(">=2.15.0,<2.15.0") == ["rows[0].keras: no version is in '>=2.15.0,<2.15.0'"]
+    assert of_keras(">=2.15.0,<=2.15.0") == of_keras("==2.15.0") == []
 
 
 @pytest.mark.parametrize(
@@ -110,8 +101,8 @@ def test_a_range_holds_at_least_one_version(field: str, text: str, empty: bool) 
 def test_a_constraint_leaves_a_version_of_the_rows_range(requirement: str, left: bool) -> None:
     found = problems(("requirement: numpy<2\n", f"requirement: {requirement}\n"))
     name = requirement.partition("<")[0].partition(">")[0]
-    told = f"rows[0].constraints[1]: {requirement} excludes every {name} in >=1.23.5,<2.0.0"
-    assert found == ([] if left else [told])
+    expected = f"rows[0].constraints[1]: {requirement} excludes every {name} in >=1.23.5,<2.0.0"
+    assert found == ([] if left else [expected])
 
 
 ARCHITECTURES = "architectures: [sm_80, compute_90]"
@@ -119,19 +110,15 @@ REPORT = "reports: {%s: {runs: unproven, reason: reports differ}}"
 
 
 @pytest.mark.parametrize(
-    ("capability", "architectures", "told"),
+    ("capability", "architectures", "expected"),
     [
         ("sm_100", "[sm_80, compute_90]", []),
         ("sm_90", "[sm_80, compute_90]", ["rows[0].gpu.reports.sm_90: it is below ptx.below (sm_100)"]),
-        (
-            "sm_100",
-            "[sm_80, sm_90]",
-            ["rows[0].gpu.reports.sm_100: the wheel has no PTX that a report could be about"],
-        ),
+        ("sm_100", "[sm_80, sm_90]", ["rows[0].gpu.reports.sm_100: the wheel has no PTX that a report could be about"]),
     ],
 )
 def test_a_report_is_of_ptx_on_a_gpu_that_nothing_else_decides(
-    capability: str, architectures: str, told: list[str]
+    capability: str, architectures: str, expected: list[str]
 ) -> None:
     change = (ARCHITECTURES, f"architectures: {architectures}\n      {REPORT % capability}")
-    assert problems(change) == told
+    assert problems(change) == expected

@@ -1,4 +1,4 @@
-"""The images that a matrix offers, and their identifiers."""
+"""The images that a matrix offers, their variants, and their identifiers."""
 
 from __future__ import annotations
 
@@ -6,11 +6,19 @@ from collections.abc import Callable, Sequence
 from datetime import date
 from itertools import product
 
+import pytest
+
 from support.matrix_edits import GOOD
+from tfimg.build.builder import BuildSettings
+from tfimg.core.errors import MatrixError, ResolutionError
+from tfimg.core.paths import Workspace
+from tfimg.matrix.conditions import select_variants
 from tfimg.matrix.devices import DEVICES
 from tfimg.matrix.load import parse_matrix
-from tfimg.matrix.schema import PLATFORMS, Matrix
-from tfimg.matrix.spec import ImageSpec, expand_matrix, find_gaps
+from tfimg.matrix.schema import PLATFORMS, Matrix, Variant
+from tfimg.matrix.spec import ExtraPackages, ImageSpec, expand_matrix, find_gaps, with_extra_packages, with_variant
+from tfimg.recipe.labels import make_extra_labels, read_extra_labels
+from tfimg.recipe.tags import list_aliases
 
 Named = Callable[[str], ImageSpec]
 
@@ -71,6 +79,7 @@ def test_every_release_has_an_image_or_a_reason_on_every_device_and_platform(
 
 
 def test_the_newest_patch_is_the_newest_version_and_not_the_last_in_the_alphabet() -> None:
+    assert expand_matrix(small_matrix(GOOD.replace('"2.15.0"', '"2.9.0"')))[0].tensorflow == "2.9.0"
     matrix = small_matrix(GOOD.replace('"2.15.0"', '"2.15.9"').replace('"2.15.1"', '"2.15.10"'))
     newest = {(spec.tensorflow, spec.device, spec.platform) for spec in expand_matrix(matrix) if spec.is_newest_patch}
     assert {found for found in newest if found[0].startswith("2.15")} == {
@@ -94,19 +103,101 @@ def test_an_image_has_nvidia_s_wheels_of_its_cuda_major_with_exact_versions() ->
     assert (spec.driver, spec.newer) == ("525.60.13", ("certifi", "wrapt"))
 
 
-def test_releases_are_ordered_as_versions_and_not_as_text() -> None:
-    assert expand_matrix(small_matrix(GOOD.replace('"2.15.0"', '"2.9.0"')))[0].tensorflow == "2.9.0"
-
-
 def test_each_release_has_one_default_image_per_device_and_platform(specs: Sequence[ImageSpec]) -> None:
     defaults = [(spec.tensorflow, spec.device, spec.platform) for spec in specs if spec.is_default_python]
     assert sorted(defaults) == sorted({(spec.tensorflow, spec.device, spec.platform) for spec in specs})
 
 
-def test_2_10_to_2_21_are_offered_for_cpu(specs: Sequence[ImageSpec]) -> None:
+def test_2_10_to_2_21_are_offered_for_cpu(specs: Sequence[ImageSpec], named: Named) -> None:
     minors = {spec.minor for spec in specs if spec.device == "cpu"}
-    assert {f"2.{minor}" for minor in range(10, 22)} <= minors
-
-
-def test_a_post_release_belongs_to_its_minor(named: Named) -> None:
+    assert {f"2.{minor}" for minor in range(10, 22)} == minors
     assert named("2.15.0.post1-cpu-py3.11").minor == "2.15"
+
+
+VARIANTS = {
+    "jupyter": Variant(description="notebooks", requirements=("jupyterlab",)),
+    "dev": Variant(description="compilers", extends="jupyter", system_packages=("git",), removed=("tests",)),
+}
+
+
+@pytest.fixture
+def spec(specs: Sequence[ImageSpec]) -> ImageSpec:
+    """The image of TensorFlow 2.15.1 for CPUs."""
+    return next(one for one in specs if one.identifier == "2.15.1-cpu-py3.11")
+
+
+def test_a_variant_has_its_own_identifier_tags_and_what_it_extends(spec: ImageSpec) -> None:
+    dev = with_variant(spec, "dev", VARIANTS)
+    assert (dev.identifier, dev.runtime) == ("2.15.1-cpu-py3.11-dev", spec.identifier)
+    assert [(name, variant.requirements) for name, variant in dev.variants] == [
+        ("jupyter", ("jupyterlab",)),
+        ("dev", ()),
+    ]
+    assert (dev.system_packages, dev.removed) == (("git",), ("tests",))
+    assert list_aliases(dev) == tuple(f"{alias}-dev" for alias in list_aliases(spec))
+
+
+def test_the_runtime_is_the_image_itself_and_an_unknown_variant_is_refused(spec: ImageSpec) -> None:
+    assert with_variant(spec, "runtime", VARIANTS) is spec
+    with pytest.raises(ResolutionError, match="has no variant 'jupiter'") as refused:
+        with_variant(spec, "jupiter", VARIANTS)
+    assert "runtime, jupyter, dev" in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "more", "problem"),
+    [
+        ("runtime", "", "variants.runtime: this name means the image without a variant"),
+        ("own", "", "variants.own: this name means extra packages"),
+        (
+            "ours",
+            f"    requirements: [\"a; {'(' * 5000}os_name=='x'{')' * 5000}\"]\n",
+            'variants.ours.requirements[0]: "a; ((((',
+        ),
+    ],
+)
+def test_a_variant_that_no_image_can_have_is_refused(name: str, more: str, problem: str, workspace: Workspace) -> None:
+    text = workspace.matrix.read_text()
+    text = text.replace("variants:\n", f"variants:\n  {name}:\n    description: of ours\n{more}", 1)
+    with pytest.raises(MatrixError) as refused:
+        parse_matrix(text, source="matrix.yaml", today=date(2026, 11, 22))
+    assert problem in str(refused.value)
+
+
+def select(specs: Sequence[ImageSpec], *patterns: str, variant: str = "runtime") -> list[str]:
+    return [spec.identifier for spec in select_variants(specs, patterns, VARIANTS, variant)]
+
+
+def test_a_pattern_may_end_in_a_variant(specs: Sequence[ImageSpec]) -> None:
+    one = "2.15.1-cpu-py3.11"
+    assert select(specs, f"{one}-jupyter") == [f"{one}-jupyter"]
+    assert select(specs, "2.15.1-cpu-py3.1?-dev", one) == ["2.15.1-cpu-py3.10-dev", one, f"{one}-dev"]
+    assert select(specs, one, f"{one}-runtime", variant="dev") == [one, f"{one}-dev"]
+    whole = select(specs, "*-jupyter")
+    assert (len(whole), whole) == (len(specs), select(specs, variant="jupyter"))
+    assert select(specs) == [spec.identifier for spec in specs]
+
+
+def test_a_pattern_that_ends_in_no_variant_is_one_of_images(specs: Sequence[ImageSpec]) -> None:
+    with pytest.raises(ResolutionError, match=r"No image matches '2\.15\.1-slim'"):
+        select(specs, "2.15.1-slim")
+    with pytest.raises(ResolutionError, match="has no variant 'slim'"):
+        select(specs, "2.15", variant="slim")
+
+
+def test_a_variant_that_removes_files_is_compressed_small_by_default(spec: ImageSpec) -> None:
+    chosen = [
+        BuildSettings(compression=asked).choose_compression(image)
+        for image in (spec, with_variant(spec, "jupyter", VARIANTS), with_variant(spec, "dev", VARIANTS))
+        for asked in (None, "gzip")
+    ]
+    assert chosen == ["fast", "gzip", "fast", "gzip", "small", "gzip"]
+
+
+def test_extra_packages_end_the_identifier_and_come_back_from_labels(spec: ImageSpec) -> None:
+    own = ExtraPackages(requirements=("a<2", "b"), system_packages=("ffmpeg", "git"), lock="# x\n")
+    mine = with_extra_packages(with_variant(spec, "dev", VARIANTS), own)
+    assert (mine.identifier, mine.runtime) == ("2.15.1-cpu-py3.11-dev-own", spec.identifier)
+    assert mine.system_packages == ("git", "ffmpeg")
+    assert read_extra_labels(make_extra_labels(own)) == own
+    assert read_extra_labels({}) is None

@@ -66,7 +66,7 @@ def test_every_image_has_a_python_and_a_debian_whose_end_is_published(specs: Seq
         ("2.99.0-tpu-py3.99", []), ("latest", None), ("", None),
     ],
 )  # fmt: skip
-def test_an_identifier_tells_its_versions(identifier: str, subjects: list[str] | None, matrix: Matrix) -> None:
+def test_an_identifier_states_its_versions(identifier: str, subjects: list[str] | None, matrix: Matrix) -> None:
     ends = find_support_ends_of(matrix, identifier)
     assert (ends if ends is None else [end.subject for end in ends]) == subjects
 
@@ -175,6 +175,8 @@ def test_the_clock_decides_what_is_refused(
 ) -> None:
     registry = published_registry(LINKED)
     keys = [OURS.verifying_key]
+    with pytest.raises(PolicyViolation, match="the matrix does not know"):
+        verify(registry, "2.15", keys, supported, now=NOW)
     verify(registry, "2.15", keys, replace(supported, refuse_end_of_life=False), now=NOW)
     policy = replace(supported, find_support_ends=lambda _: ends)
     if refusal is None:
@@ -184,19 +186,11 @@ def test_the_clock_decides_what_is_refused(
         verify(registry, "2.15", keys, policy, now=NOW)
 
 
-def test_without_the_matrix_nothing_is_supported(supported: Policy) -> None:
-    registry = published_registry(LINKED)
-    with pytest.raises(PolicyViolation, match="the matrix does not know"):
-        verify(registry, "2.15", [OURS.verifying_key], supported, now=NOW)
-
-
 def test_verify_says_when_fixes_end_and_refuses_on_demand(
-    tfimg: CliRunner, environment: TestEnvironment, tmp_path: Path
+    tfimg: CliRunner, environment: TestEnvironment, key: str
 ) -> None:
-    key = tmp_path / "tfimg.pub"
-    key.write_bytes(OURS.verifying_key.pem)
     environment.registries, environment.time = published_registry(LINKED), datetime(2026, 11, 23, tzinfo=UTC)
-    line = ["verify", "registry.test/team/tensorflow:2.15", "--public-key", str(key), "--require"]
+    line = ["verify", "registry.test/team/tensorflow:2.15", "--public-key", key, "--require"]
     line.append("linked,max-age=unlimited")
     assert "end of life Python 3.11 ends 2027-10-31" in " ".join(tfimg(*line).succeeded().stdout.split())
     document = tfimg(*line, "--json").json
@@ -208,13 +202,11 @@ def test_verify_says_when_fixes_end_and_refuses_on_demand(
 
 
 def test_verify_needs_no_matrix(
-    tfimg: CliRunner, environment: TestEnvironment, tmp_path: Path, workspace_copy: Workspace
+    tfimg: CliRunner, environment: TestEnvironment, key: str, workspace_copy: Workspace
 ) -> None:
-    key = tmp_path / "tfimg.pub"
-    key.write_bytes(OURS.verifying_key.pem)
     environment.registries, environment.time = published_registry(LINKED), NOW
     workspace_copy.matrix.write_text("version: 2\n")
-    here = {"TFIMG_WORKSPACE": str(workspace_copy.root)}
-    line = ["verify", "registry.test/team/tensorflow:2.15", "--public-key", str(key)]
-    assert "end of life" not in tfimg(*line, **here).succeeded().stdout
-    assert "the matrix does not know whether" in tfimg(*line, "--require", "supported", **here).refusal(16)
+    environ = {"TFIMG_WORKSPACE": str(workspace_copy.root)}
+    line = ["verify", "registry.test/team/tensorflow:2.15", "--public-key", key]
+    assert "end of life" not in tfimg(*line, **environ).succeeded().stdout
+    assert "the matrix does not know whether" in tfimg(*line, "--require", "supported", **environ).refusal(16)

@@ -39,7 +39,7 @@ def test_the_lock_of_a_variant_is_resolved_once_and_kept(project: Project, monke
     assert len([*(project.services.state / "locks").glob(f"{IMAGE}-ours-*.txt")]) == 1
     monkeypatch.setattr(type(project.services), "uv", lambda _: "false")
     assert versions(project.lock(varied(project, "pandas"))["variant"]) == ["pandas==2.2.1"]
-    with pytest.raises(RequirementConflict):  # others are asked for: `false` resolves nothing
+    with pytest.raises(RequirementConflict):  # other packages are requested: `false` resolves nothing
         project.lock(varied(project, "arrays"))
 
 
@@ -103,7 +103,7 @@ def test_a_folder_of_wheels_replaces_no_lock_of_an_image_that_needs_no_libtpu(
     workspace_copy.locks(IMAGE).rename(tmp_path / "lost")
     with (
         extra_packages_project(tmp_path, workspace_copy, find_links=tmp_path) as project,
-        pytest.raises(LockError, match=f"^{IMAGE} has no lock under .* `tfimg lock {IMAGE}`"),
+        pytest.raises(LockError, match=f"^{IMAGE} has no lock under .* `tfimg matrix lock {IMAGE}`"),
     ):
         project.plan(project.spec(IMAGE))
 

@@ -25,10 +25,10 @@ Validate = Callable[..., tuple[Report, bool]]
 
 @pytest.fixture
 def validate(tmp_path: Path, named: Callable[[str], ImageSpec]) -> Validate:
-    """Validates one image, in a container that tells `story`; returns the report and whether it is reused."""
+    """Validates one image, in a container that prints `output`; returns the report and whether it is reused."""
 
     def run(
-        story: Sequence[object],
+        output: Sequence[object],
         *,
         reuse: bool = True,
         digest: str = DIGESTS[0],
@@ -37,7 +37,7 @@ def validate(tmp_path: Path, named: Callable[[str], ImageSpec]) -> Validate:
     ) -> tuple[Report, bool]:
         validator = Validator(
             project=Project(services=TestEnvironment(environ={"TFIMG_STATE": str(tmp_path)})),
-            engine=FakeEngine(story=story),  # type: ignore[arg-type]
+            engine=FakeEngine(story=output),  # type: ignore[arg-type]
             reuse_reports=reuse,
         )
         plan = Plan(spec=named("2.15.1-cpu-py3.11"), lock={"tensorflow": "", "packages": ""}, dockerfile="", tags=())

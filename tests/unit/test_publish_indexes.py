@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from copy import deepcopy
-from pathlib import Path
 
 import pytest
 
@@ -37,22 +36,16 @@ class Brittle(MemoryRegistry):
 
 
 @pytest.fixture
-def machine(tmp_path: Path) -> Machine:
-    machine = Machine(tmp_path / "here")
+def machine(machine: Machine) -> Machine:
     machine.aliases[ARM] = OWN[1:]
     return machine
 
 
-@pytest.fixture
-def registry() -> MemoryRegistry:
-    return MemoryRegistry()
-
-
-def publish(machine: Machine, registry: MemoryRegistry, **ages: int) -> list[str]:
+def publish(machine: Machine, **ages: int) -> list[str]:
     """Publish builds of these platforms, so many hours old; return their digests."""
     identifiers = [{"amd64": CPU, "arm64": ARM}[name] for name in ages]
     machine.ages |= dict(zip(identifiers, ages.values(), strict=True))
-    return [str(image.digest) for image in machine.publish(registry, *identifiers).images]
+    return [str(image.digest) for image in machine.publish(*identifiers).images]
 
 
 def platforms(registry: MemoryRegistry, tag: str = "2.15") -> list[str]:
@@ -63,20 +56,20 @@ def platforms(registry: MemoryRegistry, tag: str = "2.15") -> list[str]:
 
 
 def test_the_order_of_publication_does_not_matter(machine: Machine, registry: MemoryRegistry) -> None:
-    (arm64,) = publish(machine, registry, arm64=0)
+    (arm64,) = publish(machine, arm64=0)
     assert "2.15" not in registry.named, "nothing for amd64"
-    (amd64,) = publish(machine, registry, amd64=0)
+    (amd64,) = publish(machine, amd64=0)
     assert [platforms(registry, tag) for tag in SHARED] == [[amd64, arm64]] * 3
     assert [platforms(registry, tag) for tag in OWN] == [[arm64]] * 3
 
 
 def test_an_index_follows_each_platform(machine: Machine, registry: MemoryRegistry) -> None:
-    publish(machine, registry, amd64=9, arm64=9)
+    publish(machine, amd64=9, arm64=9)
     for ages in ({"amd64": 5}, {"arm64": 5}, {"amd64": 1, "arm64": 1}):
-        publish(machine, registry, **ages)
+        publish(machine, **ages)
         assert platforms(registry) == [registry.named[build] for build in newest_builds(machine, registry)]
     assert len(chain(PlatformTags(registry, machine.trusted))) == 3  # type: ignore[arg-type]
-    assert len(chain(registry, "2.15-arm64")) == 3
+    assert len(machine.chain("2.15-arm64")) == 3
 
 
 def newest_builds(machine: Machine, registry: MemoryRegistry) -> list[str]:
@@ -87,42 +80,42 @@ def newest_builds(machine: Machine, registry: MemoryRegistry) -> list[str]:
 
 
 def test_an_index_never_mixes_releases(machine: Machine, registry: MemoryRegistry) -> None:
-    amd64, _ = publish(machine, registry, amd64=0, arm64=0)
+    amd64, _ = publish(machine, amd64=0, arm64=0)
     newer, arm64 = "2.15.2-cpu-py3.11", "2.15.2-cpu-py3.11-arm64"
     machine.aliases |= {newer: ("2.15.2", "2.15"), arm64: ("2.15.2-arm64", "2.15-arm64")}
-    (image,) = machine.publish(registry, newer).images
+    (image,) = machine.publish(newer).images
     assert platforms(registry) == [image.digest], "its counterpart is of another release"
     assert len(platforms(registry, "2.15.1")) == 2
-    (other,) = machine.publish(registry, arm64).images
+    (other,) = machine.publish(arm64).images
     assert platforms(registry) == [image.digest, other.digest]
-    machine.rollback(registry, amd64)
+    machine.rollback(amd64)
     assert platforms(registry) == [amd64]
 
 
 def test_only_a_trusted_key_s_promotion_counts(machine: Machine, registry: MemoryRegistry) -> None:
-    (amd64,) = publish(machine, registry, amd64=0)
-    evil = Machine(machine.folder.parent / "evil", key=THEIRS, aliases={ARM: OWN[1:]})
-    (image,) = evil.publish(registry, ARM).images
+    (amd64,) = publish(machine, amd64=0)
+    evil = Machine(machine.folder.parent / "evil", key=THEIRS, aliases={ARM: OWN[1:]}, registry=registry)
+    (image,) = evil.publish(ARM).images
     assert registry.named["2.15-arm64"] == image.digest
     assert platforms(registry) == [amd64]
-    publish(machine, registry, amd64=0)
+    publish(machine, amd64=0)
     assert platforms(registry) == [amd64]
 
 
 def test_another_publisher_s_index_is_left_alone(machine: Machine, registry: MemoryRegistry) -> None:
-    both = publish(machine, registry, amd64=0, arm64=0)
-    other = Machine(machine.folder.parent / "other", key=THEIRS)
-    update_indexes(other.repository(registry).tags, ["2.15"])
+    both = publish(machine, amd64=0, arm64=0)
+    other = Machine(machine.folder.parent / "other", key=THEIRS, registry=registry)
+    update_indexes(other.repository().tags, ["2.15"])
     assert platforms(registry) == both
 
 
 def test_an_index_lists_no_image_that_was_not_promoted_to_the_tag(machine: Machine, registry: MemoryRegistry) -> None:
-    amd64, old = publish(machine, registry, amd64=5, arm64=5)
+    amd64, old = publish(machine, amd64=5, arm64=5)
     machine.aliases[ARM] = OWN[1:2]
-    (new,) = publish(machine, registry, arm64=0)
+    (new,) = publish(machine, arm64=0)
     assert platforms(registry, "2.15.1") == [amd64, new]
     assert platforms(registry) == [amd64, old]
-    tags = machine.repository(registry).tags
+    tags = machine.repository().tags
     tags.put("2.15-arm64", registry.manifests[new])
     assert platforms(registry) == [amd64], "it is promoted to another tag"
     tags.put("2.15-arm64", registry.manifests[old])
@@ -130,9 +123,9 @@ def test_an_index_lists_no_image_that_was_not_promoted_to_the_tag(machine: Machi
 
 
 def test_a_rollback_of_an_index_rolls_every_platform_back(machine: Machine, registry: MemoryRegistry) -> None:
-    old = publish(machine, registry, amd64=5, arm64=5)
-    new = publish(machine, registry, amd64=0, arm64=0)
-    done = machine.rollback(registry, *old)
+    old = publish(machine, amd64=5, arm64=5)
+    new = publish(machine, amd64=0, arm64=0)
+    done = machine.rollback(*old)
     assert platforms(registry) == old
     assert [(image.digest, *((move.tag, move.before, move.after) for move in image.moves)) for image in done] == [
         (new[0], ("2.15", new[0], old[0])), (new[1], ("2.15-arm64", new[1], old[1])),
@@ -144,50 +137,50 @@ def test_a_rollback_of_an_index_rolls_every_platform_back(machine: Machine, regi
 
 
 def test_a_rollback_of_one_platform_leaves_the_other(machine: Machine, registry: MemoryRegistry) -> None:
-    old = publish(machine, registry, amd64=5, arm64=5)
-    new = publish(machine, registry, amd64=0, arm64=0)
-    machine.rollback(registry, old[1])
+    old = publish(machine, amd64=5, arm64=5)
+    new = publish(machine, amd64=0, arm64=0)
+    machine.rollback(old[1])
     assert platforms(registry) == [new[0], old[1]]
-    machine.rollback(registry, old[0])
+    machine.rollback(old[0])
     assert platforms(registry) == old
     assert platforms(registry, "2.15-arm64") == [old[1]]
-    machine.rollback(registry, new[0][:19], reinstate=True)
-    machine.rollback(registry, new[1], tag="2.15-arm64", reinstate=True)
+    machine.rollback(new[0][:19], reinstate=True)
+    machine.rollback(new[1], tag="2.15-arm64", reinstate=True)
     assert platforms(registry) == new
 
 
 def test_all_platforms_are_rolled_back_or_none(machine: Machine) -> None:
-    registry = Brittle()
-    old = publish(machine, registry, amd64=5, arm64=5)
-    new = publish(machine, registry, amd64=0, arm64=0)
+    registry = machine.registry = Brittle()
+    old = publish(machine, amd64=5, arm64=5)
+    new = publish(machine, amd64=0, arm64=0)
     with pytest.raises(UsageError, match=r"^--to names two images of one platform\."):
-        machine.rollback(registry, old[0], new[0])
+        machine.rollback(old[0], new[0])
     with pytest.raises(
         UsageError, match=rf"^--to {'0' * 12}: no image matches in the signed history of 2\.15-arm64, 2\.15\."
     ):
-        machine.rollback(registry, old[0], "0" * 12)
+        machine.rollback(old[0], "0" * 12)
     registry.broken = "2.15-arm64"
     with pytest.raises(NetworkError):
-        machine.rollback(registry, *old)
-    tags = machine.repository(registry).tags
+        machine.rollback(*old)
+    tags = machine.repository().tags
     present = [found.digest for tag in ("2.15", "2.15-arm64") if (found := tags.find(tag))]
     assert present == new, "no tag has moved"
-    machine.rollback(registry, *old)
+    machine.rollback(*old)
     assert platforms(registry) == old
 
 
 @pytest.mark.parametrize("when", ["before", "after"])
 def test_a_killed_rollback_of_an_index_is_finished_once(machine: Machine, registry: MemoryRegistry, when: str) -> None:
-    publish(machine, registry, amd64=9, arm64=9)
-    old = publish(machine, registry, amd64=5, arm64=5)
-    publish(machine, registry, amd64=0, arm64=0)
+    publish(machine, amd64=9, arm64=9)
+    old = publish(machine, amd64=5, arm64=5)
+    publish(machine, amd64=0, arm64=0)
     for point in range(1, 999, 13):  # each of them would take minutes
         copy = deepcopy(registry)
         mortal = Mortal(copy, point, when)
         try:
-            machine.rollback(mortal.line, *old)
+            machine.rollback(*old, via=mortal.line)
         except Killed:
-            machine.rollback(copy, *old)
+            machine.rollback(*old, via=copy)
             assert platforms(copy) == old, (point, when)
             continue
         assert point > 100
@@ -195,24 +188,24 @@ def test_a_killed_rollback_of_an_index_is_finished_once(machine: Machine, regist
 
 
 def test_a_withdrawn_platform_leaves_the_index(machine: Machine, registry: MemoryRegistry) -> None:
-    amd64, arm64 = publish(machine, registry, amd64=0, arm64=0)
-    (done,) = machine.withdraw(registry, arm64)
+    amd64, arm64 = publish(machine, amd64=0, arm64=0)
+    (done,) = machine.withdraw(arm64)
     assert set(OWN) < set(done.unmoved), "there is no earlier image"
     assert [platforms(registry, tag) for tag in SHARED] == [[amd64]] * 3
-    publish(machine, registry, amd64=0, arm64=0)
+    publish(machine, amd64=0, arm64=0)
     assert platforms(registry) == [amd64], "only --reinstate brings it back"
-    machine.publish(registry, ARM, reinstate=True)
+    machine.publish(ARM, reinstate=True)
     assert [platforms(registry, tag) for tag in SHARED] == [[amd64, arm64]] * 3
 
 
 def test_a_withdrawal_returns_the_index_to_earlier_images(machine: Machine, registry: MemoryRegistry) -> None:
-    old = publish(machine, registry, amd64=5, arm64=5)
-    new = publish(machine, registry, amd64=0, arm64=0)
+    old = publish(machine, amd64=5, arm64=5)
+    new = publish(machine, amd64=0, arm64=0)
     index = registry.named["2.15"]
-    machine.withdraw(registry, new[1], "2.15")
+    machine.withdraw(new[1], "2.15")
     assert platforms(registry) == [new[0], old[1]], "the tag is that of the image's platform"
     assert platforms(registry, "2.15.1") == new
-    done = machine.withdraw(registry, index)
+    done = machine.withdraw(index)
     assert [image.digest for image in done] == new
     assert [platforms(registry, tag) for tag in SHARED] == [old] * 3
     for digest in new:
@@ -221,43 +214,43 @@ def test_a_withdrawal_returns_the_index_to_earlier_images(machine: Machine, regi
 
 
 def test_an_index_is_withdrawn_for_one_tag(machine: Machine, registry: MemoryRegistry) -> None:
-    old = publish(machine, registry, amd64=5, arm64=5)
-    new = publish(machine, registry, amd64=0, arm64=0)
-    machine.withdraw(registry, registry.named["2.15"], "2.15")
+    old = publish(machine, amd64=5, arm64=5)
+    new = publish(machine, amd64=0, arm64=0)
+    machine.withdraw(registry.named["2.15"], "2.15")
     assert (platforms(registry), platforms(registry, "2.15.1")) == (old, new)
 
 
 def test_what_a_failed_publication_moved_is_restored_in_the_index(machine: Machine) -> None:
-    registry = Brittle()
-    old = publish(machine, registry, amd64=5, arm64=5)
+    registry = machine.registry = Brittle()
+    old = publish(machine, amd64=5, arm64=5)
     registry.broken = "2.15-arm64"
     with pytest.raises(NetworkError):
-        publish(machine, registry, amd64=0, arm64=0)
+        publish(machine, amd64=0, arm64=0)
     assert platforms(registry) == old
-    new = publish(machine, registry, amd64=0, arm64=0)
+    new = publish(machine, amd64=0, arm64=0)
     assert [platforms(registry, tag) for tag in SHARED] == [new] * 3
 
 
 def test_a_foreign_index_is_an_unknown_image(machine: Machine, registry: MemoryRegistry) -> None:
-    amd64, arm64 = publish(machine, registry, amd64=0, arm64=0)
+    amd64, arm64 = publish(machine, amd64=0, arm64=0)
     images = {"linux/amd64": registry.manifests[arm64], "linux/arm64": registry.manifests[amd64]}
     nested = make_index(
         {"linux/amd64": registry.manifests[registry.named["2.15"]], "linux/arm64": images["linux/arm64"]}
     )
     registry.put("2.15", nested)
-    (image,) = machine.publish(registry, CPU).images
+    (image,) = machine.publish(CPU).images
     (refused,) = (decision for decision in image.decisions if decision.verdict == "refuse")
     assert refused.why.startswith(f"it points to {nested.digest}, which has no test result of a trusted key")
     registry.put("2.15", make_index(images))  # type: ignore[arg-type]
-    machine.rollback(registry, amd64)
+    machine.rollback(amd64)
     assert platforms(registry) == [amd64, arm64]
 
 
 def test_an_update_says_what_changed(machine: Machine, registry: MemoryRegistry) -> None:
-    amd64, arm64 = publish(machine, registry, amd64=0, arm64=0)
+    amd64, arm64 = publish(machine, amd64=0, arm64=0)
     registry.put("2.15", registry.manifests[amd64])
     events: list[Event] = []
-    tags = machine.repository(registry).tags
+    tags = machine.repository().tags
     update_indexes(tags, ["2.15-arm64", "2.15"], events.append)
     assert events == [WarningEvent(text="2.15 is an index of linux/amd64 and linux/arm64")]
     assert platforms(registry) == [amd64, arm64]
@@ -266,7 +259,7 @@ def test_an_update_says_what_changed(machine: Machine, registry: MemoryRegistry)
 
 
 def test_the_images_of_a_tag_are_listed_by_platform(machine: Machine, registry: MemoryRegistry) -> None:
-    amd64, arm64 = publish(machine, registry, amd64=0, arm64=0)
+    amd64, arm64 = publish(machine, amd64=0, arm64=0)
     assert list_platform_tags(registry, "2.15") == ("2.15-arm64", "2.15")
     assert list_platform_tags(registry, "2.15", "linux/arm64") == ("2.15-arm64",)
     assert list_platform_tags(registry, "2.15-arm64") == ("2.15-arm64",)

@@ -76,7 +76,7 @@ class Publishing(RuleBasedStateMachine):
 
         def act(machine: Machine, registry: Registry) -> None:
             machine.ages[CPU] = age
-            machine.publish(registry, reinstate=reinstate)
+            machine.publish(reinstate=reinstate, via=registry)
 
         self.carry_out(number, "publish", act, point, when)
 
@@ -89,7 +89,7 @@ class Publishing(RuleBasedStateMachine):
             to = digests[index % len(digests)]
 
             def act(machine: Machine, registry: Registry) -> None:
-                machine.rollback(registry, to, tag=tag, reinstate=reinstate)
+                machine.rollback(to, tag=tag, via=registry, reinstate=reinstate)
 
             self.carry_out(number, f"rollback {tag} {to} {reinstate}", act, point, when)
 
@@ -99,7 +99,7 @@ class Publishing(RuleBasedStateMachine):
             digest, tags = digests[index % len(digests)], ("2.15",) if of_tag else ()
 
             def act(machine: Machine, registry: Registry) -> None:
-                machine.withdraw(registry, digest, *tags)
+                machine.withdraw(digest, *tags, via=registry)
 
             self.carry_out(number, f"withdraw {digest} {tags}", act, point, when)
 

@@ -47,44 +47,34 @@ def spec(named: Named) -> ImageSpec:
     return replace(named("2.15.1-cpu-py3.11"), newer=("certifi", "setuptools"))
 
 
-# What is asked
-
-
-def test_an_image_is_asked_for_as_of_the_end_of_its_cutoff(spec: ImageSpec) -> None:
-    asked = make_query(spec, NEWER)
-    assert asked.requirements == ("tensorflow-cpu==2.15.1", "tensorboard", "pip", "setuptools<82")
-    assert (asked.python, asked.cutoff) == ("3.11", "2024-03-23T00:00:00Z")
-    assert asked.newer == (("certifi", "2026-02-01T00:00:00Z"), ("setuptools", "2026-02-01T00:00:00Z"))
+def test_a_query_is_as_of_the_end_of_the_cutoff(spec: ImageSpec) -> None:
+    query = make_query(spec, NEWER)
+    assert query.requirements == ("tensorflow-cpu==2.15.1", "tensorboard", "pip", "setuptools<82")
+    assert (query.python, query.cutoff) == ("3.11", "2024-03-23T00:00:00Z")
+    assert query.newer == (("certifi", "2026-02-01T00:00:00Z"), ("setuptools", "2026-02-01T00:00:00Z"))
 
 
 def test_a_gpu_image_pins_nvidia_s_wheels_which_may_be_newer_than_the_release(named: Named) -> None:
-    asked = make_query(named("2.10.1-cuda11.2-py3.9"), NEWER)
-    assert asked.requirements[0] == "tensorflow==2.10.1"
-    assert {"nvidia-cudnn-cu11==8.6.0.163", "nvidia-cublas-cu11==11.11.3.6", "numpy<2"} < set(asked.requirements)
-    newer = dict(asked.newer)
+    query = make_query(named("2.10.1-cuda11.2-py3.9"), NEWER)
+    assert query.requirements[0] == "tensorflow==2.10.1"
+    assert {"nvidia-cudnn-cu11==8.6.0.163", "nvidia-cublas-cu11==11.11.3.6", "numpy<2"} < set(query.requirements)
+    newer = dict(query.newer)
     assert newer["nvidia-cudnn-cu11"] == newer["certifi"] == "2026-02-01T00:00:00Z"
     assert "tensorflow" not in newer
 
 
-def test_a_tpu_image_pins_its_libtpu(named: Named) -> None:
-    asked = make_query(named("2.20.0-tpu-py3.11"), NEWER)
-    assert asked.requirements[:2] == ("tensorflow-tpu==2.20.0", "libtpu==0.0.14")
-    assert "libtpu" in dict(asked.newer)
-
-
-def test_packages_that_a_row_lets_be_newer_are_so_in_its_images_only(named: Named, spec: ImageSpec) -> None:
+def test_a_query_has_the_libtpu_platform_and_newer_packages_of_its_image(named: Named, spec: ImageSpec) -> None:
+    tpu, arm64 = (make_query(named(f"{name}"), NEWER) for name in ("2.20.0-tpu-py3.11", "2.15.1-cpu-py3.11-arm64"))
+    assert tpu.requirements[:2] == ("tensorflow-tpu==2.20.0", "libtpu==0.0.14")
+    assert "libtpu" in dict(tpu.newer)
+    assert (arm64.requirements[0], arm64.platform) == ("tensorflow-cpu-aws==2.15.1", "linux/arm64")
     assert "wrapt" in dict(make_query(named("2.12.0-cpu-py3.11"), NEWER).newer)
     assert "wrapt" not in dict(make_query(spec, NEWER).newer)
 
 
-def test_an_image_is_asked_for_its_own_platform(named: Named) -> None:
-    asked = make_query(named("2.15.1-cpu-py3.11-arm64"), NEWER)
-    assert (asked.requirements[0], asked.platform) == ("tensorflow-cpu-aws==2.15.1", "linux/arm64")
-
-
-def test_the_installer_is_asked_for_the_newest_python_by_number(matrix: Matrix) -> None:
-    asked = make_installer_query(matrix)
-    assert (asked.requirements, asked.python) == ((f"uv=={matrix.installer}",), "3.13")
+def test_the_installer_is_of_the_newest_python_by_number(matrix: Matrix) -> None:
+    query = make_installer_query(matrix)
+    assert (query.requirements, query.python) == ((f"uv=={matrix.installer}",), "3.13")
 
 
 # How it is resolved: a small program stands where uv would
@@ -206,15 +196,12 @@ def test_a_lock_is_read_line_by_line() -> None:
 def test_a_line_that_lock_did_not_write_is_an_error(line: str) -> None:
     with pytest.raises(LockError) as caught:
         read_packages({"packages": f"{HEADER}{line}\n"})
-    assert str(caught.value) == f"A lock has the line {line!r}. Write it again with `tfimg lock`."
+    assert str(caught.value) == f"A lock has the line {line!r}. Write it again with `tfimg matrix lock`."
 
 
 @pytest.mark.parametrize(
     ("text", "why"),
-    [
-        ("a" * 2_000_000, "more than 1048576 characters"),
-        (f"a==1.{'0' * 400} --hash=sha256:{HASH}", "the line 'a==1"),
-    ],
+    [("a" * 2_000_000, "more than 1048576 characters"), (f"a==1.{'0' * 400} --hash=sha256:{HASH}", "the line 'a==1")],
 )
 def test_a_lock_that_is_too_long_is_refused(text: str, why: str) -> None:
     with pytest.raises(LockError, match=f"^A lock has {why}") as caught:
@@ -252,7 +239,7 @@ def test_a_lock_that_its_row_forbids_has_problems(old: str, new: str, expected: 
     assert list(find_lock_problems(spec, NEWER, layers)) == expected
 
 
-def test_a_bound_on_a_package_that_nothing_needs_is_no_problem(spec: ImageSpec) -> None:
+def test_a_bound_on_a_package_that_is_not_locked_is_no_problem(spec: ImageSpec) -> None:
     lines = [line for line in GOOD["packages"].splitlines() if not line.startswith("setuptools")]
     assert list(find_lock_problems(spec, NEWER, {**GOOD, "packages": "\n".join(lines)})) == []
 
@@ -271,7 +258,7 @@ WITHOUT_THE_NEWEST = {("h5py", "3.9")}
 
 
 def form_problems(spec: ImageSpec, layers: Mapping[str, str]) -> Iterator[str]:
-    """Say where a lock has not the form that `tfimg lock` writes."""
+    """Say where a lock has not the form that `tfimg matrix lock` writes."""
     if list(layers) != sorted(["tensorflow", "packages", *DEVICE_LAYERS[spec.device]]):
         yield f"its files are {list(layers)}"
     for name, text in layers.items():
@@ -338,27 +325,24 @@ def test_the_committed_installer_is_the_one_that_the_matrix_names(matrix: Matrix
     assert package.appeared <= matrix.newer.as_of
 
 
-def test_the_error_for_a_missing_lock_names_the_command(workspace: Workspace) -> None:
+def test_the_error_for_missing_locks_names_one_command(workspace: Workspace) -> None:
+    """An image that has a lock is not named."""
     with pytest.raises(LockError) as caught:
         workspace.read_lock("2.15.9-cpu-py3.11")
     assert str(caught.value) == (
         f"2.15.9-cpu-py3.11 has no lock under {workspace.images / 'locks'}. "
-        "Write it with `tfimg lock 2.15.9-cpu-py3.11`."
+        "Write it with `tfimg matrix lock 2.15.9-cpu-py3.11`."
     )
-
-
-def test_the_error_for_missing_locks_of_several_images_names_one_command(workspace: Workspace) -> None:
-    """An image that has a lock is not named."""
     names = [f"{release}-cpu-py3.{minor}" for release in ("2.15.9", "2.22.0") for minor in (10, 11, 12)]
     with pytest.raises(LockError) as caught:
         workspace.require_locks(["2.15.1-cpu-py3.11", *names])
     assert str(caught.value) == (
         f"6 images have no lock under {workspace.images / 'locks'}: 2.15.9-cpu-py3.10, 2.15.9-cpu-py3.11, "
-        "2.15.9-cpu-py3.12 and 3 more. Write them with `tfimg lock 2.15.9 2.22.0`."
+        "2.15.9-cpu-py3.12 and 3 more. Write them with `tfimg matrix lock 2.15.9 2.22.0`."
     )
-    with pytest.raises(LockError, match=r"tfimg lock 2\.15\.9-cpu-py3\.10"):
+    with pytest.raises(LockError, match=r"tfimg matrix lock 2\.15\.9-cpu-py3\.10"):
         workspace.require_locks(["2.15.1-cpu-py3.11", names[0]])
     variants = [f"2.18.1-cpu-py3.{minor}-jupyter" for minor in (9, 10)]
-    with pytest.raises(LockError, match=r"`tfimg lock 2\.18\.1-jupyter 2\.22\.0`"):
+    with pytest.raises(LockError, match=r"`tfimg matrix lock 2\.18\.1-jupyter 2\.22\.0`"):
         workspace.require_locks([*variants, "2.22.0-cpu-py3.11-arm64"])
     workspace.require_locks(["2.15.1-cpu-py3.11"])

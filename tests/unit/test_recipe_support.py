@@ -16,26 +16,19 @@ from tfimg.core.levels import Level
 from tfimg.matrix.load import parse_matrix
 from tfimg.matrix.schema import Matrix
 from tfimg.matrix.spec import ImageSpec, expand_matrix
+from tfimg.recipe import support
 from tfimg.recipe.labels import BaseKind, Status, describe_matrix_image, format_request
 from tfimg.recipe.support import (
     BEGIN,
     END,
-    FULL_COLUMNS,
-    MAIN_COLUMNS,
     SHORT_COLUMNS,
-    STACKED_COLUMNS,
     Support,
     TpuSupport,
     describe_proven_bases,
-    format_capability,
-    format_range,
-    format_span,
-    insert_table,
     list_notes,
-    make_issue_url,
     render_markdown,
     summarize_support,
-)
+)  # fmt: skip
 
 STATUSES = {
     "2.15.0-cpu-py3.9": Status(level=Level.LINKED, date="2024-05-02"),
@@ -83,7 +76,7 @@ def test_a_terminal_s_tables_say_the_same_in_less_room(rows: Sequence[Support]) 
         "Keras": "≥2.15.0,<2.16",
         "proven": "cpu 1/4 validated, cpu 1/4 linked, gpu 1/4 validated",
     }
-    narrow = cells(STACKED_COLUMNS, rows[0])
+    narrow = cells(support.STACKED_COLUMNS, rows[0])
     assert narrow["cuDNN"] == "≥8.9.4,\n<9"
     assert narrow["proven"] == "cpu 1/4\nvalidated,\ncpu 1/4\nlinked,\ngpu 1/4\nvalidated"
     assert cells(SHORT_COLUMNS, rows[1])["arm64"] == "–"  # noqa: RUF001
@@ -100,7 +93,7 @@ def test_a_terminal_s_tables_say_the_same_in_less_room(rows: Sequence[Support]) 
         ),
     ],
 )
-def test_what_an_emulator_proved_is_told_apart(small: Matrix, other: Status, words: str) -> None:
+def test_what_an_emulator_proved_is_listed_apart(small: Matrix, other: Status, words: str) -> None:
     statuses = {
         "2.15.0-cpu-py3.9-arm64": Status(level=Level.LINKED, date="2024-05-02", emulated=True),
         "2.15.0-cpu-py3.11-arm64": other,
@@ -109,7 +102,10 @@ def test_what_an_emulator_proved_is_told_apart(small: Matrix, other: Status, wor
 
 
 def test_every_table_has_the_columns_in_one_order() -> None:
-    heads = [[name.split()[0] for name, _ in columns] for columns in (FULL_COLUMNS, SHORT_COLUMNS, STACKED_COLUMNS)]
+    heads = [
+        [name.split()[0] for name, _ in columns]
+        for columns in (support.FULL_COLUMNS, SHORT_COLUMNS, support.STACKED_COLUMNS)
+    ]
     assert heads[0] == heads[1] == heads[2]
 
 
@@ -123,40 +119,33 @@ def test_notes_list_each_reason_once(rows: Sequence[Support]) -> None:
     )
 
 
-def test_a_constraint_of_rows_that_follow_each_other_names_the_first_and_the_last(
-    rows: Sequence[Support],
-) -> None:
+def test_a_constraint_of_rows_in_sequence_names_the_first_and_the_last(rows: Sequence[Support]) -> None:
     one = rows[0].model_copy(update={"constraints": rows[0].constraints[:1]})
     free = rows[1].model_copy(update={"releases": ("2.17.0",)})
     last = one.model_copy(update={"releases": ("2.18.0",)})
-    told = list_notes([one, one.model_copy(update={"releases": ("2.16.1",)}), free, last])
-    assert told[-1].startswith("2.15.0–2.16.1, 2.18.0: setuptools<82: ")  # noqa: RUF001
+    notes = list_notes([one, one.model_copy(update={"releases": ("2.16.1",)}), free, last])
+    assert notes[-1].startswith("2.15.0–2.16.1, 2.18.0: setuptools<82: ")  # noqa: RUF001
 
 
-def test_a_row_is_json_with_all_its_facts_and_what_is_proven_per_device_and_platform(
-    rows: Sequence[Support],
-) -> None:
+def test_a_row_is_json_with_all_its_facts_and_what_is_proven(rows: Sequence[Support]) -> None:
     found = json.loads(json.dumps(rows[0].model_dump(mode="json")))
     assert found == json.loads((DATA / "support" / "row.json").read_text())
     assert rows[1].model_dump()["gpu"] is None
-
-
-def test_a_pair_that_cannot_be_had_says_why(rows: Sequence[Support]) -> None:
     assert rows[1].tpu == (TpuSupport(tensorflow="2.16.1", libtpu="0.2", unavailable="not on the package index"),)
 
 
 def test_an_image_has_the_command_that_builds_it(small: Matrix) -> None:
-    told = {
+    found = {
         spec.identifier: describe_matrix_image(spec, repository="tf", status=Status(level=Level.DECLARED))
         for spec in expand_matrix(small)
     }
-    assert told["2.15.0-cpu-py3.9"]["build"] == "tfimg build --tf 2.15.0 --python 3.9"
-    assert told["2.15.0-cuda12.2-py3.9"]["build"] == "tfimg build --tf 2.15.0 --python 3.9 --device gpu"
-    assert told["2.15.0-cpu-py3.9-arm64"]["build"] == "tfimg build --tf 2.15.0 --python 3.9 --platform linux/arm64"
-    assert (told["2.16.1-cpu-py3.11"]["row"], told["2.16.1-cpu-py3.11"]["tags"][0]) == (
-        1,
-        "tf:2.16.1-cpu-py3.11",
-    )
+    options = {"cpu": "", "cuda12.2": " --device gpu", "cpu-arm64": " --platform linux/arm64"}
+    for device, more in options.items():
+        kind, _, end = device.partition("-")
+        identifier = f"2.15.0-{kind}-py3.9{end and '-'}{end}"
+        assert found[identifier]["build"] == f"tfimg build --tf 2.15.0 --python 3.9{more}"
+    newest = found["2.16.1-cpu-py3.11"]
+    assert (newest["row"], newest["tags"][0]) == (1, "tf:2.16.1-cpu-py3.11")
 
 
 def test_options_request_exactly_one_image(specs: Sequence[ImageSpec]) -> None:
@@ -168,13 +157,13 @@ def test_options_request_exactly_one_image(specs: Sequence[ImageSpec]) -> None:
 
 @cases("recipe_support", "minors_with_a_gap_are_named_one_by_one")
 def test_minors_with_a_gap_are_named_one_by_one(minors: list[str], text: str) -> None:
-    assert format_span(minors) == text
+    assert support.format_span(minors) == text
 
 
 def test_support_is_described_in_words() -> None:
-    assert format_range(">=1.22,<=1.24.3") == "≥1.22, ≤1.24.3"
-    assert [format_capability(name) for name in ("sm_75", "compute_120")] == ["7.5", "12.0"]
-    assert make_issue_url("tensorflow/docs#12") == "https://github.com/tensorflow/docs/issues/12"
+    assert support.format_range(">=1.22,<=1.24.3") == "≥1.22, ≤1.24.3"
+    assert [support.format_capability(name) for name in ("sm_75", "compute_120")] == ["7.5", "12.0"]
+    assert support.make_issue_url("tensorflow/docs#12") == "https://github.com/tensorflow/docs/issues/12"
 
 
 def test_markdown_keeps_what_would_be_markup(rows: Sequence[Support]) -> None:
@@ -184,14 +173,14 @@ def test_markdown_keeps_what_would_be_markup(rows: Sequence[Support]) -> None:
 
 def test_a_readme_gets_the_table_between_its_markers(rows: Sequence[Support]) -> None:
     sentence = describe_proven_bases(rows)
-    written = f"before\n{BEGIN}\n{render_markdown(rows, MAIN_COLUMNS)}\n{sentence}\n{END}\nafter\n"
-    assert insert_table(f"before\n{BEGIN}old\n{END}\nafter\n", rows) == written
-    assert insert_table(written, rows) == written
+    written = f"before\n{BEGIN}\n{render_markdown(rows, support.MAIN_COLUMNS)}\n{sentence}\n{END}\nafter\n"
+    assert support.insert_table(f"before\n{BEGIN}old\n{END}\nafter\n", rows) == written
+    assert support.insert_table(written, rows) == written
 
 
 @pytest.mark.parametrize("readme", ["", "no markers\n", BEGIN, f"{END}\n{BEGIN}"])
 def test_a_readme_without_both_markers_is_left_alone(readme: str, rows: Sequence[Support]) -> None:
-    assert insert_table(readme, rows) is None
+    assert support.insert_table(readme, rows) is None
 
 
 def test_the_kinds_of_bases_are_named_with_their_pythons(specs: Sequence[ImageSpec], matrix: Matrix) -> None:

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Sequence
 
+import pytest
+
 from support.cases import cases
 from tfimg.matrix.spec import ImageSpec
-from tfimg.recipe.tags import list_aliases, list_tags, make_build_tag
+from tfimg.recipe.tags import find_contradiction, list_aliases, list_tags, make_build_tag
 
 Named = Callable[[str], ImageSpec]
 
@@ -50,3 +52,24 @@ def test_a_build_tag_differs_from_every_tag_of_an_image(specs: Sequence[ImageSpe
     assert tag == "2.15.1-cpu-py3.11-0123456789ab"
     assert tag not in {name for spec in specs for name in (spec.identifier, *list_aliases(spec))}
     assert all(len(make_build_tag(spec.identifier, "f" * 64)) <= 128 for spec in specs)
+
+
+DIGEST = "sha256:" + "0" * 64
+
+
+@pytest.mark.parametrize(
+    ("tag", "identifier", "stated"),
+    [
+        ("2.15-jupyter", "2.15.1-cpu-py3.11", "variant jupyter"),
+        ("2.15-jupyter", "2.15.1-cpu-py3.11-dev", "variant jupyter"),
+        ("2.15.1-cpu-py3.11", "2.15.1-cpu-py3.11-jupyter", "variant runtime"),
+        ("2.15.1-cpu-py3.11", "2.15.1-cpu-py3.11-own", "no extra packages"),
+        ("2.15-own", "2.15.1-cpu-py3.11", "extra packages"),
+        ("2.15-jupyter", "2.15.1-cpu-py3.11-jupyter", None),
+        ("2.15", "2.15.1-cpu-py3.11-jupyter", None),
+        ("2.15.1-cpu-py3.11-jupyter-own", "2.15.1-cpu-py3.11-jupyter-own", None),
+        ("2.15-stable", "2.15.1-cpu-py3.11", None),
+    ],
+)
+def test_a_tag_that_states_a_variant_fits_only_that_one(tag: str, identifier: str, stated: str | None) -> None:
+    assert find_contradiction(tag, identifier=identifier, digest=DIGEST) == stated

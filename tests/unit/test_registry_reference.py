@@ -1,11 +1,26 @@
-"""Image references: Docker's defaults, and what is wrong with those that are none."""
+"""Image references with Docker's defaults, and the credentials that Docker's configuration and helpers have."""
 
 from __future__ import annotations
 
+import json
+from base64 import b64encode
+from pathlib import Path
+
 import pytest
 
-from tfimg.core.errors import UsageError
-from tfimg.registry.reference import PATH_ADVICE, Reference, names_registry, parse_reference, parse_repository
+from support.messages import exactly
+from tfimg.core.errors import FileError, RegistryError, UsageError
+from tfimg.core.process import CommandFailed
+from tfimg.registry.reference import (
+    PATH_ADVICE,
+    Credentials,
+    Reference,
+    config_file,
+    find_credentials,
+    names_registry,
+    parse_reference,
+    parse_repository,
+)
 
 DIGEST = f"sha256:{'a' * 64}"
 COMPLETE = "A complete one is registry.example:5000/team/tensorflow:2.15@sha256:…."
@@ -74,7 +89,7 @@ def test_an_invalid_reference_is_refused_with_the_reason(text: str, why: str) ->
     assert str(caught.value) == f"{text!r} is not an image reference: {why} {COMPLETE}"
 
 
-def test_a_registry_is_asked_for_the_digest_where_there_is_one() -> None:
+def test_the_digest_of_a_reference_is_requested_rather_than_its_tag() -> None:
     assert parse_reference("a/b:1").target == "1"
     assert parse_reference(f"a/b:1@{DIGEST}").target == DIGEST
 
@@ -96,3 +111,175 @@ def test_a_long_text_is_not_repeated_whole(text: str) -> None:
     with pytest.raises(UsageError) as caught:
         parse_reference(text)
     assert len(str(caught.value)) < 1000
+
+
+ANN = Credentials(username="ann", password="secret")
+
+
+def no_helper(argv: list[str], stdin: bytes) -> str:
+    raise AssertionError(f"{argv} was started")
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Path:
+    return tmp_path / "config.json"
+
+
+def write(config: Path, **document: object) -> Path:
+    config.write_text(json.dumps(document))
+    return config
+
+
+def auth(text: str) -> dict[str, str]:
+    return {"auth": b64encode(text.encode()).decode()}
+
+
+@pytest.mark.parametrize(
+    ("host", "key", "entry", "expected"),
+    [
+        ("r.example:5000", "r.example:5000", auth("ann:secret"), ANN),
+        ("r.example:5000", "https://r.example:5000", auth("ann:secret"), ANN),
+        ("r.example:5000", "https://r.example:5000/v1/", auth("ann:secret"), ANN),
+        ("docker.io", "https://index.docker.io/v1/", auth("ann:secret"), ANN),
+        ("r.example", "r.example", auth("ann:a:b"), Credentials(username="ann", password="a:b")),
+        ("r.example", "r.example", {"identitytoken": "t0ken"}, Credentials(identity_token="t0ken")),
+    ],
+)
+def test_what_docker_login_left_is_found(
+    host: str, key: str, entry: dict[str, str], expected: Credentials, config: Path
+) -> None:
+    write(config, auths={key: entry, "other.example": auth("bob:x")})
+    assert find_credentials(host, config, no_helper) == expected
+
+
+@pytest.mark.parametrize("document", [{}, {"auths": {}}, {"auths": {"other.example": auth("ann:secret")}}])
+def test_most_registries_have_no_credentials(document: dict[str, object], config: Path) -> None:
+    assert find_credentials("r.example", config, no_helper) is None, "there is no file"
+    assert find_credentials("r.example", write(config, **document), no_helper) is None
+
+
+@pytest.mark.parametrize(
+    ("settings", "host", "program", "server"),
+    [
+        ({"credsStore": "pass"}, "r.example", "docker-credential-pass", b"r.example"),
+        ({"credHelpers": {"r.example": "gcloud"}}, "r.example", "docker-credential-gcloud", b"r.example"),
+        (
+            {"credsStore": "pass", "credHelpers": {"r.example": "gcloud"}},
+            "r.example", "docker-credential-gcloud", b"r.example",
+        ),
+        ({"credsStore": "pass"}, "docker.io", "docker-credential-pass", b"https://index.docker.io/v1/"),
+    ],
+)  # fmt: skip
+def test_the_helper_of_the_registry_is_started(
+    settings: dict[str, object], host: str, program: str, server: bytes, config: Path
+) -> None:
+    def helper(argv: list[str], stdin: bytes) -> str:
+        assert (argv, stdin) == ([program, "get"], server)
+        return '{"ServerURL": "", "Username": "ann", "Secret": "secret"}'
+
+    assert find_credentials(host, write(config, **settings), helper) == ANN
+
+
+def ask(config: Path, answer: str | Exception, **document: object) -> Credentials | None:
+    """Look credentials up where the helper gives an answer or fails."""
+
+    def helper(argv: list[str], stdin: bytes) -> str:
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    return find_credentials("r.example", write(config, credsStore="pass", **document), helper)
+
+
+def failed(stdout: str, returncode: int = 1) -> CommandFailed:
+    return CommandFailed(returncode, ["x"], stdout, "")
+
+
+def test_a_helper_may_have_a_token_or_nothing(config: Path) -> None:
+    token = ask(config, '{"Username": "<token>", "Secret": "t0ken"}')
+    assert token == Credentials(identity_token="t0ken")
+    assert ask(config, '{"Username": "", "Secret": ""}') is None
+    assert ask(config, '{"Username": "ann", "Secret": ""}') == Credentials(username="ann")
+    assert ask(config, '{"Username": "", "Secret": "key"}') == Credentials(password="key")
+
+
+def test_what_a_helper_does_not_know_the_file_may(config: Path) -> None:
+    for printed in ("credentials not found in native keychain\n", "Error: credentials not found in native keychain"):
+        assert ask(config, failed(printed), auths={"r.example": auth("ann:secret")}) == ANN
+
+
+HELPER_FAILED = (
+    "The credential helper docker-credential-pass returned no credentials for r.example: {}. Repair it, or remove it "
+    "from Docker's config.json and log in with `docker login`."
+)
+INVALID_CONFIG = (
+    r"config\.json is not a valid Docker configuration: [^.]*(\..*)?\. "
+    r"Correct it, or move it away and log in again with `docker login`\.$"
+)
+
+
+@pytest.mark.parametrize(
+    ("raised", "says"),
+    [
+        (FileNotFoundError(), "it is not installed"),
+        (TimeoutError(), "it did not end within 60 seconds"),
+        (failed("the keychain is locked\n"), "the keychain is locked"),
+        (failed("", 3), "it ended with 3"),
+    ],
+)
+def test_a_helper_that_does_not_help_is_named(raised: Exception, says: str, config: Path) -> None:
+    with pytest.raises(RegistryError, match=exactly(HELPER_FAILED.format(says))):
+        ask(config, raised)
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        *("", "[]", "{}", "42", "not JSON", "[" * 100_000, '{"Username": 7, "Secret": "x"}', '{"Username": "ann"}'),
+        *('{"Username": "ann", "Secret": null}', '{"Username": "ann", "Secret": ["x"]}', '"\\ud800"'),
+    ],
+)
+def test_a_helper_that_says_something_else_is_named(said: str, config: Path) -> None:
+    says = "its output does not follow the protocol of credential helpers"
+    with pytest.raises(RegistryError, match=exactly(HELPER_FAILED.format(says))):
+        ask(config, said)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("{", "[]", "\xff", '{"auths": [1]}'),
+        *('{"auths": {"r.example": 1}}', '{"auths": {"r.example": {"auth": "!"}}}'),
+        *('{"auths": {"r.example": {"auth": 7}}}', '{"auths": {"r.example": {"identitytoken": 7}}}'),
+        *('{"credsStore": 7}', '{"credsStore": {}}', '{"credsStore": "../../evil"}', '{"credHelpers": []}'),
+        *('{"credHelpers": {"r.example": 7}}', '{"credHelpers": {"r.example": "a/../b"}}', '{"auths": 7}'),
+        *("[" * 100_000, '{"a": 1e999}', '{"auths": {"r.example": {"auth": "\\ud800"}}}'),
+    ],
+)
+def test_a_file_that_cannot_be_understood_is_not_taken_for_an_empty_one(text: str, config: Path) -> None:
+    config.write_text(text, encoding="latin-1")
+    with pytest.raises(FileError, match=INVALID_CONFIG):
+        find_credentials("r.example", config, no_helper)
+
+
+@pytest.mark.parametrize("document", [{}, {"auths": None}, {"credHelpers": None, "credsStore": None}])
+def test_an_empty_file_is_not_replaced_by_that_of_the_environment(
+    document: dict[str, object], config: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The docker package reads the environment's file where it is given an empty one."""
+    home = tmp_path / "home" / ".docker"
+    home.mkdir(parents=True)
+    write(home / "config.json", auths={"r.example": auth("ann:secret")})
+    monkeypatch.setenv("HOME", str(home.parent))
+    monkeypatch.delenv("DOCKER_CONFIG", raising=False)
+    assert find_credentials("r.example", write(config, **document), no_helper) is None
+
+
+def test_no_secret_is_in_what_is_printed() -> None:
+    assert "secret" not in repr(ANN)
+    assert "t0ken" not in repr(Credentials(identity_token="t0ken"))
+
+
+def test_the_file_is_where_docker_has_it() -> None:
+    assert config_file({"HOME": "/home/ann"}) == Path("/home/ann/.docker/config.json")
+    assert config_file({"HOME": "/home/ann", "DOCKER_CONFIG": "/d"}) == Path("/d/config.json")

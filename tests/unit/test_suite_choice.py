@@ -1,4 +1,4 @@
-"""What the suite is asked and told: its facts, its choice of checks, its arguments. No TensorFlow is needed here."""
+"""What the suite is given: its facts, its choice of checks, its arguments. No TensorFlow is needed."""
 
 from __future__ import annotations
 
@@ -61,9 +61,7 @@ EVERYWHERE = ["a.smoke", "a.any"]
         (Facts(), [*EVERYWHERE, "b.gpu", "d.variant"], [*ON_GPU, "c.on_a_tpu"]),
     ],
 )
-def test_what_is_asked_is_for_the_device_the_level_and_the_packages(
-    facts: Facts, asked: list[str], unproven: list[str]
-) -> None:
+def test_checks_are_chosen_by_device_level_and_packages(facts: Facts, asked: list[str], unproven: list[str]) -> None:
     found = select(TABLE, facts)
     assert (found.asked, found.unproven) == (asked, unproven)
     assert found.required == (asked if facts.identifier else [])
@@ -84,8 +82,8 @@ def test_what_is_left_out_stays_required(profile: str, only: list[str], skip: li
     assert found == Selection(asked=asked, required=["a.smoke", "a.any"], waived={}, unproven=[])
 
 
-def test_a_release_without_an_image_requires_what_it_is_asked() -> None:
-    """On a bare machine. Where nobody says what is checked, nothing is required."""
+def test_a_release_without_an_image_requires_the_checks_that_it_runs() -> None:
+    """On a bare machine. Without a statement of what is checked, nothing is required."""
     bare = replace(CPU, identifier=None, tensorflow="2.21.0")
     assert select(TABLE, bare).required == ["a.smoke", "a.any"]
     assert select(TABLE, replace(bare, tensorflow=None)).required == []
@@ -93,13 +91,13 @@ def test_a_release_without_an_image_requires_what_it_is_asked() -> None:
 
 
 @pytest.mark.parametrize(("count", "asked"), [(0, False), (1, False), (2, True), (8, True)])
-def test_what_needs_two_gpus_is_asked_where_they_are_and_unproven_elsewhere(count: int, asked: bool) -> None:
+def test_what_needs_two_gpus_runs_where_they_are_and_is_unproven_elsewhere(count: int, asked: bool) -> None:
     found = select(TABLE, GPU, accelerators=count)
     assert ("b.on_two" in found.required, "b.on_two" in found.unproven) == (asked, not asked)
     assert "b.on_a_gpu" in found.required
 
 
-def test_what_a_row_waives_is_neither_asked_nor_required() -> None:
+def test_what_a_row_waives_is_neither_run_nor_required() -> None:
     found = select(TABLE, replace(CPU, waived={"a.any": "no such thing then", "b.gpu": "no"}))
     assert (found.asked, found.required) == (["a.smoke"], ["a.smoke"])
     assert found.waived == {"a.any": "no such thing then"}
@@ -128,11 +126,8 @@ def test_isolated_checks_come_before_what_starts_the_runtime() -> None:
     assert groups <= {"environment", "libraries", "compiler", "tpu"}
 
 
-def test_facts_are_read() -> None:
+def test_facts_are_read_and_an_error_names_all_problems() -> None:
     assert parse_facts(json.dumps(FACTS)) == Facts(**FACTS)  # type: ignore[arg-type]
-
-
-def test_facts_error_names_all_problems() -> None:
     wrong = {"pyhton": "3.11", "device": "npu", "cuda": 12, "packages": ["numpy"], "architectures": "sm_80"}
     content = {**FACTS, **wrong}
     del content["python"]
@@ -167,11 +162,6 @@ def test_bad_facts_file_is_bad_usage(tmp_path: Path, text: str | None, complaint
     assert complaint in done.stderr
 
 
-def test_unknown_argument_is_bad_usage() -> None:
-    done = run_suite("--fact", "x", "--nonsense")
-    assert (done.returncode, done.stdout) == (2, "")
-
-
 def test_broken_tensorflow_is_reported_once(tmp_path: Path) -> None:
     (tmp_path / "tensorflow.py").write_text("raise RuntimeError('planted')")
     only = ("environment.import_t*", "devices.listing", "numerics.*")
@@ -194,7 +184,7 @@ def test_a_folder_named_tensorflow_is_not_tensorflow(tmp_path: Path) -> None:
     assert "is not TensorFlow: it was removed, or another folder hides it" in end["reason"]
 
 
-def test_suite_reports_what_it_asks_and_where(tmp_path: Path) -> None:
+def test_suite_reports_which_checks_it_runs_and_where(tmp_path: Path) -> None:
     facts = tmp_path / "facts.json"
     facts.write_text(json.dumps({**FACTS, "packages": {}, "waived": {"numerics.fft": "for a test"}}))
     done = run_suite("--json", "--facts", str(facts), "--only", "environment.packages")
@@ -215,35 +205,21 @@ def last_line(*outcomes: str, identifier: str | None, **done: Any) -> str:
     suite = {"checks": outcomes, "profile": "standard", "waived": {}, "unproven": [], "required": ["a"]}
     screen.show({"event": "suite", "identifier": identifier, "level": "linked", "device": "cpu", **suite})
     for outcome in outcomes:
-        screen.show(
-            {
-                "event": "end",
-                "check": "a",
-                "outcome": outcome,
-                "seconds": 0,
-                "reason": "",
-                "measured": {},
-                "explained": (),
-            }
-        )
+        end = {"event": "end", "check": "a", "outcome": outcome, "seconds": 0, "reason": ""}
+        screen.show({**end, "measured": {}, "explained": ()})
     result = {"fault": None, "verdict": "passed", "problem": None, "missing": [], "seconds": 1, **done}
     screen.show({"event": "done", **result})
     return stream.getvalue().splitlines()[-1]
 
 
-def test_the_last_line_counts_skipped_checks_and_is_not_green() -> None:
+def test_the_last_line_counts_skipped_checks_and_says_passed_only_without_them() -> None:
     some = ("passed", "skipped", "skipped")
     unknown = "INCOMPLETE: 2 skipped, 1 passed; there are no facts about the image."
     assert last_line(*some, identifier=None) == unknown
-    assert (
-        last_line(*some, identifier="x")
-        == "PASSED, except 2 of 3 checks that were skipped: the image is linked on this machine."
-    )
+    except_some = "PASSED, except 2 of 3 checks that were skipped: the image is linked on this machine."
+    assert last_line(*some, identifier="x") == except_some
     left_out = "PASSED what was selected, except 2 of 3 checks that were skipped. 1 of the 1 checks that a level needs "
     assert last_line(*some, identifier="x", missing=["a"]) == f"{left_out}were left out."
-
-
-def test_the_last_line_of_a_run_without_skipped_checks_says_passed() -> None:
     unknown = "PASSED: every check that ran; there are no facts about the image."
     assert last_line("passed", identifier=None) == unknown
     assert last_line("passed", identifier="x") == "PASSED: the image is linked on this machine."
@@ -263,7 +239,9 @@ def test_people_read_warnings_of_a_check_that_passed() -> None:
     assert stream.getvalue() == "passed       1.0 s  tools.profiler\n          warning: no event of the GPU\n"
 
 
-def test_names_are_listed() -> None:
+def test_names_are_listed_and_an_unknown_argument_is_bad_usage() -> None:
+    done = run_suite("--fact", "x", "--nonsense")
+    assert (done.returncode, done.stdout) == (2, "")
     names = run_suite("--list", "--device", "cpu", "--profile", "smoke").stdout.split()
     assert {"numerics.matmul"} <= set(names) < set(CHECKS)
 

@@ -66,15 +66,12 @@ def test_every_module_that_does_not_import_is_named_also_after_one_that_dies(
 
 
 def test_a_module_that_hangs_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(CheckSkipped):  # without a lock
+        imports.all_of_them(Facts())
     write(tmp_path, "tfimg_hangs.py", text="import time; time.sleep(60)")
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.setattr(imports, "SECONDS", 1)
     assert imports.failures(["tfimg_hangs"]) == {"tfimg_hangs": "it ends the process with SIGALRM after 1 s"}
-
-
-def test_without_a_lock_nothing_is_tried() -> None:
-    with pytest.raises(CheckSkipped):
-        imports.all_of_them(Facts())
 
 
 def test_what_is_searched_before_the_installed_packages_may_hide_them(tmp_path: Path) -> None:
@@ -89,11 +86,8 @@ def test_what_is_searched_before_the_installed_packages_may_hide_them(tmp_path: 
         "numpy": str(work / "numpy/__init__.py"),
         "google.protobuf": str(work / "google/protobuf/__init__.py"),
     }
-
-
-def test_a_folder_that_is_no_package_hides_nothing(tmp_path: Path) -> None:
-    write(tmp_path, "tensorflow/notes.txt", "keras.py")
-    assert modules.shadows(["tensorflow", "keras"], [str(tmp_path)]) == {"keras": str(tmp_path / "keras.py")}
+    other = write(tmp_path / "other", "tensorflow/notes.txt", "keras.py")  # a folder that is no package hides nothing
+    assert modules.shadows(["tensorflow", "keras"], [str(other)]) == {"keras": str(other / "keras.py")}
 
 
 def test_a_module_in_the_working_directory_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -104,10 +98,9 @@ def test_a_module_in_the_working_directory_is_named(tmp_path: Path, monkeypatch:
         modules.shadow(Facts())
 
 
-def test_a_file_lies_within_a_folder_by_whole_names(tmp_path: Path) -> None:
-    assert modules.within(str(tmp_path / "a/b.py"), [str(tmp_path / "a")])
-    assert not modules.within(str(tmp_path / "ab/c.py"), [str(tmp_path / "a")])
-    assert not modules.within("None", [str(tmp_path)])
+def test_a_file_lies_within_a_folder_by_whole_names() -> None:
+    paths = ("/t/a/b.py", "/t/ab/c.py", "None")
+    assert [path for path in paths if modules.within(path, ["/t/a"])] == ["/t/a/b.py"]
 
 
 def test_a_walk_names_what_is_dangling_and_what_is_privileged(tmp_path: Path) -> None:
@@ -121,6 +114,8 @@ def test_a_walk_names_what_is_dangling_and_what_is_privileged(tmp_path: Path) ->
     assert (seen.files, seen.installed) == (7, 4)
     assert sorted(seen.privileged) == [str(tmp_path / "su"), str(tmp_path / "usr/wall")]
     assert (seen.dangling, seen.unreadable, seen.closed) == ([str(tmp_path / "site/gone")], [], [])
+    with pytest.raises(CheckSkipped):  # only images with a user are checked for setuid files
+        files.setuid(Facts())
 
 
 def test_a_walk_names_what_is_not_readable() -> None:
@@ -134,11 +129,6 @@ def test_a_walk_names_what_is_not_readable() -> None:
             (top / folder).chmod(0o700)
     assert sorted(seen.unreadable) == [str(top / "site/a.py"), str(top / "site/closed")]
     assert seen.closed == [str(top / "root")]
-
-
-def test_setuid_files_are_checked_in_images_with_a_user() -> None:
-    with pytest.raises(CheckSkipped):
-        files.setuid(Facts())
 
 
 @pytest.mark.parametrize("mode", list(py_compile.PycInvalidationMode))

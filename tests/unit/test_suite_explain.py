@@ -219,7 +219,7 @@ def test_a_check_s_end_carries_what_is_known_and_nothing_harmless() -> None:
     assert add_explanations({**end, "outcome": "passed"})["explained"] == []
 
 
-def test_the_host_asks_the_very_table_of_the_suite() -> None:
+def test_the_host_uses_the_very_table_of_the_suite() -> None:
     from tfimg.validation.run import find_cause
 
     folder = Path(suite.__file__).parent

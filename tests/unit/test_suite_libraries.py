@@ -48,22 +48,10 @@ def test_a_library_reports_the_first_numbers_of_its_wheels_version() -> None:
     assert [pair for pair in (*same, *others) if libraries._same(*pair)] == same
 
 
-def test_numbers_of_a_version() -> None:
-    assert libraries._numbers(">=8.9.4.25") == [8, 9, 4, 25]
-    assert libraries._numbers("none") == []
-
-
 def test_cudnn_is_judged_by_its_range() -> None:
     within = ["8.9.0", "8.9.7", "8.10.1"]
-    outside = [
-        "8.8.1",
-        "9.0.0",
-        "9.1.0",
-        "libcudnn.so.8: cannot open",
-        "the process ended with signal 11: 8.9",
-        "",
-    ]
-    assert [told for told in (*within, *outside) if libraries._within(told, ">=8.9,<9")] == within
+    outside = ["8.8.1", "9.0.0", "9.1.0", "libcudnn.so.8: cannot open", "the process ended with signal 11: 8.9", ""]
+    assert [version for version in (*within, *outside) if libraries._within(version, ">=8.9,<9")] == within
 
 
 Answers = dict[str, Any]
@@ -72,12 +60,12 @@ Answers = dict[str, Any]
 @pytest.fixture
 def answers(monkeypatch: pytest.MonkeyPatch) -> Answers:
     """Question → what native.py would answer; and no wheel, until a test installs some."""
-    told: Answers = {}
+    stated: Answers = {}
     for module in (libraries, compiler):
-        monkeypatch.setattr(module, "ask", lambda question, *_: told[question])
+        monkeypatch.setattr(module, "ask", lambda question, *_: stated[question])
         monkeypatch.setattr(module, "wheels", lambda _: ())
     monkeypatch.setattr(libraries, "on_disk", lambda *_: ())
-    return told
+    return stated
 
 
 def run_check(check: Callable[[], Any], complaint: str | None) -> Any:
@@ -123,6 +111,8 @@ def test_no_wheel_is_a_failure_in_an_image_and_unjudged_elsewhere(answers: Answe
 @pytest.mark.parametrize("check", ["none", "driver_stub"])
 def test_the_disk_is_judged_in_an_image_alone(answers: Answers, check: str, monkeypatch: pytest.MonkeyPatch) -> None:
     answers["driver"] = {"/usr/local/cuda/lib64/stubs/libcuda.so": 34}
+    monkeypatch.setattr(libraries, "every_wheel", lambda: ())
+    assert libraries.none(IMAGE) == {"found": 0}
     monkeypatch.setattr(libraries, "on_disk", lambda *_: (Path("/usr/local/cuda/lib64/stubs/libcuda.so"),))
     with pytest.raises(CheckFailed, match=r"stubs/libcuda\.so"):
         getattr(libraries, check)(IMAGE)
@@ -147,12 +137,6 @@ def test_a_libcuda_is_the_machines_or_a_stub(answers: Answers, monkeypatch: pyte
         assert found == (None if complaint else {"found": answers["driver"]})
 
 
-def test_no_library_to_load_is_a_failure(answers: Answers, install: Install) -> None:
-    install(Wheel("nvidia-cufft-cu12", "11.0", ("/x/README",)))
-    answers["load"] = {}
-    run_check(lambda: libraries.loadable(IMAGE), "there is none")
-
-
 def test_a_second_copy_is_judged_in_an_image_alone_and_a_taken_one_everywhere(
     answers: Answers, install: Install, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -170,7 +154,7 @@ def test_a_second_copy_is_judged_in_an_image_alone_and_a_taken_one_everywhere(
 
 
 @pytest.mark.parametrize(
-    ("told", "calls", "complaint"),
+    ("stated", "calls", "complaint"),
     [
         ("8.9.4", {"cudnnOpsInferVersionCheck": 0}, None),
         ("8.9.4", {"cudnnOpsInferVersionCheck": f"{NOT_CHECKED}: it needs the driver"}, None),
@@ -181,14 +165,16 @@ def test_a_second_copy_is_judged_in_an_image_alone_and_a_taken_one_everywhere(
     ],
 )
 def test_cudnn_and_its_parts(
-    answers: Answers, install: Install, tmp_path: Path, told: str, calls: Answers, complaint: str | None
+    answers: Answers, install: Install, tmp_path: Path, stated: str, calls: Answers, complaint: str | None
 ) -> None:
     install(wheel_at(tmp_path))
-    answers.update(versions={"nvidia-cudnn": told}, cudnn=calls)
-    assert run_check(lambda: libraries.cudnn(IMAGE), complaint) in (None, {"cudnn": told, "calls": calls})
+    answers.update(versions={"nvidia-cudnn": stated}, cudnn=calls)
+    assert run_check(lambda: libraries.cudnn(IMAGE), complaint) in (None, {"cudnn": stated, "calls": calls})
 
 
-def test_versions_that_differ_are_named(answers: Answers, install: Install, tmp_path: Path) -> None:
+def test_versions_that_differ_and_wheels_without_a_library_are_failures(
+    answers: Answers, install: Install, tmp_path: Path
+) -> None:
     install(wheel_at(tmp_path))
     answers["versions"] = {"nvidia-cudnn": "8.9.4"}
     assert libraries.versions(IMAGE) == {"versions": {"nvidia-cudnn": "8.9.4"}}
@@ -196,6 +182,9 @@ def test_versions_that_differ_are_named(answers: Answers, install: Install, tmp_
     run_check(lambda: libraries.versions(IMAGE), r"nvidia-cudnn 8\.9\.4\.25 whose library says 8\.9\.2")
     answers["versions"] = {}
     run_check(lambda: libraries.versions(IMAGE), "no library that can be asked")
+    install(Wheel("nvidia-cufft-cu12", "11.0", ("/x/README",)))
+    answers["load"] = {}
+    run_check(lambda: libraries.loadable(IMAGE), "there is none")
 
 
 GETTERS = dict.fromkeys(("CudaRuntime", "Cudnn", "Nccl"), True)
@@ -217,13 +206,10 @@ def test_a_gate_that_is_closed_says_why(answers: Answers, answer: Answers, compl
     assert found is None or found["gate"] is True
 
 
-def test_a_missing_gate_is_never_green(answers: Answers) -> None:
+def test_a_missing_gate_and_no_architecture_to_assemble_for_are_not_green(answers: Answers) -> None:
     answers["gate"] = {"gate": None, "getters": UNTOLD, "named": {}}
     with pytest.raises(CheckSkipped, match=NOT_CHECKED):
         libraries.gate(IMAGE)
-
-
-def test_no_architecture_to_assemble_for_is_not_green(answers: Answers) -> None:
     with pytest.raises(CheckSkipped):
         compiler.ptxas(Facts(identifier="x", device="gpu", architectures=[]))
 
@@ -312,11 +298,6 @@ def test_the_disk_is_searched_without_what_the_machine_shows(tmp_path: Path) -> 
         path.touch()
     found = sorted(str(path.relative_to(tmp_path)) for path in nvidia_files.find_libraries(str(tmp_path)))
     assert found == ["opt/run/a.so", "usr/lib/libz.so.1"]
-
-
-def test_an_image_without_nvidia_files_is_good(answers: Answers, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(libraries, "every_wheel", lambda: ())
-    assert libraries.none(IMAGE) == {"found": 0}
 
 
 def test_a_compiler_that_does_not_run_or_fails_says_so(tmp_path: Path) -> None:

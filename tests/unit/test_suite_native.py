@@ -1,4 +1,4 @@
-"""Calls into shared libraries, and questions in a process of their own. Neither TensorFlow nor NVIDIA is needed."""
+"""Calls into shared libraries, forks, and questions in a process of their own, without TensorFlow or NVIDIA."""
 
 from __future__ import annotations
 
@@ -8,15 +8,17 @@ import os
 import platform
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import abi
+import fork_group
 import forks
 import native
 import native_client
@@ -88,27 +90,17 @@ def test_strings_go_in_and_come_back(compiled: ctypes.CDLL, text: str) -> None:
     assert abi.called(compiled.join_views, *abi.view(given), *abi.view(b"")) == text
     assert abi.called(compiled.null_is_ok, *abi.view(given)) == text
     assert abi.called(compiled.one_is_ok, *abi.view(given)) == text
+    assert abi.called(compiled.shrunk) == "xxx", "short, and on the heap"
 
 
-def test_a_short_string_on_the_heap_is_a_string(compiled: ctypes.CDLL) -> None:
-    assert abi.called(compiled.shrunk) == "xxx"
-
-
-@pytest.mark.parametrize("function", ["code", "message"])
-def test_a_status_that_is_an_error_has_no_string(compiled: ctypes.CDLL, function: str) -> None:
-    assert abi.called(compiled[function], *abi.view(b"ptxas")) is None
-
-
-def test_vectors_of_strings_come_back(compiled: ctypes.CDLL) -> None:
+def test_an_error_status_has_no_string_and_vectors_of_strings_come_back(compiled: ctypes.CDLL) -> None:
+    assert [abi.called(compiled[name], *abi.view(b"ptxas")) for name in ("code", "message")] == [None, None]
     assert abi.strings(compiled.names) == ["short", "y" * 40, ""]
     assert abi.strings(compiled.no_names) == []
 
 
 def test_a_status_is_read_from_memory_and_from_the_register(compiled: ctypes.CDLL) -> None:
-    fine, errors = (
-        ["status_ok", "status_null", "register_ok"],
-        ["status_code", "status_message", "register_code"],
-    )
+    fine, errors = ["status_ok", "status_null", "register_ok"], ["status_code", "status_message", "register_code"]
     assert [name for name in (*fine, *errors) if abi.status_is_ok(compiled[name])] == fine
 
 
@@ -137,7 +129,7 @@ def refuses() -> None:
 
 
 def is_broken() -> None:
-    raise ValueError("not what anybody expected")
+    raise ValueError("an unexpected value")
 
 
 @pytest.mark.parametrize(
@@ -148,7 +140,7 @@ def is_broken() -> None:
         (lambda: "x" * 100_000, "x" * 100_000),
         (prints, "the answer"),
         (refuses, "libx.so: cannot open"),
-        (is_broken, "the process ended with status 1: ValueError: not what anybody expected"),
+        (is_broken, "the process ended with status 1: ValueError: an unexpected value"),
         (lambda: sys.exit(3), "the process ended with status 1: SystemExit: 3"),
         (lambda: os._exit(7), "the process ended with status 7: there was no output"),
         (complains_and_dies, "the process ended with signal 9: libnvrtc.so cannot be opened"),
@@ -180,10 +172,10 @@ LIBC = "libc.so.6"
 def test_a_library_loads_or_the_loader_says_why_not(tmp_path: Path) -> None:
     text = tmp_path / "libtext.so"
     text.write_text("no library")
-    told = native.load(LIBC, str(text), "libabsent.so.1")
-    assert told[LIBC] is None
-    assert "libtext.so" in str(told[str(text)])
-    assert "libabsent.so.1: cannot open shared object file" in str(told["libabsent.so.1"])
+    reported = native.load(LIBC, str(text), "libabsent.so.1")
+    assert reported[LIBC] is None
+    assert "libtext.so" in str(reported[str(text)])
+    assert "libabsent.so.1: cannot open shared object file" in str(reported["libabsent.so.1"])
 
 
 VERSIONS = r"""
@@ -212,14 +204,14 @@ def toolkit(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_libraries_report_their_versions(toolkit: Path) -> None:
-    told = native.versions(*(str(toolkit / name) for name in TOOLKIT), "libcurand.so.10", "libother.so.1")
-    assert told["nvidia-cublas"] == "12.5.3"
-    assert told["nvidia-cuda-runtime"] == "12.5"
-    assert told["nvidia-cufft"] == "cufftGetProperty failed"
-    assert "undefined symbol: cusolverGetProperty" in told["nvidia-cusolver"]
-    assert told["nvidia-nccl"] == f"{native.NOT_CHECKED}: ncclGetVersion needs the driver"
-    assert "libcurand.so.10: cannot open" in told["nvidia-curand"]
-    assert len(told) == 6
+    reported = native.versions(*(str(toolkit / name) for name in TOOLKIT), "libcurand.so.10", "libother.so.1")
+    assert reported["nvidia-cublas"] == "12.5.3"
+    assert reported["nvidia-cuda-runtime"] == "12.5"
+    assert reported["nvidia-cufft"] == "cufftGetProperty failed"
+    assert "undefined symbol: cusolverGetProperty" in reported["nvidia-cusolver"]
+    assert reported["nvidia-nccl"] == f"{native.NOT_CHECKED}: ncclGetVersion needs the driver"
+    assert "libcurand.so.10: cannot open" in reported["nvidia-curand"]
+    assert len(reported) == 6
 
 
 def test_a_library_that_refuses_its_version_is_an_error(toolkit: Path) -> None:
@@ -227,11 +219,11 @@ def test_a_library_that_refuses_its_version_is_an_error(toolkit: Path) -> None:
         native.number(str(toolkit / "compiled.so"), "brokenGetVersion", str)
 
 
-def test_parts_of_cudnn_and_the_driver_are_asked(toolkit: Path) -> None:
+def test_parts_of_cudnn_and_the_driver_are_queried(toolkit: Path) -> None:
     one = str(toolkit / "compiled.so")
-    told = native.cudnn(one, "cudnnOpsVersionCheck", "cudnnCnnVersionCheck", "cudnnAdvVersionCheck")
-    assert list(told.values())[:2] == [0, 1003]
-    assert "undefined symbol" in told["cudnnAdvVersionCheck"]
+    reported = native.cudnn(one, "cudnnOpsVersionCheck", "cudnnCnnVersionCheck", "cudnnAdvVersionCheck")
+    assert list(reported.values())[:2] == [0, 1003]
+    assert "undefined symbol" in reported["cudnnAdvVersionCheck"]
     assert str(native.cudnn("libcuda.so.absent", "x")["x"]).startswith(native.NOT_CHECKED)
     assert native.driver(one) == {one: 34}
 
@@ -255,7 +247,7 @@ def script(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     native_client.ask.cache_clear()
 
 
-def test_a_question_is_asked_once_with_its_arguments(script: Path) -> None:
+def test_a_question_runs_the_script_once_with_its_arguments(script: Path) -> None:
     script.write_text("import json, sys; print(json.dumps([*sys.argv[1:]]))")
     assert native_client.ask("load", "a b", "c") == ["load", "a b", "c"]
     script.unlink()
@@ -267,10 +259,7 @@ def test_a_question_is_asked_once_with_its_arguments(script: Path) -> None:
     [
         ("import os; os.abort()", "found signal 6 (SIGABRT): there was no output; see its output"),
         ("raise SystemExit('libx.so is missing')", "found exit status 1: libx.so is missing"),
-        (
-            "import os; os.write(2, b'\\xff\\n'); raise SystemExit(3)",
-            "found exit status 3: \N{REPLACEMENT CHARACTER}",
-        ),
+        ("import os; os.write(2, b'\\xff\\n'); raise SystemExit(3)", "exit status 3: \N{REPLACEMENT CHARACTER}"),
         ("print('Loading ...')", "in JSON, found b'Loading ...\\n'"),
         ("", "in JSON, found b''"),
     ],
@@ -320,15 +309,138 @@ def test_an_unknown_question_is_a_failure() -> None:
         native_client.ask("no such question")
 
 
-@pytest.mark.parametrize(
-    ("flags", "folder"),
-    [
-        ("", ""),
-        ("--xla_dump_to=/x", ""),
-        ("--xla_gpu_cuda_data_dir=/a/b", "/a/b"),
-        ("--xla_dump_to=/x --xla_gpu_cuda_data_dir=/a --xla_gpu_cuda_data_dir=/b", "/b"),
-        ("--no--xla_gpu_cuda_data_dir=/a", ""),
-    ],
-)
-def test_the_folder_that_xla_takes_first_is_read_from_its_flags(flags: str, folder: str) -> None:
-    assert native.data_folder(flags) == folder
+def test_the_folder_that_xla_takes_first_is_read_from_its_flags() -> None:
+    for flags in ("", "--xla_dump_to=/x", "--no--xla_gpu_cuda_data_dir=/a"):
+        assert native.data_folder(flags) == ""
+    assert native.data_folder("--xla_gpu_cuda_data_dir=/a/b") == "/a/b"
+    assert native.data_folder("--xla_dump_to=/x --xla_gpu_cuda_data_dir=/a --xla_gpu_cuda_data_dir=/b") == "/b"
+
+
+SUITE = Path(fork_group.__file__).parent
+CAUSE = "the cause is unknown"
+
+
+def speaks_and_dies() -> None:
+    os.write(2, b"ready\nthe last words\n")
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def raises() -> None:
+    # Pytest has put another stream there.
+    sys.stdout = os.fdopen(1, "w", closefd=False)
+    print("buffered words")
+    raise ValueError("no such thing")
+
+
+def refuses_check() -> None:
+    raise CheckFailed("expected one, found two: three", number=2)
+
+
+def open_files() -> set[str]:
+    return {entry.name for entry in Path("/proc/self/fd").iterdir()}
+
+
+def has_ended(pid: int) -> bool:
+    return not Path(f"/proc/{pid}").exists()
+
+
+def test_calls_run_at_the_same_time_and_an_early_answer_keeps_its_process() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def serve() -> int:
+            return server.fileno()
+
+        def visit() -> str:
+            # The kernel accepts for the server, whose process has answered by now.
+            time.sleep(0.3)
+            socket.create_connection(server.getsockname(), 5).close()
+            return "met"
+
+        assert fork_group.call_in_forks({"server": serve, "visitor": visit}, 10, CAUSE)["visitor"] == "met"
+
+
+def test_every_call_answers_from_a_process_of_its_own() -> None:
+    larger_than_a_pipe = "x" * 300_000
+    acts = {"one": os.getpid, "two": os.getpid, "three": lambda: [1, None, larger_than_a_pipe]}
+    found = fork_group.call_in_forks(acts, 10, CAUSE)
+    assert len({found["one"], found["two"], os.getpid()}) == 3
+    assert found["three"] == [1, None, larger_than_a_pipe]
+    assert has_ended(found["one"])
+    assert has_ended(found["two"])
+
+
+def test_a_server_process_is_ended_and_its_end_is_no_failure() -> None:
+    began = time.monotonic()
+    acts = {"server": partial(time.sleep, 60), "client": os.getpid}
+    assert list(fork_group.call_in_forks(acts, 30, CAUSE, serving=["server"])) == ["client"]
+    assert time.monotonic() - began < 5
+
+
+def test_a_death_ends_the_others_at_once_and_is_named() -> None:
+    began = time.monotonic()
+    with pytest.raises(CheckFailed) as caught:
+        fork_group.call_in_forks({"chief": partial(time.sleep, 60), "worker": speaks_and_dies}, 30, CAUSE)
+    assert time.monotonic() - began < 5
+    reported = "expected chief, worker to do their parts within 30 s, found worker: signal 9 (the last words)"
+    assert caught.value.reason == f"{reported}: {CAUSE}"
+    assert caught.value.measured["output"]["worker"] == ("ready", "the last words")
+
+
+def test_the_death_of_a_serving_one_counts() -> None:
+    acts = {"ps": speaks_and_dies, "chief": partial(time.sleep, 60)}
+    with pytest.raises(CheckFailed, match=r"found ps: signal 9 \(the last words\): the cause"):
+        fork_group.call_in_forks(acts, 30, CAUSE, serving=["ps"])
+
+
+def test_an_exception_is_named_with_what_was_printed() -> None:
+    with pytest.raises(CheckFailed, match=r"found one: status 1 \(ValueError: no such thing\)") as caught:
+        fork_group.call_in_forks({"one": raises}, 10, CAUSE)
+    assert caught.value.measured["output"]["one"][0] == "buffered words"
+
+
+def test_a_failed_check_in_a_fork_fails_its_parent_alike() -> None:
+    with pytest.raises(CheckFailed) as caught:
+        fork_group.call_in_forks({"hangs": partial(time.sleep, 60), "one": refuses_check}, 30, CAUSE)
+    assert (caught.value.reason, caught.value.measured) == ("expected one, found two: three", {"number": 2})
+
+
+def test_a_hang_ends_at_the_limit() -> None:
+    began = time.monotonic()
+    with pytest.raises(CheckFailed, match=r"within 0\.5 s, found one: no answer within 0\.5 s: the cause"):
+        fork_group.call_in_forks({"one": partial(time.sleep, 60), "two": os.getpid}, 0.5, CAUSE)
+    assert time.monotonic() - began < 5
+
+
+def test_an_ending_reports_the_signal_and_leaves_no_pipe_and_no_child() -> None:
+    before, running = open_files(), children()
+    words = ("ready", "the last words")
+    died = fork_group.CallResult(failure="signal 9 (the last words)", signal=9, output=words)
+    # Each ends its group: together, the first would have the other killed before it has died by itself.
+    for last in (raises, speaks_and_dies):
+        ended = fork_group.collect_results({"one": os.getpid, "two": partial(time.sleep, 60), "last": last}, 10)
+        assert (ended["last"] == died) is (last is speaks_and_dies)
+    assert open_files() == before
+    assert children() <= running
+
+
+def test_no_orphan_is_left_when_the_parent_is_killed(tmp_path: Path) -> None:
+    reported = tmp_path / "pid"
+    script = (
+        "import os, pathlib, time, fork_group\n"
+        "def act():\n"
+        f"    pathlib.Path({str(reported)!r}).write_text(str(os.getpid()))\n"
+        "    time.sleep(60)\n"
+        "fork_group.collect_results({'one': act}, 60)\n"
+    )
+    parent = subprocess.Popen([sys.executable, "-c", script], env={"PYTHONPATH": str(SUITE)})
+    wait_for(lambda: reported.exists() and reported.read_text() != "")
+    parent.kill()
+    parent.wait()
+    wait_for(lambda: has_ended(int(reported.read_text())))
+
+
+def wait_for(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 10
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)

@@ -53,14 +53,11 @@ def test_a_notebook_that_does_not_run_is_quoted() -> None:
         notebook.judge_run(FACTS, 1, "", "Traceback\nNo module named nbclient\n")
 
 
-def test_a_server_that_asks_for_its_token_passes() -> None:
-    notebook.judge_server(STATUSES, [])
-
-
 @pytest.mark.parametrize(
     ("name", "status"), [("no token", 200), ("wrong token", 200), ("token", 403), ("page", 404), ("health", 1)]
 )
 def test_a_server_that_lets_others_in_or_its_user_out_fails(name: str, status: int) -> None:
+    notebook.judge_server(STATUSES, [])
     with pytest.raises(CheckFailed, match=rf"found {status} \({name}\): its settings") as failed:
         notebook.judge_server({**STATUSES, name: status}, ["line"])
     assert failed.value.measured["output"] == ["line"]
@@ -71,8 +68,8 @@ import http.server, os
 
 class Answer(http.server.BaseHTTPRequestHandler):
     def do_GET(self):
-        told = self.headers.get("Authorization") == "token " + os.environ["JUPYTER_TOKEN"]
-        self.send_response(200 if OPEN or told or self.path == "/api" else 403)
+        known = self.headers.get("Authorization") == "token " + os.environ["JUPYTER_TOKEN"]
+        self.send_response(200 if OPEN or known or self.path == "/api" else 403)
         self.end_headers()
 
 http.server.HTTPServer(("127.0.0.1", int(os.environ["JUPYTER_PORT"])), Answer).serve_forever()
@@ -93,18 +90,17 @@ def install(folder: Path, name: str, text: str) -> None:
     (folder / name).chmod(0o755)
 
 
-def test_the_server_is_asked_with_and_without_its_token(image: Path) -> None:
+def test_the_server_is_checked_with_and_without_its_token(image: Path) -> None:
     measured = notebook.server(FACTS)
     assert {name: measured[name] for name in STATUSES} == STATUSES
 
 
-def test_a_server_without_a_token_is_noticed(image: Path) -> None:
-    install(image, "tfimg-jupyter", f"#!{sys.executable}\nOPEN = True\n{JUPYTER}")
+def test_a_server_without_a_token_and_a_health_check_that_fails_are_noticed(image: Path) -> None:
+    server = (image / "tfimg-jupyter").read_text()
+    install(image, "tfimg-jupyter", server.replace("OPEN = False", "OPEN = True"))
     with pytest.raises(CheckFailed, match=r"found 200 \(no token\), 200 \(wrong token\)"):
         notebook.server(FACTS)
-
-
-def test_a_health_check_that_fails_is_noticed(image: Path) -> None:
+    install(image, "tfimg-jupyter", server)
     install(image, "tfimg-jupyter-health", "#!/bin/sh\nexit 1\n")
     with pytest.raises(CheckFailed, match=r"found 1 \(health\)"):
         notebook.server(FACTS)
@@ -131,13 +127,9 @@ def test_a_server_that_never_answers_is_given_up_and_ended(tmp_path: Path) -> No
         os.killpg(number, 0)
 
 
-def test_tools_are_named_with_their_versions() -> None:
-    assert development.judge_tools({"git": "git version 2"}) == {"versions": {"git": "git version 2"}}
+def test_tools_are_named_with_their_versions_and_a_missing_one_is_noticed(image: Path) -> None:
     with pytest.raises(CheckFailed, match=r"expected git, g\+\+ to start, found g\+\+ missing or broken"):
         development.judge_tools({"git": "git version 2", "g++": None})
-
-
-def test_a_missing_tool_is_noticed(image: Path) -> None:
     for name in development.TOOLS:
         install(image, name, "#!/bin/sh\necho 1.0\n")
     assert development.tools(FACTS)["versions"] == dict.fromkeys(development.TOOLS, "1.0")
@@ -146,13 +138,10 @@ def test_a_missing_tool_is_noticed(image: Path) -> None:
         development.tools(FACTS)
 
 
-def test_a_custom_op_has_to_compute() -> None:
+def test_a_custom_op_has_to_compute_and_one_that_does_not_compile_is_quoted(image: Path) -> None:
     assert development.judge_op([3, -6, 120], ["g++"])["answer"] == [3, -6, 120]
     with pytest.raises(CheckFailed, match=r"expected \[3, -6, 120\] from a custom op, found \[0, 0, 0\]"):
         development.judge_op([0, 0, 0], ["g++"])
-
-
-def test_an_op_that_does_not_compile_is_quoted(image: Path) -> None:
     install(image, "g++", "#!/bin/sh\necho noise >&2\necho 'op.h:1: fatal error: op.h: No such file' >&2\nexit 1\n")
     with pytest.raises(CheckFailed, match=r"found op\.h:1: fatal error: op\.h: No such file: headers") as failed:
         development._compile(["g++", "x.cc"])
@@ -163,10 +152,6 @@ def test_an_op_that_does_not_compile_is_quoted(image: Path) -> None:
 
 ACCEPTED, DENIED = (0, "/opt/tensorflow"), (255, "t@127.0.0.1: Permission denied (publickey).")
 NO_KEY = (2, "tfimg-sshd: no key may log in.")
-
-
-def test_a_server_of_ssh_for_keys_alone_passes() -> None:
-    assert development.judge_ssh(ACCEPTED, DENIED, NO_KEY, [])["accepted"] == ACCEPTED
 
 
 @pytest.mark.parametrize(
@@ -180,6 +165,7 @@ def test_a_server_of_ssh_for_keys_alone_passes() -> None:
     ],
 )
 def test_a_server_of_ssh_with_passwords_or_without_keys_fails(answers: Any, reason: str) -> None:
+    assert development.judge_ssh(ACCEPTED, DENIED, NO_KEY, [])["accepted"] == ACCEPTED
     with pytest.raises(CheckFailed, match=f"expected .*{reason}"):
         development.judge_ssh(*answers, ["line"])
 

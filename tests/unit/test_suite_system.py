@@ -97,8 +97,8 @@ def test_a_home_that_can_be_written_to_passes_and_one_that_is_not_there_is_named
 
 
 def test_a_home_of_another_user_is_named_with_its_owner() -> None:
-    told = r"found / \(Permission denied, owned by uid 0, mode"
-    with without_root(), pytest.raises(CheckFailed, match=told):
+    message = r"found / \(Permission denied, owned by uid 0, mode"
+    with without_root(), pytest.raises(CheckFailed, match=message):
         system.judge_home("/")
 
 

@@ -1,4 +1,4 @@
-"""`tfimg record`: what a contributor's machine has proven of wheels, judged anew, kept, and shown beside the level."""
+"""`tfimg matrix record`: what a contributor's machine has proven of wheels, judged anew, kept, and shown."""
 
 from __future__ import annotations
 
@@ -12,11 +12,29 @@ import pytest
 
 from support.cli import CliResult, CliRunner
 from support.environment import TestEnvironment
-from support.gpu_run import DRIVER, ENVIRONMENT, H200
-from support.host_runs import host_run
+from support.gpu_run import DRIVER, ENVIRONMENT, H200, gpu_run
+from tfimg.core.files import hash_files
 from tfimg.core.levels import Level
 from tfimg.core.paths import Workspace
 from tfimg.matrix.spec import ImageSpec
+from tfimg.recipe.facts import collect_host_facts
+from tfimg.recipe.lock import hash_lock
+from tfimg.validation.run import suite_files
+
+NONCE = "0123456789abcdef"
+
+
+def host_run(spec: ImageSpec, workspace: Workspace, **changes: Any) -> dict[str, Any]:
+    """Return a run of the workspace's own suite on an image's wheels; `changes` are those of `gpu_run`."""
+    lock = workspace.read_lock(spec.identifier)
+    first, *events = gpu_run(collect_host_facts(spec, lock), **changes)
+    return {
+        "schema": 1, "kind": "tfimg host run", "identifier": spec.identifier, "lock": hash_lock(lock),
+        "suite": hash_files(suite_files(workspace.validation)), "nonce": NONCE, "status": events[-1]["code"],
+        "date": "2026-11-22T10:11:12+00:00", "seconds": 123.4,
+        "events": [{**first, "nonce": NONCE, "environment": ENVIRONMENT}, *events],
+    }  # fmt: skip
+
 
 GPU, CPU = "2.21.0-cuda12.5-py3.11", "2.21.0-cpu-py3.11"
 ASKED = ("--tf", "2.21.0", "--python", "3.11", "--device")
@@ -51,7 +69,7 @@ def record(tfimg: CliRunner, tmp_path: Path) -> Callable[[Run | bytes], CliResul
     def run(found: Run | bytes) -> CliResult:
         content = found if isinstance(found, bytes) else json.dumps(found).encode()
         (tmp_path / "host-run.json").write_bytes(content)
-        return tfimg("record", str(tmp_path / "host-run.json"))
+        return tfimg("matrix", "record", str(tmp_path / "host-run.json"))
 
     return run
 
@@ -123,7 +141,7 @@ def event(number: int, **changes: Any) -> Callable[[Run], Run]:
 
 
 def without(check: str) -> Callable[[Run], Run]:
-    """Return what leaves a check out of a run, as if nobody had planned or required it."""
+    """Return what leaves a check out of a run, as if it was neither planned nor required."""
 
     def change(run: Run) -> Run:
         first, *rest = run["events"]
@@ -265,5 +283,5 @@ def test_names_from_outside_are_escaped_and_become_no_path(
 
 
 def test_an_invalid_file_is_refused(tfimg: CliRunner, tmp_path: Path) -> None:
-    assert "is not a file" in tfimg("record", str(tmp_path)).refusal(2)
-    assert "is not a file" in tfimg("record", "/dev/zero").refusal(2)
+    assert "is not a file" in tfimg("matrix", "record", str(tmp_path)).refusal(2)
+    assert "is not a file" in tfimg("matrix", "record", "/dev/zero").refusal(2)

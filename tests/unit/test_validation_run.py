@@ -1,4 +1,4 @@
-"""The suite's stream → a report that believes only whole events; silence is never good news."""
+"""The suite's event stream becomes a report of whole events only; green reports are kept for the same subject."""
 
 from __future__ import annotations
 
@@ -13,7 +13,15 @@ import pytest
 
 from support import suite_events as stories
 from support.memory_engine import FakeEngine
-from tfimg.core.errors import EngineError, EngineUnavailable, UsageError, ValidationAborted
+from support.reports import BROKEN, GREEN, KNOWN, PARTIAL, RED, reported, result
+from tfimg.core.errors import (
+    EngineError,
+    EngineUnavailable,
+    UnsuitableHost,
+    UsageError,
+    ValidationAborted,
+    ValidationFailed,
+)
 from tfimg.core.files import hash_files
 from tfimg.core.levels import Level
 from tfimg.engine.interface import Exit, Line
@@ -25,8 +33,11 @@ from tfimg.validation.run import (
     CheckSelection,
     ChecksPlanned,
     CheckStarted,
+    ReportCache,
+    ReportSubject,
     SuiteEvent,
     ValidationRequest,
+    raise_for_verdict,
     suite_files,
     validate,
 )
@@ -78,13 +89,13 @@ def spec(named: Callable[[str], ImageSpec]) -> ImageSpec:
 
 def judge(
     spec: ImageSpec,
-    *story: Said,
+    *output: Said,
     engine: FakeEngine | None = None,
     on_event: Callable[[SuiteEvent], object] = lambda _: None,
     **others: Any,
 ) -> Report:
     engine = engine or FakeEngine()
-    engine.story = story
+    engine.story = output
     request = ValidationRequest(
         spec=spec,
         lock=LOCK,
@@ -145,16 +156,16 @@ def test_a_check_that_did_not_pass_is_not_green(outcome: str, code: int, spec: I
 @pytest.mark.parametrize("identifier", ["2.20.0-cuda12.5-py3.11", "2.20.0-tpu-py3.11"])
 def test_an_accelerator_is_not_proven_by_checks_without_it(identifier: str, named: Callable[[str], ImageSpec]) -> None:
     first = {**json.loads(suite("a", "b").text), "unproven": ["gpu.visible"]}
-    told = [event(**first), *GOOD[1:]]
-    report = judge(named(identifier), *told, target_level=Level.LINKED)
+    output = [event(**first), *GOOD[1:]]
+    report = judge(named(identifier), *output, target_level="linked")
     assert (report.passed, report.level, report.unproven) == (True, "linked", ("gpu.visible",))
 
 
 def test_an_accelerator_that_was_seen_is_reported(named: Callable[[str], ImageSpec]) -> None:
     seen = {"gpu": ["NVIDIA T4"], "capability": ["7.5"], "driver": "535.104.05", "memory_mib": [15360]}
     ended = event(**{**json.loads(end("gpu.visible").text), "measured": seen})
-    told = [suite("gpu.visible"), start("gpu.visible"), ended, DONE, FINE]
-    document = judge(named("2.20.0-cuda12.5-py3.11"), *told).to_json()
+    output = [suite("gpu.visible"), start("gpu.visible"), ended, DONE, FINE]
+    document = judge(named("2.20.0-cuda12.5-py3.11"), *output).to_json()
     found = (document["level"], document["gpu"], document["driver"])
     assert found == ("validated", "NVIDIA T4", "535.104.05")
 
@@ -202,11 +213,11 @@ def test_the_last_600_characters_of_a_crash_are_its_reason(spec: ImageSpec) -> N
 
 
 def test_an_end_of_the_process_between_checks_is_not_green(spec: ImageSpec) -> None:
-    for story, last, status in (
+    for output, last, status in (
         (GOOD[:3], ("b", "skipped", "the suite ended before it"), BAD),
         (GOOD[:5], ("b", "passed", None), FINE),
     ):
-        report = judge(spec, *story, status)
+        report = judge(spec, *output, status)
         assert outcomes(report) == [("a", "passed", None), last]
         words = f"the process ended with status {status.status}: no output"
         assert (report.passed, report.problem) == (False, f"the suite did not reach its end: {words}")
@@ -224,21 +235,18 @@ def test_a_timeout_is_the_running_check_s(spec: ImageSpec) -> None:
 
 
 @pytest.mark.parametrize(
-    ("story", "words"),
+    ("output", "words"),
     [
         ([], "the process ended: no output"),
-        (
-            [err("python: can't open file"), SECOND],
-            "the process ended with status 2: python: can't open file",
-        ),
+        ([err("python: can't open file"), SECOND], "the process ended with status 2: python: can't open file"),
         ([Line(stream="stdout", text="hello"), FINE], "the process ended with status 0: hello"),
         ([suite(), FINE], "the process ended with status 0: no output"),
         ([DONE, FINE], f"the process ended with status 0: {DONE.text}"),
     ],
     ids=["nothing", "no-suite", "hello", "no-checks", "done-only"],
 )
-def test_a_suite_that_says_nothing_is_not_green(story: list[Said], words: str, spec: ImageSpec) -> None:
-    report = judge(spec, *story)
+def test_a_suite_that_says_nothing_is_not_green(output: list[Said], words: str, spec: ImageSpec) -> None:
+    report = judge(spec, *output)
     problem = f"the suite did not start: {words}"
     assert (report.results, report.passed, report.level, report.problem) == ((), False, "built", problem)
 
@@ -265,7 +273,7 @@ def test_a_check_that_the_suite_does_not_have_is_an_error_of_the_request(spec: I
         ("failed", [DEAD], "the process ended with status 139: no output"),
     ],
 )  # fmt: skip
-def test_an_end_that_does_not_fit_the_story_is_not_green(
+def test_an_end_that_does_not_fit_the_events_is_not_green(
     outcome: str, last: list[Said], words: str, spec: ImageSpec
 ) -> None:
     report = judge(spec, suite("a"), start("a"), end("a", outcome), DONE, *last)
@@ -286,10 +294,10 @@ def test_what_the_suite_itself_complains_of_is_the_problem(spec: ImageSpec) -> N
 
 
 def test_the_host_is_at_fault_only_where_everything_is_known_to_come_from_it(spec: ImageSpec) -> None:
-    told = [suite("a", "b"), start("a"), end("a", "crashed", "why"), start("b")]
+    output = [suite("a", "b"), start("a"), end("a", "crashed", "why"), start("b")]
     crash = Exit(status=3, out_of_memory=False)
-    assert judge(spec, *told, end("b"), done_line(3), crash).fault == "host"
-    assert judge(spec, *told, end("b", "failed", "why"), done_line(3), crash).fault == "image"
+    assert judge(spec, *output, end("b"), done_line(3), crash).fault == "host"
+    assert judge(spec, *output, end("b", "failed", "why"), done_line(3), crash).fault == "image"
     assert judge(spec, *GOOD).fault is None
 
 
@@ -360,6 +368,14 @@ def test_the_suite_runs_with_its_facts_without_network_as_the_image_s_own_user(s
     assert (json.loads(content), mode) == (collect_facts(spec, LOCK, level=Level.VALIDATED), 0o444)
 
 
+@pytest.mark.parametrize("level", ["linked", "validated"])
+def test_the_suite_gets_the_level_to_prove(level: str, named: Callable[[str], ImageSpec]) -> None:
+    engine = FakeEngine()
+    report = judge(named("2.20.0-cuda12.5-py3.11"), suite("a"), BAD, engine=engine, target_level=level)
+    (order,) = engine.ran
+    assert json.loads(order.files["/tfimg-validation/facts.json"][0])["level"] == report.aim == level
+
+
 def test_facts_are_what_the_image_claims(named: Callable[[str], ImageSpec]) -> None:
     claims = {"tensorflow": "2.18.1", "python": "3.11", "device": "gpu", "cuda": "12.5", "cudnn": ">=9.3,<10"}
     architectures = ["sm_60", "sm_70", "sm_80", "sm_89", "compute_90"]
@@ -406,8 +422,8 @@ def test_an_event_that_is_out_of_turn_is_noise(said: Line, spec: ImageSpec) -> N
 
 def test_an_image_that_cannot_start_the_suite_is_reported_as_such(spec: ImageSpec) -> None:
     words = 'It refused: exec: "sh": executable file not found in $PATH'
-    told = "tf:x cannot be validated: it has no sh to start the suite with"
-    with pytest.raises(ValidationAborted, match=told):
+    says = "tf:x cannot be validated: it has no sh to start the suite with"
+    with pytest.raises(ValidationAborted, match=says):
         judge(spec, EngineError(words, next_step="See its log."), from_lock=False)
 
 
@@ -417,3 +433,116 @@ def test_a_suite_is_its_python_files_without_what_python_leaves_behind(tmp_path:
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(name)
     assert suite_files(tmp_path) == {"__main__.py": b"__main__.py", "checks/one.py": b"checks/one.py"}
+
+
+SUBJECT = ReportSubject(
+    identifier=GREEN.identifier, content="sha256:c", suite=GREEN.suite, level=Level.VALIDATED, profile="standard",
+    accelerator="none",
+)  # fmt: skip
+
+
+@pytest.fixture
+def report_cache(tmp_path: Path) -> ReportCache:
+    return ReportCache(folder=tmp_path / "reports")
+
+
+def test_a_green_report_is_kept_as_it_is(report_cache: ReportCache) -> None:
+    assert (report_cache.has(SUBJECT), report_cache.read(SUBJECT)) == (False, None)
+    report_cache.replace(SUBJECT, GREEN)
+    assert (report_cache.has(SUBJECT), report_cache.read(SUBJECT)) == (True, GREEN)
+    report_cache.replace(SUBJECT, RED)
+    report_cache.replace(SUBJECT, RED)
+    assert not report_cache.has(SUBJECT)
+
+
+@pytest.mark.parametrize("report", [RED, BROKEN, PARTIAL], ids=["red", "broken", "partial"])
+def test_no_other_is(report: object, report_cache: ReportCache) -> None:
+    report_cache.replace(SUBJECT, report)  # type: ignore[arg-type]
+    assert not report_cache.has(SUBJECT)
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"identifier": "2.15.1-cpu-py3.9"}, {"content": "sha256:d"}, {"suite": "sha256:e"}, {"level": "linked"},
+        {"profile": "full"}, {"accelerator": "NVIDIA H100; driver 550"},
+    ],
+    ids=lambda other: next(iter(other)),
+)  # fmt: skip
+def test_another_subject_has_another_report(other: dict[str, str], report_cache: ReportCache) -> None:
+    report_cache.replace(SUBJECT, GREEN)
+    assert not report_cache.has(replace(SUBJECT, **other))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("text", ["", "{", '{"results": []}', "\udcff"])
+def test_a_damaged_cached_report_is_ignored(text: str, report_cache: ReportCache) -> None:
+    report_cache.replace(SUBJECT, GREEN)
+    (report_cache.folder / SUBJECT.file_name).write_text(text, errors="surrogateescape")
+    assert report_cache.read(SUBJECT) is None
+
+
+def refusal(report: Report) -> str:
+    with pytest.raises((ValidationFailed, ValidationAborted, UnsuitableHost)) as caught:
+        raise_for_verdict(report, subject="It was built", consequence="No tag was given.")
+    return str(caught.value)
+
+
+def test_a_green_report_raises_nothing() -> None:
+    raise_for_verdict(GREEN, subject="It was built", consequence="No tag was given.")
+
+
+@pytest.mark.parametrize(
+    ("reason", "shown"),
+    [
+        ("x" * 299, "x" * 299),
+        ("x" * 300, "x" * 300),
+        ("x" * 301, "x" * 299 + "…"),
+        (None, ""),
+        ("two\n\n  lines\n", "two lines"),
+    ],
+)
+def test_a_reason_of_up_to_300_characters_is_reported_whole(reason: str | None, shown: str) -> None:
+    message = refusal(reported(result("a.b", "failed", reason)))
+    assert message.endswith(
+        f", and 1 of 1 checks did not pass. a.b failed: {shown}. No tag was given. --report FILE keeps all that was "
+        "measured."
+    )
+
+
+@pytest.mark.parametrize(("count", "more"), [(3, "a.2 failed: no"), (4, "a.2 failed: no; and 1 more, see above")])
+def test_three_checks_are_named_and_the_others_counted(count: int, more: str) -> None:
+    message = refusal(reported(*(result(f"a.{number}", "failed", "no") for number in range(count))))
+    assert (
+        f"It was built, and {count} of {count} checks did not pass. a.0 failed: no; a.1 failed: no; {more}." in message
+    )
+
+
+def test_each_known_cause_is_reported_once_with_its_fix() -> None:
+    other = replace(KNOWN, issue="driver", fault="host", cause="The driver is too old.", fix="Renew it.")
+    known = replace(KNOWN, cause="NumPy 2.", fix="Install numpy<2.")
+    failed = [
+        replace(result(f"a.{name}", "failed", "no"), explained=(one,))
+        for name, one in (("x", known), ("y", known), ("z", other))
+    ]
+    message = refusal(reported(*failed))
+    assert message.endswith(
+        "a.z failed: no Known cause (image): NumPy 2. Known cause (host): The driver is too old. No tag was given. "
+        "Install numpy<2. Renew it."
+    )
+
+
+def test_a_machine_at_fault_is_an_error_of_its_own() -> None:
+    failed = replace(result("a.b", "failed", "no"), explained=(replace(KNOWN, fault="host"),))
+    with pytest.raises(UnsuitableHost):
+        raise_for_verdict(reported(failed), subject="It was built", consequence="No tag was given.")
+
+
+def test_a_suite_that_broke_is_reported_by_whether_it_began() -> None:
+    broken = replace(GREEN, problem="the suite did not start", results=())
+    assert refusal(broken) == (
+        "It was built, but the suite did not start. No tag was given. Look inside with `docker run --rm -it "
+        "--entrypoint sh IMAGE`."
+    )
+    assert refusal(replace(broken, results=GREEN.results)).endswith(
+        "Try again; if it breaks at the same check, the image is at fault."
+    )

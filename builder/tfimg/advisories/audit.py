@@ -112,9 +112,9 @@ class AuditResult:
             raise VulnerablePackage(
                 f"{len(self.open)} advisor{'y affects' if len(self.open) == 1 else 'ies affect'} "
                 f"{list_first(list(packages), MAX_LISTED)}.",
-                next_step="`tfimg lock --fix` moves Python packages to fixed versions and says what blocks a fix; "
-                "Debian packages come with a newer base (`tfimg build --renew-base`); `accepted_risks` of matrix.yaml "
-                "accepts a risk with a reason until a day.",
+                next_step="`tfimg matrix lock --fix` moves Python packages to fixed versions and says what blocks a "
+                "fix; Debian packages come with a newer base (`tfimg build --renew-base`); `accepted_risks` of "
+                "matrix.yaml accepts a risk with a reason until a day.",
             )
         raise_for_expired(self.expired)
         if self.not_audited:
@@ -193,7 +193,7 @@ def raise_for_expired(expired: Sequence[AcceptedRisk]) -> None:
         raise ExpiredRisk(
             f"{_count(len(expired), 'accepted risk')} of matrix.yaml {'is' if len(expired) == 1 else 'are'} past the "
             f"day of review: {list_first(listed, MAX_LISTED)}.",
-            next_step="Review each: fix it with `tfimg lock --fix`, or give it a new reason and day.",
+            next_step="Review each: fix it with `tfimg matrix lock --fix`, or give it a new reason and day.",
         )
 
 

@@ -13,12 +13,12 @@ from packaging.specifiers import SpecifierSet
 from pydantic import BeforeValidator, Field, PlainValidator, ValidationError
 
 from tfimg.attestations.keys import FINGERPRINT, VerifyingKey, fingerprints, read_verifying_key
-from tfimg.core.documents import InvalidDocument, validate
+from tfimg.core.documents import InvalidDocument, InvalidYaml, validate
 from tfimg.core.errors import FileError, InvalidKey, UsageError
 from tfimg.core.files import read_limited
 from tfimg.core.levels import AttestedLevel, Level
 from tfimg.core.text import quote_value
-from tfimg.matrix.load import InvalidYaml, describe_schema_errors, read_yaml
+from tfimg.matrix.load import describe_schema_errors, read_yaml
 from tfimg.matrix.schema import Capability, MatrixModel, RangeText, Sentence
 from tfimg.matrix.support_ends import SupportEnd
 

@@ -129,7 +129,7 @@ def read_result(predicate: Mapping[str, Any], *, image: str) -> SignedResult:
     except InvalidDocument as error:
         raise TamperedError(
             f"The test result of {image} is invalid: {error}.",
-            next_step="Read it with a newer tfimg, or have the image validated again with `tfimg renew`.",
+            next_step="Read it with a newer tfimg, or have the image validated again with `tfimg publish --renew`.",
         ) from None
 
 

@@ -237,7 +237,8 @@ def _violations(
         yield StaleAttestations(
             f"{image} was last tested on {day}, {_duration(age)} ago, and at most {_duration(policy.max_age)} are "
             "allowed.",
-            next_step="Its publisher renews it with `tfimg renew`; or allow more with --require max-age=180d.",
+            next_step="Its publisher renews it with `tfimg publish --renew`; or allow more with --require "
+            "max-age=180d.",
         )
 
 

@@ -1,7 +1,7 @@
 """The command line: parse it, run one command, report its error.
 
-The only package that prints, reads the environment and exits. Heavy modules are imported by the command that
-needs them, so that `tfimg --version` and completion start fast.
+The only package that prints, reads the environment and exits. Functions import what `tfimg --version` does without, and
+a command imports its own module, so that both start fast.
 """
 
 from __future__ import annotations
@@ -9,21 +9,17 @@ from __future__ import annotations
 import io
 import itertools
 import os
-import shlex
 import signal
 import sys
-import traceback
-from collections.abc import Mapping, Sequence
-from contextlib import redirect_stdout
-from types import FrameType
 from typing import TYPE_CHECKING, NoReturn
 
 from tfimg import __version__
-from tfimg.cli.output.streams import escaped_streams, unescaped
-from tfimg.core.errors import Interrupted, TfimgError, to_tfimg_error
-from tfimg.core.text import escape_unprintable
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from types import FrameType
+
+    from tfimg.core.errors import TfimgError
     from tfimg.project.services import Services
 
 MAX_VALUE = 200
@@ -48,6 +44,8 @@ def entrypoint() -> NoReturn:
     try:
         sys.stdout.flush()
     except OSError as error:
+        from tfimg.core.errors import to_tfimg_error
+
         code = code or _report(to_tfimg_error(error))
         _leave_stdout()
     sys.exit(code)
@@ -65,6 +63,12 @@ def main(argv: Sequence[str], environ: Mapping[str, str], services: Services | N
 
     `services` are the machine's connections; tests pass others.
     """
+    if {*argv[:1]} & {"--version", "-V"}:
+        print(f"tfimg {__version__}")
+        return 0
+    from tfimg.cli.output.streams import escaped_streams
+    from tfimg.core.errors import Interrupted, TfimgError, to_tfimg_error
+
     with escaped_streams():
         try:
             return _run_command(argv, environ, services)
@@ -76,25 +80,28 @@ def main(argv: Sequence[str], environ: Mapping[str, str], services: Services | N
             return _report(Interrupted(), argv)
         except Exception as error:
             if environ.get("TFIMG_DEBUG") and not isinstance(error, TfimgError):
+                import traceback
+
                 traceback.print_exc()
             return _report(Interrupted() if _interrupted else to_tfimg_error(error), argv)
 
 
 def _run_command(argv: Sequence[str], environ: Mapping[str, str], services: Services | None) -> int:
     words = _own_words(argv)
-    if words[:1] in (["--version"], ["-V"]):
-        print(f"tfimg {__version__}")
-        return 0
     if {"--help", "-h"} & set(words) or words[:1] == ["help"]:
         from tfimg.cli.app import help_text
 
-        print(help_text([word for word in words if word != "help" and not word.startswith("-")]), end="")
+        named = [word for word in words if word != "help" and not word.startswith("-")]
+        print(help_text(named, with_all="--all" in words), end="")
         return 0
     if words[:1] == ["__complete"]:
-        from tfimg.cli.app import COMMANDS, build_app
+        from contextlib import redirect_stdout
+
+        from tfimg.cli.app import complete
+        from tfimg.cli.output.streams import unescaped
 
         with redirect_stdout(unescaped(sys.stdout)):  # control characters separate the records
-            build_app(COMMANDS)(list(argv), exit_on_error=False)
+            complete(argv)
         return 0
     from tfimg.cli.app import parse
 
@@ -102,7 +109,7 @@ def _run_command(argv: Sequence[str], environ: Mapping[str, str], services: Serv
     from tfimg.cli.context import Context
     from tfimg.project.services import Services
 
-    return command.run(Context(command, services or Services(environ=environ)))
+    return command.run(Context(services or Services(environ=environ), json=command.json, quiet=command.quiet))
 
 
 def _leave_stdout() -> None:
@@ -122,6 +129,7 @@ def _report(error: TfimgError, argv: Sequence[str] = ()) -> int:
     text = f"tfimg: {message}"
     if sys.stderr.isatty():
         from tfimg.cli.output.streams import fold_lines
+        from tfimg.core.text import escape_unprintable
 
         text = fold_lines(escape_unprintable(text))
     print(text, file=sys.stderr)
@@ -135,6 +143,8 @@ def _own_words(argv: Sequence[str]) -> list[str]:
 
 def _shorten_values(message: str, argv: Sequence[str]) -> str:
     """Cut the values of the command line that a message repeats, where they are too long to read."""
+    import shlex
+
     for word in argv:
         for value in (word, word.partition("=")[2]):
             if len(value) > MAX_VALUE:

@@ -46,21 +46,21 @@ GROUPS = {
     "Choose": {
         "list": ("choose:ListImages", "list the images of the matrix"),
         "resolve": ("choose:Resolve", "say which image a request means"),
-        "matrix": ("choose:ShowMatrix", "show which versions are compatible, and what is proven"),
-        "which": ("choose:Which", "say which image fits this machine's GPU and driver"),
+        "matrix": ("matrix:ShowMatrix", "show which versions are compatible, and what is proven"),
+        "which": ("machine:Which", "say which image fits this machine's GPU and driver"),
     },
     "Build": {
         "init": ("init:Init", "write tfimg.toml: the image of a project"),
         "plan": ("plan:Plan", "show what builds would do, or share them out over machines"),
         "build": ("build:Build", "build images, validate and tag them"),
-        "validate": ("run:Validate", "run the suite in an image"),
-        "explain": ("run:Explain", "explain the failures in a log or report"),
+        "validate": ("validate:Validate", "run the suite in an image"),
+        "explain": ("validate:Explain", "explain the failures in a log or report"),
     },
     "Run": {
         "run": ("run:Run", "start a container with the flags of its device"),
         "jupyter": ("run:Jupyter", "start JupyterLab of an image, and print its address"),
         "shell": ("run:Shell", "start a shell in an image"),
-        "doctor": ("run:Doctor", "say whether this machine can build and run images"),
+        "doctor": ("machine:Doctor", "say whether this machine can build and run images"),
         "cloud-init": ("cloud_init:CloudInit", "print user data for a cloud's virtual machine"),
         "engine up": ("engine:EngineUp", "use the engine that runs, else start a private one"),
         "engine down": ("engine:EngineDown", "stop the private engine"),
@@ -69,8 +69,7 @@ GROUPS = {
     },
     "Publish": {
         "keygen": ("trust:Keygen", "make a pair of keys"),
-        "publish": ("publish:Publish", "push, validate, attach attestations, move tags"),
-        "renew": ("tags:Renew", "validate published images again"),
+        "publish": ("publish:Publish", "push, validate, attach attestations, move tags; validate again"),
         "rollback": ("tags:Rollback", "move a tag back to an earlier image"),
         "withdraw": ("tags:Withdraw", "move tags off an image, and refuse it from then on"),
         "history": ("tags:History", "list signed promotions and withdrawals"),
@@ -84,16 +83,25 @@ GROUPS = {
         "load": ("trust:Load", "verify what was saved, and load it into the engine"),
     },
     "Maintain": {
-        "sync": ("maintain:Sync", "add new releases to the matrix"),
-        "check": ("maintain:Check", "compare the matrix with wheels"),
-        "lock": ("maintain:Lock", "resolve and write locks"),
-        "render": ("maintain:Render", "write Dockerfiles, schemas and tables"),
-        "audit": ("maintain:Audit", "find known vulnerabilities of locked packages"),
-        "record": ("maintain:RecordHostRun", "record what images/on_host/run.py has proven without a container"),
-        "completion": ("maintain:Completion", "print a completion script"),
+        "matrix sync": ("maintain:Sync", "add new releases to the matrix"),
+        "matrix check": ("maintain:Check", "compare the matrix with wheels"),
+        "matrix lock": ("lock:Lock", "resolve and write locks"),
+        "matrix render": ("maintain:Render", "write Dockerfiles, schemas and tables"),
+        "matrix audit": ("lock:Audit", "find known vulnerabilities of locked packages"),
+        "matrix record": (
+            "maintain:RecordHostRun",
+            "record what images/on_host/run.py has proven",
+        ),
+        "completion": ("completion:Completion", "print a completion script"),
     },
 }
 """Group → command → its class as `module:class` below `tfimg.cli.commands`, and its line of `tfimg --help`."""
+
+FAMILIES = {"engine": "start or stop a private engine: up, down, status, env"}
+"""Command that only groups others → its line of `tfimg --help`."""
+
+RARE = {"cloud-init", "compare", "completion"}
+"""Commands that `tfimg --help` leaves out; it fits a terminal of 80 columns and 40 lines."""
 
 COMMANDS = {name: target for group in GROUPS.values() for name, (target, _) in group.items()}
 
@@ -119,13 +127,22 @@ def build_app(names: Iterable[str]) -> App:
 
     app = make_app("tfimg")
     for name in names:
-        parent, group = app, name.rpartition(" ")[0]
-        if group:
-            if group not in app:
-                app.command(make_app(group))
-            parent = app[group]
-        parent.command(_constructor(load_command(name)), name=name.rpartition(" ")[2], help="")
+        first, _, last = name.partition(" ")
+        if not list_members(first):
+            app.command(_constructor(load_command(name)), name=name, help="")
+            continue
+        if first not in app:
+            app.command(make_app(first))
+        if last:
+            app[first].command(_constructor(load_command(name)), name=last, help="")
+        else:
+            app[first].default(_constructor(load_command(name)))
     return app
+
+
+def list_members(group: str) -> list[str]:
+    """Return the last words of a group's commands, such as `up` of `engine`."""
+    return [name.partition(" ")[2] for name in COMMANDS if name.startswith(f"{group} ")]
 
 
 def _constructor(command: type[Command]) -> Callable[..., Command]:
@@ -178,14 +195,38 @@ def parse(argv: Sequence[str]) -> Command:
     return replace(command, json=as_json, quiet=quiet)
 
 
+def find_command(words: Sequence[str]) -> str | None:
+    """Return the command that words begin with."""
+    return next((name for name in (" ".join(words[:2]), *words[:1]) if name in COMMANDS), None)
+
+
+IDENTIFIERS = ("list", "plan", "build", "doctor", "matrix lock", "matrix render", "matrix audit")
+"""Commands whose arguments are identifiers of images."""
+
+
+def complete(argv: Sequence[str]) -> None:
+    """Print what the last word may become, as the scripts of Cyclopts read it.
+
+    Identifiers, which are completed most often, need neither the command nor Cyclopts: a third of the time.
+    """
+    name = find_command(argv[1:])
+    if name in IDENTIFIERS and not any(word.startswith("-") for word in argv):
+        from tfimg.cli.values import complete_identifiers
+
+        print("\n\x1fbegin", *complete_identifiers(), sep="\n")
+    else:
+        build_app([name] if name else [])(list(argv), exit_on_error=False)
+
+
 def _command_name(words: Sequence[str]) -> str:
-    for count in (2, 1):
-        if (name := " ".join(words[:count])) in COMMANDS:
-            return name
+    first, second = [*words, "", ""][:2]
+    members = sorted(list_members(first))
+    found = find_command(words)
+    if found and not (found == first and members and second and not second.startswith("-")):
+        return found
+    for name in (" ".join(words[:2]), *words[:1]):
         if name in removed.COMMANDS:
             raise UsageError(f"`tfimg {name}` was removed.", next_step=removed.COMMANDS[name])
-    first, second = [*words, "", ""][:2]
-    members = sorted(name.partition(" ")[2] for name in COMMANDS if name.startswith(f"{first} "))
     prog, word = (f"tfimg {first}", second) if members else ("tfimg", first)
     suggestion = ""
     if word and not word.startswith("-"):
@@ -208,7 +249,7 @@ def _bind(name: str, words: Sequence[str]) -> Command:
     except CycloptsError as error:
         raise _usage_error(error, name, words) from None
     command = load_command(name)(**bound.arguments)
-    given = [option for _, option in command.alternatives if getattr(command, option)]
+    given = [option for _, option in command.alternatives if bound.arguments.get(option)]
     options = " and ".join(name for name, _ in command.alternatives)
     if len(given) > 1:
         raise UsageError(f"`tfimg {name}`: {options} cannot be combined.", next_step="Leave out all but one.")
@@ -276,11 +317,11 @@ def examples(command: type[Command]) -> list[str]:
     return [example.strip() for example in re.split(r"(?<!\\)\n", text)]  # one may go on in the next line
 
 
-OVERVIEW = """\
-Usage: tfimg COMMAND [ARGUMENTS] [OPTIONS]
-
-Build TensorFlow container images that truly work, and prove it from the inside.
-"""
+PURPOSE = "Build TensorFlow container images that truly work, and prove it from the inside."
+MORE = (
+    "For example: tfimg build --tf 2.15, then tfimg run tfimg/tensorflow:2.15",
+    "`tfimg help COMMAND` has options and examples, `tfimg help --all` all commands.",
+)
 CLOSING = """\
 Options of every command:
   --help, -h     show its arguments, options and examples; also `tfimg help COMMAND`
@@ -303,20 +344,29 @@ MAX_COLUMNS = 100
 """Columns of help on a wide terminal."""
 
 
-def help_text(words: Sequence[str]) -> str:
+def help_text(words: Sequence[str], *, with_all: bool = False) -> str:
     """Return the help of a command, of a group of commands such as `engine`, or of the program."""
-    for count in (2, 1):
-        if (name := " ".join(words[:count])) in COMMANDS:
-            return _command_help(name)
-    group = {
-        name: line for lines in GROUPS.values() for name, (_, line) in lines.items() if words[:1] == name.split()[:1]
-    }
-    if group:
-        return f"Usage: tfimg {words[0]} COMMAND [OPTIONS]\n\n{_rows(group.items())}"
-    sections = [
-        f"{title}:\n{_rows((name, line) for name, (_, line) in lines.items())}" for title, lines in GROUPS.items()
-    ]
-    return "\n".join((OVERVIEW, *sections, f"{CLOSING}{locate_page('reference/errors')}\n"))
+    if name := find_command(words):
+        return _command_help(name)
+    if words and (members := _describe_members(words[0])):
+        return f"Usage: tfimg {words[0]} COMMAND [OPTIONS]\n\n{_rows(members)}"
+    shown = {title: {name: line for name, (_, line) in commands.items()} for title, commands in GROUPS.items()}
+    if not with_all:
+        for commands in shown.values():
+            families = {name.partition(" ")[0] for name in commands} & FAMILIES.keys()
+            for name in [name for name in commands if " " in name or name in RARE]:
+                del commands[name]
+            commands.update({name: FAMILIES[name] for name in families})
+    sections = [f"{title}:\n{_rows(commands.items())}" for title, commands in shown.items() if commands]
+    start = f"Usage: tfimg COMMAND [ARGUMENTS] [OPTIONS]\n\n{fold(PURPOSE)}\n"
+    end = f"{CLOSING}{locate_page('reference/errors')}" if with_all else "\n".join(map(fold, MORE))
+    return "\n".join((start, *sections, f"{end}\n"))
+
+
+def _describe_members(group: str) -> list[tuple[str, str]]:
+    """Return the commands of a group and their lines."""
+    rows = {name: line for commands in GROUPS.values() for name, (_, line) in commands.items()}
+    return [(f"{group} {member}", rows[f"{group} {member}"]) for member in list_members(group)]
 
 
 @dataclass(frozen=True)
@@ -360,6 +410,8 @@ def describe_command(name: str) -> CommandHelp:
 def _command_help(name: str) -> str:
     command = describe_command(name)
     body = "\n".join(f"{title}:\n{_rows(rows)}" for title, rows in command.sections.items())
+    if members := _describe_members(name):
+        body += f"\nCommands of maintainers:\n{_rows(members)}"
     lines = "".join(f"  {example}\n" for example in command.examples)
     return f"Usage: {command.usage}\n\n{fold(command.summary, max_columns=MAX_COLUMNS)}\n\n{body}\nExamples:\n{lines}"
 

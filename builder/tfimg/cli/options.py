@@ -31,12 +31,12 @@ if TYPE_CHECKING:
     from tfimg.advisories.match import AuditedPackage
     from tfimg.advisories.service import OsvService
     from tfimg.build.builder import BuildSettings
-    from tfimg.cli.commands.publish import Publish
     from tfimg.cli.context import Context
     from tfimg.core.levels import Level
     from tfimg.matrix.conditions import Request
     from tfimg.matrix.schema import Platform
     from tfimg.matrix.spec import ImageSpec
+    from tfimg.project.project import Project
     from tfimg.project.project_file import ProjectFile
     from tfimg.registry.documents import Reader
     from tfimg.registry.reference import Reference
@@ -342,7 +342,7 @@ class VersionOptions:
     def request(self) -> Request:
         from tfimg.matrix.conditions import Request
 
-        return Request(**{name: getattr(self, name) for name in REQUEST.values()})
+        return Request(**{name: vars(self)[name] for name in REQUEST.values()})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -358,7 +358,7 @@ class RequestOptions(VersionOptions):
 
     def given_options(self) -> list[str]:
         options = REQUEST | {"--device": "device"}
-        return [flag for flag, name in options.items() if getattr(self, name) is not None]
+        return [flag for flag, name in options.items() if vars(self)[name] is not None]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -372,7 +372,7 @@ MAX_PACKAGE_FILE = 1 << 20
 
 @dataclass(frozen=True, kw_only=True)
 class ExtraPackageOptions:
-    """Packages of the user on top of images."""
+    """Extra packages of images."""
 
     requirements: tuple[str, ...] = values("extra Python packages: a requirement file", "FILE")
     with_packages: tuple[str, ...] = values(
@@ -422,14 +422,14 @@ class ExtraPackageOptions:
             *([f"--as-of={day}"] if day else []),
         ]
 
-    def add_packages(self, context: Context, spec: ImageSpec, as_of: str | None = None) -> ImageSpec:
+    def add_packages(self, context: Context, project: Project, spec: ImageSpec, as_of: str | None = None) -> ImageSpec:
         """Return an image with the extra packages, resolved as of a day. Raises as `Locks.add_packages`."""
         requirements, system = self.read_packages()
         if not (requirements or system):
             return spec
         context.say(f"Resolving the extra packages of {spec.identifier}")
         day = context.services.today if self.newest else parse_day(as_of, context.services.today)
-        return context.project.locks.add_packages(spec, requirements, system, day)
+        return project.locks.add_packages(spec, requirements, system, day)
 
 
 def split_requirements(names: str) -> str:
@@ -477,7 +477,7 @@ class SuppliedWheelOptions(SelectionOptions):
                 next_step=f"Leave {', '.join(given)} out.",
             )
 
-    def find_custom_spec(self, context: Context) -> ImageSpec:
+    def find_custom_spec(self, context: Context, project: Project) -> ImageSpec:
         """Return the image of the wheel. Raises as `tfimg.project.locks`."""
         from tfimg.custom.image import GivenFacts
         from tfimg.matrix.conditions import parse_platform
@@ -492,7 +492,7 @@ class SuppliedWheelOptions(SelectionOptions):
             cudnn=self.cudnn,
         )
         as_of = parse_day(self.as_of, context.services.today)
-        matrix = context.project.matrix
+        matrix = project.matrix
         spec = find_custom_spec(matrix, context.services, str(self.wheel), given, as_of, on_step=context.say)
         return with_variant(spec, self.variant, matrix.variants) if self.variant else spec
 
@@ -506,19 +506,50 @@ class ImageOptions(SuppliedWheelOptions, ExtraPackageOptions, WheelOptions):
         self.check_wheel_options(others)
         self.check_package_options(None if self.wheel else self.as_of)
 
-    def find_image(self, context: Context) -> ImageSpec:
+    def project(self, context: Context) -> Project:
+        """Return the project of the options. Raises `UsageError`."""
+        return context.project(repository=self.repository, find_links=self.find_links)
+
+    def find_image(self, context: Context, project: Project) -> ImageSpec:
         """Return the one image of the wheel or the request, with the extra packages.
 
         Raises `ResolutionError`, as `find_custom_spec`, and as `Locks.add_packages`.
         """
         if self.wheel:
-            return self.add_packages(context, self.find_custom_spec(context))
-        return self.add_packages(context, context.project.resolve(self.request()).spec, self.as_of)
+            return self.add_packages(context, project, self.find_custom_spec(context, project))
+        return self.add_packages(context, project, project.resolve(self.request()).spec, self.as_of)
 
-    def select_images(self, context: Context, request: Request | None = None) -> list[ImageSpec]:
+    def select_images(self, context: Context, project: Project, request: Request | None = None) -> list[ImageSpec]:
         """Return the images of the patterns that meet a request, with the extra packages. Raises as `find_image`."""
-        specs = context.buildable(self.patterns, request, variant=self.variant)
-        return [self.add_packages(context, spec, self.as_of) for spec in specs]
+        specs = select_buildable(context, project, self.patterns, request, variant=self.variant)
+        return [self.add_packages(context, project, spec, self.as_of) for spec in specs]
+
+
+def select_buildable(
+    context: Context,
+    project: Project,
+    patterns: Sequence[str],
+    request: Request | None = None,
+    *,
+    variant: str | None = None,
+) -> tuple[ImageSpec, ...]:
+    """Return the images of patterns that meet a request; say how many for other platforms are left out.
+
+    They have the variant that their pattern names, else that of the request, else `variant`. Raises `ResolutionError`
+    for a pattern or request that no image meets. See `select_platforms`.
+    """
+    from tfimg.matrix.resolve import find_matching
+    from tfimg.recipe.labels import select_platforms
+
+    specs = project.select(patterns, variant or (request.variant if request else None))
+    if request:
+        specs = find_matching(project.matrix, specs, request)
+    found = select_platforms(specs, patterns)
+    if left := len(specs) - len(found):
+        context.say(
+            f"Left out: {left} image{'' if left == 1 else 's'} for arm64, which a pattern such as '*-arm64' names."
+        )
+    return found
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -548,9 +579,6 @@ FIELDS = {"tf": "tensorflow"}
 SIGNING = ("registry", "key", "public_key", "publisher")
 """Keys of the file that only publishing needs."""
 
-PACKAGES = ("requirements", "with_packages", "apt")
-"""Keys of the file for extra packages of the image."""
-
 
 def find_project_file() -> tuple[Path, ProjectFile] | None:
     """Read tfimg.toml of the folder at hand, if it has one. Raises `FileError`, also for a link to no file."""
@@ -570,34 +598,15 @@ def with_project_file(command: AnyCommand, context: Context, *, signs: bool) -> 
         return command
     path, file = found
     known = {field.name: field.default for field in fields(command)}
+    given = vars(command)
     used, names = {}, []
     for key, value in file.options(path.parent).items():
         name = FIELDS.get(key, key)
         is_for_it = key not in SIGNING or (signs and key != "registry")
-        if key == "as_of" and getattr(command, "newest", False):
+        if key == "as_of" and given.get("newest"):
             is_for_it = False
-        if is_for_it and name in known and getattr(command, name) == known[name]:
+        if is_for_it and name in known and given[name] == known[name]:
             used[name] = value
             names.append(key.removesuffix("_packages").replace("_", "-"))
     context.say(f"Options of {path}: {', '.join(names) or 'none'}")
     return replace(command, **used)
-
-
-def publish_project(command: Publish, context: Context) -> Publish:
-    """Return `tfimg publish` for the image of tfimg.toml. Raises `UsageError` without a file that names a registry."""
-    from tfimg.matrix.spec import EXTRA_SUFFIX
-
-    found = find_project_file()
-    if found is None or found[1].registry is None:
-        why = "there is no tfimg.toml" if found is None else "tfimg.toml states no `registry`"
-        raise UsageError(
-            f"`tfimg publish`: REPOSITORY is missing, and {why}.",
-            next_step="Name where to, as in `tfimg publish REGISTRY/NAME`, or write `registry` into tfimg.toml.",
-        )
-    path, file = found
-    identifier = context.project.resolve(file.request()).spec.identifier
-    stated = file.options(path.parent)
-    packages = ExtraPackageOptions(**{key: stated[key] for key in PACKAGES if key in stated})
-    adds = any(packages.read_packages())
-    command = replace(command, target=file.registry, patterns=(identifier + EXTRA_SUFFIX * adds,))
-    return with_project_file(command, context, signs=True)

@@ -17,7 +17,7 @@ from tfimg.registry.reference import Reference, parse_reference, parse_repositor
 if TYPE_CHECKING:
     from tfimg.attestations.keys import SigningKey, VerifyingKey
     from tfimg.attestations.policy import Policy
-    from tfimg.cli.context import Context
+    from tfimg.project.project import Project
     from tfimg.publish.repository import SignedRepository
 
 PASSWORD_VARIABLE = "TFIMG_KEY_PASSWORD"  # noqa: S105
@@ -84,9 +84,9 @@ class PolicyOptions(RegistryOptions):
         policy = read_policy_file(self.policy) if self.policy else Policy()
         return replace(policy, refused_keys=policy.refused_keys | set(self.refuse_key))
 
-    def read_image_policy(self, context: Context) -> Policy:
+    def read_image_policy(self, project: Project) -> Policy:
         """Return the policy with what the matrix says of images. Raises as `read_policy`."""
-        return replace(self.read_policy(), find_support_ends=context.project.find_support_ends)
+        return replace(self.read_policy(), find_support_ends=project.find_support_ends)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -164,20 +164,21 @@ class SigningOptions(PasswordOptions, PolicyOptions):
         return _read_public_keys((*self.public_key, *_environment_files(environ)))
 
     def signed_repository(
-        self, context: Context, target: Reference, key: SigningKey, *, reinstate: bool = False
+        self, project: Project, target: Reference, key: SigningKey, *, reinstate: bool = False
     ) -> SignedRepository:
         """Return the repository whose tags move."""
         from tfimg.publish.repository import SignedRepository
 
+        services = project.services
         return SignedRepository(
-            registry=context.registry(target),
+            registry=services.registry(target, plain=self.plain_http),
             key=key,
-            state=context.services.state,
-            policy=self.read_image_policy(context),
-            other_keys=self.trusted_keys(context.services.environ),
+            state=services.state,
+            policy=self.read_image_policy(project),
+            other_keys=self.trusted_keys(services.environ),
             publisher=self.publisher or os.uname().nodename,
             reinstate=reinstate,
-            now=context.services.now,
+            now=services.now,
         )
 
 

@@ -7,17 +7,16 @@ import re
 import shlex
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from datetime import date
+from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tfimg.core.errors import FileError, NetworkError, NotInRegistry, RegistryError, UsageError
-from tfimg.core.files import write_atomically
+from tfimg.core.errors import FileError, NetworkError, NotInRegistry, RegistryError
 from tfimg.matrix.devices import DEVICES
-from tfimg.validation.report import REPORT_SUFFIXES, Report, format_report
 
 if TYPE_CHECKING:
-    from tfimg.project.project import Project
+    from tfimg.matrix.schema import Matrix
+    from tfimg.matrix.spec import ImageSpec
 
 MAX_TEXT = 1000
 """Characters of a reason, as `tfimg.attestations.promotions` takes them."""
@@ -117,35 +116,42 @@ def lower_device(text: str) -> str:
     return text.lower()
 
 
-def complete_identifiers(_context: object) -> Sequence[str]:
-    return [spec.identifier for spec in _project().specs]
+def complete_identifiers(_context: object = None) -> Sequence[str]:
+    return [spec.identifier for spec in _list_specs()]
 
 
 def complete_releases(_context: object) -> Sequence[str]:
-    releases = list(dict.fromkeys(spec.tensorflow for spec in _project().specs))
+    releases = list(dict.fromkeys(spec.tensorflow for spec in _list_specs()))
     return [*dict.fromkeys(release.rpartition(".")[0] for release in releases), *releases, "latest"]
 
 
 def complete_gpus(_context: object) -> Sequence[str]:
-    gpus = _project().matrix.gpus
+    gpus = _read_matrix().gpus
     return [*gpus, *(name for names in gpus.values() for name in names)]
 
 
 def complete_variants(_context: object) -> Sequence[str]:
     from tfimg.matrix.schema import RUNTIME
 
-    return [RUNTIME, *_project().matrix.variants]
+    return [RUNTIME, *_read_matrix().variants]
 
 
 def complete_platforms(_context: object) -> Sequence[str]:
-    return list(dict.fromkeys(spec.platform for spec in _project().specs))
+    return list(dict.fromkeys(spec.platform for spec in _list_specs()))
 
 
-def _project() -> Project:
-    from tfimg.project.project import Project
-    from tfimg.project.services import Services
+def _list_specs() -> Sequence[ImageSpec]:
+    from tfimg.matrix.spec import expand_matrix
 
-    return Project(services=Services(environ=os.environ), repository_override=None, find_links=None)
+    return expand_matrix(_read_matrix())
+
+
+def _read_matrix() -> Matrix:
+    from tfimg.core.paths import find_workspace
+    from tfimg.matrix.load import parse_matrix
+
+    path = find_workspace(os.environ).matrix
+    return parse_matrix(path.read_text(encoding="utf-8"), source=path.name, today=datetime.now(UTC).date())
 
 
 @contextmanager
@@ -164,20 +170,3 @@ def explain_missing_registry(image: str) -> Iterator[None]:
             next_step=f"Write the registry too, as in registry.example/{image}; for an image in the engine use "
             f"`tfimg validate {image}` or `tfimg inspect --local {image}`.",
         ) from None
-
-
-def check_report_files(names: Sequence[str], suffixes: Sequence[str] = REPORT_SUFFIXES) -> None:
-    """Raise `UsageError` for a --report with none of the suffixes, before a long build."""
-    for name in names:
-        if Path(name).suffix.lower() not in suffixes:
-            raise UsageError(
-                f"--report {name} does not end in {', '.join(suffixes[:-1])} or {suffixes[-1]}, which chooses the "
-                "form of the file.",
-                next_step=f"Write for example --report {Path(name).with_suffix(suffixes[0])}.",
-            )
-
-
-def write_reports(names: Sequence[str], report: Report) -> None:
-    """Write a report to every --report."""
-    for name in names:
-        write_atomically(Path(name), format_report(report, name))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from contextvars import ContextVar
 from typing import TypeVar
@@ -82,6 +81,8 @@ def run_ahead(work: Callable[[], Result]) -> Iterator[Callable[[], Result]]:
 
     An exception in the block, or the cancellation of the block, cancels the work.
     """
+    from concurrent.futures import ThreadPoolExecutor
+
     cancellation = Cancellation()
 
     def run() -> Result:
@@ -103,6 +104,8 @@ def map_in_threads(work: Callable[[Item], Result], items: Iterable[Item], thread
     When the caller stops, by an exception or an interrupt, running work is cancelled and no other begins. A second
     interrupt ends the wait for that work.
     """
+    from concurrent.futures import ThreadPoolExecutor
+
     cancellation = Cancellation()
 
     def run(item: Item) -> Result:

@@ -224,7 +224,7 @@ class HashMismatchError(TfimgError, exit_code=ExitCode.BUILD):
             what,
             next_step=next_step
             or "If the index is a mirror, check that mirror; do not build until you know who changed the file. "
-            "Only then update the lock with `tfimg lock`.",
+            "Only then update the lock with `tfimg matrix lock`.",
         )
 
 

@@ -67,7 +67,7 @@ class Workspace:
         if not files:
             raise LockError(
                 f"{identifier} has no lock under {self.images / 'locks'}.",
-                next_step=f"Write it with `tfimg lock {identifier}`.",
+                next_step=f"Write it with `tfimg matrix lock {identifier}`.",
             )
         return {file.stem: file.read_text() for file in files}
 
@@ -78,7 +78,7 @@ class Workspace:
             patterns = dict.fromkeys(_abbreviate(name) for name in missing)
             raise LockError(
                 f"{len(missing)} images have no lock under {self.images / 'locks'}: {list_first(missing, limit=3)}.",
-                next_step=f"Write them with `tfimg lock {' '.join(patterns)}`.",
+                next_step=f"Write them with `tfimg matrix lock {' '.join(patterns)}`.",
             )
         for name in missing:
             self.read_lock(name)

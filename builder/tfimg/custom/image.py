@@ -8,7 +8,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import date
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from packaging.specifiers import SpecifierSet
 from packaging.version import InvalidVersion, Version
@@ -28,7 +28,6 @@ from tfimg.core.errors import (
     UsageError,
 )
 from tfimg.core.text import escape_unprintable
-from tfimg.custom.source import WheelFacts
 from tfimg.matrix.devices import CPU, GPU, Device
 from tfimg.matrix.schema import (
     PLATFORMS,
@@ -48,6 +47,9 @@ from tfimg.matrix.support_ends import find_support_ends
 from tfimg.recipe.labels import MAX_LABEL, WHEEL_LABEL
 from tfimg.recipe.layout import SHARED_FILES
 from tfimg.recipe.lock import Lock, read_packages
+
+if TYPE_CHECKING:
+    from tfimg.custom.source import WheelFacts
 
 FACTS_LABEL = f"{WHEEL_LABEL}.facts"
 LOCK_LABEL = f"{WHEEL_LABEL}.lock"

@@ -48,7 +48,7 @@ from tfimg.core.errors import (
     TfimgError,
 )
 from tfimg.core.events import BuildEvent, LogEvent, ProgressEvent, StepEvent
-from tfimg.core.process import CommandFailed, run, stream_stderr
+from tfimg.core.process import NETWORK_FAILURE, CommandFailed, run, stream_stderr
 from tfimg.core.retry import RetryPolicy, TransientError
 from tfimg.core.tar import make_archive
 from tfimg.engine.buildx import RawJsonDecoder, find_builder
@@ -69,7 +69,6 @@ from tfimg.engine.interface import (
     StoredImage,
 )
 from tfimg.engine.machine import find_platform, make_probe
-from tfimg.index.network import NETWORK_FAILURE
 from tfimg.matrix.schema import PLATFORMS, Platform
 
 SOCKET_OPTIONS = (
@@ -287,8 +286,8 @@ class DockerEngine:
             if self.podman:
                 raise EngineCannotBuild(
                     f"The engine at {self.host} is Podman {engine}, which has no BuildKit to build with.",
-                    next_step="`tfimg run`, `validate`, `renew`, `pull` and `load` use it; for builds, start Docker, "
-                    f"or {INSTALL} sets up an engine of tfimg's own beside it.",
+                    next_step="`tfimg run`, `validate`, `publish --renew`, `pull` and `load` use it; for builds, start "
+                    f"Docker, or {INSTALL} sets up an engine of tfimg's own beside it.",
                 )
             require_version(f"The engine at {self.host} is Docker", engine, OLDEST_ENGINE)
             drivers = dict(info.get("DriverStatus") or ())

@@ -6,18 +6,20 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from tfimg.core.errors import DiskSpaceError, NoAccelerator, NoContainerToolkit, TfimgError
 from tfimg.engine.interface import Capabilities, DeviceSupport
 from tfimg.engine.machine import check_disk_space
 from tfimg.host.run import GPU_SHM
 from tfimg.host.survey import ALL_GPUS, Host, TargetHost, check_gpu, check_tpu, choose_gpu_access, gpu_options
-from tfimg.index.network import HostNetwork
 from tfimg.matrix.devices import CPU, GPU
 from tfimg.matrix.schema import PROCESSORS, Matrix
 from tfimg.matrix.spec import ImageSpec
 from tfimg.validation.run import find_cause
+
+if TYPE_CHECKING:
+    from tfimg.index.network import HostNetwork
 
 State = Literal["ok", "warning", "problem", "absent"]
 

@@ -38,14 +38,6 @@ SYSTEM_BUNDLE = Path("/etc/ssl/certs/ca-certificates.crt")
 NETWORK_SECRET = "TFIMG_NETWORK_SECRET"  # noqa: S105  (the name of a variable)
 
 
-NETWORK_FAILURE = re.compile(
-    "Failed to fetch|error sending request|dns error|Temporary failure in name resolution|Could not connect|"
-    "Network is unreachable|certificate verify failed|UnknownIssuer|Max retries exceeded|NewConnectionError|dial tcp|"
-    "Could not resolve|Read timed out|TimeoutError|network timeout"
-)
-"""Parts of messages with which uv, pip, APT and BuildKit report a network failure."""
-
-
 @dataclass(frozen=True, kw_only=True, slots=True)
 class HostNetwork:
     """Connection settings of the host.

@@ -15,16 +15,18 @@ from contextvars import copy_context
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from secrets import token_hex
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from tfimg.core.cancellation import Cancellation, on_cancel, raise_if_cancelled
 from tfimg.core.documents import Digest, Document, InvalidDocument, digest_of, parse_document
 from tfimg.core.errors import HashMismatchError, Interrupted, InvalidWheel, LockError
 from tfimg.core.files import hash_file, wait_for_lock, write_atomically
-from tfimg.index.client import Index
 from tfimg.layers.wheel import Blob, BlobWriter, list_record_rows, unpack_wheel
 from tfimg.recipe.layout import Compression, WheelGroup, WheelLayer, list_wheel_layers, split_lock
 from tfimg.recipe.lock import Lock, LockedPackage, read_packages
+
+if TYPE_CHECKING:
+    from tfimg.index.client import Index
 
 MAX_STORE_BYTES = 20_000_000_000
 """Bytes that the store may hold: the layers of nine sets of NVIDIA's libraries, 1.4 GB each for CUDA 12.2, and those of
@@ -252,7 +254,8 @@ def _download(package: LockedPackage, target: Path, source: WheelSource) -> str:
         )
     raise LockError(
         f"The package index has no {package.name} {package.version} with sha256 {package.sha256}.",
-        next_step="If the index is a mirror, check that it has everything; else update the lock with `tfimg lock`.",
+        next_step="If the index is a mirror, check that it has everything; else update the lock with "
+        "`tfimg matrix lock`.",
     )
 
 

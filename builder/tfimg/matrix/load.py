@@ -3,29 +3,26 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
 from datetime import date
 from functools import lru_cache
 from typing import Any
 
+import yaml
 from pydantic import ValidationError
-from ruamel.yaml import YAML
-from ruamel.yaml.composer import Composer
-from ruamel.yaml.constructor import SafeConstructor
-from ruamel.yaml.error import MarkedYAMLError, YAMLError
 
+from tfimg.core.documents import InvalidYaml
 from tfimg.core.errors import MatrixError
 from tfimg.matrix.rules import RULES
 from tfimg.matrix.schema import Matrix
 
 MAX_CHARACTERS = 1 << 17
-"""Length of a text. Our matrix has 20,000 characters; the parser, in Python, reads 35,000 a second."""
+"""Length of a text. Our matrix has 33,000 characters; ruamel, in Python, reads 35,000 a second."""
 
-MAX_DEPTH = 20
-"""Nesting of a text. Our matrix needs 7; a bomb of brackets would exhaust the interpreter."""
-
-MAX_NODES = 10_000
-"""Keys and values of a text. Our matrix has 1,600; 50,000 of one character took the parser 9 s."""
+_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+"""libyaml's; PyYAML of some distributions is without."""
 
 
 @lru_cache(maxsize=4)
@@ -46,64 +43,97 @@ def parse_matrix(text: str, *, source: str, today: date) -> Matrix:
     return matrix
 
 
-class _Composer(Composer):
-    """Rejects anchors and tags, which can expand a few bytes into any amount."""
-
-    _depth = 0
-    _nodes = 0
-
-    def compose_node(self, parent: Any, index: Any) -> Any:
-        event = self.parser.peek_event()
-        self._depth += 1
-        self._nodes += 1
-        problem = None
-        if event.anchor:
-            problem = f"{event.anchor!r} is an anchor or alias: write the value out"
-        elif getattr(event, "tag", None):
-            problem = f"{event.tag!r} is a tag: write the plain value"
-        elif self._depth > MAX_DEPTH:
-            problem = f"nested more than {MAX_DEPTH} deep"
-        elif self._nodes > MAX_NODES:
-            problem = f"more than {MAX_NODES} values"
-        if problem:
-            raise MarkedYAMLError(problem=problem, problem_mark=event.start_mark)
-        node = super().compose_node(parent, index)
-        self._depth -= 1
-        return node
-
-
-class _Constructor(SafeConstructor):
-    """Leaves dates as text, so that the schema reports an impossible one by its path."""
-
-    def flatten_mapping(self, node: Any) -> Any:
-        """Reject merge keys, which YAML 1.2 does not have."""
-        for key, _ in node.value:
-            if key.tag == "tag:yaml.org,2002:merge":
-                raise MarkedYAMLError(problem="'<<' is a merge key: write the values out", problem_mark=key.start_mark)
-
-
-_Constructor.add_constructor("tag:yaml.org,2002:timestamp", SafeConstructor.construct_yaml_str)
-
-
-class InvalidYaml(Exception):
-    """A text is not plain YAML; the message says where and why."""
-
-
 def read_yaml(text: str, *, max_characters: int = MAX_CHARACTERS) -> Any:
-    """Parse YAML without anchors, tags, merge keys, duplicate keys and deep nesting. Raises `InvalidYaml`."""
+    """Parse YAML without anchors, tags, merge keys, duplicate keys and deep nesting. Raises `InvalidYaml`.
+
+    libyaml, in C, reads the part of YAML that our matrix is written in; all else, and every problem, is ruamel's, which
+    takes 20 times as long.
+    """
     if len(text) > max_characters:
         raise InvalidYaml(f"the text: it has {len(text)} characters, and at most {max_characters} are read")
-    try:
-        yaml = YAML(typ="safe", pure=True)
-        yaml.Constructor, yaml.Composer = _Constructor, _Composer
-        return yaml.load(text)
-    except MarkedYAMLError as error:
-        mark = error.problem_mark
-        where = f"line {mark.line + 1}, column {mark.column + 1}" if mark else "the text"
-        raise InvalidYaml(f"{where}: {(error.problem or 'not YAML').splitlines()[0]}") from None
-    except (YAMLError, ValueError, OverflowError, TypeError) as error:
-        # ruamel raises the last two for an escaped character beyond Unicode, and for a mapping as a key.
-        raise InvalidYaml(f"the text: {str(error).splitlines()[0]}") from None
+    with suppress(Unusual, yaml.YAMLError):
+        return read_usual_yaml(text)
+    from tfimg.matrix.strict_yaml import read_strict_yaml
+
+    return read_strict_yaml(text)
+
+
+class Unusual(Exception):
+    """A text has YAML that `read_usual_yaml` does not read."""
+
+
+MAX_DEPTH, MAX_VALUES = 12, 5000
+"""Nesting, and keys and values, of a usual text. Our matrix has 7 and 2,200."""
+
+_UNUSUAL = re.compile(r"[^\n -\[\]-~\xa0-\u2027\u202a-\ud7ff\ue000-\ufefe\uff00-\ufffd]|[|>][-+0-9]*#")
+"""Line breaks of YAML 1.1 alone, tabs, backslashes, what no YAML has, and comments that libyaml alone takes."""
+
+_TEXT = re.compile(
+    r"(?!(?:true|false|null|yes|no|on|off|y|n)$)[a-z].*|[0-9].* .*|[0-9]{4}-[0-9]{2}(-[0-9]{2})?",
+    re.DOTALL | re.IGNORECASE,
+)
+"""What is text without quotes in every version of YAML; a date is text to the schema."""
+
+_NUMBER = re.compile(r"0|[1-9][0-9]{0,8}")
+
+
+def read_usual_yaml(text: str) -> Any:
+    """Parse a document of texts and decimal numbers, which YAML 1.1 and 1.2 read alike.
+
+    Raises `Unusual` for anything else, and `yaml.YAMLError` for what libyaml cannot parse.
+    """
+    if _UNUSUAL.search(text):
+        raise Unusual
+    return _UsualReader(_LOADER(text).get_event).read_document()
+
+
+@dataclass
+class _UsualReader:
+    next_event: Callable[[], Any]
+    values: int = 0
+
+    def read_document(self) -> Any:
+        kinds = (yaml.StreamStartEvent, yaml.DocumentStartEvent, None, yaml.DocumentEndEvent, yaml.StreamEndEvent)
+        value = None
+        for kind in kinds:
+            event = self.next_event()
+            if kind is None:
+                value = self.read_value(event, in_flow=False, depth=1)
+            elif not isinstance(event, kind) or getattr(event, "explicit", False):
+                raise Unusual  # a directive may say how the text is to be read
+        return value
+
+    def read_value(self, event: Any, *, in_flow: bool, depth: int) -> Any:
+        self.values += 1
+        if event.anchor or event.tag or depth > MAX_DEPTH or self.values > MAX_VALUES:
+            raise Unusual
+        if isinstance(event, yaml.ScalarEvent):
+            return _read_scalar(event, in_flow)
+        in_flow, depth = in_flow or bool(event.flow_style), depth + 1
+        if isinstance(event, yaml.SequenceStartEvent):
+            items = []
+            while not isinstance(event := self.next_event(), yaml.SequenceEndEvent):
+                items.append(self.read_value(event, in_flow=in_flow, depth=depth))
+            return items
+        found: dict[Any, Any] = {}
+        while not isinstance(event := self.next_event(), yaml.MappingEndEvent):
+            key = self.read_value(event, in_flow=in_flow, depth=depth)
+            if isinstance(key, dict | list) or key in found:
+                raise Unusual
+            found[key] = self.read_value(self.next_event(), in_flow=in_flow, depth=depth)
+        return found
+
+
+def _read_scalar(event: yaml.ScalarEvent, in_flow: bool) -> str | int:
+    text: str = event.value
+    if event.style in ("|", ">"):
+        if text and "\n" not in text:  # the two parsers differ about blank lines and comments around
+            return text
+    elif event.style or (_TEXT.fullmatch(text) and not (in_flow and ":" in text)):
+        return text
+    elif _NUMBER.fullmatch(text):
+        return int(text)
+    raise Unusual
 
 
 def describe_schema_errors(error: ValidationError) -> Iterator[str]:

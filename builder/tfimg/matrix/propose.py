@@ -1,7 +1,7 @@
 """Propose rows of the matrix for new releases, and write them without touching comments.
 
-A release joins the row of its minor if all facts that `check` compares agree. Else it gets a row of its own, made of
-what its wheels state and, for what they do not, of the row before. What `check` cannot prove of it is marked.
+A release joins the row of its minor if all facts that `tfimg matrix check` compares agree. Else it gets a row of its
+own, made of what its wheels state and, for what they do not, of the row before. What it cannot prove is marked.
 """
 
 from __future__ import annotations
@@ -62,7 +62,8 @@ def propose_rows(text: str, survey: IndexSurvey, missing: Iterable[Version], *, 
             problems = "".join(f"  {problem}\n" for problem in describe_schema_errors(error))
             raise MatrixMismatch(
                 f"The wheels of TensorFlow {version} state what no row of a matrix can have:\n{problems}",
-                next_step="Run `tfimg sync` again when all of its wheels are on the index, or write its row by hand.",
+                next_step="Run `tfimg matrix sync` again when all of its wheels are on the index, or write its row by "
+                "hand.",
             ) from None
     stream = io.StringIO()
     yaml.dump(document, stream)

@@ -208,7 +208,7 @@ class MatrixCheck:
         if self.missing:
             lines = "".join(f"  rows: TensorFlow {version}\n" for version in self.missing)
             text += f"The matrix lacks what the package index has:\n{lines}"
-            steps.append("`tfimg sync` adds releases.")
+            steps.append("`tfimg matrix sync` adds releases.")
         if text:
             raise MatrixMismatch(text, next_step=" ".join(steps))
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from datetime import date
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from packaging.specifiers import SpecifierSet
 
@@ -17,8 +18,6 @@ from tfimg.core.documents import InvalidDocument, parse_document
 from tfimg.core.errors import InvalidWheel, LockError
 from tfimg.core.files import hash_file, write_atomically
 from tfimg.core.paths import Workspace
-from tfimg.custom.image import GivenFacts, make_custom_spec
-from tfimg.custom.source import find_wheel, parse_address, read_facts
 from tfimg.matrix.schema import Matrix, Newer, Variant
 from tfimg.matrix.spec import ExtraPackages, ImageSpec, with_extra_packages, with_variant
 from tfimg.project.services import Services
@@ -35,6 +34,9 @@ from tfimg.recipe.lock import (
     resolve_lock,
 )
 from tfimg.recipe.packages import Resolver, explain_conflict, find_locked_wheels, list_wheels
+
+if TYPE_CHECKING:
+    from tfimg.custom.image import GivenFacts
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -229,6 +231,10 @@ def find_custom_spec(
 
     Raises `UsageError`, `FileError`, `HashMismatchError`, `NetworkError`, `InvalidWheel`, and as `make_custom_spec`.
     """
+    # Few commands read a wheel, and all import this module: half its time.
+    from tfimg.custom.image import make_custom_spec
+    from tfimg.custom.source import find_wheel, parse_address, read_facts
+
     address = parse_address(text)
     file = find_wheel(
         address, services.state / "wheels", services.open_index, lambda name: on_step(f"Downloading {name}")

@@ -58,14 +58,16 @@ def read_record(workspace: Workspace, identifier: str) -> ImageRecord | None:
 
 def read_host_records(workspace: Workspace, identifier: str) -> tuple[ImageRecord, ...]:
     """Return what hosts have proven of an image's wheels, of whatever lock. Raises `FileError`."""
+    folder, step = workspace.host_records(identifier), "Write it again with `tfimg matrix record`."
+    if not folder.is_dir():
+        return ()
     from tfimg.validation.record import MAX_BYTES, read_image_record
 
-    step = "Write it again with `tfimg record`."
     return tuple(
         read_image_record(
             read_limited(file, MAX_BYTES, next_step=step), source=str(file), identifier=identifier, where="host"
         )
-        for file in sorted(workspace.host_records(identifier).glob("*.json"))
+        for file in sorted(folder.glob("*.json"))
     )
 
 

@@ -112,7 +112,7 @@ class Renewer:
                 raise LockError(
                     f"{attestations.image} was built from another lock than {spec.identifier} has now, so the suite "
                     "would compare it with other versions.",
-                    next_step="Run `tfimg renew` in the checkout that it was built from; its label "
+                    next_step="Run `tfimg publish --renew` in the checkout that it was built from; its label "
                     "org.opencontainers.image.revision names the commit. Or build and publish it again.",
                 )
             report, _ = self.validator.validate(plan, name, digest=attestations.digest, on_event=on_event)

@@ -8,15 +8,13 @@ from __future__ import annotations
 
 import re
 import tempfile
-import tomllib
-import zipfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, timedelta
 from functools import cache
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from packaging.pylock import Package, PackageWheel, Pylock
 from packaging.tags import Tag, compatible_tags, cpython_tags, create_compatible_tags_selector
 from packaging.utils import parse_wheel_filename
 from packaging.version import Version
@@ -24,11 +22,14 @@ from packaging.version import Version
 from tfimg.core.cancellation import map_in_threads
 from tfimg.core.documents import digest_of
 from tfimg.core.errors import LockError, NetworkError
-from tfimg.core.process import CommandFailed, last_line, run
-from tfimg.index.network import NETWORK_FAILURE
+from tfimg.core.process import NETWORK_FAILURE, CommandFailed, last_line, run
 from tfimg.matrix.schema import PROCESSORS, Matrix, Newer, Platform
 from tfimg.matrix.spec import ImageSpec
 
+if TYPE_CHECKING:
+    from packaging.pylock import Package, PackageWheel
+
+# The name that the command had when the first locks were written: a lock's digest, which records name, includes it.
 HEADER = "# Written by `tfimg lock`; do not edit. Each line: the one wheel to install, and the day it appeared.\n"
 
 MAX_CHARACTERS = 1 << 20  # of a whole lock; those of images have 7,000
@@ -49,7 +50,8 @@ Lock = dict[str, str]  # part of an image → text of the requirement file that 
 class LockedPackage:
     """One line of a lock; `appeared` is None if the index does not state the day.
 
-    `reason` is why `tfimg lock --fix` moved the package: `fixes CVE-2026-1234`; None for the version of its time.
+    `reason` is why `tfimg matrix lock --fix` moved the package: `fixes CVE-2026-1234`; None for the version of its
+    time.
     """
 
     name: str
@@ -60,7 +62,7 @@ class LockedPackage:
 
 
 def read_packages(lock: Lock) -> tuple[LockedPackage, ...]:
-    """Return a lock's packages. Raises `LockError` for lines `tfimg lock` never writes."""
+    """Return a lock's packages. Raises `LockError` for lines `tfimg matrix lock` never writes."""
     if sum(map(len, lock.values())) > MAX_CHARACTERS:
         raise _invalid(f"more than {MAX_CHARACTERS} characters")
     packages = []
@@ -85,7 +87,7 @@ def hash_lock(lock: Lock) -> str:
 
 
 def _invalid(problem: str) -> LockError:
-    return LockError(f"A lock has {problem}.", next_step="Write it again with `tfimg lock`.")
+    return LockError(f"A lock has {problem}.", next_step="Write it again with `tfimg matrix lock`.")
 
 
 MAX_RESOLUTIONS = 4  # resolutions at once: each waits for the index most of its time
@@ -185,7 +187,7 @@ def resolve_lock(
     find_links: Path | None = None,
     fixes: Sequence[LockedPackage] = (),
 ) -> Lock:
-    """Resolve an image's lock with the program `uv`; `fixes` are the packages that `tfimg lock --fix` has moved.
+    """Resolve an image's lock with the program `uv`; `fixes` are the packages that `tfimg matrix lock --fix` has moved.
 
     uv finds the package index through `env`. Raises `LockError` when there is no solution, `NetworkError` when the
     index cannot be reached.
@@ -225,7 +227,7 @@ def resolve_locks(
 
 
 def find_fixes(lock: Lock) -> tuple[LockedPackage, ...]:
-    """Return the packages of a lock that `tfimg lock --fix` has moved. Raises `LockError`."""
+    """Return the packages of a lock that `tfimg matrix lock --fix` has moved. Raises `LockError`."""
     return tuple(package for package in read_packages(lock) if package.reason)
 
 
@@ -237,6 +239,11 @@ def resolve_installer_lock(matrix: Matrix, *, uv: str, env: Mapping[str, str]) -
 
 def resolve_packages(query: LockQuery, *, uv: str, env: Mapping[str, str]) -> Sequence[Package]:
     """Resolve a query with uv. Raises as `resolve_lock`."""
+    import tomllib
+    import zipfile
+
+    from packaging.pylock import Pylock
+
     with tempfile.TemporaryDirectory(prefix="tfimg-lock-") as folder:
         source, answer = Path(folder, "requirements.in"), Path(folder, "pylock.toml")
         source.write_text("\n".join(query.requirements) + "\n")

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field, replace
 from datetime import date
 from functools import cache
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from packaging.pylock import Package
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 from packaging.version import Version
@@ -35,6 +35,9 @@ from tfimg.recipe.lock import (
     resolve_packages,
 )
 
+if TYPE_CHECKING:
+    from packaging.pylock import Package
+
 MAX_REQUIREMENTS = 500  # requirements of one image. What people freeze from a large environment has 300
 
 MAX_REQUIREMENT = 1000
@@ -48,7 +51,7 @@ _SYSTEM_PACKAGE = re.compile(r"[a-z0-9][a-z0-9+.-]{1,80}(=[0-9A-Za-z.+:~-]{1,100
 class Resolver:
     """Resolves packages above one image's lock with the program `uv`, as of a day.
 
-    `fixes` are packages of a variant that `tfimg lock --fix` has moved; they stay.
+    `fixes` are packages of a variant that `tfimg matrix lock --fix` has moved; they stay.
     """
 
     spec: ImageSpec

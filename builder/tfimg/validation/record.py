@@ -9,6 +9,7 @@ import json
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
+from functools import cache
 from inspect import getdoc
 from typing import Annotated, Any, Literal, get_type_hints
 
@@ -27,7 +28,9 @@ from tfimg.validation.report import (
     CheckResult,
     Profile,
     Report,
+    count_names,
     format_json,
+    limit_level,
 )
 
 KIND = "tfimg image"
@@ -118,9 +121,8 @@ class ImageRecord(StrictDocument):
     @property
     def machine(self) -> str:
         """The GPUs by name, else the processor, for people."""
-        gpus = self.to_report().accelerator.get("gpu")
         facts = (self.environment.get(name) for name in ("processor", "machine"))
-        return gpus or next((str(fact) for fact in facts if fact), "an unknown processor")
+        return self._gpu or next((str(fact) for fact in facts if fact), "an unknown processor")
 
     @property
     def file_name(self) -> str:
@@ -134,18 +136,29 @@ class ImageRecord(StrictDocument):
 
         A GPU or TPU image whose accelerator is not named is no more than `linked`.
         """
-        report = self.to_report()
         level = self.level if self.device == CPU or self.gpus else Level.LINKED
-        gpu = report.accelerator.get("gpu")
         emulated = bool(self.environment.get("emulated"))
         return Status(
             level=level,
             date=self.date[:10],
-            gpu=gpu,
+            gpu=self._gpu,
             driver=self.driver,
             emulated=emulated,
             base_kind=self.base.kind if self.base else None,
         )
+
+    @property
+    def _seen_gpus(self) -> tuple[RecordedGpu, ...]:
+        return self.gpus if GPU_CHECK in self.passed else ()
+
+    @property
+    def _gpu(self) -> str | None:
+        return count_names(gpu.name for gpu in self._seen_gpus) or None
+
+    @property
+    def provable_level(self) -> Level:
+        """The level that the machine could prove, which is that of `to_report`."""
+        return limit_level(self.level, self.device, gpus=len(self._seen_gpus), environment=self.environment)
 
     def to_report(self) -> Report:
         """Return the report, with what the record has of its checks."""
@@ -278,18 +291,21 @@ def read_image_record(
             raise InvalidDocument("digest: it is that of an image in a container")
         if both := {*record.passed} & {*record.skipped}:
             raise InvalidDocument(f"skipped: {min(both)} has passed")
-        follows = record.to_report().level
+        follows = record.provable_level
         if follows != record.level:
             raise InvalidDocument(f"level: it is {record.level}, and {follows} follows from the machine")
     except InvalidDocument as error:
         raise FileError(
             f"{source} is not the record of an image: {to_plain_text(str(error))}.",
-            next_step="Write it again with `tfimg build --record` or `tfimg record`.",
+            next_step="Write it again with `tfimg build --record` or `tfimg matrix record`.",
         ) from None
     return record
 
 
-REPORT: TypeAdapter[Report] = TypeAdapter(Report)
+@cache
+def _report_adapter() -> TypeAdapter[Report]:
+    return TypeAdapter(Report)
+
 
 OPTIONAL = {"gpu": "The GPU that the suite ran on, if any.", "driver": "That GPU's driver."}
 
@@ -299,7 +315,7 @@ MAX_PROBLEMS, MAX_PROBLEM = 10, 200
 
 def schema_text() -> str:
     """Return the JSON Schema, as images/report.schema.json has it."""
-    schema = REPORT.json_schema()
+    schema = _report_adapter().json_schema()
     for shape in (*schema["$defs"].values(), schema):
         if shape.get("type") == "object":  # every field is required, and others are forbidden
             shape |= {"required": list(shape["properties"]), "additionalProperties": False}
@@ -340,7 +356,7 @@ def read_report(text: str, *, source: str) -> Report:
             next_step="Validate the image again with --report FILE, or read it with the version that wrote it.",
         )
     try:
-        report = REPORT.validate_json(text, strict=True)
+        report = _report_adapter().validate_json(text, strict=True)
     except ValidationError as error:
         found = []
         for problem in error.errors(include_url=False, include_context=False):

@@ -11,9 +11,8 @@ from dataclasses import asdict, dataclass, field
 from importlib.resources import files
 from io import BytesIO
 from pathlib import Path
-from typing import Annotated, Any, Literal, get_args
+from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
 
-from junitparser import Error, Failure, JUnitXml, Skipped, TestCase, TestSuite
 from pydantic import BeforeValidator, ConfigDict, Field
 
 from tfimg.core.documents import Document, InvalidDocument, parse_document
@@ -23,6 +22,9 @@ from tfimg.core.levels import Level, SuiteLevel
 from tfimg.core.text import clamp_duration, format_value, to_plain_text, to_strict_json
 from tfimg.engine.interface import ContainerRunner, Exit, Line, RunRequest
 from tfimg.matrix.devices import DEVICES, Device
+
+if TYPE_CHECKING:
+    from junitparser import Error, Failure, Skipped, TestCase, TestSuite
 
 SECONDS = 300
 """Importing TensorFlow from a cold disk takes tens of seconds."""
@@ -230,8 +232,7 @@ class Report:
         """
         if not self.passed or self.missing:
             return Level.BUILT
-        is_foreign = bool(self.environment.get("emulated")) or (DEVICES[self.device].is_reported and not self.gpus)
-        return Level.LINKED if is_foreign else self.aim
+        return limit_level(self.aim, self.device, gpus=len(self.gpus), environment=self.environment)
 
     @property
     def fault(self) -> Fault | None:
@@ -267,8 +268,7 @@ class Report:
     @property
     def accelerator(self) -> Mapping[str, str]:
         """GPUs by name and their driver, for people; empty without GPU."""
-        counts = Counter(name for name, _ in self.gpus)
-        gpus = ", ".join(name if count == 1 else f"{count} x {name}" for name, count in counts.items())
+        gpus = count_names(name for name, _ in self.gpus)
         return {name: value for name, value in (("gpu", gpus), ("driver", self.driver)) if value}
 
     @property
@@ -289,6 +289,17 @@ class Report:
         """Return the report as a JSON object."""
         derived = {name: getattr(self, name) for name in DERIVED_FIELDS}
         return {"schema": SCHEMA, **derived, **self.accelerator, **asdict(self)}
+
+
+def limit_level(aim: Level, device: Device, *, gpus: int, environment: Mapping[str, Any]) -> Level:
+    """Return the level that a green run proves on a machine."""
+    is_foreign = bool(environment.get("emulated")) or (DEVICES[device].is_reported and not gpus)
+    return Level.LINKED if is_foreign else aim
+
+
+def count_names(names: Iterable[str]) -> str:
+    """Return names of GPUs for people: `2 x Tesla T4`."""
+    return ", ".join(name if count == 1 else f"{count} x {name}" for name, count in Counter(names).items())
 
 
 REPORT_SUFFIXES = (".json", ".xml", ".html")
@@ -371,6 +382,8 @@ PROPERTIES = ("identifier", "digest", "lock", "suite", "profile", "aim", "level"
 
 def format_junit(report: Report) -> str:
     """Return JUnit XML with a case for each check, and for each required check that did not run."""
+    from junitparser import Error, TestSuite
+
     suite = TestSuite(to_plain_text(report.identifier))
     suite.timestamp = to_plain_text(report.date)[:19]  # the form has no place for the zone, which is UTC
     fault = {"fault": report.fault} if report.fault else {}
@@ -395,6 +408,8 @@ def format_junit(report: Report) -> str:
 
 def format_suite(suite: TestSuite) -> str:
     """Return a suite as a document of its own."""
+    from junitparser import JUnitXml
+
     document = JUnitXml("tfimg")
     document.add_testsuite(suite)
     buffer = BytesIO()
@@ -405,6 +420,8 @@ def format_suite(suite: TestSuite) -> str:
 def _make_case(
     check: str, entry: Error | Failure | Skipped | None, seconds: float = 0.0, output: Sequence[str] = ()
 ) -> TestCase:
+    from junitparser import TestCase
+
     group, _, name = to_plain_text(check).rpartition(".")
     case = TestCase(name, group or "suite", clamp_duration(seconds))
     case.result = [entry] if entry else []
@@ -414,6 +431,8 @@ def _make_case(
 
 
 def _make_entry(result: CheckResult, is_required: bool) -> Error | Failure | Skipped | None:
+    from junitparser import Error, Failure, Skipped
+
     reason = to_plain_text(result.reason or result.outcome)
     if result.outcome == "passed":
         return None

@@ -87,9 +87,6 @@ class Plan(Document):
     nonce: str = ""
 
 
-NOTHING_PLANNED = Plan(checks=(), required=(), unproven=(), waived={}, environment={})
-
-
 class Done(Document):
     """The suite's last event."""
 
@@ -103,9 +100,13 @@ Event = (
     | Annotated[CheckResult, Tag("end")]
     | Annotated[Done, Tag("done")]
 )
-EVENT: TypeAdapter[Event] = TypeAdapter(
-    Annotated[Event, Discriminator(lambda value: value.get("event") if isinstance(value, dict) else None)]
-)
+
+
+@cache
+def _event_adapter() -> TypeAdapter[Event]:
+    return TypeAdapter(
+        Annotated[Event, Discriminator(lambda value: value.get("event") if isinstance(value, dict) else None)]
+    )
 
 
 @dataclass(kw_only=True, slots=True)
@@ -116,7 +117,7 @@ class EventStream:
     """
 
     nonce: str = ""
-    plan: Plan = NOTHING_PLANNED
+    plan: Plan = field(default_factory=lambda: Plan(checks=(), required=(), unproven=(), waived={}, environment={}))
     running: str | None = None
     results: list[CheckResult] = field(default_factory=list)
     done: Done | None = None
@@ -157,7 +158,7 @@ class EventStream:
             return None
         try:
             parse_json(line.encode())
-            return EVENT.validate_json(line, strict=True)
+            return _event_adapter().validate_json(line, strict=True)
         except ValueError:  # of this family are `InvalidDocument` and pydantic's errors
             return None
 

@@ -36,12 +36,7 @@ class Docker:
     @property
     def env(self) -> dict[str, str]:
         """The environment that makes any program use this engine, and keep what it caches beside it."""
-        kept = {
-            "TFIMG_STATE": "",
-            "XDG_CACHE_HOME": "cache",
-            "UV_CACHE_DIR": "cache/uv",
-            "PIP_CACHE_DIR": "cache/pip",
-        }
+        kept = {"TFIMG_STATE": "", "XDG_CACHE_HOME": "cache", "UV_CACHE_DIR": "cache/uv", "PIP_CACHE_DIR": "cache/pip"}
         folders = {name: str(self.state / place) for name, place in kept.items()}
         return {**os.environ, "DOCKER_HOST": self.host, **folders}
 

@@ -77,12 +77,7 @@ def find_knob(locked: Target) -> Knob:
     pip = [sys.executable, "-m", "pip", "--disable-pip-version-check"]
     with tempfile.TemporaryDirectory() as folder:
         # The Python of the image may be older than this one, and so what it can have.
-        options = [
-            "--no-deps",
-            "--only-binary=:all:",
-            f"--python-version={locked.python}",
-            f"--dest={folder}",
-        ]
+        options = ["--no-deps", "--only-binary=:all:", f"--python-version={locked.python}", f"--dest={folder}"]
         ask([*pip, "download", *options, f"{KNOB}<{version}"])
         wheel = next(Path(folder).iterdir())
         said = ask([*pip, "hash", str(wheel)])

@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
+from tfimg.build.batch import build_many
+from tfimg.build.builder import Builder, BuildResult, BuildSettings, Validated, choose_turn
 from tfimg.build.results import SUMMARY_SUFFIXES, BatchResult, format_summary, raise_for_results
-from tfimg.cli.commands.publish import publish_images, require_publishable
+from tfimg.cli.commands.publish import publish_images
+from tfimg.cli.commands.validate import check_report_files, write_reports
 from tfimg.cli.context import Context
 from tfimg.cli.options import (
     Command,
@@ -20,14 +23,24 @@ from tfimg.cli.options import (
     values,
     with_project_file,
 )
+from tfimg.cli.output.fields import print_fields
+from tfimg.cli.output.progress import render_events
 from tfimg.cli.trust_options import SigningOptions
 from tfimg.cli.values import positive_number
 from tfimg.core.errors import UsageError
-
-if TYPE_CHECKING:
-    from tfimg.build.builder import BuildResult, BuildSettings
-    from tfimg.core.events import Event
-    from tfimg.matrix.spec import ImageSpec
+from tfimg.core.events import Event
+from tfimg.core.files import write_atomically
+from tfimg.core.levels import Level
+from tfimg.core.text import format_size
+from tfimg.engine.buildx import parse_cache_options
+from tfimg.engine.interface import Engine
+from tfimg.matrix.spec import ImageSpec
+from tfimg.project.project import Project
+from tfimg.publish.publisher import Publisher
+from tfimg.recipe.plan import Plan
+from tfimg.registry.reference import parse_repository
+from tfimg.validation.report import level_words
+from tfimg.validation.run import CheckSelection
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,8 +86,7 @@ class Build(Command, ImageOptions, SigningOptions, FreshBase, ValidationOptions)
         """Build one image or many, without any named that of tfimg.toml; with --push, publish those that are green."""
         if self._is_many or self.wheel or self.given_options():
             return self._build(context)
-        command = with_project_file(self, context, signs=self.target is not None)
-        return command._build(replace(context, command=command))
+        return with_project_file(self, context, signs=self.target is not None)._build(context)
 
     @property
     def _is_many(self) -> bool:
@@ -83,30 +95,35 @@ class Build(Command, ImageOptions, SigningOptions, FreshBase, ValidationOptions)
 
     def _build(self, context: Context) -> int:
         self._check_options(context)
-        settings = self.settings()
+        settings, project = self.settings(), self.project(context)
         if not self._is_many:
-            spec = self._build_one(context, settings)
-            if self.target:
-                publish_images(self, context, [spec], named=True)
+            plan = project.plan(self.find_image(context, project))
+            engine = context.engines(self.builder)[0]
+            self._build_one(context, Builder(project, engine, settings), plan)
+            self._publish(context, project, engine, [plan.spec])
             return 0
-        specs = self.select_images(context)
+        specs = self.select_images(context, project)
         if self.recorded:
-            from tfimg.build.builder import choose_turn
-            from tfimg.core.levels import Level
-
-            proven = [spec for spec in specs if context.project.status(spec).level != Level.DECLARED]
+            proven = [spec for spec in specs if project.status(spec).level != Level.DECLARED]
             specs = list(choose_turn(proven, context.services.today, self.recorded))
-        batch = self._build_many(context, settings, specs)
+        engines = context.engines(self.builder)
+        batch = self._build_many(context, project, engines, settings, specs)
         green = {result.identifier for result in batch.results if result.is_green}
-        if self.target and green:
-            publish_images(self, context, [spec for spec in specs if spec.identifier in green], named=True)
+        self._publish(context, project, engines[0], [spec for spec in specs if spec.identifier in green])
         raise_for_results(batch.results, needs_all=not (self.all or self.recorded))
         return 0
 
+    def _publish(self, context: Context, project: Project, engine: Engine, specs: Sequence[ImageSpec]) -> None:
+        """Publish images to --push, if it and they are named."""
+        if not (self.target and specs):
+            return
+        key = self.signing_key(context.services.environ)
+        repository = self.signed_repository(project, parse_repository(self.target), key)
+        publisher = Publisher(project=project, engine=engine, level=self.required_level(), revalidate=self.revalidate)
+        publish_images(context, publisher, repository, specs)
+
     def _check_options(self, context: Context) -> None:
         """Raise `UsageError` for options that do not go together, before anything is asked or built."""
-        from tfimg.cli.values import check_report_files
-
         excluded = {
             "--all": self.all,
             "--jobs": self.jobs,
@@ -125,7 +142,8 @@ class Build(Command, ImageOptions, SigningOptions, FreshBase, ValidationOptions)
             )
         signing = {"--key": self.key, "--policy": self.policy, "--publisher": self.publisher}
         if self.target:
-            require_publishable(self, context)
+            parse_repository(self.target)
+            self.signing_key(context.services.environ)  # a build takes too long to find out afterwards
         elif unused := [name for name, value in (signing | {"--public-key": self.public_key}).items() if value]:
             raise UsageError(
                 f"{', '.join(unused)} without --push: nothing would be published.",
@@ -151,9 +169,6 @@ class Build(Command, ImageOptions, SigningOptions, FreshBase, ValidationOptions)
 
     def settings(self) -> BuildSettings:
         """Return the settings that the options ask for. Raises `UsageError`."""
-        from tfimg.engine.buildx import parse_cache_options
-        from tfimg.validation.run import CheckSelection
-
         return replace(
             self.base_settings(),
             compression=self.compression,
@@ -167,31 +182,30 @@ class Build(Command, ImageOptions, SigningOptions, FreshBase, ValidationOptions)
             jobs=self.jobs,
         )
 
-    def _build_one(self, context: Context, settings: BuildSettings) -> ImageSpec:
-        from tfimg.build.builder import Builder, BuildResult, Validated
-        from tfimg.cli.values import write_reports
-
-        plan = context.project.plan(self.find_image(context))
-        with context.render_events() as render:
+    def _build_one(self, context: Context, builder: Builder, plan: Plan) -> None:
+        with render_events(context) as render:
 
             def on_event(event: Event) -> None:
                 if isinstance(event, Validated):
                     write_reports(self.report, event.report)
-                elif isinstance(event, BuildResult) and not self.json:
+                elif isinstance(event, BuildResult) and not context.json:
                     _print_result(event)
                 else:
                     render(event)
 
-            Builder(context.project, context.engine, settings).build(plan, on_event)
-        return plan.spec
+            builder.build(plan, on_event)
 
-    def _build_many(self, context: Context, settings: BuildSettings, specs: Sequence[ImageSpec]) -> BatchResult:
-        from tfimg.build.batch import build_many
-        from tfimg.core.files import write_atomically
-
+    def _build_many(
+        self,
+        context: Context,
+        project: Project,
+        engines: Sequence[Engine],
+        settings: BuildSettings,
+        specs: Sequence[ImageSpec],
+    ) -> BatchResult:
         settings = replace(settings, reuse_reports=not (self.no_cache or self.revalidate or self.recorded))
-        with context.render_events() as on_event:
-            batch = build_many(context.project, context.engines, settings, specs, on_event)
+        with render_events(context) as on_event:
+            batch = build_many(project, engines, settings, specs, on_event)
         for name in self.report:
             write_atomically(Path(name), format_summary(batch, name))
         context.print_result({"event": "summary", "identifier": None, **batch.to_json()}, batch.summary)
@@ -199,10 +213,6 @@ class Build(Command, ImageOptions, SigningOptions, FreshBase, ValidationOptions)
 
 
 def _print_result(result: BuildResult) -> None:
-    from tfimg.cli.output.fields import print_fields
-    from tfimg.core.text import format_size
-    from tfimg.validation.report import level_words
-
     report, stored, asked = result.report, result.image.stored, result.image.output.compression
     compression = stored.compression if stored.compression == asked else f"{stored.compression}, not {asked} as asked"
     unpacked, compressed = format_size(stored.unpacked_bytes), format_size(stored.compressed_bytes)

@@ -6,15 +6,27 @@ import re
 import shlex
 from dataclasses import MISSING, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
+from tfimg.attestations.keys import read_verifying_key
+from tfimg.attestations.policy import Policy, parse_requirements
 from tfimg.cli.context import Context
 from tfimg.cli.options import Command, flag, option, output_option
 from tfimg.cli.values import complete_identifiers, lower_device, require_printable
+from tfimg.core.files import write_atomically
+from tfimg.host.cloud import (
+    CLOUDS,
+    FITTING_IMAGES,
+    UNFITTING_IMAGE,
+    CloudMachine,
+    choose_device,
+    render_user_data,
+    require_wheel,
+    split_program,
+)
+from tfimg.matrix.conditions import find_spec
 from tfimg.matrix.devices import Device
-
-if TYPE_CHECKING:
-    from tfimg.host.cloud import CloudMachine
+from tfimg.registry.reference import parse_reference, parse_repository
 
 UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
@@ -84,15 +96,12 @@ class CloudInit(Command):
     needs_alternative = True
 
     def run(self, context: Context) -> int:
-        from tfimg.core.files import write_atomically
-        from tfimg.host.cloud import FITTING_IMAGES, UNFITTING_IMAGE, render_user_data
-
         file = self.output
         user = render_user_data(self._machine(context))
         create = user.create_command.replace("FILE", shlex.quote(file)) if file else user.create_command
         if file:
             write_atomically(Path(file), user.text)
-        if self.json:
+        if context.json:
             document = {
                 "bytes": user.size,
                 "packed": user.packed,
@@ -116,13 +125,7 @@ class CloudInit(Command):
         return 0
 
     def _machine(self, context: Context) -> CloudMachine:
-        from tfimg.attestations.keys import read_verifying_key
-        from tfimg.attestations.policy import Policy, parse_requirements
-        from tfimg.host.cloud import CLOUDS, CloudMachine, choose_device, require_wheel, split_program
-        from tfimg.matrix.conditions import find_spec
-        from tfimg.registry.reference import parse_reference, parse_repository
-
-        image, project = parse_reference(self.image), context.project
+        image, project = parse_reference(self.image), context.project()
         if self.require is not None:
             parse_requirements(self.require, policy=Policy())  # refuses a typo before a machine is made
         tagged = find_spec(project.specs, image.tag) if image.tag else None

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import shlex
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING
 
+from tfimg.build.builder import choose_output
 from tfimg.cli.context import Context
 from tfimg.cli.options import Command, flag
-
-if TYPE_CHECKING:
-    from tfimg.core.errors import TfimgError
-    from tfimg.engine.interface import Engine
+from tfimg.core.errors import EngineCannotBuild, EngineTooOld, EngineUnavailable, TfimgError
+from tfimg.core.text import format_size
+from tfimg.engine.connect import PrivateEngine, install_missing, set_up_emulation, start, stop
+from tfimg.engine.interface import Engine
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,13 +27,10 @@ class EngineUp(Command):
     emulate: bool = flag("install QEMU, and register it with the kernel, for images of other platforms")
 
     def run(self, context: Context) -> int:
-        from tfimg.core.errors import EngineTooOld, EngineUnavailable
-        from tfimg.engine.connect import PrivateEngine, install_missing, set_up_emulation, start
-
         environ = context.services.environ
         engine: Engine | None = None
         try:
-            engine = context.engine
+            (engine,) = context.engines()
         except (EngineUnavailable, EngineTooOld):
             if environ.get("DOCKER_HOST"):
                 raise
@@ -59,8 +56,6 @@ class EngineDown(Command):
     """
 
     def run(self, context: Context) -> int:
-        from tfimg.engine.connect import PrivateEngine, stop
-
         own = PrivateEngine(context.services.state)
         stopped = stop(own)
         sentence = f"Stopped; its images remain in {own.folder}." if stopped else "No private engine runs."
@@ -77,10 +72,8 @@ class EngineStatus(Command):
     """
 
     def run(self, context: Context) -> int:
-        from tfimg.core.errors import EngineCannotBuild
-
         try:
-            return _print_engine(context, context.engine, started=False)
+            return _print_engine(context, context.engines()[0], started=False)
         except EngineCannotBuild as error:
             return _print_runner(context, error)
 
@@ -94,7 +87,7 @@ class EngineEnv(Command):
     """
 
     def run(self, context: Context) -> int:
-        host = context.engine.get_capabilities().host
+        host = context.engines()[0].get_capabilities().host
         context.print_result({"DOCKER_HOST": host}, f"export DOCKER_HOST={shlex.quote(host)}")
         return 0
 
@@ -111,10 +104,6 @@ def _print_runner(context: Context, reason: TfimgError) -> int:
 
 
 def _print_engine(context: Context, engine: Engine, *, started: bool) -> int:
-    from tfimg.build.builder import choose_output
-    from tfimg.core.text import format_size
-    from tfimg.engine.connect import PrivateEngine
-
     found = engine.get_capabilities()
     output = choose_output(found, "NAME")
     own = PrivateEngine(context.services.state).host == found.host

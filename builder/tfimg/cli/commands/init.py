@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from tfimg.cli.context import Context
 from tfimg.cli.options import (
@@ -22,9 +21,14 @@ from tfimg.cli.options import (
 )
 from tfimg.cli.values import require_day
 from tfimg.core.errors import FileError
-
-if TYPE_CHECKING:
-    from tfimg.matrix.spec import ImageSpec
+from tfimg.core.files import write_atomically
+from tfimg.engine.bases import parse_mirrors
+from tfimg.matrix.schema import PLATFORMS, RUNTIME
+from tfimg.matrix.spec import ImageSpec
+from tfimg.matrix.support_ends import describe_ended
+from tfimg.project.project import Project
+from tfimg.project.project_file import PROJECT_FILE, format_project_file, parse_project_file
+from tfimg.registry.reference import parse_repository
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,12 +53,6 @@ class Init(Command, RequestOptions, ExtraPackageOptions, RepositoryOptions, Whee
     force: bool = flag("replace a tfimg.toml that exists")
 
     def run(self, context: Context) -> int:
-        from tfimg.core.files import write_atomically
-        from tfimg.engine.bases import parse_mirrors
-        from tfimg.matrix.support_ends import describe_ended
-        from tfimg.project.project_file import PROJECT_FILE, format_project_file, parse_project_file
-        from tfimg.registry.reference import parse_repository
-
         file = Path(PROJECT_FILE)
         if (file.exists() or file.is_symlink()) and not self.force:
             raise FileError(f"{file} exists already.", next_step="Edit it, or replace it with --force.")
@@ -63,8 +61,9 @@ class Init(Command, RequestOptions, ExtraPackageOptions, RepositoryOptions, Whee
         parse_mirrors(self.mirror)
         if self.registry:
             parse_repository(self.registry)
-        spec = context.project.resolve(self.request()).spec
-        text = format_project_file(self._values(spec, context))
+        project = context.project(repository=self.repository, find_links=self.find_links)
+        spec = project.resolve(self.request()).spec
+        text = format_project_file(self._values(spec, project))
         parse_project_file(text.encode(errors="surrogateescape"))  # a name of a file that is not UTF-8
         write_atomically(file, text)
         warnings = [*describe_ended(spec.support_ends, context.services.today)]
@@ -73,15 +72,18 @@ class Init(Command, RequestOptions, ExtraPackageOptions, RepositoryOptions, Whee
         context.say("`tfimg build` in this folder builds it.")
         return 0
 
-    def _values(self, spec: ImageSpec, context: Context) -> dict[str, str | Sequence[str]]:
+    def _values(self, spec: ImageSpec, project: Project) -> dict[str, str | Sequence[str]]:
         """Return the keys of the file: what the request means today, so that the file means the same later."""
-        from tfimg.matrix.schema import PLATFORMS, RUNTIME
-
-        today = context.services.today
+        today = project.services.today
         day = today if self.newest else parse_day(self.as_of, today)
-        unchanged = ("cudnn", "requirements", "apt", "find_links", "registry", "key", "mirror")
         found = {
-            **{name.replace("_", "-"): getattr(self, name) for name in unchanged},
+            "cudnn": self.cudnn,
+            "requirements": self.requirements,
+            "apt": self.apt,
+            "find-links": self.find_links,
+            "registry": self.registry,
+            "key": self.key,
+            "mirror": self.mirror,
             "tf": spec.tensorflow,
             "python": spec.python,
             "device": spec.device,
@@ -90,6 +92,6 @@ class Init(Command, RequestOptions, ExtraPackageOptions, RepositoryOptions, Whee
             "variant": spec.variant if spec.variant != RUNTIME else None,
             "with": [one.strip() for names in self.with_packages for one in split_requirements(names).split("\n")],
             "as-of": day.isoformat() if day else None,
-            "repository": context.project.repository if self.repository else None,
+            "repository": project.repository if self.repository else None,
         }
         return {name: value for name, value in found.items() if value}

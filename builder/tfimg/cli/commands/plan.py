@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import date
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
+from tfimg.build.builder import describe_build
 from tfimg.cli.context import Context
 from tfimg.cli.options import Command, ImageOptions, option, with_project_file
+from tfimg.cli.output.tables import print_rows
 from tfimg.cli.values import positive_number
-
-if TYPE_CHECKING:
-    from tfimg.engine.interface import Capabilities
-    from tfimg.matrix.spec import ImageSpec
+from tfimg.core.errors import EngineUnavailable
+from tfimg.engine.interface import Capabilities
+from tfimg.matrix.spec import ImageSpec
+from tfimg.project.project import Project
+from tfimg.recipe.labels import describe_extra_packages
+from tfimg.recipe.shards import divide_into_shards, make_ci_jobs, make_shard_image, make_single_shards
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,33 +49,31 @@ class Plan(Command, ImageOptions):
         if self.wheel:
             return self._show_custom(context)
         if self.patterns or self.given_options() or not self.names_packages:
-            return self._show(context, self.select_images(context, self.request() if self.given_options() else None))
+            project = self.project(context)
+            request = self.request() if self.given_options() else None
+            return self._show(context, project, self.select_images(context, project, request))
         command = with_project_file(self, context, signs=False)
-        context = replace(context, command=command)
-        return command._show(context, [command.find_image(context)])
+        project = command.project(context)
+        return command._show(context, project, [command.find_image(context, project)])
 
-    def _show(self, context: Context, specs: Sequence[ImageSpec]) -> int:
-        from tfimg.build.builder import describe_build
-        from tfimg.cli.output.tables import print_rows
-        from tfimg.recipe.shards import divide_into_shards, make_ci_jobs, make_shard_image, make_single_shards
-
-        context.project.workspace.require_locks(dict.fromkeys(spec.runtime for spec in specs))
-        images = [make_shard_image(spec, context.project.locks.read_predictable(spec)) for spec in specs]
+    def _show(self, context: Context, project: Project, specs: Sequence[ImageSpec]) -> int:
+        project.workspace.require_locks(dict.fromkeys(spec.runtime for spec in specs))
+        images = [make_shard_image(spec, project.locks.read_predictable(spec)) for spec in specs]
         shards = divide_into_shards(images, self.shards) if self.shards else make_single_shards(images)
         today = context.services.today
         ended = {spec.identifier: subjects for spec in specs if (subjects := _list_ended(spec, today))}
         options = [f"--builder={name}" for name in self.builder]
-        options += [f"--repository={context.project.repository}"] if self.repository else []
+        options += [f"--repository={project.repository}"] if self.repository else []
         options += self.package_arguments(context, self.as_of)
         options += [f"--find-links={self.find_links}"] if self.find_links else []
         if self.format:
             context.emit(make_ci_jobs(self.format, shards, options))
         elif len(specs) == 1 and not self.shards:
-            fields = describe_build(context.project.plan(specs[0]), _find_capabilities(context))
+            fields = describe_build(project.plan(specs[0]), self._find_capabilities(context))
             ends = [end.describe(today) for end in specs[0].support_ends]
             document = {**fields, **make_ci_jobs("json", shards, options), "ended": ended}
             context.print_result(document, {**_name_packages(fields, specs[0]), "end of life": ends or None})
-        elif self.json:
+        elif context.json:
             context.emit({**make_ci_jobs("json", shards, options), "ended": ended})
         else:
             rows = [(name, f"{shard.bytes / 1e9:.1f}", shard.name) for shard in shards for name in shard.identifiers]
@@ -84,11 +86,10 @@ class Plan(Command, ImageOptions):
 
     def _show_custom(self, context: Context) -> int:
         """Print the facts of a custom wheel's image, and how it is built."""
-        from tfimg.build.builder import describe_build
-
-        spec = self.find_image(context)
-        built = describe_build(context.project.plan(spec), _find_capabilities(context))
-        facts = context.project.describe(spec)
+        project = self.project(context)
+        spec = self.find_image(context, project)
+        built = describe_build(project.plan(spec), self._find_capabilities(context))
+        facts = project.describe(spec)
         wheel = {"file": str(spec.wheel.file), "sha256": spec.wheel.sha256} if spec.wheel else None
         gpu = {"CUDA": facts["cuda"], "cuDNN": facts["cudnn"], "GPUs": " ".join(facts["architectures"] or [])}
         shown = {
@@ -102,22 +103,17 @@ class Plan(Command, ImageOptions):
         context.print_result({**facts, **built, "wheel": wheel}, shown)
         return 0
 
-
-def _find_capabilities(context: Context) -> Capabilities | None:
-    """Return what the engine can do; report why nothing is known of it."""
-    from tfimg.core.errors import EngineUnavailable
-
-    try:
-        return context.engine.get_capabilities()
-    except EngineUnavailable as error:
-        context.say(f"{error.what} A plan needs none; how an engine compresses the layers is not known.")
-        return None
+    def _find_capabilities(self, context: Context) -> Capabilities | None:
+        """Return what the engine can do; report why nothing is known of it."""
+        try:
+            return context.engines(self.builder)[0].get_capabilities()
+        except EngineUnavailable as error:
+            context.say(f"{error.what} A plan needs none; how an engine compresses the layers is not known.")
+            return None
 
 
 def _name_packages(fields: Mapping[str, Any], spec: ImageSpec) -> dict[str, Any]:
     """Return the fields of a build with the extra packages in words."""
-    from tfimg.recipe.labels import describe_extra_packages
-
     words = {"added by a user": describe_extra_packages(spec.extra)} if spec.extra else {}
     return {**{name: value for name, value in fields.items() if name != "extra_packages"}, **words}
 

@@ -1,4 +1,4 @@
-"""Commands that run an image or check a machine."""
+"""Commands that start a container."""
 
 from __future__ import annotations
 
@@ -7,31 +7,26 @@ import shlex
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import KW_ONLY, asdict, dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import ClassVar
 
 from cyclopts import Parameter
 
-from tfimg.cli.app import locate_page
 from tfimg.cli.context import Context
 from tfimg.cli.options import (
     Command,
     IdentifierOptions,
     LocalImage,
-    ValidationOptions,
     argument,
     flag,
     option,
-    report_option,
     values,
 )
-from tfimg.cli.values import complete_identifiers, positive_number
-from tfimg.core.errors import UnknownFailure, UsageError
-
-if TYPE_CHECKING:
-    from tfimg.validation.report import Explanation, Report
+from tfimg.cli.values import positive_number
+from tfimg.host.jupyter import NOTEBOOKS, Notebook, choose_port, find_newest, plan_notebook, require_notebooks, serve
+from tfimg.host.run import RunOptions, missing_client, plan_run
 
 PASSED_ON = ("volume", "publish", "env", "user", "workdir", "name")
 """Fields that become options of `docker run` of the same name."""
@@ -66,11 +61,9 @@ class ContainerOptions(GpuOptions, IdentifierOptions):
 
     def start(self, context: Context, image: str, program: Sequence[str]) -> int:
         """Find out what an image is, what it needs and whether that is here; become `docker run` or `podman run`."""
-        from tfimg.host.run import RunOptions, missing_client, plan_run
-
-        engine = context.services.runner()
-        spec = context.project.spec_of_image(engine, image, self.identifier)
-        host = context.project.target_host(engine)
+        engine, project = context.services.runner(), context.project()
+        spec = project.spec_of_image(engine, image, self.identifier)
+        host = project.target_host(engine)
         options = RunOptions(
             gpus=self.gpus,
             no_gpu=self.no_gpu,
@@ -100,7 +93,7 @@ class ContainerOptions(GpuOptions, IdentifierOptions):
 
     def _list_passed_on(self) -> Iterator[str]:
         for name in PASSED_ON:
-            given: str | tuple[str, ...] | None = getattr(self, name)
+            given: str | tuple[str, ...] | None = vars(self)[name]
             for value in (given,) if isinstance(given, str) else given or ():
                 yield from (f"--{name}", value)
 
@@ -138,8 +131,6 @@ class Shell(Command, ContainerOptions):
     _: KW_ONLY
 
     def run(self, context: Context) -> int:
-        from tfimg.host.jupyter import find_newest
-
         image = self.image or find_newest(context.services.runner().list_images(), ("dev",))
         return self.start(context, image, ("bash",))
 
@@ -164,22 +155,11 @@ class Jupyter(Command, GpuOptions, IdentifierOptions):
     open: bool = flag("open the address in a browser")
 
     def run(self, context: Context) -> int:
-        from tfimg.host.jupyter import (
-            NOTEBOOKS,
-            Notebook,
-            choose_port,
-            find_newest,
-            plan_notebook,
-            require_notebooks,
-            serve,
-        )
-        from tfimg.host.run import RunOptions
-
-        engine = context.services.runner()
+        engine, project = context.services.runner(), context.project()
         image = self.image or find_newest(engine.list_images(), NOTEBOOKS)
-        spec = context.project.spec_of_image(engine, image, self.identifier)
+        spec = project.spec_of_image(engine, image, self.identifier)
         require_notebooks(image, spec)
-        host = context.project.target_host(engine)
+        host = project.target_host(engine)
         notebook = Notebook(
             image=image,
             container=f"tfimg-jupyter-{secrets.token_hex(4)}",
@@ -213,168 +193,3 @@ class Jupyter(Command, GpuOptions, IdentifierOptions):
                 raise
             context.say("Stopped; the container is removed.")
         return 0
-
-
-@dataclass(frozen=True)
-class Doctor(Command, IdentifierOptions):
-    """Say whether this machine can build and run images, and what to do if not.
-
-    Examples:
-      tfimg doctor 2.15.1-cuda12.2-py3.11
-    """
-
-    image: str | None = argument(
-        "identifier, or name of an image in the engine (default: none; the newest GPU image measures a GPU)",
-        "IMAGE",
-        default=None,
-        completer=complete_identifiers,
-    )
-
-    def run(self, context: Context) -> int:
-        """Print what was found on the machine and in the engine. Raises `UnsuitableHost` for problems."""
-        from tfimg.cli.output.fields import print_findings
-        from tfimg.project.diagnosis import diagnose_host
-
-        found = diagnose_host(context.project, self.image, self.identifier)
-        if not self.json:
-            print_findings(found.findings)
-        found.raise_for_problems()  # under --json, the error has the findings
-        if self.json:
-            context.emit(found.to_json())
-        return 0
-
-
-@dataclass(frozen=True, kw_only=True)
-class Validate(Command, LocalImage, IdentifierOptions, ValidationOptions):
-    """Run the suite in an image that is in the engine.
-
-    Examples:
-      tfimg validate tfimg/tensorflow:2.15 --as 2.15.1-cpu-py3.11
-    """
-
-    profile: Literal["smoke", "standard", "full"] = option(
-        "how much of the suite to run (default: standard)", default="standard"
-    )
-    only: tuple[str, ...] = values("run these checks alone: 'gpu.*'", "PATTERN")
-    skip: tuple[str, ...] = values("leave these checks out: 'gpu.*'", "PATTERN")
-
-    def run(self, context: Context) -> int:
-        from tfimg.cli.values import check_report_files, write_reports
-        from tfimg.project.project import write_record
-        from tfimg.project.validator import Validator
-        from tfimg.validation.report import level_words
-        from tfimg.validation.run import CheckSelection, raise_for_verdict
-
-        check_report_files(self.report)
-        checks = CheckSelection(profile=self.profile, only=self.only, skip=self.skip)
-        validator = Validator(
-            project=context.project, engine=context.services.runner(), level=self.required_level(), checks=checks
-        )
-        with context.render_events() as on_event:
-            report = validator.validate_image(self.image, self.identifier, needs_lock=self.record, on_event=on_event)
-        write_reports(self.report, report)
-        if self.record:
-            # What the image says of its recipe is no proof: nothing was built here.
-            write_record(context.project.workspace, report, content=None, recipe=None)
-        if self.json:
-            context.emit({"event": "report", **report.to_json()})
-        raise_for_verdict(report, subject=f"{self.image} was validated", consequence="Its tags are as they were.")
-        if not self.json:
-            passed = sum(result.outcome == "passed" for result in report.results)
-            print(f"{self.image}: {passed} check{'' if passed == 1 else 's'} passed, level {level_words(report)}")
-        return 0
-
-
-MAX_BYTES = 8 << 20
-"""Bytes that are read of a log. Longer ones repeat themselves; this much takes two seconds."""
-
-
-@dataclass(frozen=True)
-class Explain(Command):
-    """Explain the failures in a log or a report, and write a report in another form.
-
-    Examples:
-      tfimg explain build.log
-      docker logs NAME 2>&1 | tfimg explain
-      tfimg explain report.json --report report.html --report junit.xml
-    """
-
-    file: str = argument(
-        "log, report as JSON, or record in images/records; -: standard input (default)", "FILE", default="-"
-    )
-    _: KW_ONLY
-    report: tuple[str, ...] = report_option()
-
-    def run(self, context: Context) -> int:
-        """Show a report: a success, whatever its verdict says; or the known failures in a log.
-
-        Raises `UnknownFailure` if a log has none.
-        """
-        from tfimg.cli.output.streams import read_text
-        from tfimg.cli.values import check_report_files
-        from tfimg.validation.record import find_report
-
-        check_report_files(self.report)
-        if self.file == "-" and sys.stdin and sys.stdin.isatty():
-            step = "Name a file, or pipe a log in: `docker logs NAME 2>&1 | tfimg explain`."
-            raise UsageError("No log is given: standard input is a terminal.", next_step=step)
-        step = "Give the end of the log, where the failure is: `tail -c 4M FILE | tfimg explain`."
-        text = read_text(self.file, MAX_BYTES, next_step=step)
-        if report := find_report(text, source=self.file):
-            self._show_report(context, report)
-        elif self.report:
-            step = "Name the JSON that `tfimg build` or `tfimg validate` wrote with --report."
-            raise UsageError(f"{self.file} is a log, and --report writes reports.", next_step=step)
-        else:
-            _explain_log(context, text)
-        return 0
-
-    def _show_report(self, context: Context, report: Report) -> None:
-        from tfimg.cli.output.tables import print_report
-        from tfimg.cli.values import write_reports
-
-        write_reports(self.report, report)
-        if self.json:
-            context.emit(report.to_json())
-        else:
-            print_report(report)
-            known = {one.issue: one for result in report.unsuccessful for one in result.explained}
-            for one in known.values():
-                print()
-                _print_explanation(one)
-        for name in self.report:
-            context.say(f"wrote {name}")
-
-
-def _explain_log(context: Context, text: str) -> None:
-    from tfimg.validation.run import HARMLESS, explain
-
-    found = explain(text, suite=context.project.workspace.validation)
-    if context.command.json:
-        context.emit({"explanations": [{**asdict(one), "more": link_to(one.issue)} for one in found]})
-    else:
-        for number, one in enumerate(found):
-            print("\n" if number else "", end="")
-            _print_explanation(one)
-    if not text.strip():
-        step = "Errors go to standard error: put 2>&1 before the pipe."
-        raise UnknownFailure("The log is empty.", next_step=step)
-    if all(one.fault == HARMLESS for one in found):
-        raise UnknownFailure(
-            "No known failure matches this log" + (", only harmless messages." if found else "."),
-            next_step="Give the complete log, from the program's start to its end. Otherwise `tfimg validate "
-            "IMAGE` looks for the fault in the image, and `tfimg doctor` on this machine.",
-        )
-
-
-def _print_explanation(known: Explanation) -> None:
-    from tfimg.cli.output.fields import print_fields
-    from tfimg.validation.run import FAULT_NAMES
-
-    fields = {"found": known.issue, "fault": FAULT_NAMES[known.fault], "cause": known.cause, "proof": known.proof}
-    print_fields({**fields, "fix": known.fix, "more": link_to(known.issue)})
-
-
-def link_to(issue: str) -> str:
-    """Return where the documentation describes a known issue."""
-    return locate_page("how-to/troubleshoot", issue)

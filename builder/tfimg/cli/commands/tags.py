@@ -7,30 +7,31 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, fields
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from tfimg.attestations.envelopes import format_time
+from tfimg.attestations.keys import VerifyingKey
+from tfimg.attestations.promotions import export_withdrawals
 from tfimg.cli.context import Context
 from tfimg.cli.options import (
     Command,
     EachPlatformOptions,
-    LevelOptions,
     ReinstateOptions,
     argument,
-    flag,
     option,
     output_option,
     values,
 )
+from tfimg.cli.output.tables import print_rows
 from tfimg.cli.trust_options import SigningOptions, TrustedKeyOptions, require_keys, split_tag
 from tfimg.cli.values import positive_number, require_advisory, require_digest, require_reason, require_tag
-from tfimg.core.errors import Interrupted, TfimgError, UsageError
-from tfimg.core.events import Event
-
-if TYPE_CHECKING:
-    from tfimg.attestations.keys import VerifyingKey
-    from tfimg.publish.history import HistoryEntry
-    from tfimg.publish.repository import SignedRepository
-    from tfimg.registry.documents import Registry
+from tfimg.core.errors import UsageError
+from tfimg.publish.history import HistoryEntry, build_tags, find_build, repository_history, tag_history
+from tfimg.publish.indexes import PlatformTags, list_platform_tags
+from tfimg.publish.repository import SignedRepository
+from tfimg.publish.retract import list_choices, roll_back, withdraw
+from tfimg.recipe.tags import DIGEST_DIGITS
+from tfimg.registry.documents import Registry
+from tfimg.registry.reference import parse_repository
 
 MAX_LISTED = 5
 """Images that are listed where none is named with --to."""
@@ -57,14 +58,13 @@ class Rollback(Command, SigningOptions, ReinstateOptions):
     reason: str | None = option("why the present image is withdrawn", "TEXT", check=require_reason)
 
     def run(self, context: Context) -> int:
-        from tfimg.publish.retract import roll_back
-
         environ = context.services.environ
         target, tag = split_tag(self.image, environ)
         if not tag or target.digest:
             problem = "must be a tag without a digest" if target.digest else "has no tag"
             raise UsageError(f"{self.image} {problem}.", next_step="Write REGISTRY/NAME:TAG.")
-        repository = self.signed_repository(context, target, self.signing_key(environ), reinstate=self.reinstate)
+        key = self.signing_key(environ)
+        repository = self.signed_repository(context.project(), target, key, reinstate=self.reinstate)
         if not self.to:
             raise self._ask_for_image(repository, tag)
         for image in roll_back(repository, tag, to=self.to, reason=self.reason or ""):
@@ -79,10 +79,6 @@ class Rollback(Command, SigningOptions, ReinstateOptions):
 
     def _ask_for_image(self, repository: SignedRepository, tag: str) -> UsageError:
         """Return the error that lists the images before the present ones, with the command that returns to them."""
-        from tfimg.attestations.envelopes import format_time
-        from tfimg.publish.retract import list_choices
-        from tfimg.recipe.tags import DIGEST_DIGITS
-
         lines, newest = [], []
         for own, (present, found) in list_choices(repository, tag, MAX_LISTED).items():
             lines.append(f"{own} points to {present}. Before, it pointed to:")
@@ -104,7 +100,7 @@ class Rollback(Command, SigningOptions, ReinstateOptions):
     def _given_options(self) -> Iterator[str]:
         """Yield the options of this command as they were given."""
         for one in fields(self):
-            value = getattr(self, one.name)
+            value = vars(self)[one.name]
             if one.kw_only and value != one.default:
                 for text in value if isinstance(value, tuple) else (value,):
                     yield f"--{one.name.replace('_', '-')}"
@@ -132,11 +128,6 @@ class Withdraw(Command, SigningOptions):
     output: str | None = output_option("append the signed withdrawal to a file, for `tfimg load --withdrawals`")
 
     def run(self, context: Context) -> int:
-        from tfimg.attestations.promotions import export_withdrawals
-        from tfimg.publish.history import find_build
-        from tfimg.publish.retract import withdraw
-        from tfimg.registry.reference import parse_repository
-
         if not (self.reason or self.advisory):
             raise UsageError(
                 "A withdrawal needs a reason, which `verify` and `pull` print.",
@@ -151,7 +142,7 @@ class Withdraw(Command, SigningOptions):
                 f"{self.image} does not name an image by its digest.",
                 next_step="Write REGISTRY/NAME@DIGEST with 12 or more digits, as `tfimg history` prints them.",
             ) from None
-        repository = self.signed_repository(context, target, self.signing_key(context.services.environ))
+        repository = self.signed_repository(context.project(), target, self.signing_key(context.services.environ))
         vulnerable = f"vulnerable to {', '.join(self.advisory)}" if self.advisory else None
         reason = ": ".join(filter(None, (vulnerable, self.reason)))
         digest = find_build(repository.registry, digest.removeprefix("sha256:"))
@@ -169,56 +160,6 @@ class Withdraw(Command, SigningOptions):
             lines.append(f"{repository.name}@{image.digest} {withdrawn} withdrawn {scope}.")
             document = {"event": "withdrawal", "repository": repository.name, **image.to_json()}
             context.print_result(document, "\n".join(lines))
-        return 0
-
-
-@dataclass(frozen=True)
-class Renew(Command, SigningOptions, LevelOptions, EachPlatformOptions):
-    """Validate published images again, and attach the new results.
-
-    Examples:
-      tfimg renew registry.example/team/tensorflow:2.15 registry.example/team/tensorflow:2.16 --key tfimg.key
-      tfimg renew registry.example/team/tensorflow:2.15 --key new.key --public-key old.pub --re-sign
-    """
-
-    images: tuple[str, ...] = argument("REGISTRY/REPOSITORY:TAG or @sha256:…", "IMAGE", required=True)
-    _: KW_ONLY
-    re_sign: bool = flag("sign with --key also what the other trusted keys signed: for a change of keys")
-
-    def run(self, context: Context) -> int:
-        """Renew each image; the failure of one does not stop the others. Raises its error, or one for several."""
-        from tfimg.core.errors import PublicationIncomplete, raise_for_failures
-        from tfimg.project.validator import Validator
-        from tfimg.publish.indexes import list_images
-        from tfimg.publish.renew import Renewed, Renewer
-        from tfimg.registry.reference import parse_reference
-
-        names, key = list(dict.fromkeys(self.images)), self.signing_key(context.services.environ)
-        validator = Validator(project=context.project, engine=context.services.runner(), level=self.required_level())
-        renewer = Renewer(validator=validator, re_sign=self.re_sign)
-        failures: list[tuple[str, TfimgError]] = []
-        with context.render_events(title="renew") as render:
-
-            def on_event(event: Event) -> None:
-                render(event)
-                if isinstance(event, Renewed) and event.passed and not self.json:
-                    checks = f"{event.checks} check{'' if event.checks == 1 else 's'}"
-                    print(f"{event.image} {event.level}: {checks} passed")
-
-            for name in names:
-                try:
-                    reference = parse_reference(name)
-                    repository = self.signed_repository(context, reference, key)
-                    images = list_images(repository.registry, reference.target, reference.tag, self.read_platform())
-                    for target, tag in images:
-                        renewer.renew(repository, target, tag=tag, on_event=on_event)
-                except Interrupted:
-                    raise
-                except TfimgError as error:
-                    failures.append((name, error))
-                    if len(names) > 1:
-                        context.say(f"{name}: {error.what}")
-        raise_for_failures(failures, total=len(names), action="renewed", error=PublicationIncomplete)
         return 0
 
 
@@ -247,13 +188,12 @@ class History(Command, TrustedKeyOptions, EachPlatformOptions):
     withdrawals: str | None = option("write the signed withdrawals too, for `tfimg load --withdrawals`", "FILE")
 
     def run(self, context: Context) -> int:
-        from tfimg.attestations.promotions import export_withdrawals
-        from tfimg.publish.history import build_tags, repository_history
-        from tfimg.registry.reference import parse_repository
-
         environ = context.services.environ
         target, tag = (parse_repository(self.target), self.tag) if self.tag else split_tag(self.target, environ)
-        keys, registry = require_keys(self.public_keys(environ)), context.registry(target)
+        keys, registry = (
+            require_keys(self.public_keys(environ)),
+            context.services.registry(target, plain=self.plain_http),
+        )
         if tag:
             histories = self._read_histories(registry, tag, keys)
             entries = [entry for history in histories.values() for entry in history]
@@ -266,7 +206,7 @@ class History(Command, TrustedKeyOptions, EachPlatformOptions):
             digests = dict.fromkeys(entry.digest for entry in entries if entry.kind == "withdrawal")
             lines = [line for digest in digests for line in export_withdrawals(registry, digest, keys)]
             Path(self.withdrawals).write_bytes(b"".join(line + b"\n" for line in lines))
-        if self.json:
+        if context.json:
             for entry in entries:
                 context.emit(entry.to_json())
         elif tag:
@@ -281,9 +221,6 @@ class History(Command, TrustedKeyOptions, EachPlatformOptions):
         self, registry: Registry, tag: str, keys: Sequence[VerifyingKey]
     ) -> dict[str, list[HistoryEntry]]:
         """Return the history of a tag; of an index, that of each platform by its tag."""
-        from tfimg.publish.history import tag_history
-        from tfimg.publish.indexes import PlatformTags, list_platform_tags
-
         tags = PlatformTags(registry, keys)
         return {
             name: list(tag_history(tags, name, keys, limit=self.limit))
@@ -299,8 +236,6 @@ def _print_histories(context: Context, histories: Mapping[str, Sequence[HistoryE
 
 
 def _print_entries(context: Context, entries: Sequence[HistoryEntry], tag: str | None) -> None:
-    from tfimg.cli.output.tables import print_rows
-
     columns = ("TIME", "WHAT", "DIGEST", *(() if tag else ("TAGS",)), "BY", "WHY")
     rows = (tuple(_cells(entry, with_tags=tag is None)) for entry in entries)
     print_rows(columns, rows, folding=("TAGS",))
@@ -310,9 +245,6 @@ def _print_entries(context: Context, entries: Sequence[HistoryEntry], tag: str |
 
 
 def _cells(entry: HistoryEntry, *, with_tags: bool) -> Iterator[str]:
-    from tfimg.attestations.envelopes import format_time
-    from tfimg.recipe.tags import DIGEST_DIGITS
-
     predicate = entry.signed.predicate if entry.signed else None
     yield f"{format_time(predicate.time)[:16].replace('T', ' ')}Z" if predicate else "-"
     yield "cancelled" if entry.in_force is False else entry.kind

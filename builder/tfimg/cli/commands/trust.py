@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import KW_ONLY, dataclass
+from datetime import datetime
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
+from tfimg.attestations.attach import CollectedEnvelope
+from tfimg.attestations.envelopes import format_time, name_predicate
+from tfimg.attestations.keys import VerifyingKey, generate_key
+from tfimg.attestations.predicates import ExemptCheck, SkippedCheck
+from tfimg.attestations.promotions import read_withdrawals
+from tfimg.attestations.verify import VerifiedImage, pull_verified, verify
 from tfimg.cli.context import Context
 from tfimg.cli.options import (
     Command,
@@ -20,17 +27,37 @@ from tfimg.cli.options import (
     remote_image_argument,
     values,
 )
+from tfimg.cli.output.fields import print_fields
+from tfimg.cli.output.progress import render_file, render_transfer
+from tfimg.cli.output.tables import print_rows
 from tfimg.cli.trust_options import PasswordOptions, RequirementOptions, TrustedKeyOptions, require_keys
 from tfimg.cli.values import explain_missing_registry, require_text
-from tfimg.core.errors import FileError, ResolutionError, UsageError
-from tfimg.core.text import list_first
+from tfimg.core.documents import MAX_BYTES
+from tfimg.core.errors import EngineError, FileError, ResolutionError, UsageError, ValidationAborted
+from tfimg.core.files import read_limited, write_once
+from tfimg.core.text import list_first, to_plain_text
+from tfimg.inspect.archive import (
+    LayoutRegistry,
+    collect_image,
+    load_layout,
+    require_target,
+    save_layout,
+    select_keys,
+    verify_layout,
+)
+from tfimg.inspect.comparison import (
+    Comparison,
+    compare_images,
+    describe_part,
+    describe_total,
+    format_changelog,
+    format_percent,
+    list_sections,
+)
+from tfimg.inspect.inspection import Contents, Inspection, inspect_image, inspect_local, list_contents, summarize
+from tfimg.project.project import Project
+from tfimg.recipe.labels import describe_support_end
 from tfimg.registry.reference import Reference, parse_reference
-
-if TYPE_CHECKING:
-    from tfimg.attestations.keys import VerifyingKey
-    from tfimg.attestations.predicates import ExemptCheck, SkippedCheck
-    from tfimg.attestations.verify import VerifiedImage
-    from tfimg.inspect.inspection import Inspection
 
 MAX_LISTED = 20
 """Checks that a field names; `--json` has all."""
@@ -47,16 +74,15 @@ class Verify(Command, RemoteImage, RequirementOptions, PlatformOptions):
     """
 
     def run(self, context: Context) -> int:
-        print_verified(context, self.verify(context, parse_reference(self.image)))
+        project = context.project()
+        print_verified(context, project, self.verify(context, project, parse_reference(self.image)))
         return 0
 
-    def verify(self, context: Context, reference: Reference) -> VerifiedImage:
-        """Return what the attestations of the image proves."""
-        from tfimg.attestations.verify import verify
-
-        policy = self.read_image_policy(context)
+    def verify(self, context: Context, project: Project, reference: Reference) -> VerifiedImage:
+        """Return what the attestations of the image prove."""
+        policy = self.read_image_policy(project)
         with explain_missing_registry(self.image):
-            registry = context.registry(reference)
+            registry = context.services.registry(reference, plain=self.plain_http)
             reference = self.choose_platform(registry, reference)
             return verify(
                 registry,
@@ -68,12 +94,9 @@ class Verify(Command, RemoteImage, RequirementOptions, PlatformOptions):
             )
 
 
-def print_verified(context: Context, verified: VerifiedImage) -> None:
-    """Print what the attestations of an image proves."""
-    from tfimg.attestations.envelopes import format_time, name_predicate
-    from tfimg.recipe.labels import describe_support_end
-
-    ends = context.project.find_support_ends(verified.outcome.identifier) or ()
+def print_verified(context: Context, project: Project, verified: VerifiedImage) -> None:
+    """Print what the attestations of an image prove."""
+    ends = project.find_support_ends(verified.outcome.identifier) or ()
     outcome, machine = verified.outcome, verified.outcome.environment
     emulator = "an emulator" if machine.emulated else None
     where = ", ".join(filter(None, (machine.host, machine.engine, machine.kernel, emulator)))
@@ -109,19 +132,15 @@ class Pull(Verify):
     """
 
     def run(self, context: Context) -> int:
-        from tfimg.attestations.verify import pull_verified
-        from tfimg.cli.output.progress import render_transfer
-        from tfimg.registry.reference import parse_reference
-
-        reference = parse_reference(self.image)
-        verified = self.verify(context, reference)
+        reference, project = parse_reference(self.image), context.project()
+        verified = self.verify(context, project, reference)
         engine = context.services.runner()
         name = f"{reference.repository}@{verified.digest}"
         with render_transfer(context, f"pulling {name}") as on_event:
             pull_verified(engine, name, on_event)
         if reference.tag:
             engine.tag(name, [f"{reference.repository}:{reference.tag}"])
-        print_verified(context, verified)
+        print_verified(context, project, verified)
         context.say(f"Pulled into the engine as {self.image}.")
         return 0
 
@@ -138,14 +157,16 @@ class Inspect(Command, RemoteImage, TrustedKeyOptions, PlatformOptions):
     local: bool = flag("read an image of the engine")
 
     def run(self, context: Context) -> int:
-        from tfimg.cli.output.tables import print_inspection
-
-        keys = self.public_keys(context.services.environ)
-        image = read_image(context, self.image, local=self.local, keys=keys, options=self)
+        keys, project = self.public_keys(context.services.environ), context.project()
+        if self.local:
+            image = read_local_image(context, project, self.image)
+        else:
+            options = self if self.platform else None
+            image = read_remote_image(context, self.image, keys, plain=self.plain_http, platform=options)
         spec = None
         with suppress(ResolutionError):  # of another matrix
-            spec = context.project.spec(image.identifier) if image.identifier else None
-        row = {"path": f"rows[{spec.row}]", **context.project.describe(spec)} if spec else None
+            spec = project.spec(image.identifier) if image.identifier else None
+        row = {"path": f"rows[{spec.row}]", **project.describe(spec)} if spec else None
         context.print_result(
             {"event": "inspected", "row": row, **image.to_json()},
             lambda: print_inspection(image, row=row, now=context.services.now(), has_keys=bool(keys)),
@@ -153,28 +174,32 @@ class Inspect(Command, RemoteImage, TrustedKeyOptions, PlatformOptions):
         return 0
 
 
-def read_image(
-    context: Context, image: str, *, local: bool, keys: Sequence[VerifyingKey], options: PlatformOptions | None = None
+def read_remote_image(
+    context: Context,
+    image: str,
+    keys: Sequence[VerifyingKey],
+    *,
+    plain: bool,
+    platform: PlatformOptions | None = None,
 ) -> Inspection:
-    """Read an image in a registry, of the platform that `options` name, or a `local` one in the engine."""
-    from tfimg.core.errors import EngineError, ValidationAborted
-    from tfimg.inspect.inspection import Contents, inspect_image, inspect_local, list_contents
-    from tfimg.registry.reference import parse_reference
+    """Read an image in a registry; of an index, the one of a platform."""
+    reference = parse_reference(image)
+    context.say(f"Reading {image}")
+    with explain_missing_registry(image):
+        registry = context.services.registry(reference, plain=plain)
+        if platform:
+            reference = platform.choose_platform(registry, reference)
+        return inspect_image(registry, reference.target, keys)
 
-    if not local:
-        reference = parse_reference(image)
-        context.say(f"Reading {image}")
-        with explain_missing_registry(image):
-            registry = context.registry(reference)
-            if options and options.platform:
-                reference = options.choose_platform(registry, reference)
-            return inspect_image(registry, reference.target, keys)
+
+def read_local_image(context: Context, project: Project, image: str) -> Inspection:
+    """Read an image in the engine."""
     engine = context.services.runner()
-    context.project.require_image(engine, image)
+    project.require_image(engine, image)
     context.say(f"Reading {image}")
     stored = engine.read_image(image)
     try:
-        contents = list_contents(context.project.inventories.take(image, stored.content, engine))
+        contents = list_contents(project.inventories.take(image, stored.content, engine))
     except (EngineError, ValidationAborted) as error:  # it has no Python, or a broken one
         context.say(str(error))
         contents = Contents(source="unknown")
@@ -198,12 +223,11 @@ class Compare(Command, TrustedKeyOptions):
     markdown: bool = flag("print Markdown for a changelog")
 
     def run(self, context: Context) -> int:
-        from tfimg.cli.output.tables import print_comparison
-        from tfimg.inspect.comparison import compare_images, format_changelog
-
-        keys = self.public_keys(context.services.environ)
-        names = (self.before, self.after)
-        before, after = (read_image(context, name, local=self.local, keys=keys) for name in names)
+        keys, project, names = self.public_keys(context.services.environ), context.project(), (self.before, self.after)
+        if self.local:
+            before, after = (read_local_image(context, project, name) for name in names)
+        else:
+            before, after = (read_remote_image(context, name, keys, plain=self.plain_http) for name in names)
         comparison = compare_images(before, after)
         changelog = format_changelog(comparison).removesuffix("\n") if self.markdown else None
         document = {"event": "difference", **comparison.to_json()}
@@ -234,15 +258,10 @@ class Save(Command, RequirementOptions, PlatformOptions):
     )
 
     def run(self, context: Context) -> int:
-        from tfimg.attestations.verify import verify
-        from tfimg.cli.output.progress import render_file
-        from tfimg.inspect.archive import collect_image, require_target, save_layout
-        from tfimg.registry.reference import parse_reference
-
         path = Path(self.path)
         require_target(path)
-        reference, policy = parse_reference(self.image), self.read_image_policy(context)
-        registry = context.registry(reference)
+        reference, policy = parse_reference(self.image), self.read_image_policy(context.project())
+        registry = context.services.registry(reference, plain=self.plain_http)
         reference = self.choose_platform(registry, reference)
         target = reference.target
         keys = (*self.public_keys(context.services.environ), *policy.trusted_keys)
@@ -301,16 +320,7 @@ class Load(Command, RequirementOptions):
     )
 
     def run(self, context: Context) -> int:
-        from tfimg.attestations.attach import CollectedEnvelope
-        from tfimg.attestations.envelopes import format_time
-        from tfimg.attestations.promotions import read_withdrawals
-        from tfimg.cli.output.progress import render_file
-        from tfimg.core.documents import MAX_BYTES
-        from tfimg.core.files import read_limited
-        from tfimg.inspect.archive import LayoutRegistry, load_layout, select_keys, verify_layout
-        from tfimg.registry.reference import parse_reference
-
-        layout, policy = LayoutRegistry(Path(self.path)), self.read_image_policy(context)
+        layout, policy = LayoutRegistry(Path(self.path)), self.read_image_policy(context.project())
         chosen = parse_reference(self.name) if self.name else None
         if chosen and chosen.digest:
             raise UsageError(f"--as {chosen} has a digest.", next_step="Name the image NAME:TAG.")
@@ -352,9 +362,6 @@ class Keygen(Command, PasswordOptions):
     folder: str = argument("folder for tfimg.key and tfimg.pub; neither may exist", "DIR")
 
     def run(self, context: Context) -> int:
-        from tfimg.attestations.keys import generate_key
-        from tfimg.core.files import write_once
-
         folder = Path(self.folder)
         private, public = folder / "tfimg.key", folder / "tfimg.pub"
         for file in (private, public):
@@ -372,3 +379,66 @@ class Keygen(Command, PasswordOptions):
         context.print_result({"event": "keys", **fields}, fields)
         context.say(f"Keep {private.name} and its password secret; give {public.name} to everyone who verifies.")
         return 0
+
+
+def print_comparison(comparison: Comparison) -> None:
+    """Print the changes between two images, and what could not be compared."""
+    for when, image in (("before", comparison.before), ("after ", comparison.after)):
+        print(f"{when}  {to_plain_text(image.name)}  {image.digest}")
+    if comparison.is_same_image:
+        print("\nThey are the same image.")
+        return
+    for title, changes in list_sections(comparison):
+        if changes:
+            new = sum(change.before is None for change in changes)
+            gone = sum(change.after is None for change in changes)
+            counts = {"changed": len(changes) - new - gone, "new": new, "gone": gone}
+            print(f"\n{title}: {', '.join(f'{count} {word}' for word, count in counts.items() if count)}")
+            rows = [(change.name, change.before or "-", change.after or "-") for change in changes]
+            print_rows(("NAME", "BEFORE", "AFTER"), rows, folding=("BEFORE", "AFTER"))
+    print(f"\nSize, as it is sent: {describe_total(comparison)}")
+    columns = ("PART", "BEFORE", "AFTER", "CHANGE")
+    print_rows(columns, map(describe_part, comparison.sizes), right=("BEFORE", "AFTER"))
+    if comparison.seconds:
+        print("\nTimings")
+        timings = [
+            (one.check, f"{one.before:.1f} s", f"{one.after:.1f} s", format_percent(one.before, one.after))
+            for one in (comparison.seconds, *comparison.timings)
+        ]
+        print_rows(("CHECK", "BEFORE", "AFTER", "CHANGE"), timings)
+    for note in comparison.notes:
+        print(f"\n{to_plain_text(note)}")
+
+
+DIGEST_LENGTH = len("sha256:") + 12
+"""Characters of a digest in a table, as Docker prints them."""
+
+
+def print_inspection(image: Inspection, *, row: Mapping[str, Any] | None, now: datetime, has_keys: bool) -> None:
+    """Print an image. `row` describes its row of the matrix; `has_keys`: keys were named to verify with."""
+    print_fields(summarize(image, row, now))
+    print("\nLayers, lowest first")
+    layers = [
+        (layer.digest[:DIGEST_LENGTH], f"{layer.size / 1e6:,.1f} MB", layer.part or "-", layer.holds)
+        for layer in image.layers
+    ]
+    print_rows(("DIGEST", "SIZE", "PART", "HOLDS"), layers, folding=("HOLDS",), right=("SIZE",))
+    if image.attestations:
+        print("\nAttestations")
+        unverified = "no: another key's" if has_keys else "no: no key was named"
+        statements = [
+            (name_predicate(one.kind), ", ".join(one.claims) or "-", "yes" if one.signer else unverified)
+            for one in image.attestations
+        ]
+        print_rows(("STATEMENT", "SIGNED BY", "VERIFIED"), statements)
+    elif not image.attestations_problem:
+        print("\nAttestations: none is attached")
+    contents = image.contents
+    for title, versions in (
+        ("NVIDIA libraries", contents.libraries),
+        ("Python packages", contents.python),
+        ("Debian packages", contents.debian),
+    ):
+        if versions:
+            print(f"\n{title} ({len(versions)})")
+            print_rows(("PACKAGE", "VERSION"), ((name, version or "-") for name, version in versions.items()))

@@ -1,16 +1,15 @@
-"""Fields and findings for people, without a library."""
+"""Fields for people, without a library."""
 
 from __future__ import annotations
 
 import shutil
 import sys
 import textwrap
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
-from tfimg.cli.output.streams import fold, print_styled
+from tfimg.cli.output.streams import print_styled
 from tfimg.core.text import to_plain_text
-from tfimg.host.doctor import HostFinding
 
 BOLD = "1"
 """The SGR code."""
@@ -51,22 +50,3 @@ def _format_lines(value: object) -> list[str]:
     if isinstance(value, dict):
         return [f"{name} {one}" for name, one in value.items() if one is not None]
     return to_plain_text(str(value)).split("\n")
-
-
-STATE_COLOURS = {"ok": "32", "warning": "33", "problem": "31", "absent": "2"}
-"""State → SGR code."""
-
-
-def print_findings(findings: Sequence[HostFinding]) -> None:
-    """Print a line for each finding, and two more for those that something is to be done about."""
-    margin = 9 + max(len(finding.name) for finding in findings) + 2
-    for finding in findings:
-        print_styled(f"{finding.state:7}", STATE_COLOURS[finding.state])
-        print(f"  {finding.name:{margin - 9}}{_fold_text(finding.found, margin)}")
-        if finding.next_step:
-            print(f"{'':{margin}}why:  {_fold_text(finding.why, margin + 6)}")
-            print(f"{'':{margin}}next: {_fold_text(finding.next_step, margin + 6)}")
-
-
-def _fold_text(text: str, indent: int) -> str:
-    return fold(text, indent=indent) if sys.stdout.isatty() else text

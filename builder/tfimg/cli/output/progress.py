@@ -18,7 +18,7 @@ from rich.table import Column, Table
 from rich.text import Text
 
 from tfimg.build import results
-from tfimg.cli.output.tables import COLOURS, describe_check, row_grid
+from tfimg.cli.output.tables import COLOURS
 from tfimg.core.events import (
     ChecksPlanned,
     CheckStarted,
@@ -34,7 +34,7 @@ from tfimg.core.events import (
 )
 from tfimg.core.text import format_duration, to_plain_text
 from tfimg.engine.buildx import is_housekeeping, short_step
-from tfimg.validation.report import OUTCOME_WIDTH, CheckResult, check_line
+from tfimg.validation.report import OUTCOME_WIDTH, CheckResult, check_line, flatten
 
 if TYPE_CHECKING:
     from tfimg.cli.context import Context
@@ -49,12 +49,12 @@ STATUS_WIDTH = max(map(len, get_args(results.Status)))
 
 
 @contextmanager
-def render_events(*, as_json: bool, quiet: bool = False, title: str = "build") -> Iterator[OnEvent]:
+def render_events(context: Context, *, title: str = "build") -> Iterator[OnEvent]:
     """Return the renderer for this terminal, file or program; `title` begins each line about a step."""
     console = make_console(stderr=True)
-    if as_json:
+    if context.json:
         yield JsonLines()
-    elif quiet:
+    elif context.quiet:
         yield ignore
     elif console.is_terminal:
         display = Display(console)
@@ -304,7 +304,7 @@ def render_transfer(context: Context, title: str) -> Iterator[Callable[[Progress
 
     def print_progress(done: int, total: int) -> None:
         nonlocal last_event, last_tenth
-        if context.command.json:
+        if context.json:
             if time.monotonic() - last_event >= SECONDS:
                 last_event = time.monotonic()
                 context.emit({"event": "progress", "step": title, "current": done, "total": total})
@@ -337,10 +337,32 @@ def render_count(context: Context, what: str) -> AbstractContextManager[OnProgre
 def _show_amount(context: Context, title: str, unit: str, print_progress: OnProgress) -> Iterator[OnProgress]:
     """Return a function that moves a bar on a terminal, and `print_progress` elsewhere."""
     console = make_console(stderr=True)
-    if context.command.json or context.command.quiet or not console.is_terminal:
+    if context.json or context.quiet or not console.is_terminal:
         yield print_progress
         return
     display = Display(console)
     display(StepEvent(step=title, state="started"))
     with live(display.progress):
         yield lambda done, total: display.show_amount(title, done, total, unit)
+
+
+def row_grid() -> Table:
+    """Return a table with columns for an outcome, its seconds, and text that folds."""
+    table = Table.grid(padding=(0, 2, 0, 0))
+    table.add_column(min_width=OUTCOME_WIDTH, no_wrap=True)
+    table.add_column(width=8, justify="right", no_wrap=True)
+    table.add_column(overflow="fold", ratio=1)
+    return table
+
+
+def describe_check(result: CheckResult) -> Text:
+    """Return the check's name, and below it the reason and known cause of a failure."""
+    group, dot, name = flatten(result.check).rpartition(".")
+    text = Text.assemble((group + dot, "dim"), name)
+    if result.reason:
+        text.append(f"\n{to_plain_text(result.reason)}", style=COLOURS[result.outcome])
+    for warning in result.warnings:
+        text.append(f"\nwarning: {to_plain_text(warning)}", style="yellow")
+    for known in result.explained:
+        text.append(f"\ncause: {to_plain_text(known.cause)}\nwhat helps: {to_plain_text(known.fix)}", style="italic")
+    return text

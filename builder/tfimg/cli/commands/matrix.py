@@ -1,0 +1,117 @@
+"""`tfimg matrix`: the table of what is compatible."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from rich.markup import escape
+from rich.table import Table
+
+from tfimg.cli.context import Context
+from tfimg.cli.options import (
+    Command,
+    RepositoryOptions,
+    flag,
+    output_option,
+)
+from tfimg.cli.output.tables import (
+    coloured,
+    print_first_fitting,
+    print_table,
+    table_text,
+)
+from tfimg.core.errors import UsageError
+from tfimg.core.files import write_atomically
+from tfimg.core.levels import Level
+from tfimg.recipe.support import (
+    FULL_COLUMNS,
+    SUPPORT_FORMS,
+    Columns,
+    Support,
+    list_notes,
+    make_matrix_document,
+    render_markdown,
+    render_matrix,
+)
+
+FORMS = {".json": "json", ".html": "html", ".md": "markdown"}
+"""Ends of file names → the form that they ask for; any other end asks for the table."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ShowMatrix(Command, RepositoryOptions):
+    """Show which versions are compatible with each release, and what is proven.
+
+    Examples:
+      tfimg matrix --html --output matrix.html
+    """
+
+    markdown: bool = flag("print the support table as Markdown")
+    html: bool = flag("print a searchable page that needs no network")
+    output: str | None = output_option("write to a file; .html, .md and .json choose the form, as the options do")
+
+    alternatives = (("--markdown", "markdown"), ("--html", "html"))
+
+    def run(self, context: Context) -> int:
+        if context.json and (self.html or self.markdown):
+            raise UsageError("--json cannot be combined with another form.", next_step="Drop one of the two.")
+        form = "json" if context.json else "html" if self.html else "markdown" if self.markdown else None
+        form = form or FORMS.get(Path(self.output or "").suffix.lower())
+        project = context.project(repository=self.repository)
+        facts = project.matrix, project.specs, project.statuses
+        if form == "json":
+            text = json.dumps(make_matrix_document(*facts, repository=project.repository)) + "\n"
+        elif form == "html":
+            text = render_matrix(*facts, repository=project.repository, made=project.services.today)
+        elif form == "markdown":
+            text = render_markdown(project.support)
+        elif self.output is not None:
+            text = support_text(project.support)
+        else:
+            print_support(project.support)
+            print()
+            print_notes(project.support)
+            return 0
+        if self.output is None:
+            print(text, end="")
+        else:
+            write_atomically(Path(self.output), text)
+            context.say(f"wrote {self.output}")
+        return 0
+
+
+def print_support(rows: Sequence[Support]) -> None:
+    tables = [_support_table(rows, columns) for columns in SUPPORT_FORMS]
+    print_first_fitting(tables, lambda needed: needed.maximum)
+
+
+def print_notes(rows: Sequence[Support]) -> None:
+    notes = Table(box=None, show_header=False, pad_edge=False)
+    for note in list_notes(rows):
+        notes.add_row(escape(note))
+    print_table(notes)
+
+
+def support_text(rows: Sequence[Support]) -> str:
+    """Return the support table and its notes as plain text for a file."""
+    table = table_text(_support_table(rows, FULL_COLUMNS))
+    return table + "\n" + "".join(f"{note}\n" for note in list_notes(rows))
+
+
+def _support_table(rows: Sequence[Support], columns: Columns) -> Table:
+    table = Table(box=None, padding=(0, 1, 0, 0), pad_edge=False, header_style="bold")
+    for name, _ in columns:
+        table.add_column(name.upper(), overflow="fold")
+    for row in rows:
+        table.add_row(*(_colour_levels(name, escape(text(row))) for name, text in columns))
+    return table
+
+
+def _colour_levels(column: str, text: str) -> str:
+    if column != "proven":
+        return text
+    return re.sub("|".join(Level), lambda found: coloured(found[0]), text)

@@ -1,0 +1,215 @@
+"""Extra packages of an image: what they resolve to, and the whole message where they do not fit. With the real uv."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from datetime import date
+from pathlib import Path
+
+import pytest
+from packaging.pylock import Package, PackageWheel
+
+from support.cases import cases
+from support.extra_packages import IMAGE, extra_packages_project
+from support.wheels import sha256, write_wheel
+from tfimg.core.errors import LockError, NetworkError, RequirementConflict, UsageError
+from tfimg.core.paths import Workspace
+from tfimg.project.project import Project
+from tfimg.recipe import packages
+from tfimg.recipe.lock import read_packages
+from tfimg.recipe.packages import _first_without, parse_requirements, parse_system_packages
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory: pytest.TempPathFactory, workspace: Workspace) -> Iterator[Project]:
+    with extra_packages_project(tmp_path_factory.mktemp("own"), workspace) as project:
+        yield project
+
+
+def resolve(project: Project, *requirements: str, as_of: date | None = None) -> list[str]:
+    """Return what the lock on top of the image has."""
+    spec = project.locks.add_packages(project.spec(IMAGE), requirements, as_of=as_of)
+    assert spec.extra
+    return [f"{package.name}=={package.version}" for package in read_packages({"own": spec.extra.lock})]
+
+
+# What fits
+
+
+def test_packages_are_resolved_as_of_the_release_and_with_its_versions(project: Project) -> None:
+    """The newest pandas of that time; a companion of this TensorFlow; NumPy, which the image has, is not repeated."""
+    assert resolve(project, "pandas", "companion") == ["companion==2.15.0", "pandas==2.2.1"]
+    assert resolve(project, "arrays") == ["arrays==1.0"]
+
+
+def test_a_later_day_allows_later_releases_and_still_moves_nothing(project: Project) -> None:
+    assert resolve(project, "pandas", "arrays", as_of=date(2026, 11, 1)) == ["arrays==1.0", "pandas==3.0.0"]
+    assert resolve(project, "pandas", as_of=date(2024, 2, 1)) == ["pandas==2.2.0"]
+
+
+def test_what_the_image_has_anyway_needs_no_lock(project: Project) -> None:
+    spec = project.locks.add_packages(project.spec(IMAGE), ["numpy<2", "tensorflow>=2.15"])
+    assert spec.extra
+    assert spec.extra.lock == ""
+    assert spec.identifier == f"{IMAGE}-own"
+
+
+def test_wheels_of_a_folder_are_resolved_and_found_by_their_hash(tmp_path: Path, workspace: Workspace) -> None:
+    folder = tmp_path / "wheels"
+    folder.mkdir()
+    ours, other = write_wheel(folder, "ours", {"ours.py": b""}), write_wheel(folder, "other", {"other.py": b""})
+    with extra_packages_project(tmp_path, workspace, find_links=folder) as project:
+        spec = project.locks.add_packages(project.spec(IMAGE), ["ours", "pandas"])
+        assert spec.extra
+        assert f"ours==1.0 --hash=sha256:{sha256(ours)}\n" in spec.extra.lock
+        assert project.plan(spec).wheels == (ours,)
+        assert project.plan(project.spec(IMAGE)).wheels == ()
+    assert other.exists()
+
+
+@pytest.mark.parametrize("name", ["a,b", "a#b", "ä %20"])
+def test_a_folder_of_wheels_may_have_any_name(name: str, tmp_path: Path, workspace: Workspace) -> None:
+    folder = tmp_path / name
+    folder.mkdir()
+    ours = write_wheel(folder, "ours", {"ours.py": b""})
+    (folder / "lost-1.0-py3-none-any.whl").symlink_to("nowhere")
+    (folder / "unpacked-1.0-py3-none-any.whl").mkdir()
+    with extra_packages_project(tmp_path, workspace, find_links=folder) as project:
+        assert project.plan(project.locks.add_packages(project.spec(IMAGE), ["ours"])).wheels == (ours,)
+
+
+# What does not fit
+
+
+@cases("recipe_packages", "a_refusal_names_the_requirement_the_package_and_what_works")
+def test_a_refusal_names_the_requirement_the_package_and_what_works(
+    requirements: list[str], message: str, project: Project
+) -> None:
+    with pytest.raises(RequirementConflict) as refused:
+        resolve(project, *requirements)
+    assert str(refused.value) == message
+
+
+def test_one_requirement_among_many_is_found_with_few_resolutions(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    resolutions = []
+    original = packages.Resolver.find_versions
+
+    def counted(self: packages.Resolver, *arguments: object) -> dict[str, str]:
+        resolutions.append(arguments)
+        return original(self, *arguments)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(packages.Resolver, "find_versions", counted)
+    many = [f"shared>=0.{number}" for number in range(400)]
+    with pytest.raises(RequirementConflict, match=r"^pandas>=3 has no release of 2024-03-22 or before"):
+        resolve(project, *many[:200], "pandas>=3", *many[200:])
+    assert len(resolutions) < 20
+
+
+def test_an_explanation_that_takes_too_long_quotes_uv(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(packages, "MAX_SECONDS", -1)
+    with pytest.raises(RequirementConflict) as refused:
+        resolve(project, "pandas>=3")
+    assert str(refused.value) == (
+        "pandas>=3 cannot be resolved: Because only pandas<=2.2.1 is available and you require pandas>=3, we can "
+        "conclude that your requirements are unsatisfiable. Loosen or leave out the requirement."
+    )
+
+
+def test_an_index_that_does_not_answer_is_no_conflict(project: Project, tmp_path: Path) -> None:
+    environ = {**project.services.environ, "UV_DEFAULT_INDEX": "http://127.0.0.1:1/simple", "UV_HTTP_RETRIES": "0"}
+    environ["UV_CACHE_DIR"] = str(tmp_path)
+    with pytest.raises(NetworkError, match="The package index did not answer while pandas was resolved"):
+        resolve(Project(services=type(project.services)(environ=environ)), "pandas")
+
+
+def test_a_version_with_a_local_label_is_moved_to_no_other_image(tmp_path: Path, workspace: Workspace) -> None:
+    """A specifier cannot order versions by `+ours`."""
+    write_wheel(tmp_path, "needs", {}, requires="numpy>=2.1", version="1.0")
+    write_wheel(tmp_path, "numpy", {}, version="2.1.0+ours")
+    message = r"^needs needs another version .*: numpy 2.1.0\+ours instead of numpy"
+    refused = pytest.raises(RequirementConflict, match=message)
+    with extra_packages_project(tmp_path, workspace, find_links=tmp_path) as project, refused:
+        resolve(project, "needs")
+
+
+def test_an_index_that_states_another_hash_is_no_conflict(
+    project: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = packages.Resolver.find
+    wheels = [PackageWheel(name="pandas-2.2.1-py3-none-any.whl", url="https://h/x", hashes={"md5": "0" * 32})]
+
+    def find(self: packages.Resolver, requirements: Sequence[str]) -> list[Package]:
+        return [replace(package, wheels=wheels) for package in found(self, requirements)]
+
+    monkeypatch.setattr(packages.Resolver, "find", find)
+    with pytest.raises(LockError) as refused:
+        resolve(project, "pandas")
+    assert str(refused.value) == (
+        "The package index states no SHA-256 of pandas-2.2.1-py3-none-any.whl. Name an index that does, or put the "
+        "wheel into a folder and name that with --find-links."
+    )
+
+
+def test_no_image_is_named_that_no_lock_is_of(project: Project) -> None:
+    locks = replace(project.locks, specs=())
+    with pytest.raises(LockError) as refused:
+        locks.add_packages(project.spec(IMAGE), ["numpy>=2"])
+    assert refused.value.next_step == "Write numpy without a version."
+
+
+def test_halving_finds_the_first_that_does_not_fit() -> None:
+    assert [_first_without(range(7), lambda place, first=first: place < first) for first in range(7)] == [*range(7)]
+
+
+def test_requirements_are_read_without_comments_and_hashes() -> None:
+    text = "# mine\npandas<3  # why\nkeras-hub==0.1 \\\n    --hash=sha256:00 --hash=sha256:11\n\n"
+    text += "rich[jupyter]; python_version > '3'\n"
+    found = parse_requirements(text, source="r.txt")
+    assert found == ("pandas<3", "keras-hub==0.1", "rich[jupyter]; python_version > '3'")
+
+
+@pytest.mark.parametrize(
+    "line", ["-r other.txt", "--index-url x", "./wheel.whl", "a @ https://h/x.whl", "a b", "\x1b[2J"]
+)
+def test_what_is_not_a_requirement_is_refused_with_its_line(line: str) -> None:
+    with pytest.raises(UsageError, match=r"r.txt, line 2: ") as refused:
+        parse_requirements(f"pandas\n{line}\n", source="r.txt")
+    assert "\x1b" not in str(refused.value)
+
+
+def test_too_many_requirements_are_refused() -> None:
+    with pytest.raises(UsageError, match="more than 500"):
+        parse_requirements("\n".join(f"p{number}" for number in range(501)), source="r.txt")
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["pandas; " + "(" * 5000 + "os_name == 'posix'" + ")" * 5000, "pandas<" + "9" * 5000, "pandas==1." + "9" * 4301],
+)
+def test_a_requirement_that_no_package_has_the_length_of_is_refused(line: str) -> None:
+    """Its parser would use the whole stack, and comparing its version raises ValueError."""
+    with pytest.raises(UsageError, match=r"^r.txt, line 1: 'pandas"):
+        parse_requirements(line, source="r.txt")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "pandas \\\r\n    --hash=sha256:12ab \\\r\n    --hash=sha256:34cd\r\nnumpy\r\n",
+        "# of C:\\wheels\\\npandas\n  # and \\\nnumpy\n",
+    ],
+)
+def test_lines_go_on_as_pip_reads_them(text: str) -> None:
+    """Also after CRLF, and not after a comment that ends in a backslash."""
+    assert parse_requirements(text, source="r.txt") == ("pandas", "numpy")
+
+
+def test_debian_packages_may_have_versions_and_nothing_else() -> None:
+    found = parse_system_packages("ffmpeg # x\nlibsndfile1=1.2.0-1+b1 git\ngit\n", source="a")
+    assert found == ("ffmpeg", "libsndfile1=1.2.0-1+b1", "git")
+    for name in ("-y", "git;reboot", "$(reboot)", "Git"):
+        with pytest.raises(UsageError, match="is not the name of a Debian package"):
+            parse_system_packages(name, source="a")
