@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from tfimg.core.events import ProgressEvent as ProgressEvent
     from tfimg.core.events import StepEvent as StepEvent
     from tfimg.core.events import WarningEvent as WarningEvent
+    from tfimg.core.levels import Level as Level
     from tfimg.matrix.conditions import Request as Request
     from tfimg.matrix.spec import ImageSpec as ImageSpec
     from tfimg.project.project import Project as Project
@@ -52,6 +53,7 @@ _MODULES = {
     "Event": "tfimg.core.events",
     "ImageSpec": "tfimg.matrix.spec",
     "InfoEvent": "tfimg.core.events",
+    "Level": "tfimg.core.levels",
     "LogEvent": "tfimg.core.events",
     "Policy": "tfimg.attestations.policy",
     "ProgressEvent": "tfimg.core.events",

@@ -9,7 +9,7 @@ from typing import Any
 
 from generator.markdown import escape, links
 from generator.program import suite
-from tfimg.recipe.labels import DEVICE_NAMES
+from tfimg.matrix.devices import DEVICES
 
 
 def checks() -> str:
@@ -38,8 +38,8 @@ def _check(name: str, check: Any) -> str:
 
 def _facts(check: Any) -> Iterator[tuple[str, str]]:
     yield "bound", check.bound
-    if len(check.devices) < len(DEVICE_NAMES):
-        yield "only images for", ", ".join(DEVICE_NAMES[device] for device in check.devices)
+    if len(check.devices) < len(DEVICES):
+        yield "only images for", ", ".join(DEVICES[device].title for device in check.devices)
     yield "only images with", ", ".join(check.packages)
     yield "needs", "" if check.level == "linked" else f"the device{'' if check.accelerators == 1 else ', two of them'}"
     yield "profile", check.profile

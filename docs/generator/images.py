@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from generator.markdown import code, escape, table
 from generator.program import project
-from tfimg.core.levels import LEVEL_MEANINGS, LEVELS
+from tfimg.core.levels import LEVEL_MEANINGS, Level
 from tfimg.matrix.schema import PLATFORMS, RUNTIME
 from tfimg.matrix.spec import ImageSpec, expand_matrix, with_variant
 from tfimg.project.project import read_record
@@ -99,18 +99,18 @@ def proofs() -> str:
     rows = []
     for spec in (spec for spec in project().specs if spec.platform == PLATFORMS[0]):
         record = read_record(project().workspace, spec.identifier)
-        if record and project().status(spec).level != "declared":
+        if record and project().status(spec).level != Level.DECLARED:
             base = f"{record.base.kind}, Python {record.versions['python']}" if record.base else "unknown"
             rows.append((code(spec.identifier), escape(base), record.status.level, record.date[:10]))
         else:
-            rows.append((code(spec.identifier), "not proven yet", "declared", ""))
+            rows.append((code(spec.identifier), "not proven yet", Level.DECLARED, ""))
     for spec in expand_matrix(project().matrix, local_wheels=True):
-        if spec.device == "tpu" and spec.identifier not in project().statuses and spec.platform == PLATFORMS[0]:
+        if spec.libtpu and spec.identifier not in project().statuses and spec.platform == PLATFORMS[0]:
             reason = f"not proven: the package index has no libtpu {spec.libtpu}"
-            rows.append((code(spec.identifier), escape(reason), "declared", ""))
+            rows.append((code(spec.identifier), escape(reason), Level.DECLARED, ""))
     return table(("image", "base", "level", "date"), rows)
 
 
 def levels() -> str:
     """Return the levels, highest first."""
-    return table(("level", "meaning"), ((code(level), escape(LEVEL_MEANINGS[level])) for level in reversed(LEVELS)))
+    return table(("level", "meaning"), ((code(level), escape(LEVEL_MEANINGS[level])) for level in reversed(Level)))

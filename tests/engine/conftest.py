@@ -22,7 +22,7 @@ from tfimg.core.paths import state_folder
 from tfimg.engine.connect import connect
 from tfimg.engine.docker import DockerEngine
 from tfimg.matrix.conditions import Request
-from tfimg.matrix.schema import Device
+from tfimg.matrix.devices import Device
 from tfimg.matrix.spec import ImageSpec
 from tfimg.project.project import Project
 from tfimg.project.services import Services

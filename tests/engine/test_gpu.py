@@ -18,6 +18,7 @@ from support.planted_faults import (
     with_fault,
     with_packages,
 )
+from tfimg.core.levels import Level
 from tfimg.engine.docker import DockerEngine
 
 from .conftest import Built
@@ -143,7 +144,7 @@ def test_a_gpu_that_is_hidden_is_a_failure_where_one_is_required(
         gpu.spec,
         "export CUDA_VISIBLE_DEVICES=-1",
         ("devices.listing", "gpu.visible"),
-        level="validated",
+        level=Level.VALIDATED,
         folder=tmp_path,
     )
     assert checks_that_did_not_pass(results) == {"gpu.visible"}

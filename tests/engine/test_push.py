@@ -15,6 +15,7 @@ from support.registry_container import Behaviour, docker, registry
 from support.signing import OURS
 from tfimg.core.errors import EngineError, NetworkError, NotInRegistry, RegistryError
 from tfimg.core.events import ProgressEvent
+from tfimg.core.levels import Level
 from tfimg.core.retry import RetryPolicy
 from tfimg.engine.docker import DockerEngine
 from tfimg.project.project import Project
@@ -140,7 +141,12 @@ def test_a_push_that_fails_is_raised_and_tried_again_until_it_succeeds(
             state=tmp_path,
         )
         job = PublishJob(
-            identifier="1", tensorflow="1", name=name, digest=engine.find_digest(name) or "", aliases=(), level="linked"
+            identifier="1",
+            tensorflow="1",
+            name=name,
+            digest=engine.find_digest(name) or "",
+            aliases=(),
+            level=Level.LINKED,
         )
         validator = Validator(project=Project(services=Services(environ=os.environ)), engine=engine)
         steps = EngineSteps(

@@ -23,6 +23,7 @@ from tfimg.attestations.policy import Policy, TagPromise
 from tfimg.attestations.promotions import read_image_statements
 from tfimg.attestations.verify import verify
 from tfimg.core.errors import NetworkError, PublicationIncomplete, RegistryError
+from tfimg.core.levels import Level
 from tfimg.core.retry import RetryPolicy
 from tfimg.registry.client import HttpRegistry, fallback_tag
 from tfimg.registry.http import Connection, ConnectionSettings
@@ -140,7 +141,7 @@ def test_attestations_without_a_promotion_is_listed_too(
     client: HttpRegistry, server: Loopback, machine: Machine
 ) -> None:
     server.native = False
-    machine.policy = Policy(promises=(TagPromise(tags="*", level="validated", reason="all are tested"),))
+    machine.policy = Policy(promises=(TagPromise(tags="*", level=Level.VALIDATED, reason="all are tested"),))
     (image,) = machine.publish(GPU, via=client).images
     assert {decision.verdict for decision in image.decisions} == {"refuse"}
     assert fallback_tag(image.digest or "") in server.tags

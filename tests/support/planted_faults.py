@@ -12,13 +12,13 @@ from typing import Any
 
 from support.containers import Ended, run_container
 from support.paths import ROOT
+from tfimg.core.levels import Level
 from tfimg.core.paths import find_workspace
 from tfimg.engine.docker import DockerEngine
 from tfimg.index.network import read_host_network, read_pip_settings
 from tfimg.matrix.load import parse_matrix
 from tfimg.matrix.spec import ImageSpec, expand_matrix
 from tfimg.recipe.facts import collect_facts
-from tfimg.validation.report import ProvableLevel
 
 Results = dict[str, dict[str, Any]]
 """Check → its last event."""
@@ -35,7 +35,7 @@ def spec_of(identifier: str) -> ImageSpec:
     return next(spec for spec in all_specs() if spec.identifier == identifier)
 
 
-def facts_text(spec: ImageSpec, level: ProvableLevel) -> str:
+def facts_text(spec: ImageSpec, level: Level) -> str:
     return json.dumps(collect_facts(spec, find_workspace({}).read_lock(spec.identifier), level=level))
 
 
@@ -45,7 +45,7 @@ def with_fault(
     spec: ImageSpec,
     script: str,
     checks: Sequence[str] = (),
-    level: ProvableLevel = "linked",
+    level: Level = Level.LINKED,
     *,
     folder: Path,
     user: int = 0,

@@ -60,7 +60,7 @@ class Machine:
         store = MemoryRegistry()
         manifest = put_image(store, identifier, age=self.ages.get(identifier, 0))
         self.engine[f"tf:{identifier}"] = manifest
-        level: Level = "linked" if "cuda" in identifier else "validated"
+        level: Level = Level.LINKED if "cuda" in identifier else Level.VALIDATED
         return PublishJob(
             identifier=identifier, tensorflow=identifier.partition("-")[0], name=f"tf:{identifier}",
             digest=manifest.digest, aliases=self.aliases.get(identifier, ()), level=level,
@@ -176,7 +176,7 @@ class MemorySteps:
         with self._named(candidate):
             assert self.registry.find(digest)
         green = replace(GREEN, identifier=job.identifier)
-        usual = replace(green, device="gpu", aim="linked") if "cuda" in job.identifier else green
+        usual = replace(green, device="gpu", aim=Level.LINKED) if "cuda" in job.identifier else green
         report = self.machine.reports.get(job.identifier, usual)
         if not report.passed:
             raise ValidationFailed("A check failed.", next_step="Look.")

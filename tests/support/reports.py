@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from tfimg.core.levels import Level
 from tfimg.validation.record import format_image_record, make_image_record
 from tfimg.validation.report import CheckResult, Explanation, Outcome, Report
 
@@ -31,7 +32,7 @@ def result(check: str, outcome: Outcome = "passed", reason: str | None = None, s
 
 GREEN = Report(
     identifier="2.15.1-cpu-py3.11", device="cpu", digest=DIGEST, lock=DIGEST, suite=DIGEST,
-    date="2026-01-02T03:04:05+00:00", seconds=14.25, problem=None, aim="validated", required=NAMES,
+    date="2026-01-02T03:04:05+00:00", seconds=14.25, problem=None, aim=Level.VALIDATED, required=NAMES,
     results=tuple(result(name, seconds=0.05 * (number % 7 + 1) ** 2) for number, name in enumerate(NAMES)),
     environment={
         "kernel": "Linux 6.1.0", "processor": "Intel(R) Xeon(R) CPU @ 2.80GHz", "cores": 2, "memory_mib": 7951,
@@ -72,7 +73,7 @@ def _with_outcome(one: CheckResult) -> CheckResult:
 
 
 RED = replace(
-    GREEN, identifier="2.15.1-cuda12.2-py3.11", device="gpu", aim="linked",
+    GREEN, identifier="2.15.1-cuda12.2-py3.11", device="gpu", aim=Level.LINKED,
     required=(*NAMES, "numerics.never_ran"), results=tuple(map(_with_outcome, GREEN.results)),
     waived={"saving.keras_format": f"this release has no Keras format {ATTACK}"},
     unproven=("gpu.visible", "gpu.memory_growth", "gpu.matmul"),

@@ -9,7 +9,7 @@ from packaging.version import Version
 
 from support.planted_faults import all_specs
 from support.session import run_once
-from tfimg.matrix.schema import Device
+from tfimg.matrix.devices import Device
 from tfimg.matrix.spec import ImageSpec
 
 VARIABLE = "TFIMG_TEST_DAY"

@@ -14,6 +14,7 @@ from tfimg.attestations.envelopes import Statement, Subject
 from tfimg.attestations.keys import SigningKey
 from tfimg.attestations.predicates import RunContext, make_report_statement, make_test_result
 from tfimg.attestations.promotions import Promotion, TagMove, Withdrawal, make_predicate_statement
+from tfimg.core.levels import Level
 from tfimg.core.text import canonical_json
 from tfimg.registry.documents import OCI_MANIFEST, Manifest
 from tfimg.validation.report import CheckResult, Report
@@ -32,7 +33,7 @@ ON_GPU = replace(
     GREEN, identifier="2.15.1-cuda12.2-py3.11", device="gpu", results=(*GREEN.results, SEEN),
     required=(*GREEN.required, "gpu.visible"),
 )  # fmt: skip
-LINKED = replace(GREEN, identifier="2.15.1-cuda12.2-py3.11", device="gpu", aim="linked", unproven=("gpu.visible",))
+LINKED = replace(GREEN, identifier="2.15.1-cuda12.2-py3.11", device="gpu", aim=Level.LINKED, unproven=("gpu.visible",))
 FAILED = replace(ON_GPU, results=(*ON_GPU.results, result("gpu.matmul", "failed", "0.0 is not 108.0")))
 
 

@@ -9,12 +9,13 @@ import subprocess
 import sys
 from functools import cache
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
 import tfimg
 from generator import architecture
-from tfimg.matrix.schema import DEVICES
+from tfimg.matrix.devices import CPU, DEVICES, GPU, Device
 
 ROOT = Path(tfimg.__file__).parent
 ORDER = (
@@ -165,27 +166,43 @@ def test_no_modules_import_each_other() -> None:
     graphlib.TopologicalSorter(graph).prepare()
 
 
-def test_tables_and_choices_have_every_device() -> None:
-    """A new device is added to each table that is annotated with it, and to each choice of an option."""
-    every = set(DEVICES)
-    incomplete = [
-        f"{name(file)}:{node.lineno} lacks {sorted(every - found)}"
+NAMED_DEVICES = {
+    "host/doctor.py": "the name of a finding",
+    "host/run.py": "the table of functions that give a container the device",
+    "host/survey.py": "the table of functions that check the machine for the device",
+    "matrix/rules.py": "a key of matrix.yaml",
+    "matrix/survey.py": "a key of matrix.yaml",
+    "matrix/propose.py": "a key of matrix.yaml",
+}
+"""Modules beside matrix/devices.py that name a device, and why."""
+
+
+def test_devices_are_known_in_one_place() -> None:
+    """No other module names a device that is no key of documents, compares with a name, or lists the devices."""
+    assert tuple(DEVICES) == get_args(Device)
+    listed = re.compile(r"\W+(?:or )?".join(DEVICES))
+    named = {
+        name(file)
         for file in MODULES.values()
         for node in nodes(file)
-        if (found := _devices(node)) and found != every
+        if isinstance(node, ast.Compare | ast.Constant)
+        for text in ast.walk(node)
+        if isinstance(text, ast.Constant) and isinstance(text.value, str)
+        if text.value in (DEVICES if isinstance(node, ast.Compare) else {*DEVICES} - {CPU, GPU})
+        or listed.search(text.value)
+    }
+    assert named - {"matrix/devices.py"} == set(NAMED_DEVICES)
+
+
+def test_tables_have_every_device() -> None:
+    tables = [
+        (f"{name(file)}:{node.lineno}", {ast.literal_eval(key) for key in node.value.keys if key})
+        for file in MODULES.values()
+        for node in nodes(file)
+        if isinstance(node, ast.AnnAssign) and "[Device, " in ast.unparse(node.annotation)
+        if isinstance(node.value, ast.Dict) and node.value.keys
     ]
-    assert incomplete == []
-
-
-def _devices(node: ast.AST) -> set[str]:
-    """Return the devices of a table such as `dict[Device, int]`, or of a choice such as `Literal["cpu", "gpu"]`."""
-    if isinstance(node, ast.AnnAssign) and "[Device, " in ast.unparse(node.annotation):
-        keys = node.value.keys if isinstance(node.value, ast.Dict) else ()
-        return {key.value for key in keys if isinstance(key, ast.Constant) and isinstance(key.value, str)}
-    if isinstance(node, ast.Subscript) and dotted(node.value) == "Literal" and isinstance(node.slice, ast.Tuple):
-        values = {item.value for item in node.slice.elts if isinstance(item, ast.Constant)}
-        return values if values >= {"cpu", "gpu"} else set()
-    return set()
+    assert [where for where, devices in tables if devices != set(DEVICES)] == []
 
 
 def test_the_walk_sees_the_program() -> None:

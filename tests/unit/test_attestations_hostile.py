@@ -59,9 +59,10 @@ from tfimg.attestations.promotions import (
 )
 from tfimg.attestations.verify import VerifiedImage, verify
 from tfimg.core.errors import FileError, PolicyViolation, TamperedError, TfimgError, UnsignedError
+from tfimg.core.levels import Level
 from tfimg.registry.documents import OCI_MANIFEST, Descriptor, Manifest
 
-ANYTHING = Policy(level="built")
+ANYTHING = Policy(level=Level.BUILT)
 ENVELOPE = sign_statement(make_statements(GREEN)[0], OURS)
 DEEP = b"[" * 100_000
 HOSTILE = (
@@ -259,7 +260,7 @@ def test_lists_of_a_test_result_are_bounded() -> None:
 def test_a_driver_that_is_no_version_meets_no_range(driver: str) -> None:
     environment = json.loads(make_statements(ON_GPU)[0].content)["predicate"]["environment"]
     registry = result(finishedOn="2026-01-03T00:00:00Z", environment={**environment, "driver": driver})
-    policy = Policy(level="built", driver=SpecifierSet("<1"))
+    policy = Policy(level=Level.BUILT, driver=SpecifierSet("<1"))
     with pytest.raises(PolicyViolation, match="driver<1 is required"):
         verify(registry, "2.15", [OURS.verifying_key], policy, now=NOW)
 

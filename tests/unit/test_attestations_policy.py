@@ -12,6 +12,7 @@ from support.messages import exactly
 from support.signing import OURS, THEIRS
 from tfimg.attestations.policy import Policy, parse_policy, parse_requirements
 from tfimg.core.errors import FileError, UsageError
+from tfimg.core.levels import Level
 
 WORDS = "validated,gpu=sm_90,driver>=535,max-age=30d"
 FILE = """\
@@ -35,7 +36,9 @@ aliases:
 def test_a_line_and_a_file_say_the_same() -> None:
     policy = parse_requirements(WORDS, policy=Policy())
     assert policy == parse_policy(FILE, source="policy.yaml")
-    assert policy == Policy(level="validated", gpu="sm_90", driver=SpecifierSet(">=535"), max_age=timedelta(days=30))
+    assert policy == Policy(
+        level=Level.VALIDATED, gpu="sm_90", driver=SpecifierSet(">=535"), max_age=timedelta(days=30)
+    )
 
 
 def test_attestations_may_be_90_days_old_unless_a_policy_says_otherwise() -> None:

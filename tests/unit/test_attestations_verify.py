@@ -55,13 +55,14 @@ from tfimg.core.errors import (
     TfimgError,
     UnsignedError,
 )
+from tfimg.core.levels import Level
 from tfimg.matrix.schema import Device
 from tfimg.matrix.spec import ImageSpec
 from tfimg.recipe.tags import find_contradiction, list_aliases, make_build_tag
 from tfimg.registry.documents import OCI_INDEX, OCI_MANIFEST, Descriptor, Manifest
 from tfimg.validation.report import Report
 
-ANYTHING = Policy(level="built")
+ANYTHING = Policy(level=Level.BUILT)
 
 
 def verified(
@@ -317,7 +318,7 @@ def test_a_tag_beside_a_digest_is_kept_to_what_it_promises() -> None:
     with pytest.raises(PolicyViolation, match=says):
         verify(registry, IMAGE.digest, [OURS.verifying_key], Policy(), now=NOW, tag="2.15-gpu")
     assert verify(registry, IMAGE.digest, [OURS.verifying_key], Policy(), now=NOW, tag="2.15")
-    less = Policy(promises=(TagPromise(tags="*-gpu", level="linked", reason="Our CI has no GPU."),))
+    less = Policy(promises=(TagPromise(tags="*-gpu", level=Level.LINKED, reason="Our CI has no GPU."),))
     assert verified(registry, "2.15-gpu", policy=less), "a file may let an alias promise less"
 
 
@@ -335,7 +336,7 @@ def test_attestations_may_be_as_old_as_allowed_and_not_a_second_older(require: s
 
 def test_without_another_policy_attestations_may_be_90_days_old() -> None:
     limit = ENDED + timedelta(days=90)
-    for policy in (Policy(), Policy(level="built"), parse_requirements("linked", policy=Policy())):
+    for policy in (Policy(), Policy(level=Level.BUILT), parse_requirements("linked", policy=Policy())):
         assert verified(published_registry(GREEN), policy=policy, now=limit)
         expect_refusal(
             published_registry(GREEN), StaleAttestations, "at most 90 days", policy=policy, now=limit + SECOND
@@ -343,7 +344,7 @@ def test_without_another_policy_attestations_may_be_90_days_old() -> None:
     assert verified(published_registry(GREEN), require="max-age=unlimited", now=limit + timedelta(days=9999))
 
 
-REFUSE_OURS = Policy(level="built", refused_keys=frozenset({OURS.verifying_key.identifier}))
+REFUSE_OURS = Policy(level=Level.BUILT, refused_keys=frozenset({OURS.verifying_key.identifier}))
 BOTH = (OURS.verifying_key, THEIRS.verifying_key)
 
 
@@ -564,7 +565,7 @@ def test_an_image_for_another_device_is_reported_before_its_failures() -> None:
 
 
 def test_a_digest_has_no_name_that_promises_anything() -> None:
-    everything = Policy(promises=(TagPromise(tags="*", level="validated", reason="We have every GPU."),))
+    everything = Policy(promises=(TagPromise(tags="*", level=Level.VALIDATED, reason="We have every GPU."),))
     expect_refusal(
         published_registry(LINKED), PolicyViolation, "validated is required: its tag promises it", policy=everything
     )

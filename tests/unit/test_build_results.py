@@ -33,10 +33,11 @@ from tfimg.core.errors import (
     UnsupportedPlatform,
     ValidationFailed,
 )
+from tfimg.core.levels import Level
 
 BUILT = ImageResult(
     identifier="2.15.1-cpu-py3.11", status="built", seconds=12.345, engine="unix:///e", digest="sha256:1",
-    tags=("tf:1",), level="validated", checks=70, unpacked_bytes=1_400_000_000, compressed_bytes=300_000_000,
+    tags=("tf:1",), level=Level.VALIDATED, checks=70, unpacked_bytes=1_400_000_000, compressed_bytes=300_000_000,
 )  # fmt: skip
 UNCHANGED = replace(BUILT, identifier="2.15.1-cpu-py3.9", status="unchanged", seconds=0.0, checks=None, reused=True)
 RECORDED = replace(UNCHANGED, identifier="2.15.1-cpu-py3.10", status="recorded", tags=(), engine=None)

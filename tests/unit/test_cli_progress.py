@@ -29,6 +29,7 @@ from tfimg.core.events import (
     StepEvent,
     StepState,
 )
+from tfimg.core.levels import Level
 from tfimg.core.text import format_duration
 from tfimg.engine.buildx import is_housekeeping, short_step
 from tfimg.project.services import Services
@@ -271,8 +272,8 @@ def test_each_of_many_images_has_a_line() -> None:
     assert screen.drawn()[1] == f"2.5 s ━━━━━ {names[3]} c.d"
     failure = BuildError(f"No {CONTROLS}", next_step="Try.")
     for ended in (
-        ImageResult(identifier=names[3], status="built", seconds=12.3, level="validated", checks=2),
-        ImageResult(identifier=names[1], status="unchanged", seconds=0.0, level="linked", reused=True),
+        ImageResult(identifier=names[3], status="built", seconds=12.3, level=Level.VALIDATED, checks=2),
+        ImageResult(identifier=names[1], status="unchanged", seconds=0.0, level=Level.LINKED, reused=True),
         ImageResult(identifier=names[2], status="failed", seconds=1.0, failure=failure),
     ):
         screen.show(ended)

@@ -13,8 +13,9 @@ from tfimg.build.builder import BuildSettings
 from tfimg.core.errors import MatrixError, ResolutionError
 from tfimg.core.paths import Workspace
 from tfimg.matrix.conditions import select_variants
+from tfimg.matrix.devices import DEVICES
 from tfimg.matrix.load import parse_matrix
-from tfimg.matrix.schema import DEVICES, PLATFORMS, Matrix, Variant
+from tfimg.matrix.schema import PLATFORMS, Matrix, Variant
 from tfimg.matrix.spec import ExtraPackages, ImageSpec, expand_matrix, find_gaps, with_extra_packages, with_variant
 from tfimg.recipe.labels import make_extra_labels, read_extra_labels
 from tfimg.recipe.tags import list_aliases

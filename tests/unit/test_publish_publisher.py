@@ -45,7 +45,7 @@ from tfimg.core.errors import (
     ValidationFailed,
 )
 from tfimg.core.events import Event, InfoEvent, OnEvent, StepEvent
-from tfimg.core.levels import LEVELS
+from tfimg.core.levels import Level
 from tfimg.publish.history import tag_history
 from tfimg.publish.publisher import Publication, PublishResult, TagDecider, plan_job, promote, publish_jobs
 from tfimg.publish.retract import roll_back
@@ -81,7 +81,7 @@ def test_what_is_there_with_its_attestations_are_not_sent_again(machine: Machine
 def test_an_image_is_new_when_this_run_pushed_it(machine: Machine) -> None:
     job = machine.job(CPU)
     release = Release(identifier=CPU, tensorflow="2.15.1", created=EPOCH)
-    expected = SentImage(job=job, digest=job.digest, release=release, level="validated", is_new=True, reused=False)
+    expected = SentImage(job=job, digest=job.digest, release=release, level=Level.VALIDATED, is_new=True, reused=False)
     session = machine.session()
     assert send(job, session) == expected
     promote([expected], session)
@@ -139,7 +139,7 @@ def test_a_gpu_image_that_no_gpu_has_seen_has_its_exact_tags_and_no_alias(machin
 
 
 def test_a_policy_may_let_an_alias_promise_less_in_writing(machine: Machine, registry: MemoryRegistry) -> None:
-    machine.policy = Policy(promises=(TagPromise(tags="*-gpu", level="linked", reason="no machine has a GPU"),))
+    machine.policy = Policy(promises=(TagPromise(tags="*-gpu", level=Level.LINKED, reason="no machine has a GPU"),))
     machine.publish(GPU)
     assert "2.15-gpu" in machine.tags
 
@@ -246,7 +246,7 @@ def test_a_tag_that_need_not_be_moved_is_read_back_too(machine: Machine, registr
 
 
 def test_an_image_that_was_pushed_and_has_no_tag_is_published(machine: Machine) -> None:
-    machine.policy = Policy(promises=(TagPromise(tags="*", level="validated", reason="all are tested"),))
+    machine.policy = Policy(promises=(TagPromise(tags="*", level=Level.VALIDATED, reason="all are tested"),))
     (image,) = machine.publish(GPU).images
     assert {decision.verdict for decision in image.decisions} == {"refuse"}
     assert image.status == "published"
@@ -312,7 +312,7 @@ def test_an_image_whose_exact_tag_another_publisher_moves_fails_alone(machine: M
     failed, published = machine.publish(CPU, other, via=line).images
     assert isinstance(failed.failure, TagConflict)
     assert failed == PublishResult(
-        identifier=CPU, status="failed", digest=machine.job(CPU).digest, level="validated", failure=failed.failure
+        identifier=CPU, status="failed", digest=machine.job(CPU).digest, level=Level.VALIDATED, failure=failed.failure
     )
     assert (published.identifier, published.status, published.digest) == (other, "published", machine.tags[other])
     assert "2.15" not in machine.tags
@@ -341,7 +341,7 @@ def test_candidates_that_the_registry_does_not_delete_are_named(machine: Machine
 
 def test_every_level_of_a_publication_can_be_required(machine: Machine) -> None:
     (digest,) = machine.publish_builds(0)
-    assert {machine.prove(digest, level) for level in LEVELS} == {"validated"}
+    assert {machine.prove(digest, level) for level in Level} == {"validated"}
 
 
 def test_an_invalid_index_under_a_tag_is_named(machine: Machine, registry: MemoryRegistry) -> None:

@@ -23,6 +23,7 @@ from tfimg.attestations.policy import Policy, TagPromise
 from tfimg.attestations.predicates import RunContext, make_test_result
 from tfimg.attestations.promotions import Promotion, TagMove, make_predicate_statement
 from tfimg.core.errors import NotInRegistry, PolicyViolation, UsageError, WithdrawnError
+from tfimg.core.levels import Level
 from tfimg.publish.retract import RetractedImage, list_earlier
 from tfimg.recipe.tags import make_build_tag
 from tfimg.registry.documents import Registry
@@ -92,7 +93,7 @@ def test_what_was_rolled_back_is_promoted_again_only_when_it_is_reinstated(machi
 
 
 def test_a_rollback_demands_the_level_that_the_tag_promises(machine: Machine) -> None:
-    machine.policy = Policy(promises=(TagPromise(tags="*-gpu", level="linked", reason="There is no GPU here."),))
+    machine.policy = Policy(promises=(TagPromise(tags="*-gpu", level=Level.LINKED, reason="There is no GPU here."),))
     old, new = machine.publish_builds(5, 0, identifier=GPU)
     machine.policy = Policy()
     with pytest.raises(PolicyViolation, match="has level linked, but level validated is required"):

@@ -19,6 +19,7 @@ from tfimg.attestations.attach import collect_envelopes, verify_signatures
 from tfimg.attestations.envelopes import PROVENANCE, format_time
 from tfimg.core.errors import ImageMissing, Interrupted, NetworkError, ResolutionError, TamperedError, ValidationFailed
 from tfimg.core.events import Event, InfoEvent, ProgressEvent, StepEvent, WarningEvent, ignore
+from tfimg.core.levels import Level
 from tfimg.core.paths import Workspace
 from tfimg.core.retry import ATTEMPTS, RetryPolicy
 from tfimg.project.validator import Validator
@@ -93,7 +94,9 @@ def push_and_validate(world: World, sleep: Callable[[float], object] = lambda _:
         images={CPU: image},
         retries=RetryPolicy(sleep=sleep),
     )
-    job = PublishJob(identifier=CPU, tensorflow="2.15.1", name=NAME, digest=image.digest, aliases=(), level="validated")
+    job = PublishJob(
+        identifier=CPU, tensorflow="2.15.1", name=NAME, digest=image.digest, aliases=(), level=Level.VALIDATED
+    )
     digest = steps.push(job, "candidate", ignore)
     report, _ = steps.validate(job, digest, "candidate", ignore)
     steps.attach_attestations(job, digest, report)

@@ -20,7 +20,7 @@ from tfimg.publish.history import build_tags
 from tfimg.publish.tags import Decision, Move, Question, Release, TaggedImage, decide, move_tags, read_release
 from tfimg.registry.documents import OCI_CONFIG, OCI_INDEX, OCI_MANIFEST, Manifest
 
-PROMISE = TagPromise(tags="*-gpu", level="validated", reason="it was seen there")
+PROMISE = TagPromise(tags="*-gpu", level=Level.VALIDATED, reason="it was seen there")
 LESS = replace(PROMISE, level="linked")
 NEW = Release(identifier="2.15.1-cuda12.2-py3.11", tensorflow="2.15.1", created=EPOCH)
 EARLIER = replace(NEW, created=EPOCH - timedelta(hours=1))
@@ -35,7 +35,7 @@ OLDER = "only `tfimg rollback` moves a tag to an older release"
 def question(current: Release | None = None, **more: object) -> Question:
     there = TaggedImage(digest=THERE.digest, release=current) if current else None
     case = Question(
-        repository=REPOSITORY, tag="2.15-gpu", kind="alias", digest=NEW_DIGEST, release=NEW, level="validated",
+        repository=REPOSITORY, tag="2.15-gpu", kind="alias", digest=NEW_DIGEST, release=NEW, level=Level.VALIDATED,
         current=there, statements=ImageStatements(), promise=PROMISE,
     )  # fmt: skip
     return replace(case, **more)  # type: ignore[arg-type]
@@ -81,14 +81,14 @@ def test_an_identifier_cannot_write_on_the_terminal() -> None:
 
 
 def test_a_tag_that_points_there_and_was_promoted_stays_whatever_else_is_the_case() -> None:
-    same = question(NEW, digest=THERE.digest, level="built", statements=with_promotion())
+    same = question(NEW, digest=THERE.digest, level=Level.BUILT, statements=with_promotion())
     assert (decide(same).verdict, decide(same).why) == ("stay", "it already points to this image")
 
 
 def test_a_tag_that_points_there_without_a_promotion_is_attested() -> None:
     for statements in (ImageStatements(), with_promotion("latest")):
         assert decide(question(NEW, digest=THERE.digest, statements=statements)).verdict == "attest"
-    assert "it promises validated" in refusal_reason(question(NEW, digest=THERE.digest, level="linked"))
+    assert "it promises validated" in refusal_reason(question(NEW, digest=THERE.digest, level=Level.LINKED))
     foreign = TaggedImage(digest=THERE.digest, release=None)
     decision = decide(replace(question(digest=THERE.digest), current=foreign))
     says = "it already points to this image, but no signed promotion says so"
@@ -117,7 +117,7 @@ def test_a_tag_moves_to_newer_releases_and_builds_alone(current: Release, new: R
     assert (decision.verdict, why) == (("refuse", decision.why) if why else ("move", ""))
 
 
-@pytest.mark.parametrize("level", ["declared", "built", "linked"])
+@pytest.mark.parametrize("level", [Level.DECLARED, Level.BUILT, Level.LINKED])
 def test_a_tag_that_promises_a_level_is_given_to_none_below(level: Level) -> None:
     why = refusal_reason(question(level=level))
     assert why == (
@@ -129,8 +129,8 @@ def test_a_tag_that_promises_a_level_is_given_to_none_below(level: Level) -> Non
 
 
 def test_a_tag_never_loses_a_level_though_it_promises_less() -> None:
-    current = TaggedImage(digest=THERE.digest, release=EARLIER, level="validated")
-    case = replace(question(level="linked", promise=LESS), current=current)
+    current = TaggedImage(digest=THERE.digest, release=EARLIER, level=Level.VALIDATED)
+    case = replace(question(level=Level.LINKED, promise=LESS), current=current)
     assert refusal_reason(case) == "it points to an image that is validated, and this one is only linked"
 
 

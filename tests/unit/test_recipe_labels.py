@@ -9,6 +9,7 @@ import pytest
 
 from support.cases import cases
 from support.paths import DATA
+from tfimg.core.levels import Level
 from tfimg.matrix.conditions import select_specs
 from tfimg.matrix.schema import Matrix
 from tfimg.matrix.spec import ImageSpec, with_variant
@@ -75,7 +76,7 @@ Named = Callable[[str], ImageSpec]
 
 def test_a_gpu_image_is_described_in_full(named: Named) -> None:
     expected = json.loads((DATA / "descriptions/2.15.1-cuda12.2-py3.11.json").read_text())
-    linked = Status(level="linked", date="2026-01-02")
+    linked = Status(level=Level.LINKED, date="2026-01-02")
     found = describe_image(named(expected["identifier"]), repository="tf", status=linked)
     libraries = found.pop("libraries")
     assert found == expected
@@ -84,7 +85,9 @@ def test_a_gpu_image_is_described_in_full(named: Named) -> None:
 
 
 def test_a_cpu_image_has_null_for_what_it_lacks(named: Named) -> None:
-    found = describe_image(named("2.15.1-cpu-py3.11"), repository="tf", status=Status(level="built", date="2026-01-02"))
+    found = describe_image(
+        named("2.15.1-cpu-py3.11"), repository="tf", status=Status(level=Level.BUILT, date="2026-01-02")
+    )
     lacking = {key for key, value in found.items() if value is None}
     gpu = {"cuda", "cudnn", "driver_floor", "architectures", "libraries"}
     assert lacking == {*gpu, "libtpu", "gpu", "driver", "host_machines", "base_kind"}

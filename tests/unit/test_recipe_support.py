@@ -12,6 +12,7 @@ import pytest
 from support.cases import cases
 from support.matrix_edits import GOOD
 from support.paths import DATA
+from tfimg.core.levels import Level
 from tfimg.matrix.load import parse_matrix
 from tfimg.matrix.schema import Matrix
 from tfimg.matrix.spec import ImageSpec, expand_matrix
@@ -30,9 +31,9 @@ from tfimg.recipe.support import (
 )  # fmt: skip
 
 STATUSES = {
-    "2.15.0-cpu-py3.9": Status(level="linked", date="2024-05-02"),
-    "2.15.1-cpu-py3.11": Status(level="validated", date="2024-05-01"),
-    "2.15.1-cuda12.2-py3.11": Status(level="validated", date="2024-05-03", gpu="NVIDIA T4", driver="535.104.05"),
+    "2.15.0-cpu-py3.9": Status(level=Level.LINKED, date="2024-05-02"),
+    "2.15.1-cpu-py3.11": Status(level=Level.VALIDATED, date="2024-05-01"),
+    "2.15.1-cuda12.2-py3.11": Status(level=Level.VALIDATED, date="2024-05-03", gpu="NVIDIA T4", driver="535.104.05"),
 }
 
 
@@ -84,14 +85,17 @@ def test_a_terminal_s_tables_say_the_same_in_less_room(rows: Sequence[Support]) 
 @pytest.mark.parametrize(
     ("other", "words"),
     [
-        (Status(level="declared"), "cpu arm64 1/2 linked on an emulator"),
-        (Status(level="linked", date="2024-05-02"), "cpu arm64 1/2 linked, cpu arm64 1/2 linked on an emulator"),
-        (Status(level="validated", date="2024-05-02"), "cpu arm64 1/2 validated, cpu arm64 1/2 linked on an emulator"),
+        (Status(level=Level.DECLARED), "cpu arm64 1/2 linked on an emulator"),
+        (Status(level=Level.LINKED, date="2024-05-02"), "cpu arm64 1/2 linked, cpu arm64 1/2 linked on an emulator"),
+        (
+            Status(level=Level.VALIDATED, date="2024-05-02"),
+            "cpu arm64 1/2 validated, cpu arm64 1/2 linked on an emulator",
+        ),
     ],
 )
 def test_what_an_emulator_proved_is_listed_apart(small: Matrix, other: Status, words: str) -> None:
     statuses = {
-        "2.15.0-cpu-py3.9-arm64": Status(level="linked", date="2024-05-02", emulated=True),
+        "2.15.0-cpu-py3.9-arm64": Status(level=Level.LINKED, date="2024-05-02", emulated=True),
         "2.15.0-cpu-py3.11-arm64": other,
     }
     assert cells(SHORT_COLUMNS, summarize_support(small, expand_matrix(small), statuses)[0])["proven"] == words
@@ -132,7 +136,7 @@ def test_a_row_is_json_with_all_its_facts_and_what_is_proven(rows: Sequence[Supp
 
 def test_an_image_has_the_command_that_builds_it(small: Matrix) -> None:
     found = {
-        spec.identifier: describe_matrix_image(spec, repository="tf", status=Status(level="declared"))
+        spec.identifier: describe_matrix_image(spec, repository="tf", status=Status(level=Level.DECLARED))
         for spec in expand_matrix(small)
     }
     options = {"cpu": "", "cuda12.2": " --device gpu", "cpu-arm64": " --platform linux/arm64"}
@@ -182,7 +186,7 @@ def test_a_readme_without_both_markers_is_left_alone(readme: str, rows: Sequence
 def test_the_kinds_of_bases_are_named_with_their_pythons(specs: Sequence[ImageSpec], matrix: Matrix) -> None:
     kinds: dict[str, BaseKind] = {"3.9": "bootstrapped", "3.10": "look-alike", "3.12": "look-alike"}
     statuses = {
-        spec.identifier: Status(level="validated", base_kind=kinds[spec.python])
+        spec.identifier: Status(level=Level.VALIDATED, base_kind=kinds[spec.python])
         for spec in specs
         if spec.python in kinds and spec.platform == "linux/amd64"
     }

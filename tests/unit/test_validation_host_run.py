@@ -14,6 +14,7 @@ from support.cli import CliResult, CliRunner
 from support.environment import TestEnvironment
 from support.gpu_run import DRIVER, ENVIRONMENT, H200, gpu_run
 from tfimg.core.files import hash_files
+from tfimg.core.levels import Level
 from tfimg.core.paths import Workspace
 from tfimg.matrix.spec import ImageSpec
 from tfimg.recipe.facts import collect_host_facts
@@ -158,7 +159,7 @@ REFUSED: Mapping[str, tuple[dict[str, Any], Callable[[Run], Run], str]] = {
     "another lock": ({}, lambda run: {**run, "lock": f"sha256:{'0' * 64}"}, f"its lock is sha256:{'0' * 64}, not sha"),
     "another suite": ({}, lambda run: {**run, "suite": f"sha256:{'1' * 64}"}, f"its suite is sha256:{'1' * 64}, not "),
     "level linked": ({"level": "linked"}, lambda run: run, "its level is linked, not validated"),
-    "a level that it does not have": ({"level": "linked"}, event(0, level="validated"), "gpu.visible is required"),
+    "a level that it does not have": ({"level": "linked"}, event(0, level=Level.VALIDATED), "gpu.visible is required"),
     "for the CPU": ({}, event(0, device="cpu"), "its device is cpu, not gpu"),
     "a check that was not run": ({}, without("numerics.lstm"), "numerics.lstm is required, and was not run"),
     "gpu.visible was not run": ({}, without("gpu.visible"), "gpu.visible is required, and was not run"),

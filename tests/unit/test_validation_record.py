@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from support.reports import BROKEN, DIGEST, GREEN, NAMES, PARTIAL, RED, record_text, reported, result
 from tfimg.core.errors import FileError
+from tfimg.core.levels import Level
 from tfimg.core.paths import Workspace
 from tfimg.matrix.spec import ImageSpec
 from tfimg.project.project import Project
@@ -200,7 +201,7 @@ def read(text: str) -> ImageRecord:
     return read_image_record(text.encode(), source="host-run.json")
 
 
-@pytest.mark.parametrize("report", [GREEN, ON_A_GPU, replace(GREEN, aim="linked")], ids=["cpu", "gpu", "linked"])
+@pytest.mark.parametrize("report", [GREEN, ON_A_GPU, replace(GREEN, aim=Level.LINKED)], ids=["cpu", "gpu", "linked"])
 def test_a_report_becomes_a_record_that_proves_the_same(report: Report) -> None:
     record = read(record_text(report))
     again = record.to_report()
@@ -238,12 +239,12 @@ def test_skipped_and_waived_checks_keep_their_reasons() -> None:
 
 
 def test_a_status_names_level_day_and_accelerator() -> None:
-    assert read(record_text(GREEN)).status == Status(level="validated", date="2026-01-02")
-    on_gpu = Status(level="validated", date="2026-01-02", gpu="NVIDIA T4", driver="535.104.05")
+    assert read(record_text(GREEN)).status == Status(level=Level.VALIDATED, date="2026-01-02")
+    on_gpu = Status(level=Level.VALIDATED, date="2026-01-02", gpu="NVIDIA T4", driver="535.104.05")
     assert read(record_text(ON_A_GPU)).status == on_gpu
     assert read(record_text(replace(GREEN, device="tpu"))).status.level == "linked", "its TPU is not named"
     emulated = replace(GREEN, environment={**GREEN.environment, "emulated": True})
-    assert read(record_text(emulated)).status == Status(level="linked", date="2026-01-02", emulated=True)
+    assert read(record_text(emulated)).status == Status(level=Level.LINKED, date="2026-01-02", emulated=True)
 
 
 def test_a_report_that_proves_no_level_is_not_a_record() -> None:
@@ -264,7 +265,7 @@ SPOILT: dict[str, tuple[Callable[[dict[str, Any]], object], str]] = {
     "a field that no report has": (lambda it: it.update(extra=1), "extra: extra inputs are not permitted"),
     "another kind": (lambda it: it.update(kind="x"), "kind: input should be 'tfimg image'"),
     "another schema": (lambda it: it.update(schema=2), "schema: input should be 1"),
-    "level built": (lambda it: it.update(level="built"), "level: input should be 'linked' or 'validated'"),
+    "level built": (lambda it: it.update(level=Level.BUILT), "level: input should be 'linked' or 'validated'"),
     "on a host, with a digest": (lambda it: it.update(where="host"), "digest: it is that of an image in a container"),
     "an image without a digest": (lambda it: it.update(digest=None), "digest: it is that of an image in a container"),
     "no check": (lambda it: it.update(passed={}), "passed: dictionary should have at least 1 item"),

@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 
 from support import suite_events as stories
-from support.hosts import PLAIN
 from support.memory_engine import FakeEngine
 from support.reports import BROKEN, GREEN, KNOWN, PARTIAL, RED, reported, result
 from tfimg.core.errors import (
@@ -24,10 +23,9 @@ from tfimg.core.errors import (
     ValidationFailed,
 )
 from tfimg.core.files import hash_files
+from tfimg.core.levels import Level
 from tfimg.engine.interface import Exit, Line
-from tfimg.host.survey import Gpu, NvidiaSmi, TargetLevel
 from tfimg.matrix.spec import ImageSpec
-from tfimg.project.validator import describe_accelerator
 from tfimg.recipe.facts import collect_facts
 from tfimg.recipe.lock import hash_lock
 from tfimg.validation.report import CheckResult, Report
@@ -367,7 +365,7 @@ def test_the_suite_runs_with_its_facts_without_network_as_the_image_s_own_user(s
     ]  # fmt: skip
     assert order.files["/tfimg-validation/suite/__main__.py"] == (b"pass", 0o444)
     content, mode = order.files["/tfimg-validation/facts.json"]
-    assert (json.loads(content), mode) == (collect_facts(spec, LOCK, level="validated"), 0o444)
+    assert (json.loads(content), mode) == (collect_facts(spec, LOCK, level=Level.VALIDATED), 0o444)
 
 
 @pytest.mark.parametrize("level", ["linked", "validated"])
@@ -381,7 +379,7 @@ def test_the_suite_gets_the_level_to_prove(level: str, named: Callable[[str], Im
 def test_facts_are_what_the_image_claims(named: Callable[[str], ImageSpec]) -> None:
     claims = {"tensorflow": "2.18.1", "python": "3.11", "device": "gpu", "cuda": "12.5", "cudnn": ">=9.3,<10"}
     architectures = ["sm_60", "sm_70", "sm_80", "sm_89", "compute_90"]
-    assert collect_facts(named("2.18.1-cuda12.5-py3.11"), LOCK, level="linked") == claims | {
+    assert collect_facts(named("2.18.1-cuda12.5-py3.11"), LOCK, level=Level.LINKED) == claims | {
         "identifier": "2.18.1-cuda12.5-py3.11",
         "architectures": architectures,
         "libtpu": None,
@@ -438,7 +436,7 @@ def test_a_suite_is_its_python_files_without_what_python_leaves_behind(tmp_path:
 
 
 SUBJECT = ReportSubject(
-    identifier=GREEN.identifier, content="sha256:c", suite=GREEN.suite, level="validated", profile="standard",
+    identifier=GREEN.identifier, content="sha256:c", suite=GREEN.suite, level=Level.VALIDATED, profile="standard",
     accelerator="none",
 )  # fmt: skip
 
@@ -481,20 +479,6 @@ def test_a_damaged_cached_report_is_ignored(text: str, report_cache: ReportCache
     report_cache.replace(SUBJECT, GREEN)
     (report_cache.folder / SUBJECT.file_name).write_text(text, errors="surrogateescape")
     assert report_cache.read(SUBJECT) is None
-
-
-def test_an_accelerator_is_reported_with_its_driver() -> None:
-    gpus = (Gpu(name="NVIDIA H100", capability="sm_90"), Gpu(name="T4", capability="sm_75"))
-    host = replace(PLAIN, smi=NvidiaSmi(driver="550.54", cuda="12.4", gpus=gpus), tpus=("/dev/accel0", "/dev/accel1"))
-    described = {
-        access: describe_accelerator(TargetLevel(level="validated", access=access), host)
-        for access in ("none", "nvidia", "cdi", "tpu")
-    }  # type: ignore[arg-type]
-    assert described == {
-        "none": "none", "nvidia": "NVIDIA H100, T4; driver 550.54", "cdi": "NVIDIA H100, T4; driver 550.54",
-        "tpu": "/dev/accel0 /dev/accel1",
-    }  # fmt: skip
-    assert describe_accelerator(TargetLevel(level="validated", access="nvidia"), PLAIN) == "not known"
 
 
 def refusal(report: Report) -> str:

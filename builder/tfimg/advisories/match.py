@@ -13,6 +13,7 @@ from packaging.version import InvalidVersion, Version
 
 from tfimg.advisories.osv import Advisory, Affected
 from tfimg.core.documents import InvalidDocument
+from tfimg.matrix.devices import PACKAGES
 from tfimg.recipe.lock import LockedPackage
 
 PYPI, DEBIAN = "PyPI", "Debian"  # ecosystems, as advisories name them; Debian's are followed by a release: `Debian:12`
@@ -21,7 +22,7 @@ MAX_COMPONENTS = 20_000  # components of one bill of materials. Ours have less t
 MAX_NAME = 200
 
 TENSORFLOW = "tensorflow"
-VARIANTS = frozenset(("tensorflow-cpu", "tensorflow-cpu-aws", "tensorflow-gpu", "tensorflow-tpu"))
+VARIANTS = frozenset(PACKAGES) - {TENSORFLOW} | {"tensorflow-gpu"}
 """Distributions of the same TensorFlow: advisories about one name are about all. Their images also have metadata of the
 plain name, without files (`tfimg.recipe.facts.ALIAS`)."""
 

@@ -16,15 +16,13 @@ from tfimg.attestations.keys import FINGERPRINT, VerifyingKey, fingerprints, rea
 from tfimg.core.documents import InvalidDocument, InvalidYaml, validate
 from tfimg.core.errors import FileError, InvalidKey, UsageError
 from tfimg.core.files import read_limited
+from tfimg.core.levels import AttestedLevel, Level
 from tfimg.core.text import quote_value
 from tfimg.matrix.load import describe_schema_errors, read_yaml
 from tfimg.matrix.schema import Capability, MatrixModel, RangeText, Sentence
 from tfimg.matrix.support_ends import SupportEnd
 
-AttestedLevel = Literal["built", "linked", "validated"]
-"""Levels that attestations can prove; `declared` is only a line of the matrix."""
-
-EVIDENCE_LEVELS: tuple[AttestedLevel, ...] = ("built", "linked", "validated")
+ATTESTED_LEVELS = tuple(level for level in Level if level > Level.DECLARED)
 
 DEFAULT_MAX_AGE = timedelta(days=90)
 """Default of the age of attestations. Statements can be deleted from a registry, or old ones restored: this bounds how
@@ -35,7 +33,7 @@ UNLIMITED = "unlimited"
 UNITS = {"h": timedelta(hours=1), "d": timedelta(days=1), "w": timedelta(weeks=1)}
 
 WORD = re.compile(
-    rf"(?P<level>{'|'.join(EVIDENCE_LEVELS)})|(?P<supported>supported)|gpu=(?P<gpu>sm_[0-9]+)|driver(?P<driver>[<>=!~].*)|max-age=(?P<age>.*)"
+    rf"(?P<level>{'|'.join(ATTESTED_LEVELS)})|(?P<supported>supported)|gpu=(?P<gpu>sm_[0-9]+)|driver(?P<driver>[<>=!~].*)|max-age=(?P<age>.*)"
 )
 """A word of --require."""
 
@@ -45,14 +43,14 @@ class TagPromise:
     """The level that tags promise, with the reason: `tags` is a glob."""
 
     tags: str
-    level: AttestedLevel
+    level: Level
     reason: str
 
 
 PROMISES = (
-    TagPromise(tags="*-gpu", level="validated", reason="it has been validated on a GPU"),
-    TagPromise(tags="*-gpu-*", level="validated", reason="it has been validated on a GPU"),
-    TagPromise(tags="*", level="linked", reason="all checks without its accelerator have passed"),
+    TagPromise(tags="*-gpu", level=Level.VALIDATED, reason="it has been validated on a GPU"),
+    TagPromise(tags="*-gpu-*", level=Level.VALIDATED, reason="it has been validated on a GPU"),
+    TagPromise(tags="*", level=Level.LINKED, reason="all checks without its accelerator have passed"),
 )
 """Default promises; the first that matches counts."""
 
@@ -69,7 +67,7 @@ class Policy:
     the image is in a mirror.
     """
 
-    level: AttestedLevel | None = None
+    level: Level | None = None
     gpu: str | None = None
     driver: SpecifierSet | None = None
     max_age: timedelta | None = DEFAULT_MAX_AGE
@@ -109,7 +107,9 @@ def parse_requirements(text: str, *, policy: Policy) -> Policy:
         required[name] = f"{required[name]},{value}" if name in required else value
     if not required:
         raise _invalid(text, "it is empty")
-    changes: dict[str, Any] = {name: required[name] for name in ("level", "gpu") if name in required}
+    changes: dict[str, Any] = {
+        name: make(required[name]) for name, make in (("level", Level), ("gpu", str)) if name in required
+    }
     if "supported" in required:
         changes["refuse_end_of_life"] = True
     if "driver" in required:
@@ -136,7 +136,7 @@ def parse_age(text: object) -> timedelta | None:
 
 
 def _invalid(word: str, reason: str) -> UsageError:
-    levels = ", ".join(EVIDENCE_LEVELS)
+    levels = ", ".join(ATTESTED_LEVELS)
     return UsageError(
         f"--require {word!r} is not a valid requirement: {reason}.",
         next_step=f"Write one of {levels}, supported, gpu=sm_90, driver>=535 and max-age=30d, with commas between.",

@@ -34,11 +34,11 @@ from tfimg.attestations.envelopes import (
     format_time,
     make_statement,
 )
-from tfimg.attestations.policy import AttestedLevel
 from tfimg.core.documents import Document, InvalidDocument, validate
 from tfimg.core.errors import TamperedError, ValidationAborted
+from tfimg.core.levels import AttestedLevel, Level
 from tfimg.core.text import to_plain_text
-from tfimg.matrix.schema import Device
+from tfimg.matrix.devices import DEVICES, Device
 from tfimg.validation.report import GPU_CHECK, About, Inventory, Report
 
 MAX_CHECKS = 10_000
@@ -115,10 +115,11 @@ class SignedResult(Document):
         return self.result != "FAILED" and bool(self.passed) and not self.failed and not self.missing
 
     @property
-    def proven_level(self) -> AttestedLevel:
+    def proven_level(self) -> Level:
         """The level that the tests prove: for a GPU image, `validated` needs a machine that named its GPU."""
         saw_gpu = bool(self.environment.gpus) and GPU_CHECK in self.passed
-        return "linked" if self.level == "validated" and self.device == "gpu" and not saw_gpu else self.level
+        is_unseen = DEVICES[self.device].is_reported and not saw_gpu
+        return Level.LINKED if self.level == Level.VALIDATED and is_unseen else self.level
 
 
 def read_result(predicate: Mapping[str, Any], *, image: str) -> SignedResult:

@@ -13,12 +13,13 @@ from packaging.version import Version
 from tfimg.attestations.attach import VerifiedStatement, collect_envelopes, verify_signatures
 from tfimg.attestations.envelopes import TEST_RESULT
 from tfimg.attestations.keys import VerifyingKey
-from tfimg.attestations.policy import EVIDENCE_LEVELS, Policy
+from tfimg.attestations.policy import Policy
 from tfimg.attestations.predicates import SignedResult, read_result
 from tfimg.attestations.promotions import read_statements, require_not_withdrawn, require_promoted
 from tfimg.core.errors import PolicyViolation, StaleAttestations, TamperedError, TfimgError
 from tfimg.core.events import ProgressEvent, ignore
 from tfimg.engine.interface import Engine
+from tfimg.matrix.devices import CPU, DEVICES
 from tfimg.recipe.tags import find_contradiction
 from tfimg.registry.documents import Reader, require_manifest
 
@@ -143,7 +144,7 @@ def pull_verified(engine: Engine, reference: str, on_event: Callable[[ProgressEv
 def find_tag_mismatch(result: SignedResult, attestations: ImageAttestations, tag: str) -> PolicyViolation | None:
     """Return an error if a tag names another image than the tested one."""
     # A genuine image of another release or device meets every other rule: only its tag shows that it was moved.
-    device = next((device for device in ("gpu", "tpu") if device in tag.split("-")[1:]), None)
+    device = next((device for device in DEVICES if device != CPU and device in tag.split("-")[1:]), None)
     stated = find_contradiction(tag, identifier=result.identifier, digest=attestations.digest)
     if stated is None and (device is None or result.device == device):
         return None
@@ -213,7 +214,7 @@ def _violations(
     level, reason = promise.level, f"its tag promises it ({promise.reason})" if tag else "a lower level is not a proof"
     if policy.level:
         level, reason = policy.level, "the policy requires it"
-    if EVIDENCE_LEVELS.index(result.proven_level) < EVIDENCE_LEVELS.index(level):
+    if result.proven_level < level:
         yield PolicyViolation(
             f"{image} has level {result.proven_level}, but level {level} is required: {reason}.",
             next_step="Validate it on its device and publish it again; or lower the requirement deliberately.",

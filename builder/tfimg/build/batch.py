@@ -24,7 +24,7 @@ from tfimg.core.cancellation import Cancellation
 from tfimg.core.errors import BatchRunning, EngineUnavailable, FileError, Interrupted, TfimgError, to_tfimg_error
 from tfimg.core.events import Event, ImageEvent, InfoEvent, OnEvent
 from tfimg.core.files import AlreadyLocked, try_lock, write_atomically
-from tfimg.core.levels import LEVELS
+from tfimg.core.levels import Level
 from tfimg.core.process import defer_signals
 from tfimg.engine.interface import Engine, LocalImage
 from tfimg.engine.machine import required_disk_bytes
@@ -266,9 +266,9 @@ def _find_unchanged(
         recipe, target = predicted
         tagged = all(name in by_name and by_name[name].digest == image.digest for name in plan.tags)
         subject = builder.validator.subject(plan.spec, target, image.content)
-        if not tagged or (target.level != "built" and not builder.validator.reports.has(subject)):
+        if not tagged or (target.level != Level.BUILT and not builder.validator.reports.has(subject)):
             continue
-        if builder.settings.record and target.level != "built":
+        if builder.settings.record and target.level != Level.BUILT:
             report = builder.validator.reports.read(subject)
             if report is None:
                 continue
@@ -301,7 +301,7 @@ def _find_recorded(plan: Plan, builders: Iterable[Builder], on_event: OnEvent) -
             predicted = _predict_build(builder, plan, on_event)
             if predicted is None or predicted[0] != record.recipe:
                 continue
-            if LEVELS.index(record.status.level) >= LEVELS.index(predicted[1].level):
+            if record.status.level >= predicted[1].level:
                 return ImageResult(
                     identifier=plan.spec.identifier,
                     status="recorded",

@@ -29,6 +29,7 @@ from tfimg.core.errors import (
 )
 from tfimg.core.events import Event, InfoEvent, OnEvent, StepEvent, ignore
 from tfimg.core.files import write_atomically
+from tfimg.core.levels import Level
 from tfimg.core.paths import Workspace
 from tfimg.core.process import defer_signals
 from tfimg.core.text import parse_time, to_plain_text
@@ -57,7 +58,7 @@ from tfimg.recipe.layout import ZSTD_LEVELS, Compression, default_compression, l
 from tfimg.recipe.plan import Plan, hash_recipe, render_base
 from tfimg.registry.reference import DIGEST
 from tfimg.validation.record import MAX_LAYERS, MAX_NAME, MAX_TEXT, RecordedBase, find_contradictions
-from tfimg.validation.report import ProvableLevel, Report, format_json
+from tfimg.validation.report import Report, format_json
 from tfimg.validation.run import ALL_CHECKS, CheckSelection, explain_errors, raise_for_verdict
 
 
@@ -82,7 +83,7 @@ class BuildSettings:
     compression: Compression | None = None
     no_cache: bool = False
     cache: BuildCache = field(default_factory=BuildCache)
-    level: ProvableLevel | None = None
+    level: Level | None = None
     checks: CheckSelection = ALL_CHECKS
     reuse_reports: bool = False
     record: bool = False
@@ -309,7 +310,7 @@ class BuildResult(Event):
             engine=self.engine,
             digest=stored.digest,
             tags=self.plan.tags,
-            level=self.report.level if self.report else "built",
+            level=self.report.level if self.report else Level.BUILT,
             reused=self.reused,
             checks=sum(result.outcome == "passed" for result in self.report.results) if self.report else 0,
             unpacked_bytes=stored.unpacked_bytes,
@@ -414,7 +415,7 @@ class Builder:
                 raise_if_cancelled()
                 name, stored = built.name, built.stored
                 report, reused = None, False
-                if target.level != "built":
+                if target.level != Level.BUILT:
                     report, reused = self.validator.validate(
                         plan, name, digest=stored.digest, content=stored.content, on_event=on_event
                     )
@@ -443,7 +444,7 @@ class Builder:
         target = self.validator.target(spec, on_event)
         # Scripts of Debian packages run in the image; all other steps of a foreign platform run in the base of the
         # engine's own.
-        if spec.system_packages and spec.platform != native and target.level == "built":
+        if spec.system_packages and spec.platform != native and target.level == Level.BUILT:
             raise NoEmulation(
                 f"{spec.identifier} installs Debian packages, whose programs of {spec.platform} do not run in the "
                 "engine.",

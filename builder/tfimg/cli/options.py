@@ -25,12 +25,14 @@ from tfimg.cli.values import (
     require_writable,
 )
 from tfimg.core.errors import UsageError
+from tfimg.matrix.devices import Device
 
 if TYPE_CHECKING:
     from tfimg.advisories.match import AuditedPackage
     from tfimg.advisories.service import OsvService
     from tfimg.build.builder import BuildSettings
     from tfimg.cli.context import Context
+    from tfimg.core.levels import Level
     from tfimg.matrix.conditions import Request
     from tfimg.matrix.schema import Platform
     from tfimg.matrix.spec import ImageSpec
@@ -217,6 +219,11 @@ class LevelOptions:
         "level to prove: without or with the image's accelerator (default: the highest that this machine can prove)"
     )
 
+    def required_level(self) -> Level | None:
+        from tfimg.core.levels import Level
+
+        return Level(self.level) if self.level else None
+
 
 @dataclass(frozen=True, kw_only=True)
 class ReinstateOptions:
@@ -342,7 +349,7 @@ class VersionOptions:
 class RequestOptions(VersionOptions):
     """Options that describe an image."""
 
-    device: Literal["cpu", "gpu", "tpu"] | None = option(
+    device: Device | None = option(
         "default: gpu if CUDA, cuDNN, a driver or a GPU is named", parse=lower_device, group="request"
     )
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tfimg.core.errors import FileError, NetworkError, NotInRegistry, RegistryError
+from tfimg.matrix.devices import DEVICES
 
 if TYPE_CHECKING:
     from tfimg.matrix.schema import Matrix
@@ -110,8 +111,8 @@ def positive_number(text: str, limit: int = 999_999) -> int:
 
 def lower_device(text: str) -> str:
     """Parse a device in any case."""
-    if text.lower() not in {"cpu", "gpu", "tpu"}:
-        raise ValueError(f"{text!r} is not one of cpu, gpu, tpu")
+    if text.lower() not in DEVICES:
+        raise ValueError(f"{text!r} is not one of {', '.join(DEVICES)}")
     return text.lower()
 
 

@@ -3,17 +3,49 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Literal, get_args
+from enum import StrEnum
+from typing import Annotated, Literal
 
-Level = Literal["declared", "built", "linked", "validated"]
-"""How much is proven; see `LEVEL_MEANINGS`."""
+from pydantic import GetPydanticSchema
 
-LEVELS: tuple[Level, ...] = get_args(Level)
-"""All levels, lowest first."""
+
+class Level(StrEnum):
+    """How much is proven; a higher level includes the lower ones. See `LEVEL_MEANINGS`."""
+
+    DECLARED = "declared"
+    BUILT = "built"
+    LINKED = "linked"
+    VALIDATED = "validated"
+
+    __repr__ = str.__repr__  # as pydantic's messages name a value
+
+    def __lt__(self, other: str) -> bool:
+        return ORDER.index(self) < ORDER.index(other)
+
+    def __le__(self, other: str) -> bool:
+        return ORDER.index(self) <= ORDER.index(other)
+
+    def __gt__(self, other: str) -> bool:
+        return ORDER.index(self) > ORDER.index(other)
+
+    def __ge__(self, other: str) -> bool:
+        return ORDER.index(self) >= ORDER.index(other)
+
+
+ORDER: tuple[str, ...] = tuple(Level)
+
+AttestedLevel = Annotated[
+    Level, GetPydanticSchema(lambda _, build: build(Literal[Level.BUILT, Level.LINKED, Level.VALIDATED]))
+]
+"""A level in a document that attestations prove: `declared` is only a line of the matrix."""
+
+SuiteLevel = Annotated[Level, GetPydanticSchema(lambda _, build: build(Literal[Level.LINKED, Level.VALIDATED]))]
+"""A level in a document that a run of the suite proves: without the accelerator, or on it. For a CPU image, that is any
+machine."""
 
 LEVEL_MEANINGS: Mapping[Level, str] = {
-    "declared": "The matrix lists the image; nothing is proven.",
-    "built": "The image builds.",
-    "linked": "All checks that need no GPU or TPU passed in the image.",
-    "validated": "All checks passed in the image, on the device that it is for.",
+    Level.DECLARED: "The matrix lists the image; nothing is proven.",
+    Level.BUILT: "The image builds.",
+    Level.LINKED: "All checks that need no GPU or TPU passed in the image.",
+    Level.VALIDATED: "All checks passed in the image, on the device that it is for.",
 }

@@ -28,10 +28,10 @@ from tfimg.core.errors import (
     UsageError,
 )
 from tfimg.core.text import escape_unprintable
+from tfimg.matrix.devices import CPU, GPU, Device
 from tfimg.matrix.schema import (
     PLATFORMS,
     Day,
-    Device,
     Gpu,
     Matrix,
     MinorText,
@@ -79,7 +79,7 @@ class ImageFacts(Document):
     @property
     def device(self) -> Device:
         """The device: a wheel is for CPUs or for CUDA."""
-        return "gpu" if self.gpu else "cpu"
+        return GPU if self.gpu else CPU
 
     @property
     def identifier(self) -> str:
@@ -212,7 +212,7 @@ def parse_custom_identifier(identifier: str, specs: Sequence[ImageSpec]) -> Imag
         return None
     if match is None or version is None:
         return None
-    device, cuda = ("gpu", match["cuda"]) if match["cuda"] else ("cpu", None)
+    device, cuda = (GPU, match["cuda"]) if match["cuda"] else (CPU, None)
     platform = "linux/arm64" if match["arm64"] else "linux/amd64"
     similar = [spec for spec in specs if spec.device == device and spec.platform == platform]
     if cuda:
@@ -291,19 +291,21 @@ def make_custom_spec(matrix: Matrix, facts: WheelFacts, given: GivenFacts, as_of
             f"2.{minor} of Debian {base.codename}: its libraries do not load there.",
             next_step="Build it where glibc is as old, for example in a manylinux container.",
         )
-    other = next((build for key, build in OTHER_BUILDS.items() if facts.build.get(key) is True), None)
-    if other or given.device == "tpu":
+    others = [build for key, build in OTHER_BUILDS.items() if facts.build.get(key) is True]
+    if given.device and given.device not in (CPU, GPU):
+        others.append(f"{given.device.upper()}s")
+    if others:
         raise UnavailableDevice(
-            f"{facts.file.name} is for {other or 'TPUs'}; images of custom wheels are for CPUs or NVIDIA's GPUs.",
+            f"{facts.file.name} is for {others[0]}; images of custom wheels are for CPUs or NVIDIA's GPUs.",
             next_step="Name a wheel for one of these.",
         )
     has_cuda = facts.build.get("is_cuda_build")
     if facts.name.startswith("tensorflow-cpu") or has_cuda is False:
-        stated: tuple[str, ...] = ("cpu",)
+        stated: tuple[str, ...] = (CPU,)
     else:
-        stated = ("gpu",) if has_cuda is True or facts.cuda else ()
-    device = "gpu" if _choose("device", given.device, stated, facts) == "gpu" else "cpu"
-    if device == "gpu" and platform != PLATFORMS[0]:
+        stated = (GPU,) if has_cuda is True or facts.cuda else ()
+    device = GPU if _choose("device", given.device, stated, facts) == GPU else CPU
+    if device == GPU and platform != PLATFORMS[0]:
         raise UnavailablePlatform(
             f"{facts.file.name} is for CUDA on {platform}, and images for GPUs are for {PLATFORMS[0]}.",
             next_step=f"Name a wheel for CPUs, or one for {PLATFORMS[0]}.",
@@ -316,7 +318,7 @@ def make_custom_spec(matrix: Matrix, facts: WheelFacts, given: GivenFacts, as_of
         if name.startswith("nvidia-")
     }
     try:
-        gpu = _make_gpu(matrix, facts, given, row, and_cuda) if device == "gpu" else None
+        gpu = _make_gpu(matrix, facts, given, row, and_cuda) if device == GPU else None
         image = validate(
             ImageFacts,
             {

@@ -117,7 +117,7 @@ DEVICE_OPTIONS: Mapping[DeviceAccess, Mapping[str, Any]] = {
         "device_requests": [DeviceRequest(driver="cdi", device_ids=["nvidia.com/gpu=all"])],
         "shm_size": "1g",
     },
-    "tpu": {"privileged": True, "network_mode": "host", "shm_size": "16g"},
+    "privileged": {"privileged": True, "network_mode": "host", "shm_size": "16g"},
 }
 """API arguments for all accelerators, as of `docker run --gpus all`, of `--device nvidia.com/gpu=all`, and of Google's
 page on containers of TPU VMs."""

@@ -154,8 +154,8 @@ class LocalImage:
 
 NO_IMAGES: Mapping[str, LocalImage] = MappingProxyType({})
 
-DeviceAccess = Literal["none", "nvidia", "cdi", "tpu"]
-"""How a container gets accelerators: not at all, from NVIDIA's runtime, from CDI, or as on a TPU VM."""
+DeviceAccess = Literal["none", "nvidia", "cdi", "privileged"]
+"""How a container gets accelerators: not at all, from NVIDIA's runtime, from CDI, or all of the machine's."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

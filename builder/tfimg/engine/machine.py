@@ -20,7 +20,8 @@ from tfimg.core.events import InfoEvent, OnEvent
 from tfimg.core.files import lock_existing, wait_for_lock
 from tfimg.core.process import CommandFailed, last_line, run
 from tfimg.engine.interface import Capabilities, Engine
-from tfimg.matrix.schema import PROCESSORS, Device, Platform
+from tfimg.matrix.devices import DEVICES, Device
+from tfimg.matrix.schema import PROCESSORS, Platform
 
 EMULATE = "`tfimg engine up --emulate` installs an emulator"
 
@@ -120,17 +121,6 @@ def _read_registration(platform: Platform, root: Path) -> str:
     return next(line for line in lines if line.startswith(":"))
 
 
-BUILD_BYTES: dict[Device, int] = {"cpu": 7_000_000_000, "gpu": 20_000_000_000, "tpu": 9_000_000_000}
-"""A build whose steps install. Measured on the containerd store, everything cold: 5.9 GB more on disk at the end for
-2.15.1 on CPU (stages 1.4, their copies 1.4, the image unpacked 1.4 and compressed 0.3, cached wheels 0.5, the base 0.6
-with its archive) and 16 GB with CUDA 12.2, rounded up for later releases, whose wheels are up to a fifth larger; libtpu
-adds its wheel."""
-
-PACKED_BYTES: dict[Device, int] = {"cpu": 5_000_000_000, "gpu": 13_000_000_000, "tpu": 6_000_000_000}
-"""A build that receives ready layers: 3.0 GB at most for 2.15.1 on CPU and 9.7 GB with CUDA 12.2, with the stored
-layers, and 0.6 GB for the base, rounded up as those above. Not measured for TPUs: CPU with libtpu."""
-
-
 def check_disk_space(capabilities: Capabilities, device: Device) -> None:
     """Raise `DiskSpaceError` when the engine's disk is known to be too full."""
     free, needed = capabilities.free_bytes, required_disk_bytes(device, packed=capabilities.accepts_layers)
@@ -146,7 +136,7 @@ def check_disk_space(capabilities: Capabilities, device: Device) -> None:
 
 def required_disk_bytes(device: Device, *, packed: bool) -> int:
     """Return the free bytes that a build needs; `packed`: it receives ready layers."""
-    return (PACKED_BYTES if packed else BUILD_BYTES)[device]
+    return DEVICES[device].packed_bytes if packed else DEVICES[device].build_bytes
 
 
 CANDIDATE = "tfimg/candidate"  # repository of the candidates

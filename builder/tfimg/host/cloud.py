@@ -20,9 +20,8 @@ from tfimg.attestations.keys import VerifyingKey
 from tfimg.core.errors import UsageError, WrongDevice
 from tfimg.core.tar import make_archive
 from tfimg.core.text import quote_value
-from tfimg.matrix.schema import Device
+from tfimg.matrix.devices import CPU, DEVICE_CHOICE, DEVICES, Device
 from tfimg.matrix.spec import ImageSpec
-from tfimg.recipe.labels import DEVICE_NAMES
 from tfimg.registry.reference import Reference
 
 FITTING_IMAGES = "Ubuntu 24.04, Debian 13 with cloud-init, Amazon Linux 2023, AWS's Deep Learning AMI with Ubuntu"
@@ -48,8 +47,8 @@ class Cloud(BaseModel, frozen=True):
     title: str
     limit: int
     command: str
-    tpu_command: str | None = None
     machines: Mapping[Device, str]
+    other_commands: Mapping[Device, str] = {}
     plain: MachineImage
     with_driver: MachineImage
     note: str | None = None
@@ -57,14 +56,12 @@ class Cloud(BaseModel, frozen=True):
     @property
     def commands(self) -> Mapping[Device, str]:
         """The command that creates a machine, by device."""
-        found: dict[Device, str] = {
-            device: self.command.replace("{machine}", machine) for device, machine in self.machines.items()
-        }
-        return {**found, "tpu": self.tpu_command} if self.tpu_command else found
+        named = {device: self.command.replace("{machine}", machine) for device, machine in self.machines.items()}
+        return {**named, **self.other_commands}
 
     def machine_image(self, device: Device, *, install_driver: bool) -> MachineImage:
         """Return the machine image, with NVIDIA's driver if the machine needs it and does not install it."""
-        return self.with_driver if device == "gpu" and not install_driver else self.plain
+        return self.with_driver if DEVICES[device].needs_driver and not install_driver else self.plain
 
 
 CLOUDS: Mapping[str, Cloud] = {
@@ -86,11 +83,11 @@ def choose_device(image: str, spec: ImageSpec | None, requested: Device | None) 
     if device is None:
         raise UsageError(
             f"{image} does not say which device it is for.",
-            next_step="Name it with --device cpu, gpu or tpu, or say what the image is with --as IDENTIFIER.",
+            next_step=f"Name it with --device {DEVICE_CHOICE}, or say what the image is with --as IDENTIFIER.",
         )
     if spec and device != spec.device:
         raise WrongDevice(
-            f"{spec.identifier} is for a {DEVICE_NAMES[spec.device]}, but --device is {device}.",
+            f"{spec.identifier} is for a {DEVICES[spec.device].title}, but --device is {device}.",
             next_step="Leave the option out, or name another image.",
         )
     return device
@@ -155,6 +152,10 @@ class CloudMachine:
     idle_seconds: int | None
     limit_seconds: int | None
     install_driver: bool
+
+    @property
+    def needs_driver(self) -> bool:
+        return DEVICES[self.device].needs_driver
 
     @property
     def shutdown_limits(self) -> Mapping[str, int | None]:
@@ -232,7 +233,7 @@ def render_user_data(machine: CloudMachine) -> UserData:
     cloud = machine.cloud
     if machine.device not in cloud.commands:
         raise UsageError(
-            f"{cloud.title} has no machines with a {DEVICE_NAMES[machine.device]}.",
+            f"{cloud.title} has no machines with a {DEVICES[machine.device].title}.",
             next_step="Choose another --cloud, or another --device.",
         )
     contents = list_machine_files(machine)
@@ -264,7 +265,7 @@ def _render_user_data(
     }
     text = _template(files("tfimg.host").joinpath("user_data", "user-data.j2").read_text("utf-8")).render(
         machine=machine,
-        device=DEVICE_NAMES[machine.device],
+        device=DEVICES[machine.device].title,
         files=contents,
         archive=archive,
         archive_path=ARCHIVE,
@@ -323,14 +324,15 @@ def _read_folder(name: str) -> dict[str, str]:
 def _unproven(machine: CloudMachine) -> Iterator[str]:
     """Describe what no test ran: the tests run the steps on machines without a cloud around them."""
     yield f"that {machine.cloud.title} hands this over to cloud-init as its documentation says"
-    if machine.device == "gpu":
+    if machine.needs_driver:
         yield "the steps with a GPU: a driver's answer, NVIDIA's toolkit with NVIDIA's genuine key"
         if machine.install_driver:
             yield "the installation of the driver"
-    if machine.device == "tpu":
-        yield "that a TPU VM's image runs cloud-init, and the steps with a TPU"
+    elif machine.device != CPU:
+        name = machine.device.upper()
+        yield f"that a {name} VM's image runs cloud-init, and the steps with a {name}"
         if machine.idle_seconds:
-            yield "that a TPU in use is visible by its processor, which is all that is measured"
+            yield f"that a {name} in use is visible by its processor, which is all that is measured"
     if machine.cloud.name == "azure" and _timers(machine):
         yield "that Azure deallocates the machine when it asks for it"
 
@@ -338,7 +340,7 @@ def _unproven(machine: CloudMachine) -> Iterator[str]:
 def _unpinned(machine: CloudMachine) -> Iterator[str]:
     """Describe what the machine installs without a hash, and what proves it instead."""
     yield "the distribution's packages (Docker, Python, its pip): their signatures by the distribution's own keys"
-    if machine.device == "gpu":
+    if machine.needs_driver:
         yield "NVIDIA's container toolkit: its repository's signature by the key whose fingerprint is in the steps"
     if machine.install_driver:
         yield "NVIDIA's driver: Ubuntu's signatures"

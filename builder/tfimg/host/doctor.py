@@ -13,6 +13,7 @@ from tfimg.engine.interface import Capabilities, DeviceSupport
 from tfimg.engine.machine import check_disk_space
 from tfimg.host.run import GPU_SHM
 from tfimg.host.survey import ALL_GPUS, Host, TargetHost, check_gpu, check_tpu, choose_gpu_access, gpu_options
+from tfimg.matrix.devices import CPU, GPU
 from tfimg.matrix.schema import PROCESSORS, Matrix
 from tfimg.matrix.spec import ImageSpec
 from tfimg.validation.run import find_cause
@@ -72,7 +73,7 @@ class DoctorRequest:
 
     @property
     def needs_gpu(self) -> bool:
-        return self.spec is not None and self.spec.device == "gpu"
+        return self.spec is not None and self.spec.device == GPU
 
 
 def diagnose(request: DoctorRequest) -> tuple[HostFinding, ...]:
@@ -145,7 +146,7 @@ def _check_disk(request: DoctorRequest) -> Result:
     if isinstance(builder, TfimgError) or builder.free_bytes is None:
         return "absent", "the free space of the engine's disk is unknown", None
     try:
-        check_disk_space(builder, request.spec.device if request.spec else "cpu")
+        check_disk_space(builder, request.spec.device if request.spec else CPU)
     except DiskSpaceError as error:
         return _from_error(request.build_failure_state, error)
     return "ok", f"{builder.free_bytes / 1e9:.1f} GB free below {builder.data_root}", None
@@ -179,7 +180,7 @@ def _check_gpus(request: DoctorRequest) -> Result:
     has_gpu = _has_gpu(request.host)
     spec = request.spec
     if not request.needs_gpu:
-        images = [one for one in request.specs if one.device == "gpu" and one.is_default_python]
+        images = [one for one in request.specs if one.device == GPU and one.is_default_python]
         spec = next((one for one in reversed(images) if one.platform == request.host.platform), None)
     if spec is None or not (request.needs_gpu or has_gpu):
         return "absent", "an NVIDIA GPU" if has_gpu else "no NVIDIA GPU in this machine", None
@@ -217,7 +218,7 @@ def _check_toolkit(request: DoctorRequest) -> Result:
 def _check_tpus(request: DoctorRequest) -> Result:
     tpus = request.host.tpus
     found = f"TPU at {', '.join(tpus)}" if tpus else "no Google TPU in this machine"
-    if request.spec is None or request.spec.device != "tpu":
+    if request.spec is None or not request.spec.libtpu:
         return "ok" if tpus else "absent", found, None
     try:
         notes = check_tpu(request.spec, request.target_host)

@@ -18,6 +18,7 @@ from tfimg.core.process import CommandFailed, defer_signals, run, stream_stderr
 from tfimg.engine.interface import DeviceSupport, LocalImage
 from tfimg.host.run import RunOptions, RunPlan, missing_client, plan_run
 from tfimg.host.survey import TargetHost
+from tfimg.matrix.devices import DEVICES
 from tfimg.matrix.spec import ImageSpec
 from tfimg.recipe.labels import VARIANT_LABEL
 
@@ -161,7 +162,7 @@ def plan_notebook(notebook: Notebook, spec: ImageSpec, options: RunOptions, targ
         )
     flags = ["--name", notebook.container, "--label", NOTEBOOK_LABEL, "--env", TOKEN_VARIABLE]
     program: tuple[str, ...] = ()
-    if spec.device == "tpu":  # in the machine's own network, where nothing is published
+    if DEVICES[spec.device].host_network:  # in the machine's own network, where nothing is published
         flags += ["--env", f"JUPYTER_PORT={notebook.port}"]
         program = ("tfimg-jupyter", f"--ServerApp.ip={LOOPBACK}")
     else:

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from tfimg.core.errors import EngineUnavailable, NoContainerToolkit, TfimgError, UsageError, WrongDevice
 from tfimg.engine.interface import DeviceAccess
 from tfimg.host.survey import ALL_GPUS, TargetHost, check_gpu, check_tpu, choose_gpu_access, find_sibling, gpu_options
-from tfimg.matrix.schema import Device
+from tfimg.matrix.devices import CPU, DEVICES, GPU, Device
 from tfimg.matrix.spec import ImageSpec
-from tfimg.recipe.labels import DEVICE_NAMES
 
 GPU_LIMITS = ("--ulimit", "memlock=-1")
 NO_SELINUX = ("--security-opt", "label=disable")
@@ -55,71 +54,48 @@ class RunPlan:
     missing: tuple[TfimgError, ...] = ()
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _DeviceOptions:
+    flags: tuple[str, ...] = ()
+    shm: str | None = None
+    notes: tuple[str, ...] = ()
+    missing: tuple[TfimgError, ...] = ()
+
+
 def plan_run(image: str, spec: ImageSpec, options: RunOptions, target_host: TargetHost) -> RunPlan:
     """Return the `docker run`, or `podman run`, of an image.
 
     Raises `WrongDevice` if GPUs are requested for an image without GPU code.
     """
-    gpus = _parse_gpus(options.gpus)
-    if options.gpus is not None and spec.device != "gpu":
-        sibling = find_sibling(target_host.specs, spec, "gpu")
+    _parse_gpus(options.gpus)
+    if options.gpus is not None and spec.device != GPU:
+        sibling = find_sibling(target_host.specs, spec, GPU)
         raise WrongDevice(
-            f"{spec.identifier} is for a {DEVICE_NAMES[spec.device]} and has no GPU code, but --gpus requests GPUs.",
+            f"{spec.identifier} is for a {DEVICES[spec.device].title} and has no GPU code, but --gpus requests GPUs.",
             next_step=f"Use {sibling}, the same release for GPUs; or omit --gpus."
             if sibling
             else f"This release has no image for GPUs (`tfimg list '{spec.minor}*'`); omit --gpus.",
         )
-    device: Device = "cpu" if options.no_gpu and spec.device == "gpu" else spec.device
-    is_podman = target_host.toolkit.engine == "Podman"
-    flags: tuple[str, ...] = ()
-    shm = options.shm_size
-    notes: list[str] = []
-    missing: list[TfimgError] = []
-    platform = target_host.host.platform
-    if target_host.toolkit.local and platform != spec.platform:
-        note = f"{image} is for {spec.platform} and this machine is {platform}: it needs an emulator, and is slow."
-        notes.append(note)
-    if device == "gpu":
-        access: DeviceAccess = "nvidia"
-        try:
-            notes += check_gpu(spec, gpus, target_host)
-        except TfimgError as error:
-            missing.append(error)
-        try:
-            access = choose_gpu_access(target_host.toolkit, target_host.host)
-        except NoContainerToolkit as error:
-            missing.append(error)
-        # An ordinary user may not raise the limits.
-        limits = () if target_host.toolkit.rootless else GPU_LIMITS
-        flags, shm = (*gpu_options(access, gpus), *(NO_SELINUX if is_podman else ()), *limits), shm or GPU_SHM
-    elif device == "tpu":
-        flags, shm = TPU_ACCESS, shm or TPU_SHM
-        note = "--publish has no effect: a TPU's container uses the machine's own network."
-        notes += [note] if "--publish" in options.options else []
-        try:
-            notes += check_tpu(spec, target_host)
-        except TfimgError as error:
-            missing.append(error)
-    elif options.no_gpu and spec.device != "gpu":
-        notes.append(f"--no-gpu changes nothing: {spec.identifier} uses no GPU.")
-    elif options.no_gpu:
-        flags = NO_GPU
-        sibling = find_sibling(target_host.specs, spec, "cpu")
-        smaller = f"; {sibling} is a smaller image for that" if sibling else ""
-        notes.append(f"--no-gpu: everything runs on the processor{smaller}.")
-    argv = (
+    device = CPU if options.no_gpu and spec.device == GPU else spec.device
+    settings = SETTINGS[device](spec, options, target_host)
+    shm, toolkit = options.shm_size or settings.shm, target_host.toolkit
+    argv = [
         # The `docker` command cannot request a GPU of older Podman services, and is often not installed beside Podman.
-        *(("podman", "--url", target_host.toolkit.host) if is_podman else ("docker",)),
+        *(["podman", "--url", toolkit.host] if toolkit.engine == "Podman" else ["docker"]),
         *("run", "--rm"),
         *(["--interactive"] if options.interactive else []),
         *(["--tty"] if options.terminal else []),
-        *flags,
+        *settings.flags,
         *(["--shm-size", shm] if shm else []),
         *options.options,
         image,
         *options.program,
-    )
-    return RunPlan(argv=argv, device=device, notes=tuple(notes), missing=tuple(missing))
+    ]
+    platform = target_host.host.platform
+    emulated = toolkit.local and platform != spec.platform
+    note = f"{image} is for {spec.platform} and this machine is {platform}: it needs an emulator, and is slow."
+    notes = (*([note] if emulated else []), *settings.notes)
+    return RunPlan(argv=tuple(argv), device=device, notes=notes, missing=settings.missing)
 
 
 def missing_client(argv: Sequence[str]) -> EngineUnavailable:
@@ -141,3 +117,53 @@ def _parse_gpus(gpus: str | None) -> tuple[str, ...]:
             "device (0:0).",
         )
     return selection
+
+
+def _cpu_settings(spec: ImageSpec, options: RunOptions, target_host: TargetHost) -> _DeviceOptions:
+    if not options.no_gpu:
+        return _DeviceOptions()
+    if spec.device != GPU:
+        return _DeviceOptions(notes=(f"--no-gpu changes nothing: {spec.identifier} uses no GPU.",))
+    sibling = find_sibling(target_host.specs, spec, CPU)
+    smaller = f"; {sibling} is a smaller image for that" if sibling else ""
+    return _DeviceOptions(flags=NO_GPU, notes=(f"--no-gpu: everything runs on the processor{smaller}.",))
+
+
+def _gpu_settings(spec: ImageSpec, options: RunOptions, target_host: TargetHost) -> _DeviceOptions:
+    gpus = _parse_gpus(options.gpus)
+    missing: list[TfimgError] = []
+    notes: tuple[str, ...] = ()
+    access: DeviceAccess = "nvidia"
+    try:
+        notes = check_gpu(spec, gpus, target_host)
+    except TfimgError as error:
+        missing.append(error)
+    try:
+        access = choose_gpu_access(target_host.toolkit, target_host.host)
+    except NoContainerToolkit as error:
+        missing.append(error)
+    flags = (
+        *gpu_options(access, gpus),
+        *(NO_SELINUX if target_host.toolkit.engine == "Podman" else ()),
+        # An ordinary user may not raise the limit.
+        *(() if target_host.toolkit.rootless else GPU_LIMITS),
+    )
+    return _DeviceOptions(flags=flags, shm=GPU_SHM, notes=notes, missing=tuple(missing))
+
+
+def _tpu_settings(spec: ImageSpec, options: RunOptions, target_host: TargetHost) -> _DeviceOptions:
+    publish = "--publish has no effect: a TPU's container uses the machine's own network."
+    notes: tuple[str, ...] = (publish,) if "--publish" in options.options else ()
+    try:
+        notes += check_tpu(spec, target_host)
+    except TfimgError as error:
+        return _DeviceOptions(flags=TPU_ACCESS, shm=TPU_SHM, notes=notes, missing=(error,))
+    return _DeviceOptions(flags=TPU_ACCESS, shm=TPU_SHM, notes=notes)
+
+
+SETTINGS: Mapping[Device, Callable[[ImageSpec, RunOptions, TargetHost], _DeviceOptions]] = {
+    "cpu": _cpu_settings,
+    "gpu": _gpu_settings,
+    "tpu": _tpu_settings,
+}
+"""How a container gets the device."""

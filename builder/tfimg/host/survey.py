@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,9 +20,11 @@ from tfimg.core.errors import (
     UnavailableGpu,
     UsageError,
 )
+from tfimg.core.levels import Level
 from tfimg.core.process import CommandFailed
 from tfimg.engine.interface import DEFAULT_CDI_FOLDERS, DeviceAccess, DeviceSupport
 from tfimg.engine.machine import EMULATE
+from tfimg.matrix.devices import CPU, Device
 from tfimg.matrix.gpus import (
     describe_ptx,
     explain_no_support,
@@ -31,9 +33,8 @@ from tfimg.matrix.gpus import (
     find_gpu,
     find_gpu_name,
 )
-from tfimg.matrix.schema import PROCESSORS, Device, Matrix
+from tfimg.matrix.schema import PROCESSORS, Matrix
 from tfimg.matrix.spec import ImageSpec
-from tfimg.validation.report import ProvableLevel
 
 UNKNOWN_FIELD = 'Field "compute_cap" is not a valid field to query'
 """Output of drivers up to 470, which do not support this field (huggingface/candle#733)."""
@@ -368,7 +369,7 @@ def check_gpu(spec: ImageSpec, gpus: tuple[str, ...], target_host: TargetHost) -
     host, smi = target_host.host, target_host.host.smi
     # First, because some GPUs are not on the PCI bus: under WSL.
     if isinstance(smi, NoAccelerator):
-        sibling = find_sibling(target_host.specs, spec, "cpu")
+        sibling = find_sibling(target_host.specs, spec, CPU)
         smaller = f"; {sibling} is the same release without GPU libraries" if sibling else ""
         if host.module:
             problem, step = f"this machine's driver is loaded but does not respond: {smi.what}", smi.next_step
@@ -492,17 +493,41 @@ Execution = Literal["native", "emulated", "none"]  # how an engine runs the prog
 class TargetLevel:
     """A level to prove and the container's access to the device; `reason` says why the level is not higher.
 
+    `accelerator` is what the level is proven on, with its driver; `none` if it needs none.
+
     `built`: no program of the image can run. `emulated`: its programs run on another processor than theirs.
     """
 
-    level: ProvableLevel | Literal["built"]
+    level: Level
     access: DeviceAccess = "none"
+    accelerator: str = "none"
     reason: str | None = None
     emulated: bool = False
 
 
+def _use_gpu(spec: ImageSpec, target_host: TargetHost) -> tuple[DeviceAccess, str]:
+    check_gpu(spec, ALL_GPUS, target_host)
+    smi, name = target_host.host.smi, "not known"  # of an engine on another machine
+    if isinstance(smi, NvidiaSmi):
+        name = f"{', '.join(gpu.name for gpu in smi.gpus)}; driver {smi.driver}"
+    return choose_gpu_access(target_host.toolkit, target_host.host), name
+
+
+def _use_tpu(spec: ImageSpec, target_host: TargetHost) -> tuple[DeviceAccess, str]:
+    check_tpu(spec, target_host)
+    return "privileged", " ".join(target_host.host.tpus)
+
+
+USES: Mapping[Device, Callable[[ImageSpec, TargetHost], tuple[DeviceAccess, str]]] = {
+    "cpu": lambda *_: ("none", "none"),
+    "gpu": _use_gpu,
+    "tpu": _use_tpu,
+}
+"""How a container of the suite gets the device, and its name; raises what the machine lacks for it."""
+
+
 def choose_target_level(
-    spec: ImageSpec, target_host: TargetHost, requested: ProvableLevel | None, execution: Execution = "native"
+    spec: ImageSpec, target_host: TargetHost, requested: Level | None, execution: Execution = "native"
 ) -> TargetLevel:
     """Return the requested level, or the highest level that the host can prove.
 
@@ -514,27 +539,24 @@ def choose_target_level(
             what = f"{what}, where programs of {spec.platform} do not run."
             if requested:
                 raise NoEmulation(what, next_step=f"{EMULATE}; or validate it on a machine of {spec.platform}.")
-            return TargetLevel(level="built", reason=f"{what} No check was run. {EMULATE}.")
+            return TargetLevel(level=Level.BUILT, reason=f"{what} No check was run. {EMULATE}.")
         # An emulator proves nothing about a processor.
         what = f"{what}, which emulates {spec.platform}."
-        if requested == "validated":
+        if requested == Level.VALIDATED:
             raise NoEmulation(
                 what, next_step=f"Validate it on a machine of {spec.platform}, or omit --level to prove level linked."
             )
-        return TargetLevel(level="linked", reason=what, emulated=True)
-    if spec.device == "cpu" or requested == "linked":
-        return TargetLevel(level=requested or "validated")
+        return TargetLevel(level=Level.LINKED, reason=what, emulated=True)
+    if requested == Level.LINKED:
+        return TargetLevel(level=Level.LINKED)
     try:
-        if spec.device == "tpu":
-            check_tpu(spec, target_host)
-            return TargetLevel(level="validated", access="tpu")
-        check_gpu(spec, ALL_GPUS, target_host)
-        return TargetLevel(level="validated", access=choose_gpu_access(target_host.toolkit, target_host.host))
+        access, accelerator = USES[spec.device](spec, target_host)
+        return TargetLevel(level=Level.VALIDATED, access=access, accelerator=accelerator)
     except (NoAccelerator, NoContainerToolkit, UnavailableDriver, UnavailableGpu) as error:
-        if requested == "validated":
+        if requested == Level.VALIDATED:
             raise type(error)(
                 error.what,
                 next_step="Omit --level to prove everything that works without the device (level linked). "
                 f"`tfimg doctor {spec.identifier}` shows the next step for this machine.",
             ) from None
-        return TargetLevel(level="linked", reason=error.what)
+        return TargetLevel(level=Level.LINKED, reason=error.what)

@@ -15,11 +15,11 @@ from packaging.version import Version
 
 from tfimg.core import errors
 from tfimg.core.errors import ResolutionError, UsageError
+from tfimg.matrix.devices import CPU, DEVICES, GPU, Device
 from tfimg.matrix.gpus import find_driver_floor, find_execution_mode, find_gpu, is_arm64_gpu, parse_capability
 from tfimg.matrix.schema import (
     PLATFORMS,
     RUNTIME,
-    Device,
     GpuDriver,
     Matrix,
     Platform,
@@ -287,7 +287,7 @@ def _version_condition(option: str, text: str, *, exact_parts: int = 3) -> Condi
 
 def _device(request: Request) -> Condition:
     options = request.gpu_options
-    device = request.device or ("gpu" if options else "cpu")
+    device = request.device or (GPU if options else CPU)
     implied = None if request.device else "nothing asks for an accelerator"
     if implied and options:
         *others, last = options
@@ -350,7 +350,7 @@ def _driver(matrix: Matrix, text: str, capability: str | None) -> Condition:
 
 
 _ABBREVIATION = re.compile(
-    r"(?P<release>\d[\w.]*)(?:-(?P<device>cpu|gpu|tpu|cuda)(?P<cuda>[\d.]*))?(?:-py(?P<python>[\d.]+))?"
+    rf"(?P<release>\d[\w.]*)(?:-(?P<device>{'|'.join(DEVICES)}|cuda)(?P<cuda>[\d.]*))?(?:-py(?P<python>[\d.]+))?"
 )
 
 
@@ -436,7 +436,7 @@ def _matches(spec: ImageSpec, release: str, device: str | None, cuda: str | None
     if device == "cuda":
         is_variant = spec.gpu is not None and (not cuda or has_version_prefix(spec.gpu.cuda, cuda))
     else:
-        is_variant = spec.device == (device or "cpu")
+        is_variant = spec.device == (device or CPU)
     return (
         is_variant
         and spec.platform == PLATFORMS[0]

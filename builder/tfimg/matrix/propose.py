@@ -21,8 +21,9 @@ from ruamel.yaml.scalarstring import DoubleQuotedScalarString as Quoted
 
 from tfimg.core.errors import MatrixMismatch
 from tfimg.core.text import escape_unprintable, truncate
+from tfimg.matrix.devices import DEVICES
 from tfimg.matrix.load import describe_schema_errors, parse_matrix
-from tfimg.matrix.schema import Device, Gpu, Matrix, Platform, Release, Row, minor_version
+from tfimg.matrix.schema import PLATFORMS, Gpu, Matrix, Release, Row, minor_version
 from tfimg.matrix.survey import (
     IndexSurvey,
     RowContext,
@@ -33,38 +34,8 @@ from tfimg.matrix.survey import (
     list_requirements,
 )
 
-
-def load_editable(text: str) -> CommentedMap:
-    """Return a matrix's mapping, which remembers its comments. `text` has passed `parse_matrix` before."""
-    document: CommentedMap = _writer().load(text)
-    return document
-
-
-def format_edited(document: CommentedMap) -> str:
-    """Return the text of a mapping from `load_editable`."""
-    stream = io.StringIO()
-    _writer().dump(document, stream)
-    return stream.getvalue()
-
-
-def _writer() -> YAML:
-    yaml = YAML()
-    yaml.preserve_quotes = True
-    yaml.width = 1000  # keep the line breaks of the authors
-    yaml.indent(mapping=2, sequence=4, offset=2)
-    return yaml
-
-
 SETTLING_TIME = timedelta(days=14)
 """From a release to its cut-off day: long enough for its dependencies' first fixes, too short for later breakage."""
-
-PACKAGES: tuple[tuple[Platform, Device, str], ...] = (
-    ("linux/amd64", "cpu", "tensorflow-cpu"),
-    ("linux/amd64", "gpu", "tensorflow"),
-    ("linux/amd64", "tpu", "tensorflow-tpu"),
-    ("linux/arm64", "cpu", "tensorflow"),
-    ("linux/arm64", "cpu", "tensorflow-cpu-aws"),  # until 2.15
-)
 
 UNPROVEN = {
     **dict.fromkeys(("default_python", "constraints", "cudnn", "ptx_driver"), "wheels do not say"),
@@ -79,7 +50,11 @@ def propose_rows(text: str, survey: IndexSurvey, missing: Iterable[Version], *, 
     The cut-off day is at most `today`, because the content of a lock must not change any more. Raises `MatrixMismatch`
     for a release whose wheels state what no row can have.
     """
-    matrix, document = parse_matrix(text, source="matrix.yaml", today=date.max), load_editable(text)
+    matrix, yaml = parse_matrix(text, source="matrix.yaml", today=date.max), YAML()
+    yaml.preserve_quotes = True
+    yaml.width = 1000  # keep the line breaks of the authors
+    yaml.indent(mapping=2, sequence=4, offset=2)
+    document = yaml.load(text)
     for version in sorted(missing):
         try:
             matrix = _add_release(matrix, document, survey, version, today)
@@ -90,7 +65,9 @@ def propose_rows(text: str, survey: IndexSurvey, missing: Iterable[Version], *, 
                 next_step="Run `tfimg matrix sync` again when all of its wheels are on the index, or write its row by "
                 "hand.",
             ) from None
-    return format_edited(document)
+    stream = io.StringIO()
+    yaml.dump(document, stream)
+    return stream.getvalue()
 
 
 def _add_release(matrix: Matrix, document: Any, survey: IndexSurvey, version: Version, today: date) -> Matrix:
@@ -101,7 +78,8 @@ def _add_release(matrix: Matrix, document: Any, survey: IndexSurvey, version: Ve
     before = rows[number]
     release = _make_release(version, survey, before, today)
     joined = context(row=before.model_copy(update={"tensorflow": (release,)}))
-    has_package = not release.tpu or any("tpu" in offered.packages for offered in before.wheels.values())
+    offered = {device for wheels in before.wheels.values() for device in wheels.packages}
+    has_package = not release.tpu or any(DEVICES[device].pairs_with for device in offered)
     fits = has_package and all(fact.verdict != "disagrees" for fact in joined.check())
     if fits and Version(before.tensorflow[0].version).release[:2] == version.release[:2]:
         older = sum(Version(other.version) < version for other in before.tensorflow)
@@ -149,7 +127,13 @@ def _make_row(context: Callable[..., RowContext], template: Row, release: Releas
     found = context(row=template)
     wheels, rows = found.survey.wheels_of(Version(release.version)), found.matrix.rows
     offered: dict[str, Any] = {}
-    for platform, device, package in PACKAGES:
+    packages = (
+        (platform, device, package)
+        for platform in PLATFORMS
+        for device, facts in DEVICES.items()
+        for package in facts.packages.get(platform, ())
+    )
+    for platform, device, package in packages:
         if pythons := find_installable_pythons(wheels, package, platform):
             offered.setdefault(platform, {"pythons": pythons, "packages": {}})["packages"].setdefault(device, package)
     every = [python for part in offered.values() for python in part["pythons"]]

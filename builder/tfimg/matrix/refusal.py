@@ -21,6 +21,7 @@ from tfimg.matrix.conditions import (
     preference_key,
     quote_argument,
 )
+from tfimg.matrix.devices import DEVICES
 from tfimg.matrix.schema import Matrix
 from tfimg.matrix.spec import Gap, ImageSpec, find_gaps
 
@@ -55,8 +56,7 @@ def nearest_requests(
     near = [spec for spec in specs if all(condition.is_met_by(spec) for condition in fixed)]
     found = sorted((_alternative(spec, conditions) for spec in near), key=lambda alternative: alternative.distance)
     # An image has to use the GPU at hand, and no TPU that was not requested.
-    needed = {"cpu": "", "gpu": "--gpu", "tpu": "--device"}
-    alternatives = [one for one in found if needed[one.spec.device] not in one.relaxed]
+    alternatives = [one for one in found if DEVICES[one.spec.device].option not in one.relaxed]
     chosen: dict[str, _Alternative] = {}
     for alternative in alternatives:
         is_new = not any(other.relaxed <= alternative.relaxed for other in chosen.values())

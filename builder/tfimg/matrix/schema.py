@@ -15,6 +15,7 @@ from packaging.version import Version
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
 
 from tfimg.core.text import list_first
+from tfimg.matrix.devices import Device
 
 
 def _short(value: object) -> str:
@@ -192,9 +193,6 @@ def check_repository_name(value: str) -> str:
         raise ValueError(f"{value!r} is not a repository name")
     return value
 
-
-Device = Literal["cpu", "gpu", "tpu"]
-DEVICES: tuple[Device, ...] = get_args(Device)
 
 Platform = Literal["linux/amd64", "linux/arm64"]
 """Operating system and processor, as in the engine."""

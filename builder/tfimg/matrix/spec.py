@@ -10,13 +10,12 @@ from pathlib import Path
 from packaging.version import Version
 
 from tfimg.core.errors import ResolutionError
+from tfimg.matrix.devices import DEVICES, GPU, Device
 from tfimg.matrix.schema import (
-    DEVICES,
     PLATFORMS,
     RUNTIME,
     Base,
     Constraint,
-    Device,
     Gpu,
     Matrix,
     Platform,
@@ -198,7 +197,7 @@ def expand_matrix(matrix: Matrix, *, local_wheels: bool = False) -> tuple[ImageS
             key=lambda spec: (
                 Version(spec.tensorflow),
                 PLATFORMS.index(spec.platform),
-                DEVICES.index(spec.device),
+                list(DEVICES).index(spec.device),
                 Version(spec.python),
             ),
         )
@@ -229,12 +228,13 @@ def _gap(
     """Return why a release has no image for a device and platform; None if it has."""
     row_path = f"rows[{number}]"
     release_path = f"{row_path}.tensorflow[{row.tensorflow.index(release)}]"
+    pairs_with = DEVICES[device].pairs_with
     if platform in release.missing:
         path, reason = f"{release_path}.missing", release.missing[platform]
-    elif device == "tpu" and not release.tpu:
-        path, reason = row_path, f"there is no tensorflow-tpu {release.version}"
-    elif device == "tpu" and release.tpu and release.tpu.unavailable and not local_wheels:
-        needed = f"tensorflow-tpu {release.version} needs libtpu {release.tpu.libtpu}"
+    elif pairs_with and not release.tpu:
+        path, reason = row_path, f"there is no tensorflow-{device} {release.version}"
+    elif pairs_with and release.tpu and release.tpu.unavailable and not local_wheels:
+        needed = f"tensorflow-{device} {release.version} needs {pairs_with} {release.tpu.libtpu}"
         path, reason = f"{release_path}.tpu", f"{needed}: {release.tpu.unavailable}; --find-links DIR supplies it"
     elif platform not in row.wheels or device not in row.wheels[platform].packages:
         path, reason = f"{row_path}.wheels", f"no wheel of {release.version} is for {device.upper()} on {platform}"
@@ -245,7 +245,7 @@ def _gap(
 
 def _spec(matrix: Matrix, number: int, release: Release, device: Device, platform: Platform, python: str) -> ImageSpec:
     row = matrix.rows[number]
-    gpu = row.gpu if device == "gpu" else None
+    gpu = row.gpu if device == GPU else None
     variant = f"cuda{gpu.cuda}" if gpu else device
     # The most common platform is not named.
     suffix = "" if platform == PLATFORMS[0] else f"-{platform.partition('/')[2]}"
@@ -268,7 +268,7 @@ def _spec(matrix: Matrix, number: int, release: Release, device: Device, platfor
         gpu=gpu,
         driver=matrix.toolkits[gpu.libraries.toolkit].driver if gpu else None,
         libraries=list_libraries(matrix, gpu) if gpu else (),
-        libtpu=release.tpu.libtpu if device == "tpu" and release.tpu else None,
+        libtpu=release.tpu.libtpu if DEVICES[device].pairs_with and release.tpu else None,
         constraints=tuple(matrix.constraints[name] for name in row.constraints),
         newer=tuple(sorted({*matrix.newer.packages, *row.newer, *row.wheels[platform].newer})),
         waived=tuple(row.waives.items()),

@@ -18,11 +18,9 @@ from packaging.version import Version
 from tfimg.core.errors import MatrixMismatch, NetworkError, UnknownTensorFlow
 from tfimg.index.client import Index, IndexedWheel, make_environment, select_requirements
 from tfimg.matrix.conditions import make_version_matcher
-from tfimg.matrix.schema import PLATFORMS, PROCESSORS, Device, Matrix, Platform, Release, Row, minor_version
+from tfimg.matrix.devices import DEVICES, GPU, PACKAGES, Device
+from tfimg.matrix.schema import PLATFORMS, PROCESSORS, Matrix, Platform, Release, Row, minor_version
 from tfimg.matrix.spec import list_libraries
-
-PACKAGES = ("tensorflow", "tensorflow-cpu", "tensorflow-cpu-aws", "tensorflow-tpu")
-"""Distributions that contain TensorFlow for Linux, or that only depend on another one that does."""
 
 PLATFORM: Mapping[str, Platform] = {processor: platform for platform, processor in PROCESSORS.items()}
 
@@ -104,7 +102,8 @@ def survey_index(
         selected = [wheel for wheel in linux if is_selected(wheel.version)]
         majors = {cuda.partition(".")[0] for cuda in matrix.toolkits}
         pinned = {f"nvidia-{name}-cu{major}" for major in majors for name in ("cudnn", "nccl")}
-        names = sorted({"libtpu", *pinned}.union(*(toolkit.wheels for toolkit in matrix.toolkits.values())))
+        pinned |= {facts.pairs_with for facts in DEVICES.values() if facts.pairs_with}
+        names = sorted(pinned.union(*(toolkit.wheels for toolkit in matrix.toolkits.values())))
         libraries = {
             name: frozenset(wheel.version for wheel in page if "x86_64" in wheel.processors)
             for name, page in zip(names, pool.map(index.wheels, names), strict=True)
@@ -317,7 +316,7 @@ def check_pythons(context: RowContext) -> Iterator[FactCheck]:
                 yield _compare(f"{path}.missing.{platform}", "pythons", matrix=(), found=found)
                 continue
             for device, package in offered.packages.items():
-                if device == "tpu" and release.tpu is None:
+                if DEVICES[device].pairs_with and release.tpu is None:
                     continue
                 found = find_installable_pythons(wheels, package, platform)
                 where = f"{context.path}.wheels.{platform}.pythons ({package} {release.version})"
@@ -345,7 +344,7 @@ def check_build_information(context: RowContext) -> Iterator[FactCheck]:
     gpu = context.row.gpu
     if gpu is None:
         return
-    builds = [wheel.build or {} for device, wheel in context.image_wheels() if device == "gpu"]
+    builds = [wheel.build or {} for device, wheel in context.image_wheels() if device == GPU]
     major = str(Version(gpu.libraries.cudnn).major)  # that of the range, by the rules of the matrix
     for field, key, matrix in (
         ("cuda", "cuda_version", gpu.cuda),
@@ -372,7 +371,7 @@ def check_nvidia_wheels(context: RowContext) -> Iterator[FactCheck]:
     requirements = {
         (name, str(specifier))
         for device, wheel in context.image_wheels()
-        if device == "gpu"
+        if device == GPU
         for name, specifier in wheel.and_cuda_requirements().items()
         if name not in left_out
     }

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from tfimg.core.errors import FileError, ImageMissing, MatrixError, ResolutionError, UnlabelledImage, UsageError
 from tfimg.core.files import hash_files, read_limited, write_atomically
-from tfimg.core.levels import LEVELS
+from tfimg.core.levels import Level
 from tfimg.core.paths import Workspace, find_workspace
 from tfimg.matrix.conditions import Request, find_spec, select_variants
 from tfimg.matrix.load import parse_matrix
@@ -82,7 +82,7 @@ def write_record(
     """
     from tfimg.validation.record import format_image_record, make_image_record
 
-    if report.level == "built":
+    if report.level == Level.BUILT:
         return
     record = make_image_record(report, content=content, recipe=recipe, base=base)
     with suppress(FileError):
@@ -92,8 +92,8 @@ def write_record(
     write_atomically(workspace.record(report.identifier), format_image_record(record))
 
 
-def _rank(record: ImageRecord) -> tuple[int, bool]:
-    return LEVELS.index(record.level), record.base is not None and record.base.kind == "official"
+def _rank(record: ImageRecord) -> tuple[Level, bool]:
+    return record.level, record.base is not None and record.base.kind == "official"
 
 
 NO_LABELS: Mapping[str, str] = MappingProxyType({})

@@ -13,9 +13,11 @@ from pydantic import AfterValidator, BeforeValidator, Field, StringConstraints, 
 
 from tfimg.core.errors import FileError, UsageError
 from tfimg.core.files import read_limited
+from tfimg.core.levels import SuiteLevel
 from tfimg.matrix.conditions import Request
+from tfimg.matrix.devices import DEVICE_CHOICE, Device
 from tfimg.matrix.load import describe_schema_errors
-from tfimg.matrix.schema import Device, MatrixModel
+from tfimg.matrix.schema import MatrixModel
 from tfimg.recipe.packages import parse_requirements
 
 PROJECT_FILE = "tfimg.toml"
@@ -70,7 +72,7 @@ class ProjectFile(MatrixModel):
 
     tf: Text | None = Field(default=None, description="TensorFlow: 2.15, 2.15.1, '>=2.15,<2.17' or latest")
     python: Text | None = Field(default=None, description="Python, such as 3.11")
-    device: Device | None = Field(default=None, description="cpu, gpu or tpu")
+    device: Device | None = Field(default=None, description=DEVICE_CHOICE)
     cuda: Text | None = Field(default=None, description="CUDA of a GPU image")
     cudnn: Text | None = Field(default=None, description="cuDNN of a GPU image")
     platform: Text | None = Field(default=None, description="linux/amd64 or linux/arm64")
@@ -85,7 +87,7 @@ class ProjectFile(MatrixModel):
     base: Literal["auto", "registry", "bootstrap"] | None = Field(default=None, description="where the base comes from")
     mirror: Texts = Field(default=(), description="mirrors of registries: docker.io=mirror.example:5000")
     snapshot: Text | None = Field(default=None, description="dated mirror of Debian's archive")
-    level: Literal["linked", "validated"] | None = Field(default=None, description="level that a build has to prove")
+    level: SuiteLevel | None = Field(default=None, description="level that a build has to prove")
     repository: Text | None = Field(default=None, description="repository of the tags")
     registry: Text | None = Field(default=None, description="REGISTRY/NAME that `tfimg publish` publishes to")
     key: PathText | None = Field(default=None, description="private key that signs")

@@ -10,15 +10,16 @@ from tfimg.core.cancellation import raise_if_cancelled
 from tfimg.core.errors import NoEmulation, UsageError
 from tfimg.core.events import InfoEvent, OnEvent, ignore
 from tfimg.core.files import hash_files
+from tfimg.core.levels import Level
 from tfimg.engine.interface import Engine
-from tfimg.host.survey import Execution, Host, TargetHost, TargetLevel, choose_target_level
+from tfimg.host.survey import Execution, TargetHost, TargetLevel, choose_target_level
 from tfimg.matrix.schema import Platform
 from tfimg.matrix.spec import ImageSpec
 from tfimg.project.project import Project
 from tfimg.recipe.labels import IDENTIFIER_LABEL, LOCK_LABEL
 from tfimg.recipe.lock import hash_lock
 from tfimg.recipe.plan import Plan
-from tfimg.validation.report import ProvableLevel, Report
+from tfimg.validation.report import Report
 from tfimg.validation.run import (
     ALL_CHECKS,
     CheckSelection,
@@ -40,7 +41,7 @@ class Validator:
 
     project: Project
     engine: Engine
-    level: ProvableLevel | None = None
+    level: Level | None = None
     checks: CheckSelection = ALL_CHECKS
     reuse_reports: bool = False
     _emulated: dict[Platform, bool] = field(default_factory=dict, init=False)
@@ -80,7 +81,7 @@ class Validator:
             suite=hash_files(self.suite),
             level=target.level,
             profile=self.checks.profile,
-            accelerator=describe_accelerator(target, self.target_host.host),
+            accelerator=target.accelerator,
         )
 
     def validate(
@@ -100,7 +101,7 @@ class Validator:
         on these digests. `from_lock`: it was built from the plan's lock. Raises `Interrupted` if it was cancelled.
         """
         target = self.target(plan.spec)
-        if target.level == "built":
+        if target.level == Level.BUILT:
             raise NoEmulation(
                 target.reason or f"{plan.spec.identifier} cannot run in this engine.",
                 next_step=f"Or validate it on a machine of {plan.spec.platform}.",
@@ -158,14 +159,3 @@ class Validator:
             self.target(spec, on_event)
             report, _ = self.validate(plan, image, digest=digest, from_lock=bool(lock), on_event=on_event)
         return report
-
-
-def describe_accelerator(target: TargetLevel, host: Host) -> str:
-    """Return the accelerator that a validation runs on, with its driver; `none` if it needs none."""
-    if target.access == "none":
-        return "none"
-    if target.access == "tpu":
-        return " ".join(host.tpus)
-    if isinstance(host.smi, Exception):  # an engine on another machine, whose GPUs cannot be seen from here
-        return "not known"
-    return f"{', '.join(gpu.name for gpu in host.smi.gpus)}; driver {host.smi.driver}"

@@ -44,7 +44,6 @@ from tfimg.publish.tags import (
 from tfimg.recipe.labels import IDENTIFIER_LABEL
 from tfimg.recipe.tags import list_aliases
 from tfimg.registry.documents import Manifest, Reader
-from tfimg.validation.report import ProvableLevel
 from tfimg.validation.run import ERRORS
 
 
@@ -247,7 +246,7 @@ class Publisher:
 
     project: Project
     engine: Engine
-    level: ProvableLevel | None = None
+    level: Level | None = None
     revalidate: bool = False
     report_missing: bool = True
 

@@ -17,7 +17,7 @@ from tfimg.attestations import promotions
 from tfimg.attestations.attach import attach
 from tfimg.attestations.envelopes import Subject
 from tfimg.attestations.keys import SigningKey, VerifyingKey
-from tfimg.attestations.policy import EVIDENCE_LEVELS, AttestedLevel, Policy
+from tfimg.attestations.policy import Policy
 from tfimg.attestations.promotions import ImageStatements, Promotion, Reason, TagMove, Withdrawal
 from tfimg.attestations.verify import verify
 from tfimg.core.cancellation import raise_if_cancelled
@@ -107,8 +107,9 @@ class SignedRepository:
 
         Withdrawn images are refused unless they are reinstated.
         """
-        required: AttestedLevel = next((one for one in EVIDENCE_LEVELS if one == level), "built")
-        policy = replace(self.policy, level=required, gpu=None, driver=None, allow_withdrawn=self.reinstate)
+        policy = replace(
+            self.policy, level=max(level, Level.BUILT), gpu=None, driver=None, allow_withdrawn=self.reinstate
+        )
         return verify(self.registry, digest, self.trusted, policy, now=self.now()).outcome.proven_level
 
     def promotion(

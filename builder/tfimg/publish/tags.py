@@ -14,7 +14,7 @@ from tfimg.attestations.policy import TagPromise
 from tfimg.attestations.promotions import ImageStatements
 from tfimg.core.documents import InvalidDocument
 from tfimg.core.errors import NotInRegistry, PublicationIncomplete, TagConflict, TfimgError
-from tfimg.core.levels import LEVELS, Level
+from tfimg.core.levels import Level
 from tfimg.core.process import defer_signals
 from tfimg.core.text import to_plain_text
 from tfimg.matrix.spec import parse_release
@@ -236,13 +236,12 @@ def decide(question: Question) -> Decision:
 def _objections(question: Question) -> Iterator[str]:
     """Yield why a tag may not move, the gravest reason first."""
     current, release, promise = question.current, question.release, question.promise
-    level = LEVELS.index(question.level)
     withdrawals = question.statements.in_force(question.repository, question.tag)
     if withdrawals and not question.reinstate:
         yield f"the image was withdrawn ({to_plain_text(withdrawals[0].predicate.reason)}): --reinstate cancels that"
     if question.kind == "build" and current and current.digest != question.digest:
         yield f"it belongs to another build: {current.digest}"
-    if level < LEVELS.index(promise.level):
+    if question.level < promise.level:
         yield (
             f"it promises {promise.level} ({promise.reason}), and the image is only {question.level}: publish it on a "
             "machine with its accelerator, or lower the promise in a policy file, with the reason"
@@ -260,5 +259,5 @@ def _objections(question: Question) -> Iterator[str]:
         created = current.release.created
         if new == old and created and release.created and release.created < created:
             yield f"it points to a newer build, of {created.isoformat(timespec='seconds')}"
-    if current and current.level and level < LEVELS.index(current.level):
+    if current and current.level and question.level < current.level:
         yield f"it points to an image that is {current.level}, and this one is only {question.level}"

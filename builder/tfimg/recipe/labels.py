@@ -9,7 +9,8 @@ from typing import Any, Literal, get_args
 
 from tfimg.core.errors import LockError, UnlabelledImage, UsageError
 from tfimg.core.levels import Level
-from tfimg.matrix.schema import DEVICES, PLATFORMS, RUNTIME, Device
+from tfimg.matrix.devices import CPU, DEVICES
+from tfimg.matrix.schema import PLATFORMS, RUNTIME
 from tfimg.matrix.spec import ExtraPackages, ImageSpec
 from tfimg.matrix.support_ends import SupportEnd
 from tfimg.recipe.lock import read_packages
@@ -43,14 +44,12 @@ like it; Debian with its own Python, from signed packages."""
 
 BASE_KINDS: tuple[BaseKind, ...] = get_args(BaseKind)  # all kinds of bases
 
-DEVICE_NAMES: Mapping[Device, str] = {"cpu": "CPU", "gpu": "NVIDIA GPU", "tpu": "Google TPU"}
-
 
 def format_title(spec: ImageSpec) -> str:
     """Return a title such as `TensorFlow 2.15.1 for CPU on Python 3.11`."""
     variant = "" if spec.variant == RUNTIME else f", variant {spec.variant}"
     own = ", with extra packages" if spec.extra else ""
-    title = f"TensorFlow {spec.tensorflow} for {DEVICE_NAMES[spec.device]} on Python {spec.python}{variant}{own}"
+    title = f"TensorFlow {spec.tensorflow} for {DEVICES[spec.device].title} on Python {spec.python}{variant}{own}"
     return f"{title}, of a custom wheel" if spec.wheel else title
 
 
@@ -162,7 +161,7 @@ class Status:
     host_machines: tuple[HostMachine, ...] = ()
 
 
-DECLARED = Status(level="declared")  # status of an image without records
+DECLARED = Status(level=Level.DECLARED)  # status of an image without records
 
 
 def describe_image(spec: ImageSpec, *, repository: str, status: Status) -> dict[str, Any]:
@@ -217,7 +216,7 @@ def describe_matrix_image(spec: ImageSpec, *, repository: str, status: Status) -
 
 def format_request(spec: ImageSpec) -> str:
     """Return the options that request exactly this image."""
-    device = "" if spec.device == DEVICES[0] else f" --device {spec.device}"
+    device = "" if spec.device == CPU else f" --device {spec.device}"
     platform = "" if spec.platform == PLATFORMS[0] else f" --platform {spec.platform}"
     variant = "" if spec.variant == RUNTIME else f" --variant {spec.variant}"
     return f"--tf {spec.tensorflow} --python {spec.python}{device}{platform}{variant}"

@@ -17,9 +17,10 @@ from packaging.version import Version
 from pydantic import BaseModel
 
 from tfimg import __version__
-from tfimg.core.levels import LEVEL_MEANINGS, LEVELS, Level
+from tfimg.core.levels import LEVEL_MEANINGS, Level
+from tfimg.matrix.devices import DEVICES, Device
 from tfimg.matrix.gpus import ExecutionMode, find_execution_mode, parse_capability
-from tfimg.matrix.schema import DEVICES, PLATFORMS, Constraint, Device, Gpu, Matrix, Platform, Row, minor_version
+from tfimg.matrix.schema import PLATFORMS, Constraint, Gpu, Matrix, Platform, Row, minor_version
 from tfimg.matrix.spec import ImageSpec, list_libraries
 from tfimg.recipe.labels import BASE_KINDS, DECLARED, BaseKind, Status, describe_matrix_image
 
@@ -167,22 +168,22 @@ def _count_levels(specs: Sequence[ImageSpec], statuses: Mapping[str, Status]) ->
         if not found:
             continue
         counts = Counter(status.level for status in found)
-        proven = [status for status in found if status.level != "declared"]
+        proven = [status for status in found if status.level != Level.DECLARED]
         newest = max(proven, key=lambda status: status.date or "", default=DECLARED)
         bases: dict[BaseKind, set[str]] = {kind: set() for kind in BASE_KINDS}
         for one in of_platform:
             known = statuses.get(one.identifier, DECLARED)
-            if known.base_kind and known.level != "declared":
+            if known.base_kind and known.level != Level.DECLARED:
                 bases[known.base_kind].add(one.python)
         yield ProvenLevels(
             device=device,
             platform=platform,
             images=len(found),
-            levels={level: counts[level] for level in reversed(LEVELS) if counts[level]},
+            levels={level: counts[level] for level in reversed(Level) if counts[level]},
             date=newest.date,
             gpu=newest.gpu,
             driver=newest.driver,
-            emulated=sum(status.emulated and status.level == "linked" for status in proven),
+            emulated=sum(status.emulated and status.level == Level.LINKED for status in proven),
             on_host=sum(bool(status.host_machines) for status in found),
             bases={kind: tuple(sorted(pythons, key=Version)) for kind, pythons in bases.items() if pythons},
         )
@@ -236,7 +237,7 @@ def format_proven(support: Support) -> str:
 def format_proven_levels(proven: ProvenLevels) -> str:
     """Return the same of one device and platform; empty if nothing is proven."""
     suffix = "" if proven.platform == PLATFORMS[0] else f" {proven.platform.partition('/')[2]}"
-    counts: dict[str, int] = {level: count for level, count in proven.levels.items() if level != "declared"}
+    counts: dict[str, int] = {level: count for level, count in proven.levels.items() if level != Level.DECLARED}
     if proven.emulated:
         on_processor = counts.pop("linked") - proven.emulated
         counts |= {"linked": on_processor} if on_processor else {}
@@ -447,7 +448,7 @@ def render_matrix(
         repository=repository,
         made=made,
         version=__version__,
-        levels=LEVELS,
+        levels=tuple(Level),
         meanings=LEVEL_MEANINGS,
         facts={
             "gpus": {

@@ -17,6 +17,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 
+from tfimg.matrix.devices import CPU, DEVICES, GPU
 from tfimg.matrix.schema import PLATFORMS, RUNTIME, Platform, has_version_prefix
 from tfimg.matrix.spec import ImageSpec
 
@@ -28,7 +29,7 @@ KNOWN_VARIANTS = ("jupyter", "dev", "slim")  # variants of the project's own mat
 
 _TAG = re.compile(
     r"(?:latest|(?P<custom>custom-)?(?P<release>[0-9]+\.[0-9]+[0-9a-z.]*(?(custom)(?:_[0-9a-z.]+)?)))"
-    r"(?:-(?P<device>cpu|gpu|tpu|cuda(?P<cuda>[0-9.]+)?))?"
+    rf"(?:-(?P<device>{'|'.join(DEVICES)}|cuda(?P<cuda>[0-9.]+)?))?"
     r"(?:-py(?P<python>[0-9.]+))?(?:-(?P<processor>arm64))?"
     rf"(?:-(?P<variant>{'|'.join(KNOWN_VARIANTS)}))?(?:-(?P<own>own))?(?:-(?P<build>[0-9a-f]{{12}}))?"
 )
@@ -41,7 +42,7 @@ def list_tags(spec: ImageSpec, *, repository: str) -> tuple[str, ...]:
 
 def list_aliases(spec: ImageSpec) -> tuple[str, ...]:
     """Return the tags that move to later images, without a repository."""
-    device = "" if spec.device == "cpu" else f"-{spec.device}"
+    device = "" if spec.device == CPU else f"-{spec.device}"
     # The platform that most users pull for is not named.
     processor = "" if spec.platform == PLATFORMS[0] else f"-{spec.platform.partition('/')[2]}"
     aliases = {
@@ -115,7 +116,7 @@ def _statements(tag: re.Match[str], image: Mapping[str, str | None], digest: str
         yield accelerator.upper(), _accelerator(image.get("device") or "") == accelerator
     if python:
         yield f"Python {python}", image.get("python") == python
-    is_exact = release and not is_minor and (cuda or device in {"cpu", "tpu"}) and python
+    is_exact = release and not is_minor and (cuda or (device in DEVICES and device != GPU)) and python
     if processor or is_exact:
         found = image.get("processor") or "amd64"
         yield processor or "amd64", found == (processor or "amd64")
@@ -128,4 +129,4 @@ def _statements(tag: re.Match[str], image: Mapping[str, str | None], digest: str
 
 
 def _accelerator(variant: str) -> str:
-    return "gpu" if variant.startswith("cuda") else variant
+    return GPU if variant.startswith("cuda") else variant

@@ -17,8 +17,10 @@ from pydantic import Field
 from tfimg.core.documents import Digest, InvalidDocument, StrictDocument, parse_document
 from tfimg.core.errors import FileError, InsufficientRecord
 from tfimg.core.files import hash_files
+from tfimg.core.levels import Level
 from tfimg.core.text import to_plain_text
 from tfimg.engine.interface import Exit, Line
+from tfimg.matrix.devices import DEVICES
 from tfimg.matrix.spec import ImageSpec
 from tfimg.recipe.facts import collect_host_facts
 from tfimg.recipe.lock import Lock, hash_lock
@@ -80,7 +82,7 @@ def judge_host_run(run: HostRun, spec: ImageSpec, lock: Lock, *, suite: Path, so
         seconds=run.seconds,
         results=tuple(stream.results),
         problem=stream.problem,
-        aim="validated",
+        aim=Level.VALIDATED,
         environment=stream.plan.environment,
     )
     # The required checks are those of this checkout, not of the file.
@@ -103,7 +105,7 @@ def _find_failures(run: HostRun, report: Report, spec: ImageSpec, lock: Lock, su
     for name, found, required in (
         ("lock", run.lock, hash_lock(lock)),
         ("suite", run.suite, hash_files(suite_files(suite))),
-        ("level", first.get("level"), "validated"),
+        ("level", first.get("level"), Level.VALIDATED),
         ("device", first.get("device"), spec.device),
     ):
         if found != required:
@@ -116,7 +118,7 @@ def _find_failures(run: HostRun, report: Report, spec: ImageSpec, lock: Lock, su
         yield f"{result.check} {result.outcome}: {result.reason}"
     ended = {result.check for result in report.results}
     yield from (f"{check} is required, and was not run" for check in report.missing if check not in ended)
-    if spec.device == "gpu" and not (report.gpus and report.driver):
+    if DEVICES[spec.device].is_reported and not (report.gpus and report.driver):
         yield f"{GPU_CHECK} names no GPU with its driver"
 
 

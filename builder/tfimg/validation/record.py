@@ -17,9 +17,9 @@ from pydantic import Field, TypeAdapter, ValidationError
 
 from tfimg.core.documents import Digest, InvalidDocument, StrictDocument, parse_document, parse_json, validate
 from tfimg.core.errors import FileError
-from tfimg.core.levels import LEVELS
+from tfimg.core.levels import Level, SuiteLevel
 from tfimg.core.text import to_plain_text
-from tfimg.matrix.schema import Device
+from tfimg.matrix.devices import CPU, Device
 from tfimg.recipe.labels import BaseKind, Status
 from tfimg.validation.report import (
     DERIVED_FIELDS,
@@ -27,7 +27,6 @@ from tfimg.validation.report import (
     SCHEMA,
     CheckResult,
     Profile,
-    ProvableLevel,
     Report,
     count_names,
     format_json,
@@ -99,7 +98,7 @@ class ImageRecord(StrictDocument):
     kind: Literal["tfimg image"] = "tfimg image"
     identifier: Name
     device: Device
-    level: ProvableLevel
+    level: SuiteLevel
     date: Time
     where: Where = "container"
     digest: Digest | None
@@ -128,7 +127,7 @@ class ImageRecord(StrictDocument):
     @property
     def file_name(self) -> str:
         """Name of the file of a record of a host: a newer one of the same kind of machine replaces an older one."""
-        words = re.sub(r"[^a-z0-9]+", "-", self.machine.lower() if self.gpus else "cpu").strip("-")
+        words = re.sub(r"[^a-z0-9]+", "-", self.machine.lower() if self.gpus else CPU).strip("-")
         return f"{words[:MAX_FILE_NAME] or 'unknown'}.json"
 
     @property
@@ -137,7 +136,7 @@ class ImageRecord(StrictDocument):
 
         A GPU or TPU image whose accelerator is not named is no more than `linked`.
         """
-        level = self.level if self.device == "cpu" or self.gpus else "linked"
+        level = self.level if self.device == CPU or self.gpus else Level.LINKED
         emulated = bool(self.environment.get("emulated"))
         return Status(
             level=level,
@@ -157,7 +156,7 @@ class ImageRecord(StrictDocument):
         return count_names(gpu.name for gpu in self._seen_gpus) or None
 
     @property
-    def provable_level(self) -> ProvableLevel:
+    def provable_level(self) -> Level:
         """The level that the machine could prove, which is that of `to_report`."""
         return limit_level(self.level, self.device, gpus=len(self._seen_gpus), environment=self.environment)
 
@@ -260,8 +259,7 @@ def find_contradictions(
 
     A machine that cannot prove the level of the record has to prove its own. Contents are the same if the recipe is.
     """
-    expected = min(record.level, report.aim, key=LEVELS.index)
-    if LEVELS.index(report.level) < LEVELS.index(expected):
+    if report.level < min(record.level, report.aim):
         yield f"its level is {report.level}, and was {record.level}"
     if report.suite == record.suite and report.profile == record.profile:
         passed = {result.check for result in report.results if result.outcome == "passed"}
@@ -326,7 +324,10 @@ def schema_text() -> str:
     fields = {"schema": {"const": SCHEMA, "description": "Version of this form."}}
     for name in DERIVED_FIELDS:
         getter = getattr(Report, name).fget
-        fields[name] = TypeAdapter(get_type_hints(getter)["return"]).json_schema() | {"description": getdoc(getter)}
+        shape = TypeAdapter(get_type_hints(getter)["return"]).json_schema()
+        # Without what an enumeration says of itself.
+        fields[name] = {key: value for key, value in shape.items() if key not in ("title", "description")}
+        fields[name]["description"] = getdoc(getter)
     fields |= schema["properties"]
     schema |= {
         "$schema": "https://json-schema.org/draft/2020-12/schema",

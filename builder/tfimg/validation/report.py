@@ -18,10 +18,10 @@ from pydantic import BeforeValidator, ConfigDict, Field
 from tfimg.core.documents import Document, InvalidDocument, parse_document
 from tfimg.core.errors import ValidationAborted
 from tfimg.core.events import Event
-from tfimg.core.levels import Level
+from tfimg.core.levels import Level, SuiteLevel
 from tfimg.core.text import clamp_duration, format_value, to_plain_text, to_strict_json
 from tfimg.engine.interface import ContainerRunner, Exit, Line, RunRequest
-from tfimg.matrix.schema import Device
+from tfimg.matrix.devices import DEVICES, Device
 
 if TYPE_CHECKING:
     from junitparser import Error, Failure, Skipped, TestCase, TestSuite
@@ -130,9 +130,6 @@ Fault = Literal["image", "host"]
 
 Profile = Literal["smoke", "standard", "full"]
 
-ProvableLevel = Literal["linked", "validated"]
-"""Levels that a run of the suite can prove: without the accelerator, or on it. For a CPU image, that is any machine."""
-
 DERIVED_FIELDS = ("passed", "verdict", "level", "fault", "missing")
 """Properties of a report that its JSON has too, so that readers need not compute them."""
 
@@ -195,7 +192,7 @@ class Report:
     """Results of the checks, in the order in which they ended."""
     problem: str | None
     """Why the suite did not reach its end; null when it did."""
-    aim: ProvableLevel
+    aim: SuiteLevel
     """The level to prove."""
     profile: Profile = "standard"
     """The part of the suite that was selected."""
@@ -234,7 +231,7 @@ class Report:
         `validated` takes the image's own processor, not an emulated one, and its GPU.
         """
         if not self.passed or self.missing:
-            return "built"
+            return Level.BUILT
         return limit_level(self.aim, self.device, gpus=len(self.gpus), environment=self.environment)
 
     @property
@@ -294,10 +291,10 @@ class Report:
         return {"schema": SCHEMA, **derived, **self.accelerator, **asdict(self)}
 
 
-def limit_level(aim: ProvableLevel, device: Device, *, gpus: int, environment: Mapping[str, Any]) -> ProvableLevel:
+def limit_level(aim: Level, device: Device, *, gpus: int, environment: Mapping[str, Any]) -> Level:
     """Return the level that a green run proves on a machine."""
-    is_foreign = bool(environment.get("emulated")) or (device == "gpu" and not gpus)
-    return "linked" if is_foreign else aim
+    is_foreign = bool(environment.get("emulated")) or (DEVICES[device].is_reported and not gpus)
+    return Level.LINKED if is_foreign else aim
 
 
 def count_names(names: Iterable[str]) -> str:
@@ -375,7 +372,9 @@ def level_words(report: Report) -> str:
     if not report.unproven:
         return report.level
     words = f"{report.level}; unproven without {report.missing_hardware}: {', '.join(report.unproven)}"
-    return words if report.aim == "validated" else f"{words}, and on {report.missing_hardware} whatever ran on the CPU"
+    if report.aim == Level.VALIDATED:
+        return words
+    return f"{words}, and on {report.missing_hardware} whatever ran on the CPU"
 
 
 PROPERTIES = ("identifier", "digest", "lock", "suite", "profile", "aim", "level", "verdict")

@@ -27,6 +27,7 @@ from tfimg.core.documents import Document, InvalidDocument, parse_document, pars
 from tfimg.core.errors import BuildError, EngineError, FileError, NetworkError, UsageError, ValidationAborted
 from tfimg.core.events import ChecksPlanned, CheckStarted
 from tfimg.core.files import hash_files, remove_oldest, write_atomically
+from tfimg.core.levels import Level
 from tfimg.engine.interface import ContainerRunner, DeviceAccess, Engine, Exit, Line, RunRequest
 from tfimg.matrix.spec import ImageSpec
 from tfimg.recipe.facts import collect_facts
@@ -38,7 +39,6 @@ from tfimg.validation.report import (
     Inventory,
     Outcome,
     Profile,
-    ProvableLevel,
     Report,
     Verdict,
     format_json,
@@ -432,7 +432,7 @@ class ValidationRequest:
     image: str
     digest: str
     suite: Mapping[str, bytes]
-    target_level: ProvableLevel
+    target_level: Level
     access: DeviceAccess = "none"
     from_lock: bool = True
     selection: CheckSelection = ALL_CHECKS

@@ -30,6 +30,7 @@ from tfimg.cli.values import positive_number
 from tfimg.core.errors import UsageError
 from tfimg.core.events import Event
 from tfimg.core.files import write_atomically
+from tfimg.core.levels import Level
 from tfimg.core.text import format_size
 from tfimg.engine.buildx import parse_cache_options
 from tfimg.engine.interface import Engine
@@ -103,7 +104,7 @@ class Build(Command, ImageOptions, SigningOptions, FreshBase, ValidationOptions)
             return 0
         specs = self.select_images(context, project)
         if self.recorded:
-            proven = [spec for spec in specs if project.status(spec).level != "declared"]
+            proven = [spec for spec in specs if project.status(spec).level != Level.DECLARED]
             specs = list(choose_turn(proven, context.services.today, self.recorded))
         engines = context.engines(self.builder)
         batch = self._build_many(context, project, engines, settings, specs)
@@ -118,7 +119,7 @@ class Build(Command, ImageOptions, SigningOptions, FreshBase, ValidationOptions)
             return
         key = self.signing_key(context.services.environ)
         repository = self.signed_repository(project, parse_repository(self.target), key)
-        publisher = Publisher(project=project, engine=engine, level=self.level, revalidate=self.revalidate)
+        publisher = Publisher(project=project, engine=engine, level=self.required_level(), revalidate=self.revalidate)
         publish_images(context, publisher, repository, specs)
 
     def _check_options(self, context: Context) -> None:
@@ -173,7 +174,7 @@ class Build(Command, ImageOptions, SigningOptions, FreshBase, ValidationOptions)
             compression=self.compression,
             no_cache=self.no_cache,
             cache=parse_cache_options(self.cache_from, self.cache_to),
-            level=self.level,
+            level=self.required_level(),
             checks=CheckSelection(profile=self.profile),
             record=self.record,
             record_only=self.record and not self.target,

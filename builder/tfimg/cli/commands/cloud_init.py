@@ -25,6 +25,7 @@ from tfimg.host.cloud import (
     split_program,
 )
 from tfimg.matrix.conditions import find_spec
+from tfimg.matrix.devices import Device
 from tfimg.registry.reference import parse_reference, parse_repository
 
 UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
@@ -57,7 +58,7 @@ class CloudInit(Command):
     identifier: str | None = option(
         "what the image is (default: what its tag says)", "IDENTIFIER", name="--as", completer=complete_identifiers
     )
-    device: Literal["cpu", "gpu", "tpu"] | None = option(
+    device: Device | None = option(
         "what the machine computes on (default: what --as or a tag of the matrix says; needed for other tags)",
         parse=lower_device,
     )

@@ -26,7 +26,7 @@ from tfimg.cli.output.tables import (
 )
 from tfimg.core.errors import UsageError
 from tfimg.core.files import write_atomically
-from tfimg.core.levels import LEVELS
+from tfimg.core.levels import Level
 from tfimg.recipe.support import (
     FULL_COLUMNS,
     SUPPORT_FORMS,
@@ -114,4 +114,4 @@ def _support_table(rows: Sequence[Support], columns: Columns) -> Table:
 def _colour_levels(column: str, text: str) -> str:
     if column != "proven":
         return text
-    return re.sub("|".join(LEVELS), lambda found: coloured(found[0]), text)
+    return re.sub("|".join(Level), lambda found: coloured(found[0]), text)

@@ -103,7 +103,7 @@ class Publish(Command, RepositoryOptions, SigningOptions, LevelOptions, Reinstat
         publisher = Publisher(
             project=project,
             engine=engine,
-            level=self.level,
+            level=self.required_level(),
             revalidate=self.revalidate,
             report_missing=bool(self.patterns),
         )
@@ -144,7 +144,7 @@ class Publish(Command, RepositoryOptions, SigningOptions, LevelOptions, Reinstat
         """Renew each image; the failure of one does not stop the others. Raises its error, or one for several."""
         names = list(dict.fromkeys((str(self.target), *self.patterns)))
         key = self.signing_key(context.services.environ)
-        validator = Validator(project=project, engine=context.services.runner(), level=self.level)
+        validator = Validator(project=project, engine=context.services.runner(), level=self.required_level())
         renewer = Renewer(validator=validator, re_sign=self.re_sign)
         failures: list[tuple[str, TfimgError]] = []
         with render_events(context, title="renew") as render:

@@ -64,7 +64,9 @@ class Validate(Command, LocalImage, IdentifierOptions, ValidationOptions):
         check_report_files(self.report)
         project = context.project(find_links=self.find_links)
         checks = CheckSelection(profile=self.profile, only=self.only, skip=self.skip)
-        validator = Validator(project=project, engine=context.services.runner(), level=self.level, checks=checks)
+        validator = Validator(
+            project=project, engine=context.services.runner(), level=self.required_level(), checks=checks
+        )
         with render_events(context) as on_event:
             report = validator.validate_image(self.image, self.identifier, needs_lock=self.record, on_event=on_event)
         write_reports(self.report, report)
