@@ -168,7 +168,7 @@ VALUES = st.recursive(
 
 
 @given(VALUES)
-def test_any_attestations_can_be_kept_and_read_again(value: Any) -> None:
+def test_any_record_can_be_kept_and_read_again(value: Any) -> None:
     report = replace(GREEN, results=(replace(result("a.b"), measured={"value": value}),))
     text = format_json(report)
     validator().validate(json.loads(text))
@@ -282,7 +282,7 @@ SPOILT: dict[str, tuple[Callable[[dict[str, Any]], object], str]] = {
 
 
 @pytest.mark.parametrize(("spoil", "problem"), SPOILT.values(), ids=SPOILT)
-def test_attestations_that_cannot_be_is_refused_by_its_path(
+def test_a_record_that_cannot_be_is_refused_by_its_path(
     spoil: Callable[[dict[str, Any]], object], problem: str
 ) -> None:
     document = json.loads(record_text(GREEN))
@@ -295,7 +295,7 @@ def test_attestations_that_cannot_be_is_refused_by_its_path(
 
 @pytest.mark.parametrize("text", ["", "{", "[]", "null", "1", "{}", "[" * 100_000, '{"kind": NaN}', "\ud800"])
 def test_what_is_not_a_document_is_refused(text: str) -> None:
-    with pytest.raises(FileError, match="is not the attestations of an image"):
+    with pytest.raises(FileError, match="is not the record of an image"):
         read_image_record(text.encode("utf-8", "surrogatepass"), source="host-run.json")
 
 
@@ -305,26 +305,26 @@ def test_a_gpu_that_is_not_named_did_not_run() -> None:
         read(json.dumps(document))
 
 
-def test_attestations_of_another_image_or_too_large_is_refused_and_of_another_lock_does_not_count(
+def test_a_record_of_another_image_or_too_large_is_refused_and_of_another_lock_does_not_count(
     workspace_copy: Workspace,
 ) -> None:
     identifier = GREEN.identifier
     project = Project(services=Services(environ={"TFIMG_WORKSPACE": str(workspace_copy.root)}))
     spec = project.spec(identifier)
-    file = workspace_copy.attestations(identifier)
+    file = workspace_copy.record(identifier)
     assert project.status(spec).level == "validated"
     document = json.loads(file.read_text())
     file.write_text(json.dumps({**document, "lock": DIGEST}))
     assert project.status(spec).level == "declared"
     file.write_text(json.dumps({**document, "identifier": "2.15.1-cpu-py3.9"}))
-    with pytest.raises(FileError, match=r"is not the attestations of an image: it is about 2\.15\.1-cpu-py3\.9"):
+    with pytest.raises(FileError, match=r"is not the record of an image: it is about 2\.15\.1-cpu-py3\.9"):
         project.status(spec)
     file.write_text(" " * MAX_BYTES + file.read_text())
     with pytest.raises(FileError, match="is larger than 256 KiB"):
         project.status(spec)
 
 
-def test_the_committed_attestations_are_readable_and_stays_small(
+def test_records_are_readable_and_stay_small(
     workspace: Workspace, specs: Sequence[ImageSpec]
 ) -> None:
     files = sorted((workspace.images / "records").glob("*.json"))
