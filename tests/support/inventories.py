@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tfimg.core.documents import validate
+from tfimg.core.documents import validate_model
 from tfimg.validation.report import Inventory
 
 NVIDIA = "/opt/tensorflow/shared/nvidia"
@@ -37,4 +37,4 @@ INVENTORY: dict[str, Any] = {
 
 def make_inventory(**changes: Any) -> Inventory:
     """Return what was read of the image, with other values."""
-    return validate(Inventory, {**INVENTORY, **changes})
+    return validate_model(Inventory, {**INVENTORY, **changes})

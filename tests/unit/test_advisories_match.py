@@ -11,14 +11,14 @@ from packageurl import PackageURL
 from support.advisories import CRITICAL, advisory, affected, below
 from tfimg.advisories.match import AuditedPackage, Finding, make_findings, make_python_package, read_components
 from tfimg.advisories.osv import Advisory
-from tfimg.core.documents import InvalidDocument, validate
+from tfimg.core.documents import InvalidDocument, validate_model
 
 IDNA = make_python_package("idna", "3.4")
 SSL = AuditedPackage(ecosystem="Debian:12", name="openssl", version="3.0.14-1", installed="libssl3")
 
 
 def find(package: AuditedPackage, *advisories: dict[str, Any]) -> tuple[Finding, ...]:
-    return make_findings(package, [validate(Advisory, one) for one in advisories])
+    return make_findings(package, [validate_model(Advisory, one) for one in advisories])
 
 
 BRANCHES = ({"introduced": "0"}, {"fixed": "3.12.3"}, {"introduced": "3.13.0"}, {"fixed": "3.15.0"})

@@ -267,3 +267,13 @@ def test_what_is_used_often_loads_no_heavy_library(script: str, heavy: tuple[str
     script = f"import sys; {script}; print([name for name in {heavy} if name in sys.modules])"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert done.stdout.splitlines()[-1] == "[]"
+
+
+def test_the_name_of_a_class_or_public_function_exists_once() -> None:
+    """Type aliases of a module may repeat: `Text` says how long a text may be there."""
+    places: dict[str, list[str]] = {}
+    for module, file in MODULES.items():
+        for node in ast.parse(file.read_text()).body:
+            if isinstance(node, ast.ClassDef | ast.FunctionDef) and not node.name.startswith("_"):
+                places.setdefault(node.name, []).append(module)
+    assert {name: modules for name, modules in places.items() if len(modules) > 1} == {}

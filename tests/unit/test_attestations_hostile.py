@@ -49,7 +49,7 @@ from tfimg.attestations.envelopes import (
     sign_statement,
 )
 from tfimg.attestations.keys import read_signing_key, read_verifying_key
-from tfimg.attestations.policy import Policy, parse_policy, parse_requirements
+from tfimg.attestations.policy import Policy, parse_conditions, parse_policy
 from tfimg.attestations.promotions import (
     read_image_statements,
     read_statements,
@@ -435,7 +435,7 @@ def as_policy(content: bytes) -> None:
 
 
 def as_requirements(content: bytes) -> None:
-    policy = parse_requirements(content.decode(errors="replace"), policy=Policy())
+    policy = parse_conditions(content.decode(errors="replace"), policy=Policy())
     verify(published_registry(ON_GPU), "2.15", [OURS.verifying_key], policy, now=NOW)
 
 

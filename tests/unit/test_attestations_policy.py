@@ -10,7 +10,7 @@ from packaging.specifiers import SpecifierSet
 from support.cases import cases
 from support.messages import exactly
 from support.signing import OURS, THEIRS
-from tfimg.attestations.policy import Policy, parse_policy, parse_requirements
+from tfimg.attestations.policy import Policy, parse_conditions, parse_policy
 from tfimg.core.errors import FileError, UsageError
 from tfimg.core.levels import Level
 
@@ -34,7 +34,7 @@ aliases:
 
 
 def test_a_line_and_a_file_say_the_same() -> None:
-    policy = parse_requirements(WORDS, policy=Policy())
+    policy = parse_conditions(WORDS, policy=Policy())
     assert policy == parse_policy(FILE, source="policy.yaml")
     assert policy == Policy(
         level=Level.VALIDATED, gpu="sm_90", driver=SpecifierSet(">=535"), max_age=timedelta(days=30)
@@ -44,11 +44,11 @@ def test_a_line_and_a_file_say_the_same() -> None:
 def test_attestations_may_be_90_days_old_unless_a_policy_says_otherwise() -> None:
     assert Policy().max_age == timedelta(days=90)
     assert parse_policy("version: 1", source="policy.yaml").max_age == timedelta(days=90)
-    assert parse_requirements("validated", policy=Policy()).max_age == timedelta(days=90)
-    assert parse_requirements("max-age=unlimited", policy=Policy()).max_age is None
+    assert parse_conditions("validated", policy=Policy()).max_age == timedelta(days=90)
+    assert parse_conditions("max-age=unlimited", policy=Policy()).max_age is None
     assert parse_policy("version: 1\nrequire: {max-age: unlimited}", source="policy.yaml").max_age is None
     kept = parse_policy("version: 1\nrequire: {max-age: unlimited}", source="policy.yaml")
-    assert parse_requirements("built", policy=kept).max_age is None
+    assert parse_conditions("built", policy=kept).max_age is None
 
 
 KEYS = f"""\
@@ -64,7 +64,7 @@ def test_a_file_names_trusted_and_refused_keys() -> None:
     policy = parse_policy(KEYS, source="policy.yaml")
     assert [key.identifier for key in policy.trusted_keys] == [OURS.verifying_key.identifier]
     assert policy.refused_keys == {THEIRS.verifying_key.identifier}
-    assert parse_requirements("built", policy=policy).refused_keys == policy.refused_keys
+    assert parse_conditions("built", policy=policy).refused_keys == policy.refused_keys
 
 
 @pytest.mark.parametrize(
@@ -81,13 +81,13 @@ def test_keys_of_another_form_are_refused_by_path(text: str) -> None:
 
 
 def test_a_line_goes_over_a_file() -> None:
-    policy = parse_requirements("linked, max-age=12h", policy=parse_policy(FILE, source="policy.yaml"))
+    policy = parse_conditions("linked, max-age=12h", policy=parse_policy(FILE, source="policy.yaml"))
     assert (policy.level, policy.gpu, policy.max_age) == ("linked", "sm_90", timedelta(hours=12))
     assert policy.driver == SpecifierSet(">=535")
 
 
 def test_a_driver_may_have_two_bounds() -> None:
-    assert parse_requirements("driver>=535,driver<600", policy=Policy()).driver == SpecifierSet(">=535,<600")
+    assert parse_conditions("driver>=535,driver<600", policy=Policy()).driver == SpecifierSet(">=535,<600")
 
 
 @pytest.mark.parametrize(
@@ -98,7 +98,7 @@ def test_a_driver_may_have_two_bounds() -> None:
     ],
 )  # fmt: skip
 def test_an_age_is_in_hours_days_or_weeks(text: str, time: timedelta) -> None:
-    assert parse_requirements(f"max-age={text}", policy=Policy()).max_age == time
+    assert parse_conditions(f"max-age={text}", policy=Policy()).max_age == time
     assert parse_policy(f"version: 1\nrequire: {{max-age: {text}}}", source="policy.yaml").max_age == time
 
 
@@ -108,7 +108,7 @@ def test_an_unknown_requirement_is_refused_with_the_known_ones(words: str, says:
         "Write one of built, linked, validated, supported, gpu=sm_90, driver>=535 and max-age=30d, with commas between."
     )
     with pytest.raises(UsageError, match=exactly(f"{says} {next_step}")):
-        parse_requirements(words, policy=Policy())
+        parse_conditions(words, policy=Policy())
 
 
 @cases("attestations_policy", "gpu_aliases_promise_that_a_gpu_was_there")

@@ -37,7 +37,7 @@ from tfimg.attestations.promotions import (
     walk_history,
 )
 from tfimg.attestations.verify import verify
-from tfimg.core.documents import InvalidDocument, validate
+from tfimg.core.documents import InvalidDocument, validate_model
 from tfimg.core.errors import PolicyViolation, TamperedError, UnsignedError, WithdrawnError
 from tfimg.registry.documents import digest_of
 
@@ -309,7 +309,7 @@ VALUES = st.one_of(
 @given(name=st.sampled_from(sorted(EXAMPLE)), value=VALUES)
 def test_a_promotion_with_another_value_is_the_same_kind_of_thing_or_invalid(name: str, value: object) -> None:
     try:
-        found = validate(Promotion, EXAMPLE | {name: value})
+        found = validate_model(Promotion, EXAMPLE | {name: value})
     except InvalidDocument:
         return
     assert make_predicate_statement(SUBJECT, found).content
@@ -326,7 +326,7 @@ def test_a_promotion_with_another_value_is_the_same_kind_of_thing_or_invalid(nam
 )  # fmt: skip
 def test_a_promotion_beyond_its_limits_is_refused(name: str, value: object) -> None:
     with pytest.raises(InvalidDocument, match=name):
-        validate(Promotion, EXAMPLE | {name: value})
+        validate_model(Promotion, EXAMPLE | {name: value})
 
 
 def test_a_history_costs_three_requests_for_a_move_among_1000_images() -> None:

@@ -43,7 +43,7 @@ from tfimg.attestations.envelopes import (
     sign_statement,
 )
 from tfimg.attestations.keys import SigningKey
-from tfimg.attestations.policy import Policy, TagPromise, parse_requirements
+from tfimg.attestations.policy import Policy, TagPromise, parse_conditions
 from tfimg.attestations.verify import VerifiedImage, verify
 from tfimg.core.errors import (
     InvalidKey,
@@ -73,7 +73,7 @@ def verified(
     policy: Policy | None = None,
     now: datetime = NOW,
 ) -> VerifiedImage:
-    chosen = parse_requirements(require, policy=Policy()) if require else policy or Policy()
+    chosen = parse_conditions(require, policy=Policy()) if require else policy or Policy()
     return verify(registry, reference, [OURS.verifying_key], chosen, now=now)
 
 
@@ -336,7 +336,7 @@ def test_attestations_may_be_as_old_as_allowed_and_not_a_second_older(require: s
 
 def test_without_another_policy_attestations_may_be_90_days_old() -> None:
     limit = ENDED + timedelta(days=90)
-    for policy in (Policy(), Policy(level=Level.BUILT), parse_requirements("linked", policy=Policy())):
+    for policy in (Policy(), Policy(level=Level.BUILT), parse_conditions("linked", policy=Policy())):
         assert verified(published_registry(GREEN), policy=policy, now=limit)
         expect_refusal(
             published_registry(GREEN), StaleAttestations, "at most 90 days", policy=policy, now=limit + SECOND

@@ -20,7 +20,7 @@ from support.memory_engine import toolkit
 from support.suite_events import make_output
 from support.world import World
 from tfimg.core.paths import Workspace
-from tfimg.host.survey import Gpu
+from tfimg.host.survey import HostGpu
 from tfimg.matrix.spec import ImageSpec
 from tfimg.recipe.facts import collect_facts
 
@@ -53,7 +53,7 @@ def replay(named: Callable[[str], ImageSpec], workspace: Workspace) -> Replay:
 
 
 def machine(home: Path, workspace: Workspace, gpus: int = 1) -> GpuWorld:
-    card = Gpu(name=H200, capability="sm_90")
+    card = HostGpu(name=H200, capability="sm_90")
     world = GpuWorld(home, workspace, host=with_gpus(*[card] * gpus, driver=DRIVER))
     world.engine.hands = toolkit(runtimes=("runc", "nvidia"))
     world.engine.has(IDENTIFIER)

@@ -20,8 +20,8 @@ from tfimg.engine.interface import DeviceSupport
 from tfimg.host.survey import (
     INPUT_HELP,
     Execution,
-    Gpu,
     Host,
+    HostGpu,
     NvidiaSmi,
     TargetHost,
     TargetLevel,
@@ -33,7 +33,7 @@ from tfimg.host.survey import (
 from tfimg.matrix.schema import Matrix
 from tfimg.matrix.spec import ImageSpec
 
-SMI = NvidiaSmi(driver="550.54.15", cuda="12.4", gpus=(Gpu(name="T4", capability="sm_75"),))
+SMI = NvidiaSmi(driver="550.54.15", cuda="12.4", gpus=(HostGpu(name="T4", capability="sm_75"),))
 
 
 def no_smi() -> NvidiaSmi:
@@ -234,7 +234,7 @@ REFUSED: dict[str, tuple[type[TfimgError], str]] = {
 def answer(
     driver: str, cuda: str | None, gpus: Sequence[tuple[str, str | None]], problems: tuple[str, ...] = ()
 ) -> NvidiaSmi:
-    found = tuple(Gpu(name=name, capability=sm) for name, sm in gpus)
+    found = tuple(HostGpu(name=name, capability=sm) for name, sm in gpus)
     return NvidiaSmi(driver=driver, cuda=cuda, gpus=found, problems=problems)
 
 
@@ -372,7 +372,7 @@ FAR = replace(NVIDIA, host="tcp://far:1")
 CDI = toolkit(cdi_devices=("nvidia.com/gpu=all",))
 TPUS = make_host(tpus=("/dev/accel0", "/dev/accel1"))
 NODES = "/dev/accel0 /dev/accel1"
-H100 = Gpu(name="NVIDIA H100", capability="sm_90")
+H100 = HostGpu(name="NVIDIA H100", capability="sm_90")
 TWO_GPUS = with_gpus(H100, T4)
 NAMED = f"NVIDIA H100, {T4.name}; driver 550.54.15"
 

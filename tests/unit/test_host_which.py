@@ -13,7 +13,7 @@ from support.cli import CliRunner
 from support.environment import TestEnvironment
 from support.hosts import with_gpus
 from tfimg.core.errors import ResolutionError, TfimgError, UnavailableDriver, UnavailableGpu, UsageError
-from tfimg.host.survey import Gpu, NvidiaSmi, find_capability, find_matrix_name, parse_nvidia_smi
+from tfimg.host.survey import HostGpu, NvidiaSmi, find_capability, find_matrix_name, parse_nvidia_smi
 from tfimg.host.which import GpuGroup, Recommendation, recommend_image
 from tfimg.matrix.conditions import Request
 from tfimg.matrix.schema import Matrix
@@ -27,7 +27,7 @@ CODE = "code for the GPU"
 
 
 def smi(*names: str, driver: str) -> NvidiaSmi:
-    gpus = tuple(Gpu(name=name, capability=None) for name in names)
+    gpus = tuple(HostGpu(name=name, capability=None) for name in names)
     return NvidiaSmi(driver=driver, cuda=None, gpus=gpus)
 
 
@@ -119,9 +119,9 @@ NAMES: dict[tuple[str, str | None], str | None] = {
 
 
 def test_a_gpu_has_a_name_of_the_matrix_and_the_driver_s_capability_overrides_it(matrix: Matrix) -> None:
-    known = {names: Gpu(name=names[0], capability=names[1]) for names in NAMES}
+    known = {names: HostGpu(name=names[0], capability=names[1]) for names in NAMES}
     assert {names: find_matrix_name(matrix, gpu) for names, gpu in known.items()} == NAMES
-    gpus = [Gpu(name="Tesla T4", capability=capability) for capability in (None, "sm_90")]
+    gpus = [HostGpu(name="Tesla T4", capability=capability) for capability in (None, "sm_90")]
     assert [find_capability(matrix, gpu) for gpu in gpus] == ["sm_75", "sm_90"]
 
 

@@ -14,7 +14,7 @@ from support.environment import TestEnvironment
 from support.matrix_edits import GOOD
 from support.signing import OURS
 from support.statements import LINKED, NOW, published_registry
-from tfimg.attestations.policy import Policy, parse_policy, parse_requirements
+from tfimg.attestations.policy import Policy, parse_conditions, parse_policy
 from tfimg.attestations.verify import verify
 from tfimg.core.errors import FileError, MatrixError, PolicyViolation, UsageError
 from tfimg.core.paths import Workspace
@@ -153,11 +153,11 @@ def supported() -> Policy:
 
 def test_a_policy_says_it_in_a_file_or_as_a_word(supported: Policy) -> None:
     assert supported.refuse_end_of_life
-    assert parse_requirements("linked,supported", policy=Policy()).refuse_end_of_life
-    assert not parse_requirements("linked", policy=Policy()).refuse_end_of_life
-    assert parse_requirements("linked", policy=supported).refuse_end_of_life, "options do not weaken the file"
+    assert parse_conditions("linked,supported", policy=Policy()).refuse_end_of_life
+    assert not parse_conditions("linked", policy=Policy()).refuse_end_of_life
+    assert parse_conditions("linked", policy=supported).refuse_end_of_life, "options do not weaken the file"
     with pytest.raises(UsageError, match="supported is required twice"):
-        parse_requirements("supported,supported", policy=Policy())
+        parse_conditions("supported,supported", policy=Policy())
     with pytest.raises(FileError, match=r"require\.refuse-end-of-life: input should be a valid boolean"):
         parse_policy("version: 1\nrequire: {refuse-end-of-life: perhaps}", source="policy.yaml")
 

@@ -50,7 +50,7 @@ from tfimg.publish.history import tag_history
 from tfimg.publish.publisher import Publication, PublishResult, TagDecider, plan_job, promote, publish_jobs
 from tfimg.publish.retract import roll_back
 from tfimg.publish.send import PublishJob, SentImage, send
-from tfimg.publish.tags import Release
+from tfimg.publish.tags import PublishedRelease
 from tfimg.recipe.tags import find_platform_tag, make_build_tag
 from tfimg.registry.documents import OCI_INDEX, Manifest
 
@@ -80,7 +80,7 @@ def test_what_is_there_with_its_attestations_are_not_sent_again(machine: Machine
 
 def test_an_image_is_new_when_this_run_pushed_it(machine: Machine) -> None:
     job = machine.job(CPU)
-    release = Release(identifier=CPU, tensorflow="2.15.1", created=EPOCH)
+    release = PublishedRelease(identifier=CPU, tensorflow="2.15.1", created=EPOCH)
     expected = SentImage(job=job, digest=job.digest, release=release, level=Level.VALIDATED, is_new=True, reused=False)
     session = machine.session()
     assert send(job, session) == expected

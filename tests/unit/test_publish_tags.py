@@ -17,12 +17,12 @@ from tfimg.attestations.promotions import ImageStatements, Promotion, SignedPred
 from tfimg.core.errors import NetworkError, NotInRegistry, PublicationIncomplete, TagConflict, TamperedError
 from tfimg.core.levels import Level
 from tfimg.publish.history import build_tags
-from tfimg.publish.tags import Decision, Move, Question, Release, TaggedImage, decide, move_tags, read_release
+from tfimg.publish.tags import Decision, Move, PublishedRelease, Question, TaggedImage, decide, move_tags, read_release
 from tfimg.registry.documents import OCI_CONFIG, OCI_INDEX, OCI_MANIFEST, Manifest
 
 PROMISE = TagPromise(tags="*-gpu", level=Level.VALIDATED, reason="it was seen there")
 LESS = replace(PROMISE, level="linked")
-NEW = Release(identifier="2.15.1-cuda12.2-py3.11", tensorflow="2.15.1", created=EPOCH)
+NEW = PublishedRelease(identifier="2.15.1-cuda12.2-py3.11", tensorflow="2.15.1", created=EPOCH)
 EARLIER = replace(NEW, created=EPOCH - timedelta(hours=1))
 THERE = Manifest(media_type=OCI_MANIFEST, content=b"there")
 
@@ -32,7 +32,7 @@ NEW_DIGEST = f"sha256:{1:064x}"
 OLDER = "only `tfimg rollback` moves a tag to an older release"
 
 
-def question(current: Release | None = None, **more: object) -> Question:
+def question(current: PublishedRelease | None = None, **more: object) -> Question:
     there = TaggedImage(digest=THERE.digest, release=current) if current else None
     case = Question(
         repository=REPOSITORY, tag="2.15-gpu", kind="alias", digest=NEW_DIGEST, release=NEW, level=Level.VALIDATED,
@@ -95,7 +95,7 @@ def test_a_tag_that_points_there_without_a_promotion_is_attested() -> None:
     assert (decision.verdict, decision.why, decision.before) == ("attest", says, THERE.digest)
 
 
-def release(tensorflow: str = "2.15.1", **age: int) -> Release:
+def release(tensorflow: str = "2.15.1", **age: int) -> PublishedRelease:
     return replace(NEW, tensorflow=tensorflow, created=EPOCH - timedelta(**age))
 
 
@@ -112,7 +112,9 @@ def release(tensorflow: str = "2.15.1", **age: int) -> Release:
     ids=["a version, not text", "10 after 9", "older release, newer build", "newer release, older build", "older build",
          "a build of an unknown time"],
 )  # fmt: skip
-def test_a_tag_moves_to_newer_releases_and_builds_alone(current: Release, new: Release, why: str) -> None:
+def test_a_tag_moves_to_newer_releases_and_builds_alone(
+    current: PublishedRelease, new: PublishedRelease, why: str
+) -> None:
     decision = decide(question(current, release=new))
     assert (decision.verdict, why) == (("refuse", decision.why) if why else ("move", ""))
 

@@ -324,9 +324,7 @@ def test_a_record_of_another_image_or_too_large_is_refused_and_of_another_lock_d
         project.status(spec)
 
 
-def test_records_are_readable_and_stay_small(
-    workspace: Workspace, specs: Sequence[ImageSpec]
-) -> None:
+def test_records_are_readable_and_stay_small(workspace: Workspace, specs: Sequence[ImageSpec]) -> None:
     files = sorted((workspace.images / "records").glob("*.json"))
     assert len(files) >= 15
     for file in files:

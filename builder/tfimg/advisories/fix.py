@@ -41,7 +41,7 @@ MAX_NAMES = 110  # characters of identifiers in a line of a lock
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Move:
+class VersionMove:
     """A package and the version that it moves to; `before` is None for one that the lock lacked."""
 
     name: str
@@ -56,7 +56,7 @@ class Outcome:
     package: str
     version: str
     advisories: tuple[str, ...]
-    moves: tuple[Move, ...] = ()
+    moves: tuple[VersionMove, ...] = ()
     blocked: str = ""
 
 
@@ -134,7 +134,7 @@ class _ImageFix:
         found = self.tools.find(packages).values()
         return [one for some in found for one in some if not find_risk(one, self.spec.identifier, self.tools.risks)]
 
-    def _outcome(self, findings: Sequence[Finding], moves: Sequence[Move] = (), blocked: str = "") -> Outcome:
+    def _outcome(self, findings: Sequence[Finding], moves: Sequence[VersionMove] = (), blocked: str = "") -> Outcome:
         name, names = findings[0].package.name, tuple(finding.identifier for finding in findings)
         return Outcome(package=name, version=self.first[name], advisories=names, moves=tuple(moves), blocked=blocked)
 
@@ -158,15 +158,15 @@ class _ImageFix:
         if fixed:
             yield self._outcome(fixed, self._list_moves(name, before))
 
-    def _list_moves(self, name: str, before: Mapping[str, str]) -> list[Move]:
+    def _list_moves(self, name: str, before: Mapping[str, str]) -> list[VersionMove]:
         """Return the move of a package since the beginning, and those of others since the versions `before`."""
         now = self.versions
         others = [
-            Move(name=other, before=before.get(other), after=now[other])
+            VersionMove(name=other, before=before.get(other), after=now[other])
             for other in (now if before else ())
             if other != name and before.get(other) != now[other]
         ]
-        return [Move(name=name, before=self.first[name], after=now[name]), *others]
+        return [VersionMove(name=name, before=self.first[name], after=now[name]), *others]
 
     def _apply(self, goals: Sequence[Finding], only: Iterable[str] | None = None) -> str:
         """Apply the fixes of defects to the lock, if it moves `only` some packages; return why that is impossible."""

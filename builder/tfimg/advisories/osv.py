@@ -54,7 +54,7 @@ class Package(Document):
     name: Short
 
 
-class Event(Document):
+class RangeEvent(Document):
     """A version at which a package stops to be vulnerable, or the last that is so; neither where it becomes so."""
 
     fixed: Short | None = None
@@ -65,7 +65,7 @@ class Range(Document):
     """Events in the order of an ecosystem's versions, of semantic versions, or of Git commits."""
 
     type: Short
-    events: Annotated[tuple[Event, ...], Field(max_length=MAX_EVENTS)] = ()
+    events: Annotated[tuple[RangeEvent, ...], Field(max_length=MAX_EVENTS)] = ()
 
 
 class Affected(Document):

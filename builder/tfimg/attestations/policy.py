@@ -13,7 +13,7 @@ from packaging.specifiers import SpecifierSet
 from pydantic import BeforeValidator, Field, PlainValidator, ValidationError
 
 from tfimg.attestations.keys import FINGERPRINT, VerifyingKey, fingerprints, read_verifying_key
-from tfimg.core.documents import InvalidDocument, InvalidYaml, validate
+from tfimg.core.documents import InvalidDocument, InvalidYaml, validate_model
 from tfimg.core.errors import FileError, InvalidKey, UsageError
 from tfimg.core.files import read_limited
 from tfimg.core.levels import AttestedLevel, Level
@@ -94,7 +94,7 @@ class Policy:
         return accepted
 
 
-def parse_requirements(text: str, *, policy: Policy) -> Policy:
+def parse_conditions(text: str, *, policy: Policy) -> Policy:
     """Return a policy changed by words such as `validated,supported,gpu=sm_90,max-age=30d`. Raises `UsageError`."""
     required: dict[str, str] = {}
     for word in filter(None, map(str.strip, text.split(","))):
@@ -114,7 +114,7 @@ def parse_requirements(text: str, *, policy: Policy) -> Policy:
         changes["refuse_end_of_life"] = True
     if "driver" in required:
         try:
-            changes["driver"] = SpecifierSet(validate(RangeText, required["driver"]))
+            changes["driver"] = SpecifierSet(validate_model(RangeText, required["driver"]))
         except InvalidDocument:
             raise _invalid(f"driver{required['driver']}", "it is not a range of versions") from None
     if "age" in required:

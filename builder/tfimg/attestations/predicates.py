@@ -34,7 +34,7 @@ from tfimg.attestations.envelopes import (
     format_time,
     make_statement,
 )
-from tfimg.core.documents import Document, InvalidDocument, validate
+from tfimg.core.documents import Document, InvalidDocument, validate_model
 from tfimg.core.errors import TamperedError, ValidationAborted
 from tfimg.core.levels import AttestedLevel, Level
 from tfimg.core.text import to_plain_text
@@ -125,7 +125,7 @@ class SignedResult(Document):
 def read_result(predicate: Mapping[str, Any], *, image: str) -> SignedResult:
     """Return the predicate of a signed test result as a value. Raises `TamperedError` for an invalid one."""
     try:
-        return validate(SignedResult, predicate)
+        return validate_model(SignedResult, predicate)
     except InvalidDocument as error:
         raise TamperedError(
             f"The test result of {image} is invalid: {error}.",

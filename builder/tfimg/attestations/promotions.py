@@ -30,7 +30,7 @@ from tfimg.attestations.envelopes import (
 )
 from tfimg.attestations.keys import VerifyingKey
 from tfimg.attestations.predicates import SignedResult, read_result
-from tfimg.core.documents import Digest, Document, InvalidDocument, validate
+from tfimg.core.documents import Digest, Document, InvalidDocument, validate_model
 from tfimg.core.errors import PolicyViolation, TamperedError, UnsignedError, WithdrawnError
 from tfimg.core.text import to_plain_text
 from tfimg.registry.documents import Reader
@@ -221,7 +221,7 @@ def _signed(
 ) -> tuple[SignedPredicate[Predicate], ...]:
     try:
         found = [
-            SignedPredicate(statement=one.statement, signer=one.signer, predicate=validate(model, one.predicate))
+            SignedPredicate(statement=one.statement, signer=one.signer, predicate=validate_model(model, one.predicate))
             for one in genuine
             if one.predicate_type == kind
         ]

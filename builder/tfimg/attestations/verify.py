@@ -91,7 +91,7 @@ def verify(
     repository = policy.origin or registry.repository
     if not policy.allow_withdrawn:
         require_not_withdrawn(known, image=image, repository=repository, tag=name)
-    outcome, signer = decide(attestations, policy, name, now)
+    outcome, signer = judge_results(attestations, policy, name, now)
     require_promoted(known, image=image, repository=repository, tag=name)
     return VerifiedImage(image=image, digest=digest, outcome=outcome, signer=signer, statements=attestations.statements)
 
@@ -158,7 +158,7 @@ def _is_digest(reference: str) -> bool:
     return reference.startswith("sha256:")
 
 
-def decide(attestations: ImageAttestations, policy: Policy, tag: str, now: datetime) -> tuple[SignedResult, str]:
+def judge_results(attestations: ImageAttestations, policy: Policy, tag: str, now: datetime) -> tuple[SignedResult, str]:
     """Return the newest result that meets the policy, with its signer, unless a newer one is not a pass.
 
     `tag` is empty for an image that was requested by digest alone. Raises as `verify`.

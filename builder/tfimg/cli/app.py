@@ -51,7 +51,7 @@ GROUPS = {
     },
     "Build": {
         "init": ("init:Init", "write tfimg.toml: the image of a project"),
-        "plan": ("plan:Plan", "show what builds would do, or share them out over machines"),
+        "plan": ("plan:PlanBuilds", "show what builds would do, or share them out over machines"),
         "build": ("build:Build", "build images, validate and tag them"),
         "validate": ("validate:Validate", "run the suite in an image"),
         "explain": ("validate:Explain", "explain the failures in a log or report"),
@@ -84,8 +84,8 @@ GROUPS = {
     },
     "Maintain": {
         "matrix sync": ("maintain:Sync", "add new releases to the matrix"),
-        "matrix check": ("maintain:Check", "compare the matrix with wheels"),
-        "matrix lock": ("lock:Lock", "resolve and write locks"),
+        "matrix check": ("maintain:CheckMatrix", "compare the matrix with wheels"),
+        "matrix lock": ("lock:LockImages", "resolve and write locks"),
         "matrix render": ("maintain:Render", "write Dockerfiles, schemas and tables"),
         "matrix audit": ("lock:Audit", "find known vulnerabilities of locked packages"),
         "matrix record": (

@@ -133,7 +133,7 @@ class Patterns:
 
 
 @dataclass(frozen=True)
-class LocalImage:
+class LocalImageOptions:
     """An image in the engine."""
 
     image: str = argument("name or digest of an image in the engine", "IMAGE")

@@ -104,12 +104,12 @@ class RequirementOptions(PolicyOptions, TrustedKeyOptions):
 
     def read_policy(self) -> Policy:
         """Return the policy that the options make. Raises `FileError` and `UsageError`."""
-        from tfimg.attestations.policy import parse_requirements
+        from tfimg.attestations.policy import parse_conditions
 
         policy = super().read_policy()
         if self.origin:
             policy = replace(policy, origin=parse_repository(self.origin).repository)
-        return policy if self.require is None else parse_requirements(self.require, policy=policy)
+        return policy if self.require is None else parse_conditions(self.require, policy=policy)
 
 
 @dataclass(frozen=True, kw_only=True)

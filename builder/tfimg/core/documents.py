@@ -95,10 +95,10 @@ def parse_object(content: bytes) -> dict[str, Any]:
 
 def parse_document(model: type[Model], content: bytes, *, max_bytes: int = MAX_BYTES) -> Model:
     """Return a JSON document as a model. Raises `InvalidDocument`, naming the path of the first wrong value."""
-    return validate(model, parse_json(content, max_bytes=max_bytes))
+    return validate_model(model, parse_json(content, max_bytes=max_bytes))
 
 
-def validate(model: type[Model], value: Any) -> Model:
+def validate_model(model: type[Model], value: Any) -> Model:
     """Return a parsed JSON value as a model. Raises `InvalidDocument`, naming the path of the first wrong value."""
     try:
         found: Model = _validator_of(model)(value)  # type: ignore[arg-type]  # a type is hashable

@@ -14,7 +14,7 @@ from packaging.specifiers import SpecifierSet
 from packaging.version import InvalidVersion, Version
 from pydantic import AfterValidator, Field, StringConstraints
 
-from tfimg.core.documents import Digest, Document, InvalidDocument, parse_document, validate
+from tfimg.core.documents import Digest, Document, InvalidDocument, parse_document, validate_model
 from tfimg.core.errors import (
     InvalidWheel,
     LockError,
@@ -177,7 +177,7 @@ def read_custom_labels(matrix: Matrix, labels: Mapping[str, str]) -> ImageSpec |
     try:
         facts = parse_document(ImageFacts, labels[FACTS_LABEL].encode(), max_bytes=MAX_LABEL)
         lock = parse_document(dict[str, str], labels.get(LOCK_LABEL, "").encode(), max_bytes=MAX_LABEL)
-        sha256 = validate(Digest, labels.get(WHEEL_LABEL)).removeprefix("sha256:")
+        sha256 = validate_model(Digest, labels.get(WHEEL_LABEL)).removeprefix("sha256:")
         if unknown := sorted(lock.keys() - (SHARED_FILES.keys() - {"own"})):
             raise ValueError(f"{LOCK_LABEL} has the part {unknown[0]!r}.")
         found = {package.name: (package.version, package.sha256) for package in read_packages(lock)}
@@ -319,7 +319,7 @@ def make_custom_spec(matrix: Matrix, facts: WheelFacts, given: GivenFacts, as_of
     }
     try:
         gpu = _make_gpu(matrix, facts, given, row, and_cuda) if device == GPU else None
-        image = validate(
+        image = validate_model(
             ImageFacts,
             {
                 "tensorflow": str(facts.version),
@@ -379,7 +379,7 @@ def _make_gpu(matrix: Matrix, facts: WheelFacts, given: GivenFacts, row: Row, an
     listed = facts.build.get("cuda_compute_capabilities")
     names = listed if isinstance(listed, list) else []
     architectures = (name for name in names if re.fullmatch(r"(sm|compute)_\d{2,3}a?", name))
-    return validate(
+    return validate_model(
         Gpu,
         {
             "cuda": cuda,

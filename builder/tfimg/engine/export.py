@@ -14,7 +14,15 @@ from typing import IO
 
 from pydantic import Field
 
-from tfimg.core.documents import Digest, Document, InvalidDocument, digest_of, parse_document, parse_json, validate
+from tfimg.core.documents import (
+    Digest,
+    Document,
+    InvalidDocument,
+    digest_of,
+    parse_document,
+    parse_json,
+    validate_model,
+)
 from tfimg.core.errors import BaseImageError, EngineError
 from tfimg.core.files import open_chunks
 from tfimg.engine.interface import StoredLayer
@@ -56,7 +64,7 @@ class Saved(Document):
 
 def saved_image(content: bytes) -> Saved:
     """Return the first image of a manifest.json. Raises `InvalidDocument`."""
-    images = validate(tuple[Saved, ...], parse_json(content))
+    images = validate_model(tuple[Saved, ...], parse_json(content))
     if not images:
         raise InvalidDocument("it lists no image")
     return images[0]

@@ -76,7 +76,7 @@ FAILURES = (
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Gpu:
+class HostGpu:
     """One GPU. Tables of old drivers truncate names (`Tesla V100-SXM2...`) and lack the capability (`sm_75`)."""
 
     name: str
@@ -92,11 +92,11 @@ class NvidiaSmi:
 
     driver: str
     cuda: str | None
-    gpus: tuple[Gpu, ...]
+    gpus: tuple[HostGpu, ...]
     problems: tuple[str, ...] = ()
 
 
-_Output = tuple[str, str | None, list[Gpu | None]]
+_Output = tuple[str, str | None, list[HostGpu | None]]
 """Driver, empty if there is no valid one; CUDA; GPUs, None for one whose name is unreadable."""
 
 
@@ -157,12 +157,12 @@ def _column_names(line: str) -> Sequence[str]:
     return ["name" if name == "gpu_name" else name for name in names]
 
 
-def _parse_gpu(name: str, capability: str = "") -> Gpu | None:
+def _parse_gpu(name: str, capability: str = "") -> HostGpu | None:
     name = name.strip()
     if not 0 < len(name) <= 100 or not name.isprintable() or UNREADABLE_NAME.fullmatch(name):
         return None
     number = re.fullmatch(r"([0-9]{1,2})\.([0-9])", capability)
-    return Gpu(name=name, capability=f"sm_{number[1]}{number[2]}" if number else None)
+    return HostGpu(name=name, capability=f"sm_{number[1]}{number[2]}" if number else None)
 
 
 def _failure(lines: Sequence[str]) -> TfimgError:
@@ -210,7 +210,7 @@ def _query(run: Callable[[Sequence[str]], str]) -> str:
     return output
 
 
-def find_capability(matrix: Matrix, gpu: Gpu) -> str | None:
+def find_capability(matrix: Matrix, gpu: HostGpu) -> str | None:
     """Return the capability (`sm_75`) from the driver, else from the matrix by name; None if unknown."""
     if gpu.capability:
         return gpu.capability
@@ -230,7 +230,7 @@ def find_capability(matrix: Matrix, gpu: Gpu) -> str | None:
         return found.pop() if len(found) == 1 else None
 
 
-def find_matrix_name(matrix: Matrix, gpu: Gpu) -> str | None:
+def find_matrix_name(matrix: Matrix, gpu: HostGpu) -> str | None:
     """Return the matrix's name of a GPU if it has the same capability, else the capability."""
     sm, name = find_capability(matrix, gpu), find_gpu_name(matrix, gpu.name)
     return name if sm and name in matrix.gpus.get(sm, ()) else sm
@@ -396,7 +396,7 @@ def check_gpu(spec: ImageSpec, gpus: tuple[str, ...], target_host: TargetHost) -
     return (*notes, *(f"One GPU cannot run it: {error}" for error in errors), *smi.problems)
 
 
-def _select_gpus(smi: NvidiaSmi, selection: Sequence[str]) -> tuple[Gpu, ...]:
+def _select_gpus(smi: NvidiaSmi, selection: Sequence[str]) -> tuple[HostGpu, ...]:
     """Return the selected GPUs. Raises `NoAccelerator` for a number that does not exist."""
     # A MIG device has its GPU's number before the colon.
     numbers = [int(word.partition(":")[0]) for word in selection if re.fullmatch(r"[0-9]+(:[0-9]+)?", word)]
@@ -411,7 +411,7 @@ def _select_gpus(smi: NvidiaSmi, selection: Sequence[str]) -> tuple[Gpu, ...]:
     return tuple(smi.gpus[number] for number in numbers) if len(numbers) == len(selection) else smi.gpus
 
 
-def _check_one_gpu(matrix: Matrix, spec: ImageSpec, driver: str, gpu: Gpu) -> Iterator[str]:
+def _check_one_gpu(matrix: Matrix, spec: ImageSpec, driver: str, gpu: HostGpu) -> Iterator[str]:
     sm = find_capability(matrix, gpu)
     mode = find_execution_mode(matrix, spec.gpu, sm) if spec.gpu and sm else None
     if spec.gpu and sm and mode is None:

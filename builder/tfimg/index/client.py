@@ -33,7 +33,7 @@ from requests.auth import HTTPBasicAuth
 from requests.utils import get_netrc_auth
 from urllib3.exceptions import HTTPError
 
-from tfimg.core.documents import Document, describe_problem, parse_document, validate
+from tfimg.core.documents import Document, describe_problem, parse_document, validate_model
 from tfimg.core.errors import NetworkError
 from tfimg.core.retry import ATTEMPTS, RetryPolicy
 from tfimg.core.text import escape_unprintable, truncate
@@ -60,7 +60,7 @@ UNREADABLE = (
 """Exceptions of requests, its transport, pages and archives for an invalid response."""
 
 
-def read_limited(response: requests.Response, limit: int) -> Iterator[bytes]:
+def read_stream(response: requests.Response, limit: int) -> Iterator[bytes]:
     """Yield the body of a response. Raises `ValueError` if it is larger than `limit` bytes, `OSError` if too slow."""
     received = 0
     with response:
@@ -72,8 +72,8 @@ def read_limited(response: requests.Response, limit: int) -> Iterator[bytes]:
 
 
 def read_body(response: requests.Response, limit: int) -> bytes:
-    """Return the body of a response. Raises as `read_limited`."""
-    return b"".join(read_limited(response, limit))
+    """Return the body of a response. Raises as `read_stream`."""
+    return b"".join(read_stream(response, limit))
 
 
 def make_network_error(what: str, error: Exception, *, source: str = "the package index") -> NetworkError:
@@ -104,7 +104,7 @@ class _Page(Document):
 
 
 def read_page(response: requests.Response) -> list[DistributionPackage]:
-    """Return the wheels on a page (PEP 503, 691, 700). Raises `ValueError`, and as `read_limited`.
+    """Return the wheels on a page (PEP 503, 691, 700). Raises `ValueError`, and as `read_stream`.
 
     Only names of wheels reach pypi-simple, whose patterns take long for others.
     """
@@ -240,7 +240,7 @@ def parse_build_info(text: str) -> Mapping[str, Any]:
             if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "build_info":
                 value = node.value
                 literal = value.args[0] if isinstance(value, ast.Call) and value.args else value
-                return validate(BuildInfo, dict(ast.literal_eval(literal)))
+                return validate_model(BuildInfo, dict(ast.literal_eval(literal)))
     except (SyntaxError, TypeError, RecursionError, MemoryError):
         pass  # not Python, not a dictionary, or nested too deeply
     raise ValueError(f"{BUILD_INFO} assigns no build_info")
@@ -326,7 +326,7 @@ class Index:
     def download(self, wheel: IndexedWheel) -> Iterator[bytes]:
         """Yield the content of a wheel, up to its largest allowed size."""
         try:
-            yield from read_limited(self.get(wheel.url), wheel.max_size)
+            yield from read_stream(self.get(wheel.url), wheel.max_size)
         except UNREADABLE as error:
             raise make_network_error(f"the file {wheel.filename}", error) from None
 

@@ -25,7 +25,7 @@ from tfimg.attestations.attach import CollectedEnvelope, filter_verified
 from tfimg.attestations.keys import VerifyingKey, fingerprints, read_verifying_key
 from tfimg.attestations.policy import Policy
 from tfimg.attestations.promotions import read_statements, require_not_withdrawn
-from tfimg.attestations.verify import ImageAttestations, VerifiedImage, decide, read_attestations, read_results
+from tfimg.attestations.verify import ImageAttestations, VerifiedImage, judge_results, read_attestations, read_results
 from tfimg.core.cancellation import raise_if_cancelled
 from tfimg.core.documents import InvalidDocument, digest_of, parse_document
 from tfimg.core.errors import (
@@ -602,7 +602,7 @@ def verify_layout(
         raise WithdrawnError(error.what, next_step=f"{error.next_step} {other}") from None
     target = name or _find_signed_name(layout, attestations, promoted)
     promises = [str(target.tag), *(() if name else sorted(tag for _, tag in promoted))]
-    (outcome, signer), *_ = [decide(attestations, policy, tag, now) for tag in promises]
+    (outcome, signer), *_ = [judge_results(attestations, policy, tag, now) for tag in promises]
     verified = VerifiedImage(
         image=attestations.image,
         digest=attestations.digest,

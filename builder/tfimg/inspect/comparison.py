@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from tfimg.core.documents import Document, InvalidDocument, validate
+from tfimg.core.documents import Document, InvalidDocument, validate_model
 from tfimg.core.text import to_plain_text
 from tfimg.inspect.inspection import Contents, Inspection, Layer
 from tfimg.recipe.labels import LABEL_PREFIX
@@ -204,7 +204,7 @@ def _group_by_part(layers: Sequence[Layer]) -> dict[str, list[tuple[str, int]]]:
 
 def _read_report(image: Inspection) -> _Report:
     with suppress(InvalidDocument):
-        return validate(_Report, image.report or {})
+        return validate_model(_Report, image.report or {})
     return _Report()
 
 

@@ -16,7 +16,7 @@ from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives.asymmetric import ec, ed448, ed25519, rsa
 from cryptography.hazmat.primitives.serialization import load_pem_private_key, load_ssh_private_key
 
-from tfimg.core.documents import InvalidDocument, parse_document, validate
+from tfimg.core.documents import InvalidDocument, parse_document, validate_model
 from tfimg.engine.bases import Mirrors
 from tfimg.index.network import PROXY_VARIABLES, HostNetwork
 from tfimg.inspect.secrets import MIN_LENGTH, Kind, Secret
@@ -152,7 +152,7 @@ def _list_docker_secrets(text: str, public: Collection[str]) -> Iterator[Secret]
             yield from _list_address_secrets(str(value), "proxy", origin, public)
     for entry in (config.auths or {}).values():
         try:
-            login = validate(_Login, entry)
+            login = validate_model(_Login, entry)
             user, _, password = base64.b64decode(login.auth or "").decode("utf-8", "replace").partition(":")
         except ValueError:  # also `binascii.Error` and `InvalidDocument`
             continue

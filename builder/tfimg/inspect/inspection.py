@@ -17,7 +17,7 @@ from pydantic import BeforeValidator
 from tfimg.attestations.attach import collect_envelopes, verify_signatures
 from tfimg.attestations.envelopes import CYCLONEDX, IN_TOTO, REPORT, TEST_RESULT, read_statement
 from tfimg.attestations.keys import VerifyingKey
-from tfimg.core.documents import Document, InvalidDocument, validate
+from tfimg.core.documents import Document, InvalidDocument, validate_model
 from tfimg.core.errors import TamperedError, UnlabelledImage
 from tfimg.core.text import format_size, parse_time
 from tfimg.engine.interface import Engine, StoredImage, StoredLayer
@@ -91,7 +91,7 @@ def parse_bill_of_materials(bill: Mapping[str, Any], signer: str | None = None) 
     Raises `InvalidDocument`.
     """
     found: dict[str, dict[str, str]] = {"pypi": {}, "deb": {}, "generic": {}}
-    for component in validate(Bill, bill).components:
+    for component in validate_model(Bill, bill).components:
         purl = component.parse_purl()
         if purl and purl.type in found and purl.name:
             found[purl.type][purl.name] = purl.version or ""
@@ -324,7 +324,7 @@ SOURCES = {
 }
 
 
-def summarize(image: Inspection, row: Mapping[str, Any] | None, now: datetime) -> dict[str, Any]:
+def summarize_image(image: Inspection, row: Mapping[str, Any] | None, now: datetime) -> dict[str, Any]:
     """Return an image in fields, without its lists; None for those that it lacks. `row` describes its matrix row."""
     labels, contents = image.labels, image.contents
     missing_row = f"this matrix has no {image.identifier}" if image.identifier else "the image does not say what it is"

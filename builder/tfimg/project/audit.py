@@ -14,7 +14,7 @@ from tfimg.advisories.service import OsvService
 from tfimg.attestations.envelopes import CYCLONEDX
 from tfimg.attestations.predicates import INVALID_CONTENTS, list_components
 from tfimg.core.cancellation import map_in_threads
-from tfimg.core.documents import InvalidDocument, validate
+from tfimg.core.documents import InvalidDocument, validate_model
 from tfimg.core.errors import TamperedError, UnlabelledImage, UnsignedError, ValidationAborted
 from tfimg.core.text import to_plain_text, truncate
 from tfimg.engine.interface import Engine
@@ -93,7 +93,7 @@ def read_published_image(project: Project, name: str, image: Inspection, *, trus
     if spec is None:
         raise UnlabelledImage(f"{name} does not say which image it is.", next_step="Name an image of tfimg.")
     try:
-        purls = [component.parse_purl() for component in validate(Bill, bills[0].predicate).components]
+        purls = [component.parse_purl() for component in validate_model(Bill, bills[0].predicate).components]
         if None in purls:
             raise InvalidDocument("a component has no valid package URL")
         packages = read_components(filter(None, purls), spec.tensorflow if spec.wheel else None)

@@ -16,7 +16,7 @@ from tfimg.attestations.envelopes import format_time
 from tfimg.attestations.keys import VerifyingKey
 from tfimg.attestations.promotions import Promotion, SignedPredicate, Withdrawal, read_image_statements, walk_history
 from tfimg.core.errors import NotInRegistry, UsageError
-from tfimg.publish.tags import parse_version
+from tfimg.publish.tags import parse_tag_version
 from tfimg.recipe.tags import DIGEST_DIGITS, make_build_tag
 from tfimg.registry.documents import Reader, require_manifest
 
@@ -108,7 +108,7 @@ def repository_history(
 def build_tags(tags: Iterable[str]) -> list[str]:
     """Return the tags of single builds, those of the newest releases first."""
     builds = (tag for tag in tags if BUILD_TAG.fullmatch(tag))
-    found = [(parse_version(tag.partition("-")[0]) or Version("0"), tag) for tag in builds]
+    found = [(parse_tag_version(tag.partition("-")[0]) or Version("0"), tag) for tag in builds]
     return [tag for _, tag in sorted(found, reverse=True)]
 
 

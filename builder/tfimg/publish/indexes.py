@@ -25,13 +25,13 @@ from tfimg.registry.documents import (
     INDEXES,
     OCI_INDEX,
     Descriptor,
+    EntryPlatform,
     Manifest,
     PlatformImage,
     Reader,
     Tags,
     open_image,
 )
-from tfimg.registry.documents import Platform as EntryPlatform
 
 MAX_ENTRIES = 100
 """Entries of an index. Ours have two; python:3.11-slim has 18, of eight platforms with an attestation each."""

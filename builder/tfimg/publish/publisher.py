@@ -30,8 +30,8 @@ from tfimg.publish.send import EngineSteps, PublishJob, PublishSession, SentImag
 from tfimg.publish.tags import (
     Decision,
     Move,
+    PublishedRelease,
     Question,
-    Release,
     TaggedImage,
     TagKind,
     decide,
@@ -62,7 +62,7 @@ class TagDecider:
     _statements: dict[str, ImageStatements] = field(default_factory=dict)
 
     def decide(
-        self, tags: Sequence[tuple[TagKind, str]], *, digest: str | None, release: Release, level: Level
+        self, tags: Sequence[tuple[TagKind, str]], *, digest: str | None, release: PublishedRelease, level: Level
     ) -> tuple[Decision, ...]:
         """Decide about the tags of an image as they are now."""
         questions = (

@@ -42,7 +42,7 @@ from tfimg.inspect.secrets import require_clean, scan_export
 from tfimg.matrix.spec import ImageSpec
 from tfimg.project.validator import Validator
 from tfimg.publish.repository import INSUFFICIENT, SignedRepository
-from tfimg.publish.tags import Release, TagKind, is_same_image, read_release
+from tfimg.publish.tags import PublishedRelease, TagKind, is_same_image, read_release
 from tfimg.recipe.labels import BASE_DIGEST_LABEL, BASE_NAME_LABEL, LABEL_PREFIX, LOCK_LABEL, RECIPE_LABEL
 from tfimg.recipe.lock import hash_lock
 from tfimg.recipe.tags import make_build_tag
@@ -96,9 +96,9 @@ class PublishJob:
     level: Level
 
     @property
-    def release(self) -> Release:
+    def release(self) -> PublishedRelease:
         """The release, without the time of creation."""
-        return Release(identifier=self.identifier, tensorflow=self.tensorflow)
+        return PublishedRelease(identifier=self.identifier, tensorflow=self.tensorflow)
 
     def tags(self, digest: str | None) -> Sequence[tuple[TagKind, str]]:
         """Return every tag that the image may have, exact tags first; `digest` is that in the registry, if known."""
@@ -262,7 +262,7 @@ class SentImage:
 
     job: PublishJob
     digest: str
-    release: Release
+    release: PublishedRelease
     level: Level
     is_new: bool
     reused: bool

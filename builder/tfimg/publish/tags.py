@@ -25,7 +25,7 @@ TENSORFLOW = f"{LABEL_PREFIX}tensorflow"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Release:
+class PublishedRelease:
     """An image of tfimg and its time of creation, None if unknown."""
 
     identifier: str
@@ -41,7 +41,7 @@ class TaggedImage:
     """
 
     digest: str
-    release: Release | None
+    release: PublishedRelease | None
     level: Level | None = None
 
 
@@ -49,16 +49,16 @@ def read_signed_image(registry: Reader, manifest: Manifest, statements: ImageSta
     """Describe an image by its newest signed test result, and by the time of creation that its digest covers."""
     newest = next(iter(statements.outcomes), None)
     tensorflow = parse_release(newest.identifier) if newest else ""
-    if newest is None or not parse_version(tensorflow):
+    if newest is None or not parse_tag_version(tensorflow):
         return TaggedImage(digest=manifest.digest, release=None)
     labelled = read_release(registry, manifest)
     created = labelled.created if labelled else None
-    release = Release(identifier=newest.identifier, tensorflow=tensorflow, created=created)
+    release = PublishedRelease(identifier=newest.identifier, tensorflow=tensorflow, created=created)
     level = None if newest.result == "FAILED" else newest.proven_level
     return TaggedImage(digest=manifest.digest, release=release, level=level)
 
 
-def read_release(registry: Reader, manifest: Manifest) -> Release | None:
+def read_release(registry: Reader, manifest: Manifest) -> PublishedRelease | None:
     """Return the release that an image's labels name, or None. Raises `TamperedError` for an invalid image."""
     try:
         image = open_image(registry, manifest.digest)
@@ -68,9 +68,9 @@ def read_release(registry: Reader, manifest: Manifest) -> Release | None:
     first = next(iter(image.platforms if image.indexes else image.images), None)
     tensorflow = first.labels.get(TENSORFLOW, "") if first else ""
     identifier = first.labels.get(IDENTIFIER_LABEL) if first else None
-    if first is None or not identifier or not parse_version(tensorflow):
+    if first is None or not identifier or not parse_tag_version(tensorflow):
         return None
-    return Release(identifier=identifier, tensorflow=tensorflow, created=first.settings.created_at)
+    return PublishedRelease(identifier=identifier, tensorflow=tensorflow, created=first.settings.created_at)
 
 
 def is_same_image(manifest: Manifest, local_digest: str) -> bool:
@@ -82,7 +82,7 @@ def is_same_image(manifest: Manifest, local_digest: str) -> bool:
     return local_digest in (manifest.digest, config.digest if config else None)
 
 
-def parse_version(text: str) -> Version | None:
+def parse_tag_version(text: str) -> Version | None:
     try:
         return Version(text)
     except InvalidVersion:
@@ -186,7 +186,7 @@ class Question:
     tag: str
     kind: TagKind
     digest: str | None
-    release: Release
+    release: PublishedRelease
     level: Level
     current: TaggedImage | None
     statements: ImageStatements

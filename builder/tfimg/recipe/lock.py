@@ -285,12 +285,12 @@ def resolve_packages(query: LockQuery, *, uv: str, env: Mapping[str, str]) -> Se
 
 def best_wheel(wheels: Sequence[PackageWheel], python: str, platform: Platform) -> PackageWheel | None:
     """Return the wheel that an installer prefers on this Python with glibc 2.31."""
-    select = create_compatible_tags_selector(list_tags(python, PROCESSORS[platform]))
+    select = create_compatible_tags_selector(list_wheel_tags(python, PROCESSORS[platform]))
     return next(select((wheel, parse_wheel_filename(wheel.filename)[-1]) for wheel in wheels), None)
 
 
 @cache
-def list_tags(python: str, processor: str) -> tuple[Tag, ...]:
+def list_wheel_tags(python: str, processor: str) -> tuple[Tag, ...]:
     """Return the tags of wheels that fit a Python on a processor with glibc 2.31, the most specific first."""
     major, minor = map(int, python.split("."))
     names = [name for glibc in range(GLIBC_MINOR, 4, -1) for name in (f"manylinux_2_{glibc}", LEGACY_TAGS.get(glibc))]

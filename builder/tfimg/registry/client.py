@@ -24,7 +24,7 @@ from pydantic import AliasPath, Field, StringConstraints
 from requests.utils import parse_header_links
 
 from tfimg.core.cancellation import raise_if_cancelled
-from tfimg.core.documents import Digest, Document, InvalidDocument, parse_document, validate
+from tfimg.core.documents import Digest, Document, InvalidDocument, parse_document, validate_model
 from tfimg.core.errors import NetworkError, RegistryError, TagConflict, TamperedError
 from tfimg.core.files import wait_for_lock
 from tfimg.core.process import run
@@ -201,7 +201,7 @@ def describe_referrer(manifest: Manifest, subject: str) -> Descriptor:
         if document.subject != subject:
             raise InvalidDocument(f"it refers to {document.subject}")
         fields = {"annotations": document.annotations, "artifactType": document.artifact_type or document.config_type}
-        return validate(Descriptor, {**manifest.descriptor.to_document(), **fields})
+        return validate_model(Descriptor, {**manifest.descriptor.to_document(), **fields})
     except InvalidDocument as error:
         raise TamperedError(
             f"The manifest {manifest.digest} does not refer to {subject}: {error}.",
@@ -211,7 +211,7 @@ def describe_referrer(manifest: Manifest, subject: str) -> Descriptor:
 
 def read_fallback(registry: Registry, subject: str) -> tuple[Descriptor, ...]:
     """Return the entries under the tag. Raises `RegistryError` if it is not an index."""
-    return validate(ImageIndex, _read_index(registry, subject)).manifests
+    return validate_model(ImageIndex, _read_index(registry, subject)).manifests
 
 
 def add_referrers(
@@ -267,7 +267,7 @@ def _read_index(registry: Registry, subject: str) -> dict[str, Any]:
         return {"schemaVersion": 2, "mediaType": OCI_INDEX, "manifests": []}
     try:
         document = manifest.document
-        validate(ImageIndex, document)
+        validate_model(ImageIndex, document)
         if manifest.media_type != OCI_INDEX:
             raise InvalidDocument(f"it is {manifest.media_type}")
     except InvalidDocument as error:

@@ -10,7 +10,15 @@ from typing import Annotated, Any, Protocol
 from pydantic import BeforeValidator, ConfigDict, Field, TypeAdapter
 from pydantic.dataclasses import dataclass as validated_dataclass
 
-from tfimg.core.documents import Digest, Document, InvalidDocument, digest_of, parse_document, parse_object, validate
+from tfimg.core.documents import (
+    Digest,
+    Document,
+    InvalidDocument,
+    digest_of,
+    parse_document,
+    parse_object,
+    validate_model,
+)
 from tfimg.core.errors import NotInRegistry, TamperedError
 from tfimg.core.text import canonical_json, parse_time
 from tfimg.registry.reference import DEFAULT_TAG
@@ -37,7 +45,7 @@ def null_means(default: Any) -> BeforeValidator:
     return BeforeValidator(lambda value: default if value is None else value)
 
 
-class Platform(Document):
+class EntryPlatform(Document):
     """The platform of an entry of an index; `unknown` for BuildKit's attestations, which do not run."""
 
     os: Annotated[str, null_means("")] = ""
@@ -56,7 +64,7 @@ class Descriptor:
     size: Annotated[int, Field(ge=0, le=MAX_BLOB_BYTES)]
     annotations: Annotations = Field(default_factory=dict)
     artifact_type: Annotated[str | None, Field(alias="artifactType", max_length=255)] = None
-    platform: Annotated[Platform, null_means(Platform())] = Platform()
+    platform: Annotated[EntryPlatform, null_means(EntryPlatform())] = EntryPlatform()
 
     def to_document(self) -> dict[str, Any]:
         """Return the JSON object as it stands in a manifest."""
@@ -309,7 +317,7 @@ def open_image(registry: Reader, reference: str) -> RegistryImage:
     root = require_manifest(registry, reference)
     indexes: list[Manifest] = []
     images: list[PlatformImage] = []
-    queue, seen, size = [(root.digest, Platform())], {root.digest}, 0
+    queue, seen, size = [(root.digest, EntryPlatform())], {root.digest}, 0
     while queue:
         digest, platform = queue.pop(0)
         manifest = root if digest == root.digest else require_manifest(registry, digest)
@@ -353,12 +361,12 @@ def open_platform_image(registry: Reader, reference: str, platform: str) -> Plat
                     f"{registry.repository}@{manifest.digest} has no image for {platform}.", next_step="Name another."
                 )
             manifest = require_manifest(registry, entries[0])
-        return _read_image(registry, manifest, Platform())[0]
+        return _read_image(registry, manifest, EntryPlatform())[0]
     except InvalidDocument as error:
         raise _malformed(registry, manifest.digest, error) from None
 
 
-def _read_image(registry: Reader, manifest: Manifest, platform: Platform) -> tuple[PlatformImage, int]:
+def _read_image(registry: Reader, manifest: Manifest, platform: EntryPlatform) -> tuple[PlatformImage, int]:
     """Return the image of a manifest, and the size of its configuration. Raises `InvalidDocument`."""
     parsed = manifest.image
     blob, content, config, settings = parsed.config, b"", dict[str, Any](), ImageConfig()
@@ -366,7 +374,7 @@ def _read_image(registry: Reader, manifest: Manifest, platform: Platform) -> tup
         content = read_blob(registry, blob)
         try:
             config = parse_object(content)
-            settings = validate(ImageConfig, config)
+            settings = validate_model(ImageConfig, config)
         except InvalidDocument as error:
             raise _malformed(registry, blob.digest, error) from None
     # The platform of a manifest without index is in its configuration alone.

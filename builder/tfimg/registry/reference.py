@@ -12,7 +12,7 @@ from docker import auth
 from docker.errors import DockerException
 from pydantic import Field, StringConstraints
 
-from tfimg.core.documents import Document, InvalidDocument, parse_document, parse_object, validate
+from tfimg.core.documents import Document, InvalidDocument, parse_document, parse_object, validate_model
 from tfimg.core.errors import FileError, RegistryError, UsageError
 from tfimg.core.process import CommandFailed
 from tfimg.core.text import quote_value, truncate
@@ -203,8 +203,8 @@ def find_credentials(host: str, config: Path, run: RunHelper) -> Credentials | N
 
 def _read_config(path: Path) -> auth.AuthConfig:
     try:
-        config = validate(DockerConfig, parse_object(path.read_bytes()))
-        logins = {host: validate(Login, entry) for host, entry in (config.auths or {}).items()}
+        config = validate_model(DockerConfig, parse_object(path.read_bytes()))
+        logins = {host: validate_model(Login, entry) for host, entry in (config.auths or {}).items()}
         entries = {host: login.model_dump(exclude_none=True) for host, login in logins.items()}
         auths = auth.AuthConfig.parse_auth(entries, raise_on_error=True)
         return auth.AuthConfig({"auths": auths, "credsStore": config.store, "credHelpers": config.helpers or {}})

@@ -15,7 +15,7 @@ from typing import Annotated, Any, Literal, get_type_hints
 
 from pydantic import Field, TypeAdapter, ValidationError
 
-from tfimg.core.documents import Digest, InvalidDocument, StrictDocument, parse_document, parse_json, validate
+from tfimg.core.documents import Digest, InvalidDocument, StrictDocument, parse_document, parse_json, validate_model
 from tfimg.core.errors import FileError
 from tfimg.core.levels import Level, SuiteLevel
 from tfimg.core.text import to_plain_text
@@ -229,7 +229,7 @@ def make_image_record(
         "unproven": list(report.unproven),
     }
     try:
-        return validate(ImageRecord, document)
+        return validate_model(ImageRecord, document)
     except InvalidDocument as error:
         raise FileError(
             f"The report on {to_plain_text(report.identifier)} cannot be recorded: {to_plain_text(str(error))}.",

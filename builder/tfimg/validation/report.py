@@ -468,7 +468,7 @@ LIGHTS: Mapping[Light, str] = {"green": "✓", "amber": "-", "red": "✗"}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Row:
+class ReportRow:
     """A check on the page. The grid links to `anchor`; `part` is the length of the bar in percent."""
 
     result: CheckResult
@@ -495,7 +495,7 @@ def format_page(report: Report) -> str:
     environment.filters |= {"pretty": format_value}
     template = environment.from_string(files("tfimg.validation").joinpath("report.html.j2").read_text("utf-8"))
     checks = list_rows(report)
-    groups: dict[str, list[Row]] = {}
+    groups: dict[str, list[ReportRow]] = {}
     for row in checks:
         groups.setdefault(row.group, []).append(row)
     anchors = {row.result.check: row.anchor for row in checks}
@@ -539,7 +539,7 @@ def summarize(report: Report) -> str:
     return text
 
 
-def list_rows(report: Report) -> list[Row]:
+def list_rows(report: Report) -> list[ReportRow]:
     """Return every check, with all bars on one scale."""
     longest = max((clamp_duration(result.seconds) for result in report.results), default=0.0) or 1.0
     anchors: Counter[str] = Counter()
@@ -549,7 +549,7 @@ def list_rows(report: Report) -> list[Row]:
         anchor = re.sub(r"[^a-zA-Z0-9_.-]", "-", result.check)
         anchors[anchor] += 1
         seconds = clamp_duration(result.seconds)
-        row = Row(
+        row = ReportRow(
             result=result,
             anchor=anchor if anchors[anchor] == 1 else f"{anchor}--{anchors[anchor]}",
             group=group or "other",

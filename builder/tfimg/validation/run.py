@@ -76,7 +76,7 @@ SuiteEvent = ChecksPlanned | CheckStarted | CheckResult
 """What a caller learns of a running suite."""
 
 
-class Plan(Document):
+class SuitePlan(Document):
     """The suite's first event: its checks, and the machine as it sees it."""
 
     checks: Names
@@ -94,8 +94,8 @@ class Done(Document):
     problem: str | None
 
 
-Event = (
-    Annotated[Plan, Tag("suite")]
+StreamedEvent = (
+    Annotated[SuitePlan, Tag("suite")]
     | Annotated[CheckStarted, Tag("start")]
     | Annotated[CheckResult, Tag("end")]
     | Annotated[Done, Tag("done")]
@@ -103,9 +103,9 @@ Event = (
 
 
 @cache
-def _event_adapter() -> TypeAdapter[Event]:
+def _event_adapter() -> TypeAdapter[StreamedEvent]:
     return TypeAdapter(
-        Annotated[Event, Discriminator(lambda value: value.get("event") if isinstance(value, dict) else None)]
+        Annotated[StreamedEvent, Discriminator(lambda value: value.get("event") if isinstance(value, dict) else None)]
     )
 
 
@@ -117,7 +117,9 @@ class EventStream:
     """
 
     nonce: str = ""
-    plan: Plan = field(default_factory=lambda: Plan(checks=(), required=(), unproven=(), waived={}, environment={}))
+    plan: SuitePlan = field(
+        default_factory=lambda: SuitePlan(checks=(), required=(), unproven=(), waived={}, environment={})
+    )
     running: str | None = None
     results: list[CheckResult] = field(default_factory=list)
     done: Done | None = None
@@ -137,7 +139,7 @@ class EventStream:
             return
         is_idle = self.running is None and self.done is None
         match self._parse(item.text) if item.stream == "stdout" else None:
-            case Plan() as plan if not self.plan.checks and plan.nonce == self.nonce:
+            case SuitePlan() as plan if not self.plan.checks and plan.nonce == self.nonce:
                 self.plan = plan
                 yield ChecksPlanned(checks=plan.checks)
             case CheckStarted() as start if is_idle and start.check in self._pending():
@@ -152,7 +154,7 @@ class EventStream:
             case _:
                 self.errors.append(item.text[-MAX_ERROR_LINE:])
 
-    def _parse(self, line: str) -> Event | None:
+    def _parse(self, line: str) -> StreamedEvent | None:
         self.characters += len(line)
         if self.characters > MAX_CHARACTERS:
             return None

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Literal
 
 from tfimg.attestations.keys import read_verifying_key
-from tfimg.attestations.policy import Policy, parse_requirements
+from tfimg.attestations.policy import Policy, parse_conditions
 from tfimg.cli.context import Context
 from tfimg.cli.options import Command, flag, option, output_option
 from tfimg.cli.values import complete_identifiers, lower_device, require_printable
@@ -127,7 +127,7 @@ class CloudInit(Command):
     def _machine(self, context: Context) -> CloudMachine:
         image, project = parse_reference(self.image), context.project()
         if self.require is not None:
-            parse_requirements(self.require, policy=Policy())  # refuses a typo before a machine is made
+            parse_conditions(self.require, policy=Policy())  # refuses a typo before a machine is made
         tagged = find_spec(project.specs, image.tag) if image.tag else None
         spec = project.spec(self.identifier) if self.identifier else tagged
         return CloudMachine(

@@ -30,7 +30,7 @@ from tfimg.recipe.lock import read_packages, resolve_installer_lock, resolve_loc
 
 
 @dataclass(frozen=True, kw_only=True)
-class Lock(Command, AdvisoryOptions, Patterns):
+class LockImages(Command, AdvisoryOptions, Patterns):
     """Resolve locks as of each release's time and write them, or move vulnerable packages to fixed versions.
 
     Examples:

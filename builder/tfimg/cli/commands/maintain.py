@@ -70,7 +70,7 @@ class Sync(Command):
 
 
 @dataclass(frozen=True)
-class Check(Command):
+class CheckMatrix(Command):
     """Compare the matrix with what the wheels on the package index say.
 
     Examples:

@@ -21,7 +21,7 @@ from tfimg.recipe.shards import divide_into_shards, make_ci_jobs, make_shard_ima
 
 
 @dataclass(frozen=True, kw_only=True)
-class Plan(Command, ImageOptions):
+class PlanBuilds(Command, ImageOptions):
     """List the images that a build would make, say how it makes a single one, or share them out over machines.
 
     Examples:

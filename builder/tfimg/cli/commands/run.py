@@ -18,7 +18,7 @@ from tfimg.cli.context import Context
 from tfimg.cli.options import (
     Command,
     IdentifierOptions,
-    LocalImage,
+    LocalImageOptions,
     argument,
     flag,
     option,
@@ -99,7 +99,7 @@ class ContainerOptions(GpuOptions, IdentifierOptions):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Run(Command, LocalImage, ContainerOptions):
+class Run(Command, LocalImageOptions, ContainerOptions):
     """Start a container with the flags that the image's device needs.
 
     Examples:

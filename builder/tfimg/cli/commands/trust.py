@@ -54,7 +54,7 @@ from tfimg.inspect.comparison import (
     format_percent,
     list_sections,
 )
-from tfimg.inspect.inspection import Contents, Inspection, inspect_image, inspect_local, list_contents, summarize
+from tfimg.inspect.inspection import Contents, Inspection, inspect_image, inspect_local, list_contents, summarize_image
 from tfimg.project.project import Project
 from tfimg.recipe.labels import describe_support_end
 from tfimg.registry.reference import Reference, parse_reference
@@ -416,7 +416,7 @@ DIGEST_LENGTH = len("sha256:") + 12
 
 def print_inspection(image: Inspection, *, row: Mapping[str, Any] | None, now: datetime, has_keys: bool) -> None:
     """Print an image. `row` describes its row of the matrix; `has_keys`: keys were named to verify with."""
-    print_fields(summarize(image, row, now))
+    print_fields(summarize_image(image, row, now))
     print("\nLayers, lowest first")
     layers = [
         (layer.digest[:DIGEST_LENGTH], f"{layer.size / 1e6:,.1f} MB", layer.part or "-", layer.holds)

@@ -16,7 +16,7 @@ from tfimg.cli.context import Context
 from tfimg.cli.options import (
     Command,
     IdentifierOptions,
-    LocalImage,
+    LocalImageOptions,
     ValidationOptions,
     argument,
     option,
@@ -47,7 +47,7 @@ from tfimg.validation.run import FAULT_NAMES, HARMLESS, CheckSelection, explain,
 
 
 @dataclass(frozen=True, kw_only=True)
-class Validate(Command, LocalImage, IdentifierOptions, ValidationOptions):
+class Validate(Command, LocalImageOptions, IdentifierOptions, ValidationOptions):
     """Run the suite in an image that is in the engine.
 
     Examples:
