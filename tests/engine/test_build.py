@@ -1,4 +1,4 @@
-"""The committed Dockerfile in the hands of plain Docker, another Python's base, and TensorFlow releases in turn."""
+"""The committed Dockerfile built by plain Docker, another Python's base, and TensorFlow releases in turn."""
 
 from __future__ import annotations
 

@@ -112,6 +112,6 @@ def test_doctor_knows_the_image(built: Built) -> None:
 
 
 def test_an_engine_reports_how_containers_get_devices(engine: DockerEngine) -> None:
-    hands = engine.get_device_support()
-    assert (hands.host, hands.local) == (engine.host, True)
-    assert "runc" in hands.runtimes
+    device_support = engine.get_device_support()
+    assert (device_support.host, device_support.local) == (engine.host, True)
+    assert "runc" in device_support.runtimes

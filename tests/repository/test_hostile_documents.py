@@ -123,8 +123,8 @@ class Readers:
 
     def __init__(self, folder: Path, registry: DocumentRegistry) -> None:
         self.folder, self.registry = folder, registry
-        self.run = CliRunner(home=folder, edge=LoopbackEnvironment())
-        self.local = CliRunner(home=folder, edge=TestEnvironment())
+        self.run = CliRunner(home=folder, services=LoopbackEnvironment())
+        self.local = CliRunner(home=folder, services=TestEnvironment())
         self.name = f"{registry.address}/team/tf"
         self.key = folder / "tfimg.pub"
         self.key.write_bytes(OURS.verifying_key.pem)

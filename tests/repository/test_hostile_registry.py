@@ -149,7 +149,7 @@ def test_an_attack_on_a_command_fails(
         **log_in(tmp_path, "registry.test", identity=False), "HTTPS_PROXY": f"http://{server.address}",
         "SSL_CERT_FILE": str(ca),
     }  # fmt: skip
-    run = CliRunner(home=tmp_path, edge=NetworkServices(), environ=environ)
+    run = CliRunner(home=tmp_path, services=NetworkServices(), environ=environ)
     key = tmp_path / "tfimg.pub"
     key.write_bytes(OURS.verifying_key.public.public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo))
     result = run(command, "registry.test/team/tf:1", "--public-key", str(key))

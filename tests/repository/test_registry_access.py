@@ -131,7 +131,7 @@ def test_a_refused_head_request_is_about_reading(proxy: Faulty, client: HttpRegi
 
 
 def test_credentials_are_sent_to_the_registry_alone(open_registry: Open) -> None:
-    """A registry hands its blobs out by the address of another server, and takes them there too."""
+    """A registry serves its blobs by the address of another server, and takes them there too."""
     with loopback() as store, loopback(users={"ann": "secret"}) as registry, faulty(registry.address) as between:
         store.blobs[digest_of(CONTENT)] = CONTENT
         away = f"http://{store.address}/v2/a/blobs"

@@ -71,7 +71,7 @@ class OnNetwork(TestEnvironment):
 
 @pytest.fixture
 def tfimg(tmp_path: Path) -> CliRunner:
-    return CliRunner(home=tmp_path, edge=OnNetwork())
+    return CliRunner(home=tmp_path, services=OnNetwork())
 
 
 @pytest.fixture

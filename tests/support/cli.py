@@ -70,13 +70,13 @@ class CliResult:
 
 @dataclass(kw_only=True)
 class CliRunner:
-    """Run commands in this process; `edge` replaces what they would reach outside.
+    """Run commands in this process; `services` replaces what they would reach outside.
 
     `environ` are variables of every call. `prefix` is put before the arguments of every call.
     """
 
     home: Path
-    edge: Services
+    services: Services
     environ: Mapping[str, str] = field(default_factory=dict)
     prefix: tuple[str, ...] = ()
 
@@ -93,9 +93,9 @@ class CliRunner:
         stdout, stderr = _TextStream(), _TextStream()
         with redirect_stdout(stdout), redirect_stderr(stderr):
             try:
-                self.edge.environ = {**isolated, **self.environ, **environ}
-                self.edge.__dict__.pop("network", None)  # that of another environment
-                code = main((*self.prefix, *argv), self.edge.environ, self.edge)
+                self.services.environ = {**isolated, **self.environ, **environ}
+                self.services.__dict__.pop("network", None)  # that of another environment
+                code = main((*self.prefix, *argv), self.services.environ, self.services)
             except SystemExit as error:  # argparse
                 code = int(error.code or 0)
         return CliResult(code, stdout.content, stderr.content)

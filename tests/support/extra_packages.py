@@ -20,7 +20,7 @@ from tfimg.project.project import Project
 
 IMAGE = "2.15.1-cpu-py3.11"
 BASE = {f"docker.io/library/python:{python}-slim-bookworm": "sha256:1" for python in ("3.9", "3.10", "3.11")}
-STORY = make_output(suite("a"), start("a"), end("a"), done_event())
+RUN_OUTPUT = make_output(suite("a"), start("a"), end("a"), done_event())
 TODAY = datetime(2026, 11, 22, tzinfo=UTC)
 
 RELEASES = """
@@ -98,4 +98,4 @@ def extra_packages_project(folder: Path, workspace: Workspace, find_links: Path 
 
 def extra_packages_engine() -> FakeEngine:
     """Return an engine that can resolve the official bases, and in which a suite of one check passes."""
-    return FakeEngine(story=STORY, remote=BASE)
+    return FakeEngine(run_output=RUN_OUTPUT, remote=BASE)

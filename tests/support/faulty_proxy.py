@@ -4,7 +4,7 @@
         proxy.faults.append(Fault(method="PUT", path="/manifests/", status=503, times=2))
         …  # speak to proxy.address as if it were the registry
 
-It speaks HTTP to the registry, also where it has TLS on its own side, and hands on the Host of the request:
+It speaks HTTP to the registry, also where it has TLS on its own side, and passes on the Host of the request:
 what the registry says of itself leads back through it. A container engine on this machine can push and pull through it.
 """
 

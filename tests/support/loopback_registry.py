@@ -42,7 +42,7 @@ def error(status: int, code: str, message: str = "", **headers: str) -> Answer:
 class Loopback:
     """What it has and how it behaves. `page` is how many entries a list has at once; `users` are names and passwords.
 
-    With `tokens`, it sends who asks to its own token server, which hands one out and takes it back after `uses`.
+    With `tokens`, it sends who asks to its own token server, which issues one and takes it back after `uses`.
     """
 
     address: str = ""

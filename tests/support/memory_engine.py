@@ -69,21 +69,21 @@ class FakeEngine:
     """Keeps images by name; `names` shows what a user would see.
 
     `script` is what builds tell, an exception in it is raised there; `late` is raised by the engine after a build
-    has named its image. `story` is what containers say, an exception in it is raised there. `remote` is what
+    has named its image. `run_output` is what containers say, an exception in it is raised there. `remote` is what
     registries have by reference; `pushed` is what this engine sent there, and `line` is raised by whatever is to go
     over the network. `emulates`: it runs programs of every platform; `tried` are those that it was asked for.
-    `holds` is the inventory of its images; without one, `story` answers for it.
+    `holds` is the inventory of its images; without one, `run_output` answers for it.
     """
 
     host: str = HOST
     script: Sequence[BuildEvent | BaseException] = ()
     late: BaseException | None = None
-    story: Sequence[Line | Exit | BaseException] = ()
+    run_output: Sequence[Line | Exit | BaseException] = ()
     remote: Mapping[str, str] = field(default_factory=dict)
     pushed: dict[str, StoredImage] = field(default_factory=dict)
     line: BaseException | None = None
     found: Capabilities = field(default_factory=capabilities)
-    hands: DeviceSupport = field(default_factory=toolkit)
+    device_support: DeviceSupport = field(default_factory=toolkit)
     free_bytes: int | None = 10**12
     names: dict[str, StoredImage] = field(default_factory=dict)
     built: list[BuildRequest] = field(default_factory=list)
@@ -101,7 +101,7 @@ class FakeEngine:
         return self.found
 
     def get_device_support(self) -> DeviceSupport:
-        return self.hands
+        return self.device_support
 
     def find_free_bytes(self) -> int | None:
         return self.free_bytes
@@ -200,7 +200,7 @@ class FakeEngine:
 
     def _story(self, request: RunRequest) -> Sequence[Line | Exit | BaseException]:
         if self.holds is None or "--contents-only" not in request.command:
-            return self.story
+            return self.run_output
         return Line(stream="stdout", text=json.dumps(self.holds)), Exit(status=0, out_of_memory=False)
 
     def tag(self, name: str, references: Sequence[str]) -> None:
@@ -228,7 +228,7 @@ def _labels(dockerfile: str) -> dict[str, str]:
 
 
 def _with_nonce(said: Line | Exit, order: RunRequest) -> Line | Exit:
-    """The suite's first event repeats what this run was told, unless its story says something else."""
+    """The suite's first event repeats what this run was told, unless its run_output says something else."""
     if isinstance(said, Exit) or '"event": "suite"' not in said.text or '"nonce"' in said.text:
         return said
     nonce = order.command[list(order.command).index("--nonce") + 1]

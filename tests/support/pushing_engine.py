@@ -14,14 +14,14 @@ from tfimg.core.paths import Workspace
 from tfimg.engine.interface import Exit, Line, RunRequest, StoredImage, StoredLayer
 from tfimg.recipe.lock import hash_lock
 
-STORY = make_output(suite("a"), start("a"), end("a"), done_event())
+RUN_OUTPUT = make_output(suite("a"), start("a"), end("a"), done_event())
 
 
 class PushingEngine(FakeEngine):
     """Its images are in the classic store, known by their configurations; it pushes into a registry in memory."""
 
-    def __init__(self, workspace: Workspace, story: Sequence[Line | Exit] = STORY) -> None:
-        super().__init__(story=story)
+    def __init__(self, workspace: Workspace, run_output: Sequence[Line | Exit] = RUN_OUTPUT) -> None:
+        super().__init__(run_output=run_output)
         self.workspace = workspace
         self.registry = MemoryRegistry()
         self.builds: dict[str, tuple[str, int]] = {}

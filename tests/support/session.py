@@ -1,6 +1,6 @@
 """One test run: what its worker processes share, and what is removed when it ends.
 
-pytest-xdist gives every worker session fixtures of its own. `once` runs an expensive step in one of them and hands its
+pytest-xdist gives every worker session fixtures of its own. `once` runs an expensive step in one of them and passes its
 result to the others. The folder of the session lies in an environment variable, which workers inherit.
 """
 

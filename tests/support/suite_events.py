@@ -38,5 +38,5 @@ def line(event: dict[str, Any]) -> Line:
 
 
 def make_output(*events: dict[str, Any], status: int = 0) -> list[Line | Exit]:
-    """A whole story."""
+    """A whole run_output."""
     return [*map(line, events), Exit(status=status, out_of_memory=False)]

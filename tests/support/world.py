@@ -33,7 +33,7 @@ class World:
         self.environment = TestEnvironment(environ=environ, docker=self.engine, registries=self.registry, host=host)
         self.project = Project(services=self.environment)
         variables = {"TFIMG_KEY_PASSWORD": PASSWORD.decode(), "TFIMG_WORKSPACE": str(workspace.root)}
-        self.tfimg = CliRunner(home=home, edge=self.environment, environ=variables)
+        self.tfimg = CliRunner(home=home, services=self.environment, environ=variables)
 
     def repository(self, **fields: Any) -> SignedRepository:
         return SignedRepository(registry=self.registry, key=OURS, state=self.home / "state", **fields)

@@ -64,7 +64,7 @@ def environment() -> TestEnvironment:
 @pytest.fixture
 def tfimg(tmp_path: Path, environment: TestEnvironment) -> CliRunner:
     """Run commands in this process, in the test's environment."""
-    return CliRunner(home=tmp_path, edge=environment)
+    return CliRunner(home=tmp_path, services=environment)
 
 
 @pytest.fixture

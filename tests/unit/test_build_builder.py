@@ -436,12 +436,12 @@ def test_every_image_for_amd64_but_those_for_tpus_is_proven_on_a_known_base(spec
 
 
 OFFICIAL_DIGESTS = {"docker.io/library/python:3.11-slim-bookworm": "sha256:b"}
-STORY = make_output(suite("a"), start("a"), end("a"), done_event())
+RUN_OUTPUT = make_output(suite("a"), start("a"), end("a"), done_event())
 
 
 @pytest.fixture
 def project(tmp_path: Path) -> Project:
-    engine = FakeEngine(story=STORY, remote=OFFICIAL_DIGESTS)
+    engine = FakeEngine(run_output=RUN_OUTPUT, remote=OFFICIAL_DIGESTS)
     return Project(services=TestEnvironment(environ={"TFIMG_STATE": str(tmp_path)}, docker=engine))
 
 

@@ -503,7 +503,7 @@ def engine(environment: TestEnvironment) -> FakeEngine:
             StepEvent(step=INSTALL, state="started"),
             StepEvent(step=INSTALL, state="done", seconds=12.34),
         ],
-        story=make_output(SUITE, START_A, end("a"), START_B, end("b"), DONE),
+        run_output=make_output(SUITE, START_A, end("a"), START_B, end("b"), DONE),
         remote={OFFICIAL: "sha256:r"},
     )
     environment.docker = engine
@@ -613,7 +613,7 @@ NOT_GREEN = {
 def test_a_build_that_is_not_green_gets_no_tag_and_keeps_its_report(
     case: str, tfimg: CliRunner, engine: FakeEngine, tmp_path: Path
 ) -> None:
-    engine.story, code, sentence = NOT_GREEN[case]
+    engine.run_output, code, sentence = NOT_GREEN[case]
     file = tmp_path / "report.json"
     ended = tfimg(*BUILD, "--report", str(file))
     assert (ended.code, ended.stdout, engine.names) == (code, "", {})

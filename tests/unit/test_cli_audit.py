@@ -197,7 +197,7 @@ GPU = "2.15.1-cuda12.2-py3.11"
 
 def engine_with(identifier: str, inventory: dict[str, Any]) -> FakeEngine:
     answer = Line(stream="stdout", text=json.dumps(inventory))
-    engine = FakeEngine(story=[answer, Exit(status=0, out_of_memory=False)])
+    engine = FakeEngine(run_output=[answer, Exit(status=0, out_of_memory=False)])
     engine.names["mine:1"] = stored_image(labels={"tfimg.identifier": identifier})
     return engine
 

@@ -33,14 +33,14 @@ OFFICIAL = {
     for python in ("3.7", "3.8", "3.9", "3.10", "3.11", "3.12", "3.13")
     for suite in ("bullseye", "bookworm", "trixie")
 }
-STORY = make_output(suite("a", "b"), start("a"), end("a"), start("b"), end("b"), done_event())
+RUN_OUTPUT = make_output(suite("a", "b"), start("a"), end("a"), start("b"), end("b"), done_event())
 THREE = ["2.15.1-cpu-py3.9", "2.15.1-cpu-py3.10", "2.15.1-cpu-py3.11"]
 MANY = ["build", "2.15.1-cpu-py3.?", "2.15.1-cpu-py3.1?"]
 
 
 @pytest.fixture
 def engine() -> FakeEngine:
-    return FakeEngine(story=STORY, remote=OFFICIAL)
+    return FakeEngine(run_output=RUN_OUTPUT, remote=OFFICIAL)
 
 
 @pytest.fixture
@@ -72,7 +72,7 @@ class Picky(FakeEngine):
     """Fails the builds of some images, each with its own error; `during` is called while one is built."""
 
     def __init__(self, bad: Mapping[str, BaseException], during: Callable[[str], None] = lambda _: None) -> None:
-        super().__init__(story=STORY, remote=OFFICIAL)
+        super().__init__(run_output=RUN_OUTPUT, remote=OFFICIAL)
         self._bad, self._during = bad, during
 
     def build(self, order: BuildRequest) -> Generator[BuildEvent, None, None]:
@@ -190,14 +190,14 @@ def test_a_defect_is_a_result_too(tfimg: CliRunner, environment: TestEnvironment
 
 
 def test_an_image_whose_checks_fail_gets_no_tag_and_its_report_is_kept(tfimg: CliRunner, engine: FakeEngine) -> None:
-    engine.story = make_output(suite("a"), start("a"), end("a", "failed", "1 is not 2"), done_event(1), status=1)
+    engine.run_output = make_output(suite("a"), start("a"), end("a", "failed", "1 is not 2"), done_event(1), status=1)
     ended = tfimg("build", THREE[0])
     assert (ended.code, engine.names) == (13, {})
     report = tfimg.state / f"batch/reports/{THREE[0]}.json"
     assert "a failed: 1 is not 2. No tag was given. " in ended.stderr
     assert ended.stderr.endswith(f"`tfimg explain {report}` shows the whole report.\n")
     assert json.loads(report.read_text())["verdict"] == "failed"
-    engine.story = STORY
+    engine.run_output = RUN_OUTPUT
     assert tfimg("build", THREE[0], "--json").statuses == {THREE[0]: "built"}, "a red report is not kept"
 
 
@@ -335,7 +335,7 @@ def test_debian_packages_of_a_platform_that_does_not_run_are_refused_before_the_
 
 def test_an_image_whose_steps_would_be_emulated_is_refused(tfimg: CliRunner, engine: FakeEngine) -> None:
     engine.found = replace(engine.found, platform="linux/arm64")
-    engine.hands = replace(engine.hands, platform="linux/arm64")
+    engine.device_support = replace(engine.device_support, platform="linux/arm64")
     engine.emulates = True
     assert tfimg("build", "2.15.1-cpu-py3.11", "--json").code == 4
     assert "Build it on a machine of linux/amd64 (--builder names one), or use --platform linux/arm64." in (
@@ -388,7 +388,7 @@ def test_ctrl_c_ends_what_runs_and_the_next_run_goes_on(tfimg: CliRunner, enviro
     assert stopped.statuses == dict(zip(THREE, ["built", "interrupted", "interrupted"], strict=True))
     assert stopped.documents[-2]["event"] == "summary"
     assert not any("candidate" in name for name in engine.names)
-    environment.docker = FakeEngine(story=STORY, remote=OFFICIAL, names=engine.names)
+    environment.docker = FakeEngine(run_output=RUN_OUTPUT, remote=OFFICIAL, names=engine.names)
     assert tfimg(*MANY, "--json").statuses == dict(zip(THREE, ["unchanged", "built", "built"], strict=True))
 
 
@@ -406,7 +406,7 @@ def test_builders_share_the_images_and_one_makes_what_another_loses(
     gone = EngineUnavailable("It is gone.", next_step="Start it.")
     environment.builders = {
         "a": remote_engine("a", Picky(dict.fromkeys(THREE, gone))),
-        "b": remote_engine("b", FakeEngine(story=STORY, remote=OFFICIAL)),
+        "b": remote_engine("b", FakeEngine(run_output=RUN_OUTPUT, remote=OFFICIAL)),
     }
     ended = tfimg(*MANY, "--builder", "a", "--builder", "b", "--json")
     assert (ended.code, ended.statuses) == (0, dict.fromkeys(THREE, "built"))
@@ -427,7 +427,7 @@ class Gone(FakeEngine):
 def test_a_builder_that_does_not_answer_is_left_out_and_none_that_answers_is_an_error(
     tfimg: CliRunner, environment: TestEnvironment
 ) -> None:
-    environment.builders = {"a": Gone(), "b": remote_engine("b", FakeEngine(story=STORY, remote=OFFICIAL))}
+    environment.builders = {"a": Gone(), "b": remote_engine("b", FakeEngine(run_output=RUN_OUTPUT, remote=OFFICIAL))}
     ended = tfimg("build", THREE[0], "--builder", "a", "--builder", "b").succeeded()
     assert "Not used: It is gone. Start it.\n" in ended.stderr
     alone = tfimg("build", THREE[0], "--builder", "a", "--quiet")
@@ -449,7 +449,7 @@ def test_an_image_for_which_the_disk_has_no_room_fails_alone_and_nothing_is_remo
     tfimg: CliRunner, environment: TestEnvironment
 ) -> None:
     """Builds need 5 GB: two fit, the third does not."""
-    environment.docker = engine = Filling(story=STORY, remote=OFFICIAL)
+    environment.docker = engine = Filling(run_output=RUN_OUTPUT, remote=OFFICIAL)
     engine.names["mine:1"] = stored_image("sha256:mine")
     ended = tfimg(*MANY, "--jobs", "1", "--json")
     assert (ended.code, ended.statuses) == (10, dict(zip(THREE, ["built", "built", "failed"], strict=True)))
@@ -466,7 +466,7 @@ def test_an_image_for_which_the_disk_has_no_room_fails_alone_and_nothing_is_remo
 
 
 def test_what_a_killed_build_left_makes_room_for_the_next(tfimg: CliRunner, environment: TestEnvironment) -> None:
-    environment.docker = engine = Filling(story=STORY, remote=OFFICIAL)
+    environment.docker = engine = Filling(run_output=RUN_OUTPUT, remote=OFFICIAL)
     tfimg("build", THREE[0]).succeeded()
     (locks,) = (tfimg.state / "candidates").iterdir()
     for number in "12":
@@ -560,7 +560,7 @@ def test_a_killed_run_goes_on_after_the_images_that_it_has_recorded(
     environment.docker = engine = Picky({THREE[1]: BuildError("It was killed.", next_step="")})
     assert unproven(*RECORD).statuses == dict(zip(THREE, ["built", "failed", "built"], strict=True))
     workspace_copy.record(THREE[2]).unlink()  # as if it had not come so far
-    environment.docker = again = FakeEngine(story=STORY, remote=OFFICIAL)
+    environment.docker = again = FakeEngine(run_output=RUN_OUTPUT, remote=OFFICIAL)
     ended = unproven(*RECORD)
     assert (ended.code, ended.statuses) == (0, dict(zip(THREE, ["recorded", "built", "built"], strict=True)))
     assert (len(engine.built), len(again.built)) == (2, 2)
@@ -624,7 +624,7 @@ def test_what_contradicts_its_evidence_is_an_error(
 
 
 def test_a_suite_that_fails_now_is_reported_with_its_own_error(proven: CliRunner, engine: FakeEngine) -> None:
-    engine.story = make_output(suite("a"), start("a"), end("a", "failed", "1 is not 2"), done_event(1), status=1)
+    engine.run_output = make_output(suite("a"), start("a"), end("a", "failed", "1 is not 2"), done_event(1), status=1)
     ended = proven(*RECHECK)
     assert (ended.code, set(ended.statuses.values())) == (12, {"failed"})
     assert "a failed: 1 is not 2" in ended.stderr

@@ -31,7 +31,7 @@ def engine() -> FakeEngine:
 @pytest.fixture
 def tfimg(tmp_path: Path, engine: FakeEngine, index: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> CliRunner:
     monkeypatch.chdir(tmp_path)
-    return CliRunner(home=tmp_path, edge=RealUv(docker=engine), environ=index)
+    return CliRunner(home=tmp_path, services=RealUv(docker=engine), environ=index)
 
 
 def extra_labels(engine: FakeEngine, name: str = OWN) -> dict[str, str]:
@@ -171,7 +171,7 @@ def test_jobs_of_a_plan_resolve_packages_as_of_its_day(tfimg: CliRunner) -> None
         ("2.15.1-cpu-py3.10-own", ["2.15.1-cpu-py3.10"]),
         (OWN, [IMAGE]),
     ]
-    assert jobs["include"][1]["command"] == f"tfimg build {IMAGE} --with=pandas --as-of={tfimg.edge.today}"
+    assert jobs["include"][1]["command"] == f"tfimg build {IMAGE} --with=pandas --as-of={tfimg.services.today}"
 
 
 def test_a_plan_of_packages_alone_is_the_image_that_a_build_makes(tfimg: CliRunner, tmp_path: Path) -> None:

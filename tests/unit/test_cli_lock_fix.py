@@ -29,7 +29,7 @@ def osv() -> Iterator[OsvServer]:
 @pytest.fixture
 def index(tfimg: CliRunner) -> Iterator[PackageIndex]:
     """An index that `tfimg` uses."""
-    tfimg.edge = Services()
+    tfimg.services = Services()
     with package_index() as index:
         tfimg.environ = {"UV_DEFAULT_INDEX": f"{index.url}/simple"}
         yield index

@@ -192,17 +192,17 @@ def test_a_kept_inventory_of_another_form_is_taken_again(tfimg: CliRunner, engin
 
 
 @pytest.mark.parametrize(
-    ("story", "why"),
+    ("run_output", "why"),
     [
         (Exit(status=127, out_of_memory=False), "ended with status 127"),
         (EngineError("python: no such file.", next_step="Look."), "python: no such file"),
     ],
 )
 def test_a_local_image_that_cannot_say_what_it_contains_is_inspected_without(
-    tfimg: CliRunner, engine: FakeEngine, story: Exit | EngineError, why: str
+    tfimg: CliRunner, engine: FakeEngine, run_output: Exit | EngineError, why: str
 ) -> None:
     engine.names["a:1"] = local_image("2.15.1")
-    engine.holds, engine.story = None, [story]
+    engine.holds, engine.run_output = None, [run_output]
     ended = tfimg("inspect", "--local", "a:1").succeeded()
     assert "contents not known: it has no bill of materials" in ended.lines
     assert why in ended.stderr

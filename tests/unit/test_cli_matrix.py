@@ -151,7 +151,7 @@ def test_the_project_s_page_is_small_enough_for_a_phone(workspace: Workspace, tf
 
 def test_the_page_states_its_day_the_program_and_the_repository(tfimg: CliRunner) -> None:
     text = " ".join("".join(page(tfimg).text).split())
-    today = tfimg.edge.today
+    today = tfimg.services.today
     assert f"Made by tfimg {__version__} on {today}; tags are those of example/tensorflow." in text
 
 

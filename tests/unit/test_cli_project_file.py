@@ -34,7 +34,7 @@ def engine() -> FakeEngine:
 @pytest.fixture
 def tfimg(tmp_path: Path, engine: FakeEngine, index: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> CliRunner:
     monkeypatch.chdir(tmp_path)
-    return CliRunner(home=tmp_path, edge=RealUv(docker=engine, registries=MemoryRegistry()), environ=index)
+    return CliRunner(home=tmp_path, services=RealUv(docker=engine, registries=MemoryRegistry()), environ=index)
 
 
 def lock_of(engine: FakeEngine, name: str) -> str:
@@ -110,7 +110,7 @@ def test_a_link_that_leads_nowhere_is_a_file_that_cannot_be_read(tfimg: CliRunne
 
 def test_today_is_written_as_a_day(tfimg: CliRunner, tmp_path: Path) -> None:
     tfimg("init", "--with", "pandas", "--newest").succeeded()
-    today = tfimg.edge.today
+    today = tfimg.services.today
     assert parse_project_file((tmp_path / "tfimg.toml").read_bytes()).as_of == str(today)
 
 
@@ -161,7 +161,7 @@ def test_an_option_that_is_given_wins_over_its_key_also_with_the_default_s_value
     field = {"tf": "tensorflow", "with": "with_packages"}.get(key, key.replace("-", "_"))
     for arguments, expected in ((("build",), False), (("build", *words), True)):
         command = parse(arguments)
-        used = with_project_file(command, Context(tfimg.edge), signs=True)
+        used = with_project_file(command, Context(tfimg.services), signs=True)
         assert (getattr(used, field) == value) == expected
 
 
@@ -173,8 +173,8 @@ def test_every_key_is_an_option_that_is_tested_to_win() -> None:
 def test_a_registry_that_is_given_wins_over_the_file(tfimg: CliRunner, tmp_path: Path) -> None:
     (tmp_path / "tfimg.toml").write_text('tf = "2.15"\nregistry = "r.example/team/x"\n')
     tfimg("publish", "other.example/team/y", IMAGE, "--dry-run")
-    assert isinstance(tfimg.edge, RealUv)
-    assert {repository for repository, _ in tfimg.edge.connections} <= {"other.example/team/y"}
+    assert isinstance(tfimg.services, RealUv)
+    assert {repository for repository, _ in tfimg.services.connections} <= {"other.example/team/y"}
 
 
 @pytest.mark.parametrize("arguments", [("--tf", "2.15"), ("--python", "3.10", "--tf", "2.15"), (IMAGE,)])
@@ -218,8 +218,8 @@ def test_publish_takes_registry_image_and_key_of_the_file(tfimg: CliRunner, tmp_
     planned = tfimg("publish", "--dry-run").succeeded()
     assert "Options of tfimg.toml: key\n" in planned.stderr
     assert f"{IMAGE}-own" in planned.stdout
-    assert isinstance(tfimg.edge, RealUv)
-    assert {repository for repository, _ in tfimg.edge.connections} == {"r.example/team/x"}
+    assert isinstance(tfimg.services, RealUv)
+    assert {repository for repository, _ in tfimg.services.connections} == {"r.example/team/x"}
 
 
 def test_publish_takes_the_image_that_files_without_packages_leave(tfimg: CliRunner, tmp_path: Path) -> None:

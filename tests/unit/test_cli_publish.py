@@ -19,7 +19,7 @@ from support.inventories import INVENTORY
 from support.memory_registry import MemoryRegistry
 from support.oci_images import archive
 from support.published_images import put_image
-from support.pushing_engine import STORY, PushingEngine
+from support.pushing_engine import RUN_OUTPUT, PushingEngine
 from support.signing import OURS, PASSWORD, THEIRS
 from support.suite_events import done_event, end, make_output, start, suite
 from support.tensorflow_wheels import write_tiny_wheel
@@ -62,7 +62,7 @@ def run_in(home: Path, engine: PushingEngine) -> CliRunner:
     """Run commands with one engine, its registry, and one secret."""
     secret = Secret(kind="credential", what="a secret of ours", value=b"hunter2hunter2")
     environment = TestEnvironment(docker=engine, registries=engine.registry, own_secrets=(secret,))
-    return CliRunner(home=home, edge=environment, environ={"TFIMG_KEY_PASSWORD": PASSWORD.decode()})
+    return CliRunner(home=home, services=environment, environ={"TFIMG_KEY_PASSWORD": PASSWORD.decode()})
 
 
 def publish_with(tfimg: CliRunner, keys: dict[str, str]) -> CliRunner:
@@ -264,14 +264,14 @@ def test_an_image_that_fails_or_holds_a_secret_gets_no_tag(
     publish: CliRunner, engine: PushingEngine, registry: MemoryRegistry
 ) -> None:
     engine.has(CPU)
-    engine.story = BROKEN
+    engine.run_output = BROKEN
     ended = publish()
     why = "1 of 1 checks did not pass. a failed: 1 is not 2. No tag points to it."
     assert (ended.code, f"was pulled by digest, and {why}" in ended.stderr) == (13, True)
     assert f"`tfimg validate tfimg/tensorflow:{CPU} --report FILE` writes" in ended.stderr
     assert re.search(r"failed +2\S+: validate by digest", ended.stderr), ended.stderr
     assert [tag for tag in registry.named if not tag.startswith("sha256-")] == []
-    engine.story, engine.content = STORY, archive({"etc/hello": b"password=hunter2hunter2\n"})
+    engine.run_output, engine.content = RUN_OUTPUT, archive({"etc/hello": b"password=hunter2hunter2\n"})
     engine.did.clear()
     ended = publish()
     assert (engine.did, [tag for tag in registry.named if not tag.startswith("sha256-")]) == ([], [])

@@ -48,7 +48,7 @@ TODAY = datetime.now(UTC)
 def engine(workspace: Workspace) -> FakeEngine:
     """It can pull the image, which was built from the present lock."""
     labels = {IDENTIFIER_LABEL: GREEN.identifier, LOCK_LABEL: hash_lock(workspace.read_lock(GREEN.identifier))}
-    return FakeEngine(story=GREEN_RUN, pushed={PINNED: replace(stored_image(IMAGE.digest), labels=labels)})
+    return FakeEngine(run_output=GREEN_RUN, pushed={PINNED: replace(stored_image(IMAGE.digest), labels=labels)})
 
 
 @pytest.fixture
@@ -111,7 +111,7 @@ def test_an_image_of_a_supplied_wheel_is_renewed_by_its_labels(
 def test_an_engine_that_only_runs_images_renews_and_is_named(
     renew: CliRunner, tfimg: CliRunner, engine: FakeEngine, key: str
 ) -> None:
-    engine.hands = replace(engine.hands, engine="Podman", version="5.4.2")
+    engine.device_support = replace(engine.device_support, engine="Podman", version="5.4.2")
     renew(f"{NAME}:2.15").succeeded()
     (proven,) = verify(tfimg, key).succeeded().documents
     assert proven["tested"]["environment"]["engine"] == "Podman 5.4.2"
@@ -131,19 +131,19 @@ def test_by_digest_and_in_json(renew: CliRunner, engine: FakeEngine) -> None:
 
 
 @pytest.mark.parametrize(
-    ("story", "code"), [(RED_RUN, 13), (SKIPPED_RUN, 13), (KILLED_RUN, 13), (make_output(status=1), 13)]
+    ("run_output", "code"), [(RED_RUN, 13), (SKIPPED_RUN, 13), (KILLED_RUN, 13), (make_output(status=1), 13)]
 )
 def test_a_result_that_is_no_pass_is_attached_and_counts(
-    story: list[object], code: int, renew: CliRunner, tfimg: CliRunner, engine: FakeEngine, key: str,
+    run_output: list[object], code: int, renew: CliRunner, tfimg: CliRunner, engine: FakeEngine, key: str,
     environment: TestEnvironment,
 ) -> None:  # fmt: skip
     environment.registries = published_registry(replace(GREEN, date=(TODAY - timedelta(days=1)).isoformat()))
     verify(tfimg, key).succeeded()
-    engine.story = story  # type: ignore[assignment]
+    engine.run_output = run_output  # type: ignore[assignment]
     says = r"\) was pulled by digest.*\. Its tags are unchanged, and its failed result was attached\. "
     assert_refused(renew(f"{NAME}:2.15"), code=code, says=says)
     assert verify(tfimg, key).code == 16
-    engine.story = GREEN_RUN
+    engine.run_output = GREEN_RUN
     environment.time = datetime.now(UTC) + timedelta(minutes=5)
     renew(f"{NAME}:2.15").succeeded()
 
@@ -151,7 +151,7 @@ def test_a_result_that_is_no_pass_is_attached_and_counts(
 def test_a_fault_of_this_machine_is_no_result_about_the_image(
     renew: CliRunner, engine: FakeEngine, registry: MemoryRegistry
 ) -> None:
-    engine.story = HOST_RUN
+    engine.run_output = HOST_RUN
     before = len(registry.sent)
     assert_refused(renew(f"{NAME}:2.15"), code=14, says=r"\. Its attestations are unchanged: nothing was attached\. ")
     assert len(registry.sent) == before

@@ -168,7 +168,7 @@ def test_what_a_registry_holds_is_escaped_in_tables_fields_and_differences(
 def test_what_a_container_and_its_labels_say_is_escaped(tfimg: CliRunner, environment: TestEnvironment) -> None:
     image = stored_image(labels={"tfimg.identifier": HOSTILE})
     engine = FakeEngine(
-        names={"tf:x": image}, story=make_output(suite(HOSTILE), start(HOSTILE), end(HOSTILE), done_event())
+        names={"tf:x": image}, run_output=make_output(suite(HOSTILE), start(HOSTILE), end(HOSTILE), done_event())
     )
     environment.docker = engine
     for argv in (["validate", "tf:x"], ["validate", "tf:x", "--as", "2.15.1-cpu-py3.11"]):

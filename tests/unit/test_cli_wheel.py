@@ -12,7 +12,7 @@ import pytest
 
 from support.cli import CliRunner
 from support.environment import TestEnvironment
-from support.extra_packages import STORY
+from support.extra_packages import RUN_OUTPUT
 from support.memory_engine import FakeEngine
 from support.tensorflow_wheels import TAGS, write_tiny_wheel
 from tfimg.core.errors import ExitCode
@@ -189,7 +189,7 @@ def built(tfimg: CliRunner, wheel: Path, environment: WithUv) -> FakeEngine:
     """An engine with the image, whose wheel is gone."""
     engine = environment.docker
     assert isinstance(engine, FakeEngine)
-    engine.story = STORY
+    engine.run_output = RUN_OUTPUT
     tfimg("build", "--wheel", str(wheel), "--as-of", "2025-03-26").succeeded()
     wheel.unlink()
     engine.ran.clear()

@@ -40,7 +40,7 @@ def engine() -> FakeEngine:
 
 @pytest.fixture
 def tfimg(tmp_path: Path, engine: FakeEngine, index: dict[str, str]) -> CliRunner:
-    return CliRunner(home=tmp_path, edge=RealUv(docker=engine), environ=index)
+    return CliRunner(home=tmp_path, services=RealUv(docker=engine), environ=index)
 
 
 @pytest.fixture

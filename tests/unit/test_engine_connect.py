@@ -205,7 +205,7 @@ def test_podman_without_its_socket(tmp_path: Path) -> None:
 
 def test_status_describes_an_engine_that_cannot_build(engine: DockerEngine, podman: _Podman, tmp_path: Path) -> None:
     podman.rootless = True
-    tfimg = CliRunner(home=tmp_path, edge=Services(), environ={"DOCKER_HOST": engine.host})
+    tfimg = CliRunner(home=tmp_path, services=Services(), environ={"DOCKER_HOST": engine.host})
     status = tfimg("engine", "status").succeeded()
     assert status.lines[:2] == [f"host {engine.host} (not started by tfimg)", "engine Podman 5.4.2, rootless"]
     assert status.lines[2].startswith(
@@ -217,6 +217,6 @@ def test_status_describes_an_engine_that_cannot_build(engine: DockerEngine, podm
 
 
 def test_doctor_names_podman(tfimg: CliRunner, environment: TestEnvironment) -> None:
-    environment.docker = FakeEngine(hands=toolkit(engine="Podman", version="5.4.2", rootless=True))
+    environment.docker = FakeEngine(device_support=toolkit(engine="Podman", version="5.4.2", rootless=True))
     findings = {finding["name"]: finding for finding in tfimg("doctor", "--json").documents[0]["findings"]}
     assert findings["engine"]["found"].startswith("Podman, which runs images and does not build them, responds at unix")

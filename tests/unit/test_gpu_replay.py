@@ -38,7 +38,7 @@ class GpuWorld(World):
     def publish_run(self, events: Events, *, status: int | None = None) -> int:
         """Publish the image, whose suite prints this; the container ends as its last event says, or with `status`."""
         code = events[-1].get("code", 0)
-        self.engine.story = make_output(*events, status=code if status is None else status)
+        self.engine.run_output = make_output(*events, status=code if status is None else status)
         return self.run_publish(REPOSITORY, IDENTIFIER).code
 
     def verify(self, tag: str, *words: str) -> Any:
@@ -55,7 +55,7 @@ def replay(named: Callable[[str], ImageSpec], workspace: Workspace) -> Replay:
 def machine(home: Path, workspace: Workspace, gpus: int = 1) -> GpuWorld:
     card = HostGpu(name=H200, capability="sm_90")
     world = GpuWorld(home, workspace, host=with_gpus(*[card] * gpus, driver=DRIVER))
-    world.engine.hands = toolkit(runtimes=("runc", "nvidia"))
+    world.engine.device_support = toolkit(runtimes=("runc", "nvidia"))
     world.engine.has(IDENTIFIER)
     return world
 
@@ -93,7 +93,7 @@ def test_the_gpu_and_its_driver_are_reported_by_name(
     copy = Workspace(root=tmp_path / "copy")
     shutil.copytree(workspace.locks(IDENTIFIER), copy.locks(IDENTIFIER))
     world = machine(tmp_path, copy, gpus)
-    world.engine.story = make_output(*replay(gpus=(H200,) * gpus))
+    world.engine.run_output = make_output(*replay(gpus=(H200,) * gpus))
     file = tmp_path / "report.json"
     ended = world.tfimg("validate", IMAGE, "--record", "--report", str(file)).succeeded()
     assert ", level validated" in ended.stdout
@@ -150,7 +150,7 @@ def test_a_green_run_that_saw_no_gpu_is_linked_at_most(
 ) -> None:
     events = replay(**UNSEEN[case])
     file = tmp_path / "report.json"
-    world.engine.story = make_output(*events)
+    world.engine.run_output = make_output(*events)
     world.tfimg("validate", IMAGE, "--report", str(file)).succeeded()
     assert json.loads(file.read_text())["level"] == "linked"
     assert world.publish_run(events) == 0
@@ -162,7 +162,7 @@ def test_an_older_green_run_does_not_hide_a_newer_red_one(world: GpuWorld, repla
     """The same bytes fail on the same machine a day later: the tags stay, and verification refuses them."""
     assert world.publish_run(replay()) == 0
     before = world.tags
-    world.engine.story = make_output(*replay(ends={"numerics.svd": "failed"}), status=1)
+    world.engine.run_output = make_output(*replay(ends={"numerics.svd": "failed"}), status=1)
     renewed = world.run_publish("--renew", f"{REPOSITORY}:2.21-gpu")
     assert renewed.code == 13
     assert {tag: before[tag] for tag in ALIASES} == {tag: world.tags[tag] for tag in ALIASES}

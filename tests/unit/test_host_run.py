@@ -37,9 +37,11 @@ def plan(matrix: Matrix, specs: Sequence[ImageSpec], named: Callable[[str], Imag
     """Plans the run of an identifier's image, called `image`."""
 
     def planned(
-        identifier: str, host: Host | None = None, hands: DeviceSupport | None = None, **wishes: Any
+        identifier: str, host: Host | None = None, device_support: DeviceSupport | None = None, **wishes: Any
     ) -> RunPlan:
-        target_host = TargetHost(matrix=matrix, specs=specs, host=host or make_host(), toolkit=hands or toolkit())
+        target_host = TargetHost(
+            matrix=matrix, specs=specs, host=host or make_host(), toolkit=device_support or toolkit()
+        )
         return plan_run("image", named(identifier), RunOptions(**wishes), target_host)
 
     return planned
@@ -105,16 +107,16 @@ def test_what_names_no_gpu_is_refused(plan: Plan, gpus: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("host", "hands"),
+    ("host", "device_support"),
     [
         (with_gpus(), toolkit(cdi_devices=("nvidia.com/gpu=0", "nvidia.com/gpu=all"))),
         (with_gpus(cdi=("/etc/cdi",)), toolkit(cdi_folders=("/etc/cdi", "/var/run/cdi"))),
     ],
     ids=["listed", "in a folder"],
 )
-def test_without_nvidia_s_runtime_gpus_come_by_cdi(plan: Plan, host: Host, hands: DeviceSupport) -> None:
-    assert "--device nvidia.com/gpu=all --ulimit" in line(plan(GPU, host, hands))
-    assert "--device nvidia.com/gpu=0 --ulimit" in line(plan(GPU, host, hands, gpus="0"))
+def test_without_nvidia_s_runtime_gpus_come_by_cdi(plan: Plan, host: Host, device_support: DeviceSupport) -> None:
+    assert "--device nvidia.com/gpu=all --ulimit" in line(plan(GPU, host, device_support))
+    assert "--device nvidia.com/gpu=0 --ulimit" in line(plan(GPU, host, device_support, gpus="0"))
 
 
 def test_the_hook_alone_is_enough_for_an_engine_on_this_machine(plan: Plan) -> None:
@@ -296,7 +298,7 @@ def test_run_without_the_docker_or_podman_command(run: CliRunner, environment: T
     assert "Note: --no-gpu changes nothing" in ended.stderr
     assert_refused(ended, code=10, says="the `docker` command is not installed")
     assert isinstance(environment.docker, FakeEngine)
-    environment.docker.hands = podman()
+    environment.docker.device_support = podman()
     says = "the `podman` command is not installed. Install your distribution's podman package."
     assert_refused(run("cpu"), code=10, says=says)
 
@@ -323,7 +325,7 @@ def test_podman_gives_gpus_by_cdi(plan: Plan) -> None:
     host = with_gpus(T4, T4, cdi=("/etc/cdi",), hook=True)
     gpus = "--device nvidia.com/gpu=all --security-opt label=disable"
     start = "podman --url unix:///podman.sock run --rm --interactive"
-    assert line(plan(CPU, hands=podman())) == f"{start} image"
+    assert line(plan(CPU, device_support=podman())) == f"{start} image"
     planned = plan(GPU, host, podman(runtimes=("nvidia",)))
     assert line(planned) == f"{start} {gpus} --ulimit memlock=-1 --shm-size 1g image"
     assert planned.missing == ()

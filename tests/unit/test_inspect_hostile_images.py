@@ -259,7 +259,7 @@ def test_a_suite_without_end_is_not_kept() -> None:
 def test_a_hostile_inventory_is_read_or_refused(data: st.DataObject) -> None:
     mutant = data.draw(mutations(json.dumps({**INVENTORY, "imported": ["numpy"]}).encode()))
     line = mutant.decode("utf-8", "replace").replace("\n", " ")
-    engine = FakeEngine(story=[Line(stream="stdout", text=line), Exit(status=0, out_of_memory=False)])
+    engine = FakeEngine(run_output=[Line(stream="stdout", text=line), Exit(status=0, out_of_memory=False)])
     with only_our_errors():
         inventory = take_inventory("some:image", b"", engine=engine)
         list_contents(inventory)

@@ -253,14 +253,16 @@ def read_locks(workspace: Workspace) -> dict[str, dict[str, str]]:
 def run(tmp_path_factory: pytest.TempPathFactory, workspace: Workspace) -> Iterator[Run]:
     home = tmp_path_factory.mktemp("planted")
     copy = copy_workspace(workspace, home / "workspace")
-    engine = FakeEngine(story=[Line(stream="stdout", text=json.dumps(INVENTORY)), Exit(status=0, out_of_memory=False)])
+    engine = FakeEngine(
+        run_output=[Line(stream="stdout", text=json.dumps(INVENTORY)), Exit(status=0, out_of_memory=False)]
+    )
     engine.names["mine:1"] = stored_image(labels={"tfimg.identifier": GPU})
     with package_index() as index, osv_server(*(plant.document for plant in PLANTS)) as osv:
         fill_index(index, copy)
         index.cached = True
         environ = {"UV_DEFAULT_INDEX": f"{index.url}/simple", "UV_CACHE_DIR": str(home / "uv")}
         environ["TFIMG_WORKSPACE"] = str(copy.root)
-        tfimg = CliRunner(home=home, edge=PlantedServices(docker=engine, time=TODAY), environ=environ)
+        tfimg = CliRunner(home=home, services=PlantedServices(docker=engine, time=TODAY), environ=environ)
         options = ("--osv", osv.url, "--json")
         before = read_locks(copy)
         audited = tfimg("matrix", "audit", OLD, GPU, NEW, *options).documents[0]
@@ -273,7 +275,7 @@ def run(tmp_path_factory: pytest.TempPathFactory, workspace: Workspace) -> Itera
         after = read_locks(copy)
         again = tfimg("matrix", "lock", "--fix", OLD, GPU, NEW, *options).documents[0]
         assert read_locks(copy) == after
-        project = Project(services=tfimg.edge)
+        project = Project(services=tfimg.services)
         newer, env = project.matrix.newer, project.services.environ
         relocked = {
             spec.identifier: resolve_lock(

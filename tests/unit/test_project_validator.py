@@ -37,7 +37,7 @@ def validate(tmp_path: Path, named: Callable[[str], ImageSpec]) -> Validate:
     ) -> tuple[Report, bool]:
         validator = Validator(
             project=Project(services=TestEnvironment(environ={"TFIMG_STATE": str(tmp_path)})),
-            engine=FakeEngine(story=output),  # type: ignore[arg-type]
+            engine=FakeEngine(run_output=output),  # type: ignore[arg-type]
             reuse_reports=reuse,
         )
         plan = Plan(spec=named("2.15.1-cpu-py3.11"), lock={"tensorflow": "", "packages": ""}, dockerfile="", tags=())

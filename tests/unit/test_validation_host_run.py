@@ -55,7 +55,7 @@ def copy(workspace: Workspace, tmp_path: Path) -> Workspace:
 
 @pytest.fixture
 def tfimg(tmp_path: Path, copy: Workspace) -> CliRunner:
-    return CliRunner(home=tmp_path, edge=TestEnvironment(), environ={"TFIMG_WORKSPACE": str(copy.root)})
+    return CliRunner(home=tmp_path, services=TestEnvironment(), environ={"TFIMG_WORKSPACE": str(copy.root)})
 
 
 @pytest.fixture

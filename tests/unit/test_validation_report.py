@@ -287,7 +287,7 @@ def err(text: str) -> Line:
 def test_the_inventory_is_the_last_line_of_standard_output() -> None:
     printed = {**INVENTORY, "packages": {"broken": None}, "libraries": {"/a b/ü.so": None}, "imported": ["numpy"]}
     lines = [err("a warning"), out("a library says hello"), out(json.dumps(printed)), out(""), err("bye")]
-    engine = FakeEngine(story=[*lines, FINE])
+    engine = FakeEngine(run_output=[*lines, FINE])
     found = take_inventory("some:image", b"print()", engine=engine)
     assert (found.packages, found.libraries) == ({"broken": ""}, {"/a b/ü.so": None})
     assert found.imported == {"numpy"}
@@ -301,7 +301,7 @@ def test_the_inventory_is_the_last_line_of_standard_output() -> None:
 def test_an_inventory_of_another_form_is_refused(lost: str) -> None:
     printed = {name: value for name, value in INVENTORY.items() if name != lost}
     with pytest.raises(ValidationAborted, match=rf"\({lost}: field required\)"):
-        take_inventory("some:image", b"", engine=FakeEngine(story=[out(json.dumps(printed)), FINE]))
+        take_inventory("some:image", b"", engine=FakeEngine(run_output=[out(json.dumps(printed)), FINE]))
 
 
 NO_TENSORFLOW = "ModuleNotFoundError: No module named 'tensorflow'"
@@ -325,7 +325,7 @@ NO_TENSORFLOW = "ModuleNotFoundError: No module named 'tensorflow'"
 def test_an_image_whose_inventory_fails_is_reported_with_its_last_line(
     output: Sequence[Line | Exit | BaseException], why: str
 ) -> None:
-    engine = FakeEngine(story=output)
+    engine = FakeEngine(run_output=output)
     with pytest.raises(ValidationAborted) as caught:
         take_inventory("some:image", b"", engine=engine)
     assert str(caught.value).startswith("The inventory of some:image ")
@@ -337,7 +337,7 @@ def test_an_image_whose_inventory_fails_is_reported_with_its_last_line(
 def test_an_engine_that_goes_away_is_reported_as_such() -> None:
     gone = EngineUnavailable("The engine went away.", next_step="Start it.")
     with pytest.raises(EngineUnavailable):
-        take_inventory("some:image", b"", engine=FakeEngine(story=[out("{}"), gone]))
+        take_inventory("some:image", b"", engine=FakeEngine(run_output=[out("{}"), gone]))
 
 
 @pytest.fixture(scope="module")

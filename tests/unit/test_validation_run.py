@@ -95,7 +95,7 @@ def judge(
     **others: Any,
 ) -> Report:
     engine = engine or FakeEngine()
-    engine.story = output
+    engine.run_output = output
     request = ValidationRequest(
         spec=spec,
         lock=LOCK,

@@ -52,7 +52,7 @@ def everyone() -> list[Contestant]:
 
 
 def measure_all(order: Order, keep: Callable[[dict[str, Any]], None]) -> dict[str, Any]:
-    """Measure; returns, and hands to `keep` after every contestant, the whole document. Raises `CannotMeasure`."""
+    """Measure; returns, and passes to `keep` after every contestant, the whole document. Raises `CannotMeasure`."""
     contestants = [one for one in everyone() if one.name in order.contestants]
     one, several = targets(order)
     knob = find_knob(one)

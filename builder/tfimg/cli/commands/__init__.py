@@ -1,1 +1,1 @@
-"""One module per command: its options, its help and what it does."""
+"""Commands, those of one task in a module: their options, their help and what they do."""
