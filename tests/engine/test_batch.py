@@ -205,7 +205,7 @@ def test_after_a_kill_the_same_command_goes_on_with_what_was_not_done(runs: Runs
     assert (runs.candidates(), runs.containers()) == ([], [])
 
 
-def test_evidence_outlives_a_kill_and_its_images_and_a_build_that_is_the_same_agrees_with_it(runs: Runs) -> None:
+def test_records_outlive_a_kill_and_its_images_and_a_build_that_is_the_same_agrees_with_them(runs: Runs) -> None:
     runs.change(hanging=(SECOND,), slow=(THIRD,))
     with runs.building(*THREE, "--record", events=BUILDING_AND_CHECKING) as child:
         child.kill()

@@ -54,7 +54,7 @@ def test_tensorflow_for_cpu_is_proven_and_recorded(copy: Workspace) -> None:
 
 
 @pytest.mark.skipif(bool(list(Path("/dev").glob("nvidia[0-9]"))), reason="this machine has a GPU")
-def test_a_machine_without_a_gpu_fails_clearly_and_its_evidence_is_refused(copy: Workspace) -> None:
+def test_a_machine_without_a_gpu_fails_clearly_and_its_results_are_refused(copy: Workspace) -> None:
     status, output, recorded = run(copy, f"2.21.0-cuda12.5-py{MINOR}")
     assert status == 1
     assert "gpu.visible  expected a GPU, found none: the machine has no NVIDIA driver that runs" in output

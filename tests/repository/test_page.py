@@ -176,7 +176,7 @@ def test_it_asks_for_nothing_but_itself_and_runs_nothing(
     assert chromium.ask("typeof hacked") == "undefined"
 
 
-def test_a_tap_on_a_cell_opens_the_row_and_a_tap_on_the_row_the_evidence(
+def test_a_tap_on_a_cell_opens_the_row_and_a_tap_on_the_row_the_proof(
     chromium: Browser, pages: Mapping[str, Path]
 ) -> None:
     show(chromium, pages["red"], "phone")

@@ -636,7 +636,7 @@ def test_a_build_that_fails_or_is_interrupted_gets_no_tag(tfimg: CliRunner, engi
         assert ended.stderr.splitlines()[-1] == f"tfimg: {sentence}"
 
 
-def test_evidence_is_kept_in_the_checkout_on_demand(
+def test_a_record_is_kept_in_the_checkout_on_demand(
     here: CliRunner, engine: FakeEngine, workspace_copy: Workspace
 ) -> None:
     record = workspace_copy.record(CPU)

@@ -252,7 +252,7 @@ def test_a_summary_is_written_as_json_and_junit(tfimg: CliRunner, environment: T
     assert f"No {THREE[1]}. Try." in files[1].read_text()
 
 
-def test_evidence_is_recorded_for_each_image_also_for_an_unchanged_one(
+def test_what_is_proven_is_recorded_for_each_image_also_for_an_unchanged_one(
     tfimg: CliRunner, workspace_copy: Workspace, engine: FakeEngine
 ) -> None:
     here = {"TFIMG_WORKSPACE": str(workspace_copy.root)}
@@ -512,7 +512,7 @@ def unproven(tfimg: CliRunner, workspace_copy: Workspace) -> CliRunner:
 RECORD = [*MANY, "--record", "--jobs", "1", "--json"]
 
 
-def test_an_image_with_current_evidence_is_not_built_again(
+def test_an_image_with_a_current_record_is_not_built_again(
     unproven: CliRunner, engine: FakeEngine, workspace_copy: Workspace
 ) -> None:
     assert unproven(*RECORD).statuses == dict.fromkeys(THREE, "built")
@@ -532,7 +532,7 @@ def test_an_image_with_current_evidence_is_not_built_again(
         ("not record", THREE[:1]), ("--revalidate", THREE), ("--profile=full", THREE),
     ],
 )  # fmt: skip
-def test_evidence_of_anything_else_is_renewed(
+def test_a_record_of_anything_else_is_renewed(
     change: str, rebuilt: Sequence[str], unproven: CliRunner, engine: FakeEngine, workspace_copy: Workspace
 ) -> None:
     unproven(*RECORD)
@@ -566,7 +566,7 @@ def test_a_killed_run_goes_on_after_the_images_that_it_has_recorded(
     assert (len(engine.built), len(again.built)) == (2, 2)
 
 
-def test_evidence_of_a_higher_level_for_the_same_lock_stays(
+def test_a_record_of_a_higher_level_for_the_same_lock_stays(
     unproven: CliRunner, engine: FakeEngine, workspace_copy: Workspace
 ) -> None:
     unproven(*RECORD)
@@ -591,7 +591,7 @@ def proven(unproven: CliRunner, engine: FakeEngine, workspace_copy: Workspace) -
     return unproven
 
 
-def test_images_with_evidence_are_built_again_and_get_no_tag(
+def test_images_with_records_are_built_again_and_get_no_tag(
     proven: CliRunner, engine: FakeEngine, workspace_copy: Workspace
 ) -> None:
     before = workspace_copy.record(THREE[0]).read_text()
@@ -611,7 +611,7 @@ def test_images_with_evidence_are_built_again_and_get_no_tag(
         ({"content": None}, ""),
     ],
 )  # fmt: skip
-def test_what_contradicts_its_evidence_is_an_error(
+def test_what_contradicts_its_record_is_an_error(
     changed: dict[str, object], says: str, proven: CliRunner, workspace_copy: Workspace
 ) -> None:
     file = workspace_copy.record(THREE[0])

@@ -140,7 +140,7 @@ def test_options_override_a_policy_file(tfimg: CliRunner, key: str, tmp_path: Pa
 
 
 @pytest.mark.parametrize("command", ["verify", "pull"])
-def test_evidence_is_refused_after_90_days(
+def test_attestations_are_refused_after_90_days(
     tfimg: CliRunner, environment: TestEnvironment, engine: FakeEngine, key: str, command: str
 ) -> None:
     offered(engine)

@@ -74,7 +74,7 @@ def test_a_warning_stands_beside_its_check_in_every_form(tfimg: CliRunner, kept:
     assert "warning" not in tfimg("explain", kept(GREEN)).stdout
 
 
-def test_evidence_named_warnings_that_is_not_a_list_is_ignored() -> None:
+def test_what_a_check_measured_named_warnings_that_is_not_a_list_is_ignored() -> None:
     assert replace(GREEN.results[0], measured={"warnings": "one word"}).warnings == ()
 
 

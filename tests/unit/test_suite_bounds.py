@@ -230,7 +230,7 @@ def test_what_is_not_within_its_bound_fails(ratio: float) -> None:
     assert caught.value.measured == measured
 
 
-def test_what_is_within_its_bound_is_evidence() -> None:
+def test_what_is_within_its_bound_is_reported() -> None:
     measured = {"error_over_bound": {"output": 0.1, "gradient": 1.0}}
     assert require_within(measured, "it is broken") is measured
 

@@ -214,7 +214,7 @@ def test_the_exported_module_is_tried_on_both_sides_of_its_kink() -> None:
 
 
 @pytest.mark.parametrize(("found", "said"), [({"sum": 4}, "sum as 3, found 4"), ({}, "sum as 3, found None")])
-def test_other_or_missing_answers_fail_with_all_evidence(found: dict[str, int], said: str) -> None:
+def test_other_or_missing_answers_fail_with_all_that_was_measured(found: dict[str, int], said: str) -> None:
     require_equal({"sum": 3, "extra": 1}, {"sum": 3}, "it is broken")
     with pytest.raises(CheckFailed, match=f"expected {said}: it is broken") as caught:
         require_equal(found, {"sum": 3}, "it is broken", device="CPU")

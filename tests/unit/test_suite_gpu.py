@@ -230,7 +230,7 @@ def test_a_gpu_that_the_driver_does_not_confirm_is_no_failure(ask: Ask) -> None:
     assert "(cuInit returned 999 (CUDA_ERROR_UNKNOWN))" in result["warnings"][0]
 
 
-def test_only_gpus_that_tensorflow_lists_are_evidence(ask: Ask) -> None:
+def test_only_gpus_that_tensorflow_lists_count(ask: Ask) -> None:
     result = gpu.identify([Listed(device_name="NVIDIA A100", compute_capability=(8, 0))], ask("devices=2"), get_details)
     assert (result["gpu"], result["capability"]) == (["NVIDIA A100"], ["8.0"])
     assert "it lists 2: NVIDIA H200, NVIDIA H200" in result["warnings"][0]

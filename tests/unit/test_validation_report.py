@@ -79,7 +79,7 @@ def test_every_end_that_is_not_green_is_a_failure_or_an_error(check: str) -> Non
     assert (type(found), found.type) == (KINDS[outcome], outcome)
 
 
-def test_a_failure_says_the_reason_the_cause_and_the_evidence_whatever_is_in_them() -> None:
+def test_a_failure_says_the_reason_the_cause_and_what_was_measured_whatever_is_in_them() -> None:
     case = cases(RED)["environment.packages"]
     (found,) = case.result
     assert found.message.startswith("expected numpy 1.26.4, found 2.0.0: ")
@@ -199,7 +199,7 @@ def test_it_says_everything_that_the_report_says() -> None:
         assert part in text
 
 
-def test_evidence_wraps_unless_it_has_lines_of_its_own() -> None:
+def test_measurements_wrap_unless_it_has_lines_of_its_own() -> None:
     measured = {"flat": ["a" * 99, "b" * 99], "lines": "one\ntwo", "deep": [{"x": 1}]}
     text = format_page(replace(GREEN, results=(replace(result("a.b"), measured=measured),)))
     shown = text.partition("Measured</h3>")[2].partition("</dl>")[0]
@@ -268,7 +268,7 @@ def test_text_is_made_harmless(text: str, shown: str) -> None:
         ([1, 2, "x"], "1, 2, x"), ([[1], [2]], "[\n  [\n    1\n  ],\n  [\n    2\n  ]\n]"),
     ],
 )  # fmt: skip
-def test_evidence_is_readable(value: object, shown: str) -> None:
+def test_measurements_are_readable(value: object, shown: str) -> None:
     assert format_value(value) == shown
 
 
