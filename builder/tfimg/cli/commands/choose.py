@@ -61,7 +61,7 @@ IMAGE_FORMS = (
 
 def print_images(rows: Sequence[Mapping[str, Any]], today: date) -> None:
     """Print what `tfimg list` shows; only tags fold."""
-    tables = [_image_table(rows, columns, today) for columns in IMAGE_FORMS]
+    tables = (_image_table(rows, columns, today) for columns in IMAGE_FORMS)
     print_first_fitting(tables, lambda needed: needed.minimum)
 
 

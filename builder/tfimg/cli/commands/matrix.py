@@ -85,7 +85,7 @@ class ShowMatrix(Command, RepositoryOptions):
 
 
 def print_support(rows: Sequence[Support]) -> None:
-    tables = [_support_table(rows, columns) for columns in SUPPORT_FORMS]
+    tables = (_support_table(rows, columns) for columns in SUPPORT_FORMS)
     print_first_fitting(tables, lambda needed: needed.maximum)
 
 
