@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Iterator
 from dataclasses import MISSING, Field, fields, is_dataclass
+from enum import Enum
 from functools import cached_property
 from typing import Any
 
@@ -27,6 +28,8 @@ def _entry(name: str, value: Any) -> str:
 
 
 def _signature(name: str, value: Any) -> list[str]:
+    if isinstance(value, type) and issubclass(value, Enum):
+        return [f"{name}.{member.name}  # {member.value}" for member in value]
     if is_dataclass(value):
         parts = [_field(field) for field in fields(value) if field.init]
         keyword_only = [field.kw_only for field in fields(value) if field.init]
