@@ -37,9 +37,9 @@ def say(**event): print(json.dumps(event), flush=True)
 print("no event"); print('{"event": NaN}')
 say(event="suite", nonce=nonce, facts=facts, prefix=sys.prefix)
 wanted = ("LD_LIBRARY_PATH", "XLA_FLAGS", "PATH", "PYTHONPATH")
-record = {name: os.environ.get(name) for name in wanted}
-record["links"] = {name: os.path.realpath(os.path.join(record["LD_LIBRARY_PATH"].split(":")[0], name))
-                     for name in ("libcupti.so", "libnvrtc.so")}
+measured = {name: os.environ.get(name) for name in wanted}
+measured["links"] = {name: os.path.realpath(os.path.join(measured["LD_LIBRARY_PATH"].split(":")[0], name))
+            for name in ("libcupti.so", "libnvrtc.so")}
 say(event="end", check="one", outcome="passed", seconds=0.1, reason=None, measured=measured)
 say(event="done", code=CODE, verdict="passed", fault=None)
 print("a line for the log", file=sys.stderr)
@@ -112,7 +112,7 @@ def test_the_suite_runs_in_an_environment_of_the_locked_wheels(
     facts = run["events"][0]["facts"]
     assert (facts["identifier"], facts["device"], facts["level"]) == (None, "gpu", "validated")
     assert facts["packages"] == {"tensorflow": "1.0", **{f"nvidia{number}": "1.0" for number in range(3)}}
-    own, found = checkout.wheels / "work", run["events"][1]["records"]
+    own, found = checkout.wheels / "work", run["events"][1]["measured"]
     assert run["events"][0]["prefix"] == str(own / "environment")
     nvidia = own / f"environment/lib/python{PYTHON}/site-packages/nvidia"
     libraries = [str(own / "links"), str(nvidia / "cuda_cupti/lib"), str(nvidia / "cuda_nvrtc/lib"), "/driver"]
