@@ -18,6 +18,7 @@ def test_an_image_is_built_twice_to_the_same_bytes(own_workspace: Path, engine: 
     layers = []
     for number in "12":
         environ = {"TFIMG_WORKSPACE": str(own_workspace), "TFIMG_STATE": str(tmp_path / number)}
+        environ["DOCKER_HOST"] = engine.host  # a private engine is found by the state folder
         line = ("build", "--tf", "2.15", "--base", "bootstrap", "--repository", "tfimg-test/twice", "--no-cache")
         ended = run_tfimg(*line, "--json", env=environ).succeeded()
         layers.append([layer["digest"] for layer in ended.documents[-1]["layers"]])
