@@ -164,8 +164,8 @@ def test_severity_is_the_vector_s_score_else_the_database_s_word(
     assert (found.severity.word, found.severity.score) == (word, score)
 
 
-def read(*purls: str, supplied: str | None = None) -> tuple[AuditedPackage, ...]:
-    return read_components(map(PackageURL.from_string, purls), supplied)
+def read(*purls: str, custom_version: str | None = None) -> tuple[AuditedPackage, ...]:
+    return read_components(map(PackageURL.from_string, purls), custom_version)
 
 
 def test_the_components_of_an_image_are_python_and_debian_packages_by_their_source() -> None:
@@ -196,15 +196,15 @@ def test_packages_that_no_advisory_can_be_about_have_a_problem() -> None:
         "pkg:deb/debian/e@1:2.0~rc1-1%2Bb1?distro=debian-12", "pkg:deb/debian/f@1?distro=debian-%C2%B2",
         "pkg:pypi/tensorflow@2.19", "pkg:pypi/tf-nightly@2.19", "pkg:pypi/idna@2.19", "pkg:pypi/g@1%2Bmine",
         "pkg:pypi/h@soon", "pkg:pypi/i",
-        supplied="2.19",
+        custom_version="2.19",
     )  # fmt: skip
     release = "the bill of materials does not say of which Debian release it is"
-    supplied = "its wheel was supplied, and advisories are about that of the package index"
+    custom_version = "it is of a custom wheel, and advisories are about that of the package index"
     assert {one.installed: one.problem for one in found} == {
         "musl": "no advisories are read for apk/alpine",
         "a": release, "b": release, "f": release,
         "c": "its version is not one of Debian", "d": "its version is not one of Debian", "e": None,
-        "tensorflow": supplied, "tf-nightly": supplied, "idna": None,
+        "tensorflow": custom_version, "tf-nightly": custom_version, "idna": None,
         "g": "its version has the local part +mine, so it is not from the package index",
         "h": "its version is not one of PEP 440", "i": "its version is not one of PEP 440",
     }  # fmt: skip

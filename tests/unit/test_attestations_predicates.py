@@ -156,7 +156,7 @@ def test_provenance_names_everything_that_went_in() -> None:
     ]
 
 
-def test_provenance_names_the_wheel_that_was_supplied() -> None:
+def test_provenance_names_the_custom_wheel() -> None:
     build = replace(MAKING, wheel=f"sha256:{'78' * 32}")
     definition = predicate_of(make_provenance(build, subject=SUBJECT))["buildDefinition"]
     assert {"name": "wheel", "digest": {"sha256": "78" * 32}} in definition["resolvedDependencies"]

@@ -133,7 +133,7 @@ def test_the_engine_is_ordered_exactly_what_was_planned(planned: Plan) -> None:
     assert order.output == built.output.option
 
 
-def test_wheels_that_were_supplied_are_in_the_context(planned: Plan, tmp_path: Path) -> None:
+def test_local_wheels_are_in_the_context(planned: Plan, tmp_path: Path) -> None:
     engine, wheel = FakeEngine(), tmp_path / "libtpu-1-py3-none-any.whl"
     wheel.write_bytes(b"wheel")
     with candidate(replace(planned, wheels=(wheel,)), engine):

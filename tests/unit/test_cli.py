@@ -787,14 +787,14 @@ def test_a_validation_is_recorded_for_an_image_of_the_lock_alone(
         (".", 12, "has no libtpu-2.17.1-….whl. Download the wheel from where upstream keeps it: the bucket "),
     ],
 )
-def test_missing_supplied_wheels_are_reported_before_an_engine_is_needed(
+def test_missing_local_wheels_are_reported_before_an_engine_is_needed(
     name: str, code: int, says: str, tfimg: CliRunner, tmp_path: Path
 ) -> None:
     request = ("--tf", "2.17", "--device", "tpu", "--find-links", str(tmp_path / name))
     assert says in tfimg("build", *request).refusal(code)
 
 
-def test_wheels_are_supplied_only_where_the_index_has_none(
+def test_local_wheels_are_taken_only_where_the_index_has_none(
     tfimg: CliRunner, tmp_path: Path, engine: FakeEngine
 ) -> None:
     ended = tfimg("build", "--tf", "2.20", "--device", "tpu", "--find-links", str(tmp_path))

@@ -130,7 +130,7 @@ def test_an_image_is_published_step_by_step(
     assert list(engine.names) == [f"tfimg/tensorflow:{CPU}"], "no name is left behind"
 
 
-def test_an_image_of_a_supplied_wheel_has_exact_tags_alone_and_its_next_build_has_them_too(
+def test_an_image_of_a_custom_wheel_has_exact_tags_alone_and_its_next_build_has_them_too(
     tfimg: CliRunner, publish: CliRunner, engine: PushingEngine, registry: MemoryRegistry, keys: dict[str, str],
     tmp_path: Path, matrix: Matrix,
 ) -> None:  # fmt: skip

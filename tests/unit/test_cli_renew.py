@@ -90,7 +90,7 @@ def test_stale_attestations_are_renewed_by_running_the_suite_on_the_pulled_bytes
     assert proven["signer"] == OURS.verifying_key.identifier
 
 
-def test_an_image_of_a_supplied_wheel_is_renewed_by_its_labels(
+def test_an_image_of_a_custom_wheel_is_renewed_by_its_labels(
     tfimg: CliRunner, renew: CliRunner, environment: TestEnvironment, engine: FakeEngine, matrix: Matrix, key: str,
     tmp_path: Path,
 ) -> None:  # fmt: skip

@@ -134,7 +134,7 @@ def test_the_query_has_the_wheel_itself_as_of_the_day(matrix: Matrix, cpu: Wheel
     assert (query.cutoff, query.newer) == ("2025-03-27T00:00:00Z", ())
 
 
-def test_title_and_labels_say_that_the_wheel_was_supplied(matrix: Matrix, cpu: WheelFacts) -> None:
+def test_title_and_labels_say_that_the_wheel_is_custom(matrix: Matrix, cpu: WheelFacts) -> None:
     labels = make_recipe_labels(make(matrix, cpu), lock_digest="sha256:0", layers=[])
     assert labels["org.opencontainers.image.title"] == "TensorFlow 2.18.1 for CPU on Python 3.11, of a custom wheel"
     assert labels["tfimg.wheel"] == f"sha256:{cpu.sha256}"

@@ -86,7 +86,7 @@ def test_a_green_run_is_validated_moves_its_tags_and_verifies(
 def test_the_gpu_and_its_driver_are_reported_by_name(
     tmp_path: Path, workspace: Workspace, replay: Replay, gpus: int, shown: str
 ) -> None:
-    """On the screen, in the kept report, and in the measured that proves the level in the support table."""
+    """On the screen, in the kept report, and in the record that proves the level in the support table."""
     ignored = shutil.ignore_patterns("2.[0-9]*.[0-9]*-*", "rendered", "__pycache__")
     shutil.copytree(workspace.images, tmp_path / "copy/images", ignore=ignored)
     shutil.copy(workspace.matrix, tmp_path / "copy")

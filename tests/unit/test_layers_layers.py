@@ -55,7 +55,7 @@ def build(
     """Make the one layer of a lock that pins this wheel."""
     made = make_layers(
         {"packages": lock_line(wheel)}, LayerStore(folder=folder), compression=compression, fresh=fresh,
-        source=WheelSource(indexes=[], supplied=[wheel] if wheel.exists() else []), on_event=on_event,
+        source=WheelSource(indexes=[], local_wheels=[wheel] if wheel.exists() else []), on_event=on_event,
     )  # fmt: skip
     return [one.blob.digest for one in made]
 
@@ -178,8 +178,8 @@ def test_a_failed_build_leaves_its_downloads_to_the_next(wheel: Path, folder: Pa
     lock = {"packages": lock_line(wheel) + lock_line(other)}
     store = LayerStore(folder=folder)
 
-    def attempt(*supplied: Path) -> None:
-        source = WheelSource(indexes=[], supplied=supplied)
+    def attempt(*local_wheels: Path) -> None:
+        source = WheelSource(indexes=[], local_wheels=local_wheels)
         make_layers(lock, store, source=source, compression="fast", on_event=lambda *_: None)
 
     with pytest.raises(LockError, match=r"no other 1\.0"):
@@ -227,7 +227,7 @@ def test_a_damaged_layer_of_another_python_is_not_taken(folder: Path, tmp_path: 
         made.append(
             make_layers(
                 {"tensorflow": lock_line(wheel)}, LayerStore(folder=folder), compression="fast",
-                source=WheelSource(indexes=[], supplied=[wheel]),
+                source=WheelSource(indexes=[], local_wheels=[wheel]),
                 on_event=lambda layer, state, _, events=events: events.append((layer, state)),
             )[0].blob
         )  # fmt: skip
@@ -250,7 +250,7 @@ def test_a_wheel_that_lies_in_its_record_poisons_no_layer_of_another_python(fold
         store = LayerStore(folder=folder)
         make_layers(
             {"tensorflow": lock_line(wheels[tag])}, store, compression="fast", on_event=lambda *_: None,
-            source=WheelSource(indexes=[], supplied=[wheels[tag]]),
+            source=WheelSource(indexes=[], local_wheels=[wheels[tag]]),
         )  # fmt: skip
         return store
 
@@ -293,10 +293,10 @@ def fetch_to(
     *,
     build: str = "build",
     urls: Sequence[str] = (),
-    supplied: Sequence[Path] = (),
+    local_wheels: Sequence[Path] = (),
 ) -> Path:
     indexes = [Index(url, attempts=1) for url in urls]
-    source = WheelSource(indexes=indexes, supplied=supplied)
+    source = WheelSource(indexes=indexes, local_wheels=local_wheels)
     return fetch_wheel(package, folder / build, downloads=folder, source=source)
 
 
@@ -350,17 +350,17 @@ def test_other_versions_in_the_index_are_not_the_locked_wheel(wheel: Path, tmp_p
     )
 
 
-def test_a_supplied_wheel_is_taken_by_its_hash_not_by_its_name(wheel: Path, tmp_path: Path) -> None:
+def test_a_custom_wheel_is_taken_by_its_hash_not_by_its_name(wheel: Path, tmp_path: Path) -> None:
     (tmp_path / "other").mkdir()
     other = write_wheel(tmp_path / "other", "thing", {"thing/__init__.py": b"x = 2\n"})
-    found = fetch_to(locked_package(wheel), tmp_path / "wheels", supplied=[other, wheel])
+    found = fetch_to(locked_package(wheel), tmp_path / "wheels", local_wheels=[other, wheel])
     assert (found.name, found.read_bytes()) == (wheel.name, wheel.read_bytes())
     assert not found.samefile(wheel)  # the user's file is not packed and removed
 
 
 def test_a_build_keeps_its_wheel_when_another_removes_the_shared_one(wheel: Path, tmp_path: Path) -> None:
     package, folder = locked_package(wheel), tmp_path / "wheels"
-    found = fetch_to(package, folder, supplied=[wheel])
+    found = fetch_to(package, folder, local_wheels=[wheel])
     remove_downloads([package], folder)
     assert files(folder) == [f"build/{wheel.name}"]
     assert sha256(found) == sha256(wheel)
@@ -368,7 +368,7 @@ def test_a_build_keeps_its_wheel_when_another_removes_the_shared_one(wheel: Path
 
 def test_a_second_build_links_what_the_first_downloaded_and_renews_its_time(wheel: Path, tmp_path: Path) -> None:
     """Otherwise another build removes the link that this build is about to read."""
-    first = fetch_to(locked_package(wheel), tmp_path / "wheels", build="a", supplied=[wheel])
+    first = fetch_to(locked_package(wheel), tmp_path / "wheels", build="a", local_wheels=[wheel])
     os.utime(first, (0, 0))
     second = fetch_to(locked_package(wheel), tmp_path / "wheels", build="b")
     assert second.samefile(first)
@@ -623,7 +623,7 @@ def make_all(
     fresh: bool = False,
 ) -> tuple[LayerResult, ...]:  # fmt: skip
     return make_layers(
-        image["lock"], store, source=WheelSource(indexes=[], supplied=image["wheels"]), compression=compression,
+        image["lock"], store, source=WheelSource(indexes=[], local_wheels=image["wheels"]), compression=compression,
         fresh=fresh, on_event=lambda *event: events.append(event) if events is not None else None,
     )  # fmt: skip
 
@@ -778,7 +778,7 @@ def test_two_images_can_use_one_downloaded_wheel_at_once(tmp_path: Path, store: 
         if state == "started":
             done.extend(make_all(images[1], store))
 
-    source = WheelSource(indexes=[], supplied=images[0]["wheels"])
+    source = WheelSource(indexes=[], local_wheels=images[0]["wheels"])
     first = make_layers(images[0]["lock"], store, source=source, compression="fast", on_event=meanwhile)
     assert len(first) == len(done) == 1
     assert first[0].blob.files == done[0].blob.files > 2

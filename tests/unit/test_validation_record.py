@@ -175,8 +175,8 @@ def test_any_record_can_be_kept_and_read_again(value: Any) -> None:
     assert format_json(read_report(text, source="report.json")) == text
 
 
-MAX_EVIDENCE = 1_500_000
-"""Bytes of the record of all images that can be proven."""
+MAX_RECORDS = 1_500_000
+"""Bytes of the records of all images that can be proven."""
 
 GPU_MEASURED = {"gpu": ["NVIDIA T4"], "capability": ["sm_75"], "driver": "535.104.05"}
 ON_A_GPU = replace(
@@ -335,4 +335,4 @@ def test_records_are_readable_and_stay_small(workspace: Workspace, specs: Sequen
         assert file.read_text().isascii()
     largest = max(file.stat().st_size for file in files)
     provable = [spec for spec in specs if spec.base.suite]
-    assert largest * len(provable) < MAX_EVIDENCE
+    assert largest * len(provable) < MAX_RECORDS

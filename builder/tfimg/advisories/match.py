@@ -55,10 +55,10 @@ def read_lock_packages(packages: Iterable[LockedPackage]) -> tuple[AuditedPackag
     return tuple(make_python_package(package.name, package.version) for package in packages)
 
 
-def read_components(purls: Iterable[PackageURL], supplied: str | None = None) -> tuple[AuditedPackage, ...]:
+def read_components(purls: Iterable[PackageURL], custom_version: str | None = None) -> tuple[AuditedPackage, ...]:
     """Return the Python and Debian packages among the components of an image. Raises `InvalidDocument`.
 
-    `supplied` is the version of a TensorFlow whose wheel a user supplied, None for one from the package index.
+    `custom_version` is the version of a custom TensorFlow wheel, None for one from the package index.
 
     A component of a type that no advisory is read for is a package with a `problem`; the files of an accelerator's
     libraries belong to packages that are components themselves.
@@ -68,7 +68,7 @@ def read_components(purls: Iterable[PackageURL], supplied: str | None = None) ->
         if number == MAX_COMPONENTS:
             raise InvalidDocument(f"it has more than {MAX_COMPONENTS} components")
         if purl.type != "generic":
-            found.add(_read_purl(purl, supplied))
+            found.add(_read_purl(purl, custom_version))
     if not found:
         raise InvalidDocument("it lists no packages")
     binaries: dict[AuditedPackage, list[str]] = {}  # by source package of Debian: a defect of it is one defect
@@ -80,11 +80,11 @@ def read_components(purls: Iterable[PackageURL], supplied: str | None = None) ->
     return tuple(sorted(found, key=lambda package: (package.ecosystem, package.installed, package.version)))
 
 
-def _read_purl(purl: PackageURL, supplied: str | None) -> AuditedPackage:
+def _read_purl(purl: PackageURL, custom_version: str | None) -> AuditedPackage:
     name, version = purl.name[:MAX_NAME], (purl.version or "")[:MAX_NAME]
     qualifiers = purl.qualifiers if isinstance(purl.qualifiers, Mapping) else {}
     if purl.type == "pypi":
-        return make_python_package(canonicalize_name(name), version, supplied)
+        return make_python_package(canonicalize_name(name), version, custom_version)
     if purl.type == "deb" and purl.namespace == "debian":
         release = qualifiers.get("distro", "").removeprefix("debian-").partition(".")[0]
         source, _, source_version = qualifiers.get("upstream", name).partition("@")
@@ -109,7 +109,7 @@ def _read_purl(purl: PackageURL, supplied: str | None) -> AuditedPackage:
     )
 
 
-def make_python_package(name: str, version: str, supplied: str | None = None) -> AuditedPackage:
+def make_python_package(name: str, version: str, custom_version: str | None = None) -> AuditedPackage:
     """Return a Python package by its normalized name."""
     problem = None
     try:
@@ -117,8 +117,8 @@ def make_python_package(name: str, version: str, supplied: str | None = None) ->
     except InvalidVersion:
         problem = "its version is not one of PEP 440"
     else:
-        if version == supplied and (TENSORFLOW in name or name.startswith("tf-nightly")):
-            problem = "its wheel was supplied, and advisories are about that of the package index"
+        if version == custom_version and (TENSORFLOW in name or name.startswith("tf-nightly")):
+            problem = "it is of a custom wheel, and advisories are about that of the package index"
         elif local:
             problem = f"its version has the local part +{local}, so it is not from the package index"
     aliases = (TENSORFLOW,) if name in VARIANTS else ()

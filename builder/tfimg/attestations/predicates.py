@@ -205,7 +205,7 @@ SELF_SIGNED = "urn:tfimg:builder:slsa-build-l1"
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BuildRecord:
     """One build. `locks` are digests of the lock's files by layer, `recipe` is the recipe's digest, `wheel` that of a
-    supplied TensorFlow.
+    custom TensorFlow.
 
     `revision` is the git commit of the checkout, `engine` the container engine with its version.
     """

@@ -617,7 +617,7 @@ class Builder:
         return self.project.services.stages(
             plan.lock,
             self.project.services.state / "layers",
-            supplied=plan.wheels,
+            local_wheels=plan.wheels,
             removed=plan.spec.removed,
             compression=self.settings.choose_compression(plan.spec),
             fresh=self.settings.no_cache,

@@ -194,7 +194,7 @@ class RepositoryOptions:
 
 
 @dataclass(frozen=True, kw_only=True)
-class WheelOptions:
+class FindLinksOptions:
     """Wheels that no package index has."""
 
     find_links: str | None = option(
@@ -233,7 +233,7 @@ class ReinstateOptions:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ValidationOptions(WheelOptions, LevelOptions):
+class ValidationOptions(FindLinksOptions, LevelOptions):
     """What a validation has to prove, and where its report is written."""
 
     report: tuple[str, ...] = report_option()
@@ -452,7 +452,7 @@ def parse_day(text: str | None, today: date) -> date | None:
 
 
 @dataclass(frozen=True, kw_only=True)
-class SuppliedWheelOptions(SelectionOptions):
+class WheelOptions(SelectionOptions):
     """Options that select images of the matrix, or make one of a wheel of the user's own."""
 
     wheel: str | None = option(
@@ -498,7 +498,7 @@ class SuppliedWheelOptions(SelectionOptions):
 
 
 @dataclass(frozen=True, kw_only=True)
-class ImageOptions(SuppliedWheelOptions, ExtraPackageOptions, WheelOptions):
+class ImageOptions(WheelOptions, ExtraPackageOptions, FindLinksOptions):
     """Options that say which images are built."""
 
     def check_image_options(self, others: Mapping[str, object]) -> None:

@@ -177,7 +177,7 @@ class WheelSource:
     """Package indexes in order, and wheels that none of them has."""
 
     indexes: Sequence[Index]
-    supplied: Sequence[Path] = ()
+    local_wheels: Sequence[Path] = ()
 
 
 def fetch_wheel(
@@ -229,10 +229,10 @@ def remove_downloads(packages: Sequence[LockedPackage], downloads: Path) -> None
 
 def _download(package: LockedPackage, target: Path, source: WheelSource) -> str:
     """Write the wheel's content and return its file name."""
-    for supplied in source.supplied:
-        if hash_file(supplied) == package.sha256:
-            shutil.copy(supplied, target)
-            return supplied.name
+    for local in source.local_wheels:
+        if hash_file(local) == package.sha256:
+            shutil.copy(local, target)
+            return local.name
     mismatches = []
     for index in source.indexes:
         for wheel in index.find_wheels(package.name, package.version, package.sha256):

@@ -34,7 +34,7 @@ CUSTOM_PREFIX = "custom-"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ExtraPackages:
-    """Extra packages on top of an image.
+    """Extra packages of an image.
 
     `requirements` and `system_packages` are as asked; `lock` is the requirement file that they resolve to, without the
     packages that the image has anyway.
@@ -307,5 +307,5 @@ def with_variant(spec: ImageSpec, name: str, variants: Mapping[str, Variant]) ->
 
 
 def with_extra_packages(spec: ImageSpec, own: ExtraPackages) -> ImageSpec:
-    """Return the image with extra packages on top."""
+    """Return the image with extra packages."""
     return replace(spec, identifier=f"{spec.identifier}{EXTRA_SUFFIX}", extra=own)

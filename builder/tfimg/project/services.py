@@ -113,7 +113,7 @@ class Services:
         lock: Lock,
         folder: Path,
         *,
-        supplied: Sequence[Path],
+        local_wheels: Sequence[Path],
         removed: tuple[str, ...] = (),
         compression: Compression,
         fresh: bool,
@@ -123,7 +123,7 @@ class Services:
         from tfimg.layers.layers import WheelSource, make_layers, write_stages
 
         store = _layer_store(folder)
-        source = WheelSource(indexes=self._indexes(), supplied=supplied)
+        source = WheelSource(indexes=self._indexes(), local_wheels=local_wheels)
         made = make_layers(
             lock, store, source=source, removed=removed, compression=compression, fresh=fresh, on_event=on_event
         )

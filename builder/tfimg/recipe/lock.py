@@ -114,7 +114,7 @@ class LockQuery:
     """Requirements that uv resolves.
 
     `cutoff` and the days in `newer` are the first instants that uv does not see; `find_links` is a folder of wheels
-    that the package index lacks. `constraints` bound packages without requiring them. `supplied` are names and versions
+    that the package index lacks. `constraints` bound packages without requiring them. `local` are names and versions
     of packages that the image has from elsewhere, without further requirements. `locked` are the versions of a lock,
     which stay where the requirements allow it; those of the requirements that have to move are the lowest, of what they
     need the highest.
@@ -127,7 +127,7 @@ class LockQuery:
     newer: tuple[tuple[str, str], ...] = ()
     find_links: Path | None = None
     constraints: tuple[str, ...] = ()
-    supplied: tuple[tuple[str, str], ...] = ()
+    local: tuple[tuple[str, str], ...] = ()
     locked: tuple[tuple[str, str], ...] = ()
 
 
@@ -252,7 +252,7 @@ def resolve_packages(query: LockQuery, *, uv: str, env: Mapping[str, str]) -> Se
         if query.locked:  # uv keeps the versions of its last answer
             lines = (f'[[packages]]\nname = "{name}"\nversion = "{version}"\n' for name, version in query.locked)
             answer.write_text('lock-version = "1.0"\ncreated-by = "tfimg"\n' + "".join(lines))
-        for name, version in query.supplied:
+        for name, version in query.local:
             # A wheel of metadata alone: others may require the package, and nothing of it is installed.
             stem = f"{name.replace('-', '_')}-{version}"
             with zipfile.ZipFile(Path(folder) / f"{stem}-py3-none-any.whl", "w") as archive:
@@ -274,7 +274,7 @@ def resolve_packages(query: LockQuery, *, uv: str, env: Mapping[str, str]) -> Se
             str(source),
             # As an address: uv ends a path at a comma or #.
             *([f"--find-links={query.find_links.absolute().as_uri()}"] if query.find_links else []),
-            *([f"--find-links={folder}"] if query.supplied else []),
+            *([f"--find-links={folder}"] if query.local else []),
         ]
         try:
             run(argv, env=env)

@@ -107,7 +107,7 @@ class Resolver:
             if package.appeared
         }
         cutoff = end_of(self.day)
-        supplied = {self.spec.package, ALIAS} if self.spec.wheel else ()
+        local = {self.spec.package, ALIAS} if self.spec.wheel else ()
         return replace(
             base,
             requirements=tuple(requirements),
@@ -119,7 +119,7 @@ class Resolver:
                 if fixed is None or name in fixed
             ),
             # No index has the version of a wheel that a user built.
-            supplied=tuple((name, self.spec.tensorflow) for name in supplied),
+            local=tuple((name, self.spec.tensorflow) for name in local),
         )
 
 

@@ -10,9 +10,9 @@ from tfimg.cli.context import Context
 from tfimg.cli.options import (
     Command,
     ExtraPackageOptions,
+    FindLinksOptions,
     RepositoryOptions,
     RequestOptions,
-    WheelOptions,
     flag,
     option,
     parse_day,
@@ -32,7 +32,7 @@ from tfimg.registry.reference import parse_repository
 
 
 @dataclass(frozen=True, kw_only=True)
-class Init(Command, RequestOptions, ExtraPackageOptions, RepositoryOptions, WheelOptions):
+class Init(Command, RequestOptions, ExtraPackageOptions, RepositoryOptions, FindLinksOptions):
     """Write tfimg.toml, with which `tfimg build` and `tfimg publish` need no options.
 
     Examples:
