@@ -53,7 +53,7 @@ def places(engine: DockerEngine, base: str, tmp_path: Path) -> Iterator[Places]:
     with (
         registry(engine, tmp_path) as address,
         tempfile.TemporaryDirectory(prefix="tfimg-") as folder,
-        machine(3) as apart,
+        machine() as apart,
     ):
         network = f"{apart.host}/30"
         settings = Path(folder, "daemon.json")

@@ -69,7 +69,7 @@ def farm(engine: DockerEngine, base: str, tmp_path: Path, monkeypatch: pytest.Mo
     with ExitStack() as stack:
         machines, pids = [], []
         for number in (1, 2, 3):
-            there = stack.enter_context(machine(number))
+            there = stack.enter_context(machine())
             folder = tmp_path / str(number)
             folder.mkdir()
             stack.callback(_wake)

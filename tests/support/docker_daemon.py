@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import shutil
 import signal
@@ -104,10 +105,15 @@ def ip(*arguments: str) -> str:
     return done.stdout
 
 
+_numbers = itertools.count(1)
+
+
 @contextmanager
-def machine(number: int) -> Iterator[Machine]:
-    """One for as long as the block lasts, in a private network of two addresses."""
-    name, cable, network = f"tfimg-{os.getpid()}-{number}", f"tfi{os.getpid()}n{number}", f"10.213.{number}"
+def machine() -> Iterator[Machine]:
+    """One for as long as the block lasts, in a private network of two addresses that no other worker uses."""
+    number, worker = next(_numbers), os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw")
+    name, cable = f"tfimg-{os.getpid()}-{number}", f"tfi{os.getpid()}n{number}"
+    network = f"10.{213 + int(worker)}.{number}"
     try:
         ip("netns", "add", name)
         ip("link", "add", cable, "type", "veth", "peer", "name", "eth0", "netns", name)

@@ -82,7 +82,7 @@ class _Listing(_Answers):
 
 @pytest.mark.parametrize("before", ["", "failed to get rootfs of image a/b:1: ", "failed to calculate size of image: "])
 def test_a_list_is_requested_again_while_an_image_is_being_removed(before: str) -> None:
-    """Docker 28.2.2 refuses the whole list."""
+    """Docker 26.1 refuses the whole list."""
     refusal = f"{before}rpc error: code = NotFound desc = content digest sha256:{'7' * 64}: not found"
     with serving(_Listing, [refusal] * 3) as address:
         assert DockerEngine(host=f"tcp://{address}", environ={}).list_images() == []

@@ -131,11 +131,11 @@ CONCURRENT_REQUESTS = 8  # on two busy cores, 105 images took 2.3 s one after th
 BEING_REMOVED = re.compile(
     r"\bblob sha256:[0-9a-f]{64} expected at .*not found|\bcontent digest sha256:[0-9a-f]{64}: not found"
 )
-"""Answers of the containerd store (Docker 26.1 and 28.2), about an image that is being removed: the name is still
+"""Answers of the containerd store (Docker 26.1), about an image that is being removed: the name is still
 there, and its manifest or configuration is gone."""
 
 LISTING = RetryPolicy(attempts=10, backoff=wait_random_exponential(multiplier=0.02, max=0.5))
-"""Docker 28.2 refuses the whole list while one image of it is being removed: 14 of 180 lists beside three loops that
+"""Docker 26.1 refuses the whole list while one image of it is being removed: 14 of 180 lists beside three loops that
 each built and removed an image."""
 
 NOT_UNPACKED = re.compile(r"\bsnapshot sha256:[0-9a-f]{64} does not exist")
