@@ -244,6 +244,10 @@ class NotTensorFlowWheel(InvalidWheel):
     """The wheel does not contain a TensorFlow that tfimg can put into an image."""
 
 
+class InvalidSource(TfimgError, exit_code=ExitCode.BUILD):
+    """A source distribution is malformed, or makes another wheel than its own."""
+
+
 class ValidationFailed(TfimgError, exit_code=ExitCode.VALIDATION):
     """A check failed inside the image; no tag was set."""
 

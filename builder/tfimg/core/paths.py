@@ -35,6 +35,7 @@ class Workspace:
     validation = _below_root("images/validation")
     schema = _below_root("images/matrix.schema.json")
     report_schema = _below_root("images/report.schema.json")
+    source_wheels = _below_root("images/source_wheels")
     installer_lock = _below_root("images/locks/installer.txt")
 
     def locks(self, identifier: str) -> Path:

@@ -1,0 +1,207 @@
+"""Make wheels of source distributions, in a throw-away image: the one that gets them, with compilers."""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+import tarfile
+import tempfile
+import tomllib
+import zipfile
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, replace
+from datetime import date
+from pathlib import Path, PurePosixPath
+from typing import Annotated
+
+from packaging.requirements import Requirement
+from packaging.utils import InvalidWheelFilename, parse_wheel_filename
+from pydantic import Field
+
+from tfimg.build.builder import Builder
+from tfimg.core.documents import Document, validate_model
+from tfimg.core.errors import InvalidSource
+from tfimg.core.events import InfoEvent, OnEvent, ignore
+from tfimg.core.files import hash_file
+from tfimg.core.text import escape_unprintable
+from tfimg.engine.interface import BuildRequest
+from tfimg.matrix.spec import ExtraPackages, ImageSpec, with_extra_packages
+from tfimg.recipe.layout import EPOCH
+from tfimg.recipe.lock import end_of, hash_lock
+
+TOOLS = ("build-essential", "git", "pkg-config")
+"""Debian packages that the throw-away image has beside those of the image."""
+
+PROGRAMS = ("cmake<4", "ninja")
+"""Programs that setup.py of packages with C++ calls and no `build-system.requires` of their time names. CMake 4 refuses
+the policies of these projects (its release notes, "Deprecated and Removed Features")."""
+
+LEGACY = "setuptools.build_meta:__legacy__"
+"""The backend of a tree without pyproject.toml, or without a backend in it (PEP 517, "Source trees")."""
+
+MAX_PYPROJECT = 1 << 20  # bytes of a pyproject.toml: those of the packages that we tried have 30 kB at most
+MAX_MEMBERS = 100_000  # files of an archive among which its pyproject.toml is looked for
+MAX_REQUIRES = 100  # requirements of a build
+
+
+class _BuildSystem(Document):
+    requires: Annotated[tuple[Annotated[str, Field(max_length=300)], ...], Field(max_length=MAX_REQUIRES)] = (
+        "setuptools",
+        "wheel",
+    )
+    backend: Annotated[str, Field(alias="build-backend", pattern=r"^[A-Za-z_][\w.]*(:[A-Za-z_][\w.]*)?$")] = LEGACY
+    path: Annotated[tuple[str, ...], Field(alias="backend-path", max_length=10)] = ()
+
+
+class _PyProject(Document):
+    build_system: Annotated[_BuildSystem, Field(alias="build-system")] = _BuildSystem()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SourceDistribution:
+    """A source distribution of a package: an archive or a folder, and where in it the project lies.
+
+    `name` is canonical. `origin` is what messages call it; `sha256` is that of the archive, None for a folder.
+    """
+
+    name: str
+    origin: str
+    place: Path
+    sha256: str | None = None
+    subdirectory: str = ""
+
+
+@dataclass(frozen=True)
+class WheelMaker:
+    """Makes wheels for an image, with what the package index had by the end of `day`; None: has now."""
+
+    builder: Builder
+    spec: ImageSpec
+    day: date | None
+    on_event: OnEvent = ignore
+
+    @property
+    def folder(self) -> Path:
+        """The folder that keeps the wheels of this image and day."""
+        project = self.builder.project
+        script = (project.workspace.source_wheels / "make_wheel.py").read_bytes()
+        text = f"{hash_lock(project.lock(self.spec))} {self.day} {self.spec.system_packages} {script!r}"
+        return project.services.state / "source-wheels" / hashlib.sha256(text.encode()).hexdigest()[:16]
+
+    def make(self, source: SourceDistribution) -> Path:
+        """Return the wheel of a source distribution, which is made if it is not kept.
+
+        Raises `InvalidSource` for a malformed one, `BuildError` for one that does not build, and as
+        `Builder.candidate`.
+        """
+        kept = self.folder / (source.sha256 or "")
+        if source.sha256 and (wheels := [*kept.glob("*.whl")]):
+            return wheels[0]
+        system = _read_build_system(source)
+        with tempfile.TemporaryDirectory(prefix="tfimg-source-") as scratch:
+            wheel = self._build(source, system, Path(scratch))
+            place = kept if source.sha256 else self.folder / hash_file(wheel)
+            place.mkdir(parents=True, exist_ok=True)
+            return Path(shutil.move(wheel, place / wheel.name))
+
+    def _build(self, source: SourceDistribution, system: _BuildSystem, scratch: Path) -> Path:
+        project = self.builder.project
+        context, output = scratch / "context", scratch / "wheels"
+        shutil.copytree(project.workspace.source_wheels, context)
+        shutil.copytree(project.workspace.images / "build", context / "build")
+        shutil.copy(project.workspace.installer_lock, context / "installer.txt")
+        (context / "requires.txt").write_text("\n".join([*system.requires, *PROGRAMS]) + "\n")
+        place = source.place
+        if place.is_file():
+            place = scratch / "source"
+            place.mkdir()
+            shutil.copy(source.place, place)
+        secrets, secret_env = project.services.network.secrets()
+        with self._open_image() as image:
+            request = BuildRequest(
+                dockerfile=context / "Dockerfile",
+                context=context,
+                name=f"{image}-wheels",
+                build_args={
+                    "IMAGE": image,
+                    "DAY": end_of(self.day) if self.day else "",
+                    "SOURCE_DATE_EPOCH": str(EPOCH),
+                    "SUBDIRECTORY": source.subdirectory or ".",
+                    "BACKEND": system.backend,
+                    "BACKEND_PATH": ":".join(system.path),
+                },
+                secrets=secrets,
+                secret_env=secret_env,
+                output=f"type=local,dest={output}",
+                contexts={"source": str(place)},
+            )
+            self.on_event(InfoEvent(text=f"Making the wheel of {source.origin}"))
+            with closing(self.builder.engine.build(request)) as events:
+                for event in events:
+                    self.on_event(event)
+        wheels = [*output.glob("*.whl")]
+        try:
+            (wheel,) = wheels
+            name = parse_wheel_filename(wheel.name)[0]
+        except (ValueError, InvalidWheelFilename):
+            raise _refuse(source, f"its build wrote {len(wheels)} wheels") from None
+        if name != source.name:
+            raise _refuse(source, f"its build wrote a wheel of {name}")
+        return wheel
+
+    @contextmanager
+    def _open_image(self) -> Iterator[str]:
+        """Yield the name of the image with compilers, which is there until the end of the block."""
+        base = self.builder.prepare_base(self.spec, self.on_event)
+        # The official images have Python's headers.
+        headers = ["python3-dev"] if base.kind == "bootstrapped" else []
+        own = self.spec.extra.system_packages if self.spec.extra else ()
+        packages = dict.fromkeys([*own, *TOOLS, *headers])
+        plain = replace(self.spec, extra=None, identifier=self.spec.identifier.removesuffix("-own"))
+        spec = with_extra_packages(plain, ExtraPackages(system_packages=tuple(packages)))
+        with self.builder.candidate(self.builder.project.plan(spec), self.on_event) as built:
+            yield built.name
+
+
+def _read_build_system(source: SourceDistribution) -> _BuildSystem:
+    """Return what pyproject.toml says of the build. Raises `InvalidSource`."""
+    try:
+        text = _read_pyproject(source)
+        system = validate_model(_PyProject, tomllib.loads(text.decode())).build_system if text else _BuildSystem()
+        for requirement in system.requires:
+            if Requirement(requirement).url:
+                raise ValueError(f"its build requires {requirement[:100]}, which names an address")
+    except (ValueError, OSError, RecursionError, tarfile.TarError, EOFError) as error:
+        raise _refuse(source, str(error)) from None
+    return system
+
+
+def _read_pyproject(source: SourceDistribution) -> bytes | None:
+    """Return the content of pyproject.toml; None without. Raises what reading archives raises."""
+    wanted = PurePosixPath(source.subdirectory, "pyproject.toml")
+    if source.place.is_dir():
+        file = source.place / wanted
+        if not file.is_file():
+            return None
+        with file.open("rb") as stream:
+            return stream.read(MAX_PYPROJECT)
+    if zipfile.is_zipfile(source.place):
+        with zipfile.ZipFile(source.place) as archive:
+            found = [name for name in archive.namelist() if PurePosixPath(*PurePosixPath(name).parts[1:]) == wanted]
+            return archive.open(found[0]).read(MAX_PYPROJECT) if found else None
+    with tarfile.open(source.place, "r|*") as tar:
+        for number, member in enumerate(tar):
+            if number > MAX_MEMBERS:
+                raise ValueError(f"it has more than {MAX_MEMBERS} files")
+            parts = PurePosixPath(member.name).parts
+            if member.isreg() and PurePosixPath(*parts[1:]) == wanted and (content := tar.extractfile(member)):
+                return content.read(MAX_PYPROJECT)
+    return None
+
+
+def _refuse(source: SourceDistribution, why: str) -> InvalidSource:
+    return InvalidSource(
+        f"{source.origin} cannot become a wheel: {escape_unprintable(why)[:300]}.",
+        next_step="Make the wheel yourself, put it into a folder, and name that with --find-links.",
+    )
