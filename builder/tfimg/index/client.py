@@ -337,15 +337,15 @@ class Index:
         found = [wheel for wheel in listed if wheel.sha256 == sha256]
         return found or [wheel for wheel in listed if wheel.sha256 is None]
 
-    def list_systems(self, project: str, version: Version, *, with_source: bool = False) -> str:
-        """Return the systems that a version is for, such as `Windows`; an empty text if it may be for Linux.
+    def list_systems(self, project: str, version: Version | None, *, with_source: bool = False) -> str:
+        """Return the systems that a version, or each, is for, such as `Windows`; an empty text if it may be for Linux.
 
         A version that the index has as source may be, except `with_source`.
         """
-        wheels = [wheel for wheel in self._list(project) if wheel.version == version]
+        wheels = [wheel for wheel in self._list(project) if version in (None, wheel.version)]
         platforms = {tag.platform.partition("_")[0] for wheel in wheels for tag in wheel.tags}
         sources = self._sources.get(canonicalize_name(project), frozenset())
-        is_source = any(f"-{version}." in name for name in sources)
+        is_source = any(version is None or f"-{version}." in name for name in sources)
         if not platforms or not platforms <= SYSTEMS.keys() or (is_source and not with_source):
             return ""
         return " and ".join(sorted({SYSTEMS[platform] for platform in platforms}))

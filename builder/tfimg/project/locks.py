@@ -47,6 +47,9 @@ if TYPE_CHECKING:
 _NO_VERSIONS = re.compile(r"there (is|are) no versions? of|that was uploaded by")
 """What a resolution says of a package of which no release is of its time."""
 
+MAX_PAGES = 200
+"""Packages that are looked up after a resolution has failed, as they may be for other systems."""
+
 MAX_ASKED = 5
 """Packages whose upload times are looked up after a resolution has failed."""
 
@@ -198,8 +201,8 @@ class Locks:
             try:
                 found = resolver.find(requested.requirements)
             except LockError as error:
-                pinned = [one for one in requested.pinned if Requirement(one).name not in resolver.versions]
-                systems = find_foreign(self.services.index(), pinned) if pinned else {}
+                extra = [one for one in requested.requirements if Requirement(one).name not in resolver.versions]
+                systems = find_foreign(self.services.index(), extra[:MAX_PAGES])
                 if not systems:
                     raise self._explain(resolver, requested.requirements, error) from None
                 requested = without_foreign(requested, systems)
@@ -265,10 +268,12 @@ class Locks:
         place = next((number for number, one in enumerate(self.specs) if one.identifier == spec.runtime), 0)
         near = sorted(
             (one for one in self.specs if (one.device, one.platform) == (spec.device, spec.platform)),
-            key=lambda one: (one.python != spec.python, abs(self.specs.index(one) - place)),
+            key=lambda one: (not one.is_newest_patch, one.python != spec.python, abs(self.specs.index(one) - place)),
         )
+        if name != ALIAS:  # who asks for a release may mean a certain patch
+            near = [one for one in near if one.is_newest_patch]
         for one in near:
-            if not (one.is_newest_patch and self.workspace.locks(one.identifier).exists()):
+            if not self.workspace.locks(one.identifier).exists():
                 continue
             versions = {
                 package.name: package.version for package in read_packages(self.workspace.read_lock(one.identifier))

@@ -67,6 +67,10 @@ def _refuse_release(project: Project, request: Request, requested: Requested, al
     listed = list_first([f"{text} ({requested.places.get(text, '--with')})" for text in stated], 5)
     if not allowed:
         releases = sorted({spec.tensorflow for spec in project.specs}, key=Version)
+        if all(any(one.contains(release, prereleases=True) for release in releases) for one in stated.values()):
+            raise ResolutionError(
+                f"{listed} name different releases, and an image has one.", next_step="Make them name the same release."
+            )
         raise ResolutionError(
             f"No image has the TensorFlow of {listed}: the matrix has {releases[0]} to {releases[-1]}.",
             next_step="`tfimg list` shows all releases; `tfimg build --wheel FILE.whl` makes the image of another.",

@@ -149,14 +149,21 @@ def _parse_pyproject(text: str, selection: Selection, _: ReadLines) -> Iterator[
             return
     else:
         if "dependencies" in _list(project.get("dynamic")):
+            table = _table(_table(_table(data.get("tool")).get("setuptools")).get("dynamic"))
+            stated = _table(table.get("dependencies")).get("file")
+            files = [stated] if isinstance(stated, str) else [*map(_text, _list(stated))]
             what = "its dependencies are dynamic: the build of the project finds them out"
-            yield Problem(place=path, what=what, step="Name the file that they are read from.")
+            step = f"Name {' and '.join(map(escape_unprintable, files)) or 'the file that they are read from'} instead."
+            yield Problem(place=path, what=what, step=step)
+        if "project" not in data:
+            yield Problem(place=path, what="it has no [project], which states dependencies", step=NO_FORM)
         found = _expand_extras(project, [*_list(project.get("dependencies"))], selection.extras)
         optional = _canonical(_table(project.get("optional-dependencies")))
         yield from _refuse_missing(path, "extra", selection.extras, optional)
     for one in found:
         yield _want(_text(one), _locate(text, path, _text(one)))
-    for name in _table(_table(_table(data.get("tool")).get("uv")).get("sources")):
+    names = {canonicalize_name(parsed.name) for one in found if (parsed := parse_requirement(_text(one)))}
+    for name in names & _canonical(_table(_table(_table(data.get("tool")).get("uv")).get("sources"))).keys():
         yield Note(why="The package index serves what [tool.uv.sources] takes from elsewhere", what=name)
 
 

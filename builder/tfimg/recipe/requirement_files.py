@@ -102,7 +102,8 @@ class _Reader:
         elif CONDA_TABLE.search(text):
             yield from parse_conda_list(text, selection)
         else:
-            yield from self._read_lines(text, None, name=name, stack=(name,))
+            shown = "standard input" if name == "-" else name
+            yield from self._read_lines(text, None, name=shown, stack=(shown,))
 
     def _read_text(self, name: str) -> str:
         content = self.read(name)
@@ -113,7 +114,7 @@ class _Reader:
                 f"{name} and the files before it have more than {MAX_CHARACTERS >> 20} Mi characters.",
                 next_step="Name fewer files.",
             )
-        if content.isascii() or not content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        if name != "-" and not content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
             self.line_files.add(name)
         return text
 
@@ -169,7 +170,7 @@ class _Reader:
     ) -> Iterator[Item]:
         """Yield what an included file asks for: relative to the file that names it, as pip reads it."""
         if "://" in name:
-            shown = escape_unprintable(hide_secrets(name))[:200]
+            shown = hide_secrets(name)[:200]
             step = "Download included files, and name them by their path."
             yield Problem(place=place, what=f"{shown!r} is an address, not a file", step=step)
             return

@@ -32,8 +32,8 @@ MAX_REQUIREMENTS = 500  # requirements of one image. What people freeze from a l
 
 MAX_CONSTRAINTS = 5000  # Airflow's list of constraints has 800
 
-MAX_REQUIREMENT = 1000
-"""Characters of a requirement: a version of 4300 digits cannot be compared, and deep brackets exhaust the stack."""
+MAX_REQUIREMENT = 4000
+"""Characters of a requirement: a version of 4300 digits cannot be compared. Markers of locks have up to 2000."""
 
 MAX_PROBLEMS = 60  # problems in one message
 MAX_NAMES = 40  # packages in one note
@@ -252,7 +252,7 @@ def parse_plain_lines(text: str, *, source: str) -> list[Wanted | Problem]:
 
 def refuse_line(place: str, text: str) -> Problem:
     """Return the problem of a line that is not a requirement."""
-    shown = escape_unprintable(hide_secrets(text[:100]))
+    shown = hide_secrets(text[:100])
     return Problem(place=place, what=f"{shown!r} is not a requirement such as pandas<3", step=WRITE_NAMES)
 
 
@@ -323,7 +323,7 @@ def _explain_sources(sources: Sequence[Source]) -> Iterator[Problem]:
     if any(_names_no_commit(source) for source in sources):
         step += " In place of COMMIT write what `git ls-remote ADDRESS` shows."
     for source in sources:
-        shown = escape_unprintable(hide_secrets(source.address))[:200]
+        shown = hide_secrets(source.address)[:200]
         what = f"{shown!r} is {_NOUNS.get(source.kind, f'a {source.kind} repository')}"
         if source.is_editable:
             what += ", which an image would have to be built with"
@@ -357,15 +357,20 @@ def applies(marker: object, spec: ImageSpec) -> bool:
 
 
 def find_tensorflow(requested: Requested, spec: ImageSpec) -> dict[str, SpecifierSet]:
-    """Return the requirements of TensorFlow itself that count in an image, with the releases that each allows."""
-    found = {}
+    """Return the requirements of TensorFlow itself that count in an image, with the releases that each allows.
+
+    A lock that has `tensorflow` may have `tensorflow-intel` and others for other systems.
+    """
+    found: dict[str, SpecifierSet] = {}
     for text in requested.requirements:
         parsed = Requirement(text)
         if canonicalize_name(parsed.name) in TENSORFLOW_NAMES and applies(parsed.marker, spec):
             # ROCm's releases have a fourth part: its own version.
             releases = re.sub(r"(\d+\.\d+\.\d+)\.\d+", r"\1", str(parsed.specifier))
             found[text] = SpecifierSet(releases)
-    return found
+    names = {text: canonicalize_name(Requirement(text).name) for text in found if text in requested.locked}
+    others = [text for text, name in names.items() if name != ALIAS and ALIAS in names.values()]
+    return {text: one for text, one in found.items() if text not in others}
 
 
 def allows_release(requested: Requested, spec: ImageSpec) -> bool:
@@ -475,7 +480,7 @@ def _note_tensorflow(requested: Requested, spec: ImageSpec) -> Iterator[str]:
     ]
     if allowed:
         title = f"TensorFlow {spec.tensorflow} for {DEVICES[spec.device].title}"
-        yield f"The image itself is {title}, which these mean: {list_first(allowed, MAX_NAMES)}."
+        yield f"The image itself is {title}, which these mean: {list_first([*dict.fromkeys(allowed)], MAX_NAMES)}."
 
 
 def _find_wrong_release(requested: Requested, spec: ImageSpec, find_image: FindImage) -> Iterator[Problem]:
@@ -575,11 +580,18 @@ def check_hashes(requested: Requested, lock_text: str) -> None:
 
 
 def without_foreign(requested: Requested, systems: Mapping[str, str]) -> Requested:
-    """Return a request without pins of packages that exist for other systems only; a note lists them."""
-    listed = [f"{one.partition(';')[0].strip()} ({system})" for one, system in systems.items()]
-    note = f"Left out, as they exist for other systems than Linux only: {list_first(listed, MAX_NAMES)}."
+    """Return a request without the pins of files that exist for other systems only; a note lists them.
+
+    Raises `RequirementConflict` for other requirements of that kind, which no freeze of a machine has left.
+    """
+    by_hand = [one for one in systems if one not in requested.pinned]
+    listed = [f"{one} ({system})" for one, system in systems.items() if not by_hand or one in by_hand]
+    what = f"exist for other systems than Linux only: {list_first(listed, MAX_NAMES)}."
+    if by_hand:
+        step = "Leave them out, or add a marker such as \"; sys_platform == 'win32'\"."
+        raise RequirementConflict(f"These packages {what}", next_step=step)
     kept = tuple(one for one in requested.requirements if one not in systems)
-    return replace(requested, requirements=kept, notes=(*requested.notes, note))
+    return replace(requested, requirements=kept, notes=(*requested.notes, f"Left out, as they {what}"))
 
 
 _WITH_SOURCE = re.compile(r"pywinpty|twisted-iocpsupport|pyobjc(-.*)?")
@@ -587,7 +599,7 @@ _WITH_SOURCE = re.compile(r"pywinpty|twisted-iocpsupport|pyobjc(-.*)?")
 
 
 def find_foreign(index: Index, requirements: Sequence[str]) -> dict[str, str]:
-    """Return the pinned requirements that the index has for other systems than Linux only, with those systems.
+    """Return the requirements that the index has for other systems than Linux only, with those systems.
 
     What the index does not answer is not known to be one.
     """
@@ -595,10 +607,9 @@ def find_foreign(index: Index, requirements: Sequence[str]) -> dict[str, str]:
     def find_systems(text: str) -> str:
         parsed = Requirement(text)
         try:
-            version = Version(next(iter(parsed.specifier)).version)
-            return index.list_systems(
-                parsed.name, version, with_source=bool(_WITH_SOURCE.fullmatch(parsed.name.lower()))
-            )
+            version = Version(next(iter(parsed.specifier)).version) if is_pin(parsed) else None
+            is_known = _WITH_SOURCE.fullmatch(canonicalize_name(parsed.name)) is not None
+            return index.list_systems(parsed.name, version, with_source=is_known)
         except (InvalidVersion, NetworkError):
             return ""
 
