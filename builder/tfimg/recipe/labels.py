@@ -14,7 +14,7 @@ from tfimg.matrix.schema import PLATFORMS, RUNTIME
 from tfimg.matrix.spec import ExtraPackages, ImageSpec
 from tfimg.matrix.support_ends import SupportEnd
 from tfimg.recipe.lock import read_packages
-from tfimg.recipe.packages import parse_requirements, parse_system_packages
+from tfimg.recipe.requirements import parse_requirements, parse_system_packages
 from tfimg.recipe.tags import list_tags
 
 LABEL_PREFIX = "tfimg."  # of labels that the OCI annotations have no name for
