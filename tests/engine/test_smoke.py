@@ -103,7 +103,10 @@ def test_the_image_runs_as_a_user_under_an_init(built: Built, engine: DockerEngi
     assert (ended.status, ended.stdout.splitlines()) == (0, expected), ended.stderr
 
 
-def test_its_user_can_install_packages_and_not_spoil_the_locked_ones(built: Built, engine: DockerEngine) -> None:
+@pytest.mark.parametrize("user", [None, "1000770000:0"], ids=["the image's", "OpenShift's"])
+def test_a_user_can_install_packages_and_not_spoil_the_locked_ones(
+    built: Built, engine: DockerEngine, user: str | None
+) -> None:
     """A wheel made on the spot: there is no network in the container."""
     script = """
 set -e
@@ -120,11 +123,12 @@ with zipfile.ZipFile("demo-1-py3-none-any.whl", "w") as wheel:
     wheel.writestr("demo-1.dist-info/RECORD", "")
 PY
 pip install --quiet --no-index ./demo-1-py3-none-any.whl
-cd / && demo
+cd / && demo && touch ~/.cache/kept
+python -c 'import getpass; print(getpass.getuser())'
 if rm -f /opt/tensorflow/bin/pip 2>/dev/null; then echo spoiled; fi
 """
-    ended = run_container(engine, built.name, "sh", "-c", script, network_mode="none")
-    assert (ended.status, ended.stdout) == (0, "hello\n"), ended.stderr
+    ended = run_container(engine, built.name, "sh", "-c", script, network_mode="none", user=user)
+    assert (ended.status, ended.stdout) == (0, "hello\ntensorflow\n"), ended.stderr
 
 
 def test_events_name_the_steps(built: Built) -> None:

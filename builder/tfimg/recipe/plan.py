@@ -82,6 +82,9 @@ def _container_variables(spec: ImageSpec) -> dict[str, str]:
     """
     path = ["/opt/tensorflow/bin", "/home/tensorflow/.local/bin", *SYSTEM_PATH]
     environment = {
+        # Of a user ID that /etc/passwd lacks too, as OpenShift's are: `getpass.getuser()` reads USER.
+        "HOME": "/home/tensorflow",
+        "USER": "tensorflow",
         "VIRTUAL_ENV": "/opt/tensorflow",
         "LANG": "C.UTF-8",
         "PIP_CONSTRAINT": CONSTRAINTS,
