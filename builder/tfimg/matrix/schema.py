@@ -20,10 +20,7 @@ from tfimg.matrix.devices import Device
 
 def _short(value: object) -> str:
     """Return a wrong value, shortened for a message."""
-    try:
-        text = repr(value)
-    except ValueError:  # Python writes no number of thousands of digits
-        text = "the number"
+    text = repr(value)
     return text if len(text) <= 80 else f"{text[:77]}..."
 
 
