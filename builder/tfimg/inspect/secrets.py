@@ -52,8 +52,7 @@ class LimitReached(UnreadableError):
 class Limits:
     """Limits for one image. The largest image of the matrix has 11 GB, unpacked, in 120,000 files."""
 
-    read_bytes: int = 128 << 30
-    """Bytes of layers, packed and unpacked."""
+    read_bytes: int = 128 << 30  # bytes of layers, packed and unpacked
     members: int = 4_000_000
     names_bytes: int = 64 << 20
     """Length of the names of the files of one layer, which are in memory until the layer ends."""

@@ -15,21 +15,12 @@ from packaging.version import Version
 
 from tfimg.core import errors
 from tfimg.core.errors import ResolutionError, UsageError
+from tfimg.matrix import schema
 from tfimg.matrix.devices import CPU, DEVICES, GPU, Device
 from tfimg.matrix.gpus import find_driver_floor, find_execution_mode, find_gpu, is_arm64_gpu, parse_capability
-from tfimg.matrix.schema import (
-    PLATFORMS,
-    RUNTIME,
-    GpuDriver,
-    Matrix,
-    Platform,
-    Variant,
-    has_version_prefix,
-    minor_version,
-)
 from tfimg.matrix.spec import EXTRA_SUFFIX, ImageSpec, with_variant
 
-PLATFORM_NAMES: Mapping[str, Platform] = {
+PLATFORM_NAMES: Mapping[str, schema.Platform] = {
     "amd64": "linux/amd64",
     "x86_64": "linux/amd64",
     "x86-64": "linux/amd64",
@@ -73,13 +64,13 @@ def quote_argument(value: str) -> str:
     return f"'{value}'" if value.startswith("=") and "'" not in value else shlex.quote(value)
 
 
-def parse_platform(text: str) -> Platform:
+def parse_platform(text: str) -> schema.Platform:
     """Return the platform for `linux/arm64`, `arm64` or `aarch64`. Raises `UsageError`."""
     name = text.lower().removeprefix("linux/")
     if name not in PLATFORM_NAMES:
         raise UsageError(
             f"--platform {text!r} is not a platform that TensorFlow has wheels for.",
-            next_step=f"Write {' or '.join(PLATFORMS)}.",
+            next_step=f"Write {' or '.join(schema.PLATFORMS)}.",
         )
     return PLATFORM_NAMES[name]
 
@@ -215,7 +206,7 @@ class Condition:
         if self.option == "--gpu" or value is None:
             return None
         is_minor = self.option == "--cudnn" or (self.option == "--tf" and spec.is_newest_patch)
-        return minor_version(value) if is_minor else value
+        return schema.minor_version(value) if is_minor else value
 
     def path(self, spec: ImageSpec) -> str:
         """Return where the matrix states the value of an image."""
@@ -226,9 +217,9 @@ class Condition:
 class _DriverOfGpu(Condition):
     """The driver supports the GPU, and compiles PTX where a wheel has no code for it."""
 
-    matrix: Matrix
+    matrix: schema.Matrix
     capability: str
-    support: GpuDriver
+    support: schema.GpuDriver
 
     @property
     def source(self) -> str:
@@ -252,7 +243,7 @@ class _DriverOfGpu(Condition):
         return mode in ("ptx", "unproven")
 
 
-def list_conditions(matrix: Matrix, request: Request) -> Iterator[Condition]:
+def list_conditions(matrix: schema.Matrix, request: Request) -> Iterator[Condition]:
     """Yield all conditions of a request, in the order of explanations. Raises `UsageError` for an invalid value."""
     if request.tensorflow is not None:
         yield _version_condition("--tf", request.tensorflow)
@@ -295,18 +286,18 @@ def _device(request: Request) -> Condition:
     return Condition("--device", device, f"device {device}", device.__eq__, implied, options)
 
 
-def _platform(matrix: Matrix, request: Request) -> Condition:
+def _platform(matrix: schema.Matrix, request: Request) -> Condition:
     is_arm64 = request.gpu is not None and is_arm64_gpu(matrix, request.gpu)
-    default = PLATFORMS[1] if is_arm64 else PLATFORMS[0]
+    default = schema.PLATFORMS[1] if is_arm64 else schema.PLATFORMS[0]
     platform = default if request.platform is None else parse_platform(request.platform)
     implied = None
     if request.platform is None:
         implied = f"as --gpu {quote_argument(request.gpu or '')} implies" if is_arm64 else "the default"
-    implied_by = ("--gpu",) if is_arm64 and platform == PLATFORMS[1] else ()
+    implied_by = ("--gpu",) if is_arm64 and platform == schema.PLATFORMS[1] else ()
     return Condition("--platform", request.platform or platform, platform, platform.__eq__, implied, implied_by)
 
 
-def _gpu(matrix: Matrix, name: str, capability: str) -> Condition:
+def _gpu(matrix: schema.Matrix, name: str, capability: str) -> Condition:
     gpus = {f"rows[{number}]": row.gpu for number, row in enumerate(matrix.rows) if row.gpu}
     remark = None
     if parse_capability(capability) >= parse_capability(matrix.ptx.below):
@@ -318,7 +309,7 @@ def _gpu(matrix: Matrix, name: str, capability: str) -> Condition:
     return Condition("--gpu", name, description, accepts, remark=remark)
 
 
-def _driver(matrix: Matrix, text: str, capability: str | None) -> Condition:
+def _driver(matrix: schema.Matrix, text: str, capability: str | None) -> Condition:
     if not re.fullmatch(r"[0-9]{1,9}(\.[0-9]{1,9})*", text):
         raise UsageError(
             f"--driver {text!r} is not the version of a driver.",
@@ -335,7 +326,7 @@ def _driver(matrix: Matrix, text: str, capability: str | None) -> Condition:
     condition = Condition("--driver", text, description, lambda lowest: version >= parse_version(lowest))
     if capability is None:
         return condition
-    support = matrix.gpu_drivers.get(capability, GpuDriver())
+    support = matrix.gpu_drivers.get(capability, schema.GpuDriver())
     below = support.below
     return _DriverOfGpu(
         option="--driver",
@@ -398,13 +389,16 @@ def _suggest_pattern(specs: Sequence[ImageSpec], pattern: str, variants: Sequenc
 
 
 def select_variants(
-    specs: Sequence[ImageSpec], patterns: Sequence[str], variants: Mapping[str, Variant], variant: str = RUNTIME
+    specs: Sequence[ImageSpec],
+    patterns: Sequence[str],
+    variants: Mapping[str, schema.Variant],
+    variant: str = schema.RUNTIME,
 ) -> tuple[ImageSpec, ...]:
     """Return the images that patterns select, each in the variant that its pattern ends in, else in `variant`.
 
     `2.18*-slim` selects the slim images of `2.18*`. Raises as `select_specs` and `with_variant` do.
     """
-    names = (RUNTIME, *variants)
+    names = (schema.RUNTIME, *variants)
     chosen: dict[str, list[str]] = {} if patterns else {variant: []}
     for pattern in patterns:
         ending = next((name for name in names if pattern.endswith(f"-{name}")), None)
@@ -434,12 +428,12 @@ def find_spec(specs: Sequence[ImageSpec], name: str) -> ImageSpec | None:
 
 def _matches(spec: ImageSpec, release: str, device: str | None, cuda: str | None, python: str | None) -> bool:
     if device == "cuda":
-        is_variant = spec.gpu is not None and (not cuda or has_version_prefix(spec.gpu.cuda, cuda))
+        is_variant = spec.gpu is not None and (not cuda or schema.has_version_prefix(spec.gpu.cuda, cuda))
     else:
         is_variant = spec.device == (device or CPU)
     return (
         is_variant
-        and spec.platform == PLATFORMS[0]
-        and has_version_prefix(spec.tensorflow, release)
+        and spec.platform == schema.PLATFORMS[0]
+        and schema.has_version_prefix(spec.tensorflow, release)
         and (spec.python == python if python else spec.is_default_python)
     )

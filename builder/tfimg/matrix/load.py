@@ -20,8 +20,7 @@ from tfimg.matrix.schema import Matrix
 MAX_CHARACTERS = 1 << 17
 """Length of a text. Our matrix has 33,000 characters; a pure Python reader takes a second for as many."""
 
-_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-"""libyaml's; PyYAML of some distributions is without."""
+_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # libyaml's; PyYAML of some distributions is without
 
 
 @lru_cache(maxsize=4)

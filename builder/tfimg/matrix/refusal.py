@@ -25,8 +25,7 @@ from tfimg.matrix.devices import DEVICES
 from tfimg.matrix.schema import Matrix
 from tfimg.matrix.spec import Gap, ImageSpec, find_gaps
 
-MAX_REQUESTS = 3
-"""Alternative requests in a message."""
+MAX_REQUESTS = 3  # alternative requests in a message
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -115,11 +114,9 @@ def _number(version: str) -> int:
     return 100 * major + minor
 
 
-MIN_RUN = 5
-"""Neighbouring values from which on only the first and last are printed."""
+MIN_RUN = 5  # neighbouring values from which on only the first and last are printed
 
-RELEASE = "\0"
-"""Placeholder for the release in a reason."""
+RELEASE = "\0"  # placeholder for the release in a reason
 
 
 def make_refusal(

@@ -110,8 +110,7 @@ class MatrixModel(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
 
 
-RUNTIME = "runtime"
-"""The variant of an image whose identifier and tags name none: TensorFlow with its dependencies."""
+RUNTIME = "runtime"  # the variant of an image whose identifier and tags name none: TensorFlow with its dependencies
 
 VariantName = Annotated[str, Field(pattern=r"^[a-z]{2,20}$")]
 SystemPackage = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9+.-]{1,80}$")]
@@ -146,8 +145,7 @@ class Variant(MatrixModel):
 
 AdvisoryName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._:-]{0,99}$")]
 
-MAX_NAMED = 3
-"""Advisories that a message names."""
+MAX_NAMED = 3  # advisories that a message names
 
 
 class AcceptedRisk(MatrixModel):
@@ -191,8 +189,7 @@ def check_repository_name(value: str) -> str:
     return value
 
 
-Platform = Literal["linux/amd64", "linux/arm64"]
-"""Operating system and processor, as in the engine."""
+Platform = Literal["linux/amd64", "linux/arm64"]  # operating system and processor, as in the engine
 PLATFORMS: tuple[Platform, ...] = get_args(Platform)
 PROCESSORS: dict[Platform, str] = {"linux/amd64": "x86_64", "linux/arm64": "aarch64"}
 """The processor of a platform, as in wheels and the kernel."""

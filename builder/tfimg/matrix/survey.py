@@ -24,11 +24,9 @@ from tfimg.matrix.spec import list_libraries
 
 PLATFORM: Mapping[str, Platform] = {processor: platform for platform, processor in PROCESSORS.items()}
 
-WORKERS = 8
-"""Wheels read at once; each mostly waits for the index."""
+WORKERS = 8  # wheels read at once; each mostly waits for the index
 
-OnProgress = Callable[[int, int], None]
-"""Called with the number of wheels read so far and of all."""
+OnProgress = Callable[[int, int], None]  # called with the number of wheels read so far and of all
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
