@@ -16,6 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager, suppress
 from dataclasses import replace
 from functools import cached_property, partial
+from itertools import chain
 from pathlib import Path
 from typing import Any, Literal, cast
 
@@ -85,10 +86,7 @@ INSTALL = "`tfimg engine up --install`"
 DEVICE_OPTIONS: Mapping[interface.DeviceAccess, Mapping[str, Any]] = {
     "none": {},
     "nvidia": {"device_requests": [DeviceRequest(count=-1, capabilities=[["gpu"]])], "shm_size": "1g"},
-    "cdi": {
-        "device_requests": [DeviceRequest(driver="cdi", device_ids=["nvidia.com/gpu=all"])],
-        "shm_size": "1g",
-    },
+    "cdi": {"device_requests": [DeviceRequest(driver="cdi", device_ids=["nvidia.com/gpu=all"])], "shm_size": "1g"},
     "privileged": {"privileged": True, "network_mode": "host", "shm_size": "16g"},
 }
 """API arguments for all accelerators, as of `docker run --gpus all`, of `--device nvidia.com/gpu=all`, and of Google's
@@ -190,16 +188,10 @@ class DockerEngine:
     def __init__(
         self, *, host: str, environ: Mapping[str, str], builder: str | None = None, context: str | None = None
     ) -> None:
-        self.host = host
-        self.builder = builder
-        self.context = context
+        self.host, self.builder, self.context = host, builder, context
+        self.is_local = host.startswith("unix://")  # the engine runs on this machine
         # By name: `docker buildx use` may have made another the default, and the image would stay in there.
         self.environ = {**environ, "DOCKER_HOST": host, "BUILDX_BUILDER": builder or "default"}
-
-    @property
-    def is_local(self) -> bool:
-        """Whether the engine runs on this machine."""
-        return self.host.startswith("unix://")
 
     @cached_property
     def client(self) -> docker.DockerClient:
@@ -214,7 +206,7 @@ class DockerEngine:
         return next((str(part["Version"]) for part in components if part.get("Name") == PODMAN), None)
 
     def ping(self) -> None:
-        """Raises `EngineUnavailable` unless the engine answers soon."""
+        """Raise `EngineUnavailable` unless the engine answers soon."""
         self._connect(PING_SECONDS).close()
 
     def _connect(self, timeout: int) -> docker.DockerClient:
@@ -227,8 +219,7 @@ class DockerEngine:
     def info(self) -> dict[str, Any]:
         """Return what the engine says of itself (`docker info`)."""
         with self.translate_errors():
-            found: dict[str, Any] = self.client.info()
-        return found
+            return self.client.info()
 
     @contextmanager
     def translate_errors(self) -> Iterator[None]:
@@ -245,36 +236,33 @@ class DockerEngine:
             raise self.unavailable(error) from None
 
     def unavailable(self, error: Exception) -> errors.EngineUnavailable:
-        """Return the error for an engine that does not answer."""
         next_step = "Start it; or unset DOCKER_HOST and let `tfimg engine up --install` set one up."
         if self.context:
             next_step = f"Start it; or correct the docker context {self.context}, or name another --builder, or none."
         return errors.EngineUnavailable(f"No container engine answers at {self.host}: {error}.", next_step=next_step)
 
     def get_capabilities(self) -> interface.Capabilities:
-        with self.translate_errors():
-            info = self.info()
-            engine = str(info["ServerVersion"])
-            if self.podman:
-                raise errors.EngineCannotBuild(
-                    f"The engine at {self.host} is Podman {engine}, which has no BuildKit to build with.",
-                    next_step="`tfimg run`, `validate`, `publish --renew`, `pull` and `load` use it; for builds, start "
-                    f"Docker, or {INSTALL} sets up an engine of tfimg's own beside it.",
-                )
-            require_version(f"The engine at {self.host} is Docker", engine, OLDEST_ENGINE)
-            drivers = dict(info.get("DriverStatus") or ())
-            containerd = str(drivers.get("driver-type", "")).startswith("io.containerd.snapshotter")
-            return interface.Capabilities(
-                host=self.host,
-                engine=engine,
-                buildx=self.buildx_version(),
-                store="containerd" if containerd else "classic",
-                data_root=info["DockerRootDir"],
-                free_bytes=self._free_bytes(info),
-                memory_bytes=int(info["MemTotal"]),
-                builder=self.builder,
-                platform=_platform(info),
+        info = self.info()
+        engine = str(info["ServerVersion"])
+        if self.podman:
+            raise errors.EngineCannotBuild(
+                f"The engine at {self.host} is Podman {engine}, which has no BuildKit to build with.",
+                next_step="`tfimg run`, `validate`, `publish --renew`, `pull` and `load` use it; for builds, start "
+                f"Docker, or {INSTALL} sets up an engine of tfimg's own beside it.",
             )
+        require_version(f"The engine at {self.host} is Docker", engine, OLDEST_ENGINE)
+        driver = str(dict(info.get("DriverStatus") or ()).get("driver-type"))
+        return interface.Capabilities(
+            host=self.host,
+            engine=engine,
+            buildx=self.buildx_version(),
+            store="containerd" if driver.startswith("io.containerd.snapshotter") else "classic",
+            data_root=info["DockerRootDir"],
+            free_bytes=self._free_bytes(info),
+            memory_bytes=int(info["MemTotal"]),
+            builder=self.builder,
+            platform=_platform(info),
+        )
 
     def get_device_support(self) -> interface.DeviceSupport:
         """See `Engine`. It needs no buildx."""
@@ -554,11 +542,8 @@ class DockerEngine:
 
     def _find_pulled(self, name: str, image_id: str) -> str | None:
         """Return the digest that a pulled name has; None unless it names the image of the stream's last line."""
-        try:
-            image = self.client.images.get(name)
-        except NotFound:
-            return None
-        if not image_id or not str(image.id).removeprefix("sha256:").startswith(image_id):
+        image = self._find(name)
+        if image is None or not image_id or not str(image.id).removeprefix("sha256:").startswith(image_id):
             return None
         digests = [one.partition("@")[2] for one in image.attrs.get("RepoDigests") or ()]
         expected = name.partition("@")[2]
@@ -588,14 +573,13 @@ class DockerEngine:
         with tempfile.TemporaryDirectory(prefix="tfimg-base-") as folder:
             # `type=docker` is what buildx loads into the engine; it takes the same options.
             output = request.output.replace("type=image", "type=docker", 1)
-            whole = dict(request.contexts)
-            bases = {request.build_args[name]: name for name in ("TOOLS", "BASE") if name in request.build_args}
-            for base, name in bases.items():
-                if "@" not in base and self.find_digest(base) is not None:  # it is in no registry
+            contexts = whole = dict(request.contexts)
+            for name in ("TOOLS", "BASE"):
+                base = request.build_args.get(name, "@")
+                if base not in whole and "@" not in base and self.find_digest(base) is not None:  # it is in no registry
                     layout = Path(folder, name)
                     with self.translate_errors():
                         whole[base] = f"oci-layout://{layout}@{extract_layout(self.export(base), layout)}"
-            contexts = whole
             request, salts = replace(request, output=output), list_salts()
             while True:
                 try:
@@ -614,7 +598,6 @@ def find_error(line: Mapping[str, Any]) -> str | None:
 
 
 def _platform(info: Mapping[str, Any]) -> Platform:
-    """Return the platform of the engine's machine; of an unknown one, the first of the matrix."""
     return find_platform(str(info.get("Architecture"))) or PLATFORMS[0]
 
 
@@ -630,18 +613,14 @@ def require_version(subject: str, version: str, oldest: Version) -> None:
 
 def split_lines(frames: Iterator[tuple[int, bytes]]) -> Iterator[interface.Line]:
     """Yield whole lines from a stream of frames; a frame's number is that of the file descriptor."""
-    open_lines = {1: b"", 2: b""}
-    for number, piece in frames:
-        *whole, rest = (open_lines[number] + piece).split(b"\n")
-        if len(rest) > MAX_LINE:
-            whole, rest = [*whole, rest], b""
-        open_lines[number] = rest
-        yield from (_decode_line(number, line) for line in whole)
-    yield from (_decode_line(number, rest) for number, rest in open_lines.items() if rest)
-
-
-def _decode_line(number: int, line: bytes) -> interface.Line:
-    return interface.Line(stream="stdout" if number == 1 else "stderr", text=line.decode(errors="replace"))
+    rests = {1: b"", 2: b""}
+    for number, piece in chain(frames, ((number, b"\n") for number in (1, 2) if rests[number])):
+        *whole, rests[number] = (rests[number] + piece).split(b"\n")
+        if len(rests[number]) > MAX_LINE:
+            whole.append(rests[number])
+            rests[number] = b""
+        for line in whole:
+            yield interface.Line(stream="stdout" if number == 1 else "stderr", text=line.decode(errors="replace"))
 
 
 def content_digest(attrs: Mapping[str, Any]) -> str:
@@ -733,10 +712,8 @@ def build(
             for event in decoder.feed(text):
                 if isinstance(event, LogEvent):
                     log.setdefault(event.step, []).append(event.line)
-                if isinstance(event, StepEvent) and (
-                    event.state == "failed" or (event.state == "interrupted" and not failed)
-                ):
-                    failed = event
+                elif isinstance(event, StepEvent) and event.state in ("failed", "interrupted"):
+                    failed = event if event.state == "failed" else failed or event
                 yield event
     except CommandFailed:
         decoder.close()

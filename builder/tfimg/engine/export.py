@@ -14,15 +14,7 @@ from typing import IO
 
 from pydantic import Field
 
-from tfimg.core.documents import (
-    Digest,
-    Document,
-    InvalidDocument,
-    digest_of,
-    parse_document,
-    parse_json,
-    validate_model,
-)
+from tfimg.core.documents import Digest, Document, InvalidDocument, digest_of, parse_document
 from tfimg.core.errors import BaseImageError, EngineError
 from tfimg.core.files import open_chunks
 from tfimg.engine.interface import StoredLayer
@@ -56,18 +48,17 @@ class _Manifest(Document):
         return self.manifests[0]
 
 
-class Saved(Document):
+class _Saved(Document):
     """An image in the manifest.json of `docker save`."""
 
     layers: tuple[str, ...] = Field(alias="Layers")
 
 
-def saved_image(content: bytes) -> Saved:
-    """Return the first image of a manifest.json. Raises `InvalidDocument`."""
-    images = validate_model(tuple[Saved, ...], parse_json(content))
-    if not images:
-        raise InvalidDocument("it lists no image")
-    return images[0]
+def saved_layers(content: bytes) -> tuple[str, ...]:
+    """Return the layers of the first image of a manifest.json. Raises `InvalidDocument`."""
+    for image in parse_document(tuple[_Saved, ...], content):
+        return image.layers
+    raise InvalidDocument("it lists no image")
 
 
 def containerd_layers(digest: str, roots: Sequence[Path]) -> tuple[StoredLayer, ...] | None:
@@ -126,7 +117,7 @@ def exported_layers(pieces: Iterator[bytes]) -> tuple[StoredLayer, ...]:
                 documents[name] = content.read()
                 left -= size
         if "index.json" not in documents:
-            names = saved_image(documents["manifest.json"]).layers
+            names = saved_layers(documents["manifest.json"])
             return tuple(StoredLayer(digest=name, media_type="tar", size=sizes[name]) for name in names)
         first = parse_document(_Manifest, documents["index.json"]).first
         return _layers(first.digest, lambda blob: documents[f"blobs/{blob}"], lambda blob: sizes[f"blobs/{blob}"])

@@ -37,7 +37,7 @@ from tfimg.core.errors import SecretFound
 from tfimg.core.files import open_chunks
 from tfimg.core.tar import InvalidArchive, TarReader
 from tfimg.core.text import to_plain_text
-from tfimg.engine.export import saved_image
+from tfimg.engine.export import saved_layers
 
 
 class UnreadableError(InvalidArchive):
@@ -709,7 +709,7 @@ def scan_export(
             blob = member.name.replace("blobs/sha256/", "sha256:")
             whole = reader.read(MAX_BYTES) if member.size <= MAX_BYTES else None
             if member.name == MANIFEST:
-                layers = saved_image(whole or b"").layers
+                layers = saved_layers(whole or b"")
             content = reader.content() if whole is None else iter([whole])
             findings = _search_file(whole, content, search, budget, _count(blob, on_bytes)) if member.size else ()
             for finding in findings:
