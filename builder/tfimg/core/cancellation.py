@@ -1,7 +1,5 @@
 """Cancel work in other threads, which neither signals nor exceptions from outside can reach."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress

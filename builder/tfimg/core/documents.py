@@ -1,7 +1,5 @@
 """Parse untrusted JSON documents into typed models, with limits on size, depth and count."""
 
-from __future__ import annotations
-
 import hashlib
 import math
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Paths of the workspace (a checkout or the installed package) and of the state folder."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass

@@ -5,8 +5,6 @@ specification, layer.md). `tarfile` is not safe on Python 3.11.2, which Debian 1
 (CVE-2025-8194), backtracks in PAX records (CVE-2024-6232), and reads an extended header of any size into memory.
 """
 
-from __future__ import annotations
-
 import io
 import tarfile
 from collections.abc import Iterable, Iterator, Mapping

@@ -4,8 +4,6 @@
 suite, but for the Python that they were compiled for.
 """
 
-from __future__ import annotations
-
 import errno
 import re
 from collections.abc import Callable, Mapping

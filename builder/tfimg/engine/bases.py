@@ -1,7 +1,5 @@
 """Base images: choose one, or make one of Debian packages."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 import platform

@@ -7,8 +7,6 @@ Each docker context is a builder too: one whose driver is `docker` builds inside
 end. Any other (docker-container, remote, kubernetes) builds for an engine that loads the image.
 """
 
-from __future__ import annotations
-
 import base64
 import json
 import re

@@ -3,8 +3,6 @@
 Podman runs images and cannot build them: `connect` returns it where `ask` is not about builds.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

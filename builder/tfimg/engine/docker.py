@@ -1,7 +1,5 @@
 """The Docker engine, through its API and buildx."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -3,8 +3,6 @@
 The API reports no media types before Docker 28, and an export of a GPU image takes half a minute.
 """
 
-from __future__ import annotations
-
 import shutil
 import tarfile
 from collections.abc import Callable, Iterator, Sequence

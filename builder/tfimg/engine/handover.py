@@ -10,8 +10,6 @@ A layer that the engine has as a whole is not transferred. Its API takes layers 
 where it has it already. A builder has no such API: it gets the same files under another digest.
 """
 
-from __future__ import annotations
-
 import gzip
 import hashlib
 import json

@@ -4,8 +4,6 @@ A build holds the lock of a file for its candidate. The kernel releases the lock
 a file that can be locked is that of a killed build, and the next build on the same engine removes what it left there.
 """
 
-from __future__ import annotations
-
 import hashlib
 import secrets
 import struct

@@ -1,7 +1,5 @@
 """Client of a package index: its project pages, metadata of wheels and files."""
 
-from __future__ import annotations
-
 import ast
 import io
 import math

@@ -6,8 +6,6 @@ The standard library reads any number of `100 Continue` responses and trailers, 
 anew with each byte. `_MeteredResponse` bounds bytes and seconds below it, where the bytes come in.
 """
 
-from __future__ import annotations
-
 import ast
 import io
 import re

@@ -3,8 +3,6 @@
 Content is compared with its digest; everything else in the layout is an unverified claim.
 """
 
-from __future__ import annotations
-
 import fcntl
 import hashlib
 import json

@@ -1,7 +1,5 @@
 """Values of this machine that no image may hold."""
 
-from __future__ import annotations
-
 import base64
 import ipaddress
 import re

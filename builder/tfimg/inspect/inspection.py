@@ -1,7 +1,5 @@
 """What an image is, from its labels, layers and packages."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress

@@ -6,8 +6,6 @@ core of two. `bytes.find` for each form reaches 200 for 5 values and 50 for 20, 
 Libraries for Aho-Corasick have no wheels for musl.
 """
 
-from __future__ import annotations
-
 import base64
 import binascii
 import bz2

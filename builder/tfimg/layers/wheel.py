@@ -5,8 +5,6 @@ the specification of binary distributions (packaging.python.org). `installer`, o
 scripts and RECORD.
 """
 
-from __future__ import annotations
-
 import base64
 import configparser
 import csv

@@ -1,7 +1,5 @@
 """Devices that images are for: one row of facts each, which the other packages ask for."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal

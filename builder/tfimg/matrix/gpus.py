@@ -1,7 +1,5 @@
 """GPUs that a wheel supports: with compiled code, or with PTX that the driver compiles at first start."""
 
-from __future__ import annotations
-
 import re
 from difflib import get_close_matches
 from typing import Literal

@@ -1,7 +1,5 @@
 """Parse matrix.yaml, and report every problem with its path."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass

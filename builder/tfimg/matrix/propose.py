@@ -4,8 +4,6 @@ A release joins the row of its minor if all facts that `tfimg matrix check` comp
 own, made of what its wheels state and, for what they do not, of the row before. What it cannot prove is marked.
 """
 
-from __future__ import annotations
-
 import io
 from collections.abc import Callable, Iterable
 from datetime import date, timedelta

@@ -1,7 +1,5 @@
 """Refuse a request that no image meets: the condition, its source, and the nearest image."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass

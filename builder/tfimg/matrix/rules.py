@@ -1,7 +1,5 @@
 """Rules between the parts of a matrix, each a plain function in one table."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Iterator, Mapping
 from datetime import date
 

@@ -1,7 +1,5 @@
 """Schema of matrix.yaml."""
 
-from __future__ import annotations
-
 import json
 import re
 from calendar import monthrange

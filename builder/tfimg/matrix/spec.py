@@ -1,7 +1,5 @@
 """Images of the matrix: their facts and identifiers, and the gaps between them."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import date

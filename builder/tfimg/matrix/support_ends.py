@@ -1,7 +1,5 @@
 """When the parts of an image get their last security fixes, as those say who publish them."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass

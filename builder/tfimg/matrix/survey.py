@@ -4,8 +4,6 @@ Each check is a plain function in one table. Facts that wheels do not state (cuD
 reasons) are not compared; the matrix's header names their sources.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
