@@ -15,7 +15,6 @@ class ExitCode(IntEnum):
     meaning: str
 
     def __new__(cls, code: int, meaning: str) -> "ExitCode":
-        """Make a member of a code and its meaning."""
         member = int.__new__(cls, code)
         member._value_, member.meaning = code, meaning
         return member

@@ -40,7 +40,6 @@ class Workspace:
         return self.images / "locks" / identifier
 
     def lock(self, identifier: str, layer: str) -> Path:
-        """Return the lock file of a layer."""
         return self.locks(identifier) / f"{layer}.txt"
 
     def rendered(self, identifier: str) -> Path:
@@ -56,7 +55,6 @@ class Workspace:
         return self.images / "records" / "on_host" / identifier
 
     def read_templates(self) -> dict[str, str]:
-        """Return the text of each template by name."""
         return {file.name: file.read_text() for file in sorted(self.templates.glob("*.j2"))}
 
     def read_lock(self, identifier: str) -> dict[str, str]:

@@ -19,7 +19,7 @@ from tfimg.core.documents import Digest, Document, InvalidDocument, parse_docume
 from tfimg.core.text import escape_unprintable
 from tfimg.matrix import schema
 from tfimg.matrix.devices import CPU, GPU, Device
-from tfimg.matrix.spec import CUSTOM_PREFIX, CustomWheel, ImageSpec, list_libraries
+from tfimg.matrix.spec import CUSTOM_PREFIX, CustomWheel, ImageSpec, list_libraries, make_identifier
 from tfimg.matrix.support_ends import find_support_ends
 from tfimg.recipe.labels import MAX_LABEL, WHEEL_LABEL
 from tfimg.recipe.layout import SHARED_FILES
@@ -54,9 +54,7 @@ class ImageFacts(Document):
     def identifier(self) -> str:
         """The identifier of the image, without a variant."""
         release = self.tensorflow.replace("+", "_").replace("!", "_")
-        variant = f"cuda{self.gpu.cuda}" if self.gpu else self.device
-        suffix = "" if self.platform == schema.PLATFORMS[0] else f"-{self.platform.partition('/')[2]}"
-        return f"{CUSTOM_PREFIX}{release}-{variant}-py{self.python}{suffix}"
+        return CUSTOM_PREFIX + make_identifier(release, self.gpu or self.device, self.python, self.platform)
 
 
 def make_spec(matrix: schema.Matrix, facts: ImageFacts, wheel: CustomWheel) -> ImageSpec:

@@ -28,7 +28,7 @@ from tfimg.core.files import hash_file, wait_for_lock
 from tfimg.index import client
 from tfimg.index.network import LimitExceeded, read_chunks
 from tfimg.layers.wheel import MAX_ENTRY_POINTS, MAX_METADATA, WheelZip, check_wheel, open_archive, read_headers
-from tfimg.matrix.schema import PLATFORMS, PROCESSORS, Platform, minor_version
+from tfimg.matrix.schema import PLATFORM_OF, PLATFORMS, PROCESSORS, Platform, minor_version
 
 PACKAGE = "tensorflow/__init__.py"
 INCLUDE = "tensorflow/include"
@@ -47,8 +47,6 @@ MAX_REQUIREMENT = 400  # characters: 2.18.1 has 60
 MAX_CONDITIONS = 1000  # of the versions in all requirements, which compare each with each: 2.18.1 has 60
 MAX_MODULE = 1 << 20  # bytes of a module that is read: those of 2.15.1 and 2.21.0 have 140 kB or more
 MAX_MODULES = 30  # that are read, the smallest first: in 2.21.0 the tenth names its Python
-
-PLATFORM_OF: Mapping[str, Platform] = {processor: platform for platform, processor in PROCESSORS.items()}
 
 _LIBRARY = re.compile(r"[^/]+\.so(\.[\w.]+)?")
 # pybind11 compares the Python that a module was compiled for with the running one (PYBIND11_CHECK_PYTHON_VERSION).

@@ -3,18 +3,16 @@
 The API reports no media types before Docker 28, and an export of a GPU image takes half a minute.
 """
 
-import shutil
-import tarfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import IO
 
 from pydantic import Field
 
 from tfimg.core.documents import Digest, Document, InvalidDocument, digest_of, parse_document
 from tfimg.core.errors import BaseImageError, EngineError
 from tfimg.core.files import open_chunks
+from tfimg.core.tar import TarReader
 from tfimg.engine.interface import StoredLayer
 
 CONTENT = "io.containerd.content.v1.content/blobs"
@@ -22,7 +20,6 @@ CONTENT = "io.containerd.content.v1.content/blobs"
 
 SMALL = 1_000_000  # size of a file of an export above which it is not a JSON document. Ours have less than 10 kB
 MAX_DOCUMENTS = 64 << 20  # bytes of all documents of an export
-MAX_FILES = 10_000  # files of an export. Ours have fewer than 200
 
 
 class _Entry(Document):
@@ -109,11 +106,11 @@ def exported_layers(pieces: Iterator[bytes]) -> tuple[StoredLayer, ...]:
     """Return the layers of an exported image, base first. Raises `EngineError` for an invalid export."""
     try:
         documents, sizes, left = {}, {}, MAX_DOCUMENTS
-        for name, size, content in _read_files(pieces):
-            sizes[name] = size
-            if size < min(SMALL, left):
-                documents[name] = content.read()
-                left -= size
+        for member in (reader := TarReader(open_chunks(pieces))):
+            sizes[member.name] = member.size
+            if member.isreg() and member.size < min(SMALL, left):
+                documents[member.name] = reader.read(SMALL)
+                left -= member.size
         if "index.json" not in documents:
             names = saved_layers(documents["manifest.json"])
             return tuple(StoredLayer(digest=name, media_type="tar", size=sizes[name]) for name in names)
@@ -121,7 +118,7 @@ def exported_layers(pieces: Iterator[bytes]) -> tuple[StoredLayer, ...]:
         return _layers(first.digest, lambda blob: documents[f"blobs/{blob}"], lambda blob: sizes[f"blobs/{blob}"])
     except KeyError as error:
         problem = f"it lacks {error}"
-    except (tarfile.TarError, ValueError) as error:
+    except ValueError as error:
         problem = str(error)
     raise EngineError(
         f"The engine's export of the image cannot be read: {problem}.",
@@ -135,18 +132,19 @@ def extract_layout(pieces: Iterator[bytes], folder: Path) -> str:
     Raises `BaseImageError` for an export that is not a layout (engines before 25 with the classic store).
     """
     try:
-        for name, _, content in _read_files(pieces):
-            target = folder / name
+        for member in (reader := TarReader(open_chunks(pieces))):
+            target = folder / member.name
             if not target.resolve().is_relative_to(folder.resolve()):
-                raise InvalidDocument(f"a file is outside of the image: {name!r}")
-            target.parent.mkdir(parents=True, exist_ok=True)
-            with target.open("wb") as out:
-                shutil.copyfileobj(content, out)
+                raise InvalidDocument(f"a file is outside of the image: {member.name!r}")
+            if member.isreg():
+                target.parent.mkdir(parents=True, exist_ok=True)
+                with target.open("wb") as out:
+                    out.writelines(reader.content())
         index = folder / "index.json"
         if index.exists():
             return parse_document(_Manifest, index.read_bytes()).first.digest
         problem = "is not an OCI image layout, which the builder needs"
-    except (tarfile.TarError, ValueError) as error:
+    except ValueError as error:
         problem = f"cannot be read: {error}"
     raise BaseImageError(
         f"The engine's export of its base {problem}.",
@@ -156,13 +154,3 @@ def extract_layout(pieces: Iterator[bytes], folder: Path) -> str:
 
 def _blob(digest: str) -> str:
     return digest.replace(":", "/")
-
-
-def _read_files(pieces: Iterator[bytes]) -> Iterator[tuple[str, int, IO[bytes]]]:
-    """Yield the name, size and content of each file of an export. Raises `tarfile.TarError` and `ValueError`."""
-    with tarfile.open(fileobj=open_chunks(pieces), mode="r|") as tar:
-        for count, member in enumerate(tar):
-            if count == MAX_FILES:
-                raise InvalidDocument(f"it has more than {MAX_FILES} files")
-            if member.isreg() and (content := tar.extractfile(member)):
-                yield member.name, member.size, content

@@ -149,7 +149,6 @@ class _Links(HTMLParser):
         self.links: list[Link] = []
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        """See `HTMLParser`."""
         attributes: dict[str, str | list[str]] = {name: value or "" for name, value in attrs}
         if tag not in ("a", "base") or "href" not in attributes:
             return

@@ -93,12 +93,10 @@ class LayerStore:
         return False
 
     def add(self, blob: Blob, partial: Path) -> None:
-        """Move the file of a finished layer into the store."""
         partial.replace(self._path(blob.digest))
         self.verified.add(blob.digest)
 
     def set_key(self, key: str, blob: Blob) -> None:
-        """Let a key point to a layer."""
         entry = {"layer": asdict(blob), "checksum": _checksum(key, blob)}
         write_atomically(self.folder / "keys" / key, json.dumps(entry))
 

@@ -103,7 +103,6 @@ class BlobWriter:
         self._files += 1
 
     def close(self) -> Blob:
-        """End the layer."""
         self._write(bytes(2 * tarfile.BLOCKSIZE))
         self._write_compressed(self._compressor.flush())
         return Blob(
@@ -163,7 +162,6 @@ class WheelFile(io.FileIO):
         return super().read(size)
 
     def seek(self, offset: int, whence: int = io.SEEK_SET, /) -> int:
-        """Seek within the file."""
         if whence == io.SEEK_SET and offset < 0:
             raise zipfile.BadZipFile("its directory starts before the archive")
         return super().seek(offset, whence)

@@ -106,7 +106,6 @@ def make_version_matcher(text: str, *, option: str, exact_parts: int = 3) -> Cal
 
 @cache
 def parse_version(version: str) -> Version:
-    """Parse a version once."""
     return Version(version)
 
 
@@ -170,12 +169,10 @@ class Condition:
 
     @property
     def criterion(self) -> Criterion:
-        """The property of images that the condition tests."""
         return CRITERIA[self.option]
 
     @property
     def source(self) -> str:
-        """The origin of the image's value."""
         return self.criterion.source
 
     def value(self, spec: ImageSpec) -> str | None:
@@ -188,12 +185,10 @@ class Condition:
         return {"--cuda": spec.gpu.cuda, "--cudnn": spec.gpu.libraries.cudnn, "--gpu": f"rows[{spec.row}]"}[self.option]
 
     def is_met_by(self, spec: ImageSpec) -> bool:
-        """Return whether an image meets the condition."""
         value = self.value(spec)
         return value is not None and self.accepts(value)
 
     def describe_value(self, spec: ImageSpec) -> str:
-        """Return the value of an image in words."""
         if self.option == "--gpu" and spec.gpu:
             return f"code for {' '.join(spec.gpu.architectures)}"
         if self.option == "--driver" and spec.driver:

@@ -47,7 +47,6 @@ def find_gpu_name(matrix: Matrix, text: str) -> str | None:
 
 
 def is_arm64_gpu(matrix: Matrix, text: str) -> bool:
-    """Return whether a GPU is combined with an Arm processor."""
     return any(_matches(text, name) for name in matrix.arm64_gpus)
 
 

@@ -37,7 +37,6 @@ class _Alternative:
 
     @property
     def request(self) -> str:
-        """The request as options of the command line."""
         return " ".join(f"{option} {quote_argument(value)}" for option, value in self.values.items())
 
 
@@ -101,7 +100,6 @@ def _is_reached(alternative: _Alternative, matrix: Matrix, specs: Sequence[Image
 
 @cache
 def find_version(text: str) -> str | None:
-    """Return the first version in a text."""
     found = re.search(r"[0-9]+(\.[0-9]+)*(\.?(rc|post|dev)[0-9]+)?", text)
     return found[0] if found else None
 

@@ -9,7 +9,6 @@ from packaging.utils import canonicalize_name
 from packaging.version import Version
 
 from tfimg.matrix.schema import RUNTIME, Gpu, Matrix, Release, minor_version
-from tfimg.matrix.support_ends import find_debian_release
 
 Rule = Callable[[Matrix, date], Iterator[str]]
 
@@ -100,7 +99,7 @@ def ends_are_of_known_things(matrix: Matrix, _: date) -> Iterator[str]:
     known: Mapping[str, tuple[Mapping[str, object], Collection[str | None]]] = {
         "python": (facts.python, set(matrix.bases)),
         "official_images": (facts.official_images, set(matrix.bases)),
-        "debian": (facts.debian, {find_debian_release(matrix, base) for base in matrix.bases.values()}),
+        "debian": (facts.debian, {base.codename for base in matrix.bases.values()}),
         "tensorflow": (facts.tensorflow, {minor_version(release.version) for _, release in _releases(matrix)}),
     }
     for part, (entries, names) in known.items():

@@ -141,15 +141,10 @@ class Variant(MatrixModel):
     command: tuple[Sentence, ...] = Field(default=(), description="Program that a container starts; none: python")
 
 
-AdvisoryName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._:-]{0,99}$")]
-
-MAX_NAMED = 3  # advisories that a message names
-
-
 class AcceptedRisk(MatrixModel):
     """Vulnerabilities of a package that images keep for now, for one reason."""
 
-    advisories: tuple[AdvisoryName, ...] = Field(
+    advisories: tuple[Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._:-]{0,99}$")], ...] = Field(
         min_length=1, description="Identifiers or aliases of the advisories, e.g. CVE-2026-1234"
     )
     package: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9+.-]{0,99}$")] = Field(
@@ -162,10 +157,9 @@ class AcceptedRisk(MatrixModel):
     review_by: Day = Field(description="Last day of the acceptance; after it, `audit` and `check` fail")
 
     def __str__(self) -> str:
-        return f"{list_first(self.advisories, MAX_NAMED)} of {self.package}"
+        return f"{list_first(self.advisories, 3)} of {self.package}"
 
     def matches_image(self, identifier: str) -> bool:
-        """Return whether it is about an image."""
         return fnmatchcase(identifier, self.images)
 
 
@@ -191,6 +185,7 @@ Platform = Literal["linux/amd64", "linux/arm64"]  # operating system and process
 PLATFORMS: tuple[Platform, ...] = get_args(Platform)
 PROCESSORS: dict[Platform, str] = {"linux/amd64": "x86_64", "linux/arm64": "aarch64"}
 """The processor of a platform, as in wheels and the kernel."""
+PLATFORM_OF: dict[str, Platform] = {processor: platform for platform, processor in PROCESSORS.items()}
 
 RepositoryText = Annotated[str, AfterValidator(check_repository_name)]
 

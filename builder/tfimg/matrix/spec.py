@@ -117,7 +117,6 @@ class ImageSpec:
 
     @property
     def ports(self) -> tuple[int, ...]:
-        """The ports of the variant's programs."""
         return tuple(variant.port for _, variant in self.variants if variant.port)
 
     @property
@@ -239,11 +238,8 @@ def _spec(
 ) -> ImageSpec:
     row = matrix.rows[number]
     gpu = row.gpu if device == GPU else None
-    variant = f"cuda{gpu.cuda}" if gpu else device
-    # The most common platform is not named.
-    suffix = "" if platform == schema.PLATFORMS[0] else f"-{platform.partition('/')[2]}"
     return ImageSpec(
-        identifier=f"{release.version}-{variant}-py{python}{suffix}",
+        identifier=make_identifier(release.version, gpu or device, python, platform),
         row=number,
         tensorflow=release.version,
         python=python,
@@ -267,6 +263,12 @@ def _spec(
         waived=tuple(row.waives.items()),
         support_ends=find_support_ends(matrix, tensorflow=release.version, python=python, base=matrix.bases[python]),
     )
+
+
+def make_identifier(release: str, device: Device | schema.Gpu, python: str, platform: schema.Platform) -> str:
+    """Return for example `2.15.1-cuda12.2-py3.11`; the most common platform is not named."""
+    suffix = "" if platform == schema.PLATFORMS[0] else f"-{platform.partition('/')[2]}"
+    return f"{release}-{device if isinstance(device, str) else f'cuda{device.cuda}'}-py{python}{suffix}"
 
 
 def list_libraries(matrix: schema.Matrix, gpu: schema.Gpu) -> tuple[tuple[str, str], ...]:

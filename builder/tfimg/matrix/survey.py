@@ -17,10 +17,8 @@ from tfimg.core.errors import MatrixMismatch, NetworkError, UnknownTensorFlow
 from tfimg.index.client import Index, IndexedWheel, make_environment, select_requirements
 from tfimg.matrix.conditions import make_version_matcher
 from tfimg.matrix.devices import DEVICES, GPU, PACKAGES, Device
-from tfimg.matrix.schema import PLATFORMS, PROCESSORS, Matrix, Platform, Release, Row, minor_version
+from tfimg.matrix.schema import PLATFORM_OF, PLATFORMS, PROCESSORS, Matrix, Platform, Release, Row, minor_version
 from tfimg.matrix.spec import list_libraries
-
-PLATFORM: Mapping[str, Platform] = {processor: platform for platform, processor in PROCESSORS.items()}
 
 WORKERS = 8  # wheels read at once; each mostly waits for the index
 
@@ -124,7 +122,7 @@ def _read(index: Index, wheel: IndexedWheel) -> list[TensorFlowWheel]:
             package=wheel.name,
             version=wheel.version,
             python=python,
-            platform=PLATFORM[processor],
+            platform=PLATFORM_OF[processor],
             filename=wheel.filename,
             uploaded=wheel.uploaded,
             requires=metadata.requires,
@@ -219,7 +217,6 @@ class RowContext:
     survey: IndexSurvey
 
     def releases(self) -> Iterator[tuple[str, Release, list[TensorFlowWheel]]]:
-        """Yield each release with its path and wheels."""
         for number, release in enumerate(self.row.tensorflow):
             yield f"{self.path}.tensorflow[{number}]", release, self.survey.wheels_of(Version(release.version))
 
@@ -232,7 +229,6 @@ class RowContext:
                     yield device, wheel
 
     def check(self) -> tuple[FactCheck, ...]:
-        """Return every fact."""
         return tuple(fact for check in ROW_CHECKS for fact in check(self))
 
 
