@@ -102,7 +102,7 @@ def make_spec(matrix: schema.Matrix, facts: ImageFacts, wheel: CustomWheel) -> I
         support_ends=find_support_ends(
             matrix, tensorflow=facts.tensorflow, python=facts.python, base=matrix.bases[facts.python]
         ),
-        wheel=wheel,
+        wheel=replace(wheel, facts=facts.model_dump_json()),
     )
 
 
@@ -116,19 +116,8 @@ def find_row(matrix: schema.Matrix, tensorflow: str) -> int:
 
 def make_custom_labels(spec: ImageSpec, lock: Lock) -> dict[str, str]:
     """Return the labels that tell a custom image; `read_custom_labels` reads them."""
-    facts = ImageFacts(
-        tensorflow=spec.tensorflow,
-        package=spec.package,
-        python=spec.python,
-        platform=spec.platform,
-        as_of=spec.cutoff,
-        numpy=spec.numpy,
-        keras=spec.keras,
-        gpu=spec.gpu,
-        libraries=dict(spec.libraries),
-    )
     parts = {part: text for part, text in lock.items() if part != "own"}
-    return {FACTS_LABEL: facts.model_dump_json(), LOCK_LABEL: json.dumps(parts)}
+    return {FACTS_LABEL: spec.wheel.facts if spec.wheel else "", LOCK_LABEL: json.dumps(parts)}
 
 
 def read_custom_labels(matrix: schema.Matrix, labels: Mapping[str, str]) -> ImageSpec | None:

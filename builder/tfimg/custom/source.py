@@ -41,6 +41,7 @@ CUDNN_HEADERS = (
     f"{INCLUDE}/external/cuda_cudnn/include/cudnn_version.h",
 )
 
+MAX_HEADER = 4 << 20  # bytes: cudnn_version.h of 2.18.1 has 4 kB
 MAX_LINES = 64  # with tags in WHEEL: 2.18.1 has two
 MAX_REQUIREMENTS = 1000  # 2.18.1 has 45
 MAX_REQUIREMENT = 400  # characters: 2.18.1 has 60
@@ -120,7 +121,12 @@ def read_facts(file: Path) -> WheelFacts:
             raise ValueError(f"its name is tagged {named}, and WHEEL {listed}")
         text = archive.read(client.BUILD_INFO, client.MAX_BUILD_INFO) if client.BUILD_INFO in archive.files else b""
         build = client.parse_build_info(text.decode()) if text else {}
-        config, header = (_find_text(archive, paths) for paths in (CUDA_CONFIG, CUDNN_HEADERS))
+        config, header = (
+            next(
+                (archive.read(path, MAX_HEADER).decode(errors="replace") for path in paths if path in archive.files), ""
+            )
+            for paths in (CUDA_CONFIG, CUDNN_HEADERS)
+        )
         cudnn = ".".join(_find_definition(header, f"CUDNN_{part}") for part in ("MAJOR", "MINOR"))
         return WheelFacts(
             file=file,
@@ -196,12 +202,6 @@ def _read_requirements(metadata: Message) -> tuple[str, ...]:
         except (ValueError, UndefinedComparison, UndefinedEnvironmentName) as error:
             raise ValueError(f"its requirement {str(requirement)[:100]!r} cannot be used: {error}") from None
     return tuple(map(str, requirements))
-
-
-def _find_text(archive: WheelZip, paths: tuple[str, ...]) -> str:
-    """Return the text of the first header that the wheel has, else an empty one. Raises `ValueError`."""
-    found = next((path for path in paths if path in archive.files), None)
-    return archive.read(found, 4 << 20).decode(errors="replace") if found else ""  # 2.18.1 has 4 kB
 
 
 def _find_definition(text: str, name: str) -> str:

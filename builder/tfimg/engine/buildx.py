@@ -136,9 +136,7 @@ def parse_builder(text: str) -> BuildxBuilder:
         if colon and key and not key.startswith(" "):
             fields.setdefault(key, value.strip())
     return BuildxBuilder(
-        driver=fields.get("Driver", ""),
-        endpoint=fields.get("Endpoint", ""),
-        problem=fields.get("Error"),
+        driver=fields.get("Driver", ""), endpoint=fields.get("Endpoint", ""), problem=fields.get("Error")
     )
 
 
@@ -182,8 +180,7 @@ def context_environment(name: str, environ: Mapping[str, str]) -> dict[str, str]
         (description,) = json.loads(run(["docker", "context", "inspect", "--", name], env=environ))
     except CommandFailed as failed:
         raise UsageError(
-            f"docker has no context {name}: {failed.stderr.strip()}",
-            next_step="`docker context ls` shows all.",
+            f"docker has no context {name}: {failed.stderr.strip()}", next_step="`docker context ls` shows all."
         ) from None
     return parse_context(description, environ)
 

@@ -320,7 +320,7 @@ class DockerEngine:
                 list(request.command),
                 entrypoint=list(request.entrypoint) if request.entrypoint else None,
                 environment=dict(request.environment),
-                **{"network_mode": request.network, "user": request.user, **DEVICE_OPTIONS[request.access]},
+                **{"network_mode": "none", **DEVICE_OPTIONS[request.access]},
             )
             expired = threading.Event()
 

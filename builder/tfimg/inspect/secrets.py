@@ -22,6 +22,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from tarfile import BLOCKSIZE, TarInfo
 from typing import Any, BinaryIO, Literal
 from urllib.parse import quote, quote_plus
@@ -82,7 +83,6 @@ class Budget:
 
 INPUT_BYTES = 1 << 16  # bytes that are read at once. Small, because each new frame copies the rest of them
 OUTPUT_BYTES = 1 << 20  # bytes that are decompressed at once
-MAGIC_BYTES = 6  # bytes that identify every compression below
 
 ZSTD_WINDOW = 128 << 20
 """Largest window of a zstd frame: what `zstd --long` writes, and the limit of its program (`--memory`)."""
@@ -164,7 +164,7 @@ def decompress(source: BinaryIO, compression: Compression) -> Iterator[bytes]:
     """Yield the content of all frames. Raises `UnreadableError` for damaged, truncated and foreign bytes."""
     data = source.read(INPUT_BYTES)
     while data:
-        if len(data) < MAGIC_BYTES:
+        if len(data) < 6:  # the longest magic number
             data += source.read(INPUT_BYTES)
         if not compression.magic.match(data):
             raise UnreadableError(f"bytes that are not {compression.name} follow its {compression.name} data")
@@ -375,8 +375,6 @@ class StreamSearch:
 
 Place = Literal["layer", "environment", "label", "history", "annotation", "configuration", "document"]
 
-ORDINARY_WORDS = "A password of ordinary words occurs in public files too: choose a random one. "
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SecretFinding:
@@ -408,11 +406,12 @@ def require_clean(image: str, findings: Sequence[SecretFinding]) -> None:
     unreadable = sum(finding.kind == "unread" for finding in findings)
     counts = ((len(findings) - unreadable, "secret", ""), (unreadable, "part", " that cannot be read completely"))
     contents = " and ".join(f"{count} {noun}{'' if count == 1 else 's'}{what}" for count, noun, what in counts if count)
+    has_words = any(finding.kind == "credential" for finding in findings)
     error = SecretFound(
         f"{image} contains {contents}:\n{listed}\n",
         next_step="Remove it from its source and build again: a file that a later layer deletes is still in the image. "
         "Replace a secret that was already published. "
-        f"{ORDINARY_WORDS if any(finding.kind == 'credential' for finding in findings) else ''}"
+        f"{'A password of ordinary words occurs in public files too: choose a random one. ' if has_words else ''}"
         "A part that cannot be read may contain secrets: build its layer as a tar archive, compressed with gzip or "
         "zstd.",
     )
@@ -699,6 +698,12 @@ def scan_export(
     found: dict[SecretFinding, None] = {}
     names: set[str] = set()
     layers: Sequence[str] = ()
+    searched = defaultdict[str, int](int)
+
+    def add_bytes(blob: str, count: int) -> None:
+        searched[blob] += count
+        on_bytes(blob, searched[blob])
+
     reader = TarReader(open_chunks(pieces))
     try:
         for member in reader:
@@ -709,7 +714,7 @@ def scan_export(
             if member.name == MANIFEST:
                 layers = saved_layers(whole or b"")
             content = reader.content() if whole is None else iter([whole])
-            findings = _search_file(whole, content, search, budget, _count(blob, on_bytes)) if member.size else ()
+            findings = _search_file(whole, content, search, budget, partial(add_bytes, blob)) if member.size else ()
             for finding in findings:
                 path = search.hide(finding.path)[:MAX_SHOWN_PATH]
                 found[replace(finding, path=path, digest=blob)] = None
@@ -730,15 +735,3 @@ def _search_file(
         except UnreadableError:
             pass
     return search_layer(content, search, budget, on_bytes)
-
-
-def _count(blob: str, on_bytes: OnBytes) -> Callable[[int], None]:
-    """Return a function that adds up the bytes of a blob."""
-    searched = 0
-
-    def add(count: int) -> None:
-        nonlocal searched
-        searched += count
-        on_bytes(blob, searched)
-
-    return add

@@ -328,12 +328,7 @@ class CheckedWheel:
 
 
 def unpack_wheel(
-    wheel: Path,
-    *,
-    shared: Sequence[str],
-    removed: Sequence[str] = (),
-    into: BlobWriter | None,
-    rest: BlobWriter | None,
+    wheel: Path, *, shared: Sequence[str], removed: Sequence[str] = (), into: BlobWriter | None, rest: BlobWriter | None
 ) -> None:
     """Write the files of a wheel that match `shared` to `into`, the others to `rest`.
 

@@ -12,20 +12,14 @@ from packaging.specifiers import SpecifierSet
 from packaging.version import Version
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
 
-from tfimg.core.text import list_first
+from tfimg.core.text import list_first, quote_value
 from tfimg.matrix.devices import Device
-
-
-def _short(value: object) -> str:
-    """Return a wrong value, shortened for a message."""
-    text = repr(value)
-    return text if len(text) <= 80 else f"{text[:77]}..."
 
 
 def _quoted(value: object) -> object:
     if isinstance(value, float | int) and not isinstance(value, bool):
         # YAML reads 3.10 as the number 3.1: a version that lost its zero cannot be told from one that had none.
-        raise ValueError(f"{_short(value)} is a number to YAML; write the version in quotes")
+        raise ValueError(f"{quote_value(value)} is a number to YAML; write the version in quotes")
     return value
 
 
@@ -33,11 +27,11 @@ def _version(value: str) -> str:
     try:
         version = Version(value)
     except ValueError:
-        raise ValueError(f"{_short(value)} is not a version (PEP 440)") from None
+        raise ValueError(f"{quote_value(value)} is not a version (PEP 440)") from None
     if version.local or version.epoch:
-        raise ValueError(f"{_short(value)} cannot be part of a tag: leave the epoch and what follows + out")
+        raise ValueError(f"{quote_value(value)} cannot be part of a tag: leave the epoch and what follows + out")
     if not re.fullmatch(r"[0-9][0-9a-z.]{0,40}", value):
-        raise ValueError(f"{_short(value)} cannot be part of a tag: at most 40 digits, small letters and dots")
+        raise ValueError(f"{quote_value(value)} cannot be part of a tag: at most 40 digits, small letters and dots")
     return value
 
 
@@ -46,7 +40,7 @@ def _specifier(value: str) -> str:
         # Also what only fails in use: === has no order, and Python reads no number of thousands of digits.
         SpecifierSet(value).is_disjoint(SpecifierSet(">=0"))
     except ValueError:
-        raise ValueError(f"{_short(value)} is not a version range such as '>=9.3,<10'") from None
+        raise ValueError(f"{quote_value(value)} is not a version range such as '>=9.3,<10'") from None
     return value
 
 
@@ -54,7 +48,7 @@ def _requirement(value: str) -> str:
     try:
         Requirement(value).specifier.is_disjoint(SpecifierSet(">=0"))
     except (ValueError, RecursionError):  # the latter: brackets nested too deeply
-        raise ValueError(f"{_short(value)} is not a requirement such as 'setuptools<82'") from None
+        raise ValueError(f"{quote_value(value)} is not a requirement such as 'setuptools<82'") from None
     return value
 
 
@@ -62,7 +56,7 @@ def _day(value: object) -> object:
     # pydantic also takes seconds since 1970, which is what a day without its dashes would be.
     text = value if isinstance(value, str) else ""
     if not isinstance(value, date) and not re.fullmatch(r"20[0-9]{2}-[0-9]{2}-[0-9]{2}", text):
-        raise ValueError(f"{_short(value)} is not a day such as 2024-05-01")
+        raise ValueError(f"{quote_value(value)} is not a day such as 2024-05-01")
     return value
 
 

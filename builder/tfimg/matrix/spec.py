@@ -35,10 +35,12 @@ class CustomWheel:
     """The TensorFlow of a custom image: a wheel that a user supplies, and its SHA-256 in hexadecimal.
 
     `lock` are the parts of the lock of an image that is there already, whose wheel need not be: its labels tell it.
+    `facts` are what `tfimg.custom` knows of the image, in JSON.
     """
 
     file: Path
     sha256: str
+    facts: str = ""
     lock: tuple[tuple[str, str], ...] = ()
 
 
