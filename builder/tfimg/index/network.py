@@ -21,8 +21,7 @@ from typing import Any
 import requests
 from requests.adapters import HTTPAdapter
 from requests.utils import should_bypass_proxies
-from urllib3.connection import HTTPConnection, HTTPSConnection
-from urllib3.connectionpool import HTTPConnectionPool, HTTPSConnectionPool
+from urllib3 import HTTPConnectionPool, HTTPSConnectionPool
 
 from tfimg.core.cancellation import raise_if_cancelled
 from tfimg.core.process import CommandFailed, python_module_command, run
@@ -193,11 +192,8 @@ class _MeteredAdapter(HTTPAdapter):
     def __init__(self, step_seconds: float) -> None:
         response = type("Response", (_MeteredResponse,), {"step_seconds": step_seconds})
         self._pools = {}
-        for scheme, connection, pool in (
-            ("http", HTTPConnection, HTTPConnectionPool),
-            ("https", HTTPSConnection, HTTPSConnectionPool),
-        ):
-            metered = type("Connection", (connection,), {"response_class": response})
+        for scheme, pool in (("http", HTTPConnectionPool), ("https", HTTPSConnectionPool)):
+            metered = type("Connection", (pool.ConnectionCls,), {"response_class": response})
             self._pools[scheme] = type("Pool", (pool,), {"ConnectionCls": metered})
         super().__init__()
 
