@@ -15,11 +15,12 @@ from contextvars import copy_context
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from secrets import token_hex
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from tfimg.core.cancellation import Cancellation, on_cancel, raise_if_cancelled
 from tfimg.core.documents import Digest, Document, InvalidDocument, digest_of, parse_document
 from tfimg.core.errors import HashMismatchError, Interrupted, InvalidWheel, LockError
+from tfimg.core.events import OnEvent, StepEvent, StepState
 from tfimg.core.files import hash_file, wait_for_lock, write_atomically
 from tfimg.layers.wheel import Blob, BlobWriter, list_record_rows, unpack_wheel
 from tfimg.recipe.layout import Compression, WheelGroup, WheelLayer, list_wheel_layers, split_lock
@@ -257,12 +258,6 @@ def _download(package: LockedPackage, target: Path, source: WheelSource) -> str:
     )
 
 
-LayerState = Literal["started", "done", "cached", "damaged"]
-"""`damaged`: a file of the layer in the store is damaged, and the layer is made again."""
-
-OnLayerEvent = Callable[[str, LayerState, float], None]
-"""Receives a layer's name, its state and the seconds that making it took."""
-
 LAYER_FORMAT = "2"  # version of the layers that this package makes: raised when the same wheels would give other bytes
 
 
@@ -295,7 +290,7 @@ class GroupMaker:
     compression: Compression
     fresh: bool
     source: WheelSource
-    report: OnLayerEvent
+    report: Callable[[str, StepState, float], None]
     folder: Path
     downloads: Executor
     processors: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(os.cpu_count() or 1))
@@ -392,7 +387,7 @@ class GroupMaker:
             path.unlink(missing_ok=True)
 
     def _report_results(
-        self, blobs: Mapping[WheelLayer, Blob], state: LayerState, seconds: float | None
+        self, blobs: Mapping[WheelLayer, Blob], state: StepState, seconds: float | None
     ) -> list[LayerResult]:
         for layer in blobs:
             self.report(layer.name, state, seconds or 0.0)
@@ -411,7 +406,7 @@ def make_layers(
     *,
     source: WheelSource,
     compression: Compression,
-    on_event: OnLayerEvent,
+    on_event: OnEvent,
     removed: tuple[str, ...] = (),
     fresh: bool = False,
 ) -> tuple[LayerResult, ...]:
@@ -423,9 +418,9 @@ def make_layers(
     store.prepare()
     event_lock, cancellation = threading.Lock(), Cancellation()
 
-    def report(layer: str, state: LayerState, seconds: float) -> None:
+    def report(layer: str, state: StepState, seconds: float) -> None:
         with event_lock:
-            on_event(layer, state, seconds)
+            on_event(StepEvent(step=f"layer {layer}", state=state, seconds=round(seconds, 3)))
 
     folder = store.folder / "wheels" / token_hex(8)
     groups = split_lock(lock, removed)
