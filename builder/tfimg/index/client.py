@@ -44,7 +44,7 @@ MAX_RANGE = 16 << 20  # bytes of one range of a wheel. The directory of TensorFl
 
 UNREADABLE = (
     *(HTTPError, RemoteZipError, zipfile.BadZipFile, zlib.error, struct.error),
-    *(EOFError, NotImplementedError, OverflowError, ValueError, OSError),
+    *(EOFError, RuntimeError, OverflowError, ValueError, OSError),
 )
 """Exceptions of requests, its transport, pages and archives for an invalid response."""
 
