@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from ruamel.yaml import YAML
 
 from support.matrix_edits import FOLDER, GOOD, MatrixEdit, read_edits
-from tfimg.core.documents import InvalidYaml
+from tfimg.core.documents import InvalidDocument
 from tfimg.core.errors import MatrixError
 from tfimg.core.paths import find_workspace
 from tfimg.matrix.load import format_path, parse_matrix, read_yaml
@@ -272,5 +272,5 @@ def test_yaml_is_read_as_its_core_schema_says_and_dates_are_text(text: str) -> N
 
 @pytest.mark.parametrize("text", YAML_PROBLEMS)
 def test_what_is_no_plain_yaml_is_refused_with_its_place(text: str) -> None:
-    with pytest.raises(InvalidYaml, match=re.escape(YAML_PROBLEMS[text])):
+    with pytest.raises(InvalidDocument, match=re.escape(YAML_PROBLEMS[text])):
         read_yaml(text)

@@ -40,10 +40,6 @@ class InvalidDocument(ValueError):
     """A document from outside is malformed; the text says where and why, in at most `MAX_PROBLEM` characters."""
 
 
-class InvalidYaml(Exception):
-    """A text is not plain YAML; the message says where and why."""
-
-
 class Document(BaseModel):
     """Base of the models of documents from outside. Unknown fields are ignored."""
 

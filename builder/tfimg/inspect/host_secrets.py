@@ -261,16 +261,12 @@ def _find_private_bytes(pem: str, body: str) -> bytes:
     load = load_ssh_private_key if "OPENSSH" in pem else load_pem_private_key
     with suppress(ValueError, TypeError, UnsupportedAlgorithm):
         key = load(pem.encode(), password=None)
-        if isinstance(key, rsa.RSAPrivateKey):
-            return _to_bytes(key.private_numbers().p)
-        if isinstance(key, ec.EllipticCurvePrivateKey):
-            return _to_bytes(key.private_numbers().private_value)
+        if isinstance(key, rsa.RSAPrivateKey | ec.EllipticCurvePrivateKey):
+            numbers = key.private_numbers()
+            number = numbers.p if isinstance(numbers, rsa.RSAPrivateNumbers) else numbers.private_value
+            return number.to_bytes((number.bit_length() + 7) // 8, "big")
         if isinstance(key, ed25519.Ed25519PrivateKey | ed448.Ed448PrivateKey):
             return key.private_bytes_raw()
     # Headers such as `DEK-Info: …` precede the body of OpenSSL's older form.
     lines = re.findall(r"(?m)^\s*([A-Za-z0-9+/]+={0,2})\s*$", body)
     return base64.b64decode("".join(lines))
-
-
-def _to_bytes(number: int) -> bytes:
-    return number.to_bytes((number.bit_length() + 7) // 8, "big")

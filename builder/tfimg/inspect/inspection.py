@@ -223,7 +223,7 @@ def inspect_image(registry: Reader, reference: str, keys: Sequence[VerifyingKey]
         digest=image.digest,
         created=first.settings.created_at if first else None,
         labels=image.labels,
-        environment=_parse_environment(first.settings.config.env if first else ()),
+        environment=dict(variable.partition("=")[::2] for variable in (first.settings.config.env if first else ())),
         configuration=_list_start_settings((first and first.config.get("config")) or {}),
         platforms=tuple(one.platform for one in image.platforms if one.platform),
         layers=_describe_layers(first.layers, first.labels, history) if first else (),
@@ -245,7 +245,7 @@ def inspect_local(engine: Engine, name: str, stored: StoredImage, contents: Cont
         name=name,
         digest=stored.digest,
         labels=stored.labels,
-        environment=_parse_environment(stored.config.get("Env") or ()),
+        environment=dict(variable.partition("=")[::2] for variable in stored.config.get("Env") or ()),
         configuration=_list_start_settings(stored.config),
         platforms=(),
         layers=_describe_layers(stored.layers, stored.labels),
@@ -267,10 +267,6 @@ def _describe_layers(
         Layer(digest=layer.digest, size=layer.size, part=part, holds=(part and describe_layer(part)) or step)
         for layer, part, step in zip(layers, parts, steps, strict=False)
     )
-
-
-def _parse_environment(variables: Sequence[str]) -> dict[str, str]:
-    return {name: value for name, _, value in (entry.partition("=") for entry in variables)}
 
 
 def _list_start_settings(settings: Mapping[str, Any]) -> dict[str, str]:

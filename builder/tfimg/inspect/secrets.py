@@ -20,7 +20,7 @@ import zlib
 from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from tarfile import BLOCKSIZE, TarInfo
@@ -43,8 +43,8 @@ class UnreadableError(InvalidArchive):
     """A part of an image cannot be read completely; the text says why, and becomes a finding."""
 
 
-class LimitReached(UnreadableError):
-    """An image is larger than a limit."""
+class LimitReached(ValueError):
+    """An image is larger than a limit, which ends the search; the text becomes a finding."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -517,7 +517,7 @@ def search_layer(
         for member in reader:
             scan.add_member(member)
             scan.unpack(reader.content(), _format_name(member.name))
-    except UnreadableError as error:
+    except (UnreadableError, LimitReached) as error:
         scan.problems.append(str(error))
     except InvalidArchive as error:
         scan.problems.append(f"its archive cannot be read: {error}")
@@ -578,7 +578,7 @@ class _LayerScan:
         elif head.startswith(ZIP):
             self._unpack_zip(pieces, name, depth - 1)
         elif head[257:262] == b"ustar":
-            with _as_far_as_readable():
+            with suppress(InvalidArchive):  # as far as it can be read
                 reader = TarReader(open_chunks(pieces))
                 for member in reader:
                     self._budget.add_member()
@@ -587,7 +587,7 @@ class _LayerScan:
     def _search_inner(self, pieces: Iterator[bytes], name: str, depth: int) -> None:
         stream = StreamSearch(self._search)
         searched = self.tee(pieces, stream)
-        with _as_far_as_readable():
+        with suppress(InvalidArchive):
             self.unpack(searched, name, depth)
             for _ in searched:
                 pass
@@ -629,17 +629,6 @@ class _LayerScan:
             SecretFinding(place="layer", path="", kind="unread", what=what) for what in dict.fromkeys(self.problems)
         )
         return (*problems, *self._found)
-
-
-@contextmanager
-def _as_far_as_readable() -> Iterator[None]:
-    """Continue behind data that cannot be read; a limit ends the search."""
-    try:
-        yield
-    except LimitReached:
-        raise
-    except InvalidArchive:
-        pass
 
 
 def _read_zip_member(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> Iterator[bytes]:
@@ -720,7 +709,7 @@ def scan_export(
                 found[replace(finding, path=path, digest=blob)] = None
         if missing := [name for name in (MANIFEST, *layers) if name not in names]:
             raise InvalidArchive(f"it lacks {missing[0]}")
-    except (InvalidArchive, InvalidDocument) as error:
+    except (InvalidArchive, InvalidDocument, LimitReached) as error:
         what = f"the engine's export cannot be read: {error}"
         found[SecretFinding(place="document", path="", kind="unread", what=what)] = None
     return tuple(found)

@@ -10,7 +10,7 @@ from typing import Any
 import yaml
 from pydantic import ValidationError
 
-from tfimg.core.documents import InvalidYaml
+from tfimg.core.documents import InvalidDocument
 from tfimg.core.errors import MatrixError
 from tfimg.matrix.rules import RULES
 from tfimg.matrix.schema import Matrix
@@ -29,7 +29,7 @@ def parse_matrix(text: str, *, source: str, today: date) -> Matrix:
     """
     try:
         matrix = Matrix.model_validate(read_yaml(text))
-    except InvalidYaml as error:
+    except InvalidDocument as error:
         raise MatrixError([str(error)], source=source) from None
     except ValidationError as error:
         raise MatrixError([*describe_schema_errors(error)], source=source) from None
@@ -40,22 +40,22 @@ def parse_matrix(text: str, *, source: str, today: date) -> Matrix:
 
 
 def read_yaml(text: str, *, max_characters: int = MAX_CHARACTERS) -> Any:
-    """Parse one document of YAML 1.2 without anchors, tags, duplicate keys and deep nesting. Raises `InvalidYaml`.
+    """Parse one document of YAML 1.2 without anchors, tags, duplicate keys and deep nesting. Raises `InvalidDocument`.
 
     Dates are text, so that the schema reports an impossible one by its path.
     """
     if len(text) > max_characters:
-        raise InvalidYaml(f"the text: it has {len(text)} characters, and at most {max_characters} are read")
+        raise InvalidDocument(f"the text: it has {len(text)} characters, and at most {max_characters} are read")
     if wrong := re.search("[\x85\u2028\u2029]", text):
-        raise InvalidYaml(f"the text: U+{ord(wrong[0]):04X} breaks lines in YAML 1.1 alone")
+        raise InvalidDocument(f"the text: U+{ord(wrong[0]):04X} breaks lines in YAML 1.1 alone")
     try:
         return _Reader(_LOADER(text).get_event).read_document()
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark
         where = f"line {mark.line + 1}, column {mark.column + 1}" if mark else "the text"
-        raise InvalidYaml(f"{where}: {error.problem}") from None
+        raise InvalidDocument(f"{where}: {error.problem}") from None
     except (yaml.YAMLError, UnicodeEncodeError) as error:
-        raise InvalidYaml(f"the text: {str(error).splitlines()[0]}") from None
+        raise InvalidDocument(f"the text: {str(error).splitlines()[0]}") from None
 
 
 MAX_DEPTH, MAX_VALUES = 20, 10_000  # nesting, and keys and values, of a text. Our matrix has 7 and 2,200

@@ -10,8 +10,6 @@ from packaging.version import Version
 
 from tfimg.matrix.schema import RUNTIME, Gpu, Matrix, Release, minor_version
 
-Rule = Callable[[Matrix, date], Iterator[str]]
-
 
 def _releases(matrix: Matrix) -> Iterator[tuple[str, Release]]:
     for i, row in enumerate(matrix.rows):
@@ -187,7 +185,7 @@ def risks_are_accepted_once(matrix: Matrix, _: date) -> Iterator[str]:
             seen.setdefault(key, i)
 
 
-RULES: tuple[Rule, ...] = (
+RULES: tuple[Callable[[Matrix, date], Iterator[str]], ...] = (
     releases_stand_once,
     releases_are_in_order,
     dates_are_in_order,
