@@ -133,6 +133,8 @@ TRUST = (
     "`insecure = true` in Podman's registries.conf."
 )
 ERRORS: tuple[tuple[str, type[errors.TfimgError], str, str], ...] = (
+    (r"no space left", errors.DiskSpaceError, "No space left during the {action} of {name}",
+     "Free some space on the engine's disk; for a push, also in the registry."),
     (r"does not exist locally|tag does not exist|No such image|reference does not exist",
      errors.ImageMissing, "The engine has no image {name}", "Give it that name first."),
     (r"content digest \S+: not found",
@@ -682,11 +684,6 @@ def transfer_error(action: Action, name: str, message: str) -> errors.TfimgError
     """Map an engine's message to an error."""
     host, slash, _ = name.partition("/")
     host = host if slash and re.search("[.:]|^localhost$", host) else "docker.io"
-    if "no space left" in message:
-        return errors.DiskSpaceError(
-            f"No space left during the {action} of {name}: {message}.",
-            next_step="Free some space on the engine's disk; for a push, also in the registry.",
-        )
     for pattern, error, text, next_step in ERRORS:
         if re.search(pattern, message, re.IGNORECASE):
             text = text.format(action=action, name=name, host=host)

@@ -318,9 +318,8 @@ class Member:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CheckedWheel:
-    """An open wheel after all checks; `info` is its dist-info folder."""
+    """A wheel after all checks; `info` is its dist-info folder."""
 
-    archive: WheelZip
     info: str
     root: Scheme
     members: tuple[Member, ...]
@@ -353,7 +352,7 @@ def unpack_wheel(
                 is_shared = is_package and _matches(member.path, shared)
                 is_removed = is_package and any(fnmatch.fnmatchcase(member.path, pattern) for pattern in removed)
                 target = None if is_removed else into if is_shared else own
-                records.append(_write_member(target, member, checked.archive))
+                records.append(_write_member(target, member, archive))
         records.append(_write(own, root, f"{info}/INSTALLER", b"tfimg\n"))
         records.append((root, RecordEntry(f"{info}/RECORD", None, None)))
         with construct_record_file(
@@ -434,7 +433,7 @@ def check_wheel(filename: str, archive: WheelZip) -> CheckedWheel:
         top = place.removeprefix(site).partition("/")[0] if place.startswith(site) else info
         if top != info and _names_distribution(top):
             raise ValueError(f"{place!r} belongs to another distribution")
-    return CheckedWheel(archive=archive, info=info, root=root, members=members, scripts=scripts)
+    return CheckedWheel(info=info, root=root, members=members, scripts=scripts)
 
 
 def _names_distribution(component: str) -> bool:
