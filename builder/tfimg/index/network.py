@@ -12,6 +12,7 @@ import re
 import shlex
 import time
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from http.client import HTTPResponse
 from http.cookiejar import DefaultCookiePolicy
@@ -246,30 +247,25 @@ class _MeteredResponse(HTTPResponse):
         self.fp = io.BufferedReader(self._meter)
 
     def begin(self) -> None:
-        self._meter.start_step()
-        super().begin()
-        self._meter.end_step()
+        with self._meter.step():
+            super().begin()
 
     def read1(self, n: int = -1) -> bytes:
-        self._meter.start_step()
-        content = super().read1(n)
-        self._meter.end_step()
-        return content
+        with self._meter.step():
+            return super().read1(n)
 
 
 class _Meter(io.RawIOBase):
     """Counts and times the bytes of a socket during a step. Raises `LimitExceeded`."""
 
     def __init__(self, raw: io.RawIOBase, step_seconds: float) -> None:
-        self._raw = raw
-        self._seconds = step_seconds
-        self.end_step()
+        self._raw, self._seconds = raw, step_seconds
+        self._left = self._deadline = float("inf")
 
-    def start_step(self) -> None:
-        self._left: float = MAX_STEP_BYTES
-        self._deadline = time.monotonic() + self._seconds
-
-    def end_step(self) -> None:
+    @contextmanager
+    def step(self) -> Iterator[None]:
+        self._left, self._deadline = MAX_STEP_BYTES, time.monotonic() + self._seconds
+        yield
         self._left = self._deadline = float("inf")
 
     def readable(self) -> bool:
