@@ -36,6 +36,11 @@ def digest_of(content: bytes) -> str:
     return f"sha256:{hashlib.sha256(content).hexdigest()}"
 
 
+def blob_path(digest: str) -> str:
+    """Return the path of content in a layout (OCI image specification, image-layout.md): `blobs/sha256/…`."""
+    return f"blobs/{digest.replace(':', '/', 1)}"
+
+
 class InvalidDocument(ValueError):
     """A document from outside is malformed; the text says where and why, in at most `MAX_PROBLEM` characters."""
 

@@ -9,14 +9,13 @@ from pathlib import Path
 
 from pydantic import Field
 
-from tfimg.core.documents import Digest, Document, InvalidDocument, digest_of, parse_document
+from tfimg.core.documents import Digest, Document, InvalidDocument, blob_path, digest_of, parse_document
 from tfimg.core.errors import BaseImageError, EngineError
 from tfimg.core.files import open_chunks
 from tfimg.core.tar import TarReader
 from tfimg.engine.interface import StoredLayer
 
-CONTENT = "io.containerd.content.v1.content/blobs"
-"""Where containerd keeps content below its root, as `ALGORITHM/HEX` (containerd's docs/content-flow.md)."""
+CONTENT = "io.containerd.content.v1.content"  # where containerd keeps blobs below its root (its docs/content-flow.md)
 
 SMALL = 1_000_000  # size of a file of an export above which it is not a JSON document. Ours have less than 10 kB
 MAX_DOCUMENTS = 64 << 20  # bytes of all documents of an export
@@ -68,19 +67,19 @@ def containerd_layers(digest: str, roots: Sequence[Path]) -> tuple[StoredLayer, 
 
 
 def _stored_layers(digest: str, content: Path) -> tuple[StoredLayer, ...]:
-    return _layers(digest, lambda blob: (content / blob).read_bytes(), lambda blob: (content / blob).stat().st_size)
+    return _layers(digest, lambda path: (content / path).read_bytes(), lambda path: (content / path).stat().st_size)
 
 
 def _layers(digest: str, read: Callable[[str], bytes], size: Callable[[str], int]) -> tuple[StoredLayer, ...]:
     """Return the layers of a manifest, or of the first one of an index. Raises `InvalidDocument`.
 
-    `read` and `size` take a blob as `ALGORITHM/HEX`.
+    `read` and `size` take the path of a blob.
     """
-    manifest = parse_document(_Manifest, read(_blob(digest)))
+    manifest = parse_document(_Manifest, read(blob_path(digest)))
     if manifest.layers is None:
-        manifest = parse_document(_Manifest, read(_blob(manifest.first.digest)))
+        manifest = parse_document(_Manifest, read(blob_path(manifest.first.digest)))
     return tuple(
-        StoredLayer(digest=layer.digest, media_type=layer.media_type, size=size(_blob(layer.digest)))
+        StoredLayer(digest=layer.digest, media_type=layer.media_type, size=size(blob_path(layer.digest)))
         for layer in manifest.layers or ()
     )
 
@@ -115,7 +114,7 @@ def exported_layers(pieces: Iterator[bytes]) -> tuple[StoredLayer, ...]:
             names = saved_layers(documents["manifest.json"])
             return tuple(StoredLayer(digest=name, media_type="tar", size=sizes[name]) for name in names)
         first = parse_document(_Manifest, documents["index.json"]).first
-        return _layers(first.digest, lambda blob: documents[f"blobs/{blob}"], lambda blob: sizes[f"blobs/{blob}"])
+        return _layers(first.digest, documents.__getitem__, sizes.__getitem__)
     except KeyError as error:
         problem = f"it lacks {error}"
     except ValueError as error:
@@ -150,7 +149,3 @@ def extract_layout(pieces: Iterator[bytes], folder: Path) -> str:
         f"The engine's export of its base {problem}.",
         next_step="Use a base of a registry that both reach (--base registry), or upgrade the engine.",
     )
-
-
-def _blob(digest: str) -> str:
-    return digest.replace(":", "/")

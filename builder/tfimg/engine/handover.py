@@ -20,7 +20,7 @@ from pathlib import Path
 from secrets import randbits
 from typing import Any
 
-from tfimg.core.documents import digest_of
+from tfimg.core.documents import blob_path, digest_of
 from tfimg.core.files import read_pieces, write_atomically
 from tfimg.core.tar import END, stream_member
 from tfimg.core.text import canonical_json
@@ -44,11 +44,11 @@ def stream_image(contexts: Mapping[str, str], name: str) -> Iterator[bytes]:
     files: dict[str, Path] = {}
     for address in contexts.values():
         folder, manifest = _read_layout(address)
-        config = json.loads((folder / _path(manifest["config"]["digest"])).read_bytes())
+        config = json.loads((folder / blob_path(manifest["config"]["digest"])).read_bytes())
         for layer, diff_id in zip(manifest["layers"], config["rootfs"]["diff_ids"], strict=True):
             digest = layer["digest"]
             if digest not in layers:
-                layers[digest], files[digest] = layer, folder / _path(digest)
+                layers[digest], files[digest] = layer, folder / blob_path(digest)
                 diff_ids.append(diff_id)
     rootfs = {"type": "layers", "diff_ids": diff_ids}
     image_config = canonical_json({"architecture": "amd64", "os": "linux", "config": {}, "rootfs": rootfs})
@@ -70,12 +70,12 @@ def stream_image(contexts: Mapping[str, str], name: str) -> Iterator[bytes]:
     documents = {
         "oci-layout": canonical_json({"imageLayoutVersion": "1.0.0"}),
         "index.json": canonical_json({"schemaVersion": 2, "manifests": [entry]}),
-        **{_path(digest_of(content)): content for content in (image, image_config)},
+        **{blob_path(digest_of(content)): content for content in (image, image_config)},
     }
     for path, content in documents.items():
         yield from stream_member(path, len(content), [content])
     for digest, file in files.items():
-        yield from stream_member(_path(digest), file.stat().st_size, read_pieces(file))
+        yield from stream_member(blob_path(digest), file.stat().st_size, read_pieces(file))
     yield END
 
 
@@ -93,7 +93,7 @@ def salt_contexts(contexts: Mapping[str, str], salt: int) -> dict[str, str]:
         layers = [_salt_layer(folder, layer, salt) for layer in manifest["layers"]]
         content = canonical_json({**manifest, "layers": layers})
         digest = digest_of(content)
-        write_atomically(folder / _path(digest), content.decode())
+        write_atomically(folder / blob_path(digest), content.decode())
         salted[name] = f"{SCHEME}{folder}@{digest}"
     return salted
 
@@ -101,7 +101,7 @@ def salt_contexts(contexts: Mapping[str, str], salt: int) -> dict[str, str]:
 def _salt_layer(folder: Path, layer: Mapping[str, Any], salt: int) -> dict[str, Any]:
     """Write a layer with something at its end that decompression ignores, and return its descriptor."""
     media_type = layer["mediaType"]
-    pieces: Iterable[bytes] = read_pieces(folder / _path(layer["digest"]))
+    pieces: Iterable[bytes] = read_pieces(folder / blob_path(layer["digest"]))
     if not media_type.endswith(("gzip", "zstd")):  # its digest is that of its files
         media_type = f"{media_type}+gzip"
         pieces = (gzip.compress(piece, 1, mtime=0) for piece in pieces)
@@ -116,7 +116,7 @@ def _salt_layer(folder: Path, layer: Mapping[str, Any], salt: int) -> dict[str, 
                 whole.update(piece)
                 size += sink.write(piece)
         digest = f"sha256:{whole.hexdigest()}"
-        partial.replace(folder / _path(digest))
+        partial.replace(folder / blob_path(digest))
     finally:
         partial.unlink(missing_ok=True)
     return {**layer, "mediaType": media_type, "digest": digest, "size": size}
@@ -125,12 +125,8 @@ def _salt_layer(folder: Path, layer: Mapping[str, Any], salt: int) -> dict[str, 
 def _read_layout(address: str) -> tuple[Path, dict[str, Any]]:
     """Return the folder and the manifest of a context that tfimg has written itself."""
     folder, _, digest = address.removeprefix(SCHEME).rpartition("@")
-    manifest: dict[str, Any] = json.loads(Path(folder, _path(digest)).read_bytes())
+    manifest: dict[str, Any] = json.loads(Path(folder, blob_path(digest)).read_bytes())
     return Path(folder), manifest
-
-
-def _path(digest: str) -> str:
-    return f"blobs/{digest.replace(':', '/')}"
 
 
 def _describe(content: bytes) -> dict[str, Any]:

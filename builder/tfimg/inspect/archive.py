@@ -26,7 +26,7 @@ from tfimg.attestations.promotions import read_statements, require_not_withdrawn
 from tfimg.attestations.verify import ImageAttestations, VerifiedImage, judge_results, read_attestations, read_results
 from tfimg.core import errors
 from tfimg.core.cancellation import raise_if_cancelled
-from tfimg.core.documents import InvalidDocument, digest_of, parse_document
+from tfimg.core.documents import InvalidDocument, blob_path, digest_of, parse_document
 from tfimg.core.tar import BLOCK, END, PIECE, stream_member
 from tfimg.core.text import list_first, quote_value
 from tfimg.engine.interface import Engine
@@ -42,10 +42,6 @@ MAX_KEYS = 100
 MAX_KEY_BYTES = 10_000
 
 MAX_FILES = 20_000  # members of a tar. Ours have fewer than 200: layers, attestations, keys
-
-
-def blob_path(digest: str) -> str:
-    return f"blobs/{digest.replace(':', '/', 1)}"
 
 
 def open_plain(path: Path) -> BinaryIO:

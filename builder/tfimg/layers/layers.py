@@ -18,7 +18,7 @@ from secrets import token_hex
 from typing import TYPE_CHECKING, Any
 
 from tfimg.core.cancellation import Cancellation, on_cancel, raise_if_cancelled
-from tfimg.core.documents import Digest, Document, InvalidDocument, digest_of, parse_document
+from tfimg.core.documents import Digest, Document, InvalidDocument, blob_path, digest_of, parse_document
 from tfimg.core.errors import HashMismatchError, Interrupted, InvalidWheel, LockError
 from tfimg.core.events import OnEvent, StepEvent, StepState
 from tfimg.core.files import hash_file, wait_for_lock, write_atomically
@@ -143,7 +143,7 @@ class LayerStore:
         return {"digest": digest, "size": len(text)}
 
     def _path(self, digest: str) -> Path:
-        return self.blobs / digest.removeprefix("sha256:")
+        return self.folder / blob_path(digest)
 
 
 def list_stage_layers(address: str) -> tuple[str, ...]:
@@ -153,7 +153,7 @@ def list_stage_layers(address: str) -> tuple[str, ...]:
     """
     folder, _, digest = address.removeprefix("oci-layout://").rpartition("@")
     try:
-        manifest = json.loads((LayerStore(folder=Path(folder)).blobs / digest.removeprefix("sha256:")).read_bytes())
+        manifest = json.loads(Path(folder, blob_path(digest)).read_bytes())
     except FileNotFoundError:
         return ()
     return tuple(layer["digest"] for layer in manifest["layers"])
