@@ -20,7 +20,7 @@ from pathlib import Path
 from secrets import randbits
 from typing import Any
 
-from tfimg.core.documents import blob_path, digest_of
+from tfimg.core.documents import OCI_MANIFEST, blob_path, digest_of, make_image
 from tfimg.core.files import read_pieces, write_atomically
 from tfimg.core.tar import END, stream_member
 from tfimg.core.text import canonical_json
@@ -32,8 +32,6 @@ SALTS = (1, 2, 3)
 
 SKIPPABLE = 0x184D2A50  # magic number of a frame that decoders of Zstandard skip (RFC 8878, 3.1.2)
 
-_MANIFEST = "application/vnd.oci.image.manifest.v1+json"
-_CONFIG = "application/vnd.oci.image.config.v1+json"
 _NAME = "io.containerd.image.name"  # annotation by which engines name the image of an archive
 
 
@@ -50,23 +48,14 @@ def stream_image(contexts: Mapping[str, str], name: str) -> Iterator[bytes]:
             if digest not in layers:
                 layers[digest], files[digest] = layer, folder / blob_path(digest)
                 diff_ids.append(diff_id)
-    rootfs = {"type": "layers", "diff_ids": diff_ids}
-    image_config = canonical_json({"architecture": "amd64", "os": "linux", "config": {}, "rootfs": rootfs})
-    image = canonical_json(
-        {
-            "schemaVersion": 2,
-            "mediaType": _MANIFEST,
-            "config": {"mediaType": _CONFIG, **_describe(image_config)},
-            "layers": [*layers.values()],
-        }
-    )
+    image, image_config = make_image([*layers.values()], diff_ids)
     # containerd keeps a name with the registry, which is Docker Hub where none is named.
     first, slash, _ = name.partition("/")
     if not slash:
         name = f"docker.io/library/{name}"
     elif not set(first) & set(".:") and first != "localhost":
         name = f"docker.io/{name}"
-    entry = {"mediaType": _MANIFEST, **_describe(image), "annotations": {_NAME: name}}
+    entry = {"mediaType": OCI_MANIFEST, "digest": digest_of(image), "size": len(image), "annotations": {_NAME: name}}
     documents = {
         "oci-layout": canonical_json({"imageLayoutVersion": "1.0.0"}),
         "index.json": canonical_json({"schemaVersion": 2, "manifests": [entry]}),
@@ -127,7 +116,3 @@ def _read_layout(address: str) -> tuple[Path, dict[str, Any]]:
     folder, _, digest = address.removeprefix(SCHEME).rpartition("@")
     manifest: dict[str, Any] = json.loads(Path(folder, blob_path(digest)).read_bytes())
     return Path(folder), manifest
-
-
-def _describe(content: bytes) -> dict[str, Any]:
-    return {"digest": digest_of(content), "size": len(content)}

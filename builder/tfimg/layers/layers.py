@@ -15,10 +15,10 @@ from contextvars import copy_context
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from secrets import token_hex
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tfimg.core.cancellation import Cancellation, on_cancel, raise_if_cancelled
-from tfimg.core.documents import Digest, Document, InvalidDocument, blob_path, digest_of, parse_document
+from tfimg.core.documents import Digest, Document, InvalidDocument, blob_path, digest_of, make_image, parse_document
 from tfimg.core.errors import HashMismatchError, Interrupted, InvalidWheel, LockError
 from tfimg.core.events import OnEvent, StepEvent, StepState
 from tfimg.core.files import hash_file, wait_for_lock, write_atomically
@@ -104,17 +104,10 @@ class LayerStore:
     def write_stage(self, blobs: Sequence[Blob]) -> str:
         """Write an image of layers, lowest first, and return its address for BuildKit."""
         layers = [{"mediaType": blob.media_type, "digest": blob.digest, "size": blob.size} for blob in blobs]
-        rootfs = {"type": "layers", "diff_ids": [blob.diff_id for blob in blobs]}
-        config = self._write_document({"architecture": "amd64", "os": "linux", "config": {}, "rootfs": rootfs})
-        manifest = self._write_document(
-            {
-                "schemaVersion": 2,
-                "mediaType": "application/vnd.oci.image.manifest.v1+json",
-                "config": {"mediaType": "application/vnd.oci.image.config.v1+json", **config},
-                "layers": layers,
-            }
-        )
-        return f"oci-layout://{self.folder}@{manifest['digest']}"
+        manifest, config = make_image(layers, [blob.diff_id for blob in blobs])
+        for content in (config, manifest):
+            write_atomically(self._path(digest_of(content)), content.decode())
+        return f"oci-layout://{self.folder}@{digest_of(manifest)}"
 
     def prune(self, limit: int = MAX_STORE_BYTES) -> None:
         """Remove stale files, and layers unused for longest until `limit` bytes are left."""
@@ -135,12 +128,6 @@ class LayerStore:
             total += status.st_size
             if total > limit:
                 file.unlink(missing_ok=True)
-
-    def _write_document(self, document: dict[str, Any]) -> dict[str, Any]:
-        text = json.dumps(document, sort_keys=True)
-        digest = digest_of(text.encode())
-        write_atomically(self._path(digest), text)
-        return {"digest": digest, "size": len(text)}
 
     def _path(self, digest: str) -> Path:
         return self.folder / blob_path(digest)
