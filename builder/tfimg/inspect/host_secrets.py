@@ -7,7 +7,6 @@ import ssl
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from cryptography.exceptions import UnsupportedAlgorithm
@@ -131,18 +130,10 @@ def _list_netrc_secrets(text: str, public: Collection[str]) -> Iterator[Secret]:
         yield from _list_credential_secrets(login, password, "netrc")
 
 
-class _Login(Login):
-    registrytoken: str | None = None
-
-
-class _DockerConfig(DockerConfig):
-    proxies: dict[str, Any] | None = None
-
-
 def _list_docker_secrets(text: str, public: Collection[str]) -> Iterator[Secret]:
     origin = "Docker's settings"
     try:
-        config = parse_document(_DockerConfig, text.encode())
+        config = parse_document(DockerConfig, text.encode())
     except InvalidDocument:
         return
     for proxies in (config.proxies or {}).values():  # Docker passes them to builds and containers
@@ -150,7 +141,7 @@ def _list_docker_secrets(text: str, public: Collection[str]) -> Iterator[Secret]
             yield from _list_address_secrets(str(value), "proxy", origin, public)
     for entry in (config.auths or {}).values():
         try:
-            login = validate_model(_Login, entry)
+            login = validate_model(Login, entry)
             user, _, password = base64.b64decode(login.auth or "").decode("utf-8", "replace").partition(":")
         except ValueError:  # also `binascii.Error` and `InvalidDocument`
             continue
