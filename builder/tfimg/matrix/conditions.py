@@ -52,12 +52,6 @@ class Request:
     gpu: str | None = None
     variant: str | None = None
 
-    @property
-    def gpu_options(self) -> tuple[str, ...]:
-        """Options of the request that only a GPU image can meet."""
-        values = {"--cuda": self.cuda, "--cudnn": self.cudnn, "--gpu": self.gpu, "--driver": self.driver}
-        return tuple(option for option, value in values.items() if value is not None)
-
 
 def quote_argument(value: str) -> str:
     """Quote a value for a shell; zsh also expands words that begin with `=`."""
@@ -272,7 +266,8 @@ def _version_condition(option: str, text: str, *, exact_parts: int = 3) -> Condi
 
 
 def _device(request: Request) -> Condition:
-    options = request.gpu_options
+    only_gpus = {"--cuda": request.cuda, "--cudnn": request.cudnn, "--gpu": request.gpu, "--driver": request.driver}
+    options = tuple(option for option, value in only_gpus.items() if value is not None)
     device = request.device or (GPU if options else CPU)
     implied = None if request.device else "nothing asks for an accelerator"
     if implied and options:
