@@ -13,11 +13,11 @@ from datetime import UTC, date, datetime, time
 from pathlib import Path
 from typing import Literal
 
-from tfimg.core.errors import BaseImageError, BaseUnavailable, EngineSetupError, NetworkError, UsageError
+from tfimg.core.errors import BaseImageError, BaseUnavailable, EngineSetupError, NetworkError, NoEmulation, UsageError
 from tfimg.core.events import InfoEvent, OnEvent, ignore
 from tfimg.core.process import CommandFailed, last_line, run
 from tfimg.engine.interface import BuildRequest, Engine
-from tfimg.engine.machine import find_platform, require_runs_here
+from tfimg.engine.machine import EMULATE, find_platform, runs_here
 from tfimg.matrix.schema import PLATFORMS
 from tfimg.matrix.spec import ImageSpec
 from tfimg.recipe.labels import BaseKind
@@ -373,11 +373,12 @@ def _run_mmdebstrap(spec: ImageSpec, suite: str, archive: Path, settings: BaseSe
     argv = [program, "--quiet", *OPTIONS, f"--include={','.join(_packages(suite))}"]
     env = dict(settings.environ)
     if spec.platform != find_platform(os.uname().machine):
-        require_runs_here(
-            spec.platform,
-            what=f"Bootstrapping a base for {spec.platform}",
-            alternative="or give access to a registry that has the base (--mirror), which needs none of them",
-        )
+        if not runs_here(spec.platform):
+            raise NoEmulation(
+                f"Bootstrapping a base for {spec.platform} runs programs of it, and this machine does not.",
+                next_step=f"{EMULATE}; or give access to a registry that has the base (--mirror), which needs none of "
+                "them.",
+            )
         argv.append(f"--architectures={spec.platform.partition('/')[2]}")
         if not shutil.which("arch-test", path=env.get("PATH")):
             argv.append("--skip=check/qemu")  # asks that program what was just found out

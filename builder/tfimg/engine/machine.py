@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from tfimg.core.errors import DiskSpaceError, EngineError, EngineSetupError, EngineUnavailable, NoEmulation
+from tfimg.core.errors import DiskSpaceError, EngineError, EngineSetupError, EngineUnavailable
 from tfimg.core.events import InfoEvent, OnEvent
 from tfimg.core.files import lock_existing, wait_for_lock
 from tfimg.core.process import CommandFailed, last_line, run
@@ -64,14 +64,6 @@ def runs_here(platform: Platform) -> bool:
         except (OSError, CommandFailed):
             return False
     return True
-
-
-def require_runs_here(platform: Platform, *, what: str, alternative: str) -> None:
-    """Raise `NoEmulation` if this machine does not run a platform's programs, which `what` needs."""
-    if not runs_here(platform):
-        raise NoEmulation(
-            f"{what} runs programs of {platform}, and this machine does not.", next_step=f"{EMULATE}; {alternative}"
-        )
 
 
 def is_installed(platform: Platform, root: Path = Path("/")) -> bool:
