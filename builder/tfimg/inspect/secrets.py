@@ -427,15 +427,15 @@ PLACES: tuple[tuple[tuple[str, ...], Place], ...] = (
 """Beginnings of paths in an image's configuration and manifest (image specification, config.md)."""
 
 
-def search_document(content: bytes, search: Search) -> Sequence[SecretFinding]:
-    """Search every text of a JSON document, and its bytes. Raises `UnreadableError`.
+def search_document(content: bytes, search: Search) -> Sequence[SecretFinding] | None:
+    """Search every text of a JSON document, and its bytes. None for bytes that are no such document.
 
     The bytes count because parsers return only one value of a name that occurs twice.
     """
     try:
         document = parse_json(content)
-    except InvalidDocument as error:
-        raise UnreadableError(f"it is not a readable JSON document: {error}") from None
+    except InvalidDocument:
+        return None
     found: dict[SecretFinding, None] = {}
     for path, text in _list_texts(document, ()):
         for match in search.matches(text.encode("utf-8", "surrogatepass")):
@@ -702,9 +702,11 @@ def scan_export(
             whole = reader.read(MAX_BYTES) if member.size <= MAX_BYTES else None
             if member.name == MANIFEST:
                 layers = saved_layers(whole or b"")
-            content = reader.content() if whole is None else iter([whole])
-            findings = _search_file(whole, content, search, budget, partial(add_bytes, blob)) if member.size else ()
-            for finding in findings:
+            findings = search_document(whole, search) if whole else None
+            if findings is None and member.size:
+                content = iter([whole]) if whole else reader.content()
+                findings = search_layer(content, search, budget, partial(add_bytes, blob))
+            for finding in findings or ():
                 path = search.hide(finding.path)[:MAX_SHOWN_PATH]
                 found[replace(finding, path=path, digest=blob)] = None
         if missing := [name for name in (MANIFEST, *layers) if name not in names]:
@@ -713,14 +715,3 @@ def scan_export(
         what = f"the engine's export cannot be read: {error}"
         found[SecretFinding(place="document", path="", kind="unread", what=what)] = None
     return tuple(found)
-
-
-def _search_file(
-    whole: bytes | None, content: Iterator[bytes], search: Search, budget: Budget, on_bytes: Callable[[int], None]
-) -> Sequence[SecretFinding]:
-    if whole is not None:
-        try:
-            return search_document(whole, search)
-        except UnreadableError:
-            pass
-    return search_layer(content, search, budget, on_bytes)
