@@ -416,6 +416,10 @@ INSIDE: Mapping[str, Attack] = {
         ("no archive", ranged(b"x" * 1000), "File is not a zip file"),
         ("no METADATA", ranged(archive({"x": "y"})), "it holds no METADATA"),
         ("directory of 3 GB", ranged(wide_directory()), ".*"),
+        # The flag of encryption, in the directory's entry (APPNOTE.TXT 4.3.12).
+        ("encrypted", ranged(archive({"thing-1.0.dist-info/METADATA": METADATA}).replace(
+            b"PK\1\2\x14\3\x14\0\0\0", b"PK\1\2\x14\3\x14\0\1\0"
+        )), "File 'thing-1.0.dist-info/METADATA' is encrypted"),
         ("bomb", wheel_with(metadata=METADATA + "\n" + " " * 50_000_000), ".*more than 4194304 bytes"),
         ("bomb of build information", wheel_with("#" * 50_000_000), ".*more than 65536 bytes"),
         ("deep build information", wheel_with("build_info = " + "[" * 30_000), ".*assigns no build_info"),

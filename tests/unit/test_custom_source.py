@@ -151,7 +151,7 @@ def test_a_wheel_that_is_too_large_is_refused_also_without_its_size(
     download: Download, server: FileServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     server.headers = {"Content-Length": ""}
-    monkeypatch.setattr("tfimg.custom.source.MAX_WHEEL", 1000)
+    monkeypatch.setattr("tfimg.index.client.MAX_WHEEL", 1000)
     with pytest.raises(NetworkError, match=f"Cannot read the wheel {NAME} from its server: it has more than 1000"):
         download()
 

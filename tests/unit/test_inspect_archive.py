@@ -215,15 +215,21 @@ def test_attestations_that_are_listed_twice_are_saved_once(registry: Line) -> No
 
 
 def test_the_attestations_of_an_image_have_a_largest_number(registry: Line, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tfimg.inspect.archive.MAX_MANIFESTS", 3)
+    class More(MemoryRegistry):
+        def list_referrers(self, digest: str) -> list[Descriptor]:
+            return [
+                *super().list_referrers(digest),
+                *(image.manifest.descriptor for image in open_image(self, TAG).images),
+            ]
+
+    monkeypatch.setattr("tfimg.registry.documents.MAX_MANIFESTS", 3)
     assert collect(registry).attestations == 3
-    monkeypatch.setattr("tfimg.inspect.archive.MAX_MANIFESTS", 2)
     message = (
-        f"{registry.repository}@{registry.named[TAG]} has more than 2 attestations, or more than 64 MiB of their "
+        f"{registry.repository}@{registry.named[TAG]} has more than 3 attestations, or more than 64 MiB of their "
         "manifests. Find out who attached them, and delete those that are not the publisher's."
     )
     with pytest.raises(TamperedError, match=exactly(message)):
-        collect(registry)
+        collect(More.with_content_of(registry))
 
 
 def test_a_file_of_more_than_eight_gibibytes_has_one_header() -> None:
@@ -579,9 +585,9 @@ def test_keys_have_a_largest_size_and_number(saved: Saved) -> None:
 
 
 def test_an_index_has_a_largest_number_of_manifests(saved: Saved, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tfimg.inspect.archive.MAX_MANIFESTS", 4)
+    monkeypatch.setattr("tfimg.registry.documents.MAX_MANIFESTS", 4)
     assert LayoutRegistry(saved.path).tag == TAG
-    monkeypatch.setattr("tfimg.inspect.archive.MAX_MANIFESTS", 3)
+    monkeypatch.setattr("tfimg.registry.documents.MAX_MANIFESTS", 3)
     message = (
         f"{saved.path} is not an OCI image layout: its index.json lists more than 3 manifests. "
         "`tfimg save IMAGE DIR` writes one. If it was one, get it again."
@@ -595,9 +601,9 @@ def test_the_manifests_of_an_index_have_a_largest_size_together(
 ) -> None:
     manifests = [registry.manifests[one.digest] for one in registry.list_referrers(registry.named[TAG])]
     total = sum(len(one.content) for one in (registry.manifests[registry.named[TAG]], *manifests))
-    monkeypatch.setattr("tfimg.inspect.archive.MAX_TOTAL_BYTES", total)
+    monkeypatch.setattr("tfimg.registry.documents.MAX_TOTAL_BYTES", total)
     assert LayoutRegistry(saved.path).list_referrers(registry.named[TAG])
-    monkeypatch.setattr("tfimg.inspect.archive.MAX_TOTAL_BYTES", total - 1)
+    monkeypatch.setattr("tfimg.registry.documents.MAX_TOTAL_BYTES", total - 1)
     with pytest.raises(TamperedError, match="its manifests have more than 0 MiB"):
         LayoutRegistry(saved.path).list_referrers(registry.named[TAG])
 

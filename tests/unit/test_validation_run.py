@@ -353,11 +353,11 @@ def test_a_listener_that_fails_closes_the_container(spec: ImageSpec) -> None:
     assert engine.open_containers == 0
 
 
-def test_the_suite_runs_with_its_facts_without_network_as_the_image_s_own_user(spec: ImageSpec) -> None:
+def test_the_suite_runs_with_its_facts(spec: ImageSpec) -> None:
     engine = FakeEngine()
     judge(spec, *GOOD, engine=engine, access="cdi")
     (order,) = engine.ran
-    assert (order.image, order.network, order.user, order.access) == ("tf:x", "none", None, "cdi")
+    assert (order.image, order.access) == ("tf:x", "cdi")
     assert order.entrypoint == ["/usr/bin/tini", "--", "/opt/tensorflow/bin/python", "-I"]
     assert order.command[:-1] == [
         "/tfimg-validation/suite", "--json", "--facts", "/tfimg-validation/facts.json", "--profile", "standard",

@@ -13,7 +13,7 @@ from packaging.specifiers import SpecifierSet
 from pydantic import BeforeValidator, Field, PlainValidator, ValidationError
 
 from tfimg.attestations.keys import FINGERPRINT, VerifyingKey, fingerprints, read_verifying_key
-from tfimg.core.documents import InvalidDocument, InvalidYaml, validate_model
+from tfimg.core.documents import InvalidDocument, validate_model
 from tfimg.core.errors import FileError, InvalidKey, UsageError
 from tfimg.core.files import read_limited
 from tfimg.core.levels import AttestedLevel, Level
@@ -211,7 +211,7 @@ def parse_policy(text: str, *, source: str) -> Policy:
     """Parse a policy file; every alias has a written reason. Raises `FileError` with all problems at once."""
     try:
         file = PolicyFile.model_validate(read_yaml(text, max_characters=MAX_BYTES))
-    except (InvalidYaml, ValidationError) as error:
+    except (InvalidDocument, ValidationError) as error:
         problems = describe_schema_errors(error) if isinstance(error, ValidationError) else [str(error)]
         listed = "".join(f"  {problem}\n" for problem in problems)
         message = f"{source} is not a valid policy:\n{listed}"

@@ -47,7 +47,7 @@ from tfimg.engine.buildx import BuildCache, check_cache_export
 from tfimg.engine.interface import BuildRequest, Capabilities, Engine, StoredImage
 from tfimg.engine.machine import EMULATE, check_disk_space, open_candidate
 from tfimg.host.survey import TargetLevel
-from tfimg.layers.layers import LAYER_FORMAT, LayerState, list_stage_layers
+from tfimg.layers.layers import LAYER_FORMAT, list_stage_layers
 from tfimg.matrix.schema import PLATFORMS, Platform
 from tfimg.matrix.spec import ImageSpec
 from tfimg.project.project import Project, read_record, write_record
@@ -610,10 +610,6 @@ class Builder:
         """Make layers of wheels here and return them as build stages; none if the engine cannot take them."""
         if not self.capabilities.accepts_layers:
             return {}
-
-        def report(layer: str, state: LayerState, seconds: float) -> None:
-            on_event(StepEvent(step=f"layer {layer}", state=state, seconds=round(seconds, 3)))
-
         return self.project.services.stages(
             plan.lock,
             self.project.services.state / "layers",
@@ -621,5 +617,5 @@ class Builder:
             removed=plan.spec.removed,
             compression=self.settings.choose_compression(plan.spec),
             fresh=self.settings.no_cache,
-            on_event=report,
+            on_event=on_event,
         )

@@ -1,7 +1,5 @@
 """Make text and values from outside safe for terminals, XML, HTML and strict JSON."""
 
-from __future__ import annotations
-
 import json
 import math
 import re

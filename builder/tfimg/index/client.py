@@ -1,7 +1,5 @@
 """Client of a package index: its project pages, metadata of wheels and files."""
 
-from __future__ import annotations
-
 import ast
 import io
 import math
@@ -29,7 +27,6 @@ from packaging.version import InvalidVersion, Version
 from pydantic import AliasPath, Field, ValidationError
 from pypi_simple import ACCEPT_JSON_PREFERRED, DistributionPackage, Link
 from remotezip import RangeNotSupported, RemoteZip, RemoteZipError
-from requests.auth import HTTPBasicAuth
 from requests.utils import get_netrc_auth
 from urllib3.exceptions import HTTPError
 
@@ -46,16 +43,8 @@ MIN_RATE = 10_000
 MAX_RANGE = 16 << 20  # bytes of one range of a wheel. The directory of TensorFlow 2.21.0 has 2.9 MB
 
 UNREADABLE = (
-    HTTPError,
-    RemoteZipError,
-    zipfile.BadZipFile,
-    zlib.error,
-    struct.error,
-    EOFError,
-    NotImplementedError,
-    OverflowError,
-    ValueError,
-    OSError,
+    *(HTTPError, RemoteZipError, zipfile.BadZipFile, zlib.error, struct.error),
+    *(EOFError, RuntimeError, OverflowError, ValueError, OSError),
 )
 """Exceptions of requests, its transport, pages and archives for an invalid response."""
 
@@ -151,7 +140,6 @@ class _Links(HTMLParser):
         self.links: list[Link] = []
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        """See `HTMLParser`."""
         attributes: dict[str, str | list[str]] = {name: value or "" for name, value in attrs}
         if tag not in ("a", "base") or "href" not in attributes:
             return
@@ -271,8 +259,9 @@ class IndexedWheel:
     @property
     def pythons(self) -> tuple[str, ...]:
         """CPython minors that it supports, e.g. `3.11`; none for a wheel without compiled code."""
-        found = {tag.interpreter for tag in self.tags if tag.interpreter.startswith("cp3")}
-        return tuple(f"3.{interpreter[3:]}" for interpreter in sorted(found))
+        return tuple(
+            f"3.{name[3:]}" for name in sorted({tag.interpreter for tag in self.tags}) if name.startswith("cp3")
+        )
 
     @property
     def processors(self) -> frozenset[str]:
@@ -298,8 +287,7 @@ class Index:
             raise make_network_error("anything", error) from None
         parts = urlsplit(url)
         named = (unquote(parts.username), unquote(parts.password or "")) if parts.username else None
-        credentials = named or get_netrc_auth(url)
-        self._auth = HTTPBasicAuth(*credentials) if credentials else None
+        self._auth = named or get_netrc_auth(url)
         self._url = _without_credentials(url).rstrip("/")
         self._retries = RetryPolicy(attempts=attempts)
         self._pages: dict[str, Sequence[IndexedWheel]] = {}

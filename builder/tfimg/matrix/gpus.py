@@ -1,7 +1,5 @@
 """GPUs that a wheel supports: with compiled code, or with PTX that the driver compiles at first start."""
 
-from __future__ import annotations
-
 import re
 from difflib import get_close_matches
 from typing import Literal
@@ -12,8 +10,7 @@ from tfimg.core.errors import UsageError
 from tfimg.matrix.schema import Gpu, GpuDriver, Matrix
 from tfimg.matrix.spec import ImageSpec
 
-ExecutionMode = Literal["code", "ptx", "unproven"]
-"""How a wheel runs on a GPU; unproven: with PTX, and reports differ."""
+ExecutionMode = Literal["code", "ptx", "unproven"]  # how a wheel runs on a GPU; unproven: with PTX, and reports differ
 
 
 def parse_capability(name: str) -> tuple[int, int]:
@@ -50,7 +47,6 @@ def find_gpu_name(matrix: Matrix, text: str) -> str | None:
 
 
 def is_arm64_gpu(matrix: Matrix, text: str) -> bool:
-    """Return whether a GPU is combined with an Arm processor."""
     return any(_matches(text, name) for name in matrix.arm64_gpus)
 
 

@@ -1,7 +1,5 @@
 """Images of the matrix: their facts and identifiers, and the gaps between them."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import date
@@ -10,26 +8,13 @@ from pathlib import Path
 from packaging.version import Version
 
 from tfimg.core.errors import ResolutionError
+from tfimg.matrix import schema
 from tfimg.matrix.devices import DEVICES, GPU, Device
-from tfimg.matrix.schema import (
-    PLATFORMS,
-    RUNTIME,
-    Base,
-    Constraint,
-    Gpu,
-    Matrix,
-    Platform,
-    Release,
-    Row,
-    Variant,
-)
 from tfimg.matrix.support_ends import SupportEnd, find_support_ends
 
-EXTRA_SUFFIX = "-own"
-"""End of the identifier and the tags of an image with extra packages."""
+EXTRA_SUFFIX = "-own"  # end of the identifier and the tags of an image with extra packages
 
-CUSTOM_PREFIX = "custom-"
-"""Start of the identifier and of the only tag of an image of a custom wheel."""
+CUSTOM_PREFIX = "custom-"  # start of the identifier and of the only tag of an image of a custom wheel
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -50,10 +35,12 @@ class CustomWheel:
     """The TensorFlow of a custom image: a wheel that a user supplies, and its SHA-256 in hexadecimal.
 
     `lock` are the parts of the lock of an image that is there already, whose wheel need not be: its labels tell it.
+    `facts` are what `tfimg.custom` knows of the image, in JSON.
     """
 
     file: Path
     sha256: str
+    facts: str = ""
     lock: tuple[tuple[str, str], ...] = ()
 
 
@@ -76,33 +63,33 @@ class ImageSpec:
     tensorflow: str
     python: str
     device: Device
-    platform: Platform
+    platform: schema.Platform
     package: str
     is_default_python: bool
     is_newest_patch: bool
     is_newest: bool
     released: date
     cutoff: date
-    base: Base
+    base: schema.Base
     numpy: str
     keras: str
-    gpu: Gpu | None
+    gpu: schema.Gpu | None
     driver: str | None
     libraries: tuple[tuple[str, str], ...]
     libtpu: str | None
-    constraints: tuple[Constraint, ...]
+    constraints: tuple[schema.Constraint, ...]
     newer: tuple[str, ...]
     waived: tuple[tuple[str, str], ...]
     support_ends: tuple[SupportEnd, ...] = ()
-    variant: str = RUNTIME
-    variants: tuple[tuple[str, Variant], ...] = ()
+    variant: str = schema.RUNTIME
+    variants: tuple[tuple[str, schema.Variant], ...] = ()
     extra: ExtraPackages | None = None
     wheel: CustomWheel | None = None
 
     @property
     def suffix(self) -> str:
         """End of identifier and tags for variant and extra packages: `-jupyter`, `-jupyter-own`; none: runtime."""
-        return ("" if self.variant == RUNTIME else f"-{self.variant}") + (EXTRA_SUFFIX if self.extra else "")
+        return ("" if self.variant == schema.RUNTIME else f"-{self.variant}") + (EXTRA_SUFFIX if self.extra else "")
 
     @property
     def runtime(self) -> str:
@@ -132,7 +119,6 @@ class ImageSpec:
 
     @property
     def ports(self) -> tuple[int, ...]:
-        """The ports of the variant's programs."""
         return tuple(variant.port for _, variant in self.variants if variant.port)
 
     @property
@@ -164,11 +150,11 @@ class Gap:
     reason: str
     path: str
     device: Device | None = None
-    platform: Platform | None = None
+    platform: schema.Platform | None = None
     python: str | None = None
 
 
-def expand_matrix(matrix: Matrix, *, local_wheels: bool = False) -> tuple[ImageSpec, ...]:
+def expand_matrix(matrix: schema.Matrix, *, local_wheels: bool = False) -> tuple[ImageSpec, ...]:
     """Return every image, sorted by release (oldest first), platform, device and Python.
 
     With `local_wheels`, include those whose libtpu is not on the package index.
@@ -196,7 +182,7 @@ def expand_matrix(matrix: Matrix, *, local_wheels: bool = False) -> tuple[ImageS
             specs,
             key=lambda spec: (
                 Version(spec.tensorflow),
-                PLATFORMS.index(spec.platform),
+                schema.PLATFORMS.index(spec.platform),
                 list(DEVICES).index(spec.device),
                 Version(spec.python),
             ),
@@ -204,13 +190,13 @@ def expand_matrix(matrix: Matrix, *, local_wheels: bool = False) -> tuple[ImageS
     )
 
 
-def find_gaps(matrix: Matrix) -> tuple[Gap, ...]:
+def find_gaps(matrix: schema.Matrix) -> tuple[Gap, ...]:
     """Return the gaps of all releases: devices of platforms, and Pythons with a wheel but no image."""
     places = (
         _gap(number, row, release, device, platform)
         for number, row in enumerate(matrix.rows)
         for release in row.tensorflow
-        for platform in PLATFORMS
+        for platform in schema.PLATFORMS
         for device in DEVICES
     )
     pythons = (
@@ -223,7 +209,13 @@ def find_gaps(matrix: Matrix) -> tuple[Gap, ...]:
 
 
 def _gap(
-    number: int, row: Row, release: Release, device: Device, platform: Platform, *, local_wheels: bool = False
+    number: int,
+    row: schema.Row,
+    release: schema.Release,
+    device: Device,
+    platform: schema.Platform,
+    *,
+    local_wheels: bool = False,
 ) -> Gap | None:
     """Return why a release has no image for a device and platform; None if it has."""
     row_path = f"rows[{number}]"
@@ -243,14 +235,13 @@ def _gap(
     return Gap(tensorflow=release.version, device=device, platform=platform, reason=reason, path=path)
 
 
-def _spec(matrix: Matrix, number: int, release: Release, device: Device, platform: Platform, python: str) -> ImageSpec:
+def _spec(
+    matrix: schema.Matrix, number: int, release: schema.Release, device: Device, platform: schema.Platform, python: str
+) -> ImageSpec:
     row = matrix.rows[number]
     gpu = row.gpu if device == GPU else None
-    variant = f"cuda{gpu.cuda}" if gpu else device
-    # The most common platform is not named.
-    suffix = "" if platform == PLATFORMS[0] else f"-{platform.partition('/')[2]}"
     return ImageSpec(
-        identifier=f"{release.version}-{variant}-py{python}{suffix}",
+        identifier=make_identifier(release.version, gpu or device, python, platform),
         row=number,
         tensorflow=release.version,
         python=python,
@@ -276,7 +267,13 @@ def _spec(matrix: Matrix, number: int, release: Release, device: Device, platfor
     )
 
 
-def list_libraries(matrix: Matrix, gpu: Gpu) -> tuple[tuple[str, str], ...]:
+def make_identifier(release: str, device: Device | schema.Gpu, python: str, platform: schema.Platform) -> str:
+    """Return for example `2.15.1-cuda12.2-py3.11`; the most common platform is not named."""
+    suffix = "" if platform == schema.PLATFORMS[0] else f"-{platform.partition('/')[2]}"
+    return f"{release}-{device if isinstance(device, str) else f'cuda{device.cuda}'}-py{python}{suffix}"
+
+
+def list_libraries(matrix: schema.Matrix, gpu: schema.Gpu) -> tuple[tuple[str, str], ...]:
     """Return NVIDIA's wheels of a row with their exact versions, by name."""
     chosen = gpu.libraries
     major = chosen.toolkit.partition(".")[0]
@@ -291,14 +288,14 @@ def parse_release(identifier: str) -> str:
     return identifier.removeprefix(CUSTOM_PREFIX).partition("-")[0].replace("_", "+")
 
 
-def with_variant(spec: ImageSpec, name: str, variants: Mapping[str, Variant]) -> ImageSpec:
+def with_variant(spec: ImageSpec, name: str, variants: Mapping[str, schema.Variant]) -> ImageSpec:
     """Return the image of a variant. Raises `ResolutionError` for one that the matrix does not have."""
-    if name == RUNTIME:
+    if name == schema.RUNTIME:
         return spec
     if name not in variants:
         raise ResolutionError(
             f"The matrix has no variant {name!r}.",
-            next_step=f"Choose one of {', '.join([RUNTIME, *variants])} with --variant.",
+            next_step=f"Choose one of {', '.join([schema.RUNTIME, *variants])} with --variant.",
         )
     chain = [(name, variants[name])]
     while (base := chain[0][1].extends) is not None:

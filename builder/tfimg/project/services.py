@@ -15,12 +15,13 @@ from tfimg.core.paths import state_folder
 
 if TYPE_CHECKING:
     from tfimg.advisories.service import OsvService
+    from tfimg.core.events import OnEvent
     from tfimg.engine.interface import Engine
     from tfimg.host.survey import Host
     from tfimg.index.client import Index
     from tfimg.index.network import HostNetwork
     from tfimg.inspect.secrets import Secret
-    from tfimg.layers.layers import LayerStore, OnLayerEvent
+    from tfimg.layers.layers import LayerStore
     from tfimg.matrix.schema import Platform
     from tfimg.recipe.layout import Compression
     from tfimg.recipe.lock import Lock
@@ -117,7 +118,7 @@ class Services:
         removed: tuple[str, ...] = (),
         compression: Compression,
         fresh: bool,
-        on_event: OnLayerEvent,
+        on_event: OnEvent,
     ) -> dict[str, str]:
         """Make layers from a lock's wheels in `folder` and return them as build stages; see `tfimg.layers.layers`."""
         from tfimg.layers.layers import WheelSource, make_layers, write_stages

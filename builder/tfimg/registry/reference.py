@@ -143,12 +143,14 @@ class Login(Document):
 
     auth: str | None = None
     identitytoken: str | None = None
+    registrytoken: str | None = None
 
 
 class DockerConfig(Document):
-    """The fields of Docker's config.json about credentials (docker/cli, cli/config/types). `auths` are of `Login`."""
+    """The fields of Docker's config.json with secrets (docker/cli, cli/config/types). `auths` are of `Login`."""
 
     auths: dict[str, Any] | None = None
+    proxies: dict[str, Any] | None = None
     store: HelperName | None = Field(default=None, alias="credsStore")
     helpers: dict[str, HelperName] | None = Field(default=None, alias="credHelpers")
 
