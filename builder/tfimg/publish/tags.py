@@ -16,7 +16,7 @@ from tfimg.core.documents import InvalidDocument
 from tfimg.core.errors import NotInRegistry, PublicationIncomplete, TagConflict, TfimgError
 from tfimg.core.levels import Level
 from tfimg.core.process import defer_signals
-from tfimg.core.text import to_plain_text
+from tfimg.core.text import parse_time, to_plain_text
 from tfimg.matrix.spec import parse_release
 from tfimg.recipe.labels import IDENTIFIER_LABEL, LABEL_PREFIX
 from tfimg.registry.documents import Manifest, Reader, Tags, open_image, require_manifest
@@ -70,7 +70,7 @@ def read_release(registry: Reader, manifest: Manifest) -> PublishedRelease | Non
     identifier = first.labels.get(IDENTIFIER_LABEL) if first else None
     if first is None or not identifier or not parse_tag_version(tensorflow):
         return None
-    return PublishedRelease(identifier=identifier, tensorflow=tensorflow, created=first.settings.created_at)
+    return PublishedRelease(identifier=identifier, tensorflow=tensorflow, created=parse_time(first.settings.created))
 
 
 def is_same_image(manifest: Manifest, local_digest: str) -> bool:

@@ -32,6 +32,7 @@ from tfimg.core.retry import RetryPolicy, TransientError
 from tfimg.core.text import truncate
 from tfimg.index.network import read_chunks
 from tfimg.registry.documents import (
+    DISCARD,
     DOCKER_INDEX,
     DOCKER_MANIFEST,
     EMPTY_CONFIG,
@@ -209,11 +210,6 @@ def describe_referrer(manifest: Manifest, subject: str) -> Descriptor:
         ) from None
 
 
-def read_fallback(registry: Registry, subject: str) -> tuple[Descriptor, ...]:
-    """Return the entries under the tag. Raises `RegistryError` if it is not an index."""
-    return validate_model(ImageIndex, _read_index(registry, subject)).manifests
-
-
 def add_referrers(
     registry: Registry, entries: Sequence[Descriptor], subject: str, *, locks: Path, retry_policy: RetryPolicy
 ) -> None:
@@ -253,7 +249,7 @@ def add_referrers(
                 except TagConflict:
                     raise lost_entries from None
         retry_policy.sleep(SETTLE_SECONDS)  # without the lock: publishers on this machine need not wait for this
-        listed = read_fallback(registry, subject)
+        listed = validate_model(ImageIndex, _read_index(registry, subject)).manifests
         if not all(entry in listed for entry in entries):
             raise lost_entries
 
@@ -261,6 +257,7 @@ def add_referrers(
 
 
 def _read_index(registry: Registry, subject: str) -> dict[str, Any]:
+    """Return the index under the tag. Raises `RegistryError` if it is another document."""
     tag = fallback_tag(subject)
     manifest = registry.find(tag)
     if manifest is None:
@@ -338,7 +335,7 @@ class HttpRegistry:
             raise TamperedError(
                 f"The registry {self._connection.host} states that {reference} of {self.repository} is "
                 f"{truncate(expected)}, but sent {manifest.digest}.",
-                next_step="Do not use it, and report it to the registry's owner.",
+                next_step=DISCARD,
             )
         with suppress(InvalidDocument):
             image = manifest.image
@@ -438,7 +435,7 @@ class HttpRegistry:
         response = self._connection.request("GET", target, expected=(200, *NO_LIST))
         # Some registries without a list answer every address with an HTML page.
         if response.status != 200 or OCI_INDEX not in response.headers.get("Content-Type", ""):
-            listed = read_fallback(self, digest)
+            listed = validate_model(ImageIndex, _read_index(self, digest)).manifests
             return (*listed, *(entry for entry in self._unlisted[digest] if entry not in listed))
         return list_entries(
             self._connection,

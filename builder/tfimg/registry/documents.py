@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from typing import Annotated, Any, Protocol
 
 from pydantic import BeforeValidator, ConfigDict, Field, TypeAdapter
@@ -20,7 +19,7 @@ from tfimg.core.documents import (
     validate_model,
 )
 from tfimg.core.errors import NotInRegistry, TamperedError
-from tfimg.core.text import canonical_json, parse_time
+from tfimg.core.text import canonical_json
 from tfimg.registry.reference import DEFAULT_TAG
 
 OCI_INDEX = "application/vnd.oci.image.index.v1+json"
@@ -257,11 +256,6 @@ class ImageConfig(Document):
     config: Annotated[ContainerConfig, null_means(ContainerConfig())] = ContainerConfig()
     rootfs: Annotated[RootFs, null_means(RootFs())] = RootFs()
     history: Annotated[tuple[ConfigStep, ...], null_means(())] = ()
-
-    @property
-    def created_at(self) -> datetime | None:
-        """The time of creation in UTC; None if it is missing or malformed."""
-        return parse_time(self.created)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
