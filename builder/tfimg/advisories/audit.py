@@ -37,7 +37,6 @@ class AuditedFinding:
     imported: bool | None
 
     def to_json(self) -> dict[str, Any]:
-        """Return it as a JSON object."""
         finding, package = self.finding, self.finding.package
         return {
             "advisory": finding.identifier,
@@ -70,11 +69,9 @@ class AuditResult:
 
     @property
     def open(self) -> tuple[AuditedFinding, ...]:
-        """The findings that are not accepted."""
         return tuple(finding for finding in self.findings if finding.accepted is None)
 
     def to_json(self) -> dict[str, Any]:
-        """Return it as a JSON object."""
         return {
             "event": "audited",
             "source": self.source,
@@ -168,7 +165,6 @@ def audit(
 
 
 def find_risk(finding: Finding, image: str, risks: Iterable[AcceptedRisk]) -> AcceptedRisk | None:
-    """Return the risk that covers a defect in an image, or None."""
     return next(
         (
             risk
@@ -182,7 +178,6 @@ def find_risk(finding: Finding, image: str, risks: Iterable[AcceptedRisk]) -> Ac
 
 
 def find_expired(risks: Iterable[AcceptedRisk], today: date) -> tuple[AcceptedRisk, ...]:
-    """Return the acceptances whose day of review is over."""
     return tuple(risk for risk in risks if risk.review_by < today)
 
 

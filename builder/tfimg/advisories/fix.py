@@ -126,7 +126,6 @@ class _ImageFix:
 
     @property
     def versions(self) -> dict[str, str]:
-        """The locked versions by name."""
         return _read_versions(self.lock)
 
     def _find_open(self, packages: Iterable[AuditedPackage]) -> list[Finding]:

@@ -51,7 +51,6 @@ class AuditedPackage:
 
 
 def read_lock_packages(packages: Iterable[LockedPackage]) -> tuple[AuditedPackage, ...]:
-    """Return the packages of a lock."""
     return tuple(make_python_package(package.name, package.version) for package in packages)
 
 
@@ -110,7 +109,6 @@ def _read_purl(purl: PackageURL, custom_version: str | None) -> AuditedPackage:
 
 
 def make_python_package(name: str, version: str, custom_version: str | None = None) -> AuditedPackage:
-    """Return a Python package by its normalized name."""
     problem = None
     try:
         local = Version(version).local
@@ -209,7 +207,6 @@ class Finding:
 
     @property
     def identifiers(self) -> frozenset[str]:
-        """All names of the defect."""
         return frozenset((self.identifier, *self.aliases))
 
 

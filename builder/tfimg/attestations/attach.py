@@ -64,7 +64,6 @@ class CollectedEnvelope:
     hint: str = ""
 
     def claimed_keys(self, keys: Sequence[VerifyingKey]) -> tuple[VerifyingKey, ...]:
-        """Return those of the keys that it claims to be signed by."""
         return tuple(key for key in keys if key.identifier in self.envelope.signers or key.hint == self.hint)
 
 
@@ -277,7 +276,6 @@ def attach(
 
 
 def make_referrer(statement: Statement, content: bytes, *, subject: Descriptor) -> Manifest:
-    """Return the manifest through which a bundle refers to an image."""
     title = {"org.opencontainers.image.title": f"{digest_of(content).replace(':', '-')}.sigstore.json"}
     layer = describe_blob(content, BUNDLE_MEDIA_TYPE, title)
     annotations = {"dev.sigstore.bundle.content": "dsse-envelope", PREDICATE_TYPE: statement.predicate_type}

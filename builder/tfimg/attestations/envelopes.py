@@ -181,7 +181,6 @@ class Envelope(Document):
         return tuple(signature.keyid for signature in self.signatures)
 
     def to_json(self) -> bytes:
-        """Return the envelope as canonical JSON."""
         return canonical_json(self.model_dump(by_alias=True))
 
     def find_signer(self, keys: Sequence[VerifyingKey]) -> VerifyingKey | None:
@@ -218,13 +217,11 @@ def encode_for_signing(payload: bytes, payload_type: str) -> bytes:
 
 
 def sign_envelope(payload: bytes, payload_type: str, key: SigningKey) -> bytes:
-    """Sign bytes; return the envelope as JSON."""
     signature = Signature(keyid=key.verifying_key.identifier, sig=key.sign(encode_for_signing(payload, payload_type)))
     return Envelope(payload=payload, payloadType=payload_type, signatures=(signature,)).to_json()
 
 
 def sign_statement(statement: Statement, key: SigningKey) -> bytes:
-    """Sign a statement; return the envelope as JSON."""
     return sign_envelope(statement.content, IN_TOTO, key)
 
 

@@ -54,7 +54,6 @@ class VerifyingKey:
         return base64.b64encode(hashlib.sha256(der).digest()).decode()
 
     def has_signed(self, signature: bytes, content: bytes) -> bool:
-        """Return whether this key signed these bytes."""
         try:
             self.public.verify(signature, content, ec.ECDSA(SHA256()))
         except InvalidSignature:
@@ -83,7 +82,6 @@ class SigningKey:
 
 
 def generate_key() -> SigningKey:
-    """Return a new key pair."""
     return _signing(ec.generate_private_key(ec.SECP256R1()))
 
 
@@ -144,7 +142,6 @@ def _require_one_block(pem: bytes, source: str) -> None:
 
 
 def make_verifying_key(public: ec.EllipticCurvePublicKey) -> VerifyingKey:
-    """Return a public key with its identifier."""
     line = public.public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH)
     blob = base64.b64decode(line.split()[1])
     fingerprint = base64.b64encode(hashlib.sha256(blob).digest()).decode().rstrip("=")
@@ -152,7 +149,6 @@ def make_verifying_key(public: ec.EllipticCurvePublicKey) -> VerifyingKey:
 
 
 def fingerprints(keys: Iterable[VerifyingKey]) -> str:
-    """Return the fingerprints of keys, with commas between."""
     return ", ".join(key.identifier for key in keys)
 
 

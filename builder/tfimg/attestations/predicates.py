@@ -106,7 +106,6 @@ class SignedResult(Document):
 
     @property
     def missing(self) -> tuple[SkippedCheck, ...]:
-        """The required checks that were skipped."""
         return tuple(check for check in self.skipped if check.required)
 
     @property
@@ -191,7 +190,6 @@ def make_test_result(report: Report, *, subject: Subject, ran: RunContext) -> St
 
 
 def make_report_statement(report: Report, *, subject: Subject) -> Statement:
-    """Return the whole report as a statement."""
     return make_statement(subject, REPORT, report.to_json())
 
 

@@ -63,7 +63,6 @@ class Promotion(Document):
     cancels: Annotated[tuple[Digest, ...], Field(max_length=MAX_TAGS)] = ()
 
     def previous(self, tag: str) -> str | None:
-        """Return the digest that a tag of this promotion pointed to before."""
         return next(move.previous for move in self.tags if move.tag == tag)
 
 
@@ -103,7 +102,6 @@ class ImageStatements:
     outcomes: tuple[SignedResult, ...] = ()
 
     def promotions_of(self, repository: str, tag: str) -> tuple[SignedPredicate[Promotion], ...]:
-        """Return the promotions that name a tag of a repository."""
         return tuple(
             promotion
             for promotion in self.promotions

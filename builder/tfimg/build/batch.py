@@ -136,7 +136,6 @@ class Schedule:
 
 
 def _interrupted_result(plan: Plan, builder: Builder | None) -> ImageResult:
-    """Return the result of an image whose build did not end or start."""
     failure = Interrupted(f"Interrupted before it {'ended' if builder else 'started'}.", next_step=CONTINUE)
     return failed_result(plan.spec.identifier, failure, engine=builder.name if builder else None)
 

@@ -89,7 +89,6 @@ class ImageResult(Event):
 
     @property
     def reason(self) -> str | None:
-        """The failure and its next step."""
         return str(self.failure) if self.failure else None
 
     @property
@@ -120,7 +119,6 @@ class ImageResult(Event):
 def failed_result(
     identifier: str, failure: TfimgError, *, seconds: float = 0.0, engine: str | None = None
 ) -> ImageResult:
-    """Return the result of an image that was not built."""
     status: Status = "failed"
     if isinstance(failure, Interrupted):
         status = "interrupted"
@@ -171,7 +169,6 @@ class BatchResult:
 
 
 def count_by_status(results: Sequence[ImageResult]) -> Mapping[Status, int]:
-    """Return the number of results of each status that occurs."""
     counts = Counter(result.status for result in results)
     return {status: counts[status] for status in get_args(Status) if counts[status]}
 

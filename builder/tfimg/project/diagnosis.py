@@ -25,12 +25,10 @@ class Diagnosis:
     findings: tuple[HostFinding, ...]
 
     def to_json(self) -> dict[str, Any]:
-        """Return the diagnosis as a JSON object."""
         image = self.spec.identifier if self.spec else None
         return {"image": image, "findings": [asdict(finding) for finding in self.findings]}
 
     def raise_for_problems(self) -> None:
-        """Raise `UnsuitableHost` if there are problems."""
         if problems := [finding.name for finding in self.findings if finding.state == "problem"]:
             purpose = f"run {self.spec.identifier}" if self.spec else "build and run images"
             error = UnsuitableHost(
@@ -78,7 +76,6 @@ def _value_or_error(ask: Callable[[], T]) -> T | TfimgError:
 def _find_image(
     project: Project, runner: Engine | TfimgError, image: str | None, claimed: str | None
 ) -> tuple[ImageSpec | None, bool]:
-    """Return the image, and whether the engine has it."""
     if image is None or any(spec.identifier == image for spec in project.specs):
         if claimed is None:
             return (project.spec(image) if image else None), False

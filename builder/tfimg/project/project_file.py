@@ -95,7 +95,6 @@ class ProjectFile(MatrixModel):
     publisher: Text | None = Field(default=None, description="name of the publisher in attestations")
 
     def request(self) -> Request:
-        """Return the request that the file makes."""
         return Request(tensorflow=self.tf, **{name: getattr(self, name) for name in REQUEST_FIELDS})
 
     def options(self, folder: Path) -> dict[str, Any]:
@@ -114,7 +113,6 @@ PATH_FIELDS = frozenset({"requirements", "apt", "find_links", "key", "public_key
 
 
 def read_project_file(path: Path) -> ProjectFile:
-    """Read a project file. Raises `FileError`."""
     content = read_limited(path, MAX_BYTES, next_step="Write one with `tfimg init`.")
     return parse_project_file(content, source=path.name)
 

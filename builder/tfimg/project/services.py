@@ -212,7 +212,6 @@ def _layer_store(folder: Path) -> LayerStore:
 
 
 def _proxies(network: HostNetwork) -> dict[str, str]:
-    """Return the proxies of this machine, as requests names them."""
     variables = {"http": "http_proxy", "https": "https_proxy", "no_proxy": "no_proxy"}
     proxies = {name: network.variables.get(variable, "") for name, variable in variables.items()}
     return {name: value for name, value in proxies.items() if value}

@@ -48,17 +48,14 @@ class Validator:
 
     @cached_property
     def target_host(self) -> TargetHost:
-        """This machine and the engine."""
         return self.project.target_host(self.engine)
 
     @cached_property
     def reports(self) -> ReportCache:
-        """The green reports that are kept."""
         return ReportCache(folder=self.project.services.state / "reports")
 
     @cached_property
     def suite(self) -> Mapping[str, bytes]:
-        """The files of the suite."""
         return suite_files(self.project.workspace.validation)
 
     def target(self, spec: ImageSpec, on_event: OnEvent = ignore) -> TargetLevel:
@@ -74,7 +71,6 @@ class Validator:
         return target
 
     def subject(self, spec: ImageSpec, target: TargetLevel, content: str) -> ReportSubject:
-        """Return what a report on an image's content would be about."""
         return ReportSubject(
             identifier=spec.identifier,
             content=content,

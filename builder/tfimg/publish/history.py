@@ -106,7 +106,6 @@ def repository_history(
 
 
 def build_tags(tags: Iterable[str]) -> list[str]:
-    """Return the tags of single builds, those of the newest releases first."""
     builds = (tag for tag in tags if BUILD_TAG.fullmatch(tag))
     found = [(parse_tag_version(tag.partition("-")[0]) or Version("0"), tag) for tag in builds]
     return [tag for _, tag in sorted(found, reverse=True)]

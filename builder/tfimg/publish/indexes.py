@@ -159,7 +159,6 @@ class PlatformTags:
         return self.registry.repository
 
     def find(self, reference: str) -> Manifest | None:
-        """Return the manifest under a digest, or the image of a tag's platform."""
         manifest = self.registry.find(reference)
         if manifest is None or manifest.media_type not in INDEXES or reference.startswith("sha256:"):
             return manifest
@@ -213,7 +212,6 @@ class PlatformTags:
         return make_index(images) if len(images) > 1 else manifest
 
     def delete_tag(self, tag: str) -> bool:
-        """Delete a tag, and compose the index that it belongs to without it."""
         is_deleted = self.registry.delete_tag(tag)
         if (shared := find_shared_tag(tag)) != tag:
             self.update(shared)

@@ -64,7 +64,6 @@ class TagDecider:
     def decide(
         self, tags: Sequence[tuple[TagKind, str]], *, digest: str | None, release: PublishedRelease, level: Level
     ) -> tuple[Decision, ...]:
-        """Decide about the tags of an image as they are now."""
         questions = (
             Question(
                 repository=self.registry.repository,
@@ -83,7 +82,6 @@ class TagDecider:
         return tuple(map(decide, questions))
 
     def statements(self, digest: str) -> ImageStatements:
-        """Return what trusted keys signed about a digest."""
         if digest not in self._statements:
             self._statements[digest] = read_image_statements(self.registry, digest, self.trusted)
         return self._statements[digest]

@@ -97,7 +97,6 @@ class PublishJob:
 
     @property
     def release(self) -> PublishedRelease:
-        """The release, without the time of creation."""
         return PublishedRelease(identifier=self.identifier, tensorflow=self.tensorflow)
 
     def tags(self, digest: str | None) -> Sequence[tuple[TagKind, str]]:
@@ -218,7 +217,6 @@ class EngineSteps:
         attach(registry, digest, statements, key=self.repository.key, list_later=True)
 
     def find_candidates(self, prefix: str) -> set[str]:
-        """Return the tags of candidates that the engine has and that begin with `prefix`."""
         names = (name.rpartition(":") for image in self._engine.list_images() for name in image.names)
         repositories = (self.repository.name, CANDIDATE)
         return {tag for repository, _, tag in names if repository in repositories and tag.startswith(prefix)}
@@ -282,7 +280,6 @@ class PublishSession:
 
     @property
     def registry(self) -> Tags:
-        """The registry of the repository, in which each tag means the image of its platform."""
         return self.repository.tags
 
     def candidate(self, job: PublishJob) -> str:

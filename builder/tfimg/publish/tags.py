@@ -207,7 +207,6 @@ class Decision:
 
 
 def decide(question: Question) -> Decision:
-    """Decide what happens to a tag: the first objection refuses the move."""
     before = question.current.digest if question.current else None
     withdrawals = question.statements.in_force(question.repository, question.tag)
     points_there = before is not None and before == question.digest

@@ -50,7 +50,6 @@ def format_constraints(spec: ImageSpec, lock: Lock) -> str:
 
 
 def collect_facts(spec: ImageSpec, lock: Lock, *, level: str = "validated", from_lock: bool = True) -> dict[str, Any]:
-    """Return an image's facts; `from_lock` says that it was built from the lock."""
     return {
         "identifier": spec.identifier,
         "tensorflow": spec.tensorflow,

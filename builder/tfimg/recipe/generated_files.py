@@ -20,7 +20,6 @@ class GeneratedFiles:
         self._changed: dict[str, str] = {}
 
     def add(self, files: Mapping[Path, str]) -> None:
-        """Write files, or note that they differ."""
         for file, text in files.items():
             self._wanted.add(file)
             if file.exists() and file.read_text() == text:
@@ -50,7 +49,6 @@ class GeneratedFiles:
             )
 
     def to_json(self) -> dict[str, Any]:
-        """Return the number of files, and those that were changed, as a JSON object."""
         return {"files": len(self._wanted), "changed": sorted(self._changed)}
 
     def __str__(self) -> str:

@@ -54,7 +54,6 @@ def format_title(spec: ImageSpec) -> str:
 
 
 def make_recipe_labels(spec: ImageSpec, *, lock_digest: str, layers: Sequence[str] = ()) -> dict[str, str]:
-    """Return the labels that follow from the recipe alone."""
     devcontainer = {
         "remoteUser": "tensorflow",
         "forwardPorts": list(spec.ports),
@@ -204,7 +203,6 @@ def describe_extra_packages(own: ExtraPackages, debian: Mapping[str, str] | None
 
 
 def describe_support_end(end: SupportEnd) -> dict[str, str]:
-    """Return the end of a version's security fixes as a JSON object."""
     return {"subject": end.subject, "ends": end.ends.isoformat(), "source": end.source}
 
 
@@ -215,7 +213,6 @@ def describe_matrix_image(spec: ImageSpec, *, repository: str, status: Status) -
 
 
 def format_request(spec: ImageSpec) -> str:
-    """Return the options that request exactly this image."""
     device = "" if spec.device == CPU else f" --device {spec.device}"
     platform = "" if spec.platform == PLATFORMS[0] else f" --platform {spec.platform}"
     variant = "" if spec.variant == RUNTIME else f" --variant {spec.variant}"

@@ -113,12 +113,10 @@ class WheelGroup:
 
     @property
     def is_upper(self) -> bool:
-        """Whether it lies above the system."""
         return self.name in UPPER_GROUPS
 
     @property
     def layers(self) -> tuple[WheelLayer, ...]:
-        """Its one or two layers."""
         shared = [WheelLayer(group=self, is_shared=True)] if self.shared_files else []
         return (*shared, *([] if self.is_shared else [WheelLayer(group=self, is_shared=False)]))
 

@@ -112,7 +112,6 @@ def divide_into_shards(images: Sequence[ShardImage], count: int) -> tuple[Shard,
 
 
 def make_single_shards(images: Sequence[ShardImage]) -> tuple[Shard, ...]:
-    """Return a shard for each image, by its identifier."""
     return tuple(_shard(image.identifier, [image]) for image in images)
 
 

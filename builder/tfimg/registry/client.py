@@ -313,7 +313,6 @@ class HttpRegistry:
 
     @property
     def repository(self) -> str:
-        """See `Registry`."""
         return self._connection.repository
 
     def find(self, reference: str) -> Manifest | None:
@@ -345,7 +344,6 @@ class HttpRegistry:
         return manifest
 
     def put(self, reference: str, manifest: Manifest) -> None:
-        """See `Registry`."""
         self._put(reference, manifest)
 
     def _put(self, reference: str, manifest: Manifest) -> Response:
@@ -371,7 +369,6 @@ class HttpRegistry:
         return response
 
     def list_tags(self) -> Sequence[str]:
-        """See `Registry`."""
         response = self._connection.request("GET", "tags/list", expected=(200, 404))
         if response.status == 404:
             return ()
@@ -405,12 +402,10 @@ class HttpRegistry:
         return self._connection.request("DELETE", f"manifests/{reference}", expected=expected).status
 
     def get_blob(self, digest: str) -> Iterator[bytes]:
-        """See `Registry`."""
         self._checked(digest, DIGEST)
         return download(self._connection, digest, limit=self._sizes.get(digest, MAX_BYTES))
 
     def put_blob(self, content: bytes) -> Descriptor:
-        """See `Registry`."""
         blob = describe_blob(content, BINARY)
 
         def attempt() -> None:
@@ -430,7 +425,6 @@ class HttpRegistry:
         return blob
 
     def list_referrers(self, digest: str) -> Sequence[Descriptor]:
-        """See `Registry`."""
         target = f"referrers/{self._checked(digest, DIGEST)}"
         response = self._connection.request("GET", target, expected=(200, *NO_LIST))
         # Some registries without a list answer every address with an HTML page.
@@ -447,7 +441,6 @@ class HttpRegistry:
     def put_referrers(
         self, manifests: Sequence[Manifest], *, subject: str, list_later: bool = False
     ) -> Sequence[Descriptor]:
-        """See `Registry`."""
         entries = [describe_referrer(manifest, subject) for manifest in manifests]
         responses = [self._put(manifest.digest, manifest) for manifest in manifests]
         unlisted = self._unlisted[subject]

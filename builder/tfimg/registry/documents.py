@@ -66,7 +66,6 @@ class Descriptor:
     platform: Annotated[EntryPlatform, null_means(EntryPlatform())] = EntryPlatform()
 
     def to_document(self) -> dict[str, Any]:
-        """Return the JSON object as it stands in a manifest."""
         document: dict[str, Any] = _DESCRIPTOR.dump_python(self, by_alias=True, exclude_defaults=True)
         return document
 
@@ -75,7 +74,6 @@ _DESCRIPTOR = TypeAdapter(Descriptor)
 
 
 def describe_blob(content: bytes, media_type: str, annotations: Mapping[str, str] | None = None) -> Descriptor:
-    """Return the descriptor of a blob."""
     size, digest = len(content), digest_of(content)
     return Descriptor(media_type=media_type, digest=digest, size=size, annotations=annotations or {})
 
@@ -109,12 +107,10 @@ class Manifest:
 
     @property
     def digest(self) -> str:
-        """The digest of the bytes."""
         return digest_of(self.content)
 
     @property
     def descriptor(self) -> Descriptor:
-        """The descriptor of the manifest."""
         return describe_blob(self.content, self.media_type)
 
     @property
@@ -274,7 +270,6 @@ class PlatformImage:
 
     @property
     def labels(self) -> Mapping[str, str]:
-        """Labels of the configuration."""
         return self.settings.config.labels
 
 

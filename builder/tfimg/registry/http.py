@@ -324,7 +324,6 @@ def address_error(host: str, name: str, address: str, reason: Exception) -> Regi
 
 
 def limit_error(host: str, excess: str) -> RegistryError:
-    """Return the error for a registry that sends more than any registry does."""
     return RegistryError(f"The registry {host} sent {excess}.", next_step="Check that it is a registry.")
 
 
@@ -535,7 +534,6 @@ class Connection:
         )
 
     def map_error(self, response: Response, method: str) -> Exception:
-        """Return the error for an unexpected response."""
         is_write, has_credentials = method not in ("GET", "HEAD"), self._credentials is not None
         return map_response(response, self.host, self.repository, is_write=is_write, has_credentials=has_credentials)
 

@@ -101,7 +101,6 @@ def names_registry(text: str) -> bool:
 
 
 def _split(text: str, name: str) -> tuple[str, str]:
-    """Return registry and path."""
     if "://" in text:
         raise _invalid(text, "it is an address", "Remove the part up to ://.")
     host, _, path = name.partition("/")
@@ -174,7 +173,6 @@ RunHelper = Callable[[list[str], bytes], str]
 
 
 def config_file(environ: Mapping[str, str]) -> Path:
-    """Return the path of Docker's configuration."""
     folder = environ.get("DOCKER_CONFIG")
     return Path(folder or Path(environ.get("HOME", "/"), ".docker")) / "config.json"
 

@@ -100,7 +100,6 @@ def judge_host_run(run: HostRun, spec: ImageSpec, lock: Lock, *, suite: Path, so
 
 
 def _find_failures(run: HostRun, report: Report, spec: ImageSpec, lock: Lock, suite: Path) -> Iterator[str]:
-    """Yield the reasons why a run does not prove level `validated`."""
     first: Mapping[str, Any] = run.events[0] if run.events else {}
     for name, found, required in (
         ("lock", run.lock, hash_lock(lock)),

@@ -238,7 +238,6 @@ def make_image_record(
 
 
 def _find_versions(report: Report) -> Iterator[tuple[str, str]]:
-    """Yield the versions that checks measured, by name."""
     record = {result.check: result.measured for result in report.results}
     for check, names in VERSION_CHECKS.items():
         found = record.get(check, {})

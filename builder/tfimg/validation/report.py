@@ -292,7 +292,6 @@ class Report:
 
 
 def limit_level(aim: Level, device: Device, *, gpus: int, environment: Mapping[str, Any]) -> Level:
-    """Return the level that a green run proves on a machine."""
     is_foreign = bool(environment.get("emulated")) or (DEVICES[device].is_reported and not gpus)
     return Level.LINKED if is_foreign else aim
 
@@ -316,7 +315,6 @@ def format_report(report: Report, name: str) -> str:
 
 
 def format_json(report: Report) -> str:
-    """Return the report as strict JSON (images/report.schema.json)."""
     return json.dumps(to_strict_json(report.to_json()), indent=2, allow_nan=False) + "\n"
 
 
@@ -339,13 +337,11 @@ def flatten(text: str) -> str:
 
 
 def count_outcomes(outcomes: Iterable[Outcome]) -> Mapping[Outcome, int]:
-    """Return the number of checks of each outcome that occurs."""
     counts = Counter(outcomes)
     return {outcome: counts[outcome] for outcome in get_args(Outcome) if counts[outcome]}
 
 
 def summary_fields(report: Report) -> Mapping[str, Any]:
-    """Return the summary of a report by the names of its fields."""
     counts = count_outcomes(result.outcome for result in report.results)
     finished = {result.check for result in report.results}
     return {
@@ -407,7 +403,6 @@ def format_junit(report: Report) -> str:
 
 
 def format_suite(suite: TestSuite) -> str:
-    """Return a suite as a document of its own."""
     from junitparser import JUnitXml
 
     document = JUnitXml("tfimg")
@@ -525,7 +520,6 @@ def choose_light(report: Report) -> Light:
 
 
 def summarize(report: Report) -> str:
-    """Return the report in a sentence or two."""
     if report.problem:
         return f"The suite did not reach its end: {report.problem}."
     passed = sum(result.outcome == "passed" for result in report.results)
@@ -540,7 +534,6 @@ def summarize(report: Report) -> str:
 
 
 def list_rows(report: Report) -> list[ReportRow]:
-    """Return every check, with all bars on one scale."""
     longest = max((clamp_duration(result.seconds) for result in report.results), default=0.0) or 1.0
     anchors: Counter[str] = Counter()
     checks = []

@@ -165,7 +165,6 @@ class EventStream:
             return None
 
     def _pending(self) -> list[str]:
-        """Return the planned checks that did not end."""
         ended = {result.check for result in self.results}
         return [check for check in self.plan.checks if check not in ended]
 
@@ -319,7 +318,6 @@ class ReportSubject:
 
     @property
     def file_name(self) -> str:
-        """The name of the subject's file."""
         return f"{hashlib.sha256(repr(astuple(self)).encode()).hexdigest()}.json"
 
 
@@ -330,7 +328,6 @@ class ReportCache:
     folder: Path
 
     def has(self, subject: ReportSubject) -> bool:
-        """Return whether there is a report about a subject."""
         return (self.folder / subject.file_name).is_file()
 
     def read(self, subject: ReportSubject) -> Report | None:
@@ -392,7 +389,6 @@ TensorFlow 2.15's Cholesky factor is wrong (QEMU 7.2); without SVE it is right."
 
 
 def suite_files(folder: Path) -> dict[str, bytes]:
-    """Return the suite's source files by relative path."""
     return {
         str(file.relative_to(folder)): file.read_bytes()
         for file in sorted(folder.rglob("*.py"))
