@@ -10,12 +10,12 @@ from typing import Annotated, Any
 from urllib.parse import quote, urlsplit
 
 import requests
-from pydantic import BeforeValidator, Field
+from pydantic import Field
 
 from tfimg.advisories.match import AuditedPackage, Finding, make_findings
 from tfimg.advisories.osv import MAX_BYTES, Advisory, Identifier
 from tfimg.core.cancellation import map_in_threads
-from tfimg.core.documents import Document, InvalidDocument, Model, parse_document
+from tfimg.core.documents import Document, InvalidDocument, Model, null_means, parse_document
 from tfimg.core.errors import NetworkError, UsageError
 from tfimg.core.retry import RetryPolicy
 from tfimg.index.client import UNREADABLE, make_network_error, read_body
@@ -42,9 +42,7 @@ class _Hit(Document):
 
 
 class _Result(Document):
-    vulns: Annotated[
-        tuple[_Hit, ...], Field(max_length=MAX_ADVISORIES), BeforeValidator(lambda value: value or ())
-    ] = ()
+    vulns: Annotated[tuple[_Hit, ...], Field(max_length=MAX_ADVISORIES), null_means(())] = ()
     next_page_token: Annotated[str, Field(max_length=10_000)] | None = None
 
 

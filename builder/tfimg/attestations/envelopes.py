@@ -9,13 +9,19 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, AwareDatetime, BeforeValidator, Field, PlainSerializer, StringConstraints
+from pydantic import (
+    AfterValidator,
+    AwareDatetime,
+    BeforeValidator,
+    Field,
+    PlainSerializer,
+    StringConstraints,
+)
 
 from tfimg.attestations.keys import SigningKey, VerifyingKey
-from tfimg.core.documents import Document, InvalidDocument, parse_document
+from tfimg.core.documents import Document, InvalidDocument, null_means, parse_document
 from tfimg.core.errors import TamperedError
 from tfimg.core.text import canonical_json, to_strict_json
-from tfimg.registry.documents import null_means
 
 STATEMENT = "https://in-toto.io/Statement/v1"
 

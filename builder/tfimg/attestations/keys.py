@@ -32,7 +32,6 @@ FINGERPRINT = r"^SHA256:[A-Za-z0-9+/]{43}$"
 """Form of a key's identifier, as `ssh-keygen -l` prints it."""
 
 NEEDED = "It must be an ECDSA key on the curve P-256, in PEM. `tfimg keygen DIR` makes a pair."
-CHECK_SETTINGS = "Check TFIMG_KEY_PASSWORD, or the file that --password-file names."
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -82,7 +81,8 @@ class SigningKey:
 
 
 def generate_key() -> SigningKey:
-    return _signing(ec.generate_private_key(ec.SECP256R1()))
+    private = ec.generate_private_key(ec.SECP256R1())
+    return SigningKey(private=private, verifying_key=make_verifying_key(private.public_key()))
 
 
 def read_key_file(file: str) -> bytes:
@@ -107,11 +107,12 @@ def read_signing_key(pem: bytes, *, password: bytes | None, source: str) -> Sign
         if b"PUBLIC KEY-----" in pem:
             raise _refused(source, "it is a public key", "Name the private key of the pair: FILE.key.") from None
         if is_encrypted(pem):
-            raise _refused(source, "the password is wrong, or the file is damaged", CHECK_SETTINGS) from None
+            next_step = "Check TFIMG_KEY_PASSWORD, or the file that --password-file names."
+            raise _refused(source, "the password is wrong, or the file is damaged", next_step) from None
         raise _refused(source, "it is not a private key") from None
     if not isinstance(key, ec.EllipticCurvePrivateKey) or not isinstance(key.curve, ec.SECP256R1):
         raise _refused(source, "it is a key of another kind")
-    return _signing(key)
+    return SigningKey(private=key, verifying_key=make_verifying_key(key.public_key()))
 
 
 def is_encrypted(pem: bytes) -> bool:
@@ -150,10 +151,6 @@ def make_verifying_key(public: ec.EllipticCurvePublicKey) -> VerifyingKey:
 
 def fingerprints(keys: Iterable[VerifyingKey]) -> str:
     return ", ".join(key.identifier for key in keys)
-
-
-def _signing(private: ec.EllipticCurvePrivateKey) -> SigningKey:
-    return SigningKey(private=private, verifying_key=make_verifying_key(private.public_key()))
 
 
 def _refused(source: str, why: str, next_step: str = NEEDED) -> InvalidKey:

@@ -28,8 +28,6 @@ DEFAULT_MAX_AGE = timedelta(days=90)
 """Default of the age of attestations. Statements can be deleted from a registry, or old ones restored: this bounds how
 long that hides a newer failure or withdrawal."""
 
-UNLIMITED = "unlimited"
-
 UNITS = {"h": timedelta(hours=1), "d": timedelta(days=1), "w": timedelta(weeks=1)}
 
 WORD = re.compile(
@@ -127,7 +125,7 @@ def parse_conditions(text: str, *, policy: Policy) -> Policy:
 
 def parse_age(text: object) -> timedelta | None:
     """Return the duration of `30d`, `12h` or `4w`; None for `unlimited`. Raises `ValueError`."""
-    if text == UNLIMITED:
+    if text == "unlimited":
         return None
     found = re.fullmatch("([0-9]{1,5})([hdw])", text) if isinstance(text, str) else None
     if not found or not int(found[1]):

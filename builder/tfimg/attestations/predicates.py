@@ -222,12 +222,22 @@ class BuildRecord:
 
 def make_provenance(build: BuildRecord, *, subject: Subject) -> Statement:
     """Return the provenance statement; the claimed level is in the builder's name and in the metadata."""
+    dependencies: list[dict[str, Any]] = [{"name": "base", "uri": build.base}]
+    if build.base_digest:
+        dependencies[0]["digest"] = digest_set(build.base_digest)
+    locks = {f"lock/{layer}": build.locks[layer] for layer in sorted(build.locks)}
+    digests = {**locks, "wheel": build.wheel, "recipe": build.recipe}
+    dependencies += [{"name": name, "digest": digest_set(digest)} for name, digest in digests.items() if digest]
+    if build.revision:
+        commit, _, dirty = build.revision.partition("-")
+        changed = {"annotations": {"uncommittedChanges": True}} if dirty else {}
+        dependencies.append({"name": "tfimg", "digest": {"gitCommit": commit}} | changed)
     predicate = {
         "buildDefinition": {
             "buildType": BUILD_TYPE,
             "externalParameters": {"identifier": build.identifier},
             "internalParameters": {"engine": build.engine, "tfimg": build.version},
-            "resolvedDependencies": list(_dependencies(build)),
+            "resolvedDependencies": dependencies,
         },
         "runDetails": {
             "builder": {"id": SELF_SIGNED, "version": {"tfimg": build.version, "engine": build.engine}},
@@ -235,21 +245,6 @@ def make_provenance(build: BuildRecord, *, subject: Subject) -> Statement:
         },
     }
     return make_statement(subject, PROVENANCE, predicate)
-
-
-def _dependencies(build: BuildRecord) -> Iterator[dict[str, Any]]:
-    base = {"name": "base", "uri": build.base}
-    yield base | ({"digest": digest_set(build.base_digest)} if build.base_digest else {})
-    for layer in sorted(build.locks):
-        yield {"name": f"lock/{layer}", "digest": digest_set(build.locks[layer])}
-    if build.wheel:
-        yield {"name": "wheel", "digest": digest_set(build.wheel)}
-    if build.recipe:
-        yield {"name": "recipe", "digest": digest_set(build.recipe)}
-    if build.revision:
-        commit, _, dirty = build.revision.partition("-")
-        changed = {"annotations": {"uncommittedChanges": True}} if dirty else {}
-        yield {"name": "tfimg", "digest": {"gitCommit": commit}} | changed
 
 
 MAX_PROBLEM = 200

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from functools import cache
 from typing import Annotated, Any, TypeVar
 
-from pydantic import BaseModel, ConfigDict, StringConstraints, TypeAdapter, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, StringConstraints, TypeAdapter, ValidationError
 from pydantic_core import from_json
 
 MAX_BYTES = 8 << 20
@@ -36,6 +36,11 @@ def _validator_of(model: Any) -> Callable[[Any], Any]:
 def digest_of(content: bytes) -> str:
     """Return `sha256:…` of bytes."""
     return f"sha256:{hashlib.sha256(content).hexdigest()}"
+
+
+def null_means(default: Any) -> BeforeValidator:
+    """Return a validator that reads `null` as a default: Go writes it for an empty list or map."""
+    return BeforeValidator(lambda value: default if value is None else value)
 
 
 class InvalidDocument(ValueError):

@@ -12,8 +12,6 @@ from tfimg.host.doctor import DoctorRequest, HostFinding, diagnose
 from tfimg.matrix.spec import ImageSpec
 from tfimg.project.project import Project
 
-DEFAULT_HOST = "unix:///var/run/docker.sock"
-
 T = TypeVar("T")
 
 
@@ -49,7 +47,7 @@ def diagnose_host(project: Project, image: str | None, claimed: str | None) -> D
     runner = _value_or_error(services.runner)
     spec, is_present = _find_image(project, runner, image, claimed)
     toolkit = runner if isinstance(runner, TfimgError) else runner.get_device_support()
-    asked = services.environ.get("DOCKER_HOST") or DEFAULT_HOST
+    asked = services.environ.get("DOCKER_HOST") or "unix:///var/run/docker.sock"
     host = asked if isinstance(toolkit, TfimgError) else toolkit.host
 
     request = DoctorRequest(

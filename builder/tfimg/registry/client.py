@@ -24,7 +24,7 @@ from pydantic import AliasPath, Field, StringConstraints
 from requests.utils import parse_header_links
 
 from tfimg.core.cancellation import raise_if_cancelled
-from tfimg.core.documents import Digest, Document, InvalidDocument, parse_document, validate_model
+from tfimg.core.documents import Digest, Document, InvalidDocument, null_means, parse_document, validate_model
 from tfimg.core.errors import NetworkError, RegistryError, TagConflict, TamperedError
 from tfimg.core.files import wait_for_lock
 from tfimg.core.process import run
@@ -46,7 +46,6 @@ from tfimg.registry.documents import (
     Registry,
     describe_blob,
     make_manifest,
-    null_means,
 )
 from tfimg.registry.http import Connection, ConnectionSettings, Response, limit_error, parse_size, timeout_error
 from tfimg.registry.reference import DIGEST, HELPER_SECONDS, TAG, Reference, config_file, find_credentials

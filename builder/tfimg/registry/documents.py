@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Protocol
 
-from pydantic import BeforeValidator, ConfigDict, Field, TypeAdapter
+from pydantic import ConfigDict, Field, TypeAdapter
 from pydantic.dataclasses import dataclass as validated_dataclass
 
 from tfimg.core.documents import (
@@ -14,6 +14,7 @@ from tfimg.core.documents import (
     Document,
     InvalidDocument,
     digest_of,
+    null_means,
     parse_document,
     parse_object,
     validate_model,
@@ -37,11 +38,6 @@ MAX_LAYERS = 10_000
 
 MAX_BLOB_BYTES = 1 << 40
 """Size that a descriptor may state. The largest layer of our images has 3 GB."""
-
-
-def null_means(default: Any) -> BeforeValidator:
-    """Return a validator that reads `null` as a default: Go writes it for an empty list or map."""
-    return BeforeValidator(lambda value: default if value is None else value)
 
 
 class EntryPlatform(Document):

@@ -155,11 +155,6 @@ class ImageRecord(StrictDocument):
     def _gpu(self) -> str | None:
         return count_names(gpu.name for gpu in self._seen_gpus) or None
 
-    @property
-    def provable_level(self) -> Level:
-        """The level that the machine could prove, which is that of `to_report`."""
-        return limit_level(self.level, self.device, gpus=len(self._seen_gpus), environment=self.environment)
-
     def to_report(self) -> Report:
         """Return the report, with what the record has of its checks."""
         return Report(
@@ -290,7 +285,8 @@ def read_image_record(
             raise InvalidDocument("digest: it is that of an image in a container")
         if both := {*record.passed} & {*record.skipped}:
             raise InvalidDocument(f"skipped: {min(both)} has passed")
-        follows = record.provable_level
+        gpus = len(record._seen_gpus)
+        follows = limit_level(record.level, record.device, gpus=gpus, environment=record.environment)
         if follows != record.level:
             raise InvalidDocument(f"level: it is {record.level}, and {follows} follows from the machine")
     except InvalidDocument as error:

@@ -13,9 +13,9 @@ from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
 
-from pydantic import BeforeValidator, ConfigDict, Field
+from pydantic import ConfigDict, Field
 
-from tfimg.core.documents import Document, InvalidDocument, parse_document
+from tfimg.core.documents import Document, InvalidDocument, null_means, parse_document
 from tfimg.core.errors import ValidationAborted
 from tfimg.core.events import Event
 from tfimg.core.levels import Level, SuiteLevel
@@ -34,7 +34,7 @@ MAX_LINES, MAX_REASON = 1000, 2000
 
 SCRIPT = "/tfimg-inventory.py"
 
-Version = Annotated[str, BeforeValidator(lambda value: "" if value is None else value)]
+Version = Annotated[str, null_means("")]
 """Broken distributions have no version."""
 
 
