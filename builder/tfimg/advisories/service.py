@@ -14,10 +14,8 @@ from pydantic import Field
 
 from tfimg.advisories.match import AuditedPackage, Finding, make_findings
 from tfimg.advisories.osv import MAX_BYTES, Advisory, Identifier
-from tfimg.core.cancellation import map_in_threads
+from tfimg.core import cancellation, errors, retry
 from tfimg.core.documents import Document, InvalidDocument, Model, null_means, parse_document
-from tfimg.core.errors import NetworkError, UsageError
-from tfimg.core.retry import RetryPolicy
 from tfimg.index.client import UNREADABLE, make_network_error, read_body
 from tfimg.index.network import DirectSession, retry_request
 
@@ -62,16 +60,16 @@ class OsvService:
         *,
         ca: str | None = None,
         proxies: Mapping[str, str] | None = None,
-        retries: RetryPolicy | None = None,
+        retries: retry.RetryPolicy | None = None,
     ) -> None:
         self.url = url.rstrip("/").removesuffix("/v1")
         parts = urlsplit(self.url)
         if parts.scheme not in ("http", "https") or not parts.hostname or "@" in parts.netloc:
-            raise UsageError(
+            raise errors.UsageError(
                 f"{url} is not the address of an advisory service.",
                 next_step=f"Write it as {PUBLIC_SERVICE}, without user and password.",
             )
-        self._retries = retries or RetryPolicy()
+        self._retries = retries or retry.RetryPolicy()
         self._session = DirectSession(step_seconds=TIMEOUT_SECONDS)
         self._session.proxies.update(proxies or {})
         if ca:
@@ -94,7 +92,7 @@ class OsvService:
         for start in range(0, len(queries), MAX_QUERIES):
             self._query(queries[start : start + MAX_QUERIES], found)
         names = [name for name in _list_names(found) if name not in self._advisories]
-        for number, advisory in enumerate(map_in_threads(self._fetch, names, CONNECTIONS), start=1):
+        for number, advisory in enumerate(cancellation.map_in_threads(self._fetch, names, CONNECTIONS), start=1):
             on_progress(number, len(names))
             self._advisories[advisory.id] = advisory
         for package, named in found.items():
@@ -142,8 +140,8 @@ class OsvService:
         except UNREADABLE as error:
             raise make_network_error("advisories", error, source=self.url) from None
 
-    def _invalid(self, problem: str) -> NetworkError:
-        return NetworkError(
+    def _invalid(self, problem: str) -> errors.NetworkError:
+        return errors.NetworkError(
             f"No advisory was read from {self.url}: {problem}.",
             next_step="Name the address of a service that speaks OSV's API with --osv.",
         )

@@ -14,8 +14,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.serialization import BestAvailableEncryption, Encoding, PrivateFormat, PublicFormat
 
-from tfimg.core.errors import InvalidKey
-from tfimg.core.files import read_limited
+from tfimg.core import errors, files
 
 ALGORITHM = ec.ECDSA(SHA256(), deterministic_signing=True)
 """The same bytes get the same signature (RFC 6979), so attaching a statement twice leaves one."""
@@ -74,7 +73,7 @@ class SigningKey:
     def pem(self, password: bytes) -> bytes:
         """Return encrypted PKCS#8 in PEM. Raises `InvalidKey` for an empty password."""
         if not password:
-            raise InvalidKey(
+            raise errors.InvalidKey(
                 "A private key is not written without a password.", next_step="Choose one that is not empty."
             )
         return self.private.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, BestAvailableEncryption(password))
@@ -87,7 +86,7 @@ def generate_key() -> SigningKey:
 
 def read_key_file(file: str) -> bytes:
     """Return the content of a file with a key or a password. Raises `FileError`."""
-    return read_limited(file, MAX_PEM, next_step="Name the file that contains the key or the password.")
+    return files.read_limited(file, MAX_PEM, next_step="Name the file that contains the key or the password.")
 
 
 def read_signing_key(pem: bytes, *, password: bytes | None, source: str) -> SigningKey:
@@ -153,5 +152,5 @@ def fingerprints(keys: Iterable[VerifyingKey]) -> str:
     return ", ".join(key.identifier for key in keys)
 
 
-def _refused(source: str, why: str, next_step: str = NEEDED) -> InvalidKey:
-    return InvalidKey(f"{source} cannot be used as a key: {why}.", next_step=next_step)
+def _refused(source: str, why: str, next_step: str = NEEDED) -> errors.InvalidKey:
+    return errors.InvalidKey(f"{source} cannot be used as a key: {why}.", next_step=next_step)

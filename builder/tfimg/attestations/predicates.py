@@ -22,18 +22,7 @@ from packageurl import PackageURL
 from packaging.utils import canonicalize_name
 from pydantic import Field, StrictBool, StringConstraints
 
-from tfimg.attestations.envelopes import (
-    CYCLONEDX,
-    PROVENANCE,
-    REPORT,
-    TEST_RESULT,
-    Statement,
-    Subject,
-    Time,
-    digest_set,
-    format_time,
-    make_statement,
-)
+from tfimg.attestations import envelopes
 from tfimg.core.documents import Document, InvalidDocument, validate_model
 from tfimg.core.errors import TamperedError, ValidationAborted
 from tfimg.core.levels import AttestedLevel, Level
@@ -100,8 +89,8 @@ class SignedResult(Document):
     skipped: tuple[SkippedCheck, ...] = Field(alias="skippedTests", max_length=MAX_CHECKS)
     waived: tuple[ExemptCheck, ...] = Field(alias="waivedTests", max_length=MAX_CHECKS)
     unproven: tuple[ExemptCheck, ...] = Field(alias="unprovenTests", max_length=MAX_CHECKS)
-    began: Time = Field(alias="startedOn")
-    ended: Time = Field(alias="finishedOn")
+    began: envelopes.Time = Field(alias="startedOn")
+    ended: envelopes.Time = Field(alias="finishedOn")
     environment: ResultEnvironment
 
     @property
@@ -141,7 +130,7 @@ class RunContext:
     version: str
 
 
-def make_test_result(report: Report, *, subject: Subject, ran: RunContext) -> Statement:
+def make_test_result(report: Report, *, subject: envelopes.Subject, ran: RunContext) -> envelopes.Statement:
     """Return in-toto's test-result v0.1, with tfimg's fields for what it lacks.
 
     The report has to be about the subject's digest: the image, pulled by that digest.
@@ -159,8 +148,12 @@ def make_test_result(report: Report, *, subject: Subject, ran: RunContext) -> St
         if name not in ran_checks
     ]
     result_word: ResultWord = "WARNED" if report.missing or report.unproven else "PASSED"
-    suite = {"name": "suite", "digest": digest_set(report.suite), "annotations": {"version": ran.version}}
-    lock = {"name": "lock", "digest": digest_set(report.lock), "annotations": {"identifier": report.identifier}}
+    suite = {"name": "suite", "digest": envelopes.digest_set(report.suite), "annotations": {"version": ran.version}}
+    lock = {
+        "name": "lock",
+        "digest": envelopes.digest_set(report.lock),
+        "annotations": {"identifier": report.identifier},
+    }
     predicate = {
         "result": result_word if report.passed else "FAILED",
         "configuration": [suite, lock],
@@ -183,14 +176,14 @@ def make_test_result(report: Report, *, subject: Subject, ran: RunContext) -> St
             "gpus": [{"name": name, "capability": f"sm_{sm.replace('.', '')}"} for name, sm in report.gpus],
             "driver": report.driver,
         },
-        "startedOn": format_time(ended - timedelta(seconds=report.seconds)),
-        "finishedOn": format_time(ended),
+        "startedOn": envelopes.format_time(ended - timedelta(seconds=report.seconds)),
+        "finishedOn": envelopes.format_time(ended),
     }
-    return make_statement(subject, TEST_RESULT, predicate)
+    return envelopes.make_statement(subject, envelopes.TEST_RESULT, predicate)
 
 
-def make_report_statement(report: Report, *, subject: Subject) -> Statement:
-    return make_statement(subject, REPORT, report.to_json())
+def make_report_statement(report: Report, *, subject: envelopes.Subject) -> envelopes.Statement:
+    return envelopes.make_statement(subject, envelopes.REPORT, report.to_json())
 
 
 BUILD_TYPE = "urn:tfimg:build:1"
@@ -220,14 +213,16 @@ class BuildRecord:
     wheel: str | None = None
 
 
-def make_provenance(build: BuildRecord, *, subject: Subject) -> Statement:
+def make_provenance(build: BuildRecord, *, subject: envelopes.Subject) -> envelopes.Statement:
     """Return the provenance statement; the claimed level is in the builder's name and in the metadata."""
     dependencies: list[dict[str, Any]] = [{"name": "base", "uri": build.base}]
     if build.base_digest:
-        dependencies[0]["digest"] = digest_set(build.base_digest)
+        dependencies[0]["digest"] = envelopes.digest_set(build.base_digest)
     locks = {f"lock/{layer}": build.locks[layer] for layer in sorted(build.locks)}
     digests = {**locks, "wheel": build.wheel, "recipe": build.recipe}
-    dependencies += [{"name": name, "digest": digest_set(digest)} for name, digest in digests.items() if digest]
+    dependencies += [
+        {"name": name, "digest": envelopes.digest_set(digest)} for name, digest in digests.items() if digest
+    ]
     if build.revision:
         commit, _, dirty = build.revision.partition("-")
         changed = {"annotations": {"uncommittedChanges": True}} if dirty else {}
@@ -241,10 +236,10 @@ def make_provenance(build: BuildRecord, *, subject: Subject) -> Statement:
         },
         "runDetails": {
             "builder": {"id": SELF_SIGNED, "version": {"tfimg": build.version, "engine": build.engine}},
-            "metadata": {"finishedOn": format_time(build.ended), "slsaBuildLevel": 1},
+            "metadata": {"finishedOn": envelopes.format_time(build.ended), "slsaBuildLevel": 1},
         },
     }
-    return make_statement(subject, PROVENANCE, predicate)
+    return envelopes.make_statement(subject, envelopes.PROVENANCE, predicate)
 
 
 MAX_PROBLEM = 200
@@ -268,7 +263,7 @@ VENDORS = {"libtpu": "google"}
 """Vendors of libraries that are not NVIDIA's."""
 
 
-def make_sbom(inventory: Inventory, *, subject: Subject, created: datetime) -> Statement:
+def make_sbom(inventory: Inventory, *, subject: envelopes.Subject, created: datetime) -> envelopes.Statement:
     """Return the CycloneDX statement of an inventory, validated; `created` is the document's timestamp.
 
     Raises `ValidationAborted` for names, versions and addresses that it cannot express.
@@ -281,10 +276,10 @@ def make_sbom(inventory: Inventory, *, subject: Subject, created: datetime) -> S
             f"{to_plain_text(str(error)).rstrip('.')[:MAX_PROBLEM]}.",
             next_step=INVALID_CONTENTS,
         ) from None
-    return make_statement(subject, CYCLONEDX, bom)
+    return envelopes.make_statement(subject, envelopes.CYCLONEDX, bom)
 
 
-def image_purl(subject: Subject) -> str:
+def image_purl(subject: envelopes.Subject) -> str:
     """Return the image's package URL, of type oci."""
     folder, _, name = subject.name.rpartition("/")
     qualifiers = {"repository_url": subject.name} if folder else {}
@@ -330,7 +325,7 @@ def _component(name: str, purl: PackageURL, **fields: Any) -> Component:
 
 
 def _make_cyclonedx(
-    parts: Iterable[tuple[Component, str | None]], subject: Subject, created: datetime
+    parts: Iterable[tuple[Component, str | None]], subject: envelopes.Subject, created: datetime
 ) -> dict[str, Any]:
     """Return the document, validated against the schema. Raises `ValueError`."""
     # Importing the validator takes seconds: it compiles a grammar of addresses.

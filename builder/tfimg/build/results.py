@@ -9,17 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from tfimg.core.errors import (
-    BaseUnavailable,
-    BatchFailed,
-    Interrupted,
-    LockError,
-    TfimgError,
-    UnsupportedPlatform,
-    raise_for_failures,
-)
-from tfimg.core.events import Event
-from tfimg.core.text import clamp_duration, list_first, to_plain_text, to_strict_json
+from tfimg.core import errors, events, text
 
 Status = Literal["built", "unchanged", "recorded", "failed", "unbuildable", "interrupted"]
 """`unchanged`: it exists with all tags, built from the same inputs and validated. `recorded`: its record is current,
@@ -35,7 +25,7 @@ MAX_LISTED = 5
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class ImagesQueued(Event):
+class ImagesQueued(events.Event):
     """These images have to be built."""
 
     kind = "queued"
@@ -43,7 +33,7 @@ class ImagesQueued(Event):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class ImageStarted(Event):
+class ImageStarted(events.Event):
     """The build of an image begins on an engine."""
 
     kind = "started"
@@ -52,7 +42,7 @@ class ImageStarted(Event):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class ImageRequeued(Event):
+class ImageRequeued(events.Event):
     """The engine of an image was lost; another engine will build it."""
 
     kind = "requeued"
@@ -61,7 +51,7 @@ class ImageRequeued(Event):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class ImageResult(Event):
+class ImageResult(events.Event):
     """The end of one image of many. `reused` says that its report is of an earlier run.
 
     `seconds` and `checks`, those that passed, are of this run alone; sizes are None if nothing was built or the engine
@@ -72,7 +62,7 @@ class ImageResult(Event):
     identifier: str
     status: Status
     seconds: float
-    failure: TfimgError | None = None
+    failure: errors.TfimgError | None = None
     engine: str | None = None
     digest: str | None = None
     tags: tuple[str, ...] = ()
@@ -117,12 +107,12 @@ class ImageResult(Event):
 
 
 def failed_result(
-    identifier: str, failure: TfimgError, *, seconds: float = 0.0, engine: str | None = None
+    identifier: str, failure: errors.TfimgError, *, seconds: float = 0.0, engine: str | None = None
 ) -> ImageResult:
     status: Status = "failed"
-    if isinstance(failure, Interrupted):
+    if isinstance(failure, errors.Interrupted):
         status = "interrupted"
-    elif isinstance(failure, LockError | BaseUnavailable | UnsupportedPlatform):
+    elif isinstance(failure, errors.LockError | errors.BaseUnavailable | errors.UnsupportedPlatform):
         status = "unbuildable"
     return ImageResult(identifier=identifier, status=status, seconds=seconds, failure=failure, engine=engine)
 
@@ -154,7 +144,7 @@ class BatchResult:
                 reasons.setdefault(result.failure.what, []).append(result.identifier)
         lines = [self.sentence]
         for reason, names in reasons.items():
-            lines.append(f"unbuildable: {list_first(names, MAX_LISTED)}: {to_plain_text(reason)}")
+            lines.append(f"unbuildable: {text.list_first(names, MAX_LISTED)}: {text.to_plain_text(reason)}")
         return "\n".join(lines)
 
     def to_json(self) -> dict[str, Any]:
@@ -188,12 +178,12 @@ def raise_for_results(results: Sequence[ImageResult], *, needs_all: bool = True)
     if not needs_all and len(failed) < len(results):
         failed = [result for result in failed if result.status != "unbuildable"]
     if any(result.status == "interrupted" for result in failed):
-        raise Interrupted(f"Interrupted. {count_words(results)}.", next_step=CONTINUE)
-    raise_for_failures(
+        raise errors.Interrupted(f"Interrupted. {count_words(results)}.", next_step=CONTINUE)
+    errors.raise_for_failures(
         [(result.identifier, result.failure) for result in failed if result.failure],
         total=len(results),
         action="built",
-        error=BatchFailed,
+        error=errors.BatchFailed,
         next_step="Run the same command again to build only these; --report FILE.json keeps every reason.",
     )
 
@@ -206,7 +196,7 @@ def format_summary(batch: BatchResult, name: str) -> str:
     """Return the summary in the form that the suffix of its file chooses."""
     if Path(name).suffix.lower() == ".xml":
         return junit(batch)
-    return json.dumps(to_strict_json(batch.to_json()), indent=2, allow_nan=False) + "\n"
+    return json.dumps(text.to_strict_json(batch.to_json()), indent=2, allow_nan=False) + "\n"
 
 
 def junit(batch: BatchResult) -> str:
@@ -218,15 +208,15 @@ def junit(batch: BatchResult) -> str:
     suite = TestSuite("tfimg")
     suite.timestamp = batch.date[:19]  # the form has no place for the zone, which is UTC
     for result in batch.results:
-        case = TestCase(result.identifier, "tfimg.build", clamp_duration(result.seconds))
+        case = TestCase(result.identifier, "tfimg.build", text.clamp_duration(result.seconds))
         if result.is_green:
             case.system_out = f"{result.status}, level {result.level}, {result.digest}"
         else:
-            reason = to_plain_text(result.reason or result.status)
+            reason = text.to_plain_text(result.reason or result.status)
             kind = {"failed": Failure, "unbuildable": Skipped}.get(result.status, Error)
             ending = kind(reason.splitlines()[0], type(result.failure).__name__)
             ending.text = reason
             case.result = [ending]
         suite.add_testcase(case)
-    suite.time = clamp_duration(batch.seconds)
+    suite.time = text.clamp_duration(batch.seconds)
     return format_suite(suite)

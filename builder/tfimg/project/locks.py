@@ -13,10 +13,8 @@ from typing import TYPE_CHECKING
 
 from packaging.specifiers import SpecifierSet
 
-from tfimg.core.cancellation import map_in_threads
-from tfimg.core.documents import InvalidDocument, parse_document
+from tfimg.core import cancellation, documents, files
 from tfimg.core.errors import InvalidWheel, LockError
-from tfimg.core.files import hash_file, write_atomically
 from tfimg.core.paths import Workspace
 from tfimg.matrix.schema import Matrix, Newer, Variant
 from tfimg.matrix.spec import ExtraPackages, ImageSpec, with_extra_packages, with_variant
@@ -121,7 +119,7 @@ class Locks:
         asked = hashlib.sha256("\n".join([hash_lock(lock), str(spec.cutoff), *requirements]).encode()).hexdigest()
         kept = self.services.state / "locks" / f"{identifier}-{asked[:16]}.txt"
         if not kept.exists():
-            write_atomically(kept, self._resolve(spec, lock, requirements))
+            files.write_atomically(kept, self._resolve(spec, lock, requirements))
         return kept.read_text()
 
     def read_committed(self, spec: ImageSpec) -> Lock:
@@ -155,7 +153,7 @@ class Locks:
             except LockError as error:
                 return error
 
-        yield from zip(specs, map_in_threads(resolve, specs, MAX_RESOLUTIONS), strict=True)
+        yield from zip(specs, cancellation.map_in_threads(resolve, specs, MAX_RESOLUTIONS), strict=True)
 
     def add_packages(
         self,
@@ -258,13 +256,13 @@ def resolve_custom_lock(spec: ImageSpec, newer: Newer, services: Services, find_
     # NVIDIA's wheels for a CUDA may be newer than the day, as in images of the matrix.
     latest = newer.model_copy(update={"as_of": max(newer.as_of, spec.cutoff)})
     query = make_query(spec, latest, find_links)
-    links = [hash_file(wheel) for wheel in list_wheels(find_links)] if find_links else []
+    links = [files.hash_file(wheel) for wheel in list_wheels(find_links)] if find_links else []
     asked = repr((query, spec.wheel, *links))
     kept = services.state / "locks" / f"{spec.runtime}-{hashlib.sha256(asked.encode()).hexdigest()[:16]}.json"
     if kept.is_file():
         try:
-            return parse_document(dict[str, str], kept.read_bytes())
-        except InvalidDocument:
+            return documents.parse_document(dict[str, str], kept.read_bytes())
+        except documents.InvalidDocument:
             pass  # resolved again
     env = services.network.environment(services.environ)
     try:
@@ -274,5 +272,5 @@ def resolve_custom_lock(spec: ImageSpec, newer: Newer, services: Services, find_
             error.what,
             next_step="Name the day that its requirements are of with --as-of, or build the wheel with others.",
         ) from None
-    write_atomically(kept, json.dumps(lock))
+    files.write_atomically(kept, json.dumps(lock))
     return lock

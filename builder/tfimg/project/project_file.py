@@ -11,8 +11,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, StringConstraints, ValidationError
 
-from tfimg.core.errors import FileError, UsageError
-from tfimg.core.files import read_limited
+from tfimg.core import errors, files
 from tfimg.core.levels import SuiteLevel
 from tfimg.matrix.conditions import Request
 from tfimg.matrix.devices import DEVICE_CHOICE, Device
@@ -45,7 +44,7 @@ def _expand_user(text: str) -> str:
 def _check_requirement(text: str) -> str:
     try:
         (requirement,) = parse_requirements(text, source="it")
-    except (UsageError, ValueError):
+    except (errors.UsageError, ValueError):
         raise ValueError(f"{text!r} is not a requirement such as pandas<3") from None
     return requirement
 
@@ -113,7 +112,7 @@ PATH_FIELDS = frozenset({"requirements", "apt", "find_links", "key", "public_key
 
 
 def read_project_file(path: Path) -> ProjectFile:
-    content = read_limited(path, MAX_BYTES, next_step="Write one with `tfimg init`.")
+    content = files.read_limited(path, MAX_BYTES, next_step="Write one with `tfimg init`.")
     return parse_project_file(content, source=path.name)
 
 
@@ -126,7 +125,7 @@ def parse_project_file(content: bytes, *, source: str = PROJECT_FILE) -> Project
     except (ValueError, RecursionError) as error:  # not TOML, not UTF-8, a number of thousands of digits
         problems = [f"the text: {error}"]
     listed = "".join(f"  {problem}\n" for problem in problems)
-    raise FileError(f"{source} is not valid:\n{listed}", next_step="Correct each path named above.")
+    raise errors.FileError(f"{source} is not valid:\n{listed}", next_step="Correct each path named above.")
 
 
 TITLES = {

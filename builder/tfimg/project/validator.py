@@ -6,10 +6,8 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
-from tfimg.core.cancellation import raise_if_cancelled
-from tfimg.core.errors import NoEmulation, UsageError
+from tfimg.core import cancellation, errors, files
 from tfimg.core.events import InfoEvent, OnEvent, ignore
-from tfimg.core.files import hash_files
 from tfimg.core.levels import Level
 from tfimg.engine.interface import Engine
 from tfimg.host.survey import Execution, TargetHost, TargetLevel, choose_target_level
@@ -19,17 +17,8 @@ from tfimg.project.project import Project
 from tfimg.recipe.labels import IDENTIFIER_LABEL, LOCK_LABEL
 from tfimg.recipe.lock import hash_lock
 from tfimg.recipe.plan import Plan
+from tfimg.validation import run
 from tfimg.validation.report import Report
-from tfimg.validation.run import (
-    ALL_CHECKS,
-    CheckSelection,
-    ReportCache,
-    ReportSubject,
-    ValidationRequest,
-    explain_errors,
-    suite_files,
-)
-from tfimg.validation.run import validate as run_suite
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,7 +31,7 @@ class Validator:
     project: Project
     engine: Engine
     level: Level | None = None
-    checks: CheckSelection = ALL_CHECKS
+    checks: run.CheckSelection = run.ALL_CHECKS
     reuse_reports: bool = False
     _emulated: dict[Platform, bool] = field(default_factory=dict, init=False)
 
@@ -51,12 +40,12 @@ class Validator:
         return self.project.target_host(self.engine)
 
     @cached_property
-    def reports(self) -> ReportCache:
-        return ReportCache(folder=self.project.services.state / "reports")
+    def reports(self) -> run.ReportCache:
+        return run.ReportCache(folder=self.project.services.state / "reports")
 
     @cached_property
     def suite(self) -> Mapping[str, bytes]:
-        return suite_files(self.project.workspace.validation)
+        return run.suite_files(self.project.workspace.validation)
 
     def target(self, spec: ImageSpec, on_event: OnEvent = ignore) -> TargetLevel:
         """Return the level to prove of an image here; report if that is not the highest. See `choose_target_level`."""
@@ -70,11 +59,11 @@ class Validator:
             on_event(InfoEvent(text=f"Level {target.level} is the highest that can be proven here. {target.reason}"))
         return target
 
-    def subject(self, spec: ImageSpec, target: TargetLevel, content: str) -> ReportSubject:
-        return ReportSubject(
+    def subject(self, spec: ImageSpec, target: TargetLevel, content: str) -> run.ReportSubject:
+        return run.ReportSubject(
             identifier=spec.identifier,
             content=content,
-            suite=hash_files(self.suite),
+            suite=files.hash_files(self.suite),
             level=target.level,
             profile=self.checks.profile,
             accelerator=target.accelerator,
@@ -98,7 +87,7 @@ class Validator:
         """
         target = self.target(plan.spec)
         if target.level == Level.BUILT:
-            raise NoEmulation(
+            raise errors.NoEmulation(
                 target.reason or f"{plan.spec.identifier} cannot run in this engine.",
                 next_step=f"Or validate it on a machine of {plan.spec.platform}.",
             )
@@ -107,7 +96,7 @@ class Validator:
             earlier = self.reports.read(subject)
             if earlier and (not same_as or earlier.digest in same_as):
                 return replace(earlier, digest=digest), True
-        request = ValidationRequest(
+        request = run.ValidationRequest(
             spec=plan.spec,
             lock=plan.lock,
             image=image,
@@ -119,8 +108,8 @@ class Validator:
             from_lock=from_lock,
             selection=self.checks,
         )
-        report = run_suite(request, self.engine, on_event=on_event)
-        raise_if_cancelled()  # a container that was stopped proves nothing
+        report = run.validate(request, self.engine, on_event=on_event)
+        cancellation.raise_if_cancelled()  # a container that was stopped proves nothing
         if subject:
             self.reports.replace(subject, report)
         return report, False
@@ -137,7 +126,7 @@ class Validator:
         spec = project.spec_of_image(engine, image, identifier)
         plan = project.plan(spec)
         if needs_lock and spec.wheel:
-            raise UsageError(
+            raise errors.UsageError(
                 f"{spec.identifier} is the image of a custom wheel: the matrix has no row for its record.",
                 next_step="Leave --record out; --report FILE writes the report, and --push of `tfimg build` publishes "
                 "it.",
@@ -147,11 +136,11 @@ class Validator:
         if label and label != spec.identifier:
             on_event(InfoEvent(text=f"{image} is labelled {label}; it is validated as {spec.identifier}."))
         if needs_lock and lock != hash_lock(plan.lock):
-            raise UsageError(
+            raise errors.UsageError(
                 f"{image} was not built from the lock of {spec.identifier}; its label says {lock or 'none'}.",
                 next_step="Build it again with --record, or leave --record out.",
             )
-        with explain_errors(project.workspace.validation):
+        with run.explain_errors(project.workspace.validation):
             self.target(spec, on_event)
             report, _ = self.validate(plan, image, digest=digest, from_lock=bool(lock), on_event=on_event)
         return report

@@ -19,8 +19,7 @@ from tfimg.publish.indexes import find_own_tag, list_digests, list_platform_tags
 from tfimg.publish.repository import INSUFFICIENT, SignedRepository
 from tfimg.publish.tags import Move, move_tags, require_tags
 from tfimg.recipe.tags import find_platform_tag, find_shared_tag, make_build_tag
-from tfimg.registry.documents import Reader, require_manifest
-from tfimg.registry.reference import DIGEST
+from tfimg.registry import documents, reference
 
 MAX_STEPS = 1000
 """Moves of a tag that are searched for an image to roll back to."""
@@ -69,7 +68,7 @@ def list_choices(
     """
     choices = {}
     for own in list_platform_tags(repository.registry, tag):
-        present = require_manifest(repository.tags, own).digest
+        present = documents.require_manifest(repository.tags, own).digest
         choices[own] = present, tuple(islice(list_earlier(repository, own, present), limit))
     return choices
 
@@ -86,7 +85,7 @@ def find_named(repository: SignedRepository, presents: Mapping[str, str], to: st
         for step in _steps(repository, tag, present)
         if step.digest.startswith((to, f"sha256:{to}")) and (step.promotion or step.digest != present)
     }
-    if not found and DIGEST.fullmatch(to):  # it may be behind a gap
+    if not found and reference.DIGEST.fullmatch(to):  # it may be behind a gap
         known = repository.statements(to)
         found = {(tag, to) for tag in presents if known.promotions_of(repository.name, tag)}
     if len(found) != 1:
@@ -146,7 +145,7 @@ def roll_back(
         # Without the index, which leaves out a platform whose image a killed rollback has withdrawn.
         own_tags = [find_platform_tag(tag, one) for one in PLATFORMS[1:]] if tag == find_shared_tag(tag) else []
         presents = {own: manifest.digest for own in own_tags if (manifest := repository.tags.find(own))}
-        presents[tag] = require_manifest(repository.tags, tag).digest
+        presents[tag] = documents.require_manifest(repository.tags, tag).digest
         targets = dict(find_named(repository, presents, one) for one in to)
         if len(targets) < len(to):
             raise UsageError("--to names two images of one platform.", next_step="Name one image of each platform.")
@@ -177,7 +176,7 @@ def withdraw(
     The digest of an index means each of its images. Tags without an earlier image stay, and are listed in the result.
     Raises `NotInRegistry` for an image that the registry does not have, `TagConflict`.
     """
-    require_manifest(repository.registry, digest, next_step="Check the name and the digest.")
+    documents.require_manifest(repository.registry, digest, next_step="Check the name and the digest.")
     registry, affected = repository.registry, dict[str, list[str]]()
     for image, platform in list_digests(registry, digest).items():
         named = sorted({find_own_tag(registry, tag, image, platform) for tag in tags})
@@ -261,6 +260,6 @@ def _plan_moves(repository: SignedRepository, digest: str, tags: Sequence[str]) 
     return moves, unmoved
 
 
-def _points_to(registry: Reader, tag: str, digest: str) -> bool:
+def _points_to(registry: documents.Reader, tag: str, digest: str) -> bool:
     manifest = registry.find(tag)
     return manifest is not None and manifest.digest == digest

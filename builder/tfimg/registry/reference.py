@@ -12,9 +12,8 @@ from docker import auth
 from docker.errors import DockerException
 from pydantic import Field, StringConstraints
 
+from tfimg.core import errors, process
 from tfimg.core.documents import Document, InvalidDocument, parse_document, parse_object, validate_model
-from tfimg.core.errors import FileError, RegistryError, UsageError
-from tfimg.core.process import CommandFailed
 from tfimg.core.text import quote_value, truncate
 
 DOCKER_HUB = "docker.io"
@@ -86,7 +85,7 @@ def parse_reference(text: str) -> Reference:
 def parse_repository(text: str) -> Reference:
     """Return a repository: a reference without tag and digest. Raises `UsageError`."""
     if "@" in text or ":" in text.rpartition("/")[2]:
-        raise UsageError(
+        raise errors.UsageError(
             f"{quote_value(text)} is not a repository: it has a tag or digest.",
             next_step="Write REGISTRY/NAME without them, for example registry.example:5000/team/tensorflow.",
         )
@@ -120,8 +119,8 @@ def _split(text: str, name: str) -> tuple[str, str]:
     return host, path
 
 
-def _invalid(text: str, reason: str, advice: str) -> UsageError:
-    return UsageError(
+def _invalid(text: str, reason: str, advice: str) -> errors.UsageError:
+    return errors.UsageError(
         f"{quote_value(text)} is not an image reference: {truncate(reason)}.",
         next_step=f"{advice} A complete one is registry.example:5000/team/tensorflow:2.15@sha256:….",
     )
@@ -209,7 +208,7 @@ def _read_config(path: Path) -> auth.AuthConfig:
     except FileNotFoundError:
         return auth.AuthConfig({})
     except (ValueError, DockerException) as error:
-        raise FileError(
+        raise errors.FileError(
             f"{path} is not a valid Docker configuration: {error}.",
             next_step="Correct it, or move it away and log in again with `docker login`.",
         ) from None
@@ -219,7 +218,7 @@ def _run_helper(helper: str, server: str, run: RunHelper) -> Credentials | None:
     program = f"docker-credential-{helper}"
     try:
         output = parse_document(_HelperOutput, run([program, "get"], server.encode()).encode())
-    except CommandFailed as error:
+    except process.CommandFailed as error:
         printed = f"{error.stdout}{error.stderr}".strip()
         if NOT_FOUND in printed:
             return None
@@ -234,7 +233,7 @@ def _run_helper(helper: str, server: str, run: RunHelper) -> Credentials | None:
         if output.name == auth.TOKEN_USERNAME:
             return Credentials(identity_token=output.secret)
         return Credentials(username=output.name, password=output.secret) if output.name or output.secret else None
-    raise RegistryError(
+    raise errors.RegistryError(
         f"The credential helper {program} returned no credentials for {server}: {problem}.",
         next_step="Repair it, or remove it from Docker's config.json and log in with `docker login`.",
     )

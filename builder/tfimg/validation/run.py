@@ -22,8 +22,7 @@ from typing import Annotated, Any
 
 from pydantic import Discriminator, Field, Tag, TypeAdapter
 
-from tfimg.core import errors
-from tfimg.core.documents import Document, InvalidDocument, parse_document, parse_json
+from tfimg.core import documents, errors
 from tfimg.core.errors import BuildError, EngineError, FileError, NetworkError, UsageError, ValidationAborted
 from tfimg.core.events import ChecksPlanned, CheckStarted
 from tfimg.core.files import hash_files, remove_oldest, write_atomically
@@ -76,7 +75,7 @@ SuiteEvent = ChecksPlanned | CheckStarted | CheckResult
 """What a caller learns of a running suite."""
 
 
-class SuitePlan(Document):
+class SuitePlan(documents.Document):
     """The suite's first event: its checks, and the machine as it sees it."""
 
     checks: Names
@@ -87,7 +86,7 @@ class SuitePlan(Document):
     nonce: str = ""
 
 
-class Done(Document):
+class Done(documents.Document):
     """The suite's last event."""
 
     code: int
@@ -159,7 +158,7 @@ class EventStream:
         if self.characters > MAX_CHARACTERS:
             return None
         try:
-            parse_json(line.encode())
+            documents.parse_json(line.encode())
             return _event_adapter().validate_json(line, strict=True)
         except ValueError:  # of this family are `InvalidDocument` and pydantic's errors
             return None
@@ -362,9 +361,9 @@ class InventoryCache:
         """
         key = hashlib.sha256(f"{content} {hashlib.sha256(self.script).hexdigest()}".encode()).hexdigest()
         file = self.folder / f"{key}.json"
-        with suppress(OSError, InvalidDocument):
+        with suppress(OSError, documents.InvalidDocument):
             if content:
-                return parse_document(Inventory, file.read_bytes())
+                return documents.parse_document(Inventory, file.read_bytes())
         inventory = take_inventory(image, self.script, engine=engine, contents_only=True)
         if content:
             write_atomically(file, inventory.model_dump_json())
