@@ -241,7 +241,10 @@ def _group_aliases(records: Sequence[Advisory]) -> list[list[Advisory]]:
 
 
 def _make_finding(package: AuditedPackage, records: Sequence[Advisory]) -> Finding:
-    names = sorted({name for advisory in records for name in advisory.identifiers}, key=_rank)
+    names = sorted(
+        {name for advisory in records for name in advisory.identifiers},
+        key=lambda name: ([not name.startswith(prefix) for prefix in PREFIXES], name),
+    )
     parts = [(advisory, _find_parts(package, advisory)) for advisory in records]
     if package.ecosystem == PYPI:
         bounds = [_find_bound(Version(package.version), own) for _, own in parts]
@@ -260,11 +263,6 @@ def _make_finding(package: AuditedPackage, records: Sequence[Advisory]) -> Findi
         fixed=tuple(dict.fromkeys(fixed)),
         bound=bound,
     )
-
-
-def _rank(identifier: str) -> tuple[int, str]:
-    place = next((place for place, prefix in enumerate(PREFIXES) if identifier.startswith(prefix)), len(PREFIXES))
-    return place, identifier
 
 
 def _find_parts(package: AuditedPackage, advisory: Advisory) -> list[Affected]:

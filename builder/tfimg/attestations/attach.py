@@ -125,7 +125,7 @@ class _Reader:
         manifest = self.registry.find(referrer.digest)
         if manifest is None or manifest.digest != referrer.digest:
             raise _unreadable(where, "the registry lists it, but has other bytes or none under its digest")
-        self._count(len(manifest.content))
+        self.documents, self.total = self.documents + 1, self.total + len(manifest.content)
         if manifest.document.get("artifactType") != BUNDLE_MEDIA_TYPE:
             return
         layers = manifest.image.layers
@@ -133,14 +133,10 @@ class _Reader:
             raise InvalidDocument(f"its manifest has {len(layers)} layers, and a bundle has one")
         if layers[0].size > MAX_BYTES:
             raise _unreadable(where, f"it has {layers[0].size} bytes, and at most {MAX_BYTES} are read")
-        self._count(layers[0].size)
+        self.documents, self.total = self.documents + 1, self.total + layers[0].size
         bundle = parse_document(Bundle, read_blob(self.registry, layers[0], layers[0].size))
         if bundle.envelope:
             yield CollectedEnvelope(where=where, envelope=bundle.envelope, hint=bundle.hint)
-
-    def _count(self, size: int) -> None:
-        self.documents += 1
-        self.total += size
 
 
 def _unreadable(where: str, why: str) -> TamperedError:

@@ -259,9 +259,6 @@ MAX_VERSION = 1024
 INVALID_CONTENTS = "Look inside with `tfimg inspect --local`: a package has an invalid name, version or homepage."
 """The next step where what an image contains cannot be expressed."""
 
-VENDORS = {"libtpu": "google"}
-"""Vendors of libraries that are not NVIDIA's."""
-
 
 def make_sbom(inventory: Inventory, *, subject: envelopes.Subject, created: datetime) -> envelopes.Statement:
     """Return the CycloneDX statement of an inventory, validated; `created` is the document's timestamp.
@@ -312,7 +309,7 @@ def list_components(inventory: Inventory) -> Iterator[tuple[Component, str | Non
         libraries.setdefault((PurePosixPath(path).name, canonicalize_name(owner or "")), []).append(path)
     for (name, owner), paths in sorted(libraries.items()):
         known = inventory.packages.get(owner)
-        purl = PackageURL("generic", VENDORS.get(name.partition(".")[0], "nvidia"), name, known)
+        purl = PackageURL("generic", "google" if name.partition(".")[0] == "libtpu" else "nvidia", name, known)
         within = PackageURL("pypi", name=owner, version=known).to_string() if known else None
         properties = [Property(name="tfimg:path", value=path) for path in paths]
         yield _component(name, purl, type=ComponentType.FILE, properties=properties), within

@@ -264,11 +264,11 @@ def _find_unchanged(
             continue
         recipe, target = predicted
         tagged = all(name in by_name and by_name[name].digest == image.digest for name in plan.tags)
-        subject = builder.validator.subject(plan.spec, target, image.content)
-        if not tagged or (target.level != Level.BUILT and not builder.validator.reports.has(subject)):
+        kept = builder.validator.kept_report(plan.spec, target, image.content)
+        if not tagged or (target.level != Level.BUILT and not kept.file.is_file()):
             continue
         if builder.settings.record and target.level != Level.BUILT:
-            report = builder.validator.reports.read(subject)
+            report = kept.read()
             if report is None:
                 continue
             recorded = replace(report, digest=image.digest)

@@ -33,7 +33,7 @@ from tfimg.project.project import Project, read_record, write_record
 from tfimg.project.services import Services
 from tfimg.project.validator import Validator
 from tfimg.recipe.labels import BASE_MADE_LABEL, RECIPE_LABEL, make_build_labels, make_extra_labels
-from tfimg.recipe.layout import ZSTD_LEVELS, Compression, default_compression, list_wheel_layers, lock_path
+from tfimg.recipe.layout import ZSTD_LEVELS, Compression, list_wheel_layers, lock_path
 from tfimg.recipe.plan import Plan, hash_recipe, render_base
 from tfimg.registry.reference import DIGEST
 from tfimg.validation.record import MAX_LAYERS, MAX_NAME, MAX_TEXT, RecordedBase, find_contradictions
@@ -81,11 +81,7 @@ class BuildSettings:
 
     def choose_compression(self, spec: ImageSpec) -> Compression:
         """Return the compression asked for, else `small` for a variant that removes files, `fast` for any other."""
-        return self.compression or default_compression(spec.removed)
-
-
-PYTHON_VARIABLE = "PYTHON_VERSION"
-"""Variable in which docker-library's images state their Python."""
+        return self.compression or ("small" if spec.removed else "fast")
 
 
 def read_base_config(reference: str, platform: Platform, services: Services, on_event: OnEvent) -> bases.BaseConfig:
@@ -103,7 +99,8 @@ def read_base_config(reference: str, platform: Platform, services: Services, on_
         on_event(InfoEvent(text=f"The configuration of {reference} was not read: {error.what}"))
         return bases.BaseConfig()
     variables = dict(entry.partition("=")[::2] for entry in settings.config.env)
-    made, python = settings.config.labels.get(BASE_MADE_LABEL), variables.get(PYTHON_VARIABLE)
+    made = settings.config.labels.get(BASE_MADE_LABEL)
+    python = variables.get("PYTHON_VERSION")  # where docker-library's images state it
     moment = parse_time(settings.created)
     return bases.BaseConfig(
         python=to_plain_text(python)[:MAX_NAME] if python else None,
@@ -115,15 +112,11 @@ def read_base_config(reference: str, platform: Platform, services: Services, on_
 
 def record_base(spec: ImageSpec, base: bases.BaseImage) -> RecordedBase:
     """Return what a record keeps of a base: its name without the mirror that served it."""
-    config = base.config
     return RecordedBase(
         kind=base.kind,
         name=base.name if base.kind == "bootstrapped" else spec.base.image,
         digest=base.digest if DIGEST.fullmatch(base.digest) else None,
-        python=config.python,
-        created=config.created,
-        layers=config.layers,
-        made=config.made,
+        **asdict(base.config),
     )
 
 
@@ -156,9 +149,6 @@ def _list_changes(proven: RecordedBase, present: bases.BaseConfig) -> Iterator[s
         yield f"made on {present.created or 'an unknown day'}, was {proven.created or 'unknown'}"
     if (proven.python, proven.layers, proven.created) == (present.python, present.layers, present.created):
         yield "only its digest differs"
-
-
-READ_STEP = "reading the image back"
 
 
 KEPT_LAYERS = (
@@ -517,9 +507,10 @@ class Builder:
                 for event in events:
                     on_event(event)
             reading = time.monotonic()
-            on_event(StepEvent(step=READ_STEP, state="started"))
+            step = "reading the image back"
+            on_event(StepEvent(step=step, state="started"))
             stored = self.engine.read_image(request.name)
-            on_event(StepEvent(step=READ_STEP, state="done", seconds=round(time.monotonic() - reading, 3)))
+            on_event(StepEvent(step=step, state="done", seconds=round(time.monotonic() - reading, 3)))
         if kept := count_kept_layers(layers, stored):
             on_event(InfoEvent(text=KEPT_LAYERS.format(count=kept)))
         return BuiltImage(name=name, base=base, output=output, stored=stored, seconds=time.monotonic() - start)

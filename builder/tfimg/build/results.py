@@ -201,12 +201,11 @@ def format_summary(batch: BatchResult, name: str) -> str:
 
 def junit(batch: BatchResult) -> str:
     """Return the summary as JUnit XML: one suite with a case for each image, red exactly if the image failed."""
-    from junitparser import Error, Failure, Skipped, TestCase, TestSuite
+    from junitparser import Error, Failure, Skipped, TestCase
 
     from tfimg.validation.report import format_suite
 
-    suite = TestSuite("tfimg")
-    suite.timestamp = batch.date[:19]  # the form has no place for the zone, which is UTC
+    cases = []
     for result in batch.results:
         case = TestCase(result.identifier, "tfimg.build", text.clamp_duration(result.seconds))
         if result.is_green:
@@ -217,6 +216,5 @@ def junit(batch: BatchResult) -> str:
             ending = kind(reason.splitlines()[0], type(result.failure).__name__)
             ending.text = reason
             case.result = [ending]
-        suite.add_testcase(case)
-    suite.time = text.clamp_duration(batch.seconds)
-    return format_suite(suite)
+        cases.append(case)
+    return format_suite("tfimg", cases, date=batch.date, seconds=batch.seconds)

@@ -40,10 +40,6 @@ class Validator:
         return self.project.target_host(self.engine)
 
     @cached_property
-    def reports(self) -> run.ReportCache:
-        return run.ReportCache(folder=self.project.services.state / "reports")
-
-    @cached_property
     def suite(self) -> Mapping[str, bytes]:
         return run.suite_files(self.project.workspace.validation)
 
@@ -59,8 +55,9 @@ class Validator:
             on_event(InfoEvent(text=f"Level {target.level} is the highest that can be proven here. {target.reason}"))
         return target
 
-    def subject(self, spec: ImageSpec, target: TargetLevel, content: str) -> run.ReportSubject:
-        return run.ReportSubject(
+    def kept_report(self, spec: ImageSpec, target: TargetLevel, content: str) -> run.KeptReport:
+        return run.KeptReport(
+            folder=self.project.services.state / "reports",
             identifier=spec.identifier,
             content=content,
             suite=files.hash_files(self.suite),
@@ -91,9 +88,9 @@ class Validator:
                 target.reason or f"{plan.spec.identifier} cannot run in this engine.",
                 next_step=f"Or validate it on a machine of {plan.spec.platform}.",
             )
-        subject = self.subject(plan.spec, target, content) if content else None
-        if subject and self.reuse_reports:
-            earlier = self.reports.read(subject)
+        kept = self.kept_report(plan.spec, target, content) if content else None
+        if kept and self.reuse_reports:
+            earlier = kept.read()
             if earlier and (not same_as or earlier.digest in same_as):
                 return replace(earlier, digest=digest), True
         request = run.ValidationRequest(
@@ -110,8 +107,8 @@ class Validator:
         )
         report = run.validate(request, self.engine, on_event=on_event)
         cancellation.raise_if_cancelled()  # a container that was stopped proves nothing
-        if subject:
-            self.reports.replace(subject, report)
+        if kept:
+            kept.replace(report)
         return report, False
 
     def validate_image(

@@ -12,7 +12,7 @@ from datetime import datetime
 from itertools import islice
 from typing import Any
 
-from tfimg.attestations.promotions import TagHistoryEntry, TagMove, Withdrawal, next_time, walk_history, withdrawn_error
+from tfimg.attestations.promotions import TagMove, Withdrawal, next_time, walk_history, withdrawn_error
 from tfimg.core.errors import NotInRegistry, UsageError, WithdrawnError
 from tfimg.matrix.schema import PLATFORMS
 from tfimg.publish.indexes import find_own_tag, list_digests, list_platform_tags, update_indexes
@@ -41,7 +41,7 @@ class EarlierImage:
 def list_earlier(repository: SignedRepository, tag: str, present: str) -> Iterator[EarlierImage]:
     """Yield the images that a tag pointed to before the present one, newest first and each once."""
     seen = {present}
-    for step in _steps(repository, tag, present):
+    for step in walk_history(repository.name, tag, present, repository.statements, limit=MAX_STEPS):
         if step.digest in seen:
             continue
         seen.add(step.digest)
@@ -82,7 +82,7 @@ def find_named(repository: SignedRepository, presents: Mapping[str, str], to: st
     found = {
         (tag, step.digest)
         for tag, present in presents.items()
-        for step in _steps(repository, tag, present)
+        for step in walk_history(repository.name, tag, present, repository.statements, limit=MAX_STEPS)
         if step.digest.startswith((to, f"sha256:{to}")) and (step.promotion or step.digest != present)
     }
     if not found and reference.DIGEST.fullmatch(to):  # it may be behind a gap
@@ -105,10 +105,6 @@ def find_named(repository: SignedRepository, presents: Mapping[str, str], to: st
     if not is_present:
         repository.require_level(digest, repository.policy.find_promise(tag).level)
     return tag, digest
-
-
-def _steps(repository: SignedRepository, tag: str, present: str) -> Iterator[TagHistoryEntry]:
-    return walk_history(repository.name, tag, present, repository.statements, limit=MAX_STEPS)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -24,7 +24,7 @@ class GeneratedFiles:
             self._wanted.add(file)
             if file.exists() and file.read_text() == text:
                 continue
-            self._note(file, "differs" if file.exists() else "is missing")
+            self._changed[str(file.relative_to(self._root))] = "differs" if file.exists() else "is missing"
             if not self._check:
                 write_atomically(file, text)
 
@@ -32,12 +32,9 @@ class GeneratedFiles:
         """Remove the files below a folder that were not added, or note that they should not exist."""
         for file in sorted(folder.rglob("*")):
             if file.is_file() and file not in self._wanted:
-                self._note(file, "is no longer generated")
+                self._changed[str(file.relative_to(self._root))] = "is no longer generated"
                 if not self._check:
                     file.unlink()
-
-    def _note(self, file: Path, problem: str) -> None:
-        self._changed[str(file.relative_to(self._root))] = problem
 
     def require_fresh(self, command: str) -> None:
         """Raise `StaleFiles` if files that were only compared are not what `command` would write."""

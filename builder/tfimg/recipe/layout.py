@@ -62,8 +62,6 @@ UPPER_GROUPS = ("packages", "variant", "own")
 """Groups of wheels that lie above the system: the first changes more often than Debian and Python, and images that add
 the others share all layers below with the runtime."""
 
-LAST_LAYERS = ("selftest", "home")
-
 BYTECODE = "bytecode-"  # what the name of a layer of byte code begins with; its wheels' group follows
 
 LAYER_CONTENTS: Mapping[str, str] = {
@@ -134,11 +132,6 @@ class WheelLayer:
         return self.group.name if self.is_shared or not self.group.shared_files else f"{self.group.name}-python"
 
 
-def default_compression(removed: tuple[str, ...]) -> Compression:
-    """Return `small` for an image without the files that match `removed`, `fast` for one with all files."""
-    return "small" if removed else "fast"
-
-
 def lock_path(spec: ImageSpec, part: str) -> str:
     """Return the path of a part's requirement file, below `images` as in a build context.
 
@@ -194,7 +187,8 @@ def list_layer_names(lock: Lock, *, debian: bool = False, programs: bool = False
         *(name for layer in layers if layer.group.is_upper for name in (layer.name, f"{BYTECODE}{layer.group.name}")),
         *(["debian"] if debian else []),
         *(["programs"] if programs else []),
-        *LAST_LAYERS,
+        "selftest",
+        "home",
     )
 
 

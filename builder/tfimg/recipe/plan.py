@@ -16,8 +16,6 @@ from tfimg.recipe import facts, labels, layout
 from tfimg.recipe.lock import GLIBC_MINOR, Lock, hash_lock
 from tfimg.recipe.tags import list_tags
 
-SYSTEM_PATH = ("/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin")
-
 
 def make_template_environment(templates: Mapping[str, str]) -> Environment:
     """Return a Jinja2 environment in which a missing variable is an error."""
@@ -77,7 +75,8 @@ def _container_variables(spec: ImageSpec) -> dict[str, str]:
     driver to mount, and the CUDA that the driver must support. Any driver that knows the row's CUDA major runs its
     libraries (CUDA compatibility guide, minor-version compatibility).
     """
-    path = ["/opt/tensorflow/bin", "/home/tensorflow/.local/bin", *SYSTEM_PATH]
+    system = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+    path = f"/opt/tensorflow/bin:/home/tensorflow/.local/bin:{system}"
     environment = {
         "VIRTUAL_ENV": "/opt/tensorflow",
         "LANG": "C.UTF-8",
@@ -85,10 +84,10 @@ def _container_variables(spec: ImageSpec) -> dict[str, str]:
         "UV_CONSTRAINT": facts.CONSTRAINTS,
     }
     if spec.gpu is None:
-        return {"PATH": ":".join(path), **environment}
+        return {"PATH": path, **environment}
     major = spec.gpu.libraries.toolkit.partition(".")[0]
     return {
-        "PATH": ":".join([*path, "/usr/local/cuda/bin"]),
+        "PATH": f"{path}:/usr/local/cuda/bin",
         **environment,
         "NVIDIA_VISIBLE_DEVICES": "all",
         "NVIDIA_DRIVER_CAPABILITIES": "compute,utility",

@@ -291,14 +291,11 @@ class HttpRegistry:
     """A repository over HTTP; see `Registry`. All publishers on this machine share the folder `locks`."""
 
     def __init__(self, connection: Connection, *, locks: Path) -> None:
+        self.repository = connection.repository
         self._connection = connection
         self._locks = locks
         self._sizes: dict[str, int] = {}
         self._unlisted: defaultdict[str, list[documents.Descriptor]] = defaultdict(list)
-
-    @property
-    def repository(self) -> str:
-        return self._connection.repository
 
     def find(self, reference: str) -> documents.Manifest | None:
         """See `Registry`. Tags left by an interrupted delete do not exist."""

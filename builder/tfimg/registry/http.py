@@ -367,8 +367,8 @@ def _innermost(error: Any) -> Any:
         error = cause
 
 
-ACTIONS: Mapping[str, str] = {"GET": "pull", "HEAD": "pull", "DELETE": "delete"}
-"""Right that a method needs; all others need pull and push (distribution, `handlers/app.go`)."""
+ACTIONS = {"GET": "pull", "HEAD": "pull", "DELETE": "delete", "POST": "pull,push", "PUT": "pull,push"}
+"""Right that a method needs (distribution, `handlers/app.go`)."""
 
 TOKEN = re.compile(r"[\x21-\x7e]{1,32768}")
 """A token that fits a header; those of large organisations at GitLab or Harbor have 4 kB."""
@@ -379,10 +379,6 @@ class _TokenDocument(Document):
 
     token: str | None = None
     access_token: str | None = None
-
-
-def _actions(method: str) -> str:
-    return ACTIONS.get(method, "pull,push")
 
 
 def _basic(credentials: Credentials) -> str:
@@ -561,7 +557,7 @@ class Connection:
         is_own = True
         for _ in range(MAX_REDIRECTS + 1):
             is_own = is_own and parse_origin(url) == self.origin
-            authorization = self._authorizations.get(_actions(method)) if is_own else None
+            authorization = self._authorizations.get(ACTIONS[method]) if is_own else None
             response = self._session.request(
                 method,
                 url,
@@ -581,7 +577,7 @@ class Connection:
     def _answer_challenge(self, challenge: str, method: str) -> bool:
         """Obtain the Authorization that a challenge of the registry itself asks for; return whether it is new."""
         scheme, _, rest = challenge.strip().partition(" ")
-        actions, account = _actions(method), self._credentials
+        actions, account = ACTIONS[method], self._credentials
         parameters: dict[str, str] = parse_dict_header(rest)  # type: ignore[no-untyped-call]
         if scheme.lower() == "bearer" and parameters.get("realm"):
             value = f"Bearer {self._request_token(parameters, actions)}"

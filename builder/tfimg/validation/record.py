@@ -34,6 +34,7 @@ from tfimg.validation.report import (
 )
 
 KIND = "tfimg image"
+REWRITE = "Write it again with `tfimg build --record` or `tfimg matrix record`."
 
 MAX_BYTES = 1 << 18
 """Bytes of a file. With 60 checks it has 3 kB."""
@@ -292,7 +293,7 @@ def read_image_record(
     except InvalidDocument as error:
         raise FileError(
             f"{source} is not the record of an image: {to_plain_text(str(error))}.",
-            next_step="Write it again with `tfimg build --record` or `tfimg matrix record`.",
+            next_step=REWRITE,
         ) from None
     return record
 

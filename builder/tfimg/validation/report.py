@@ -24,7 +24,7 @@ from tfimg.engine.interface import ContainerRunner, Exit, Line, RunRequest
 from tfimg.matrix.devices import DEVICES, Device
 
 if TYPE_CHECKING:
-    from junitparser import Error, Failure, Skipped, TestCase, TestSuite
+    from junitparser import Error, Failure, Skipped, TestCase
 
 SECONDS = 300
 """Importing TensorFlow from a cold disk takes tens of seconds."""
@@ -378,13 +378,8 @@ PROPERTIES = ("identifier", "digest", "lock", "suite", "profile", "aim", "level"
 
 def format_junit(report: Report) -> str:
     """Return JUnit XML with a case for each check, and for each required check that did not run."""
-    from junitparser import Error, TestSuite
+    from junitparser import Error
 
-    suite = TestSuite(to_plain_text(report.identifier))
-    suite.timestamp = to_plain_text(report.date)[:19]  # the form has no place for the zone, which is UTC
-    fault = {"fault": report.fault} if report.fault else {}
-    for name, value in {**{name: getattr(report, name) for name in PROPERTIES}, **fault, **report.accelerator}.items():
-        suite.add_property(name, to_plain_text(str(value)))
     # A CI takes an absent case for success: whatever keeps a report from being green becomes a case of its own.
     cases = [
         _make_case(result.check, _make_entry(result, result.check in report.required), result.seconds, result.output)
@@ -397,14 +392,21 @@ def format_junit(report: Report) -> str:
     if report.missing and not errors and not any(case.is_failure or case.is_error for case in cases):
         errors["suite.level"] = f"not proven: {', '.join(report.missing)}"
     cases += [_make_case(check, Error(to_plain_text(reason), "missing")) for check, reason in errors.items()]
+    facts = {name: getattr(report, name) for name in PROPERTIES}
+    facts |= ({"fault": report.fault} if report.fault else {}) | dict(report.accelerator)
+    return format_suite(report.identifier, cases, date=report.date, seconds=report.seconds, **facts)
+
+
+def format_suite(name: str, cases: list[TestCase], *, date: str, seconds: float, **properties: object) -> str:
+    """Return a suite as a JUnit document of its own; `date` is its end in UTC."""
+    from junitparser import JUnitXml, TestSuite
+
+    suite = TestSuite(to_plain_text(name))
+    suite.timestamp = to_plain_text(date)[:19]  # the form has no place for the zone
+    for key, value in properties.items():
+        suite.add_property(key, to_plain_text(str(value)))
     suite.add_testcases(cases)
-    suite.time = clamp_duration(report.seconds)
-    return format_suite(suite)
-
-
-def format_suite(suite: TestSuite) -> str:
-    from junitparser import JUnitXml
-
+    suite.time = clamp_duration(seconds)
     document = JUnitXml("tfimg")
     document.add_testsuite(suite)
     buffer = BytesIO()

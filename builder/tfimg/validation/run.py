@@ -305,9 +305,10 @@ MAX_FILES = 1000
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class ReportSubject:
-    """What a report is about: an image's content, the suite, and the level to prove on an accelerator."""
+class KeptReport:
+    """The place of a green report on an image's content: by which suite, to which level, on which accelerator."""
 
+    folder: Path
     identifier: str
     content: str
     suite: str
@@ -316,31 +317,21 @@ class ReportSubject:
     accelerator: str
 
     @property
-    def file_name(self) -> str:
-        return f"{hashlib.sha256(repr(astuple(self)).encode()).hexdigest()}.json"
+    def file(self) -> Path:
+        subject = repr(astuple(self)[1:])
+        return self.folder / f"{hashlib.sha256(subject.encode()).hexdigest()}.json"
 
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ReportCache:
-    """A folder of green reports, by subject."""
-
-    folder: Path
-
-    def has(self, subject: ReportSubject) -> bool:
-        return (self.folder / subject.file_name).is_file()
-
-    def read(self, subject: ReportSubject) -> Report | None:
-        """Return the report about a subject; None if there is none that can be read."""
-        file = self.folder / subject.file_name
+    def read(self) -> Report | None:
+        """Return the report; None if there is none that can be read."""
         with suppress(FileError, OSError, UnicodeDecodeError):
-            return read_report(file.read_text(encoding="utf-8"), source=str(file))
+            return read_report(self.file.read_text(encoding="utf-8"), source=str(self.file))
         return None
 
-    def replace(self, subject: ReportSubject, report: Report) -> None:
-        """Remove the earlier report about a subject, and keep the new one if it is green and complete."""
-        (self.folder / subject.file_name).unlink(missing_ok=True)
+    def replace(self, report: Report) -> None:
+        """Remove the earlier report, and keep the new one if it is green and complete."""
+        self.file.unlink(missing_ok=True)
         if report.level == report.aim:
-            write_atomically(self.folder / subject.file_name, format_json(report))
+            write_atomically(self.file, format_json(report))
             remove_oldest(self.folder, keep=MAX_FILES)
 
 
