@@ -48,8 +48,7 @@ of materials of an image with 1,000 packages has 0.5 MB."""
 MAX_DOCUMENTS = 2_000
 """Manifests and bundles of one image after which no other is read, or 500 validations: each attaches four."""
 
-MAX_LISTED = 5
-"""Keys or digests that a message names."""
+MAX_LISTED = 5  # keys or digests that a message names
 
 PREDICATE_TYPE = "dev.sigstore.bundle.predicateType"
 """Annotation of a bundle's manifest, which a list of referrers repeats. Only a hint: it is not signed."""
@@ -145,14 +144,10 @@ def _unreadable(where: str, why: str) -> TamperedError:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class VerifiedStatement(Statement):
-    """A statement about the image that a trusted key signed. `signer`: the key's fingerprint, `content`: signed bytes.
-
-    `subjects` are the names that the statement gives the image: repositories.
-    """
+    """A statement about the image that a trusted key signed; `signer` is its fingerprint, `content` the signed bytes."""
 
     predicate: dict[str, Any]
     signer: str
-    subjects: tuple[str, ...]
 
     @property
     def statement(self) -> str:
@@ -211,7 +206,6 @@ def _read_signed(found: CollectedEnvelope, signer: VerifyingKey, digest: str) ->
         predicate_type=document.predicate_type,
         predicate=document.predicate,
         signer=signer.identifier,
-        subjects=tuple(subject.name for subject in document.subject if subject.sha256 == digest),
         content=found.envelope.payload,
     )
 

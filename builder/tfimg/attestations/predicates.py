@@ -30,11 +30,8 @@ from tfimg.core.text import to_plain_text
 from tfimg.matrix.devices import DEVICES, Device
 from tfimg.validation.report import GPU_CHECK, About, Inventory, Report
 
-MAX_CHECKS = 10_000
-"""Entries in each list of a test result. The full profile of the suite has 140 checks."""
-
-MAX_TEXT = 4_096
-"""Characters of a name or reason."""
+MAX_CHECKS = 10_000  # entries in each list of a test result. The full profile of the suite has 140 checks
+MAX_TEXT = 4_096  # characters of a name or reason
 
 ResultWord = Literal["PASSED", "WARNED", "FAILED"]
 """Words of test-result v0.1. It has none for skipped tests: a reader of this alone must not take a gap for a pass."""
@@ -242,8 +239,7 @@ def make_provenance(build: BuildRecord, *, subject: envelopes.Subject) -> envelo
     return envelopes.make_statement(subject, envelopes.PROVENANCE, predicate)
 
 
-MAX_PROBLEM = 200
-"""Characters of a problem that a message shows."""
+MAX_PROBLEM = 200  # characters of a problem that a message shows
 
 MAX_ADDRESS, MAX_ADDRESSES = 200, 500
 """Characters of a homepage, and packages whose homepage is listed. The validator takes half a millisecond for each
@@ -253,8 +249,7 @@ MAX_COMPONENTS = 5_000
 """Components of one bill of materials. The validator compares each with each: 1,000 take 2 seconds, 4,000 take 30.
 Our images have less than 1,000."""
 
-MAX_VERSION = 1024
-"""Characters of a component's version (CycloneDX 1.6)."""
+MAX_VERSION = 1024  # characters of a component's version (CycloneDX 1.6)
 
 INVALID_CONTENTS = "Look inside with `tfimg inspect --local`: a package has an invalid name, version or homepage."
 """The next step where what an image contains cannot be expressed."""

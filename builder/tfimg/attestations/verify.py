@@ -24,8 +24,7 @@ from tfimg.registry.documents import Reader, require_manifest
 MAX_CLOCK_SKEW = timedelta(minutes=10)
 """Difference of two machines' clocks beyond which a test result is from the future."""
 
-MAX_LISTED = 3
-"""Failed checks that a message names."""
+MAX_LISTED = 3  # failed checks that a message names
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -15,13 +15,11 @@ Status = Literal["built", "unchanged", "recorded", "failed", "unbuildable", "int
 """`unchanged`: it exists with all tags, built from the same inputs and validated. `recorded`: its record is current,
 and nothing else was asked for. `unbuildable`: it has no lock, or its base or a wheel is not available."""
 
-SCHEMA = 1
-"""Version of the JSON of a batch."""
+SCHEMA = 1  # version of the JSON of a batch
 
 CONTINUE = "Run the same command again to continue."
 
-MAX_LISTED = 5
-"""Images that a line of the summary names."""
+MAX_LISTED = 5  # images that a line of the summary names
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -188,8 +186,7 @@ def raise_for_results(results: Sequence[ImageResult], *, needs_all: bool = True)
     )
 
 
-SUMMARY_SUFFIXES = (".json", ".xml")
-"""Suffixes of the files that a summary can be written to."""
+SUMMARY_SUFFIXES = (".json", ".xml")  # suffixes of the files that a summary can be written to
 
 
 def format_summary(batch: BatchResult, name: str) -> str:

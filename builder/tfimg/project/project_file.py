@@ -21,8 +21,7 @@ from tfimg.recipe.packages import parse_requirements
 
 PROJECT_FILE = "tfimg.toml"
 
-MAX_BYTES = 1 << 16
-"""Size of a project file: 500 requirements have 15,000 bytes."""
+MAX_BYTES = 1 << 16  # size of a project file: 500 requirements have 15,000 bytes
 
 
 def _require_quotes(value: object) -> object:
@@ -49,8 +48,7 @@ def _check_requirement(text: str) -> str:
     return requirement
 
 
-TO_LIST = BeforeValidator(lambda value: [value] if isinstance(value, str) else value)
-"""A text alone is a list of one."""
+TO_LIST = BeforeValidator(lambda value: [value] if isinstance(value, str) else value)  # a text alone is a list of one
 
 Text = Annotated[str, StringConstraints(min_length=1), BeforeValidator(_require_quotes)]
 PathText = Annotated[str, Field(min_length=1, pattern="^[^-]"), AfterValidator(_expand_user)]

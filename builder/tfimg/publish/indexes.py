@@ -129,8 +129,7 @@ def _hostile(name: str, reason: str) -> TamperedError:
     return TamperedError(f"{name} is not a valid index of platforms: {reason}.", next_step=documents.DISCARD)
 
 
-DEFAULT = PLATFORMS[0]
-"""The platform whose tag is the shared one."""
+DEFAULT = PLATFORMS[0]  # the platform whose tag is the shared one
 
 
 @dataclass(frozen=True, slots=True)

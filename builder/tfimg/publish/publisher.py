@@ -96,8 +96,7 @@ class TagDecider:
         return self._images[manifest.digest]
 
 
-Status = Literal["planned", "published", "unchanged", "failed"]
-"""`unchanged`: nothing was pushed and no tag was moved."""
+Status = Literal["planned", "published", "unchanged", "failed"]  # `unchanged`: nothing was pushed and no tag was moved
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -21,8 +21,7 @@ from tfimg.publish.tags import Move, move_tags, require_tags
 from tfimg.recipe.tags import find_platform_tag, find_shared_tag, make_build_tag
 from tfimg.registry import documents, reference
 
-MAX_STEPS = 1000
-"""Moves of a tag that are searched for an image to roll back to."""
+MAX_STEPS = 1000  # moves of a tag that are searched for an image to roll back to
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -31,8 +31,7 @@ from tfimg.registry.documents import Manifest, Tags
 from tfimg.validation.report import Report
 from tfimg.validation.run import raise_for_verdict
 
-MIN_INTERVAL = 1.0
-"""Seconds between two progress events of a stage: engines report each layer several times a second."""
+MIN_INTERVAL = 1.0  # seconds between two progress events of a stage: engines report each layer several times a second
 
 
 @contextmanager

@@ -31,14 +31,9 @@ from tfimg.registry import documents
 from tfimg.registry.http import Connection, ConnectionSettings, Response, limit_error, parse_size, timeout_error
 from tfimg.registry.reference import DIGEST, HELPER_SECONDS, TAG, Reference, config_file, find_credentials
 
-MAX_BYTES = 64 << 30
-"""Bytes of a blob whose size is not known. The largest layer of our images has 3 GB."""
-
-MAX_RESUMES = 100
-"""Requests for one blob, however little each of them brings."""
-
-MIN_BYTES_PER_SECOND = 4096
-"""Lowest average rate after the time of one response."""
+MAX_BYTES = 64 << 30  # bytes of a blob whose size is not known. The largest layer of our images has 3 GB
+MAX_RESUMES = 100  # requests for one blob, however little each of them brings
+MIN_BYTES_PER_SECOND = 4096  # lowest average rate after the time of one response
 
 
 def download(connection: Connection, digest: str, *, limit: int = MAX_BYTES) -> Iterator[bytes]:
@@ -100,14 +95,9 @@ def _tampered(connection: Connection, problem: str) -> TamperedError:
     )
 
 
-MAX_PAGES = 1000
-"""Pages of one list. Registries have 50 to 1,000 entries on each."""
-
-MAX_ENTRIES = 100_000
-"""Entries of one list: 1,000 images with their tags and attestations have 10,000."""
-
-MAX_LIST_BYTES = 16 << 20
-"""Bytes of all pages of one list: 100,000 tags of 160 bytes, or 20,000 referrers."""
+MAX_PAGES = 1000  # pages of one list. Registries have 50 to 1,000 entries on each
+MAX_ENTRIES = 100_000  # entries of one list: 1,000 images with their tags and attestations have 10,000
+MAX_LIST_BYTES = 16 << 20  # bytes of all pages of one list: 100,000 tags of 160 bytes, or 20,000 referrers
 
 Entry = TypeVar("Entry")
 
@@ -157,8 +147,7 @@ SETTLE_SECONDS = 0.5
 then: that takes two requests. Without this, two publishers of four entries each lost one or two with distribution
 2.8."""
 
-LOCK_SECONDS = 120.0
-"""Longest wait for other publishers on this machine, each of which needs about a second."""
+LOCK_SECONDS = 120.0  # longest wait for other publishers on this machine, each of which needs about a second
 
 
 def fallback_tag(digest: str) -> str:
@@ -272,16 +261,14 @@ be deleted instead: its other tags would be deleted with it."""
 NEEDS_DIGEST = frozenset({400, 405})
 """Those of distribution 2.8 for a tag. It deletes a manifest with all its tags, if deletion is enabled."""
 
-NO_LIST = (400, 404, 405, 501)
-"""Responses of registries without a list of referrers; the specification has 404."""
+NO_LIST = (400, 404, 405, 501)  # responses of registries without a list of referrers; the specification has 404
 
 PLACEHOLDER = "application/vnd.tfimg.nothing.v1"
 """Artifact type of the manifest to which a tag points while it is deleted."""
 
 BINARY = "application/octet-stream"
 
-MAX_MEDIA_TYPE = 255
-"""Characters of a media type (RFC 6838, section 4.2, has 127 for each of its two names)."""
+MAX_MEDIA_TYPE = 255  # characters of a media type (RFC 6838, section 4.2, has 127 for each of its two names)
 
 CERTIFICATES = Path("/etc/docker/certs.d")
 """Folder of Docker's engine for certificate authorities of registries: HOST[:PORT]/ca.crt."""

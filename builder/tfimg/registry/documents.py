@@ -36,8 +36,7 @@ EMPTY_JSON = b"{}"
 MAX_LAYERS = 10_000
 """Entries in one manifest or index. An image has at most 127 layers, an index one entry for each referrer."""
 
-MAX_BLOB_BYTES = 1 << 40
-"""Size that a descriptor may state. The largest layer of our images has 3 GB."""
+MAX_BLOB_BYTES = 1 << 40  # size that a descriptor may state. The largest layer of our images has 3 GB
 
 
 class EntryPlatform(Document):
@@ -205,16 +204,14 @@ CONFIGS = frozenset({OCI_CONFIG, "application/vnd.docker.container.image.v1+json
 MAX_DOCUMENT_BYTES = 8 << 20
 """Bytes of a configuration; registries take manifests of 4 MiB (distribution specification, "Pushing manifests")."""
 
-MAX_TOTAL_BYTES = 64 << 20
-"""Bytes of all manifests and configurations of one image."""
+MAX_TOTAL_BYTES = 64 << 20  # bytes of all manifests and configurations of one image
 
 MAX_MANIFESTS = 1000
 """Manifests that one image may refer to. Ours have three: an index, an image, and BuildKit's attestation."""
 
 DISCARD = "Do not use it, and report it to the registry's owner."
 
-UNKNOWN = "unknown"
-"""The platform of BuildKit's attestations, which do not run."""
+UNKNOWN = "unknown"  # the platform of BuildKit's attestations, which do not run
 
 Text = Annotated[str, null_means("")]
 

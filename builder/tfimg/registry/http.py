@@ -136,15 +136,13 @@ FULL = re.compile(
 EXPECTS_TLS = re.compile(r"HTTP request (?:was sent )?to (?:an )?HTTPS|plain HTTP to an SSL", re.IGNORECASE)
 """Responses of Go, nginx and Apache to a request without TLS on a port with TLS."""
 
-MAX_RETRY_HEADER = 64
-"""Characters of a Retry-After that are read; a date has 29."""
+MAX_RETRY_HEADER = 64  # characters of a Retry-After that are read; a date has 29
 
 UNTRUSTED = re.compile(r"certificate verify failed: (.*?)\.?(?: \(_ssl|$)")
 UNREADABLE_AUTHORITY = re.compile(r"\[X509\b")
 CUT = re.compile(r"RemoteDisconnected|Connection aborted|Connection reset|Broken pipe|EOF")
 
-TRANSPORT_ERRORS = (requests.RequestException, HTTPError, OSError)
-"""Exceptions of requests and its transport."""
+TRANSPORT_ERRORS = (requests.RequestException, HTTPError, OSError)  # exceptions of requests and its transport
 
 
 class _Problem(Document):
@@ -385,11 +383,8 @@ def _basic(credentials: Credentials) -> str:
     return f"Basic {b64encode(f'{credentials.username}:{credentials.password}'.encode()).decode()}"
 
 
-RESPONSE_SECONDS = 300.0
-"""Timeout of a whole manifest or list: the largest one at 28 kB/s."""
-
-MAX_REDIRECTS = 5
-"""Redirects of one request. A blob in an object store needs one or two."""
+RESPONSE_SECONDS = 300.0  # timeout of a whole manifest or list: the largest one at 28 kB/s
+MAX_REDIRECTS = 5  # redirects of one request. A blob in an object store needs one or two
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -16,16 +16,12 @@ from tfimg.core import errors, process
 from tfimg.core.documents import Document, InvalidDocument, parse_document, parse_object, validate_model
 from tfimg.core.text import quote_value, truncate
 
-DOCKER_HUB = "docker.io"
-"""The registry of a name without one."""
-
-HUB_FOLDER = "library"
-"""The folder of Docker Hub's images without one."""
+DOCKER_HUB = "docker.io"  # the registry of a name without one
+HUB_FOLDER = "library"  # the folder of Docker Hub's images without one
 
 DEFAULT_TAG = "latest"
 
-MAX_NAME = 255
-"""Characters of a repository's name with its registry (distribution, `NameTotalLengthMax`)."""
+MAX_NAME = 255  # characters of a repository's name with its registry (distribution, `NameTotalLengthMax`)
 
 LABEL = r"[A-Za-z0-9](?:[A-Za-z0-9-]*[A-Za-z0-9])?"
 HOST = re.compile(rf"(?:{LABEL}(?:\.{LABEL})*|\[[0-9a-fA-F:]+\])(?::([0-9]{{1,5}}))?")
@@ -126,8 +122,7 @@ def _invalid(text: str, reason: str, advice: str) -> errors.UsageError:
     )
 
 
-HELPER_SECONDS = 60.0
-"""Timeout of a helper, which may ask a cloud's server, or a user who is not there."""
+HELPER_SECONDS = 60.0  # timeout of a helper, which may ask a cloud's server, or a user who is not there
 
 NOT_FOUND = "credentials not found in native keychain"
 """Output of a helper without credentials (docker-credential-helpers, `credentials/error.go`)."""

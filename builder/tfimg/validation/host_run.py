@@ -26,11 +26,8 @@ from tfimg.validation.record import MAX_NAME, Name, Seconds, Time
 from tfimg.validation.report import GPU_CHECK, Report
 from tfimg.validation.run import MAX_CHECKS, EventStream, import_suite_module, suite_files
 
-MAX_BYTES = 64 << 20
-"""Bytes of a file; a run has 0.2 MB."""
-
-MAX_LISTED, MAX_REASON = 5, 300
-"""How many reasons a refusal lists, and characters of each."""
+MAX_BYTES = 64 << 20  # bytes of a file; a run has 0.2 MB
+MAX_LISTED, MAX_REASON = 5, 300  # how many reasons a refusal lists, and characters of each
 
 
 class HostRun(documents.StrictDocument):

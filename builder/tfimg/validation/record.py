@@ -36,8 +36,7 @@ from tfimg.validation.report import (
 KIND = "tfimg image"
 REWRITE = "Write it again with `tfimg build --record` or `tfimg matrix record`."
 
-MAX_BYTES = 1 << 18
-"""Bytes of a file. With 60 checks it has 3 kB."""
+MAX_BYTES = 1 << 18  # bytes of a file. With 60 checks it has 3 kB
 
 MAX_CHECKS, MAX_FACTS, MAX_GPUS, MAX_LAYERS = 1000, 50, 64, 127
 """Checks, versions and facts of the machine, GPUs, and layers of a base (the most that Docker builds) that a file may
@@ -305,8 +304,7 @@ def _report_adapter() -> TypeAdapter[Report]:
 
 OPTIONAL = {"gpu": "The GPU that the suite ran on, if any.", "driver": "That GPU's driver."}
 
-MAX_PROBLEMS, MAX_PROBLEM = 10, 200
-"""Problems that an error lists, and characters of each."""
+MAX_PROBLEMS, MAX_PROBLEM = 10, 200  # problems that an error lists, and characters of each
 
 
 def schema_text() -> str:

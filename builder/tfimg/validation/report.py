@@ -26,16 +26,14 @@ from tfimg.matrix.devices import DEVICES, Device
 if TYPE_CHECKING:
     from junitparser import Error, Failure, Skipped, TestCase
 
-SECONDS = 300
-"""Importing TensorFlow from a cold disk takes tens of seconds."""
+SECONDS = 300  # importing TensorFlow from a cold disk takes tens of seconds
 
 MAX_LINES, MAX_REASON = 1000, 2000
 """Last lines that are kept, of which the last is the inventory, and characters of one in a message."""
 
 SCRIPT = "/tfimg-inventory.py"
 
-Version = Annotated[str, null_means("")]
-"""Broken distributions have no version."""
+Version = Annotated[str, null_means("")]  # broken distributions have no version
 
 
 class About(Document):
@@ -113,11 +111,8 @@ def take_inventory(image: str, script: bytes, *, engine: ContainerRunner, conten
     )
 
 
-SCHEMA = 2
-"""Version of the report's JSON: 2 has profiles, required and waived checks, outputs and explanations."""
-
-GPU_CHECK = "gpu.visible"
-"""The check whose measurements names the GPU and its driver."""
+SCHEMA = 2  # version of the report's JSON: 2 has profiles, required and waived checks, outputs and explanations
+GPU_CHECK = "gpu.visible"  # the check whose measurements names the GPU and its driver
 
 Outcome = Literal["passed", "failed", "crashed", "timed-out", "skipped"]
 
@@ -318,8 +313,7 @@ def format_json(report: Report) -> str:
     return json.dumps(to_strict_json(report.to_json()), indent=2, allow_nan=False) + "\n"
 
 
-OUTCOME_WIDTH = max(map(len, get_args(Outcome)))
-"""Characters of the longest outcome."""
+OUTCOME_WIDTH = max(map(len, get_args(Outcome)))  # characters of the longest outcome
 
 
 def check_line(result: CheckResult) -> str:

@@ -50,29 +50,22 @@ SUITE_SECONDS = 4 * 3600.0
 Minutes are usual; but compiling TensorFlow's PTX for a newer GPU takes half an hour, more than once without a cache.
 """
 
-SIGKILL_STATUS = 128 + 9
-"""Status of a container whose process got SIGKILL: from `docker kill`, or from the kernel."""
-
-MAX_OUTPUT = 600
-"""Characters of a process's last lines in the reason of a crash."""
+SIGKILL_STATUS = 128 + 9  # status of a container whose process got SIGKILL: from `docker kill`, or from the kernel
+MAX_OUTPUT = 600  # characters of a process's last lines in the reason of a crash
 
 FAILURES = ("failed", "crashed", "timed-out")
 
 MAX_ERROR_LINES, MAX_ERROR_LINE = 40, 10_000
 """Last lines of stderr that are kept for the reason of a crash, and characters of each."""
 
-MAX_CHECKS = 10_000
-"""Checks that a suite may plan; ours has fewer than 100."""
-
-MAX_CHARACTERS = 64 << 20
-"""Characters of all events; those of the whole suite have less than a million."""
+MAX_CHECKS = 10_000  # checks that a suite may plan; ours has fewer than 100
+MAX_CHARACTERS = 64 << 20  # characters of all events; those of the whole suite have less than a million
 
 Name = Annotated[str, Field(max_length=1000)]
 Names = Annotated[tuple[Name, ...], Field(max_length=MAX_CHECKS)]
 
 
-SuiteEvent = ChecksPlanned | CheckStarted | CheckResult
-"""What a caller learns of a running suite."""
+SuiteEvent = ChecksPlanned | CheckStarted | CheckResult  # what a caller learns of a running suite
 
 
 class SuitePlan(documents.Document):
@@ -250,8 +243,7 @@ def raise_for_verdict(
     raise error(f"{subject}{found}{causes}", next_step=f"{consequence} {next_step}")
 
 
-HARMLESS = "harmless"
-"""The fault of a message that is not a failure."""
+HARMLESS = "harmless"  # the fault of a message that is not a failure
 
 FAULT_NAMES = {
     "image": "the image",
@@ -362,8 +354,7 @@ class InventoryCache:
         return inventory
 
 
-FOLDER = "/tfimg-validation"
-"""Folder of the suite in a container."""
+FOLDER = "/tfimg-validation"  # folder of the suite in a container
 
 TFIMG_PYTHON = ["/usr/bin/tini", "--", "/opt/tensorflow/bin/python", "-I"]
 """Starts the suite in an image of tfimg: with its own interpreter, whatever PATH, PYTHON* variables, or the entry point
@@ -403,8 +394,7 @@ class CheckSelection:
         return arguments
 
 
-ALL_CHECKS = CheckSelection()
-"""All checks that a level requires."""
+ALL_CHECKS = CheckSelection()  # all checks that a level requires
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
