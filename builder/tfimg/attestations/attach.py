@@ -144,7 +144,7 @@ def _unreadable(where: str, why: str) -> TamperedError:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class VerifiedStatement(Statement):
-    """A statement about the image that a trusted key signed; `signer` is its fingerprint, `content` the signed bytes."""
+    """A statement about the image that a trusted key signed: `signer` is its fingerprint, `content` are signed bytes."""
 
     predicate: dict[str, Any]
     signer: str
