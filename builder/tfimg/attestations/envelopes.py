@@ -9,14 +9,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Annotated, Any, Literal
 
-from pydantic import (
-    AfterValidator,
-    AwareDatetime,
-    BeforeValidator,
-    Field,
-    PlainSerializer,
-    StringConstraints,
-)
+from pydantic import AfterValidator, AwareDatetime, BeforeValidator, Field, PlainSerializer, StringConstraints
 
 from tfimg.attestations.keys import SigningKey, VerifyingKey
 from tfimg.core.documents import Document, InvalidDocument, null_means, parse_document
