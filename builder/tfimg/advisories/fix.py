@@ -34,7 +34,6 @@ KEPT_LIBRARY = "its layer stays: matrix.yaml pins the libraries of the CUDA tool
 """Why the packages of other parts stay."""
 
 NOT_FIXED = "its advisory names no fixed version"
-
 MAX_ROUNDS = 10  # resolutions for one fix: each excludes the versions of the last that are affected too
 MAX_NAMES = 110  # characters of identifiers in a line of a lock
 

@@ -18,14 +18,11 @@ from tfimg.recipe.lock import LockedPackage
 
 PYPI, DEBIAN = "PyPI", "Debian"  # ecosystems, as advisories name them; Debian's are followed by a release: `Debian:12`
 MAX_COMPONENTS = 20_000  # components of one bill of materials. Ours have less than 1,000
-
 MAX_NAME = 200
-
 TENSORFLOW = "tensorflow"
 VARIANTS = frozenset(PACKAGES) - {TENSORFLOW} | {"tensorflow-gpu"}
 """Distributions of the same TensorFlow: advisories about one name are about all. Their images also have metadata of the
 plain name, without files (`tfimg.recipe.facts.ALIAS`)."""
-
 
 _DEBIAN_VERSION = re.compile(r"(\d+:)?\d[A-Za-z0-9.+~:-]*", re.ASCII)
 """A version of Debian (policy, 5.6.12). A service compares another text with nothing, which is no proof."""

@@ -13,14 +13,11 @@ from tfimg.core.documents import Document, null_means
 
 MAX_BYTES = 4 << 20  # bytes of one advisory. Those of the Linux kernel, which list every version of Debian, have 0.5 MB
 MAX_AFFECTED = 2_000  # packages of one advisory: a Debian advisory lists one for each release, a kernel's hundreds
-
 MAX_RANGES = 200
 MAX_EVENTS = 2_000  # ranges of a package, and events of a range. TensorFlow's advisories have 3 ranges of 2 events
 MAX_VERSIONS = 20_000  # versions listed for a package. Those of TensorFlow's advisories list 150
-
 MAX_ALIASES = 200
 MAX_TEXT = 300  # characters of an identifier, a name, a version or a CVSS vector. The longest vector of CVSS 4 has 190
-
 Short = Annotated[str, StringConstraints(max_length=MAX_TEXT)]
 Identifier = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._:-]{0,99}$")]
 Identifiers = Annotated[tuple[Identifier, ...], Field(max_length=MAX_ALIASES), null_means(())]

@@ -26,12 +26,9 @@ MAX_QUERIES = 1000  # queries of one request, as the service allows
 MAX_PAGES = 100  # pages of the answer to one batch
 MAX_ADVISORIES = 20_000  # advisories that are read. TensorFlow 2.10 has 500
 MAX_ANSWER = 32 << 20  # bytes of the answer to one batch: identifiers only
-
 CONNECTIONS = 8
 TIMEOUT_SECONDS = 60
-
 OnProgress = Callable[[int, int], None]  # called with the number of advisories that are read, and of those to read
-
 Query = dict[str, Any]
 
 

@@ -40,7 +40,6 @@ _NAMES = {
 
 MAX_SUBJECTS = 100  # subjects of one statement, and digests of one subject. Ours have one
 
-
 EARLIEST, LATEST = datetime(2015, 1, 1, tzinfo=UTC), datetime(2100, 1, 1, tzinfo=UTC)
 """Bounds of a statement's times: from TensorFlow's first release, and far from the end of the calendar."""
 
@@ -134,7 +133,6 @@ def format_time(time: datetime) -> str:
 
 
 BUNDLE_MEDIA_TYPE = "application/vnd.dev.sigstore.bundle.v0.3+json"
-
 MAX_SIGNATURES = 16  # signatures of one envelope. Ours have one; each is checked with each trusted key
 MAX_SIGNATURE = 16_384  # bytes of a signature, characters of a key identifier. ECDSA on P-256 has 72, ML-DSA-87 4,627
 

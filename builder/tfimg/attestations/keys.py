@@ -20,14 +20,12 @@ ALGORITHM = ec.ECDSA(SHA256(), deterministic_signing=True)
 """The same bytes get the same signature (RFC 6979), so attaching a statement twice leaves one."""
 
 MAX_PEM = 16_384  # bytes of a key's text. A key of `tfimg keygen` has 412
-
 BLOCK = re.compile(rb"\s*-----BEGIN ([A-Z0-9 ]+)-----.*-----END \1-----\s*", re.DOTALL)
 
 COSIGN = re.compile(rb"-----BEGIN ENCRYPTED (SIGSTORE|COSIGN) PRIVATE KEY-----")
 """Begins a private key of `cosign generate-key-pair`, of cosign 2 and later or of cosign 1."""
 
 FINGERPRINT = r"^SHA256:[A-Za-z0-9+/]{43}$"  # form of a key's identifier, as `ssh-keygen -l` prints it
-
 NEEDED = "It must be an ECDSA key on the curve P-256, in PEM. `tfimg keygen DIR` makes a pair."
 
 

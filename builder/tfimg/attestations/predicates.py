@@ -36,7 +36,6 @@ MAX_TEXT = 4_096  # characters of a name or reason
 ResultWord = Literal["PASSED", "WARNED", "FAILED"]
 """Words of test-result v0.1. It has none for skipped tests: a reader of this alone must not take a gap for a pass."""
 
-
 Text = Annotated[str, StringConstraints(max_length=MAX_TEXT)]
 Names = Annotated[tuple[Text, ...], Field(max_length=MAX_CHECKS)]
 

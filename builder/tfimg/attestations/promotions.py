@@ -24,7 +24,6 @@ from tfimg.core.documents import Digest, Document, InvalidDocument, validate_mod
 from tfimg.registry.documents import Reader
 
 MAX_TAGS = 100  # tags in one statement. An image has at most six: its build, its identifier and four aliases
-
 Tag = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_][A-Za-z0-9._-]{0,127}$")]
 Repository = Annotated[str, StringConstraints(pattern=r"^[!-~]{1,512}$")]
 Text = Annotated[str, StringConstraints(min_length=1, max_length=1000)]

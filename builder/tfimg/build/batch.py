@@ -141,7 +141,6 @@ def _interrupted_result(plan: Plan, builder: Builder | None) -> ImageResult:
 
 
 IMAGES = TypeAdapter(tuple[LocalImage, ...])
-
 Inventories = Mapping[Builder, Sequence[LocalImage]]
 
 

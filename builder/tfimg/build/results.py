@@ -16,9 +16,7 @@ Status = Literal["built", "unchanged", "recorded", "failed", "unbuildable", "int
 and nothing else was asked for. `unbuildable`: it has no lock, or its base or a wheel is not available."""
 
 SCHEMA = 1  # version of the JSON of a batch
-
 CONTINUE = "Run the same command again to continue."
-
 MAX_LISTED = 5  # images that a line of the summary names
 
 

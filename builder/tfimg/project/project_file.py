@@ -20,7 +20,6 @@ from tfimg.matrix.schema import MatrixModel
 from tfimg.recipe.packages import parse_requirements
 
 PROJECT_FILE = "tfimg.toml"
-
 MAX_BYTES = 1 << 16  # size of a project file: 500 requirements have 15,000 bytes
 
 
@@ -49,7 +48,6 @@ def _check_requirement(text: str) -> str:
 
 
 TO_LIST = BeforeValidator(lambda value: [value] if isinstance(value, str) else value)  # a text alone is a list of one
-
 Text = Annotated[str, StringConstraints(min_length=1), BeforeValidator(_require_quotes)]
 PathText = Annotated[str, Field(min_length=1, pattern="^[^-]"), AfterValidator(_expand_user)]
 """A file or folder, relative to the project file; `-`, standard input, is not one."""

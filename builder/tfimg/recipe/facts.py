@@ -33,7 +33,6 @@ IMAGE_CHECKS = (
 )
 """Checks of promises that only an image can keep."""
 
-
 PROTECTED = ("h5py", "keras", "libtpu", "ml-dtypes", "numpy", "protobuf", "tf-keras")
 """Packages that TensorFlow's compiled code or its saved models depend on: another version breaks them."""
 

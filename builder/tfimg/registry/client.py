@@ -98,7 +98,6 @@ def _tampered(connection: Connection, problem: str) -> TamperedError:
 MAX_PAGES = 1000  # pages of one list. Registries have 50 to 1,000 entries on each
 MAX_ENTRIES = 100_000  # entries of one list: 1,000 images with their tags and attestations have 10,000
 MAX_LIST_BYTES = 16 << 20  # bytes of all pages of one list: 100,000 tags of 160 bytes, or 20,000 referrers
-
 Entry = TypeVar("Entry")
 
 
@@ -267,7 +266,6 @@ PLACEHOLDER = "application/vnd.tfimg.nothing.v1"
 """Artifact type of the manifest to which a tag points while it is deleted."""
 
 BINARY = "application/octet-stream"
-
 MAX_MEDIA_TYPE = 255  # characters of a media type (RFC 6838, section 4.2, has 127 for each of its two names)
 
 CERTIFICATES = Path("/etc/docker/certs.d")

@@ -210,9 +210,7 @@ MAX_MANIFESTS = 1000
 """Manifests that one image may refer to. Ours have three: an index, an image, and BuildKit's attestation."""
 
 DISCARD = "Do not use it, and report it to the registry's owner."
-
 UNKNOWN = "unknown"  # the platform of BuildKit's attestations, which do not run
-
 Text = Annotated[str, null_means("")]
 
 

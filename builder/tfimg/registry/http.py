@@ -137,11 +137,9 @@ EXPECTS_TLS = re.compile(r"HTTP request (?:was sent )?to (?:an )?HTTPS|plain HTT
 """Responses of Go, nginx and Apache to a request without TLS on a port with TLS."""
 
 MAX_RETRY_HEADER = 64  # characters of a Retry-After that are read; a date has 29
-
 UNTRUSTED = re.compile(r"certificate verify failed: (.*?)\.?(?: \(_ssl|$)")
 UNREADABLE_AUTHORITY = re.compile(r"\[X509\b")
 CUT = re.compile(r"RemoteDisconnected|Connection aborted|Connection reset|Broken pipe|EOF")
-
 TRANSPORT_ERRORS = (requests.RequestException, HTTPError, OSError)  # exceptions of requests and its transport
 
 

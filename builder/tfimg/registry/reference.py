@@ -18,11 +18,8 @@ from tfimg.core.text import quote_value, truncate
 
 DOCKER_HUB = "docker.io"  # the registry of a name without one
 HUB_FOLDER = "library"  # the folder of Docker Hub's images without one
-
 DEFAULT_TAG = "latest"
-
 MAX_NAME = 255  # characters of a repository's name with its registry (distribution, `NameTotalLengthMax`)
-
 LABEL = r"[A-Za-z0-9](?:[A-Za-z0-9-]*[A-Za-z0-9])?"
 HOST = re.compile(rf"(?:{LABEL}(?:\.{LABEL})*|\[[0-9a-fA-F:]+\])(?::([0-9]{{1,5}}))?")
 PART = r"[a-z0-9]+(?:(?:\.|_|__|-+)[a-z0-9]+)*"

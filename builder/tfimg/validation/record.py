@@ -35,7 +35,6 @@ from tfimg.validation.report import (
 
 KIND = "tfimg image"
 REWRITE = "Write it again with `tfimg build --record` or `tfimg matrix record`."
-
 MAX_BYTES = 1 << 18  # bytes of a file. With 60 checks it has 3 kB
 
 MAX_CHECKS, MAX_FACTS, MAX_GPUS, MAX_LAYERS = 1000, 50, 64, 127
@@ -303,7 +302,6 @@ def _report_adapter() -> TypeAdapter[Report]:
 
 
 OPTIONAL = {"gpu": "The GPU that the suite ran on, if any.", "driver": "That GPU's driver."}
-
 MAX_PROBLEMS, MAX_PROBLEM = 10, 200  # problems that an error lists, and characters of each
 
 

@@ -32,7 +32,6 @@ MAX_LINES, MAX_REASON = 1000, 2000
 """Last lines that are kept, of which the last is the inventory, and characters of one in a message."""
 
 SCRIPT = "/tfimg-inventory.py"
-
 Version = Annotated[str, null_means("")]  # broken distributions have no version
 
 
@@ -113,16 +112,13 @@ def take_inventory(image: str, script: bytes, *, engine: ContainerRunner, conten
 
 SCHEMA = 2  # version of the report's JSON: 2 has profiles, required and waived checks, outputs and explanations
 GPU_CHECK = "gpu.visible"  # the check whose measurements names the GPU and its driver
-
 Outcome = Literal["passed", "failed", "crashed", "timed-out", "skipped"]
 
 WORST_FIRST: tuple[Outcome, ...] = ("failed", "crashed", "timed-out", "skipped")
 """Verdict of several outcomes: the first of these that occurs."""
 
 Verdict = Outcome | Literal["broken"]
-
 Fault = Literal["image", "host"]
-
 Profile = Literal["smoke", "standard", "full"]
 
 DERIVED_FIELDS = ("passed", "verdict", "level", "fault", "missing")

@@ -52,7 +52,6 @@ Minutes are usual; but compiling TensorFlow's PTX for a newer GPU takes half an 
 
 SIGKILL_STATUS = 128 + 9  # status of a container whose process got SIGKILL: from `docker kill`, or from the kernel
 MAX_OUTPUT = 600  # characters of a process's last lines in the reason of a crash
-
 FAILURES = ("failed", "crashed", "timed-out")
 
 MAX_ERROR_LINES, MAX_ERROR_LINE = 40, 10_000
@@ -60,10 +59,8 @@ MAX_ERROR_LINES, MAX_ERROR_LINE = 40, 10_000
 
 MAX_CHECKS = 10_000  # checks that a suite may plan; ours has fewer than 100
 MAX_CHARACTERS = 64 << 20  # characters of all events; those of the whole suite have less than a million
-
 Name = Annotated[str, Field(max_length=1000)]
 Names = Annotated[tuple[Name, ...], Field(max_length=MAX_CHECKS)]
-
 
 SuiteEvent = ChecksPlanned | CheckStarted | CheckResult  # what a caller learns of a running suite
 
@@ -362,7 +359,6 @@ of a derived image say. The checks run in a process that sees the variables."""
 
 ANY_PYTHON = ["sh", "-c", 'exec "$(command -v python || command -v python3)" -I "$@"', "sh"]
 """Starts the suite in an image of another publisher."""
-
 
 EMULATED_PROCESSOR = {"QEMU_CPU": "cortex-a72"}
 """The processor that QEMU emulates: one of ARMv8.0, which wheels are compiled for. On QEMU's own choice, which has SVE,
