@@ -36,14 +36,11 @@ class AuditedFinding:
     imported: bool | None
 
     def to_json(self) -> dict[str, Any]:
-        finding, package = self.finding, self.finding.package
+        finding = self.finding
         return {
             "advisory": finding.identifier,
             "aliases": list(finding.aliases),
-            "ecosystem": package.ecosystem,
-            "package": package.name,
-            "installed": package.installed,
-            "version": package.version,
+            **finding.package.to_json(),
             "severity": finding.severity.word,
             "score": finding.severity.score,
             "vector": finding.severity.vector,
@@ -78,14 +75,7 @@ class AuditResult:
             "packages": self.packages,
             "findings": [finding.to_json() for finding in self.findings],
             "not_audited": [
-                {
-                    "ecosystem": package.ecosystem,
-                    "package": package.name,
-                    "installed": package.installed,
-                    "version": package.version,
-                    "reason": reason,
-                    "images": list(images),
-                }
+                {**package.to_json(), "reason": reason, "images": list(images)}
                 for package, reason, images in self.not_audited
             ],
             "expired": [risk.model_dump(mode="json") for risk in self.expired],

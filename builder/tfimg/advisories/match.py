@@ -46,6 +46,11 @@ class AuditedPackage:
     def __str__(self) -> str:
         return f"{self.name} {self.version}"
 
+    def to_json(self) -> dict[str, str]:
+        """Return its names and version as a JSON object."""
+        names = {"ecosystem": self.ecosystem, "package": self.name}
+        return {**names, "installed": self.installed, "version": self.version}
+
 
 def read_lock_packages(packages: Iterable[LockedPackage]) -> tuple[AuditedPackage, ...]:
     return tuple(make_python_package(package.name, package.version) for package in packages)

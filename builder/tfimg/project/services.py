@@ -9,9 +9,11 @@ from datetime import UTC, date, datetime
 from functools import cache, cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
 from tfimg.core.errors import FileError
 from tfimg.core.paths import state_folder
+from tfimg.core.process import replace_process, run
 
 if TYPE_CHECKING:
     from tfimg.advisories.service import OsvService
@@ -72,7 +74,6 @@ class Services:
 
     def survey(self, docker_host: str) -> Host:
         """Return what this machine has; see `tfimg.host.survey`."""
-        from tfimg.core.process import run
         from tfimg.host.survey import query_nvidia_smi, survey_host
 
         return survey_host(
@@ -85,8 +86,6 @@ class Services:
 
     def hand_over(self, argv: Sequence[str], environ: Mapping[str, str]) -> int:
         """Become another program; only tests return, with its exit status. See `tfimg.core.process`."""
-        from tfimg.core.process import replace_process
-
         replace_process(argv, env=environ)
 
     def open_browser(self, url: str) -> bool:
@@ -153,8 +152,6 @@ class Services:
 
     def secrets(self) -> tuple[Secret, ...]:
         """Return what this machine knows and an image must not hold; see `tfimg.inspect.host_secrets`."""
-        from urllib.parse import urlsplit
-
         import certifi
         from pypi_simple import PYPI_SIMPLE_ENDPOINT
 
