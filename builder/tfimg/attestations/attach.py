@@ -7,7 +7,7 @@ bytes, so that a repetition sends nothing.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -75,37 +75,36 @@ class _Reader:
         for referrer in self.registry.list_referrers(self.digest):
             is_wanted = not self.kinds or referrer.annotations.get(PREDICATE_TYPE, self.kinds[0]) in self.kinds
             # The manifest decides: lists under the fallback tag may lack the type, or have that of its empty config.
-            if is_wanted and referrer.artifact_type in (envelopes.BUNDLE_MEDIA_TYPE, documents.EMPTY, None):
-                where = f"{self.registry.repository}@{referrer.digest}"
-                with self._read_one(where):
-                    yield from self._bundle(referrer, where)
+            is_wanted &= referrer.artifact_type in (envelopes.BUNDLE_MEDIA_TYPE, documents.EMPTY, None)
+            if is_wanted and (found := self._read_one(referrer)):
+                yield found
 
-    @contextmanager
-    def _read_one(self, where: str) -> Iterator[None]:
-        """Read one document. If it is unreadable, raise `TamperedError`, or skip it where only some kinds are read."""
+    def _read_one(self, referrer: documents.Descriptor) -> CollectedEnvelope | None:
+        """Read one referrer. If it is unreadable, raise `TamperedError`, or skip it where only some kinds are read."""
         if self.count >= MAX_DOCUMENTS or self.total >= MAX_TOTAL_BYTES:
             raise TamperedError(
                 f"{self.registry.repository}@{self.digest} has too many attestations: more than {MAX_DOCUMENTS} "
                 f"documents or {MAX_TOTAL_BYTES >> 20} MiB.",
                 next_step="Another program attached it: delete its referrers in the registry.",
             )
+        where = f"{self.registry.repository}@{referrer.digest}"
         try:
-            yield
+            return self._read_bundle(referrer, where)
         except (InvalidDocument, TamperedError, NotInRegistry) as error:
             if self.kinds:
-                return
+                return None
             if isinstance(error, InvalidDocument):
                 raise _unreadable(where, f"invalid bundle: {error}") from None
             raise
 
-    def _bundle(self, referrer: documents.Descriptor, where: str) -> Iterator[CollectedEnvelope]:
-        """Yield the envelope of a referrer that is a bundle with one. Raises `InvalidDocument`."""
+    def _read_bundle(self, referrer: documents.Descriptor, where: str) -> CollectedEnvelope | None:
+        """Return the envelope of a referrer that is a bundle with one. Raises `InvalidDocument`."""
         manifest = self.registry.find(referrer.digest)
         if manifest is None or manifest.digest != referrer.digest:
             raise _unreadable(where, "the registry lists it, but has other bytes or none under its digest")
         self.count, self.total = self.count + 1, self.total + len(manifest.content)
         if manifest.document.get("artifactType") != envelopes.BUNDLE_MEDIA_TYPE:
-            return
+            return None
         layers = manifest.image.layers
         if len(layers) != 1:
             raise InvalidDocument(f"its manifest has {len(layers)} layers, and a bundle has one")
@@ -113,8 +112,7 @@ class _Reader:
             raise _unreadable(where, f"it has {layers[0].size} bytes, and at most {MAX_BYTES} are read")
         self.count, self.total = self.count + 1, self.total + layers[0].size
         bundle = parse_document(envelopes.Bundle, documents.read_blob(self.registry, layers[0], layers[0].size))
-        if bundle.envelope:
-            yield CollectedEnvelope(where=where, envelope=bundle.envelope, hint=bundle.hint)
+        return CollectedEnvelope(where=where, envelope=bundle.envelope, hint=bundle.hint) if bundle.envelope else None
 
 
 def _unreadable(where: str, why: str) -> TamperedError:
