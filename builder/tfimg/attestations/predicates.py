@@ -23,8 +23,7 @@ from packaging.utils import canonicalize_name
 from pydantic import Field, StrictBool, StringConstraints
 
 from tfimg.attestations import envelopes
-from tfimg.core.documents import Document, InvalidDocument, validate_model
-from tfimg.core.errors import TamperedError, ValidationAborted
+from tfimg.core import documents, errors
 from tfimg.core.levels import AttestedLevel, Level
 from tfimg.core.text import to_plain_text
 from tfimg.matrix.devices import DEVICES, Device
@@ -40,14 +39,14 @@ Text = Annotated[str, StringConstraints(max_length=MAX_TEXT)]
 Names = Annotated[tuple[Text, ...], Field(max_length=MAX_CHECKS)]
 
 
-class ResultGpu(Document):
+class ResultGpu(documents.Document):
     """A GPU of the test's machine."""
 
     name: Text
     capability: Text
 
 
-class SkippedCheck(Document):
+class SkippedCheck(documents.Document):
     """A check without an answer."""
 
     name: Text
@@ -55,14 +54,14 @@ class SkippedCheck(Document):
     required: StrictBool
 
 
-class ExemptCheck(Document):
+class ExemptCheck(documents.Document):
     """A check that the level does not require, with the reason."""
 
     name: Text
     reason: Text
 
 
-class ResultEnvironment(Document):
+class ResultEnvironment(documents.Document):
     """The machine of the test."""
 
     host: Text
@@ -73,7 +72,7 @@ class ResultEnvironment(Document):
     emulated: StrictBool = False
 
 
-class SignedResult(Document):
+class SignedResult(documents.Document):
     """The predicate of a signed test result, as `make_test_result` writes it."""
 
     result: ResultWord
@@ -109,9 +108,9 @@ class SignedResult(Document):
 def read_result(predicate: Mapping[str, Any], *, image: str) -> SignedResult:
     """Return the predicate of a signed test result as a value. Raises `TamperedError` for an invalid one."""
     try:
-        return validate_model(SignedResult, predicate)
-    except InvalidDocument as error:
-        raise TamperedError(
+        return documents.validate_model(SignedResult, predicate)
+    except documents.InvalidDocument as error:
+        raise errors.TamperedError(
             f"The test result of {image} is invalid: {error}.",
             next_step="Read it with a newer tfimg, or have the image validated again with `tfimg publish --renew`.",
         ) from None
@@ -262,7 +261,7 @@ def make_sbom(inventory: Inventory, *, subject: envelopes.Subject, created: date
     try:
         bom = _make_cyclonedx(list_components(inventory), subject, created.replace(microsecond=0))
     except (ValueError, CycloneDxException) as error:  # names, versions and addresses come from the image
-        raise ValidationAborted(
+        raise errors.ValidationAborted(
             f"The contents of {subject.name}@{subject.digest} cannot be written as a bill of materials: "
             f"{to_plain_text(str(error)).rstrip('.')[:MAX_PROBLEM]}.",
             next_step=INVALID_CONTENTS,

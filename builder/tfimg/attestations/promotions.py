@@ -15,8 +15,7 @@ from typing import Annotated, Generic, Literal, TypeVar
 
 from pydantic import Field, StringConstraints
 
-from tfimg.attestations import envelopes
-from tfimg.attestations.attach import CollectedEnvelope, VerifiedStatement, collect_bundles, filter_verified
+from tfimg.attestations import attach, envelopes
 from tfimg.attestations.keys import VerifyingKey
 from tfimg.attestations.predicates import SignedResult, read_result
 from tfimg.core import errors, text
@@ -145,7 +144,7 @@ def make_predicate_statement(subject: envelopes.Subject, predicate: Promotion | 
     return envelopes.make_statement(subject, kind, predicate.model_dump(mode="json"))
 
 
-def read_statements(genuine: Iterable[VerifiedStatement], *, image: str) -> ImageStatements:
+def read_statements(genuine: Iterable[attach.VerifiedStatement], *, image: str) -> ImageStatements:
     """Sort the statements that trusted keys signed. Raises `TamperedError` for an invalid predicate."""
     found = tuple(genuine)
     outcomes = (read_result(one.predicate, image=image) for one in found if one.predicate_type == envelopes.TEST_RESULT)
@@ -165,7 +164,7 @@ def read_image_statements(
     registry block a rollback. Without outcomes, this makes three requests for a digest with one promotion.
     """
     kinds = [envelopes.PROMOTION, envelopes.WITHDRAWAL, *([envelopes.TEST_RESULT] if with_outcomes else [])]
-    found = filter_verified(collect_bundles(registry, digest, kinds), keys, digest=digest)
+    found = attach.filter_verified(attach.collect_bundles(registry, digest, kinds), keys, digest=digest)
     return read_statements({one.statement: one for one in found}.values(), image=f"{registry.repository}@{digest}")
 
 
@@ -174,21 +173,21 @@ def export_withdrawals(registry: Reader, digest: str, keys: Sequence[VerifyingKe
     kinds = (envelopes.PROMOTION, envelopes.WITHDRAWAL)
     genuine = {
         statement.statement: found.envelope
-        for found in collect_bundles(registry, digest, kinds)
-        for statement in filter_verified([found], keys, digest=digest)
+        for found in attach.collect_bundles(registry, digest, kinds)
+        for statement in attach.filter_verified([found], keys, digest=digest)
         if statement.predicate_type == envelopes.WITHDRAWAL or statement.predicate.get("cancels")
     }
     return tuple(envelope.to_json() for envelope in genuine.values())
 
 
-def read_withdrawals(content: bytes, keys: Sequence[VerifyingKey]) -> tuple[CollectedEnvelope, ...]:
+def read_withdrawals(content: bytes, keys: Sequence[VerifyingKey]) -> tuple[attach.CollectedEnvelope, ...]:
     """Read JSON lines of DSSE envelopes, as `export_withdrawals` returns them.
 
     A file without a line means that nothing was withdrawn. Raises `TamperedError` for a line that is not an envelope,
     `UnsignedError` if the keys signed none of them.
     """
     found = tuple(
-        CollectedEnvelope(where=f"line {number}", envelope=envelopes.parse_envelope(line))
+        attach.CollectedEnvelope(where=f"line {number}", envelope=envelopes.parse_envelope(line))
         for number, line in enumerate(content.splitlines(), start=1)
         if line.strip()
     )
@@ -201,7 +200,7 @@ def read_withdrawals(content: bytes, keys: Sequence[VerifyingKey]) -> tuple[Coll
 
 
 def _signed(
-    model: type[Predicate], kind: str, genuine: Iterable[VerifiedStatement], image: str
+    model: type[Predicate], kind: str, genuine: Iterable[attach.VerifiedStatement], image: str
 ) -> tuple[SignedPredicate[Predicate], ...]:
     try:
         found = [

@@ -7,9 +7,8 @@ from functools import partial
 
 from cyclonedx.exception import CycloneDxException
 
-from tfimg.advisories.audit import AuditedImage
+from tfimg.advisories import audit, match
 from tfimg.advisories.fix import LockFix, LockFixer
-from tfimg.advisories.match import read_components, read_lock_packages
 from tfimg.advisories.service import OsvService
 from tfimg.attestations import envelopes, predicates
 from tfimg.core import cancellation, documents, errors, text
@@ -50,30 +49,30 @@ def fix_locks(
     yield from cancellation.map_in_threads(fix_variant, varied, MAX_RESOLUTIONS)
 
 
-def read_locked_images(project: Project, specs: Sequence[ImageSpec]) -> Iterator[AuditedImage]:
+def read_locked_images(project: Project, specs: Sequence[ImageSpec]) -> Iterator[audit.AuditedImage]:
     """Yield what the locks of images and of their variants install. Raises `LockError`."""
     project.workspace.require_locks(spec.runtime for spec in specs)
     for spec in (*specs, *project.locks.list_committed_variants(specs)):
-        found = read_lock_packages(read_packages(project.lock(spec)))
-        yield AuditedImage(identifier=spec.identifier, packages=found)
+        found = match.read_lock_packages(read_packages(project.lock(spec)))
+        yield audit.AuditedImage(identifier=spec.identifier, packages=found)
 
 
-def read_built_image(project: Project, engine: Engine, name: str) -> AuditedImage:
+def read_built_image(project: Project, engine: Engine, name: str) -> audit.AuditedImage:
     """Return the Python and Debian packages of an image in the engine. Raises `EngineError` and `ValidationAborted`."""
     spec = project.spec_of_image(engine, name)
     inventory = take_inventory(name, (project.workspace.images / "inventory.py").read_bytes(), engine=engine)
     try:
         purls = [component.purl for component, _ in predicates.list_components(inventory) if component.purl]
-        packages = read_components(purls, spec.tensorflow if spec.wheel else None)
+        packages = match.read_components(purls, spec.tensorflow if spec.wheel else None)
     except (ValueError, CycloneDxException) as error:  # names, versions and addresses come from the image
         raise errors.ValidationAborted(
             f"The packages of {name} cannot be read: {text.to_plain_text(text.truncate(str(error))).rstrip('.')}.",
             next_step=predicates.INVALID_CONTENTS,
         ) from None
-    return AuditedImage(identifier=spec.identifier, packages=packages, imported=inventory.imported)
+    return audit.AuditedImage(identifier=spec.identifier, packages=packages, imported=inventory.imported)
 
 
-def read_published_image(project: Project, name: str, image: Inspection, *, trusts_keys: bool) -> AuditedImage:
+def read_published_image(project: Project, name: str, image: Inspection, *, trusts_keys: bool) -> audit.AuditedImage:
     """Return the packages of an image in a registry, by its bill of materials.
 
     With `trusts_keys`, only a bill that one of the keys of the inspection signed counts. Raises `UnsignedError` without
@@ -92,8 +91,8 @@ def read_published_image(project: Project, name: str, image: Inspection, *, trus
         purls = [component.parse_purl() for component in documents.validate_model(Bill, bills[0].predicate).components]
         if None in purls:
             raise documents.InvalidDocument("a component has no valid package URL")
-        packages = read_components(filter(None, purls), spec.tensorflow if spec.wheel else None)
-        return AuditedImage(identifier=spec.identifier, packages=packages)
+        packages = match.read_components(filter(None, purls), spec.tensorflow if spec.wheel else None)
+        return audit.AuditedImage(identifier=spec.identifier, packages=packages)
     except documents.InvalidDocument as error:
         raise errors.TamperedError(
             f"The bill of materials of {name} cannot be read: {error}.",

@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING
 
 from packaging.specifiers import SpecifierSet
 
-from tfimg.core import cancellation, documents, files
-from tfimg.core.errors import InvalidWheel, LockError
+from tfimg.core import cancellation, documents, errors, files
 from tfimg.core.paths import Workspace
 from tfimg.matrix.schema import Matrix, Newer, Variant
 from tfimg.matrix.spec import ExtraPackages, ImageSpec, with_extra_packages, with_variant
@@ -86,7 +85,7 @@ class Locks:
             lock = dict(spec.wheel.lock)
         elif spec.wheel:
             if not spec.wheel.file.is_file():
-                raise LockError(
+                raise errors.LockError(
                     f"{spec.identifier} is the image of a custom wheel, which is not at hand, and no labels of the "
                     "image tell its lock.",
                     next_step="Build it again with `tfimg build --wheel WHEEL`, which writes the labels.",
@@ -142,15 +141,15 @@ class Locks:
         }
         return tuple(found.values())
 
-    def resolve_variants(self, specs: Sequence[ImageSpec]) -> Iterator[tuple[ImageSpec, Lock | LockError]]:
+    def resolve_variants(self, specs: Sequence[ImageSpec]) -> Iterator[tuple[ImageSpec, Lock | errors.LockError]]:
         """Resolve the requirement files of variants above committed locks; yield each, or why there is none."""
 
-        def resolve(spec: ImageSpec) -> Lock | LockError:
+        def resolve(spec: ImageSpec) -> Lock | errors.LockError:
             try:
                 lock = self.workspace.read_lock(spec.runtime)
                 fixes = find_fixes(self.read_committed(spec))
                 return {"variant": self._resolve(spec, lock, spec.variant_requirements, fixes=fixes)}
-            except LockError as error:
+            except errors.LockError as error:
                 return error
 
         yield from zip(specs, cancellation.map_in_threads(resolve, specs, MAX_RESOLUTIONS), strict=True)
@@ -191,7 +190,7 @@ class Locks:
         )
         try:
             found = resolver.find(requirements)
-        except LockError as error:
+        except errors.LockError as error:
             find_image = partial(self._find_image, spec)
             raise explain_conflict(
                 resolver, requirements, error, today=self.services.today, find_image=find_image
@@ -240,11 +239,11 @@ def find_custom_spec(
     on_step(f"Reading {file.name}")
     try:
         facts = read_facts(file)
-    except InvalidWheel as error:
-        if type(error) is not InvalidWheel:
+    except errors.InvalidWheel as error:
+        if type(error) is not errors.InvalidWheel:
             raise
         # It is in no lock, which the advice for wheels of a package index is about.
-        raise InvalidWheel(error.what, next_step="Copy, download or build it again.") from None
+        raise errors.InvalidWheel(error.what, next_step="Copy, download or build it again.") from None
     return make_custom_spec(matrix, facts, given, as_of or services.today)
 
 
@@ -267,8 +266,8 @@ def resolve_custom_lock(spec: ImageSpec, newer: Newer, services: Services, find_
     env = services.network.environment(services.environ)
     try:
         lock = resolve_lock(spec, latest, uv=services.uv(), env=env, find_links=find_links)
-    except LockError as error:
-        raise LockError(
+    except errors.LockError as error:
+        raise errors.LockError(
             error.what,
             next_step="Name the day that its requirements are of with --as-of, or build the wheel with others.",
         ) from None

@@ -12,9 +12,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from tfimg.attestations import keys, promotions
+from tfimg.core import errors, events
 from tfimg.core.documents import InvalidDocument
-from tfimg.core.errors import NotInRegistry, TamperedError
-from tfimg.core.events import OnEvent, WarningEvent, ignore
 from tfimg.core.text import canonical_json, quote_value
 from tfimg.matrix.schema import PLATFORMS, Platform
 from tfimg.recipe.labels import IDENTIFIER_LABEL
@@ -83,7 +82,7 @@ def find_platform_image(
         )
         raise _hostile(name, f"the index mixes different images: {listed}")
     if images[wanted] is None:
-        raise NotInRegistry(
+        raise errors.NotInRegistry(
             f"{name} lists {entries[wanted].digest} for {wanted}, which the registry does not have.",
             next_step="Ask its publisher, who can publish the image again.",
         )
@@ -103,7 +102,7 @@ def make_index(manifests: Mapping[Platform, documents.Manifest]) -> documents.Ma
 
 def _require_platform(name: str, platform: Platform | None, known: list[str]) -> None:
     if platform not in known:
-        raise NotInRegistry(
+        raise errors.NotInRegistry(
             f"{name} has no image for {platform or 'this machine'}, but for {', '.join(known) or 'no platform'}.",
             next_step="Name one of its platforms with --platform, or another tag.",
         )
@@ -115,7 +114,7 @@ def _open_entry(
     """Return the image of an entry, None if it was deleted. Raises `TamperedError` if it is for another platform."""
     try:
         opened = documents.open_image(registry, entry.digest)
-    except NotInRegistry:
+    except errors.NotInRegistry:
         return None
     if opened.indexes:
         raise _hostile(name, f"its entry for {platform} is an index again")
@@ -125,8 +124,8 @@ def _open_entry(
     return image
 
 
-def _hostile(name: str, reason: str) -> TamperedError:
-    return TamperedError(f"{name} is not a valid index of platforms: {reason}.", next_step=documents.DISCARD)
+def _hostile(name: str, reason: str) -> errors.TamperedError:
+    return errors.TamperedError(f"{name} is not a valid index of platforms: {reason}.", next_step=documents.DISCARD)
 
 
 DEFAULT = PLATFORMS[0]  # the platform whose tag is the shared one
@@ -219,13 +218,13 @@ class PlatformTags:
         return self.registry.list_referrers(digest)
 
 
-def update_indexes(tags: PlatformTags, changed: Iterable[str], on_event: OnEvent = ignore) -> None:
+def update_indexes(tags: PlatformTags, changed: Iterable[str], on_event: events.OnEvent = events.ignore) -> None:
     """Compose the indexes anew that tags belong to: statements about an image have changed, or a run was killed."""
     for shared in dict.fromkeys(map(find_shared_tag, changed)):
         if tags.update(shared):
             platforms = " and ".join(_list_entries(tags.registry.find(shared)))
             what = f"an index of {platforms}" if platforms else f"an image for {DEFAULT} alone"
-            on_event(WarningEvent(text=f"{shared} is {what}"))
+            on_event(events.WarningEvent(text=f"{shared} is {what}"))
 
 
 def list_platform_tags(registry: documents.Reader, reference: str, platform: Platform | None = None) -> tuple[str, ...]:

@@ -15,9 +15,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
 
 from pydantic import ConfigDict, Field
 
-from tfimg.core.documents import Document, InvalidDocument, null_means, parse_document
+from tfimg.core import documents, events
 from tfimg.core.errors import ValidationAborted
-from tfimg.core.events import Event
 from tfimg.core.levels import Level, SuiteLevel
 from tfimg.core.text import clamp_duration, format_value, to_plain_text, to_strict_json
 from tfimg.engine.interface import ContainerRunner, Exit, Line, RunRequest
@@ -32,17 +31,17 @@ MAX_LINES, MAX_REASON = 1000, 2000
 """Last lines that are kept, of which the last is the inventory, and characters of one in a message."""
 
 SCRIPT = "/tfimg-inventory.py"
-Version = Annotated[str, null_means("")]  # broken distributions have no version
+Version = Annotated[str, documents.null_means("")]  # broken distributions have no version
 
 
-class About(Document):
+class About(documents.Document):
     """What a Python package states of itself."""
 
     licence: str | None = None
     homepage: str | None = None
 
 
-class DebianPackage(Document):
+class DebianPackage(documents.Document):
     """An installed Debian package."""
 
     package: str
@@ -60,14 +59,14 @@ class DebianPackage(Document):
         return f"{self.source}@{self.source_version}" if other_version else self.source
 
 
-class System(Document):
+class System(documents.Document):
     """The Linux distribution of an image."""
 
     id: str = "linux"
     version: str = ""
 
 
-class Inventory(Document):
+class Inventory(documents.Document):
     """Output of images/inventory.py, which runs in the image: that can print anything instead.
 
     `packages` are versions of Python packages by name, `libraries` the package of each accelerator library by path,
@@ -101,8 +100,8 @@ def take_inventory(image: str, script: bytes, *, engine: ContainerRunner, conten
     reason = next((line.text for line in reversed(lines) if line.text.strip()), "no output")[:MAX_REASON]
     try:
         if status == 0 and results:
-            return parse_document(Inventory, results[-1].encode())
-    except InvalidDocument as error:
+            return documents.parse_document(Inventory, results[-1].encode())
+    except documents.InvalidDocument as error:
         reason = f"{reason} ({error})"
     end = f"did not end in {SECONDS} s" if status is None else f"ended with status {status}"
     raise ValidationAborted(
@@ -137,7 +136,7 @@ class Explanation:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class CheckResult(Event):
+class CheckResult(events.Event):
     """Result of one check. `reason` is a sentence for every outcome but `passed`.
 
     `output` are the last lines that the check wrote, `explained` the known failures that match.
