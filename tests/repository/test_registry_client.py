@@ -759,7 +759,7 @@ def test_other_publishers_are_waited_for_two_minutes(
         raise AssertionError
 
     clock = [0.0, 120.0]
-    monkeypatch.setattr(client_module, "wait_for_lock", fail)
+    monkeypatch.setattr("tfimg.core.files.wait_for_lock", fail)
     monkeypatch.setattr(client_module, "time", SimpleNamespace(monotonic=lambda: clock.pop(0)))
     says = (
         f"Other publishers on this machine have been writing to {fallback_tag(manifest().digest)} of "

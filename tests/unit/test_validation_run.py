@@ -33,8 +33,7 @@ from tfimg.validation.run import (
     CheckSelection,
     ChecksPlanned,
     CheckStarted,
-    ReportCache,
-    ReportSubject,
+    KeptReport,
     SuiteEvent,
     ValidationRequest,
     raise_for_verdict,
@@ -435,30 +434,27 @@ def test_a_suite_is_its_python_files_without_what_python_leaves_behind(tmp_path:
     assert suite_files(tmp_path) == {"__main__.py": b"__main__.py", "checks/one.py": b"checks/one.py"}
 
 
-SUBJECT = ReportSubject(
-    identifier=GREEN.identifier, content="sha256:c", suite=GREEN.suite, level=Level.VALIDATED, profile="standard",
-    accelerator="none",
-)  # fmt: skip
-
-
 @pytest.fixture
-def report_cache(tmp_path: Path) -> ReportCache:
-    return ReportCache(folder=tmp_path / "reports")
+def kept(tmp_path: Path) -> KeptReport:
+    return KeptReport(
+        folder=tmp_path / "reports", identifier=GREEN.identifier, content="sha256:c", suite=GREEN.suite,
+        level=Level.VALIDATED, profile="standard", accelerator="none",
+    )  # fmt: skip
 
 
-def test_a_green_report_is_kept_as_it_is(report_cache: ReportCache) -> None:
-    assert (report_cache.has(SUBJECT), report_cache.read(SUBJECT)) == (False, None)
-    report_cache.replace(SUBJECT, GREEN)
-    assert (report_cache.has(SUBJECT), report_cache.read(SUBJECT)) == (True, GREEN)
-    report_cache.replace(SUBJECT, RED)
-    report_cache.replace(SUBJECT, RED)
-    assert not report_cache.has(SUBJECT)
+def test_a_green_report_is_kept_as_it_is(kept: KeptReport) -> None:
+    assert (kept.file.exists(), kept.read()) == (False, None)
+    kept.replace(GREEN)
+    assert (kept.file.exists(), kept.read()) == (True, GREEN)
+    kept.replace(RED)
+    kept.replace(RED)
+    assert not kept.file.exists()
 
 
 @pytest.mark.parametrize("report", [RED, BROKEN, PARTIAL], ids=["red", "broken", "partial"])
-def test_no_other_is(report: object, report_cache: ReportCache) -> None:
-    report_cache.replace(SUBJECT, report)  # type: ignore[arg-type]
-    assert not report_cache.has(SUBJECT)
+def test_no_other_is(report: object, kept: KeptReport) -> None:
+    kept.replace(report)  # type: ignore[arg-type]
+    assert not kept.file.exists()
 
 
 @pytest.mark.parametrize(
@@ -469,16 +465,16 @@ def test_no_other_is(report: object, report_cache: ReportCache) -> None:
     ],
     ids=lambda other: next(iter(other)),
 )  # fmt: skip
-def test_another_subject_has_another_report(other: dict[str, str], report_cache: ReportCache) -> None:
-    report_cache.replace(SUBJECT, GREEN)
-    assert not report_cache.has(replace(SUBJECT, **other))  # type: ignore[arg-type]
+def test_another_subject_has_another_report(other: dict[str, str], kept: KeptReport) -> None:
+    kept.replace(GREEN)
+    assert not replace(kept, **other).file.exists()  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("text", ["", "{", '{"results": []}', "\udcff"])
-def test_a_damaged_cached_report_is_ignored(text: str, report_cache: ReportCache) -> None:
-    report_cache.replace(SUBJECT, GREEN)
-    (report_cache.folder / SUBJECT.file_name).write_text(text, errors="surrogateescape")
-    assert report_cache.read(SUBJECT) is None
+def test_a_damaged_cached_report_is_ignored(text: str, kept: KeptReport) -> None:
+    kept.replace(GREEN)
+    kept.file.write_text(text, errors="surrogateescape")
+    assert kept.read() is None
 
 
 def refusal(report: Report) -> str:

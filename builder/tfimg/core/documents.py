@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from typing import Annotated, Any, TypeVar
 
-from pydantic import BaseModel, ConfigDict, StringConstraints, TypeAdapter, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, StringConstraints, TypeAdapter, ValidationError
 from pydantic_core import from_json
 
 from tfimg.core.text import canonical_json
@@ -53,6 +53,11 @@ def make_image(layers: Sequence[Mapping[str, Any]], diff_ids: Sequence[str]) -> 
     described = {"mediaType": OCI_CONFIG, "digest": digest_of(config), "size": len(config)}
     manifest = {"schemaVersion": 2, "mediaType": OCI_MANIFEST, "config": described, "layers": layers}
     return canonical_json(manifest), config
+
+
+def null_means(default: Any) -> BeforeValidator:
+    """Return a validator that reads `null` as a default: Go writes it for an empty list or map."""
+    return BeforeValidator(lambda value: default if value is None else value)
 
 
 class InvalidDocument(ValueError):

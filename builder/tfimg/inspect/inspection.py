@@ -221,7 +221,7 @@ def inspect_image(registry: Reader, reference: str, keys: Sequence[VerifyingKey]
     return Inspection(
         name=f"{registry.repository}{separator}{reference}",
         digest=image.digest,
-        created=first.settings.created_at if first else None,
+        created=parse_time(first.settings.created) if first else None,
         labels=image.labels,
         environment=dict(variable.partition("=")[::2] for variable in (first.settings.config.env if first else ())),
         configuration=_list_start_settings((first and first.config.get("config")) or {}),

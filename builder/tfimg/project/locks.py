@@ -13,10 +13,7 @@ from typing import TYPE_CHECKING
 
 from packaging.specifiers import SpecifierSet
 
-from tfimg.core.cancellation import map_in_threads
-from tfimg.core.documents import InvalidDocument, parse_document
-from tfimg.core.errors import InvalidWheel, LockError
-from tfimg.core.files import hash_file, write_atomically
+from tfimg.core import cancellation, documents, errors, files
 from tfimg.core.paths import Workspace
 from tfimg.matrix.schema import Matrix, Newer, Variant
 from tfimg.matrix.spec import ExtraPackages, ImageSpec, with_extra_packages, with_variant
@@ -88,7 +85,7 @@ class Locks:
             lock = dict(spec.wheel.lock)
         elif spec.wheel:
             if not spec.wheel.file.is_file():
-                raise LockError(
+                raise errors.LockError(
                     f"{spec.identifier} is the image of a custom wheel, which is not at hand, and no labels of the "
                     "image tell its lock.",
                     next_step="Build it again with `tfimg build --wheel WHEEL`, which writes the labels.",
@@ -121,7 +118,7 @@ class Locks:
         asked = hashlib.sha256("\n".join([hash_lock(lock), str(spec.cutoff), *requirements]).encode()).hexdigest()
         kept = self.services.state / "locks" / f"{identifier}-{asked[:16]}.txt"
         if not kept.exists():
-            write_atomically(kept, self._resolve(spec, lock, requirements))
+            files.write_atomically(kept, self._resolve(spec, lock, requirements))
         return kept.read_text()
 
     def read_committed(self, spec: ImageSpec) -> Lock:
@@ -144,18 +141,18 @@ class Locks:
         }
         return tuple(found.values())
 
-    def resolve_variants(self, specs: Sequence[ImageSpec]) -> Iterator[tuple[ImageSpec, Lock | LockError]]:
+    def resolve_variants(self, specs: Sequence[ImageSpec]) -> Iterator[tuple[ImageSpec, Lock | errors.LockError]]:
         """Resolve the requirement files of variants above committed locks; yield each, or why there is none."""
 
-        def resolve(spec: ImageSpec) -> Lock | LockError:
+        def resolve(spec: ImageSpec) -> Lock | errors.LockError:
             try:
                 lock = self.workspace.read_lock(spec.runtime)
                 fixes = find_fixes(self.read_committed(spec))
                 return {"variant": self._resolve(spec, lock, spec.variant_requirements, fixes=fixes)}
-            except LockError as error:
+            except errors.LockError as error:
                 return error
 
-        yield from zip(specs, map_in_threads(resolve, specs, MAX_RESOLUTIONS), strict=True)
+        yield from zip(specs, cancellation.map_in_threads(resolve, specs, MAX_RESOLUTIONS), strict=True)
 
     def add_packages(
         self,
@@ -193,7 +190,7 @@ class Locks:
         )
         try:
             found = resolver.find(requirements)
-        except LockError as error:
+        except errors.LockError as error:
             find_image = partial(self._find_image, spec)
             raise explain_conflict(
                 resolver, requirements, error, today=self.services.today, find_image=find_image
@@ -242,11 +239,11 @@ def find_custom_spec(
     on_step(f"Reading {file.name}")
     try:
         facts = read_facts(file)
-    except InvalidWheel as error:
-        if type(error) is not InvalidWheel:
+    except errors.InvalidWheel as error:
+        if type(error) is not errors.InvalidWheel:
             raise
         # It is in no lock, which the advice for wheels of a package index is about.
-        raise InvalidWheel(error.what, next_step="Copy, download or build it again.") from None
+        raise errors.InvalidWheel(error.what, next_step="Copy, download or build it again.") from None
     return make_custom_spec(matrix, facts, given, as_of or services.today)
 
 
@@ -258,21 +255,21 @@ def resolve_custom_lock(spec: ImageSpec, newer: Newer, services: Services, find_
     # NVIDIA's wheels for a CUDA may be newer than the day, as in images of the matrix.
     latest = newer.model_copy(update={"as_of": max(newer.as_of, spec.cutoff)})
     query = make_query(spec, latest, find_links)
-    links = [hash_file(wheel) for wheel in list_wheels(find_links)] if find_links else []
+    links = [files.hash_file(wheel) for wheel in list_wheels(find_links)] if find_links else []
     asked = repr((query, spec.wheel, *links))
     kept = services.state / "locks" / f"{spec.runtime}-{hashlib.sha256(asked.encode()).hexdigest()[:16]}.json"
     if kept.is_file():
         try:
-            return parse_document(dict[str, str], kept.read_bytes())
-        except InvalidDocument:
+            return documents.parse_document(dict[str, str], kept.read_bytes())
+        except documents.InvalidDocument:
             pass  # resolved again
     env = services.network.environment(services.environ)
     try:
         lock = resolve_lock(spec, latest, uv=services.uv(), env=env, find_links=find_links)
-    except LockError as error:
-        raise LockError(
+    except errors.LockError as error:
+        raise errors.LockError(
             error.what,
             next_step="Name the day that its requirements are of with --as-of, or build the wheel with others.",
         ) from None
-    write_atomically(kept, json.dumps(lock))
+    files.write_atomically(kept, json.dumps(lock))
     return lock

@@ -9,9 +9,11 @@ from datetime import UTC, date, datetime
 from functools import cache, cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
 from tfimg.core.errors import FileError
 from tfimg.core.paths import state_folder
+from tfimg.core.process import replace_process, run
 
 if TYPE_CHECKING:
     from tfimg.advisories.service import OsvService
@@ -73,7 +75,6 @@ class Services:
 
     def survey(self, docker_host: str) -> Host:
         """Return what this machine has; see `tfimg.host.survey`."""
-        from tfimg.core.process import run
         from tfimg.host.survey import query_nvidia_smi, survey_host
 
         return survey_host(
@@ -86,8 +87,6 @@ class Services:
 
     def hand_over(self, argv: Sequence[str], environ: Mapping[str, str]) -> int:
         """Become another program; only tests return, with its exit status. See `tfimg.core.process`."""
-        from tfimg.core.process import replace_process
-
         replace_process(argv, env=environ)
 
     def open_browser(self, url: str) -> bool:
@@ -154,8 +153,6 @@ class Services:
 
     def secrets(self) -> tuple[Secret, ...]:
         """Return what this machine knows and an image must not hold; see `tfimg.inspect.host_secrets`."""
-        from urllib.parse import urlsplit
-
         import certifi
         from pypi_simple import PYPI_SIMPLE_ENDPOINT
 
@@ -213,7 +210,6 @@ def _layer_store(folder: Path) -> LayerStore:
 
 
 def _proxies(network: HostNetwork) -> dict[str, str]:
-    """Return the proxies of this machine, as requests names them."""
     variables = {"http": "http_proxy", "https": "https_proxy", "no_proxy": "no_proxy"}
     proxies = {name: network.variables.get(variable, "") for name, variable in variables.items()}
     return {name: value for name, value in proxies.items() if value}

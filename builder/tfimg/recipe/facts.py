@@ -33,7 +33,6 @@ IMAGE_CHECKS = (
 )
 """Checks of promises that only an image can keep."""
 
-
 PROTECTED = ("h5py", "keras", "libtpu", "ml-dtypes", "numpy", "protobuf", "tf-keras")
 """Packages that TensorFlow's compiled code or its saved models depend on: another version breaks them."""
 
@@ -50,7 +49,6 @@ def format_constraints(spec: ImageSpec, lock: Lock) -> str:
 
 
 def collect_facts(spec: ImageSpec, lock: Lock, *, level: str = "validated", from_lock: bool = True) -> dict[str, Any]:
-    """Return an image's facts; `from_lock` says that it was built from the lock."""
     return {
         "identifier": spec.identifier,
         "tensorflow": spec.tensorflow,
