@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from known_issues.host import WITH_GPU
 from known_issues.issue import KnownIssue
 
 DEVICE = (
@@ -11,23 +12,90 @@ DEVICE = (
         patterns=(
             r"CUDA_ERROR_OUT_OF_MEMORY",
             r"Dst tensor is not initialized",
-            r"OOM when allocating tensor .*GPU:\d+",
+            r"OOM when allocating tensor [^\n]{0,200}GPU:\d+",
+            r"Allocator \(GPU_\d{1,3}_bfc\) ran out of memory trying to allocate (?![^\n]{0,200}not a failure)",
+            r"(?i:resource.?exhausted)[^\n]{0,60}(?:[Oo]ut of memory (?:while trying to allocate|allocating)|[Ff]ailed to allocate)",
+            r"failed to allocate memory \[Op:",
+            r"CUDA out of memory\. Tried to allocate",
+            r"CU(?:DNN|BLAS)_STATUS_ALLOC_FAILED",
+            r"cuda_malloc_async[^\n]{0,80} (?:failed to allocate|cuMemAllocAsync failed)",
         ),
         cause="The GPU's memory is full: another process uses it (TensorFlow allocates nearly all of it by default), "
         "or the model and its batch are too large.",
         fix="`nvidia-smi` lists the processes that use it; end those. Set TF_FORCE_GPU_ALLOW_GROWTH=true where "
         "processes share a GPU; otherwise use smaller batches.",
         source="tensorflow/tensorflow#7025",
+        leads_to=("gpu-library-start",),
+    ),
+    KnownIssue(
+        name="gpu-busy",
+        fault="host",
+        patterns=(
+            r"CUDA-capable device\(s\) is/are busy or unavailable",
+            r"CUDA_ERROR_(?:DEVICE_UNAVAILABLE|DEVICES_UNAVAILABLE)",
+        ),
+        cause="The GPU accepts no further process: it is in exclusive mode and in use, or a process that died still "
+        "holds it.",
+        fix="`nvidia-smi` shows the processes and the compute mode; end them, or run `sudo nvidia-smi -c DEFAULT`.",
+        source="tensorflow/tensorflow#28126",
+        leads_to=("no-gpu", "gpu-unused"),
+    ),
+    KnownIssue(
+        name="gpu-hardware",
+        fault="host",
+        patterns=(
+            r"CUDA_ERROR_ECC_UNCORRECTABLE|uncorrectable ECC error encountered",
+            r"GPU is lost\.|GPU has fallen off the bus",
+            r"NVRM: Xid \([^)\n]{1,60}\): (?:48|63|64|74|79|92|94|95)\b",
+        ),
+        cause="The GPU reports a defect: it is off the bus, or its memory has errors that cannot be corrected.",
+        fix="Restart the machine. If it occurs again, `nvidia-smi -q` and `dmesg | grep Xid` have what NVIDIA or the "
+        "cloud's support asks for; a cloud's machine is best replaced.",
+        leads_to=("no-gpu", "gpu-unused", "driver-unknown"),
+    ),
+    KnownIssue(
+        name="gpu-library-start",
+        fault="host",
+        patterns=(
+            r"(?i:could not create cudnn handle)",
+            r"(?i:failed to create cublas handle)",
+            r"[Ff]ailed to create cusolverDN instance",
+            r"cuDNN failed to initialize",
+            r"DNN library (?:is not found|initialization failed)|No DNN in stream executor",
+            r"BLAS operation using StreamExecutor without BLAS support",
+            r"Blas (?:x?GEMM|GEMV|SGEMM|DGEMM)[\w ]{0,40} launch failed|failed to run cuBLAS routine",
+            r"CU(?:DNN|BLAS)_STATUS_(?:NOT_INITIALIZED|INTERNAL_ERROR|EXECUTION_FAILED)",
+        ),
+        cause="cuDNN or cuBLAS does not start on the GPU. Mostly another process, such as a notebook that is still "
+        "open, has the GPU's memory; otherwise a cuDNN or CUDA of another version is loaded.",
+        fix="`nvidia-smi` lists the processes that use the GPU; end those, and set TF_FORCE_GPU_ALLOW_GROWTH=true "
+        "where processes share it. If there are none, `tfimg validate IMAGE` checks the image's libraries.",
+        source="tensorflow/tensorflow#24496, tensorflow/tensorflow#62194",
+    ),
+    KnownIssue(
+        name="xla-unsupported",
+        fault="request",
+        patterns=(
+            r"Detected unsupported operations when trying to compile graph",
+            r"No registered '\w{1,80}' OpKernel for XLA_\w{1,20} devices",
+            r"node [^\n]{1,200} must be a compile-time constant",
+            r"is not compilable|Uncompilable (?:node|operation)",
+        ),
+        cause="The function is compiled with XLA (`jit_compile`), which has no implementation of one of its operations "
+        "or cannot know a shape.",
+        fix="Compile without XLA: `model.compile(…, jit_compile=False)`, `tf.function(jit_compile=False)`, without "
+        "TF_XLA_FLAGS=--tf_xla_auto_jit; or move that operation out of the compiled function.",
+        source="tensorflow/tensorflow#57485",
     ),
     KnownIssue(
         name="no-gpu",
         fault="host",
         patterns=(
-            r"CUDA_ERROR_NO_DEVICE",
-            r"(?:OSError|ImportError): libcuda\.so\.1: cannot open shared object file",
-            r"nvidia-container-cli: initialization error: .*(?:driver not loaded|libnvidia-ml\.so\.1).*",
-            r"Could not satisfy (?:explicit )?device specification '[^']*GPU:\d+'",
-            r"expected a GPU, found none: (?:the machine has no NVIDIA driver that runs|\w+VISIBLE_DEVICES=).*",
+            r"CUDA_ERROR_NO_DEVICE|no CUDA-capable device is detected",
+            r"(?:OSError|ImportError|RuntimeError|Error): libcuda\.so\.1: cannot open shared object file",
+            r"(?:Found no NVIDIA driver on your system|no NVIDIA GPU device is present: /dev/nvidia0 does not exist)",
+            r"Could not satisfy (?:explicit )?device specification '[^'\n]{0,100}GPU:\d+'",
+            r"expected a GPU, found none: (?:the machine has no NVIDIA driver that runs|\w+VISIBLE_DEVICES=)",
         ),
         cause="The container has no access to a GPU, the machine has none, or a variable such as CUDA_VISIBLE_DEVICES "
         "hides it.",
@@ -35,6 +103,10 @@ DEVICE = (
         "list the GPU. Unset CUDA_VISIBLE_DEVICES and NVIDIA_VISIBLE_DEVICES, or name a GPU in them.",
         source="tensorflow/tensorflow#60429, tensorflow/tensorflow#44869",
         leads_to=("gpu-unused",),
+        done=WITH_GPU,
+        then="`nvidia-smi` must list the GPU on the machine and in the container. If it does not in the container, "
+        "`tfimg doctor` examines the toolkit; if it does, unset CUDA_VISIBLE_DEVICES and set "
+        "NVIDIA_DRIVER_CAPABILITIES=compute,utility.",
     ),
     KnownIssue(
         name="gpu-architecture",
@@ -45,6 +117,9 @@ DEVICE = (
             r"no kernel image is available for execution on the device",
             r"PTX version \S+ does not support target '?sm_\d+\w?'?",
             r"'sm_\d+\w?' is not defined for option 'gpu-name'",
+            r"device kernel image is invalid|CUDNN_STATUS_ARCH_MISMATCH",
+            r"cuLaunchKernel\([^\n]{0,300}CUDA_ERROR_INVALID_HANDLE",
+            r"is not compatible with the current PyTorch installation",
             r"not built with CUDA kernel binaries compatible with compute capability \d+\.\d+\w?",
         ),
         cause="The image's TensorFlow has no code for this GPU. It compiles PTX for up to half an hour at its first "
@@ -57,9 +132,9 @@ DEVICE = (
         name="tpu-busy",
         fault="host",
         patterns=(
-            r"libtpu\.so already in use by another process.*",
-            r"The TPU is already in use by .*",
-            r"/dev/(?:accel|vfio/)\d+.*(?:Device or resource busy|in use)",
+            r"libtpu\.so already in use by another process",
+            r"The TPU is already in use by ",
+            r"/dev/(?:accel|vfio/)\d{1,4}.{0,200}(?:Device or resource busy|in use)",
         ),
         cause="Another process uses the TPU, which only one process can use at a time.",
         fix="Find it on the TPU VM with `sudo lsof -w /dev/accel0` and end it. If there is none, remove "

@@ -4,30 +4,252 @@ from __future__ import annotations
 
 from known_issues.issue import KnownIssue
 
+# What a log shows if the container was started with a GPU.
+WITH_GPU = (
+    r"--gpus[ =]|--nv\b|--runtime[ =]nvidia|driver: nvidia|--device[ =]nvidia\.com/gpu|nvidia\.com/gpu['\"]?: ['\"]?[1-9]|"
+    r"\btfimg (?:run|jupyter|shell) "
+)
+
 HOST = (
     KnownIssue(
         name="no-toolkit",
         fault="host",
         patterns=(
-            r'could not select device driver "(?:nvidia|cdi)?" with capabilities: \[(?:\[gpu\])?\]',
-            r"unknown or invalid runtime name: nvidia",
-            r"unresolvable CDI devices .*nvidia\.com/gpu",
+            r'could not select device driver "\w{0,20}" with capabilities: \[(?:\[[\w ]{0,60}\])?\]',
+            r"[Uu]nknown or invalid runtime name: nvidia",
+            r"Unknown runtime specified nvidia",
+            r"unresolvable CDI devices [^\n]{0,200}nvidia\.com/gpu",
+            r'gathering device information while adding custom device "nvidia\.com/gpu',
+            r"stat nvidia\.com/gpu=\S{1,60}: no such file or directory",
+            r"discover GPU vendor from CDI: no known GPU vendor found",
+            r'exec: "nvidia-container-runtime(?:-hook)?": executable file not found',
+            r"fork/exec \S{0,100}/nvidia-container-runtime: no such file or directory",
             r"the container was not handed its GPU",
             r"NVIDIA's container toolkit did not (?:hand in|mount) the driver",
         ),
         cause="The container engine cannot give containers access to a GPU: the NVIDIA Container Toolkit is not "
         "installed, or the engine is not configured to use it.",
         fix="Install nvidia-container-toolkit on the machine, run `nvidia-ctk runtime configure`, and restart the "
-        "engine. `tfimg doctor` checks it.",
+        "engine; for CDI and Podman, run `nvidia-ctk cdi generate --output=/etc/cdi/nvidia.yaml`. `tfimg doctor` "
+        "checks it.",
         source="NVIDIA/nvidia-container-toolkit#434",
         leads_to=("no-gpu", "gpu-unused"),
+    ),
+    KnownIssue(
+        name="kubernetes-runtime",
+        fault="host",
+        patterns=(
+            r"did you (?:set the docker default runtime to|configure the NVIDIA Container Toolkit)",
+            r"(?:initialize|start|init) (?:NVML|nvml)[^\n]{0,60}(?:could not load NVML library|ERROR_LIBRARY_NOT_FOUND)",
+            r'no runtime for "nvidia" is configured',
+            r'RuntimeHandler "nvidia" not supported',
+            r'runtime handler "?nvidia"? (?:not found|is not configured)',
+            r'RuntimeClass "?nvidia"? not found|runtimeclasses?\.node\.k8s\.io "nvidia" not found',
+            r"Incompatible (?:platform|strategy) detected",
+        ),
+        cause="The container runtime of the Kubernetes node (containerd or CRI-O) does not use the NVIDIA Container "
+        "Toolkit, or the cluster has no runtime class for it, so the device plugin and the pods reach no driver.",
+        fix="On the node, run `nvidia-ctk runtime configure --runtime=containerd` (or crio) and restart it; NVIDIA's "
+        "GPU Operator does that, and creates the runtime class. Give the pod, and the plugin's, `runtimeClassName: "
+        "nvidia`, unless it is the node's default.",
+        source="NVIDIA/k8s-device-plugin#60, NVIDIA/k8s-device-plugin#478",
+        leads_to=("no-gpu", "gpu-unused", "no-gpu-node"),
+    ),
+    KnownIssue(
+        name="no-gpu-node",
+        fault="request",
+        patterns=(
+            r"Insufficient (?:nvidia\.com/[\w.-]{1,60}|google\.com/tpu|amd\.com/gpu)",
+            r"requested number of devices unavailable for nvidia\.com/",
+            r"untolerated taint \{nvidia\.com/gpu",
+        ),
+        cause="No node of the cluster has a free GPU of the kind that the pod requests: all are in use, the node's "
+        "taint is not tolerated, or the device plugin does not run there.",
+        fix="`kubectl describe nodes | grep nvidia.com/gpu` shows what nodes have and what is in use. If none has a "
+        "GPU, install NVIDIA's device plugin, or add a pool of GPU nodes; on a tainted node, add the toleration.",
+        source="NVIDIA/k8s-device-plugin#33",
+    ),
+    KnownIssue(
+        name="no-node",
+        fault="request",
+        patterns=(
+            r"nodes? (?:is|are) available: [^\n]{0,200}Insufficient (?:cpu|memory|ephemeral-storage)",
+            r"Pod was rejected: Node didn't have enough resource",
+        ),
+        cause="No node of the cluster has as much processor, memory or disk free as the pod requests.",
+        fix="Lower `resources.requests` of the pod, or add a larger node; `kubectl describe nodes` shows what is "
+        "allocated.",
+    ),
+    KnownIssue(
+        name="gpu-capabilities",
+        fault="request",
+        patterns=(
+            r"NVIDIA_DRIVER_CAPABILITIES['\"]?\s{0,3}[=:]\s{0,3}['\"]?(?!all\b|[\w,]{0,80}compute)\w[\w,]{0,80}",
+            r"[\"',]capabilities=(?!all\b|[\w,]{0,80}compute)(?:utility|graphics|video|display)[\w,]{0,80}",
+            r"Driver Version: [\d.]{3,20} {1,20}CUDA Version: N/A",
+            r"unsupported capabilities found in '[^'\n]{0,200}' \(allowed '",
+        ),
+        cause="The container has the GPU without the driver's library for CUDA (libcuda): the capability `compute` is "
+        "missing in NVIDIA_DRIVER_CAPABILITIES or in the capabilities of --gpus.",
+        fix="Set NVIDIA_DRIVER_CAPABILITIES=compute,utility, as tfimg's images do, or leave it and `capabilities=` "
+        "out; `tfimg run` starts an image so.",
+        source="tensorflow/tensorflow#45011",
+        leads_to=("no-gpu", "gpu-unused"),
+    ),
+    KnownIssue(
+        name="rootless-gpu",
+        fault="host",
+        patterns=(
+            r"mount error: failed to add device rules",
+            r"bpf_prog_query\(BPF_CGROUP_DEVICE\) failed",
+            r"failed to get device cgroup mount path",
+            r"cgroup subsystem devices not found",
+        ),
+        cause="A rootless engine may not change the device rules of a control group, which NVIDIA's runtime hook "
+        "tries; or the toolkit is older than control groups of version 2.",
+        fix="On the machine, run `sudo nvidia-ctk config --set nvidia-container-cli.no-cgroups --in-place`, or use "
+        "CDI: `nvidia-ctk cdi generate --output=/etc/cdi/nvidia.yaml` and `--device nvidia.com/gpu=all`. Update an "
+        "old toolkit.",
+        source="NVIDIA/libnvidia-container#154, NVIDIA/nvidia-container-toolkit#139",
+        leads_to=("no-gpu", "gpu-unused"),
+    ),
+    KnownIssue(
+        name="gpu-permission",
+        fault="host",
+        patterns=(
+            r"[Ff]ailed to initialize NVML: Insufficient Permissions",
+            r"nvml error: insufficient permissions",
+            r"(?:NVML_ERROR_NO_PERMISSION|CUDA_ERROR_NOT_PERMITTED)",
+            r"open failed: /dev/nvidia\S{0,40}: permission denied",
+        ),
+        cause="The user of the container may not open the GPU's device nodes, /dev/nvidia*: their group, a rootless "
+        "engine or SELinux prevents it.",
+        fix="`ls -l /dev/nvidia*` on the machine shows whom they admit; start with `--group-add` of that group. For "
+        "Podman with SELinux, run `sudo setsebool -P container_use_devices true`.",
+        source="NVIDIA/nvidia-docker#1608",
+        leads_to=("no-gpu", "gpu-unused"),
+    ),
+    KnownIssue(
+        name="driver-in-image",
+        fault="image",
+        patterns=(
+            r"nvidia-container-cli: mount error: file creation failed: \S{1,300}: file exists",
+            r"failed to mount \S{1,300}/lib(?:nvidia|cuda)\S{1,100}[^\n]{0,300}file exists",
+        ),
+        cause="The image contains libraries of NVIDIA's driver, so the toolkit cannot mount the machine's. It was "
+        "built or committed while the engine's default runtime was `nvidia`, mostly on WSL.",
+        fix="Build the image again with the default runtime `runc` and without a GPU; or remove the files in a "
+        "Dockerfile: `RUN rm -f /usr/lib/x86_64-linux-gnu/lib{nvidia,cuda}*.so.1`.",
+        source="NVIDIA/nvidia-container-toolkit#289",
+    ),
+    KnownIssue(
+        name="wsl-gpu",
+        fault="host",
+        patterns=(
+            r"WSL environment detected but no adapters were found",
+            r"nvidia-container-cli: mount error: (?:stat|open|file lookup) failed: \S{0,100}/wsl/",
+            r"/usr/lib/wsl/\S{1,200}: no such file or directory",
+        ),
+        cause="WSL does not show a GPU to Linux: Windows has no NVIDIA GPU or no current driver for it, the "
+        "distribution is of WSL 1, or WSL runs since before the driver was installed.",
+        fix="Install NVIDIA's driver in Windows, none in WSL; run `wsl --update` and `wsl --shutdown`, and see that "
+        "`nvidia-smi` inside WSL lists the GPU. Without an NVIDIA GPU, use a CPU image.",
+        source="NVIDIA/nvidia-container-toolkit#155",
+        leads_to=("no-gpu", "gpu-unused"),
+    ),
+    KnownIssue(
+        name="libcuda-name",
+        fault="host",
+        patterns=(r"(?<!lib64/)\blibcuda\.so: cannot open shared object file",),
+        cause="cuDNN 8 opens the driver's library by the name libcuda.so, and only libcuda.so.1 is found, as on WSL, "
+        "whose driver is in /usr/lib/wsl/lib.",
+        fix="On WSL, start with `-e LD_LIBRARY_PATH=/usr/lib/wsl/lib`. Elsewhere, link the name beside the library: "
+        "`ln -s libcuda.so.1 /usr/lib/x86_64-linux-gnu/libcuda.so`.",
+        source="NVIDIA/nvidia-container-toolkit#289",
+        leads_to=("gpu-libraries", "cuda-mixed", "library-missing"),
+    ),
+    KnownIssue(
+        name="unknown-gpu",
+        fault="request",
+        patterns=(
+            r"nvidia-container-cli: device error: [^\n]{0,200}unknown device",
+            r"CUDA_ERROR_INVALID_DEVICE",
+            r"invalid device ordinal",
+            r"No MIG devices found",
+            r"invalid MIG configuration|at least one device with migEnabled=true was not configured correctly",
+        ),
+        cause="The request names a GPU or MIG device that the machine does not have, by number, UUID or MIG name; or "
+        "MIG mode is on and no MIG device was created.",
+        fix="`nvidia-smi -L` on the machine lists the names. Use one of them in --gpus, NVIDIA_VISIBLE_DEVICES or "
+        "CUDA_VISIBLE_DEVICES: `tfimg run --gpus 0`, for MIG `--gpus 0:0`. `sudo nvidia-smi mig -cgi 0 -C` creates "
+        "a MIG device.",
+        source="NVIDIA/nvidia-docker#1294",
+        leads_to=("no-gpu", "gpu-unused"),
+    ),
+    KnownIssue(
+        name="toolkit-ldconfig",
+        fault="host",
+        patterns=(r"nvidia-container-cli(?:\.real)?: ldcache error",),
+        cause="NVIDIA's toolkit cannot run the machine's ldconfig: its configuration names one that does not exist, "
+        "such as Ubuntu's /sbin/ldconfig.real, or the program fails.",
+        fix='Set `ldconfig = "@/sbin/ldconfig"` in /etc/nvidia-container-runtime/config.toml (Ubuntu: '
+        '"@/sbin/ldconfig.real"), or install the toolkit again.',
+        source="NVIDIA/nvidia-container-toolkit#371",
+        leads_to=("no-gpu", "gpu-unused"),
+    ),
+    KnownIssue(
+        name="apptainer-gpu",
+        fault="host",
+        patterns=(r"Could not find any nv files on this host",),
+        cause="Apptainer's --nv found no library of an NVIDIA driver on this machine: it has no GPU, as login nodes of "
+        "clusters, or no driver.",
+        fix="Start it on a node with a GPU (Slurm: `srun --gres=gpu:1 …`); `nvidia-smi` must list the GPU there.",
+        source="NVIDIA/nvidia-container-toolkit#371",
+        leads_to=("no-gpu", "gpu-unused"),
+    ),
+    KnownIssue(
+        name="no-driver",
+        fault="host",
+        patterns=(
+            r"nvidia-container-cli(?:\.real)?: initialization error: [^\n]{0,200}(?:driver not loaded|libnvidia-ml\.so\.1)",
+            r"NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver",
+            r"[Ff]ailed to initialize NVML: (?:Driver Not Loaded|ERROR_DRIVER_NOT_LOADED|Driver not loaded)",
+            r"(?:stat|open|lookup) failed: (?:/proc/driver/nvidia|/dev/nvidia)\S{0,60}: no such file or directory",
+            r"nvidia-container-cli(?:\.real)?: detection error",
+            r"nvidia-container-cli(?:\.real)?: initialization error: (?:driver (?:rpc )?error|cuda error|nvml error: unknown)",
+        ),
+        cause="NVIDIA's toolkit finds no driver that runs on the machine: none is installed, its kernel module is not "
+        "loaded, or the engine runs in a virtual machine or package (Docker Desktop for Linux, snap) that does not "
+        "see it.",
+        fix="Install NVIDIA's driver on the machine and restart it; `nvidia-smi` must list the GPU there. With Docker "
+        "Desktop for Linux, use Docker Engine: `docker context use default`; on Fedora and others run `sudo "
+        "ldconfig` after the driver's installation. `tfimg doctor` checks it.",
+        source="NVIDIA/nvidia-docker#1711",
+        leads_to=("no-gpu", "gpu-unused"),
+    ),
+    KnownIssue(
+        name="forward-compatibility",
+        fault="host",
+        patterns=(
+            r"CUDA_ERROR_COMPAT_NOT_SUPPORTED_ON_DEVICE",
+            r"forward compatibility was attempted on non supported HW",
+            r"cuInit returned 804",
+        ),
+        cause="The container has a newer libcuda than the machine's driver, for forward compatibility (the package "
+        "cuda-compat of NVIDIA's CUDA images). It works on data-centre GPUs only, not on this one.",
+        fix="Update the machine's driver to the version of the image's CUDA; or use an image that this driver "
+        "supports: `tfimg which` names one, and tfimg's images contain no libcuda. `LD_LIBRARY_PATH` must not "
+        "contain /usr/local/cuda/compat.",
+        source="NVIDIA/nvidia-docker#1515",
+        leads_to=("driver-mismatch", "driver-too-old", "no-gpu", "gpu-unused"),
     ),
     KnownIssue(
         name="driver-too-old",
         fault="host",
         patterns=(
             r"CUDA driver version is insufficient for CUDA runtime version",
-            r"nvidia-container-cli: requirement error: unsatisfied condition: (?:cuda|driver)\s*>=",
+            r"nvidia-container-cli(?:\.real)?: requirement error: unsatisfied condition: (?:cuda|driver)\s{0,3}>=",
+            r"driver on your system is too old",
             r"CUDA_ERROR_UNSUPPORTED_PTX_VERSION",
             r"the provided PTX was compiled with an unsupported toolchain",
             r"the machine's driver knows CUDA up to \S+, and the image has \S+: the driver is too old",
@@ -65,7 +287,7 @@ HOST = (
     KnownIssue(
         name="driver-unknown",
         fault="host",
-        patterns=(r"cuInit.*CUDA_ERROR_UNKNOWN",),
+        patterns=(r"cuInit[^\n]{0,200}CUDA_ERROR_UNKNOWN",),
         cause="The driver cannot initialise its memory module (nvidia_uvm): the machine was suspended, or the device "
         "nodes do not exist.",
         fix="On the machine, run `sudo modprobe -r nvidia_uvm && sudo modprobe nvidia_uvm` and `sudo "
@@ -77,7 +299,7 @@ HOST = (
         name="gpu-ignored",
         fault="host",
         patterns=(
-            r"Ignoring (?:visible )?gpu device .*The minimum required",
+            r"Ignoring (?:visible )?gpu device [^\n]{0,400}The minimum required",
             r"this TensorFlow has code from \d+\.\d+ on: the GPU is too old for it",
             r"expected TensorFlow to use all \d+ GPUs of the driver, found \d+",
         ),
@@ -120,8 +342,8 @@ HOST = (
         fault="host",
         patterns=(
             r"TensorFlow library was compiled to use \S+ instructions, but these aren't available on your machine",
-            r"Illegal instruction\b",
-            r"signal 4\b",
+            r"(?:^|: line \d{1,6}: +\d{1,9} |Fatal Python error: |signal 4 \()Illegal instruction\b",
+            r"(?<!uncaught target )signal 4\b",
             r"SIGILL\b",
             r"exit(?:ed)?(?: with)?(?: code| status)?:? 132\b",
             r"expected a processor with .*, found .* without",
@@ -131,44 +353,134 @@ HOST = (
         source="tensorflow/tensorflow#46496",
     ),
     KnownIssue(
+        name="emulation",
+        fault="request",
+        patterns=(
+            r"does not match the detected host platform[\s\S]{0,3000}?(?:Illegal instruction|core dumped|\bAVX\b|qemu: )",
+            r"qemu: uncaught target signal \d{1,2}",
+            r"rosetta error: failed to open elf",
+            r"qemu-\w{1,20}: Could not open '/lib",
+        ),
+        cause="The image is for another processor than the machine's, and the emulator lacks what TensorFlow needs, "
+        "such as AVX.",
+        fix="Use an image for the machine's own processor: `tfimg build --platform linux/arm64` on Apple silicon and "
+        "Graviton. It is for CPU only.",
+        source="tensorflow/tensorflow#52845",
+        leads_to=("no-avx", "wrong-platform"),
+    ),
+    KnownIssue(
+        name="killed",
+        fault="request",
+        patterns=(
+            r'"OOMKilled": ?false[\s\S]{0,300}?"ExitCode": ?137\b',
+            r'"ExitCode": ?137\b[\s\S]{0,300}?"OOMKilled": ?false',
+            r"failed liveness probe, will be restarted",
+        ),
+        cause="The process was killed with SIGKILL, and not because the container's memory ran out: the engine's "
+        "record has OOMKilled false, or a probe failed. It was `docker kill`, a stop whose ten seconds ran out, a "
+        "probe, or the machine's own lack of memory.",
+        fix="`docker events --since 1h` shows a stop or kill, `sudo dmesg | grep -i oom` on the machine a lack of "
+        "memory. Give a long stop more time (`docker stop -t 60`), a slow start a startupProbe.",
+        leads_to=("out-of-memory",),
+    ),
+    KnownIssue(
         name="out-of-memory",
         fault="host",
         patterns=(
-            r"^(?:.*: line \d+: +\d+ )?Killed\b.*$",
-            r"(?:ended with|terminated by|killed by|found \w+:) signal 9\b",
+            r"^(?:[\w./-]{1,80}: line \d{1,6}: +\d{1,9} |\[\d{1,3}\][+-]? +(?:\d{1,9} +)?)?Killed(?: {2,}\S.{0,200}| *\(.{0,40}\))?[ \t]*$",
+            r"^(?:zsh: |\[\d{1,3}\] +[+-]? ?\d{1,9} )killed +\S",
+            r"(?:ended with|terminated by|killed by|interrupted by|died from|found \w{1,20}:) signal:? (?:9\b|SIGKILL|Killed\b)",
             r"died with <Signals\.SIGKILL: 9>",
-            r"exit(?:ed)?(?: with)?(?: code| status)?:? 137\b",
+            r"SIGKILL\(-9\)|exitcode ?: -9\b|non-zero exit status -9\b",
+            r"was sent SIGKILL! Perhaps out of memory\?",
+            r"code=killed, (?:signal|status)=9/KILL",
+            r"[Ee]xit(?:ed)?(?: with)?(?: code| status)?:?\s{0,12}\(?137\b(?! (?:means|is|usually|indicates|would|or|stands)\b)",
+            r"non-zero code: 137\b",
+            r'"?ExitCode"?: ?137\b|\bexitCode[=:] ?137\b',
+            r'Reason: {1,20}OOMKilled|"OOMKilled": ?true|"?reason"?[:=] ?"?OOMKilled|\d/\d +OOMKilled|OOMKilled \(exit code|\): OOMKilled',
+            r"(?:Out of memory|Memory cgroup out of memory): Kill(?:ed)? process \d",
+            r"oom-kill:constraint=|invoked oom-killer:|Failed with result 'oom-kill'|killed by the OOM killer",
+            r"[Dd]etected \d{1,6} oom[-_ ]kill event|been OOM Killed",
+            r"node was low on resource: memory",
             r"the kernel killed its process: the container ran out of memory",
         ),
-        cause="The process was killed with SIGKILL, which the kernel sends when memory runs out.",
-        fix="Give the container or the machine more memory (`docker run --memory`), or use less: smaller batches, "
-        "fewer parallel calls. `dmesg` on the machine names the process that the kernel killed.",
+        cause="The process was killed with SIGKILL, which the kernel sends when memory runs out: that of the "
+        "container, if it has a limit, or that of the machine.",
+        fix="Give the container or the machine more memory (`docker run --memory`, `mem_limit` of Compose, "
+        "`resources.limits.memory` of Kubernetes, the virtual machine of Docker Desktop), or use less: smaller "
+        "batches, fewer parallel calls. `dmesg` on the machine names the process that the kernel killed.",
         source="tensorflow/tensorflow#33960",
+        leads_to=("peer-unreachable", "worker-restarted"),
+        done=r"--memory[ =]|\bmem_limit: |limits:\s{1,20}(?:cpu: \S{1,20}\s{1,20})?memory: |-m \d{1,6}[gm]\b",
+        then="Raise the limit on memory that the container has, or use less: smaller batches, a smaller shuffle "
+        "buffer, no `cache()` in memory, fewer parallel calls. `docker stats` shows the use while it runs.",
+    ),
+    KnownIssue(
+        name="allocation",
+        fault="host",
+        patterns=(
+            r"MemoryError: Unable to allocate [\d.]{1,12} [KMGTP]iB for an array",
+            r"OOM when allocating tensor [^\n]{0,200}device:CPU:\d{1,3} by allocator",
+            r"(?:what\(\): {1,3}|^)std::bad_alloc",
+            r"\[Errno 12\] Cannot allocate memory",
+            r"(?:fork|clone|mmap|posix_memalign|exec)[^\n]{0,40}: Cannot allocate memory",
+            r"failed to map segment from shared object: Cannot allocate memory",
+            r"DefaultCPUAllocator: (?:can't allocate|not enough) memory",
+            r"^MemoryError[ \t]*$",
+        ),
+        cause="The program asked for more memory than the machine or the container has left, often a whole data set "
+        "in one array.",
+        fix="Read the data in parts (`tf.data`, `numpy.load(…, mmap_mode='r')`, smaller batches, float32 in place of "
+        "float64), or give the container or the machine more memory.",
+        source="tensorflow/tensorflow#35084",
     ),
     KnownIssue(
         name="small-shm",
         fault="host",
         patterns=(
-            r"Error while creating shared memory segment .*nccl.*",
-            r"failed to extend /dev/shm/.*",
+            r"Error while creating shared memory segment [^\n]{0,100}nccl",
+            r"failed to extend /dev/shm/",
             r"posix_fallocate failed ?: No space left on device",
-            r"NCCL.*unhandled system error",
             r"/dev/shm.{0,80}No space left on device",  # noqa: S108
             r"No space left on device:? ?'?/dev/shm",
-            r"SemLock\([\s\S]{0,200}?No space left on device",
+            r"SemLock\([\s\S]{0,200}?(?:No space left on device|Function not implemented|No such file|Permission denied)",
+            r"multiprocessing/(?:heap|synchronize|shared_memory)\.py[\s\S]{0,400}?No space left on device",
+            r"unable to (?:open|allocate) shared memory (?:object )?[^\n]{0,100}",
             r"might be caused by insufficient shared memory",
+            r"killed by signal: Bus error",
             r"expected .{0,60}(?:/dev/shm|shared memory).{0,60}, found",
         ),
-        cause="The container's /dev/shm is too small or full: engines limit it to 64 MB by default, and NCCL, data "
-        "loaders and multiprocessing share data through it.",
-        fix="Start the container with --shm-size 1g or more, as `tfimg run` does for GPUs.",
+        cause="The container's /dev/shm is too small, full or missing: engines limit it to 64 MB by default, and NCCL, "
+        "data loaders and multiprocessing (queues, locks) share data through it.",
+        fix="Start the container with --shm-size 1g or more, as `tfimg run` does for GPUs; Compose has `shm_size`, "
+        "Kubernetes an emptyDir with `medium: Memory` at /dev/shm.",
         source="NVIDIA/nccl#290, NVIDIA/nccl#525",
-        leads_to=("disk-full", "bus-error"),
+        leads_to=("disk-full", "bus-error", "folder-permission", "nccl"),
+        done=r"--shm-size|shm_size:|--ipc[ =]host|medium: Memory",
+        then="Enlarge it further (`--shm-size 8g`), or use `--ipc host`; fewer or smaller data loaders need less. "
+        "`df -h /dev/shm` in the container shows its size and use.",
+    ),
+    KnownIssue(
+        name="file-watchers",
+        fault="host",
+        patterns=(
+            r"System limit for number of file watchers reached",
+            r"inotify (?:watch|instance) limit reached|[Tt]oo many open files[^\n]{0,40}inotify|inotify[^\n]{0,60}[Tt]oo many open files",
+        ),
+        cause="The machine's limit of watched files is reached.",
+        fix="On the machine, run `sudo sysctl fs.inotify.max_user_watches=524288 fs.inotify.max_user_instances=512`.",
+        leads_to=("disk-full",),
     ),
     KnownIssue(
         name="disk-full",
         fault="host",
-        patterns=(r"[Nn]o space left on device", r"Disk quota exceeded", r"ENOSPC\b"),
+        patterns=(
+            r"[Nn]o space left on device",
+            r"Disk quota exceeded",
+            r"ENOSPC\b",
+            r"You don't have enough free space in /",
+            r"node was low on resource: ephemeral-storage",
+        ),
         cause="The disk, or a tmpfs that is mounted in its place, is full.",
         fix="Free some space (`docker builder prune` removes build cache, `docker image prune` untagged images), "
         "or mount a larger tmpfs or a volume.",
@@ -178,7 +490,9 @@ HOST = (
         fault="host",
         patterns=(
             r"creation via pthread_create\(\) failed",
-            r"(?:can't start new thread|pthread_create failed|Resource temporarily unavailable)",
+            r"can't start new thread|pthread_create failed|OpenBLAS blas_thread_init",
+            r"(?:fork|clone|thread|retry)[^\n]{0,60}: Resource temporarily unavailable",
+            r"BlockingIOError: \[Errno 11\] Resource temporarily unavailable",
         ),
         cause="The container or its user cannot start another thread: a limit on processes is reached. TensorFlow "
         "starts several threads for each processor.",
@@ -190,11 +504,14 @@ HOST = (
         fault="host",
         patterns=(
             r"Read-only file system\b",
-            r"expected temporary files in .*--tmpfs /tmp",
-            r"expected a writable folder for temporary files, found none.*",
+            r"expected temporary files in [^\n]{0,300}--tmpfs /tmp",
+            r"expected a writable folder for temporary files, found none",
         ),
         cause="The container was started with --read-only, and the program writes to a folder that is neither a tmpfs "
         "nor a volume.",
         fix="Add --tmpfs /tmp, and a volume for results.",
+        done=r"--tmpfs|tmpfs:|emptyDir",
+        then="The path in the message is outside the tmpfs: mount a volume or another tmpfs there, or point the "
+        "program to one, with HOME, TMPDIR or its own option.",
     ),
 )

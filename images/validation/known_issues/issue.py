@@ -11,9 +11,12 @@ class KnownIssue:
     """A failure that is recognised by the text that it prints.
 
     A pattern is a regular expression over the whole text, in which `.` does not match a line end. It is as narrow as
-    the recorded messages allow, because a wrong cause is worse than none. `fault` is who can correct it: the `image`,
-    the `host` (the machine, its engine or its network), the `request` (which cannot be met), or `harmless`. `leads_to`
-    names known_issues that are consequences of this one. `source` is where it was reported: owner/repository#number.
+    the messages allow, because a wrong cause is worse than none, and its repetitions are bounded, because logs are of
+    any size. `fault` is who can correct it: the `image`, the `host` (the machine, its engine or its network), the
+    `request` (which cannot be met), or `harmless`. `leads_to` names known issues that are consequences of this one.
+    `goes_on`: TensorFlow reports it and continues without a GPU, so a failure that ends the program comes first. Where
+    `done` matches the log, the fix has been tried, and `then` is the next one. `source` is where it was reported:
+    owner/repository#number.
     """
 
     name: str
@@ -23,3 +26,6 @@ class KnownIssue:
     fix: str
     source: str = ""
     leads_to: Tuple[str, ...] = ()
+    goes_on: bool = False
+    done: str = ""
+    then: str = ""

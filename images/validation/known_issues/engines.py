@@ -1,0 +1,100 @@
+"""Failures of the container engine, and of images that it cannot pull or start."""
+
+from __future__ import annotations
+
+from known_issues.issue import KnownIssue
+
+ENGINES = (
+    KnownIssue(
+        name="engine-permission",
+        fault="host",
+        patterns=(
+            r"permission denied while trying to connect to the (?:Docker daemon socket|docker API|Docker API)",
+            r"dial unix \S{1,100}\.sock: connect: permission denied",
+            r"Connection aborted\.?', PermissionError\(13",
+        ),
+        cause="This user may not use the engine's socket.",
+        fix="Run `sudo usermod -aG docker $USER` and log in again (`newgrp docker` for this shell); the group is as "
+        "powerful as root. Inside a container, mount the socket and add its group: `--group-add $(stat -c %g "
+        "/var/run/docker.sock)`.",
+        source="moby/moby#17645",
+        leads_to=("engine-down", "folder-permission"),
+    ),
+    KnownIssue(
+        name="engine-down",
+        fault="host",
+        patterns=(
+            r"Cannot connect to the Docker daemon at",
+            r"Is the docker daemon running\?",
+            r"dial unix \S{1,100}\.sock: connect: (?:no such file or directory|connection refused)",
+            r"Connection aborted\.?', (?:FileNotFoundError|ConnectionRefusedError)\(",
+            r"open //\./pipe/\w{1,60}: The system cannot find the file specified",
+            r"failed to connect to the docker API at",
+            r"Cannot connect to Podman|unable to connect to Podman socket",
+        ),
+        cause="No container engine answers: it is not running, or DOCKER_HOST or the docker context names another one.",
+        fix="Start it: `sudo systemctl start docker`, or Docker Desktop; `tfimg engine up` starts what there is, and "
+        "`tfimg engine status` says which one is used. `docker context ls` and DOCKER_HOST name another address.",
+        source="docker/for-linux#52",
+        leads_to=("network",),
+    ),
+    KnownIssue(
+        name="wrong-platform",
+        fault="request",
+        patterns=(
+            r"exec format error",
+            r"no matching manifest for \S{1,60}",
+            r"no match for platform in manifest",
+            r"does not match the specified platform",
+            r"image operating system \S{1,20} cannot be used on this platform",
+        ),
+        cause="The image is for another processor or operating system than the machine: amd64 is Intel and AMD, arm64 is "
+        "Apple silicon, Graviton and Jetson.",
+        fix="Build or pull the one for this machine: `tfimg build --platform linux/arm64` (for CPU), or linux/amd64. "
+        "`docker image inspect --format '{{.Architecture}}' IMAGE` shows what an image is.",
+        source="docker/for-mac#5123",
+        leads_to=("image-not-found", "image-pull"),
+    ),
+    KnownIssue(
+        name="image-not-found",
+        fault="request",
+        patterns=(
+            r"manifest unknown",
+            r"manifest for \S{1,200} not found",
+            r"(?:pull|resolve|unpack) [^\n]{1,300}: not found\b",
+            r"No such image: ",
+            r"(?:Unable to find image|reading manifest) [^\n]{1,200}(?:manifest unknown|not found)",
+            r"is not present with pull policy of Never|ErrImageNeverPull",
+            r"InvalidImageName|invalid reference format",
+        ),
+        cause="The registry, or the node, has no image of this name and tag: the tag is misspelt, was never pushed there, or "
+        "was removed.",
+        fix="`docker manifest inspect IMAGE` asks the registry; `tfimg list` shows the tags of tfimg's images. Images of "
+        "tfimg are in the engine that built them until `tfimg publish` or `tfimg build --push` pushes them.",
+        source="docker/hub-feedback#1222",
+        leads_to=("image-pull",),
+    ),
+    KnownIssue(
+        name="image-pull",
+        fault="request",
+        patterns=(r"\b(?:ImagePullBackOff|ErrImagePull)\b",),
+        cause="Kubernetes cannot pull the image: its name is wrong, the registry needs credentials, or the node does not "
+        "reach it. This log does not say which.",
+        fix="`kubectl describe pod NAME` has the registry's answer: `tfimg explain` reads that. A private registry needs "
+        "`imagePullSecrets`, made by `kubectl create secret docker-registry`.",
+        source="kubernetes/kubernetes#41536",
+    ),
+    KnownIssue(
+        name="credential-helper",
+        fault="host",
+        patterns=(
+            r"error getting credentials - err: ",
+            r'exec: "docker-credential-[\w-]{1,40}": executable file not found',
+        ),
+        cause="~/.docker/config.json names a program for credentials (`credsStore`, `credHelpers`) that is not installed or "
+        "fails, as after a change from Docker Desktop.",
+        fix="Remove the entry `credsStore` from ~/.docker/config.json and log in again, or install that program.",
+        source="docker/for-mac#3785",
+        leads_to=("program-missing",),
+    ),
+)
