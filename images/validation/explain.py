@@ -37,6 +37,8 @@ PREFIXES = re.compile(
     r"){1,5}",
     re.MULTILINE,
 )
+# Hexadecimal ones too: addresses and digests.
+NO_NUMBERS = {ord(digit): None for digit in "0123456789abcdef"}
 # Where JSON lines of containers, collectors and clouds have the message.
 MESSAGE_KEYS = ("log", "message", "msg", "MESSAGE", "textPayload", "line", "text")
 PATTERNS = {one.name: tuple(re.compile(pattern, re.MULTILINE) for pattern in one.patterns) for one in KNOWN_ISSUES}
@@ -64,7 +66,7 @@ def explain(text: str) -> list[Explanation]:
     Those that TensorFlow continues after come after those that end it, and harmless messages last.
     """
     plain = _read(text)
-    found = {}
+    found: dict[str, tuple[KnownIssue, list[re.Match[str]]]] = {}
     for one in KNOWN_ISSUES:
         matches = [match for match in (pattern.search(plain) for pattern in PATTERNS[one.name]) if match]
         if matches:
@@ -108,28 +110,23 @@ def _text(output: Any) -> str:
     data = output.get("data") or {}
     parts = [output.get("text"), data.get("text/plain"), output.get("traceback")]
     if output.get("ename"):
-        parts.append("{}: {}".format(output["ename"], output.get("evalue")))
+        parts.append(f"{output['ename']}: {output.get('evalue')}")
     return "\n".join(part if isinstance(part, str) else "".join(map(_line, part)) for part in parts if part)
 
 
 def _line(line: Any) -> str:
-    return str(line) if str(line).endswith("\n") else "{}\n".format(line)
+    return str(line) if str(line).endswith("\n") else f"{line}\n"
 
 
 def _distinct(text: str) -> str:
-    """Return the text without lines that differ from an earlier one in numbers only, such as those of progress."""
-    first = {}
+    """Return a long text without lines that differ from an earlier one in numbers only, such as those of progress."""
+    if len(text) <= MAX_PART:
+        return text
+    first: dict[str, str] = {}
     for line, key in zip(text.split("\n"), text.translate(NO_NUMBERS).split("\n")):
         first.setdefault(key, line)
-    if len(first) == 1 or len(text) < MAX_PART:
-        kept = text
-    else:
-        kept = "\n".join(first.values())
+    kept = "\n".join(first.values())
     return kept if len(kept) <= 2 * MAX_PART else kept[:MAX_PART] + "\n" + kept[-MAX_PART:]
-
-
-# Hexadecimal ones too: addresses and digests.
-NO_NUMBERS = {ord(digit): None for digit in "0123456789abcdef"}
 
 
 def _json_message(line: str) -> str:
@@ -161,7 +158,7 @@ def _lines(match: re.Match[str], text: str) -> Iterator[str]:
         cut = line[begin : begin + PROOF_WIDTH].strip()
         place += len(line) + 1
         if cut:
-            yield "{}{}{}".format("…" if begin else "", cut, "…" if begin + PROOF_WIDTH < len(line) else "")
+            yield f"{'…' if begin else ''}{cut}{'…' if begin + PROOF_WIDTH < len(line) else ''}"
 
 
 def add_explanations(end: dict[str, Any]) -> dict[str, Any]:

@@ -14,9 +14,13 @@ DEVICE = (
             r"Dst tensor is not initialized",
             r"OOM when allocating tensor [^\n]{0,200}GPU:\d+",
             r"Allocator \(GPU_\d{1,3}_bfc\) ran out of memory trying to allocate (?![^\n]{0,200}not a failure)",
-            r"(?i:resource.?exhausted)[^\n]{0,60}(?:[Oo]ut of memory (?:while trying to allocate|allocating)|[Ff]ailed to allocate)",
+            r"(?i:resource.?exhausted)[^\n]{0,60}(?:[Oo]ut of memory (?:while trying to allocate|allocating)|"
+            r"[Ff]ailed to allocate)",
             r"failed to allocate memory \[Op:",
             r"CUDA out of memory\. Tried to allocate",
+            r"RESOURCE_EXHAUSTED: (?:Allocation \(size=\d{1,20}\) would exceed memory|"
+            r"Ran out of memory in memory space|Out of memory\b)",
+            r"Ran out of memory in memory space hbm",
             r"CU(?:DNN|BLAS)_STATUS_ALLOC_FAILED",
             r"cuda_malloc_async[^\n]{0,80} (?:failed to allocate|cuMemAllocAsync failed)",
         ),
@@ -31,7 +35,7 @@ DEVICE = (
         name="gpu-busy",
         fault="host",
         patterns=(
-            r"CUDA-capable device\(s\) is/are busy or unavailable",
+            r"CUDA-capable device(?:\(s\) is/are|s are) busy or unavailable",
             r"CUDA_ERROR_(?:DEVICE_UNAVAILABLE|DEVICES_UNAVAILABLE)",
         ),
         cause="The GPU accepts no further process: it is in exclusive mode and in use, or a process that died still "
@@ -61,7 +65,9 @@ DEVICE = (
             r"(?i:failed to create cublas handle)",
             r"[Ff]ailed to create cusolverDN instance",
             r"cuDNN failed to initialize",
-            r"DNN library (?:is not found|initialization failed)|No DNN in stream executor",
+            r"DNN library (?:is not found|initialization failed)|No DNN in stream executor|"
+            r"Fail to find the dnn implementation",
+            r"NotFoundError: {1,2}(?:[^\n]{0,100} )?No algorithm worked!|cuDNN launch failure",
             r"BLAS operation using StreamExecutor without BLAS support",
             r"Blas (?:x?GEMM|GEMV|SGEMM|DGEMM)[\w ]{0,40} launch failed|failed to run cuBLAS routine",
             r"CU(?:DNN|BLAS)_STATUS_(?:NOT_INITIALIZED|INTERNAL_ERROR|EXECUTION_FAILED)",
@@ -81,8 +87,8 @@ DEVICE = (
             r"node [^\n]{1,200} must be a compile-time constant",
             r"is not compilable|Uncompilable (?:node|operation)",
         ),
-        cause="The function is compiled with XLA (`jit_compile`), which has no implementation of one of its operations "
-        "or cannot know a shape.",
+        cause="The function is compiled with XLA (`jit_compile`), which has no implementation of one of its "
+        "operations or cannot know a shape.",
         fix="Compile without XLA: `model.compile(…, jit_compile=False)`, `tf.function(jit_compile=False)`, without "
         "TF_XLA_FLAGS=--tf_xla_auto_jit; or move that operation out of the compiled function.",
         source="tensorflow/tensorflow#57485",
@@ -97,10 +103,10 @@ DEVICE = (
             r"Could not satisfy (?:explicit )?device specification '[^'\n]{0,100}GPU:\d+'",
             r"expected a GPU, found none: (?:the machine has no NVIDIA driver that runs|\w+VISIBLE_DEVICES=)",
         ),
-        cause="The container has no access to a GPU, the machine has none, or a variable such as CUDA_VISIBLE_DEVICES "
-        "hides it.",
-        fix="Start the container with `tfimg run` or `docker run --gpus all`; `nvidia-smi` on the machine must "
-        "list the GPU. Unset CUDA_VISIBLE_DEVICES and NVIDIA_VISIBLE_DEVICES, or name a GPU in them.",
+        cause="The container has no access to a GPU, the machine has none, or a variable such as "
+        "CUDA_VISIBLE_DEVICES hides it.",
+        fix="Start the container with `tfimg run` or `docker run --gpus all`; `nvidia-smi` on the machine must list "
+        "the GPU. Unset CUDA_VISIBLE_DEVICES and NVIDIA_VISIBLE_DEVICES, or name a GPU in them.",
         source="tensorflow/tensorflow#60429, tensorflow/tensorflow#44869",
         leads_to=("gpu-unused",),
         done=WITH_GPU,
@@ -150,8 +156,8 @@ DEVICE = (
             r"Couldn't open device: /dev/accel\d+",
             r"expected TPU cores, found none",
         ),
-        cause="libtpu does not reach a TPU: the container was started without the machine's devices, or libtpu is not "
-        "of the release that TensorFlow was built with.",
+        cause="libtpu does not reach a TPU: the container was started without the machine's devices, or libtpu is "
+        "not of the release that TensorFlow was built with.",
         fix="Start the container on a TPU VM with `tfimg run`, or with `docker run --privileged --network host`; "
         "keep the libtpu version of the lock.",
         source="pytorch/xla#3165, Kaggle/docker-python#1499",

@@ -48,8 +48,8 @@ ENGINES = (
             r"does not match the specified platform",
             r"image operating system \S{1,20} cannot be used on this platform",
         ),
-        cause="The image is for another processor or operating system than the machine: amd64 is Intel and AMD, arm64 is "
-        "Apple silicon, Graviton and Jetson.",
+        cause="The image is for another processor or operating system than the machine: amd64 is Intel and AMD, "
+        "arm64 is Apple silicon, Graviton and Jetson.",
         fix="Build or pull the one for this machine: `tfimg build --platform linux/arm64` (for CPU), or linux/amd64. "
         "`docker image inspect --format '{{.Architecture}}' IMAGE` shows what an image is.",
         source="docker/for-mac#5123",
@@ -67,10 +67,10 @@ ENGINES = (
             r"is not present with pull policy of Never|ErrImageNeverPull",
             r"InvalidImageName|invalid reference format",
         ),
-        cause="The registry, or the node, has no image of this name and tag: the tag is misspelt, was never pushed there, or "
-        "was removed.",
-        fix="`docker manifest inspect IMAGE` asks the registry; `tfimg list` shows the tags of tfimg's images. Images of "
-        "tfimg are in the engine that built them until `tfimg publish` or `tfimg build --push` pushes them.",
+        cause="The registry, or the node, has no image of this name and tag: the tag is misspelt, was never pushed "
+        "there, or was removed.",
+        fix="`docker manifest inspect IMAGE` asks the registry; `tfimg list` shows the tags of tfimg's images. "
+        "Images of tfimg are in the engine that built them until `tfimg publish` or `tfimg build --push` pushes them.",
         source="docker/hub-feedback#1222",
         leads_to=("image-pull",),
     ),
@@ -78,10 +78,10 @@ ENGINES = (
         name="image-pull",
         fault="request",
         patterns=(r"\b(?:ImagePullBackOff|ErrImagePull)\b",),
-        cause="Kubernetes cannot pull the image: its name is wrong, the registry needs credentials, or the node does not "
-        "reach it. This log does not say which.",
-        fix="`kubectl describe pod NAME` has the registry's answer: `tfimg explain` reads that. A private registry needs "
-        "`imagePullSecrets`, made by `kubectl create secret docker-registry`.",
+        cause="Kubernetes cannot pull the image: its name is wrong, the registry needs credentials, or the node does "
+        "not reach it. This log does not say which.",
+        fix="`kubectl describe pod NAME` has the registry's answer: `tfimg explain` reads that. A private registry "
+        "needs `imagePullSecrets`, made by `kubectl create secret docker-registry`.",
         source="kubernetes/kubernetes#41536",
     ),
     KnownIssue(
@@ -91,8 +91,8 @@ ENGINES = (
             r"error getting credentials - err: ",
             r'exec: "docker-credential-[\w-]{1,40}": executable file not found',
         ),
-        cause="~/.docker/config.json names a program for credentials (`credsStore`, `credHelpers`) that is not installed or "
-        "fails, as after a change from Docker Desktop.",
+        cause="~/.docker/config.json names a program for credentials (`credsStore`, `credHelpers`) that is not "
+        "installed or fails, as after a change from Docker Desktop.",
         fix="Remove the entry `credsStore` from ~/.docker/config.json and log in again, or install that program.",
         source="docker/for-mac#3785",
         leads_to=("program-missing",),

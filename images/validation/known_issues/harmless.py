@@ -59,8 +59,8 @@ HARMLESS = (
         name="matplotlib-cache",
         fault="harmless",
         patterns=(r"Matplotlib created a temporary (?:cache|config/cache) directory at",),
-        cause="The container's user has no home that it may write to, so Matplotlib builds its cache of fonts again at "
-        "each start, in a temporary folder.",
+        cause="The container's user has no home that it may write to, so Matplotlib builds its cache of fonts again "
+        "at each start, in a temporary folder.",
         fix="Set MPLCONFIGDIR to a writable folder: `-e MPLCONFIGDIR=/tmp/matplotlib`, or HOME to one.",
         source="matplotlib/matplotlib#17707",
     ),

@@ -6,7 +6,8 @@ from known_issues.issue import KnownIssue
 
 # What a log shows if the container was started with a GPU.
 WITH_GPU = (
-    r"--gpus[ =]|--nv\b|--runtime[ =]nvidia|driver: nvidia|--device[ =]nvidia\.com/gpu|nvidia\.com/gpu['\"]?: ['\"]?[1-9]|"
+    r"--gpus[ =]|--nv\b|--runtime[ =]nvidia|driver: nvidia|--device[ =]nvidia\.com/gpu|"
+    r"nvidia\.com/gpu['\"]?: ['\"]?[1-9]|"
     r"\btfimg (?:run|jupyter|shell) "
 )
 
@@ -40,7 +41,8 @@ HOST = (
         fault="host",
         patterns=(
             r"did you (?:set the docker default runtime to|configure the NVIDIA Container Toolkit)",
-            r"(?:initialize|start|init) (?:NVML|nvml)[^\n]{0,60}(?:could not load NVML library|ERROR_LIBRARY_NOT_FOUND)",
+            r"(?:initialize|start|init) (?:NVML|nvml)[^\n]{0,60}(?:could not load NVML library|"
+            r"ERROR_LIBRARY_NOT_FOUND)",
             r'no runtime for "nvidia" is configured',
             r'RuntimeHandler "nvidia" not supported',
             r'runtime handler "?nvidia"? (?:not found|is not configured)',
@@ -59,6 +61,7 @@ HOST = (
         name="no-gpu-node",
         fault="request",
         patterns=(
+            r"Cannot schedule pods: Insufficient nvidia\b",
             r"Insufficient (?:nvidia\.com/[\w.-]{1,60}|google\.com/tpu|amd\.com/gpu)",
             r"requested number of devices unavailable for nvidia\.com/",
             r"untolerated taint \{nvidia\.com/gpu",
@@ -89,8 +92,8 @@ HOST = (
             r"Driver Version: [\d.]{3,20} {1,20}CUDA Version: N/A",
             r"unsupported capabilities found in '[^'\n]{0,200}' \(allowed '",
         ),
-        cause="The container has the GPU without the driver's library for CUDA (libcuda): the capability `compute` is "
-        "missing in NVIDIA_DRIVER_CAPABILITIES or in the capabilities of --gpus.",
+        cause="The container has the GPU without the driver's library for CUDA (libcuda): the capability `compute` "
+        "is missing in NVIDIA_DRIVER_CAPABILITIES or in the capabilities of --gpus.",
         fix="Set NVIDIA_DRIVER_CAPABILITIES=compute,utility, as tfimg's images do, or leave it and `capabilities=` "
         "out; `tfimg run` starts an image so.",
         source="tensorflow/tensorflow#45011",
@@ -111,7 +114,7 @@ HOST = (
         "CDI: `nvidia-ctk cdi generate --output=/etc/cdi/nvidia.yaml` and `--device nvidia.com/gpu=all`. Update an "
         "old toolkit.",
         source="NVIDIA/libnvidia-container#154, NVIDIA/nvidia-container-toolkit#139",
-        leads_to=("no-gpu", "gpu-unused"),
+        leads_to=("no-gpu", "gpu-unused", "gpu-hook"),
     ),
     KnownIssue(
         name="gpu-permission",
@@ -127,7 +130,7 @@ HOST = (
         fix="`ls -l /dev/nvidia*` on the machine shows whom they admit; start with `--group-add` of that group. For "
         "Podman with SELinux, run `sudo setsebool -P container_use_devices true`.",
         source="NVIDIA/nvidia-docker#1608",
-        leads_to=("no-gpu", "gpu-unused"),
+        leads_to=("no-gpu", "gpu-unused", "gpu-hook"),
     ),
     KnownIssue(
         name="driver-in-image",
@@ -141,6 +144,7 @@ HOST = (
         fix="Build the image again with the default runtime `runc` and without a GPU; or remove the files in a "
         "Dockerfile: `RUN rm -f /usr/lib/x86_64-linux-gnu/lib{nvidia,cuda}*.so.1`.",
         source="NVIDIA/nvidia-container-toolkit#289",
+        leads_to=("gpu-hook",),
     ),
     KnownIssue(
         name="wsl-gpu",
@@ -155,7 +159,7 @@ HOST = (
         fix="Install NVIDIA's driver in Windows, none in WSL; run `wsl --update` and `wsl --shutdown`, and see that "
         "`nvidia-smi` inside WSL lists the GPU. Without an NVIDIA GPU, use a CPU image.",
         source="NVIDIA/nvidia-container-toolkit#155",
-        leads_to=("no-gpu", "gpu-unused"),
+        leads_to=("no-gpu", "gpu-unused", "gpu-hook"),
     ),
     KnownIssue(
         name="libcuda-name",
@@ -181,10 +185,10 @@ HOST = (
         cause="The request names a GPU or MIG device that the machine does not have, by number, UUID or MIG name; or "
         "MIG mode is on and no MIG device was created.",
         fix="`nvidia-smi -L` on the machine lists the names. Use one of them in --gpus, NVIDIA_VISIBLE_DEVICES or "
-        "CUDA_VISIBLE_DEVICES: `tfimg run --gpus 0`, for MIG `--gpus 0:0`. `sudo nvidia-smi mig -cgi 0 -C` creates "
-        "a MIG device.",
+        "CUDA_VISIBLE_DEVICES: `tfimg run --gpus 0`, for MIG `--gpus 0:0`. `sudo nvidia-smi mig -cgi 0 -C` creates a "
+        "MIG device.",
         source="NVIDIA/nvidia-docker#1294",
-        leads_to=("no-gpu", "gpu-unused"),
+        leads_to=("no-gpu", "gpu-unused", "gpu-hook"),
     ),
     KnownIssue(
         name="toolkit-ldconfig",
@@ -195,37 +199,61 @@ HOST = (
         fix='Set `ldconfig = "@/sbin/ldconfig"` in /etc/nvidia-container-runtime/config.toml (Ubuntu: '
         '"@/sbin/ldconfig.real"), or install the toolkit again.',
         source="NVIDIA/nvidia-container-toolkit#371",
-        leads_to=("no-gpu", "gpu-unused"),
+        leads_to=("no-gpu", "gpu-unused", "gpu-hook"),
     ),
     KnownIssue(
         name="apptainer-gpu",
         fault="host",
         patterns=(r"Could not find any nv files on this host",),
-        cause="Apptainer's --nv found no library of an NVIDIA driver on this machine: it has no GPU, as login nodes of "
-        "clusters, or no driver.",
+        cause="Apptainer's --nv found no library of an NVIDIA driver on this machine: it has no GPU, as login nodes "
+        "of clusters, or no driver.",
         fix="Start it on a node with a GPU (Slurm: `srun --gres=gpu:1 …`); `nvidia-smi` must list the GPU there.",
         source="NVIDIA/nvidia-container-toolkit#371",
+        leads_to=("no-gpu", "gpu-unused"),
+    ),
+    KnownIssue(
+        name="gpus-flag",
+        fault="request",
+        patterns=(r"invoking the NVIDIA Container Runtime Hook directly",),
+        cause="The toolkit of this machine gives access to GPUs with CDI or with a list of files (as on Jetson), and "
+        "does not support the option --gpus.",
+        fix="Start with `--runtime=nvidia -e NVIDIA_VISIBLE_DEVICES=all` in place of `--gpus all`, or `--device "
+        'nvidia.com/gpu=all`; or set `mode = "legacy"` in /etc/nvidia-container-runtime/config.toml.',
+        source="NVIDIA/nvidia-container-toolkit#434",
+        leads_to=("no-gpu", "gpu-unused", "gpu-hook"),
+    ),
+    KnownIssue(
+        name="gpu-hook",
+        fault="host",
+        patterns=(r"nvidia-container-cli(?:\.real)?: \w{1,20} error: ",),
+        cause="NVIDIA's container toolkit fails to put the GPU into the container; what follows "
+        "`nvidia-container-cli:` is the reason.",
+        fix="See that `nvidia-smi` works on the machine, update nvidia-container-toolkit and restart the engine. "
+        "`sudo nvidia-container-cli -k -d /dev/tty info` prints where it fails.",
+        source="NVIDIA/nvidia-container-toolkit#155",
         leads_to=("no-gpu", "gpu-unused"),
     ),
     KnownIssue(
         name="no-driver",
         fault="host",
         patterns=(
-            r"nvidia-container-cli(?:\.real)?: initialization error: [^\n]{0,200}(?:driver not loaded|libnvidia-ml\.so\.1)",
+            r"nvidia-container-cli(?:\.real)?: initialization error: [^\n]{0,200}(?:driver not loaded|"
+            r"libnvidia-ml\.so\.1)",
             r"NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver",
             r"[Ff]ailed to initialize NVML: (?:Driver Not Loaded|ERROR_DRIVER_NOT_LOADED|Driver not loaded)",
             r"(?:stat|open|lookup) failed: (?:/proc/driver/nvidia|/dev/nvidia)\S{0,60}: no such file or directory",
             r"nvidia-container-cli(?:\.real)?: detection error",
-            r"nvidia-container-cli(?:\.real)?: initialization error: (?:driver (?:rpc )?error|cuda error|nvml error: unknown)",
+            r"nvidia-container-cli(?:\.real)?: initialization error: (?:driver (?:rpc )?error|cuda error|"
+            r"nvml error: unknown)",
         ),
-        cause="NVIDIA's toolkit finds no driver that runs on the machine: none is installed, its kernel module is not "
-        "loaded, or the engine runs in a virtual machine or package (Docker Desktop for Linux, snap) that does not "
-        "see it.",
-        fix="Install NVIDIA's driver on the machine and restart it; `nvidia-smi` must list the GPU there. With Docker "
-        "Desktop for Linux, use Docker Engine: `docker context use default`; on Fedora and others run `sudo "
+        cause="NVIDIA's toolkit finds no driver that runs on the machine: none is installed, its kernel module is "
+        "not loaded, or the engine runs in a virtual machine or package (Docker Desktop for Linux, snap) that does "
+        "not see it.",
+        fix="Install NVIDIA's driver on the machine and restart it; `nvidia-smi` must list the GPU there. With "
+        "Docker Desktop for Linux, use Docker Engine: `docker context use default`; on Fedora and others run `sudo "
         "ldconfig` after the driver's installation. `tfimg doctor` checks it.",
         source="NVIDIA/nvidia-docker#1711",
-        leads_to=("no-gpu", "gpu-unused"),
+        leads_to=("no-gpu", "gpu-unused", "gpu-hook"),
     ),
     KnownIssue(
         name="forward-compatibility",
@@ -257,7 +285,7 @@ HOST = (
         cause="The machine's NVIDIA driver is older than the image's CUDA requires.",
         fix="Update the driver on the machine, or use an image that the driver supports: `tfimg which` names one.",
         source="tensorflow/tensorflow#41401, NVIDIA/nvidia-container-toolkit#152",
-        leads_to=("no-gpu", "gpu-unused"),
+        leads_to=("no-gpu", "gpu-unused", "gpu-hook"),
     ),
     KnownIssue(
         name="driver-mismatch",
@@ -267,11 +295,11 @@ HOST = (
             r"(?i:driver/library version mismatch)",
             r"kernel version \S+ does not match DSO version",
         ),
-        cause="The driver's library and its kernel module have different versions: the driver was updated and the old "
-        "module is still loaded, or the container has a libcuda of its own.",
+        cause="The driver's library and its kernel module have different versions: the driver was updated and the "
+        "old module is still loaded, or the container has a libcuda of its own.",
         fix="Restart the machine. If that does not help, look for another libcuda on LD_LIBRARY_PATH.",
         source="NVIDIA/nvidia-container-toolkit#171",
-        leads_to=("no-gpu", "gpu-unused"),
+        leads_to=("no-gpu", "gpu-unused", "gpu-hook"),
     ),
     KnownIssue(
         name="driver-not-ready",
@@ -290,8 +318,8 @@ HOST = (
         patterns=(r"cuInit[^\n]{0,200}CUDA_ERROR_UNKNOWN",),
         cause="The driver cannot initialise its memory module (nvidia_uvm): the machine was suspended, or the device "
         "nodes do not exist.",
-        fix="On the machine, run `sudo modprobe -r nvidia_uvm && sudo modprobe nvidia_uvm` and `sudo "
-        "nvidia-modprobe -u`, or restart it.",
+        fix="On the machine, run `sudo modprobe -r nvidia_uvm && sudo modprobe nvidia_uvm` and `sudo nvidia-modprobe "
+        "-u`, or restart it.",
         source="gbionics/jaxsim#50, pytorch/pytorch#49081",
         leads_to=("no-gpu", "gpu-unused"),
     ),
@@ -305,8 +333,8 @@ HOST = (
         ),
         cause="TensorFlow ignores a GPU of the machine: it is too old for this release, or has far fewer "
         "multiprocessors than the others, like a card for a display.",
-        fix="Name the other GPUs in CUDA_VISIBLE_DEVICES. For an old GPU, use an older TensorFlow: `tfimg which` "
-        "on the machine names one.",
+        fix="Name the other GPUs in CUDA_VISIBLE_DEVICES. For an old GPU, use an older TensorFlow: `tfimg which` on "
+        "the machine names one.",
         source="tensorflow/tensorflow#473, tensorflow/tensorflow#3430",
         leads_to=("no-gpu",),
     ),
@@ -316,8 +344,8 @@ HOST = (
         patterns=(r"Failed to initialize NVML: Unknown Error",),
         cause="The container lost its GPU while it was running: systemd reloaded the device rules of containers, as "
         "`systemctl daemon-reload` does.",
-        fix="Start the container again. To prevent it, set the engine's cgroup driver to cgroupfs, or give access "
-        "to the GPU with CDI.",
+        fix="Start the container again. To prevent it, set the engine's cgroup driver to cgroupfs, or give access to "
+        "the GPU with CDI.",
         source="NVIDIA/nvidia-docker#1730, NVIDIA/nvidia-container-toolkit#1227",
         leads_to=("no-gpu", "gpu-unused"),
     ),
@@ -332,8 +360,8 @@ HOST = (
         ),
         cause="A stub of libcuda, which is for linking only, is loaded instead of the driver's library and hides "
         "every GPU.",
-        fix="Remove libcuda from the image, and every `stubs` folder from LD_LIBRARY_PATH and /etc/ld.so.conf.d. "
-        "The engine mounts the machine's own libcuda with the GPU.",
+        fix="Remove libcuda from the image, and every `stubs` folder from LD_LIBRARY_PATH and /etc/ld.so.conf.d. The "
+        "engine mounts the machine's own libcuda with the GPU.",
         source="NVIDIA/warp#219, horovod/horovod#3831",
         leads_to=("no-gpu", "gpu-unused"),
     ),
@@ -343,21 +371,23 @@ HOST = (
         patterns=(
             r"TensorFlow library was compiled to use \S+ instructions, but these aren't available on your machine",
             r"(?:^|: line \d{1,6}: +\d{1,9} |Fatal Python error: |signal 4 \()Illegal instruction\b",
-            r"(?<!uncaught target )signal 4\b",
+            r"signal 4\b",
             r"SIGILL\b",
             r"exit(?:ed)?(?: with)?(?: code| status)?:? 132\b",
             r"expected a processor with .*, found .* without",
         ),
         cause="The processor lacks an instruction set that the program is compiled for; TensorFlow's wheels need AVX.",
-        fix="Use a processor of 2011 or later; give a virtual machine the CPU model of its host (QEMU: -cpu host).",
+        fix="Use a processor of 2011 or later; give a virtual machine the CPU model of its host (QEMU: -cpu host). "
+        "On Apple silicon, whose emulation of amd64 has no AVX, use the image for its own processor: `tfimg build "
+        "--platform linux/arm64`.",
         source="tensorflow/tensorflow#46496",
     ),
     KnownIssue(
         name="emulation",
         fault="request",
         patterns=(
-            r"does not match the detected host platform[\s\S]{0,3000}?(?:Illegal instruction|core dumped|\bAVX\b|qemu: )",
-            r"qemu: uncaught target signal \d{1,2}",
+            r"does not match the detected host platform[\s\S]{0,3000}?(?:Illegal instruction|core dumped|\bAVX\b|"
+            r"qemu: )",
             r"rosetta error: failed to open elf",
             r"qemu-\w{1,20}: Could not open '/lib",
         ),
@@ -387,17 +417,21 @@ HOST = (
         name="out-of-memory",
         fault="host",
         patterns=(
-            r"^(?:[\w./-]{1,80}: line \d{1,6}: +\d{1,9} |\[\d{1,3}\][+-]? +(?:\d{1,9} +)?)?Killed(?: {2,}\S.{0,200}| *\(.{0,40}\))?[ \t]*$",
+            r"^(?:[\w./-]{1,80}: line \d{1,6}: +\d{1,9} |"
+            r"\[\d{1,3}\][+-]? +(?:\d{1,9} +)?)?Killed(?: {2,}\S.{0,200}| *\(.{0,40}\))?[ \t]*$",
             r"^(?:zsh: |\[\d{1,3}\] +[+-]? ?\d{1,9} )killed +\S",
-            r"(?:ended with|terminated by|killed by|interrupted by|died from|found \w{1,20}:) signal:? (?:9\b|SIGKILL|Killed\b)",
+            r"(?:ended with|terminated by|killed by|interrupted by|died from|found \w{1,20}:) signal:? (?:9\b|"
+            r"SIGKILL|Killed\b)",
             r"died with <Signals\.SIGKILL: 9>",
             r"SIGKILL\(-9\)|exitcode ?: -9\b|non-zero exit status -9\b",
             r"was sent SIGKILL! Perhaps out of memory\?",
             r"code=killed, (?:signal|status)=9/KILL",
-            r"[Ee]xit(?:ed)?(?: with)?(?: code| status)?:?\s{0,12}\(?137\b(?! (?:means|is|usually|indicates|would|or|stands)\b)",
+            r"[Ee]xit(?:ed)?(?: with)?(?: code| status| status code)?:?\s{0,12}\(?137\b(?! (?:means|is|usually|"
+            r"indicates|would|or|stands)\b)",
             r"non-zero code: 137\b",
             r'"?ExitCode"?: ?137\b|\bexitCode[=:] ?137\b',
-            r'Reason: {1,20}OOMKilled|"OOMKilled": ?true|"?reason"?[:=] ?"?OOMKilled|\d/\d +OOMKilled|OOMKilled \(exit code|\): OOMKilled',
+            r'Reason: {1,20}OOMKilled|"OOMKilled": ?true|"?reason"?[:=] ?"?OOMKilled|\d/\d +OOMKilled|'
+            r"OOMKilled \(exit code|\): OOMKilled",
             r"(?:Out of memory|Memory cgroup out of memory): Kill(?:ed)? process \d",
             r"oom-kill:constraint=|invoked oom-killer:|Failed with result 'oom-kill'|killed by the OOM killer",
             r"[Dd]etected \d{1,6} oom[-_ ]kill event|been OOM Killed",
@@ -443,19 +477,23 @@ HOST = (
             r"posix_fallocate failed ?: No space left on device",
             r"/dev/shm.{0,80}No space left on device",  # noqa: S108
             r"No space left on device:? ?'?/dev/shm",
-            r"SemLock\([\s\S]{0,200}?(?:No space left on device|Function not implemented|No such file|Permission denied)",
-            r"multiprocessing/(?:heap|synchronize|shared_memory)\.py[\s\S]{0,400}?No space left on device",
+            r"SemLock\([\s\S]{0,200}?(?:No space left on device|Function not implemented|No such file|"
+            r"Permission denied)",
+            r"(?:multiprocessing|billiard|multiprocess)/(?:heap|synchronize|"
+            r"shared_memory)\.py[\s\S]{0,400}?No space left on device",
             r"unable to (?:open|allocate) shared memory (?:object )?[^\n]{0,100}",
+            r"NCCL[^\n]{0,200}unhandled system error",
+            r"No space left on device\.? {1,3}joblib will operate in serial mode",
             r"might be caused by insufficient shared memory",
             r"killed by signal: Bus error",
             r"expected .{0,60}(?:/dev/shm|shared memory).{0,60}, found",
         ),
-        cause="The container's /dev/shm is too small, full or missing: engines limit it to 64 MB by default, and NCCL, "
-        "data loaders and multiprocessing (queues, locks) share data through it.",
+        cause="The container's /dev/shm is too small, full or missing: engines limit it to 64 MB by default, and "
+        "NCCL, data loaders and multiprocessing (queues, locks) share data through it.",
         fix="Start the container with --shm-size 1g or more, as `tfimg run` does for GPUs; Compose has `shm_size`, "
         "Kubernetes an emptyDir with `medium: Memory` at /dev/shm.",
         source="NVIDIA/nccl#290, NVIDIA/nccl#525",
-        leads_to=("disk-full", "bus-error", "folder-permission", "nccl"),
+        leads_to=("disk-full", "bus-error", "folder-permission"),
         done=r"--shm-size|shm_size:|--ipc[ =]host|medium: Memory",
         then="Enlarge it further (`--shm-size 8g`), or use `--ipc host`; fewer or smaller data loaders need less. "
         "`df -h /dev/shm` in the container shows its size and use.",
@@ -465,7 +503,8 @@ HOST = (
         fault="host",
         patterns=(
             r"System limit for number of file watchers reached",
-            r"inotify (?:watch|instance) limit reached|[Tt]oo many open files[^\n]{0,40}inotify|inotify[^\n]{0,60}[Tt]oo many open files",
+            r"inotify (?:watch|instance) limit reached|[Tt]oo many open files[^\n]{0,40}inotify|"
+            r"inotify[^\n]{0,60}[Tt]oo many open files",
         ),
         cause="The machine's limit of watched files is reached.",
         fix="On the machine, run `sudo sysctl fs.inotify.max_user_watches=524288 fs.inotify.max_user_instances=512`.",
@@ -482,8 +521,8 @@ HOST = (
             r"node was low on resource: ephemeral-storage",
         ),
         cause="The disk, or a tmpfs that is mounted in its place, is full.",
-        fix="Free some space (`docker builder prune` removes build cache, `docker image prune` untagged images), "
-        "or mount a larger tmpfs or a volume.",
+        fix="Free some space (`docker builder prune` removes build cache, `docker image prune` untagged images), or "
+        "mount a larger tmpfs or a volume.",
     ),
     KnownIssue(
         name="no-threads",
@@ -507,8 +546,8 @@ HOST = (
             r"expected temporary files in [^\n]{0,300}--tmpfs /tmp",
             r"expected a writable folder for temporary files, found none",
         ),
-        cause="The container was started with --read-only, and the program writes to a folder that is neither a tmpfs "
-        "nor a volume.",
+        cause="The container was started with --read-only, and the program writes to a folder that is neither a "
+        "tmpfs nor a volume.",
         fix="Add --tmpfs /tmp, and a volume for results.",
         done=r"--tmpfs|tmpfs:|emptyDir",
         then="The path in the message is outside the tmpfs: mount a volume or another tmpfs there, or point the "

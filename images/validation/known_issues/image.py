@@ -16,7 +16,8 @@ IMAGE = (
         name="truncated-library",
         fault="image",
         patterns=(
-            r"\.so[\w.-]{0,60}: (?:file too short|invalid ELF header|cannot read file data|ELF load command|ELF file's )",
+            r"\.so[\w.-]{0,60}: (?:file too short|invalid ELF header|cannot read file data|ELF load command|"
+            r"ELF file's )",
         ),
         cause="A shared library is truncated, or is not a library, such as a Git LFS pointer. Libraries that depend "
         "on it do not load either.",
@@ -34,8 +35,8 @@ IMAGE = (
             r"signal 7\b",
             r"exit(?:ed)?(?: with)?(?: code| status)?:? 135\b",
         ),
-        cause="A memory-mapped file is shorter than expected: a library of the image is truncated, or /dev/shm or the "
-        "disk is full.",
+        cause="A memory-mapped file is shorter than expected: a library of the image is truncated, or /dev/shm or "
+        "the disk is full.",
         fix="If it occurs during an import, build the image again. If it occurs with data loaders or several GPUs, "
         "start the container with --shm-size 1g.",
         source="pytorch/pytorch#5040",
@@ -81,7 +82,8 @@ IMAGE = (
         name="numpy-aliases",
         fault="image",
         patterns=(
-            r"module 'numpy' has no attribute '(?:object|bool|int|float|complex|str|long|unicode|typeDict|int0|bytes0)'",
+            r"module 'numpy' has no attribute '(?:object|bool|int|float|complex|str|long|unicode|typeDict|int0|"
+            r"bytes0)'",
             r"`np\.\w{1,20}` was a deprecated alias for the builtin",
         ),
         cause="A package, the last of the traceback, uses a name such as np.object, np.bool or np.int that NumPy "
@@ -104,8 +106,8 @@ IMAGE = (
             r"newbyteorder` was removed from the ndarray class",
         ),
         cause="A package, the last of the traceback, uses a name that NumPy 2 removed; this image has NumPy 2.",
-        fix="Install a newer release of that package: `tfimg build --with PACKAGE`. Otherwise use an image with NumPy "
-        "1: TensorFlow up to 2.17.",
+        fix="Install a newer release of that package: `tfimg build --with PACKAGE`. Otherwise use an image with "
+        "NumPy 1: TensorFlow up to 2.17.",
         source="tensorflow/tensorflow#67291",
     ),
     KnownIssue(
@@ -122,7 +124,8 @@ IMAGE = (
         fault="image",
         patterns=(
             r"Descriptors cannot (?:not )?be created directly",
-            r"cannot import name '(?:builder|runtime_version|service|symbol_database|descriptor_pool)' from 'google\.protobuf",
+            r"cannot import name '(?:builder|runtime_version|service|symbol_database|"
+            r"descriptor_pool)' from 'google\.protobuf",
             r"Detected (?:incompatible|mismatched) Protobuf Gencode/Runtime ",
             r"'(?:MessageFactory|SymbolDatabase)' object has no attribute 'GetPrototype'",
             r"module 'google\.protobuf\S{0,40}' has no attribute '(?:_internal_create_key|runtime_version|reflection)'",
@@ -132,8 +135,8 @@ IMAGE = (
         ),
         cause="The protobuf version does not support the code that was generated for this TensorFlow.",
         fix="Install the protobuf version of the lock; in your own image, one in the range that TensorFlow's "
-        "metadata requires. If a generated file of your own (_pb2.py) is in the traceback, generate it again with "
-        "a protoc of that version. `tfimg build --with PACKAGE` chooses releases that fit it.",
+        "metadata requires. If a generated file of your own (_pb2.py) is in the traceback, generate it again with a "
+        "protoc of that version. `tfimg build --with PACKAGE` chooses releases that fit it.",
         source="tensorflow/tensorflow#94030, protocolbuffers/protobuf#10064",
     ),
     KnownIssue(
@@ -151,8 +154,8 @@ IMAGE = (
             r"Loaded runtime CuDNN library: \S+ but source was compiled with: \S+",
             r"expected cuDNN .{1,80}, found .{1,80}: TensorFlow refuses another major",
         ),
-        cause="The loaded cuDNN is older than the one that TensorFlow was compiled with, or of another major version. "
-        "Often another package, such as PyTorch, has replaced it, or LD_LIBRARY_PATH contains another one.",
+        cause="The loaded cuDNN is older than the one that TensorFlow was compiled with, or of another major "
+        "version. Often another package, such as PyTorch, has replaced it, or LD_LIBRARY_PATH contains another one.",
         fix="Install the nvidia-cudnn wheel of the lock after all other packages, and remove other cuDNNs from "
         "LD_LIBRARY_PATH.",
         source="tensorflow/tensorflow#60913, tensorflow/tensorflow#58986",
@@ -212,13 +215,14 @@ IMAGE = (
         name="other-cuda",
         fault="image",
         patterns=(
-            r"(?:ImportError|OSError|Error): lib(?:cudart|cublas|cublasLt|cudnn|cufft|curand|cusolver|cusparse|nccl|cupti)"
+            r"(?:ImportError|OSError|Error): lib(?:cudart|cublas|cublasLt|cudnn|cufft|curand|cusolver|cusparse|"
+            r"nccl|cupti)"
             r"\w{0,20}\.so[.\d]{0,12}: cannot open shared object file",
         ),
-        cause="A package was compiled for a CUDA or cuDNN, whose number is in the library's name, that this image does "
-        "not have.",
-        fix="Install the package's release for the image's CUDA (`tfimg list` shows it), or for CPU; or take the image "
-        "whose CUDA it needs: `tfimg resolve --cuda VERSION`.",
+        cause="A package was compiled for a CUDA or cuDNN, whose number is in the library's name, that this image "
+        "does not have.",
+        fix="Install the package's release for the image's CUDA (`tfimg list` shows it), or for CPU; or take the "
+        "image whose CUDA it needs: `tfimg resolve --cuda VERSION`.",
         source="tensorflow/tensorflow#26182",
         leads_to=("library-missing",),
     ),

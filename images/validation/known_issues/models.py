@@ -14,7 +14,21 @@ TF1_NAMES = (
     "summary_op|batch_gather|matrix_inverse|verify_tensor_all_finite|ceil|confusion_matrix|sparse_placeholder|"
     "colocate_with|assign|assign_add|count_nonzero|read_file|image_summary|scalar_summary|merge_all_summaries|"
     "train_op|GraphDef|NodeDef|FixedLenFeature|parse_single_example|string_split|substr|py_func|lin_space|Dimension|"
-    "disable_v2_behavior|enable_eager_execution|make_template|is_nan|is_inf|is_finite|saved_model_main_op|Print|real_div"
+    "disable_v2_behavior|enable_eager_execution|make_template|is_nan|is_inf|is_finite|saved_model_main_op|Print|"
+    "real_div"
+)
+
+# Names of TensorFlow 1 in its modules such as tf.train, tf.nn and tf.image.
+TF1_PARTS = (
+    r"\w{1,40}Optimizer|Saver|get_or_create_global_step|get_global_step|create_global_step|MonitoredTrainingSession|"
+    r"MonitoredSession|SessionRunHook|Supervisor|Coordinator|start_queue_runners|import_meta_graph|"
+    r"exponential_decay|string_input_producer|batch|shuffle_batch|rnn_cell|static_rnn|dynamic_rnn|"
+    r"bidirectional_dynamic_rnn|softmax_cross_entropy_with_logits_v2|xw_plus_b|max_pool_v1|resize_images|"
+    r"resize_bilinear|resize_nearest_neighbor|resize_area|FileWriter|merge_all|image_summary|"
+    r"sparse_softmax_cross_entropy|"
+    r"softmax_cross_entropy|mean_squared_error|absolute_difference|xavier_initializer|simple_save|builder|loader|"
+    r"tag_constants|signature_constants|tf_record_iterator|TFRecordReader|FastGFile|get_session|accuracy|"
+    r"slice_input_producer"
 )
 
 MODELS = (
@@ -23,12 +37,13 @@ MODELS = (
         fault="request",
         patterns=(
             r"module 'tensorflow' has no attribute '(?:" + TF1_NAMES + r")'",
-            r"module 'tensorflow\._api\.v2\.\w[\w.]{0,60}' has no attribute '(?!estimator)\w{1,80}'",
+            r"module 'tensorflow\._api\.v2\.(?:compat\.v2\.)?\w{1,30}' has no attribute '(?:" + TF1_PARTS + r")'",
             r"No module named 'tensorflow\.(?:contrib|examples|compat\.v1\.contrib)\b",
             r"module 'tensorflow\.compat\.v1' has no attribute 'contrib'",
             r"tf\.placeholder\(\) is not compatible with eager execution",
             r"The Session graph is empty\. +Add operations to the graph before calling run",
-            r"module '(?:tensorflow\.)?keras\.(?:api\.\S{0,20})?backend' has no attribute '(?:get_session|set_session|tensorflow_backend)'",
+            r"module '(?:tensorflow\.)?keras\.(?:api\.\S{0,20})?backend' has no attribute '(?:get_session|"
+            r"set_session|tensorflow_backend)'",
             r"'RefVariable' object has no attribute '_id'",
             r"Tensor\.graph is (?:undefined|meaningless) when eager execution is enabled",
         ),
@@ -67,7 +82,8 @@ MODELS = (
         name="addons",
         fault="image",
         patterns=(
-            r"tensorflow_addons/[\s\S]{0,2000}?(?:No module named '(?:tf_)?keras|cannot import name '\w{1,60}' from '(?:tf_)?keras|has no attribute )",
+            r"tensorflow_addons/[\s\S]{0,2000}?(?:No module named '(?:tf_)?keras|"
+            r"cannot import name '\w{1,60}' from '(?:tf_)?keras|has no attribute )",
         ),
         cause="TensorFlow Addons ended with TensorFlow 2.15: it imports modules of Keras 2 that Keras 3 does not have.",
         fix="Use an image with TensorFlow up to 2.15: `tfimg build --tf 2.15 --with tensorflow-addons`. On 2.16 and "
@@ -97,7 +113,8 @@ MODELS = (
             r"`?keras\.optimizers\.legacy`? is not supported in Keras 3",
             r"Keras cannot be imported\. Check that it is installed\.",
             r"A KerasTensor (?:is symbolic: it's a placeholder|cannot be used as input to a TensorFlow function)",
-            r"Only instances of `?keras\.(?:layers\.)?Layer`? can be added to a Sequential model\. Received: [^\n]{0,200}(?:hub|tf_keras)",
+            r"Only instances of `?keras\.(?:layers\.)?Layer`? can be added to a Sequential model\. Received: "
+            r"[^\n]{0,200}(?:hub|tf_keras)",
             r"`?keras\.(?:optimizers\.legacy|layers\.experimental)\S{0,60}` is not supported in Keras 3",
             r"module 'keras\._tf_keras\.keras[\w.]{0,60}' has no attribute",
         ),
@@ -122,8 +139,7 @@ MODELS = (
         ),
         cause="The model was saved by a newer Keras than this image's: by Keras 3 for Keras 2, or by a later Keras 3.",
         fix="Load it in an image with the TensorFlow that saved it, 2.16 or later for Keras 3 (`tfimg build --tf "
-        "2.18`); or load it there and save its weights alone, or `model.export()` it as a SavedModel, which all "
-        "read.",
+        "2.18`); or load it there and save its weights alone, or `model.export()` it as a SavedModel, which all read.",
         source="keras-team/keras#19282, tensorflow/tensorflow#66381",
         leads_to=("keras-2-model",),
     ),
@@ -138,7 +154,8 @@ MODELS = (
             r"parent module keras\.(?:src\.)?engine\.\S{1,80} cannot be imported",
             r"Layer count mismatch when loading weights from file",
             r"Unable to revive model from config",
-            r"(?:class|layer|object) '?(?:DepthwiseConv2D|LSTM|GRU|BatchNormalization|Conv2DTranspose)'?[^\n]{0,600}(?:'groups'|'time_major'|'renorm'|'implementation')",
+            r"(?:class|layer|object) '?(?:DepthwiseConv2D|LSTM|GRU|BatchNormalization|"
+            r"Conv2DTranspose)'?[^\n]{0,600}(?:'groups'|'time_major'|'renorm'|'implementation')",
         ),
         cause="The model was saved by Keras 2, and Keras 3 of this image does not accept its configuration.",
         fix="Load it with Keras 2: an image with TensorFlow up to 2.15, or tf-keras (`tfimg build --with tf-keras`, "
@@ -170,8 +187,8 @@ MODELS = (
             r"argument\(s\) are not supported(?: with the native Keras format)?: \['(?:options|save_format)'",
             r"`save_format` argument is deprecated in Keras 3",
         ),
-        cause="Keras 3 saves a model as `.keras` or `.h5` and weights as `.weights.h5`; the name or option given is of "
-        "Keras 2.",
+        cause="Keras 3 saves a model as `.keras` or `.h5` and weights as `.weights.h5`; the name or option given is "
+        "of Keras 2.",
         fix="Name the file so, without `save_format`; `model.export(PATH)` writes a SavedModel. To keep the program, "
         "use tf-keras with TF_USE_LEGACY_KERAS=1, or TensorFlow up to 2.15.",
         source="keras-team/keras#19122",
@@ -180,7 +197,8 @@ MODELS = (
         name="keras-moved",
         fault="request",
         patterns=(
-            r"No module named '(?:tensorflow\.(?:python\.)?keras|(?:tf_)?keras\.(?:src|engine|utils|layers|legacy|preprocessing|"
+            r"No module named '(?:tensorflow\.(?:python\.)?keras|(?:tf_)?keras\.(?:src|engine|utils|layers|legacy|"
+            r"preprocessing|"
             r"wrappers|optimizers|saving|applications|backend|models|datasets|regularizers|initializers|objectives|"
             r"feature_column|optimizer_v2|dtensor))\b",
             r"cannot import name '\w{1,80}' from '(?:tensorflow\.(?:python\.)?keras\b|(?:tf_)?keras\.[\w.]{1,80}')",
@@ -189,19 +207,24 @@ MODELS = (
         cause="The program or a package imports a module or name of Keras that is private or that Keras has moved or "
         "removed: it was written for another release. tf-keras does not have all of them either.",
         fix="Import the public name from `tensorflow.keras` (`…utils.to_categorical`, `…layers.Dense`, "
-        "`…optimizers.Adam`), or update the package in the traceback. `wrappers.scikit_learn` is the package scikeras. "
-        "Otherwise use the image of the TensorFlow that it was written for: `tfimg build --tf 2.10` has most old names.",
+        "`…optimizers.Adam`), or update the package in the traceback. `wrappers.scikit_learn` is the package "
+        "scikeras. Otherwise use the image of the TensorFlow that it was written for: `tfimg build --tf 2.10` has "
+        "most old names.",
         source="keras-team/keras#15586, tensorflow/tensorflow#60246",
     ),
     KnownIssue(
         name="old-for-python",
         fault="request",
         patterns=(
-            r"No module named '(?:distutils(?:\.\w{1,30})?|imp|asyncore|asynchat|smtpd|cgi|pipes|imghdr|audioop|telnetlib|crypt|sndhdr|lib2to3)'",
+            r"No module named '(?:distutils(?:\.\w{1,30})?|imp|asyncore|asynchat|smtpd|cgi|pipes|imghdr|audioop|"
+            r"telnetlib|crypt|sndhdr|lib2to3)'",
             r"module 'pkgutil' has no attribute 'Imp(?:Importer|Loader)'",
-            r"module 'configparser' has no attribute 'SafeConfigParser'|'ConfigParser' object has no attribute 'readfp'",
-            r"module 'collections' has no attribute '(?:Mapping|MutableMapping|Iterable|Callable|Sequence|Hashable|MutableSequence|OrderedDict_)'",
-            r"cannot import name '(?:Mapping|MutableMapping|Iterable|Callable|Sequence|MutableSequence|Hashable|MutableSet)' from 'collections'",
+            r"module 'configparser' has no attribute 'SafeConfigParser'|"
+            r"'ConfigParser' object has no attribute 'readfp'",
+            r"module 'collections' has no attribute '(?:Mapping|MutableMapping|Iterable|Callable|Sequence|"
+            r"Hashable|MutableSequence|OrderedDict_)'",
+            r"cannot import name '(?:Mapping|MutableMapping|Iterable|Callable|Sequence|MutableSequence|Hashable|"
+            r"MutableSet)' from 'collections'",
             r"module 'inspect' has no attribute '(?:getargspec|formatargspec)'",
             r"module 'time' has no attribute 'clock'",
             r"module 'asyncio' has no attribute 'coroutine'",
@@ -210,9 +233,42 @@ MODELS = (
         cause="A package is older than this image's Python, which removed a module or name that it uses: distutils, "
         "imp and pkgutil.ImpImporter in 3.12, inspect.getargspec in 3.11, collections.Mapping in 3.10.",
         fix="Install a newer release of the package; for ImpImporter, of setuptools, and for distutils setuptools "
-        "itself helps. Otherwise use an image with an older Python: `tfimg build --tf VERSION --python 3.11` (or 3.9); "
-        "`tfimg matrix` lists what there is.",
+        "itself helps. Otherwise use an image with an older Python: `tfimg build --tf VERSION --python 3.11` (or "
+        "3.9); `tfimg matrix` lists what there is.",
         source="python/cpython#92584, pypa/setuptools#3935",
+    ),
+    KnownIssue(
+        name="op-not-registered",
+        fault="request",
+        patterns=(
+            r"Op type not registered '[^'\n]{1,100}' in binary",
+            r"Didn't find op for builtin opcode|Encountered unresolved custom op: |"
+            r"Regular TensorFlow ops are not supported by this interpreter",
+            r"No (?:OpKernel was )?registered (?:to support Op )?'\w{1,80}'(?: OpKernel)? (?:for CPU devices|used by)",
+        ),
+        cause="The model uses an operation that this program does not have: of a companion package that is not "
+        "imported, or of a newer TensorFlow than the one that loads it.",
+        fix="Import the package whose operation it is before loading, such as tensorflow_text, or load with the "
+        "TensorFlow that saved the model. TensorFlow Serving lacks operations of packages; for LiteRT, use a newer "
+        "runtime or select TensorFlow ops when converting.",
+        source="tensorflow/text#385, tensorflow/serving#1570",
+        leads_to=("xla-unsupported",),
+    ),
+    KnownIssue(
+        name="file-missing",
+        fault="request",
+        patterns=(
+            r"python[\d.]{0,5}: can't open file '[^'\n]{1,300}': \[Errno 2\]",
+            r"FileNotFoundError: \[Errno 2\] (?:No such file or directory|"
+            r"Unable to open file \([^\n]{1,200}\)): '/(?!usr/|opt/|proc/|sys/|dev/|tmp/|etc/|var/)",
+            r"NewRandomAccessFile failed to Create/Open: ",
+            r"NotFoundError: (?:\{\{[^\n]{1,200}\}\} )?\S{1,300}; No such file or directory",
+        ),
+        cause="The program reads a file that is not in the container under that path: its folder is not mounted, or "
+        "the path is that of the machine.",
+        fix="Mount the folder and give its path in the container: `tfimg run IMAGE -v $PWD:/work -w /work -- python "
+        "train.py`. In an image of your own, COPY the file.",
+        source="tensorflow/models#1838",
     ),
     KnownIssue(
         name="model-missing",
@@ -226,12 +282,13 @@ MODELS = (
             r"Unable to (?:synchronously )?open file \(unable to open file: name = [^\n]{1,300}errno = 2\b",
             r"Could not find SavedModel|No (?:saved_model\.pb|SavedModel) (?:found|file)",
         ),
-        cause="No model is at the given path inside the container: the folder is not mounted there, the path is that of "
-        "the machine or relative to another folder, or it lacks the folder with the version that a server expects "
+        cause="No model is at the given path inside the container: the folder is not mounted there, the path is that "
+        "of the machine or relative to another folder, or it lacks the folder with the version that a server expects "
         "(MODEL/1/saved_model.pb).",
-        fix="`tfimg run IMAGE -v $PWD:/work -w /work -- ls -R MODEL` shows what the container sees; give the path as it "
-        "is there.",
+        fix="`tfimg run IMAGE -v $PWD:/work -w /work -- ls -R MODEL` shows what the container sees; give the path as "
+        "it is there.",
         source="tensorflow/serving#1433",
+        leads_to=("file-missing",),
     ),
     KnownIssue(
         name="checkpoint-path",
@@ -254,11 +311,15 @@ MODELS = (
     KnownIssue(
         name="checkpoint-differs",
         fault="request",
-        patterns=(r"Key \S{1,200} not found in checkpoint", r"Unresolved object in checkpoint|Some objects had attributes which were not restored"),
+        patterns=(
+            r"Key \S{1,200} not found in checkpoint",
+            r"Unresolved object in checkpoint|Some objects had attributes which were not restored",
+        ),
         cause="The checkpoint is of another model than the program builds: names of variables differ, by another "
         "architecture, other layers or another release of the library.",
-        fix="Build the model exactly as it was when it was saved, with the same releases; `tf.train.list_variables(PATH)` "
-        "lists what the checkpoint has. `status.expect_partial()` is for a part of it.",
+        fix="Build the model exactly as it was when it was saved, with the same releases; "
+        "`tf.train.list_variables(PATH)` lists what the checkpoint has. `status.expect_partial()` is for a part of "
+        "it.",
         source="tensorflow/tensorflow#7224",
     ),
     KnownIssue(
@@ -268,27 +329,28 @@ MODELS = (
             r"(?:corrupted|truncated) record at \d{1,20}",
             r"(?:DataLossError|DATA_LOSS)[^\n]{0,100}(?:inflate\(\) failed|Checksum does not match|crc mismatch)",
         ),
-        cause="A file of TFRecords is damaged or incomplete: a copy or a writer was interrupted, it is a Git LFS pointer "
-        "or no TFRecord, or it is compressed and read as if it were not.",
-        fix="Compare the file's size or checksum with the original, and copy or write it again, with the writer closed. "
-        "For gzip, read with `tf.data.TFRecordDataset(FILE, compression_type='GZIP')`.",
+        cause="A file of TFRecords is damaged or incomplete: a copy or a writer was interrupted, it is a Git LFS "
+        "pointer or no TFRecord, or it is compressed and read as if it were not.",
+        fix="Compare the file's size or checksum with the original, and copy or write it again, with the writer "
+        "closed. For gzip, read with `tf.data.TFRecordDataset(FILE, compression_type='GZIP')`.",
         source="tensorflow/tensorflow#13463",
     ),
     KnownIssue(
         name="damaged-file",
         fault="request",
         patterns=(
-            r"Unable to (?:synchronously )?(?:open|create) file \((?:file signature not found|truncated file|bad object header|bad symbol table|unable to read superblock)",
+            r"Unable to (?:synchronously )?(?:open|create) file \((?:file signature not found|truncated file|"
+            r"bad object header|bad symbol table|unable to read superblock)",
             r"truncated file: eof = \d",
             r"zipfile\.BadZipFile: File is not a zip file",
             r"Unable to (?:synchronously )?open object \(bad (?:local|object) ",
             r"(?:Error parsing message|DecodeError)[^\n]{0,60}(?:saved_model|SavedModel|tensorflow)",
         ),
-        cause="The file is not of the expected format, or is not whole: a download was interrupted or is an error page, "
-        "or it is a Git LFS pointer (a text of 130 bytes); a `.keras` file is a zip, which Keras before 2.12 does not "
-        "read, an `.h5` file is HDF5.",
-        fix="`ls -l FILE` and `head -c 200 FILE` show what it is. Download it again, run `git lfs pull`, or load it with "
-        "the Keras that wrote it.",
+        cause="The file is not of the expected format, or is not whole: a download was interrupted or is an error "
+        "page, or it is a Git LFS pointer (a text of 130 bytes); a `.keras` file is a zip, which Keras before 2.12 "
+        "does not read, an `.h5` file is HDF5.",
+        fix="`ls -l FILE` and `head -c 200 FILE` show what it is. Download it again, run `git lfs pull`, or load it "
+        "with the Keras that wrote it.",
         source="keras-team/keras#10417",
     ),
     KnownIssue(
@@ -300,8 +362,8 @@ MODELS = (
         ),
         cause="HDF5 cannot lock the file: another process has it open, such as a notebook, or the file system of the "
         "mounted folder has no locks (NFS, Lustre, some volumes).",
-        fix="Close the other process. Where the file system has no locks, set HDF5_USE_FILE_LOCKING=FALSE: `tfimg run -e "
-        "HDF5_USE_FILE_LOCKING=FALSE IMAGE …`.",
+        fix="Close the other process. Where the file system has no locks, set HDF5_USE_FILE_LOCKING=FALSE: `tfimg "
+        "run -e HDF5_USE_FILE_LOCKING=FALSE IMAGE …`.",
         source="h5py/h5py#1101",
         leads_to=("no-threads", "folder-permission"),
     ),

@@ -17,8 +17,8 @@ NETWORK = (
         ),
         cause="The server's certificate is signed by an authority that is not trusted here, such as that of a "
         "company's proxy.",
-        fix="Set SSL_CERT_FILE on the machine that builds to a bundle with that authority; tfimg passes it to "
-        "builds as a secret. In a container, mount the bundle and set SSL_CERT_FILE.",
+        fix="Set SSL_CERT_FILE on the machine that builds to a bundle with that authority; tfimg passes it to builds "
+        "as a secret. In a container, mount the bundle and set SSL_CERT_FILE.",
         leads_to=("network", "no-versions", "no-wheel", "image-pull"),
     ),
     KnownIssue(
@@ -31,15 +31,16 @@ NETWORK = (
             r"Received HTTP code 407 from proxy",
         ),
         cause="The proxy requires a user and a password, and received none or wrong ones.",
-        fix="Set HTTPS_PROXY=http://USER:PASSWORD@HOST:PORT on the machine that builds; tfimg passes it to builds "
-        "as a secret.",
+        fix="Set HTTPS_PROXY=http://USER:PASSWORD@HOST:PORT on the machine that builds; tfimg passes it to builds as "
+        "a secret.",
         leads_to=("network", "no-versions", "no-wheel", "image-pull"),
     ),
     KnownIssue(
         name="network",
         fault="host",
         patterns=(
-            r"NewConnectionError[^\n]{0,300}(?:name resolution|Name or service not known|Network is unreachable|refused)",
+            r"NewConnectionError[^\n]{0,300}(?:name resolution|Name or service not known|Network is unreachable|"
+            r"refused)",
             r"cause: dns error",
             r"curl: \((?:6|7|28|35|56)\) ",
             r"Temporary failure resolving '",
@@ -53,8 +54,8 @@ NETWORK = (
             r"urlopen error \[Errno -[23]\]|URL fetch failure on ",
             r"Could not resolve host: |Failed to connect to \S{1,200} port \d{1,5}",
         ),
-        cause="A package index, mirror or registry cannot be reached: its name is not resolved, or it does not accept "
-        "connections.",
+        cause="A package index, mirror or registry cannot be reached: its name is not resolved, or it does not "
+        "accept connections.",
         fix="Check the network, the proxy (HTTPS_PROXY) and the index of the machine that builds. A build cannot "
         "reach a proxy on 127.0.0.1.",
         leads_to=("no-versions", "no-wheel", "image-pull"),
@@ -63,15 +64,17 @@ NETWORK = (
         name="tls-invalid",
         fault="host",
         patterns=(
-            r"x509: certificate (?:has expired or is not yet valid|is valid for [^\n]{1,200}, not |relies on legacy Common Name)",
+            r"x509: certificate (?:has expired or is not yet valid|is valid for [^\n]{1,200}, not |"
+            r"relies on legacy Common Name)",
             r"x509: cannot validate certificate for",
             r"SSL certificate problem: certificate (?:has expired|is not yet valid)",
             r"certificate verify failed: (?:certificate has expired|certificate is not yet valid|Hostname mismatch)",
             r"Release file for \S{1,200} is not (?:yet valid|valid yet)",
         ),
-        cause="The server's certificate does not hold: it has expired, is for another name, or the machine's clock is wrong.",
-        fix="Check `date` on the machine (virtual machines and WSL fall behind after sleep), and the name in the address; "
-        "otherwise the server's operator has to renew its certificate.",
+        cause="The server's certificate does not hold: it has expired, is for another name, or the machine's clock "
+        "is wrong.",
+        fix="Check `date` on the machine (virtual machines and WSL fall behind after sleep), and the name in the "
+        "address; otherwise the server's operator has to renew its certificate.",
         source="docker/for-win#4526",
         leads_to=("tls-untrusted", "network", "no-versions", "no-wheel"),
     ),
@@ -100,8 +103,8 @@ NETWORK = (
         ),
         cause="The registry refuses further pulls for now. Docker Hub limits the pulls of each account, or of each "
         "address without one, which machines behind one address share.",
-        fix="Run `docker login`, or use a mirror (`tfimg build --mirror docker.io=HOST`). Otherwise wait: the "
-        "limit is reset after six hours at most.",
+        fix="Run `docker login`, or use a mirror (`tfimg build --mirror docker.io=HOST`). Otherwise wait: the limit "
+        "is reset after six hours at most.",
         source="docker/hub-feedback#2429, elastic/golang-crossbuild#659",
         leads_to=("image-pull", "registry-denied"),
     ),
@@ -109,12 +112,13 @@ NETWORK = (
         name="registry-login",
         fault="request",
         patterns=(
-            r"authorization token has expired",
+            r"(?i:authorization token has expired)",
             r"no basic auth credentials",
             r"unauthorized: (?:authentication required|incorrect username or password|HTTP Basic: Access denied|"
             r"unauthenticated|authorize header needed|personal access token is expired|The client does not have|"
             r"Authentication is required|You don't have the needed permissions)",
             r"HTTP Basic: Access denied",
+            r"from daemon: unauthorized[ \t]*$",
             r"Unauthenticated request\. Unauthenticated requests do not have permission",
             r"(?:unexpected status|status code)[^\n]{0,300}\b401\b",
             r"failed to fetch (?:oauth|anonymous) token: [^\n]{0,300}\b401\b",
@@ -122,8 +126,8 @@ NETWORK = (
             r"unknown: Authentication is required",
             r"Unable to retrieve some image pull secrets",
         ),
-        cause="The registry wants credentials, and received none, wrong ones or expired ones: a token of Amazon's ECR is "
-        "valid for 12 hours, one of Google's Artifact Registry for one.",
+        cause="The registry wants credentials, and received none, wrong ones or expired ones: a token of Amazon's "
+        "ECR is valid for 12 hours, one of Google's Artifact Registry for one.",
         fix="Log in again: `docker login HOST`; ECR: `aws ecr get-login-password | docker login --username AWS "
         "--password-stdin HOST`; Artifact Registry: `gcloud auth configure-docker HOST`; Azure: `az acr login`. A "
         "cluster needs the same as `imagePullSecrets`. As root (`sudo docker`), another file of credentials is read.",
@@ -142,8 +146,8 @@ NETWORK = (
         ),
         cause="The registry has no repository (or project) of this name, and does not create it at a push.",
         fix="Create it: ECR `aws ecr create-repository --repository-name NAME`, Artifact Registry `gcloud artifacts "
-        "repositories create NAME --repository-format docker --location PLACE`, Harbor and Quay in their pages. Check "
-        "region, account and spelling.",
+        "repositories create NAME --repository-format docker --location PLACE`, Harbor and Quay in their pages. "
+        "Check region, account and spelling.",
         source="docker/build-push-action#634",
         leads_to=("image-pull", "image-not-found"),
     ),
@@ -159,8 +163,9 @@ NETWORK = (
             r"operation is disallowed on this registry, repository or image",
         ),
         cause="The repository's tags are immutable: this tag exists, and the registry does not let it move.",
-        fix="Push another tag; or, for tags that move (such as 2.15), exclude them from the rule or make the repository "
-        "mutable: `aws ecr put-image-tag-mutability --repository-name NAME --image-tag-mutability MUTABLE`.",
+        fix="Push another tag; or, for tags that move (such as 2.15), exclude them from the rule or make the "
+        "repository mutable: `aws ecr put-image-tag-mutability --repository-name NAME --image-tag-mutability "
+        "MUTABLE`.",
         source="aws/containers-roadmap#878",
         leads_to=("registry-denied",),
     ),
@@ -175,8 +180,8 @@ NETWORK = (
         ),
         cause="A proxy before the registry refuses uploads of this size; layers of GPU images have up to 2 GB.",
         fix="In nginx set `client_max_body_size 0;`, at an ingress the annotation "
-        "`nginx.ingress.kubernetes.io/proxy-body-size: \"0\"`. Cloudflare's limit is 100 MB on its free plan: push past "
-        "it.",
+        '`nginx.ingress.kubernetes.io/proxy-body-size: "0"`. Cloudflare\'s limit is 100 MB on its free plan: push '
+        "past it.",
         source="goharbor/harbor#10621",
     ),
     KnownIssue(
@@ -201,17 +206,20 @@ NETWORK = (
             r"pull access denied",
             r"denied: permission_denied: ",
             r"insufficient_scope: authorization failed",
-            r'denied: Permission "artifactregistry\.\S{1,100}" denied',
+            r"denied: Permission ['\"]artifactregistry\.\S{1,100} denied",
             r"unauthorized to access repository: ",
             r"unauthorized: access to the requested resource is not authorized",
-            r"denied: (?:access forbidden|denied\b|Not Authorized|installation not allowed|Token exchange failed|client with IP)",
+            r"denied: (?:access forbidden|denied\b|Not Authorized|installation not allowed|Token exchange failed|"
+            r"client with IP)",
             r"is not authorized to perform: ecr",
             r"(?:unexpected status|status code)[^\n]{0,300}\b403\b",
         ),
         cause="The registry does not let this account read or write the repository: no account is logged in, the "
-        "account lacks the permission, or the repository does not exist. Registries do not distinguish these.",
-        fix="Check the image's name, with its host and namespace. Then run `docker login HOST` with an account "
-        "that may pull or push there.",
+        "account lacks the permission, or the repository does not exist. Registries do not distinguish these, and "
+        "some answer 403 to a login that has expired.",
+        fix="Check the image's name, with its host and namespace, and that the repository exists. Then run `docker "
+        "login HOST` with an account that may pull or push there; a token of a CI job needs the permission to write "
+        "packages.",
         source="docker/hub-feedback#1222, oracle/docker-images#999",
         leads_to=("image-pull", "image-not-found"),
     ),
@@ -226,8 +234,8 @@ NETWORK = (
         name="no-versions",
         fault="request",
         patterns=(r"Could not find a version that satisfies the requirement [^\n]{1,300}\(from versions: (?:none)?\)",),
-        cause="pip finds no version of the package: no wheel fits this Python or platform, or the package index lacks "
-        "the package or does not respond.",
+        cause="pip finds no version of the package: no wheel fits this Python or platform, or the package index "
+        "lacks the package or does not respond.",
         fix="For TensorFlow, use a Python that it has wheels for: `tfimg matrix` lists them. For another package, "
         "check its name, and the index that `pip config list` names.",
         source="tensorflow/tensorflow#32762",
@@ -245,6 +253,7 @@ NETWORK = (
         fix="Use a Python that the release has wheels for: `tfimg resolve --tf VERSION` names the default, `tfimg "
         "matrix` lists all.",
         source="tensorflow/tensorflow#78774",
+        leads_to=("pip-conflict",),
     ),
     KnownIssue(
         name="image-constraint",
