@@ -47,7 +47,7 @@ COMPANIONS = (
     KnownIssue(
         name="static-tls",
         fault="image",
-        patterns=(r"cannot allocate memory in static TLS block",),
+        patterns=(r"(?i:cannot allocate memory in static TLS block)",),
         cause="The library, mostly OpenMP (libgomp) of scikit-learn, OpenCV or PyTorch on arm64, has to be loaded "
         "before others have used the room for its thread-local data.",
         fix="Import its package before TensorFlow, or preload the file that the message names: `-e LD_PRELOAD=FILE`; "

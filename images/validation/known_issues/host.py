@@ -41,7 +41,7 @@ HOST = (
         fault="host",
         patterns=(
             r"did you (?:set the docker default runtime to|configure the NVIDIA Container Toolkit)",
-            r"(?:initialize|start|init) (?:NVML|nvml)[^\n]{0,60}(?:could not load NVML library|"
+            r"(?:initialize|start|Nvml|NVML) (?:NVML|nvml|init failed)[^\n]{0,60}(?:could not load NVML library|"
             r"ERROR_LIBRARY_NOT_FOUND)",
             r'no runtime for "nvidia" is configured',
             r'RuntimeHandler "nvidia" not supported',
@@ -209,6 +209,20 @@ HOST = (
         "of clusters, or no driver.",
         fix="Start it on a node with a GPU (Slurm: `srun --gres=gpu:1 …`); `nvidia-smi` must list the GPU there.",
         source="NVIDIA/nvidia-container-toolkit#371",
+        leads_to=("no-gpu", "gpu-unused"),
+    ),
+    KnownIssue(
+        name="cdi-outdated",
+        fault="host",
+        patterns=(
+            r"failed to stat CDI host device",
+            r"failed to inject (?:CDI )?devices: (?!unresolvable)",
+        ),
+        cause="The CDI specification of this machine names devices or files that are no longer there, as after an "
+        "update of the driver.",
+        fix="Write it again: `sudo nvidia-ctk cdi generate --output=/etc/cdi/nvidia.yaml`; `nvidia-ctk cdi list` "
+        "shows its devices.",
+        source="NVIDIA/nvidia-container-toolkit#885",
         leads_to=("no-gpu", "gpu-unused"),
     ),
     KnownIssue(

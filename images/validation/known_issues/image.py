@@ -200,7 +200,7 @@ IMAGE = (
         patterns=(
             r"Cannot dlopen some GPU libraries",
             r"Could not load dynamic library 'lib(?:cublas|cublasLt|cudnn|cufft|curand|cusolver|cusparse)\.so\.\d+'",
-            r"Could not load library (libcudnn\w{0,40})\.so\.\d\. Error: libcudnn\w{0,40}\.so\.\d{1,3}: cannot open",
+            r"Could not load library libcudnn\w{0,40}\.so",
             r"Unable to locate libcudnn",
             r"expected TensorFlow to open its CUDA libraries, found that it cannot open",
         ),
@@ -215,7 +215,7 @@ IMAGE = (
         name="other-cuda",
         fault="image",
         patterns=(
-            r"(?:ImportError|OSError|Error): lib(?:cudart|cublas|cublasLt|cudnn|cufft|curand|cusolver|cusparse|"
+            r"(?:ImportError|OSError): lib(?:cudart|cublas|cublasLt|cudnn|cufft|curand|cusolver|cusparse|"
             r"nccl|cupti)"
             r"\w{0,20}\.so[.\d]{0,12}: cannot open shared object file",
         ),

@@ -79,6 +79,27 @@ MODELS = (
         source="tensorflow/tensorflow#42011",
     ),
     KnownIssue(
+        name="mixed-install",
+        fault="image",
+        patterns=(
+            r"No module named 'tensorflow\.(?:keras|python|core|tsl|compiler|lite|_api|dtensor|tools|security|"
+            r"summary)'",
+            r"No module named 'tensorflow\.(?:core|tsl|compiler|_api|dtensor)\.",
+            r"No module named 'tensorflow\.python\.(?!keras|estimator)",
+            r"cannot import name '\w{1,60}' from 'tensorflow' \(unknown location\)",
+            r"cannot import name '\w{1,60}' from 'tensorflow\.python\.(?!keras)",
+            r"Failed to load the native TensorFlow runtime",
+        ),
+        cause="TensorFlow's files are incomplete or of two releases: one package was installed over another "
+        "(tensorflow, tensorflow-cpu, tensorflow-intel, tf-nightly), an installation was interrupted, or a package "
+        "imports a private module of another release.",
+        fix="Build the image again without installing another TensorFlow over it: `tfimg build --requirements FILE` "
+        "keeps the image's. By hand: `pip uninstall -y tensorflow tensorflow-cpu tf-nightly keras`, then install the "
+        "one release. If the last file of the traceback is another package, take its release for this TensorFlow.",
+        source="tensorflow/text#1053, tensorflow/tensorflow#34607",
+        leads_to=("keras-moved",),
+    ),
+    KnownIssue(
         name="addons",
         fault="image",
         patterns=(
@@ -136,12 +157,13 @@ MODELS = (
             r"Unrecognized keyword arguments:? \{?\[?'(?:optional|quantization_config)'",
             r"Unrecognized keyword arguments passed to \w{1,60}: \{'(?:optional|quantization_config)'",
             r"Could not locate class 'Functional'",
+            r"No module named 'keras\.src\.(?:models|ops|dtype_policies|random|tree)\b",
         ),
         cause="The model was saved by a newer Keras than this image's: by Keras 3 for Keras 2, or by a later Keras 3.",
         fix="Load it in an image with the TensorFlow that saved it, 2.16 or later for Keras 3 (`tfimg build --tf "
         "2.18`); or load it there and save its weights alone, or `model.export()` it as a SavedModel, which all read.",
         source="keras-team/keras#19282, tensorflow/tensorflow#66381",
-        leads_to=("keras-2-model",),
+        leads_to=("keras-2-model", "custom-objects", "keras-moved"),
     ),
     KnownIssue(
         name="keras-2-model",
@@ -162,6 +184,24 @@ MODELS = (
         "TF_USE_LEGACY_KERAS=1). With Keras 3, `load_model(…, compile=False)` helps if only the loss, the metrics or "
         "the optimizer are at fault; otherwise build the model in code and load its weights.",
         source="keras-team/keras#19441, tensorflow/tensorflow#64685",
+        leads_to=("custom-objects", "keras-moved"),
+    ),
+    KnownIssue(
+        name="custom-objects",
+        fault="request",
+        patterns=(
+            r"Unknown (?:layer|loss function|metric function|optimizer|activation function|object|initializer|"
+            r"regularizer): ?'?\w",
+            r"Could not locate (?:class|function) '\w{1,80}'\. Make sure custom classes are decorated",
+            r"could not be deserialized properly\. Please ensure that components that are Python object",
+            r"Could not interpret (?:loss|metric|optimizer|activation|initializer) (?:function )?identifier",
+        ),
+        cause="The saved model has a layer, loss or metric that the loading program does not know: one of its own, "
+        "of a package that is not imported, or of another release of Keras.",
+        fix="Import its package, or name it: `load_model(PATH, custom_objects={'NAME': CLASS})`, or register the "
+        "class with `keras.saving.register_keras_serializable()`. `compile=False` leaves losses, metrics and the "
+        "optimizer out. If the name is Keras' own, load it with the TensorFlow that saved it.",
+        source="keras-team/keras#4871",
     ),
     KnownIssue(
         name="savedmodel-keras-3",
@@ -201,8 +241,9 @@ MODELS = (
             r"preprocessing|"
             r"wrappers|optimizers|saving|applications|backend|models|datasets|regularizers|initializers|objectives|"
             r"feature_column|optimizer_v2|dtensor))\b",
-            r"cannot import name '\w{1,80}' from '(?:tensorflow\.(?:python\.)?keras\b|(?:tf_)?keras\.[\w.]{1,80}')",
-            r"module '(?:tensorflow\.(?:python\.)?keras|(?:tf_)?keras)\.[\w.]{1,80}' has no attribute",
+            r"cannot import name '\w{1,80}' from '(?:tensorflow\.(?:python\.)?keras[\w.]{0,80}|"
+            r"(?:tf_)?keras\.[\w.]{1,80}')",
+            r"module '(?:tensorflow\.(?:python\.)?keras|(?:tf_)?keras)(?:\.[\w.]{1,80})?' has no attribute",
         ),
         cause="The program or a package imports a module or name of Keras that is private or that Keras has moved or "
         "removed: it was written for another release. tf-keras does not have all of them either.",
@@ -261,6 +302,7 @@ MODELS = (
             r"python[\d.]{0,5}: can't open file '[^'\n]{1,300}': \[Errno 2\]",
             r"FileNotFoundError: \[Errno 2\] (?:No such file or directory|"
             r"Unable to open file \([^\n]{1,200}\)): '/(?!usr/|opt/|proc/|sys/|dev/|tmp/|etc/|var/)",
+            r"Unable to (?:synchronously )?create file \(unable to open file: name = [^\n]{1,300}errno = 2\b",
             r"NewRandomAccessFile failed to Create/Open: ",
             r"NotFoundError: (?:\{\{[^\n]{1,200}\}\} )?\S{1,300}; No such file or directory",
         ),
@@ -327,6 +369,7 @@ MODELS = (
         fault="request",
         patterns=(
             r"(?:corrupted|truncated) record at \d{1,20}",
+            r"\bDATA_LOSS: \w",
             r"(?:DataLossError|DATA_LOSS)[^\n]{0,100}(?:inflate\(\) failed|Checksum does not match|crc mismatch)",
         ),
         cause="A file of TFRecords is damaged or incomplete: a copy or a writer was interrupted, it is a Git LFS "

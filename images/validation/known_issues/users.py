@@ -119,6 +119,7 @@ USERS = (
             r"EACCES: permission denied",
             r"Unable to (?:synchronously )?(?:open|create) file \(unable to (?:open|"
             r"create) file: name = [^\n]{1,300}errno = 13\b",
+            r"(?:line \d{1,6}|sh: \d{1,6}): (?:cannot create )?/[^\n]{1,200}: Permission denied",
             r"(?:cannot (?:create directory|touch|create|open|remove)|tee:|"
             r"can't create) [^\n]{1,200}: Permission denied",
         ),
