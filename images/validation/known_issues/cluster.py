@@ -15,6 +15,7 @@ CLUSTER = (
             r"Ports are not available: ",
             r"could not bind to port \d{1,5}, it was already in use",
             r"Only one usage of each socket address",
+            r"Could not start gRPC server|No address added out of total \d{1,3} resolved",
         ),
         cause="Another process or container listens on the port: often an earlier start of the same program that has "
         "not ended.",
@@ -71,6 +72,7 @@ CLUSTER = (
             r"Collective ops is aborted by: ",
             r"heartbeat timeout|tasks? (?:is|are) unhealthy \(stopped sending heartbeats\)",
             r"DNS resolution failed for \S{1,200}: ",
+            r"UnavailableError: (?:Endpoint read failed|Transport closed|OS Error|Socket closed)",
         ),
         cause="A worker does not reach another one of TF_CONFIG: it has not started or has ended, its name is not "
         "resolved, or its port is not open.",

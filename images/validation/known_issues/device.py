@@ -5,6 +5,12 @@ from __future__ import annotations
 from known_issues.host import WITH_GPU
 from known_issues.issue import KnownIssue
 
+# What TensorFlow prints without a driver. It is a failure if a GPU was asked for.
+WITHOUT_DRIVER = (
+    r"(?:Could not find cuda drivers on your machine|Could not load dynamic library 'libcuda\.so\.1'|"
+    r"UNKNOWN ERROR \(303\)|kernel driver does not appear to be running)"
+)
+
 DEVICE = (
     KnownIssue(
         name="gpu-memory",
@@ -23,6 +29,7 @@ DEVICE = (
             r"Ran out of memory in memory space hbm",
             r"CU(?:DNN|BLAS)_STATUS_ALLOC_FAILED",
             r"cuda_malloc_async[^\n]{0,80} (?:failed to allocate|cuMemAllocAsync failed)",
+            r"NCCL WARN Cuda failure \d{0,3} ?'out of memory'",
         ),
         cause="The GPU's memory is full: another process uses it (TensorFlow allocates nearly all of it by default), "
         "or the model and its batch are too large.",
@@ -71,6 +78,7 @@ DEVICE = (
             r"BLAS operation using StreamExecutor without BLAS support",
             r"Blas (?:x?GEMM|GEMV|SGEMM|DGEMM)[\w ]{0,40} launch failed|failed to run cuBLAS routine",
             r"CU(?:DNN|BLAS)_STATUS_(?:NOT_INITIALIZED|INTERNAL_ERROR|EXECUTION_FAILED)",
+            r"Failed to determine best cudnn convolution algorithm",
         ),
         cause="cuDNN or cuBLAS does not start on the GPU. Mostly another process, such as a notebook that is still "
         "open, has the GPU's memory; otherwise a cuDNN or CUDA of another version is loaded.",
@@ -97,18 +105,22 @@ DEVICE = (
         name="no-gpu",
         fault="host",
         patterns=(
+            r"(?:" + WITH_GPU + r")[\s\S]{0,6000}?" + WITHOUT_DRIVER,
             r"CUDA_ERROR_NO_DEVICE|no CUDA-capable device is detected",
             r"(?:OSError|ImportError|RuntimeError|Error): libcuda\.so\.1: cannot open shared object file",
             r"(?:Found no NVIDIA driver on your system|no NVIDIA GPU device is present: /dev/nvidia0 does not exist)",
             r"Could not satisfy (?:explicit )?device specification '[^'\n]{0,100}GPU:\d+'",
             r"expected a GPU, found none: (?:the machine has no NVIDIA driver that runs|\w+VISIBLE_DEVICES=)",
+            r"exec: \"nvidia-smi\": executable file not found|nvidia-smi: (?:command )?not found",
+            r"The NVIDIA Driver was not detected\. +GPU functionality will not be available",
+            r"failed call to cuInit: [^\n]{0,100}UNKNOWN ERROR \(100\)",
         ),
         cause="The container has no access to a GPU, the machine has none, or a variable such as "
         "CUDA_VISIBLE_DEVICES hides it.",
         fix="Start the container with `tfimg run` or `docker run --gpus all`; `nvidia-smi` on the machine must list "
         "the GPU. Unset CUDA_VISIBLE_DEVICES and NVIDIA_VISIBLE_DEVICES, or name a GPU in them.",
         source="tensorflow/tensorflow#60429, tensorflow/tensorflow#44869",
-        leads_to=("gpu-unused",),
+        leads_to=("gpu-unused", "program-missing"),
         done=WITH_GPU,
         then="`nvidia-smi` must list the GPU on the machine and in the container. If it does not in the container, "
         "`tfimg doctor` examines the toolkit; if it does, unset CUDA_VISIBLE_DEVICES and set "
@@ -127,6 +139,7 @@ DEVICE = (
             r"cuLaunchKernel\([^\n]{0,300}CUDA_ERROR_INVALID_HANDLE",
             r"is not compatible with the current PyTorch installation",
             r"not built with CUDA kernel binaries compatible with compute capability \d+\.\d+\w?",
+            r"GPU, which is not yet supported in this version of the container",
         ),
         cause="The image's TensorFlow has no code for this GPU. It compiles PTX for up to half an hour at its first "
         "start, or fails, as on Blackwell (10.0, 12.0).",

@@ -31,12 +31,21 @@ ENGINES = (
             r"open //\./pipe/\w{1,60}: The system cannot find the file specified",
             r"failed to connect to the docker API at",
             r"Cannot connect to Podman|unable to connect to Podman socket",
+            r"docker: (?:command )?not found|exec: \"docker\": executable file not found",
         ),
         cause="No container engine answers: it is not running, or DOCKER_HOST or the docker context names another one.",
         fix="Start it: `sudo systemctl start docker`, or Docker Desktop; `tfimg engine up` starts what there is, and "
         "`tfimg engine status` says which one is used. `docker context ls` and DOCKER_HOST name another address.",
         source="docker/for-linux#52",
-        leads_to=("network",),
+        leads_to=("network", "program-missing"),
+    ),
+    KnownIssue(
+        name="engine-version",
+        fault="host",
+        patterns=(r"client version \S{1,20} is too (?:new|old)\. (?:Maximum|Minimum) supported API version",),
+        cause="The docker program and the engine are of releases that do not understand each other.",
+        fix="Update the older one; until then set DOCKER_API_VERSION to the version that the message names.",
+        source="docker/cli#2533",
     ),
     KnownIssue(
         name="wrong-platform",

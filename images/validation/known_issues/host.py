@@ -239,7 +239,11 @@ HOST = (
     KnownIssue(
         name="gpu-hook",
         fault="host",
-        patterns=(r"nvidia-container-cli(?:\.real)?: \w{1,20} error: ",),
+        patterns=(
+            r"nvidia-container-cli(?:\.real)?: \w{1,20} error: ",
+            r"error (?:executing|running) hook `?\S{0,100}nvidia-container",
+            r"nvidia-container-runtime did not terminate successfully",
+        ),
         cause="NVIDIA's container toolkit fails to put the GPU into the container; what follows "
         "`nvidia-container-cli:` is the reason.",
         fix="See that `nvidia-smi` works on the machine, update nvidia-container-toolkit and restart the engine. "
@@ -259,6 +263,7 @@ HOST = (
             r"nvidia-container-cli(?:\.real)?: detection error",
             r"nvidia-container-cli(?:\.real)?: initialization error: (?:driver (?:rpc )?error|cuda error|"
             r"nvml error: unknown)",
+            r"couldn't find libnvidia-ml\.so library in your system",
         ),
         cause="NVIDIA's toolkit finds no driver that runs on the machine: none is installed, its kernel module is "
         "not loaded, or the engine runs in a virtual machine or package (Docker Desktop for Linux, snap) that does "
@@ -308,6 +313,7 @@ HOST = (
             r"CUDA_ERROR_SYSTEM_DRIVER_MISMATCH",
             r"(?i:driver/library version mismatch)",
             r"kernel version \S+ does not match DSO version",
+            r"unsupported display driver / cuda driver combination",
         ),
         cause="The driver's library and its kernel module have different versions: the driver was updated and the "
         "old module is still loaded, or the container has a libcuda of its own.",
@@ -318,7 +324,10 @@ HOST = (
     KnownIssue(
         name="driver-not-ready",
         fault="host",
-        patterns=(r"CUDA_ERROR_SYSTEM_NOT_READY",),
+        patterns=(
+            r"CUDA_ERROR_SYSTEM_NOT_READY",
+            r"Error 802: system not yet initialized",
+        ),
         cause="The machine's GPUs are connected by NVSwitch, and NVIDIA Fabric Manager, which configures it, is not "
         "running or has not finished.",
         fix="Install nvidia-fabricmanager of the driver's version on the machine and start it: `systemctl enable "
@@ -329,7 +338,10 @@ HOST = (
     KnownIssue(
         name="driver-unknown",
         fault="host",
-        patterns=(r"cuInit[^\n]{0,200}CUDA_ERROR_UNKNOWN",),
+        patterns=(
+            r"cuInit[^\n]{0,200}CUDA_ERROR_UNKNOWN",
+            r"CUDA initialization: CUDA unknown error|Error 999: unknown error",
+        ),
         cause="The driver cannot initialise its memory module (nvidia_uvm): the machine was suspended, or the device "
         "nodes do not exist.",
         fix="On the machine, run `sudo modprobe -r nvidia_uvm && sudo modprobe nvidia_uvm` and `sudo nvidia-modprobe "
@@ -451,6 +463,7 @@ HOST = (
             r"[Dd]etected \d{1,6} oom[-_ ]kill event|been OOM Killed",
             r"node was low on resource: memory",
             r"the kernel killed its process: the container ran out of memory",
+            r"\bsignal: killed\b|signal 9 \(SIGKILL\)",
         ),
         cause="The process was killed with SIGKILL, which the kernel sends when memory runs out: that of the "
         "container, if it has a limit, or that of the machine.",
@@ -467,7 +480,7 @@ HOST = (
         name="allocation",
         fault="host",
         patterns=(
-            r"MemoryError: Unable to allocate [\d.]{1,12} [KMGTP]iB for an array",
+            r"MemoryError: Unable to allocate (?:array\b|[\d.]{1,12} (?:[KMGTP]iB|bytes) for an array)",
             r"OOM when allocating tensor [^\n]{0,200}device:CPU:\d{1,3} by allocator",
             r"(?:what\(\): {1,3}|^)std::bad_alloc",
             r"\[Errno 12\] Cannot allocate memory",
@@ -475,6 +488,7 @@ HOST = (
             r"failed to map segment from shared object: Cannot allocate memory",
             r"DefaultCPUAllocator: (?:can't allocate|not enough) memory",
             r"^MemoryError[ \t]*$",
+            r"could not allocate pinned host memory",
         ),
         cause="The program asked for more memory than the machine or the container has left, often a whole data set "
         "in one array.",
@@ -497,10 +511,12 @@ HOST = (
             r"shared_memory)\.py[\s\S]{0,400}?No space left on device",
             r"unable to (?:open|allocate) shared memory (?:object )?[^\n]{0,100}",
             r"NCCL[^\n]{0,200}unhandled system error",
-            r"No space left on device\.? {1,3}joblib will operate in serial mode",
+            r"\[Errno \d{1,3}\] [^\n]{1,60}\. {1,3}joblib will operate in serial mode",
             r"might be caused by insufficient shared memory",
             r"killed by signal: Bus error",
             r"expected .{0,60}(?:/dev/shm|shared memory).{0,60}, found",
+            r"unable to write to file </torch_",
+            r"/dev/shm has only \d{1,15} bytes",
         ),
         cause="The container's /dev/shm is too small, full or missing: engines limit it to 64 MB by default, and "
         "NCCL, data loaders and multiprocessing (queues, locks) share data through it.",

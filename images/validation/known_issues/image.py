@@ -153,6 +153,7 @@ IMAGE = (
         patterns=(
             r"Loaded runtime CuDNN library: \S+ but source was compiled with: \S+",
             r"expected cuDNN .{1,80}, found .{1,80}: TensorFlow refuses another major",
+            r"CuDNN library needs to have matching major version and equal or higher minor version",
         ),
         cause="The loaded cuDNN is older than the one that TensorFlow was compiled with, or of another major "
         "version. Often another package, such as PyTorch, has replaced it, or LD_LIBRARY_PATH contains another one.",
@@ -241,6 +242,17 @@ IMAGE = (
         fix="Install the nvidia-cuda-nvcc wheel of the lock; up to TensorFlow 2.13 set "
         "XLA_FLAGS=--xla_gpu_cuda_data_dir=SITE-PACKAGES/nvidia/cuda_nvcc as well.",
         source="tensorflow/tensorflow#58681, tensorflow/tensorflow#56927",
+        leads_to=("missing-ptxas",),
+    ),
+    KnownIssue(
+        name="old-ptxas",
+        fault="image",
+        patterns=(r"ptxas [^\n]{0,100}(?:Unsupported \.version|unsupported \.version)",),
+        cause="A ptxas that is older than TensorFlow's code is found first: one of the machine or of another "
+        "package, on PATH or in CUDA_DIR.",
+        fix="Put the bin folder of the locked nvidia-cuda-nvcc wheel first on PATH, and unset XLA_FLAGS if it names "
+        "another CUDA.",
+        source="tensorflow/tensorflow#62064",
         leads_to=("missing-ptxas",),
     ),
     KnownIssue(

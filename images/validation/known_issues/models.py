@@ -171,7 +171,6 @@ MODELS = (
         patterns=(
             r"Unrecognized keyword arguments passed to \w{1,60}: \{",
             r"Unrecognized keyword arguments:? \{?\[?'(?:batch_input_shape|input_dim|weights|lr|groups)'",
-            r"Argument\(s\) not recognized: \{'(?:lr|decay)'",
             r"Could not (?:locate|deserialize)(?: function|) '(?:mse|mae|mape|msle|acc|lr)'",
             r"parent module keras\.(?:src\.)?engine\.\S{1,80} cannot be imported",
             r"Layer count mismatch when loading weights from file",
@@ -179,12 +178,26 @@ MODELS = (
             r"(?:class|layer|object) '?(?:DepthwiseConv2D|LSTM|GRU|BatchNormalization|"
             r"Conv2DTranspose)'?[^\n]{0,600}(?:'groups'|'time_major'|'renorm'|'implementation')",
         ),
-        cause="The model was saved by Keras 2, and Keras 3 of this image does not accept its configuration.",
+        cause="A saved model, or the program, has arguments of Keras 2, which Keras 3 of this image does not accept.",
         fix="Load it with Keras 2: an image with TensorFlow up to 2.15, or tf-keras (`tfimg build --with tf-keras`, "
         "TF_USE_LEGACY_KERAS=1). With Keras 3, `load_model(…, compile=False)` helps if only the loss, the metrics or "
         "the optimizer are at fault; otherwise build the model in code and load its weights.",
         source="keras-team/keras#19441, tensorflow/tensorflow#64685",
         leads_to=("custom-objects", "keras-moved"),
+    ),
+    KnownIssue(
+        name="optimizer-arguments",
+        fault="request",
+        patterns=(
+            r"Argument\(s\) not recognized: \{'(?:lr|decay|momentum|schedule_decay|name)",
+            r"`?decay`? is deprecated in the new Keras optimizer",
+            r"(?:not a valid argument|unexpected keyword argument)[^\n]{0,40}(?:'lr'|'decay'|'schedule_decay')",
+        ),
+        cause="The program gives the optimizer an argument that it no longer has: `lr` is `learning_rate`, and "
+        "`decay` a learning-rate schedule, since TensorFlow 2.11 and in Keras 3.",
+        fix="Write `Adam(learning_rate=…)`, and for decay `keras.optimizers.schedules.ExponentialDecay`; up to "
+        "TensorFlow 2.15 `tf.keras.optimizers.legacy.Adam` still takes it. A saved model loads with `compile=False`.",
+        source="keras-team/keras#17145",
     ),
     KnownIssue(
         name="custom-objects",
@@ -244,6 +257,8 @@ MODELS = (
             r"cannot import name '\w{1,80}' from '(?:tensorflow\.(?:python\.)?keras[\w.]{0,80}|"
             r"(?:tf_)?keras\.[\w.]{1,80}')",
             r"module '(?:tensorflow\.(?:python\.)?keras|(?:tf_)?keras)(?:\.[\w.]{1,80})?' has no attribute",
+            r"'(?:Sequential|Functional|Model)' object has no attribute '(?:predict_classes|predict_proba|"
+            r"_make_predict_function|fit_generator|evaluate_generator|predict_generator|_get_distribution_strategy)'",
         ),
         cause="The program or a package imports a module or name of Keras that is private or that Keras has moved or "
         "removed: it was written for another release. tf-keras does not have all of them either.",

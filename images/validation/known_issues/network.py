@@ -177,12 +177,27 @@ NETWORK = (
             r"error parsing HTTP 413 response body",
             r"(?:unexpected status|status code)[^\n]{0,300}\b413\b",
             r"client intended to send too large body",
+            r"http: request body too large",
         ),
         cause="A proxy before the registry refuses uploads of this size; layers of GPU images have up to 2 GB.",
         fix="In nginx set `client_max_body_size 0;`, at an ingress the annotation "
         '`nginx.ingress.kubernetes.io/proxy-body-size: "0"`. Cloudflare\'s limit is 100 MB on its free plan: push '
         "past it.",
         source="goharbor/harbor#10621",
+    ),
+    KnownIssue(
+        name="registry-unavailable",
+        fault="host",
+        patterns=(
+            r"received unexpected HTTP status: 50\d",
+            r"(?:unexpected status|status code)[^\n]{0,300}\b50[0234]\b",
+            r"error parsing HTTP 50\d response body",
+        ),
+        cause="The registry's server, or a proxy before it, fails (status 500 to 504).",
+        fix="Try again later, and look at the registry's status page or its own log: its disk may be full, or its "
+        "proxy may give up too early.",
+        source="distribution/distribution#2225",
+        leads_to=("image-pull",),
     ),
     KnownIssue(
         name="registry-quota",
@@ -213,6 +228,7 @@ NETWORK = (
             r"client with IP)",
             r"is not authorized to perform: ecr",
             r"(?:unexpected status|status code)[^\n]{0,300}\b403\b",
+            r"requested access to the resource is denied",
         ),
         cause="The registry does not let this account read or write the repository: no account is logged in, the "
         "account lacks the permission, or the repository does not exist. Registries do not distinguish these, and "

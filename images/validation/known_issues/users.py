@@ -30,7 +30,10 @@ USERS = (
     KnownIssue(
         name="git-ownership",
         fault="request",
-        patterns=(r"detected dubious ownership in repository at",),
+        patterns=(
+            r"detected dubious ownership in repository at",
+            r"fatal: unsafe repository",
+        ),
         cause="The mounted repository belongs to another user than the one in the container, and git refuses it.",
         fix="Run `git config --global --add safe.directory '*'` in the container, or start it as the owner: `tfimg "
         "run --user $(id -u):$(id -g) …`.",
@@ -69,9 +72,11 @@ USERS = (
             r"No username set in the environment|I have no name!|whoami: cannot find name for user ID",
             r"ermission denied:? .{0,20}['\"]?/\.(?:local|cache|config|keras|jupyter|ipython|matplotlib|npm|"
             r"kaggle|huggingface|conda|tfhub|dotnet)\b",
-            r"(?:mkdir|cannot create directory) .{0,4}/\.(?:local|cache|config|keras|jupyter|"
+            r"(?:mkdir|cannot create directory) .{0,24}/\.(?:local|cache|config|keras|jupyter|"
             r"ipython)\b.{0,60}[Pp]ermission denied",
             r"Permission denied: '//?\.\w{1,30}",
+            r"problem when trying to write in your cache folder",
+            r"no locator available for file",
         ),
         cause="The container runs as a user that the image does not know, as on OpenShift or with --user, so it has "
         "no name, and its home is / or another folder that it may not write to.",
@@ -122,6 +127,8 @@ USERS = (
             r"(?:line \d{1,6}|sh: \d{1,6}): (?:cannot create )?/[^\n]{1,200}: Permission denied",
             r"(?:cannot (?:create directory|touch|create|open|remove)|tee:|"
             r"can't create) [^\n]{1,200}: Permission denied",
+            r"PermissionError: \[Errno 1\] Operation not permitted",
+            r"cannot open (?:directory )?[^\n]{1,200}: Permission denied",
         ),
         cause="The container's user (1000, unless --user or the platform says otherwise) may not read or write this "
         "path: a mounted folder keeps its owner on the machine, and one that the engine created, or a new volume, "
