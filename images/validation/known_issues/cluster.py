@@ -17,8 +17,8 @@ CLUSTER = (
             r"Only one usage of each socket address",
             r"Could not start gRPC server|No address added out of total \d{1,3} resolved",
         ),
-        cause="Another process or container listens on the port: often an earlier start of the same program that has "
-        "not ended.",
+        cause="Another process or container listens on the port: often an earlier start of the same program that "
+        "has not ended.",
         fix="`docker ps` and `ss -ltnp` show who has it; end that, or publish another port: `tfimg run -p 8889:8888 "
         "…`. For workers, change the port in TF_CONFIG.",
         source="tensorflow/tensorboard#3019",
@@ -55,8 +55,8 @@ CLUSTER = (
         cause="NCCL, which joins the GPUs of all workers, does not connect them: it uses a network interface that "
         "others do not reach, a port is blocked, or two processes use one GPU.",
         fix="Start with `-e NCCL_DEBUG=INFO`, which names the interface; set NCCL_SOCKET_IFNAME to the one that "
-        "joins the machines (such as eth0), use `--network host`, and open the ports between them. Give each process "
-        "its own GPU.",
+        "joins the machines (such as eth0), use `--network host`, and open the ports between them. Give each "
+        "process its own GPU.",
         source="NVIDIA/nccl#290, tensorflow/tensorflow#57516",
         leads_to=("peer-unreachable", "small-shm"),
     ),

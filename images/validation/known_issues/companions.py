@@ -50,8 +50,8 @@ COMPANIONS = (
         patterns=(r"(?i:cannot allocate memory in static TLS block)",),
         cause="The library, mostly OpenMP (libgomp) of scikit-learn, OpenCV or PyTorch on arm64, has to be loaded "
         "before others have used the room for its thread-local data.",
-        fix="Import its package before TensorFlow, or preload the file that the message names: `-e LD_PRELOAD=FILE`; "
-        "with glibc 2.33 and later, `-e GLIBC_TUNABLES=glibc.rtld.optional_static_tls=2000`.",
+        fix="Import its package before TensorFlow, or preload the file that the message names: `-e "
+        "LD_PRELOAD=FILE`; with glibc 2.33 and later, `-e GLIBC_TUNABLES=glibc.rtld.optional_static_tls=2000`.",
         source="scikit-learn/scikit-learn#14485, opencv/opencv#14884",
     ),
     KnownIssue(
@@ -113,8 +113,8 @@ COMPANIONS = (
         "library: TensorFlow is not imported before it, or it is for another major version (.so.1 is TensorFlow 1).",
         fix="Write `import tensorflow` before `tf.load_op_library` or the plug-in; link with "
         "`tf.sysconfig.get_link_flags()`. A program without Python needs `LD_LIBRARY_PATH=$(python -c 'import "
-        "tensorflow as tf; print(tf.sysconfig.get_lib())')`. For .so.1, install the package's release for TensorFlow "
-        "2.",
+        "tensorflow as tf; print(tf.sysconfig.get_lib())')`. For .so.1, install the package's release for "
+        "TensorFlow 2.",
         source="tensorflow/tensorflow#27974",
         leads_to=("library-missing",),
     ),
@@ -153,9 +153,9 @@ COMPANIONS = (
         ),
         cause="Debian's archive has no package of this name: the lists are not there (`apt-get update` is missing; "
         "images are shipped without them), or the name is of another release or of Ubuntu.",
-        fix="Run `apt-get update &&` before the installation, in the same RUN. libgl1-mesa-glx is libgl1 from Debian "
-        "13 on, libglib2.0-0 is libglib2.0-0t64 there; packages.debian.org has the others. `tfimg build --apt FILE` "
-        "updates the lists itself.",
+        fix="Run `apt-get update &&` before the installation, in the same RUN. libgl1-mesa-glx is libgl1 from "
+        "Debian 13 on, libglib2.0-0 is libglib2.0-0t64 there; packages.debian.org has the others. `tfimg build "
+        "--apt FILE` updates the lists itself.",
         source="fisher60/friendo-bot#68",
     ),
     KnownIssue(

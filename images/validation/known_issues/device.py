@@ -31,8 +31,8 @@ DEVICE = (
             r"cuda_malloc_async[^\n]{0,80} (?:failed to allocate|cuMemAllocAsync failed)",
             r"NCCL WARN Cuda failure \d{0,3} ?'out of memory'",
         ),
-        cause="The GPU's memory is full: another process uses it (TensorFlow allocates nearly all of it by default), "
-        "or the model and its batch are too large.",
+        cause="The GPU's memory is full: another process uses it (TensorFlow allocates nearly all of it by "
+        "default), or the model and its batch are too large.",
         fix="`nvidia-smi` lists the processes that use it; end those. Set TF_FORCE_GPU_ALLOW_GROWTH=true where "
         "processes share a GPU; otherwise use smaller batches.",
         source="tensorflow/tensorflow#7025",
@@ -60,8 +60,8 @@ DEVICE = (
             r"NVRM: Xid \([^)\n]{1,60}\): (?:48|63|64|74|79|92|94|95)\b",
         ),
         cause="The GPU reports a defect: it is off the bus, or its memory has errors that cannot be corrected.",
-        fix="Restart the machine. If it occurs again, `nvidia-smi -q` and `dmesg | grep Xid` have what NVIDIA or the "
-        "cloud's support asks for; a cloud's machine is best replaced.",
+        fix="Restart the machine. If it occurs again, `nvidia-smi -q` and `dmesg | grep Xid` have what NVIDIA or "
+        "the cloud's support asks for; a cloud's machine is best replaced.",
         leads_to=("no-gpu", "gpu-unused", "driver-unknown"),
     ),
     KnownIssue(

@@ -34,8 +34,8 @@ ENGINES = (
             r"docker: (?:command )?not found|exec: \"docker\": executable file not found",
         ),
         cause="No container engine answers: it is not running, or DOCKER_HOST or the docker context names another one.",
-        fix="Start it: `sudo systemctl start docker`, or Docker Desktop; `tfimg engine up` starts what there is, and "
-        "`tfimg engine status` says which one is used. `docker context ls` and DOCKER_HOST name another address.",
+        fix="Start it: `sudo systemctl start docker`, or Docker Desktop; `tfimg engine up` starts what there is, "
+        "and `tfimg engine status` says which one is used. `docker context ls` and DOCKER_HOST name another address.",
         source="docker/for-linux#52",
         leads_to=("network", "program-missing"),
     ),
@@ -59,8 +59,8 @@ ENGINES = (
         ),
         cause="The image is for another processor or operating system than the machine: amd64 is Intel and AMD, "
         "arm64 is Apple silicon, Graviton and Jetson.",
-        fix="Build or pull the one for this machine: `tfimg build --platform linux/arm64` (for CPU), or linux/amd64. "
-        "`docker image inspect --format '{{.Architecture}}' IMAGE` shows what an image is.",
+        fix="Build or pull the one for this machine: `tfimg build --platform linux/arm64` (for CPU), or "
+        "linux/amd64. `docker image inspect --format '{{.Architecture}}' IMAGE` shows what an image is.",
         source="docker/for-mac#5123",
         leads_to=("image-not-found", "image-pull"),
     ),
@@ -79,7 +79,8 @@ ENGINES = (
         cause="The registry, or the node, has no image of this name and tag: the tag is misspelt, was never pushed "
         "there, or was removed.",
         fix="`docker manifest inspect IMAGE` asks the registry; `tfimg list` shows the tags of tfimg's images. "
-        "Images of tfimg are in the engine that built them until `tfimg publish` or `tfimg build --push` pushes them.",
+        "Images of tfimg are in the engine that built them until `tfimg publish` or `tfimg build --push` pushes "
+        "them.",
         source="docker/hub-feedback#1222",
         leads_to=("image-pull",),
     ),
@@ -87,11 +88,49 @@ ENGINES = (
         name="image-pull",
         fault="request",
         patterns=(r"\b(?:ImagePullBackOff|ErrImagePull)\b",),
-        cause="Kubernetes cannot pull the image: its name is wrong, the registry needs credentials, or the node does "
-        "not reach it. This log does not say which.",
+        cause="Kubernetes cannot pull the image: its name is wrong, the registry needs credentials, or the node "
+        "does not reach it. This log does not say which.",
         fix="`kubectl describe pod NAME` has the registry's answer: `tfimg explain` reads that. A private registry "
         "needs `imagePullSecrets`, made by `kubectl create secret docker-registry`.",
         source="kubernetes/kubernetes#41536",
+    ),
+    KnownIssue(
+        name="crash-loop",
+        fault="request",
+        patterns=(r"\bCrashLoopBackOff\b|Back-off restarting failed container",),
+        cause="The container ends again and again, and Kubernetes waits longer before each new start. This log does "
+        "not say why.",
+        fix="`kubectl logs --previous POD` has what the program printed, `kubectl describe pod POD` its exit code "
+        "and events: give both to `tfimg explain`.",
+        source="kubernetes/kubernetes#57291",
+    ),
+    KnownIssue(
+        name="kubernetes-reference",
+        fault="request",
+        patterns=(
+            r"Error: (?:secret|configmap) \"[^\"\n]{1,200}\" not found",
+            r"references non-existent (?:secret|config) key|couldn't find key \S{1,100} in (?:Secret|ConfigMap)",
+            r"MountVolume\.SetUp failed for volume [^\n]{1,200} not found",
+            r"persistentvolumeclaim \"[^\"\n]{1,200}\" not found|unbound immediate PersistentVolumeClaims",
+        ),
+        cause="The pod refers to a Secret, ConfigMap or volume that does not exist in its namespace, or that lacks "
+        "the key.",
+        fix="`kubectl get secret,configmap,pvc -n NAMESPACE` lists what is there; create it, or correct the name in "
+        "the pod.",
+        source="kubernetes/kubernetes#54239",
+        leads_to=("crash-loop",),
+    ),
+    KnownIssue(
+        name="name-in-use",
+        fault="request",
+        patterns=(
+            r"Conflict\. The container name \S{1,100} is already in use",
+            r"container name \S{1,100} is already in use",
+        ),
+        cause="A container of this name exists, maybe a stopped one.",
+        fix="Remove it with `docker rm NAME`, or start with another name (`tfimg run --name`); `--rm` removes "
+        "containers when they end.",
+        source="moby/moby#3155",
     ),
     KnownIssue(
         name="credential-helper",

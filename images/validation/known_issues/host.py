@@ -51,9 +51,9 @@ HOST = (
         ),
         cause="The container runtime of the Kubernetes node (containerd or CRI-O) does not use the NVIDIA Container "
         "Toolkit, or the cluster has no runtime class for it, so the device plugin and the pods reach no driver.",
-        fix="On the node, run `nvidia-ctk runtime configure --runtime=containerd` (or crio) and restart it; NVIDIA's "
-        "GPU Operator does that, and creates the runtime class. Give the pod, and the plugin's, `runtimeClassName: "
-        "nvidia`, unless it is the node's default.",
+        fix="On the node, run `nvidia-ctk runtime configure --runtime=containerd` (or crio) and restart it; "
+        "NVIDIA's GPU Operator does that, and creates the runtime class. Give the pod, and the plugin's, "
+        "`runtimeClassName: nvidia`, unless it is the node's default.",
         source="NVIDIA/k8s-device-plugin#60, NVIDIA/k8s-device-plugin#478",
         leads_to=("no-gpu", "gpu-unused", "no-gpu-node"),
     ),
@@ -165,8 +165,8 @@ HOST = (
         name="libcuda-name",
         fault="host",
         patterns=(r"(?<!lib64/)\blibcuda\.so: cannot open shared object file",),
-        cause="cuDNN 8 opens the driver's library by the name libcuda.so, and only libcuda.so.1 is found, as on WSL, "
-        "whose driver is in /usr/lib/wsl/lib.",
+        cause="cuDNN 8 opens the driver's library by the name libcuda.so, and only libcuda.so.1 is found, as on "
+        "WSL, whose driver is in /usr/lib/wsl/lib.",
         fix="On WSL, start with `-e LD_LIBRARY_PATH=/usr/lib/wsl/lib`. Elsewhere, link the name beside the library: "
         "`ln -s libcuda.so.1 /usr/lib/x86_64-linux-gnu/libcuda.so`.",
         source="NVIDIA/nvidia-container-toolkit#289",
@@ -182,11 +182,11 @@ HOST = (
             r"No MIG devices found",
             r"invalid MIG configuration|at least one device with migEnabled=true was not configured correctly",
         ),
-        cause="The request names a GPU or MIG device that the machine does not have, by number, UUID or MIG name; or "
-        "MIG mode is on and no MIG device was created.",
+        cause="The request names a GPU or MIG device that the machine does not have, by number, UUID or MIG name; "
+        "or MIG mode is on and no MIG device was created.",
         fix="`nvidia-smi -L` on the machine lists the names. Use one of them in --gpus, NVIDIA_VISIBLE_DEVICES or "
-        "CUDA_VISIBLE_DEVICES: `tfimg run --gpus 0`, for MIG `--gpus 0:0`. `sudo nvidia-smi mig -cgi 0 -C` creates a "
-        "MIG device.",
+        "CUDA_VISIBLE_DEVICES: `tfimg run --gpus 0`, for MIG `--gpus 0:0`. `sudo nvidia-smi mig -cgi 0 -C` creates "
+        "a MIG device.",
         source="NVIDIA/nvidia-docker#1294",
         leads_to=("no-gpu", "gpu-unused", "gpu-hook"),
     ),
@@ -229,8 +229,8 @@ HOST = (
         name="gpus-flag",
         fault="request",
         patterns=(r"invoking the NVIDIA Container Runtime Hook directly",),
-        cause="The toolkit of this machine gives access to GPUs with CDI or with a list of files (as on Jetson), and "
-        "does not support the option --gpus.",
+        cause="The toolkit of this machine gives access to GPUs with CDI or with a list of files (as on Jetson), "
+        "and does not support the option --gpus.",
         fix="Start with `--runtime=nvidia -e NVIDIA_VISIBLE_DEVICES=all` in place of `--gpus all`, or `--device "
         'nvidia.com/gpu=all`; or set `mode = "legacy"` in /etc/nvidia-container-runtime/config.toml.',
         source="NVIDIA/nvidia-container-toolkit#434",
@@ -314,6 +314,7 @@ HOST = (
             r"(?i:driver/library version mismatch)",
             r"kernel version \S+ does not match DSO version",
             r"unsupported display driver / cuda driver combination",
+            r"Driver Version: [\d.]{3,20} {1,20}CUDA Version: ERR!",
         ),
         cause="The driver's library and its kernel module have different versions: the driver was updated and the "
         "old module is still loaded, or the container has a libcuda of its own.",
@@ -342,10 +343,10 @@ HOST = (
             r"cuInit[^\n]{0,200}CUDA_ERROR_UNKNOWN",
             r"CUDA initialization: CUDA unknown error|Error 999: unknown error",
         ),
-        cause="The driver cannot initialise its memory module (nvidia_uvm): the machine was suspended, or the device "
-        "nodes do not exist.",
-        fix="On the machine, run `sudo modprobe -r nvidia_uvm && sudo modprobe nvidia_uvm` and `sudo nvidia-modprobe "
-        "-u`, or restart it.",
+        cause="The driver cannot initialise its memory module (nvidia_uvm): the machine was suspended, or the "
+        "device nodes do not exist.",
+        fix="On the machine, run `sudo modprobe -r nvidia_uvm && sudo modprobe nvidia_uvm` and `sudo "
+        "nvidia-modprobe -u`, or restart it.",
         source="gbionics/jaxsim#50, pytorch/pytorch#49081",
         leads_to=("no-gpu", "gpu-unused"),
     ),
@@ -370,8 +371,8 @@ HOST = (
         patterns=(r"Failed to initialize NVML: Unknown Error",),
         cause="The container lost its GPU while it was running: systemd reloaded the device rules of containers, as "
         "`systemctl daemon-reload` does.",
-        fix="Start the container again. To prevent it, set the engine's cgroup driver to cgroupfs, or give access to "
-        "the GPU with CDI.",
+        fix="Start the container again. To prevent it, set the engine's cgroup driver to cgroupfs, or give access "
+        "to the GPU with CDI.",
         source="NVIDIA/nvidia-docker#1730, NVIDIA/nvidia-container-toolkit#1227",
         leads_to=("no-gpu", "gpu-unused"),
     ),
@@ -386,8 +387,8 @@ HOST = (
         ),
         cause="A stub of libcuda, which is for linking only, is loaded instead of the driver's library and hides "
         "every GPU.",
-        fix="Remove libcuda from the image, and every `stubs` folder from LD_LIBRARY_PATH and /etc/ld.so.conf.d. The "
-        "engine mounts the machine's own libcuda with the GPU.",
+        fix="Remove libcuda from the image, and every `stubs` folder from LD_LIBRARY_PATH and /etc/ld.so.conf.d. "
+        "The engine mounts the machine's own libcuda with the GPU.",
         source="NVIDIA/warp#219, horovod/horovod#3831",
         leads_to=("no-gpu", "gpu-unused"),
     ),
@@ -419,8 +420,8 @@ HOST = (
         ),
         cause="The image is for another processor than the machine's, and the emulator lacks what TensorFlow needs, "
         "such as AVX.",
-        fix="Use an image for the machine's own processor: `tfimg build --platform linux/arm64` on Apple silicon and "
-        "Graviton. It is for CPU only.",
+        fix="Use an image for the machine's own processor: `tfimg build --platform linux/arm64` on Apple silicon "
+        "and Graviton. It is for CPU only.",
         source="tensorflow/tensorflow#52845",
         leads_to=("no-avx", "wrong-platform"),
     ),
@@ -437,7 +438,7 @@ HOST = (
         "probe, or the machine's own lack of memory.",
         fix="`docker events --since 1h` shows a stop or kill, `sudo dmesg | grep -i oom` on the machine a lack of "
         "memory. Give a long stop more time (`docker stop -t 60`), a slow start a startupProbe.",
-        leads_to=("out-of-memory",),
+        leads_to=("out-of-memory", "crash-loop"),
     ),
     KnownIssue(
         name="out-of-memory",
@@ -471,7 +472,7 @@ HOST = (
         "`resources.limits.memory` of Kubernetes, the virtual machine of Docker Desktop), or use less: smaller "
         "batches, fewer parallel calls. `dmesg` on the machine names the process that the kernel killed.",
         source="tensorflow/tensorflow#33960",
-        leads_to=("peer-unreachable", "worker-restarted"),
+        leads_to=("peer-unreachable", "worker-restarted", "crash-loop"),
         done=r"--memory[ =]|\bmem_limit: |limits:\s{1,20}(?:cpu: \S{1,20}\s{1,20})?memory: |-m \d{1,6}[gm]\b",
         then="Raise the limit on memory that the container has, or use less: smaller batches, a smaller shuffle "
         "buffer, no `cache()` in memory, fewer parallel calls. `docker stats` shows the use while it runs.",
@@ -492,8 +493,8 @@ HOST = (
         ),
         cause="The program asked for more memory than the machine or the container has left, often a whole data set "
         "in one array.",
-        fix="Read the data in parts (`tf.data`, `numpy.load(…, mmap_mode='r')`, smaller batches, float32 in place of "
-        "float64), or give the container or the machine more memory.",
+        fix="Read the data in parts (`tf.data`, `numpy.load(…, mmap_mode='r')`, smaller batches, float32 in place "
+        "of float64), or give the container or the machine more memory.",
         source="tensorflow/tensorflow#35084",
     ),
     KnownIssue(
@@ -516,7 +517,7 @@ HOST = (
             r"killed by signal: Bus error",
             r"expected .{0,60}(?:/dev/shm|shared memory).{0,60}, found",
             r"unable to write to file </torch_",
-            r"/dev/shm has only \d{1,15} bytes",
+            r"/dev/shm has only \d{1,15} bytes",  # noqa: S108
         ),
         cause="The container's /dev/shm is too small, full or missing: engines limit it to 64 MB by default, and "
         "NCCL, data loaders and multiprocessing (queues, locks) share data through it.",

@@ -70,11 +70,11 @@ IMAGE = (
             r"numpy\.\w{1,20} size changed, may indicate binary incompatibility",
             r"module compiled against A[BP]I version 0x\w+ but this version of numpy is",
         ),
-        cause="NumPy is not the version that TensorFlow, or another package, was compiled for: TensorFlow up to 2.17 "
-        "needs NumPy 1, and packages compiled for NumPy 1 do not run with NumPy 2.",
-        fix="Install the NumPy version of the lock: in your own image, pin numpy<2 with TensorFlow up to 2.17. Where "
-        "NumPy is the lock's, the other package, the last of the traceback, is for another one: `tfimg build --with "
-        "PACKAGE` chooses the release that fits.",
+        cause="NumPy is not the version that TensorFlow, or another package, was compiled for: TensorFlow up to "
+        "2.17 needs NumPy 1, and packages compiled for NumPy 1 do not run with NumPy 2.",
+        fix="Install the NumPy version of the lock: in your own image, pin numpy<2 with TensorFlow up to 2.17. "
+        "Where NumPy is the lock's, the other package, the last of the traceback, is for another one: `tfimg build "
+        "--with PACKAGE` chooses the release that fits.",
         source="tensorflow/tensorflow#67291, tensorflow/tensorflow#102743",
         leads_to=("companion-version",),
     ),

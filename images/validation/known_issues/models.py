@@ -94,8 +94,9 @@ MODELS = (
         "(tensorflow, tensorflow-cpu, tensorflow-intel, tf-nightly), an installation was interrupted, or a package "
         "imports a private module of another release.",
         fix="Build the image again without installing another TensorFlow over it: `tfimg build --requirements FILE` "
-        "keeps the image's. By hand: `pip uninstall -y tensorflow tensorflow-cpu tf-nightly keras`, then install the "
-        "one release. If the last file of the traceback is another package, take its release for this TensorFlow.",
+        "keeps the image's. By hand: `pip uninstall -y tensorflow tensorflow-cpu tf-nightly keras`, then install "
+        "the one release. If the last file of the traceback is another package, take its release for this "
+        "TensorFlow.",
         source="tensorflow/text#1053, tensorflow/tensorflow#34607",
         leads_to=("keras-moved",),
     ),
@@ -161,7 +162,8 @@ MODELS = (
         ),
         cause="The model was saved by a newer Keras than this image's: by Keras 3 for Keras 2, or by a later Keras 3.",
         fix="Load it in an image with the TensorFlow that saved it, 2.16 or later for Keras 3 (`tfimg build --tf "
-        "2.18`); or load it there and save its weights alone, or `model.export()` it as a SavedModel, which all read.",
+        "2.18`); or load it there and save its weights alone, or `model.export()` it as a SavedModel, which all "
+        "read.",
         source="keras-team/keras#19282, tensorflow/tensorflow#66381",
         leads_to=("keras-2-model", "custom-objects", "keras-moved"),
     ),
@@ -180,8 +182,8 @@ MODELS = (
         ),
         cause="A saved model, or the program, has arguments of Keras 2, which Keras 3 of this image does not accept.",
         fix="Load it with Keras 2: an image with TensorFlow up to 2.15, or tf-keras (`tfimg build --with tf-keras`, "
-        "TF_USE_LEGACY_KERAS=1). With Keras 3, `load_model(…, compile=False)` helps if only the loss, the metrics or "
-        "the optimizer are at fault; otherwise build the model in code and load its weights.",
+        "TF_USE_LEGACY_KERAS=1). With Keras 3, `load_model(…, compile=False)` helps if only the loss, the metrics "
+        "or the optimizer are at fault; otherwise build the model in code and load its weights.",
         source="keras-team/keras#19441, tensorflow/tensorflow#64685",
         leads_to=("custom-objects", "keras-moved"),
     ),
@@ -242,8 +244,8 @@ MODELS = (
         ),
         cause="Keras 3 saves a model as `.keras` or `.h5` and weights as `.weights.h5`; the name or option given is "
         "of Keras 2.",
-        fix="Name the file so, without `save_format`; `model.export(PATH)` writes a SavedModel. To keep the program, "
-        "use tf-keras with TF_USE_LEGACY_KERAS=1, or TensorFlow up to 2.15.",
+        fix="Name the file so, without `save_format`; `model.export(PATH)` writes a SavedModel. To keep the "
+        "program, use tf-keras with TF_USE_LEGACY_KERAS=1, or TensorFlow up to 2.15.",
         source="keras-team/keras#19122",
     ),
     KnownIssue(
@@ -260,8 +262,8 @@ MODELS = (
             r"'(?:Sequential|Functional|Model)' object has no attribute '(?:predict_classes|predict_proba|"
             r"_make_predict_function|fit_generator|evaluate_generator|predict_generator|_get_distribution_strategy)'",
         ),
-        cause="The program or a package imports a module or name of Keras that is private or that Keras has moved or "
-        "removed: it was written for another release. tf-keras does not have all of them either.",
+        cause="The program or a package imports a module or name of Keras that is private or that Keras has moved "
+        "or removed: it was written for another release. tf-keras does not have all of them either.",
         fix="Import the public name from `tensorflow.keras` (`…utils.to_categorical`, `…layers.Dense`, "
         "`…optimizers.Adam`), or update the package in the traceback. `wrappers.scikit_learn` is the package "
         "scikeras. Otherwise use the image of the TensorFlow that it was written for: `tfimg build --tf 2.10` has "
@@ -317,7 +319,7 @@ MODELS = (
             r"python[\d.]{0,5}: can't open file '[^'\n]{1,300}': \[Errno 2\]",
             r"FileNotFoundError: \[Errno 2\] (?:No such file or directory|"
             r"Unable to open file \([^\n]{1,200}\)): '/(?!usr/|opt/|proc/|sys/|dev/|tmp/|etc/|var/)",
-            r"Unable to (?:synchronously )?create file \(unable to open file: name = [^\n]{1,300}errno = 2\b",
+            r"Unable to (?:synchronously )?create file \([Uu]nable to open file: name = [^\n]{1,300}errno = 2\b",
             r"NewRandomAccessFile failed to Create/Open: ",
             r"NotFoundError: (?:\{\{[^\n]{1,200}\}\} )?\S{1,300}; No such file or directory",
         ),
@@ -336,14 +338,14 @@ MODELS = (
             r"Could not find base path \S{1,200} for servable",
             r"(?:OSError|ValueError|IOError): No file or directory found at ",
             r"File not found: filepath=",
-            r"Unable to (?:synchronously )?open file \(unable to open file: name = [^\n]{1,300}errno = 2\b",
+            r"Unable to (?:synchronously )?open file \([Uu]nable to open file: name = [^\n]{1,300}errno = 2\b",
             r"Could not find SavedModel|No (?:saved_model\.pb|SavedModel) (?:found|file)",
         ),
-        cause="No model is at the given path inside the container: the folder is not mounted there, the path is that "
-        "of the machine or relative to another folder, or it lacks the folder with the version that a server expects "
-        "(MODEL/1/saved_model.pb).",
-        fix="`tfimg run IMAGE -v $PWD:/work -w /work -- ls -R MODEL` shows what the container sees; give the path as "
-        "it is there.",
+        cause="No model is at the given path inside the container: the folder is not mounted there, the path is "
+        "that of the machine or relative to another folder, or it lacks the folder with the version that a server "
+        "expects (MODEL/1/saved_model.pb).",
+        fix="`tfimg run IMAGE -v $PWD:/work -w /work -- ls -R MODEL` shows what the container sees; give the path "
+        "as it is there.",
         source="tensorflow/serving#1433",
         leads_to=("file-missing",),
     ),
@@ -418,8 +420,8 @@ MODELS = (
             r"unable to lock file, errno = \d{1,3}",
             r"[Uu]nable to (?:synchronously )?(?:open|create) file \(file is already open for",
         ),
-        cause="HDF5 cannot lock the file: another process has it open, such as a notebook, or the file system of the "
-        "mounted folder has no locks (NFS, Lustre, some volumes).",
+        cause="HDF5 cannot lock the file: another process has it open, such as a notebook, or the file system of "
+        "the mounted folder has no locks (NFS, Lustre, some volumes).",
         fix="Close the other process. Where the file system has no locks, set HDF5_USE_FILE_LOCKING=FALSE: `tfimg "
         "run -e HDF5_USE_FILE_LOCKING=FALSE IMAGE …`.",
         source="h5py/h5py#1101",

@@ -17,8 +17,8 @@ NETWORK = (
         ),
         cause="The server's certificate is signed by an authority that is not trusted here, such as that of a "
         "company's proxy.",
-        fix="Set SSL_CERT_FILE on the machine that builds to a bundle with that authority; tfimg passes it to builds "
-        "as a secret. In a container, mount the bundle and set SSL_CERT_FILE.",
+        fix="Set SSL_CERT_FILE on the machine that builds to a bundle with that authority; tfimg passes it to "
+        "builds as a secret. In a container, mount the bundle and set SSL_CERT_FILE.",
         leads_to=("network", "no-versions", "no-wheel", "image-pull"),
     ),
     KnownIssue(
@@ -31,8 +31,8 @@ NETWORK = (
             r"Received HTTP code 407 from proxy",
         ),
         cause="The proxy requires a user and a password, and received none or wrong ones.",
-        fix="Set HTTPS_PROXY=http://USER:PASSWORD@HOST:PORT on the machine that builds; tfimg passes it to builds as "
-        "a secret.",
+        fix="Set HTTPS_PROXY=http://USER:PASSWORD@HOST:PORT on the machine that builds; tfimg passes it to builds "
+        "as a secret.",
         leads_to=("network", "no-versions", "no-wheel", "image-pull"),
     ),
     KnownIssue(
@@ -46,7 +46,7 @@ NETWORK = (
             r"Temporary failure resolving '",
             r"Could not resolve '[\w.-]{1,200}'",
             r"dial tcp: lookup ",
-            r"dial tcp [\d.:\[\]a-f]{1,60}: (?:connect: |i/o timeout)",
+            r"dial tcp [\d.:\[\]a-f]{1,60}: (?:connect: |i/o timeout|connection refused)",
             r"proxyconnect tcp: ",
             r"net/http: (?:TLS handshake timeout|request canceled while waiting for connection)",
             r"Client\.Timeout (?:exceeded|or context cancellation) while",

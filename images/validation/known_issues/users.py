@@ -70,9 +70,9 @@ USERS = (
         patterns=(
             r"getpwuid\(\): uid not found",
             r"No username set in the environment|I have no name!|whoami: cannot find name for user ID",
-            r"ermission denied:? .{0,20}['\"]?/\.(?:local|cache|config|keras|jupyter|ipython|matplotlib|npm|"
+            r"ermission denied:? ['\"‘]?/\.(?:local|cache|config|keras|jupyter|ipython|matplotlib|npm|"
             r"kaggle|huggingface|conda|tfhub|dotnet)\b",
-            r"(?:mkdir|cannot create directory) .{0,24}/\.(?:local|cache|config|keras|jupyter|"
+            r"(?:mkdir|cannot create directory|mkdir -p failed for path) ['\"‘]?/\.(?:local|cache|config|keras|jupyter|"
             r"ipython)\b.{0,60}[Pp]ermission denied",
             r"Permission denied: '//?\.\w{1,30}",
             r"problem when trying to write in your cache folder",
@@ -148,12 +148,13 @@ USERS = (
             r"exec (?:user process caused:? \S{0,3}|/\S{1,200}: )no such file or directory",
             r"executable file `?[^`\n]{1,100}`? not found in \$PATH",
         ),
-        cause="The container is to start a program that the image does not have: its name is wrong, it is not copied "
-        "or mounted, or its first line names an interpreter that is not there (or ends with Windows' line end). "
-        "Platforms such as SageMaker start a program of their own name, `train` or `serve`.",
-        fix="Put the program on the image's PATH, such as /usr/local/bin, with `COPY --chmod=755`; or name the whole "
-        "command: `tfimg run IMAGE -- python train.py`.",
+        cause="The container is to start a program that the image does not have: its name is wrong, it is not "
+        "copied or mounted, or its first line names an interpreter that is not there (or ends with Windows' line "
+        "end). Platforms such as SageMaker start a program of their own name, `train` or `serve`.",
+        fix="Put the program on the image's PATH, such as /usr/local/bin, with `COPY --chmod=755`; or name the "
+        "whole command: `tfimg run IMAGE -- python train.py`.",
         source="aws/sagemaker-python-sdk#222",
+        leads_to=("crash-loop",),
     ),
     KnownIssue(
         name="program-not-executable",
@@ -169,7 +170,7 @@ USERS = (
         fix="Copy it with `COPY --chmod=755`, or run `chmod +x FILE` on the machine before the build (as USER root in a "
         "Dockerfile); or start the interpreter: `python train`.",
         source="aws/sagemaker-python-sdk#4678",
-        leads_to=("folder-permission",),
+        leads_to=("folder-permission", "crash-loop"),
     ),
     KnownIssue(
         name="windows-lines",
