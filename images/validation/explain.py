@@ -63,7 +63,7 @@ class Explanation:
 def explain(text: str) -> list[Explanation]:
     """Return the known failures in a text in the order of the text.
 
-    Those that TensorFlow continues after come after those that end it, and harmless messages last.
+    Secondary ones come after the others, and harmless messages last.
     """
     plain = _read(text)
     found: dict[str, tuple[KnownIssue, list[re.Match[str]]]] = {}
@@ -77,7 +77,7 @@ def explain(text: str) -> list[Explanation]:
         Explanation(one.name, one.fault, one.cause, _proof(matches, plain), _fix(one, plain))
         for one, matches in sorted(
             causes,
-            key=lambda pair: (pair[0].fault == HARMLESS, pair[0].goes_on, min(match.start() for match in pair[1])),
+            key=lambda pair: (pair[0].fault == HARMLESS, pair[0].secondary, min(match.start() for match in pair[1])),
         )
     ]
 

@@ -9,8 +9,8 @@ CLUSTER = (
         name="port-in-use",
         fault="host",
         patterns=(
-            r"[Aa]ddress already in use",
-            r"EADDRINUSE",
+            r"(?:^|: |\] )[Aa]ddress already in use",
+            r"(?:rror: |listen |bind |code )(?:listen )?EADDRINUSE",
             r"port is already allocated",
             r"Ports are not available: ",
             r"could not bind to port \d{1,5}, it was already in use",
@@ -68,15 +68,15 @@ CLUSTER = (
             r"UNAVAILABLE[^\n]{0,200}(?:Connection (?:refused|reset by peer|timed out)|Socket closed|"
             r"DNS resolution failed|No route to host)",
             r"CreateSession still waiting for response from worker: ",
-            r"Barrier (?:timed out|failed)|DEADLINE_EXCEEDED: Barrier",
+            r"Barrier timed out\. Barrier_id|DEADLINE_EXCEEDED: Barrier|Barrier failed because",
             r"Collective ops is aborted by: ",
-            r"heartbeat timeout|tasks? (?:is|are) unhealthy \(stopped sending heartbeats\)",
+            r"/task:\d{1,5} heartbeat timeout|stopped sending heartbeats",
             r"DNS resolution failed for \S{1,200}: ",
             r"UnavailableError: (?:Endpoint read failed|Transport closed|OS Error|Socket closed)",
         ),
-        cause="A worker does not reach another one of TF_CONFIG: it has not started or has ended, its name is not "
-        "resolved, or its port is not open.",
-        fix="Read the logs of all workers: the one that ended first has the cause. Each needs the same `cluster` in "
+        cause="A worker does not reach another one of TF_CONFIG, or a client its model server: the other has not "
+        "started or has ended, its name is not resolved, or its port is not open.",
+        fix="Read the logs of all: the one that ended first has the cause. Each worker needs the same `cluster` in "
         "TF_CONFIG, its own `task`, and a network on which the names resolve (Compose: the services' names; "
         "Kubernetes: a headless Service).",
         source="tensorflow/tensorflow#41724",

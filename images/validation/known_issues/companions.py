@@ -14,18 +14,17 @@ COMPANIONS = (
             r"has compiled its custom ops against TensorFlow \S{1,20}, and there are no compatibility guarantees",
             r"jaxlib version \S{1,20} is newer than and incompatible with jax version|"
             r"jaxlib is version \S{1,20}, but this version of jax requires",
-            r"[Tt]his version of (?:TensorFlow|TF-|tensorflow)\S{0,40} requires TensorFlow version",
             r"versions? of TensorFlow you are currently using is \S{1,20} and is not supported",
             r"Invalid name: \w{1,40}>\w{1,60} \(Did you use CamelCase\?\)",
             r"module 'tensorflow\._api\.v2\.compat\.v2\.__internal__\S{0,40}' has no attribute",
-            r"(?:tensorflow[-_]text|keras[-_](?:hub|nlp|cv)|tensorflow[-_]io|"
-            r"tensorflow[-_]hub)[^\n]{0,80} requires (?:TensorFlow|tensorflow)",
+            r"requires tensorflow\S{0,40}(?:; [^\n]{1,200})?, but you have tensorflow\S{0,20} \S{1,20} which is "
+            r"incompatible",
         ),
         cause="A companion package is of another release than the TensorFlow of this image, as its own check says.",
         fix="Install its release for this TensorFlow: `tfimg build --tf VERSION --with PACKAGE` chooses it; or use "
         "the image of the TensorFlow that the message names.",
         source="tensorflow/decision-forests#65, tensorflow/text#385",
-        leads_to=("abi",),
+        leads_to=("abi", "pip-conflict"),
     ),
     KnownIssue(
         name="abi",
@@ -58,8 +57,8 @@ COMPANIONS = (
         name="libstdcxx",
         fault="image",
         patterns=(r"version `?'?(?:GLIBCXX|CXXABI)_[\d.]{1,10}' not found",),
-        cause="A package was compiled with a newer GCC than that of the libstdc++ that is loaded: the image's Debian is "
-        "older, or LD_LIBRARY_PATH or conda brings an older one (the message has its path).",
+        cause="A package was compiled with a newer GCC than that of the libstdc++ that is loaded: the image's "
+        "Debian is older, or LD_LIBRARY_PATH or conda brings an older one (the message has its path).",
         fix="Unset LD_LIBRARY_PATH if the path is not below /usr/lib. Otherwise install an older release of the "
         "package, or use an image on a newer Debian, as those with Python 3.13: `tfimg build --python 3.13`.",
         source="tensorflow/tensorflow#5017",
@@ -134,7 +133,7 @@ COMPANIONS = (
         fault="image",
         patterns=(
             r"(?:ImportError|OSError|error while loading shared libraries): (?!lib(?:cuda|cudart|nvinfer|cudnn|"
-            r"cublas)\b)lib[\w+.-]{1,60}\.so[\w.]{0,20}: cannot open shared object file",
+            r"cublas)\b)lib[\w{1,80}.-]{1,60}\.so[\w.]{0,20}: cannot open shared object file",
             r"OSError: sndfile library not found|failed to find libmagic|Couldn't find (?:ffmpeg|avconv)",
         ),
         cause="A package needs a library of Debian that the image does not have.",
@@ -185,7 +184,7 @@ COMPANIONS = (
     KnownIssue(
         name="externally-managed",
         fault="request",
-        patterns=(r"externally-managed-environment|This environment is externally managed",),
+        patterns=(r"error: externally-managed-environment|This environment is externally managed",),
         cause="This is Debian's or Ubuntu's own Python, which pip may not change; in an image, another one than the "
         "image's.",
         fix="In an image, use its own: /usr/local/bin/pip (`python -m pip`). On a machine, install into a virtual "
@@ -199,6 +198,7 @@ COMPANIONS = (
             r"ERROR: ResolutionImpossible",
             r"because these package versions have conflicting dependencies",
             r"No solution found when resolving dependencies",
+            r"requires \S{1,80}(?:; [^\n]{1,200})?, but you have \S{1,60} \S{1,30} which is incompatible",
         ),
         cause="The requirements contradict each other, or what the image has: no set of versions satisfies all; the "
         "lines above name them.",

@@ -18,7 +18,7 @@ DEVICE = (
         patterns=(
             r"CUDA_ERROR_OUT_OF_MEMORY",
             r"Dst tensor is not initialized",
-            r"OOM when allocating tensor [^\n]{0,200}GPU:\d+",
+            r"OOM when allocating tensor [^\n]{0,200}GPU:\d{1,20}",
             r"Allocator \(GPU_\d{1,3}_bfc\) ran out of memory trying to allocate (?![^\n]{0,200}not a failure)",
             r"(?i:resource.?exhausted)[^\n]{0,60}(?:[Oo]ut of memory (?:while trying to allocate|allocating)|"
             r"[Ff]ailed to allocate)",
@@ -109,10 +109,10 @@ DEVICE = (
             r"CUDA_ERROR_NO_DEVICE|no CUDA-capable device is detected",
             r"(?:OSError|ImportError|RuntimeError|Error): libcuda\.so\.1: cannot open shared object file",
             r"(?:Found no NVIDIA driver on your system|no NVIDIA GPU device is present: /dev/nvidia0 does not exist)",
-            r"Could not satisfy (?:explicit )?device specification '[^'\n]{0,100}GPU:\d+'",
-            r"expected a GPU, found none: (?:the machine has no NVIDIA driver that runs|\w+VISIBLE_DEVICES=)",
+            r"Could not satisfy (?:explicit )?device specification '[^'\n]{0,100}GPU:\d{1,20}'",
+            r"expected a GPU, found none: (?:the machine has no NVIDIA driver that runs|\w{1,80}VISIBLE_DEVICES=)",
             r"exec: \"nvidia-smi\": executable file not found|nvidia-smi: (?:command )?not found",
-            r"The NVIDIA Driver was not detected\. +GPU functionality will not be available",
+            r"The NVIDIA Driver was not detected\. {1,40}GPU functionality will not be available",
             r"failed call to cuInit: [^\n]{0,100}UNKNOWN ERROR \(100\)",
         ),
         cause="The container has no access to a GPU, the machine has none, or a variable such as "
@@ -121,10 +121,11 @@ DEVICE = (
         "the GPU. Unset CUDA_VISIBLE_DEVICES and NVIDIA_VISIBLE_DEVICES, or name a GPU in them.",
         source="tensorflow/tensorflow#60429, tensorflow/tensorflow#44869",
         leads_to=("gpu-unused", "program-missing"),
-        done=WITH_GPU,
+        done=WITH_GPU + r"|\btfimg (?:run|jupyter|shell) ",
         then="`nvidia-smi` must list the GPU on the machine and in the container. If it does not in the container, "
         "`tfimg doctor` examines the toolkit; if it does, unset CUDA_VISIBLE_DEVICES and set "
         "NVIDIA_DRIVER_CAPABILITIES=compute,utility.",
+        secondary=True,
     ),
     KnownIssue(
         name="gpu-architecture",
@@ -133,12 +134,12 @@ DEVICE = (
             r"CUDA_ERROR_INVALID_PTX",
             r"CUDA_ERROR_NO_BINARY_FOR_GPU",
             r"no kernel image is available for execution on the device",
-            r"PTX version \S+ does not support target '?sm_\d+\w?'?",
-            r"'sm_\d+\w?' is not defined for option 'gpu-name'",
+            r"PTX version \S{1,200} does not support target '?sm_\d{1,20}\w?'?",
+            r"'sm_\d{1,20}\w?' is not defined for option 'gpu-name'",
             r"device kernel image is invalid|CUDNN_STATUS_ARCH_MISMATCH",
             r"cuLaunchKernel\([^\n]{0,300}CUDA_ERROR_INVALID_HANDLE",
             r"is not compatible with the current PyTorch installation",
-            r"not built with CUDA kernel binaries compatible with compute capability \d+\.\d+\w?",
+            r"not built with CUDA kernel binaries compatible with compute capability \d{1,20}\.\d{1,20}\w?",
             r"GPU, which is not yet supported in this version of the container",
         ),
         cause="The image's TensorFlow has no code for this GPU. It compiles PTX for up to half an hour at its first "
@@ -166,7 +167,7 @@ DEVICE = (
         fault="host",
         patterns=(
             r"(?i:no TPU platform (?:is )?(?:found|available))",
-            r"Couldn't open device: /dev/accel\d+",
+            r"Couldn't open device: /dev/accel\d{1,20}",
             r"expected TPU cores, found none",
         ),
         cause="libtpu does not reach a TPU: the container was started without the machine's devices, or libtpu is "

@@ -51,7 +51,7 @@ ENGINES = (
         name="wrong-platform",
         fault="request",
         patterns=(
-            r"exec format error",
+            r"(?:: |\"|^)exec format error",
             r"no matching manifest for \S{1,60}",
             r"no match for platform in manifest",
             r"does not match the specified platform",
@@ -68,13 +68,12 @@ ENGINES = (
         name="image-not-found",
         fault="request",
         patterns=(
-            r"manifest unknown",
+            r"(?:^|: )manifest unknown",
             r"manifest for \S{1,200} not found",
             r"(?:pull|resolve|unpack) [^\n]{1,300}: not found\b",
             r"No such image: ",
             r"(?:Unable to find image|reading manifest) [^\n]{1,200}(?:manifest unknown|not found)",
             r"is not present with pull policy of Never|ErrImageNeverPull",
-            r"InvalidImageName|invalid reference format",
         ),
         cause="The registry, or the node, has no image of this name and tag: the tag is misspelt, was never pushed "
         "there, or was removed.",
@@ -85,24 +84,38 @@ ENGINES = (
         leads_to=("image-pull",),
     ),
     KnownIssue(
+        name="image-name",
+        fault="request",
+        patterns=(r"invalid reference format", r"\bInvalidImageName\b"),
+        cause="What stands where the image's name belongs is not one: it has capital letters or blanks, or an "
+        "option before it is not closed, such as `-v $PWD:/work` where the folder has blanks.",
+        fix='Quote variables (`-v "$PWD":/work`), and write the name in small letters: HOST/NAME:TAG.',
+        source="docker/cli#1103",
+        leads_to=("image-pull",),
+    ),
+    KnownIssue(
         name="image-pull",
         fault="request",
-        patterns=(r"\b(?:ImagePullBackOff|ErrImagePull)\b",),
+        patterns=(r"(?:: {1,20}|\d/\d {1,40}|\"reason\": ?\"|Init:|^)(?:ImagePullBackOff|ErrImagePull)\b",),
         cause="Kubernetes cannot pull the image: its name is wrong, the registry needs credentials, or the node "
         "does not reach it. This log does not say which.",
         fix="`kubectl describe pod NAME` has the registry's answer: `tfimg explain` reads that. A private registry "
         "needs `imagePullSecrets`, made by `kubectl create secret docker-registry`.",
         source="kubernetes/kubernetes#41536",
+        secondary=True,
     ),
     KnownIssue(
         name="crash-loop",
         fault="request",
-        patterns=(r"\bCrashLoopBackOff\b|Back-off restarting failed container",),
+        patterns=(
+            r"(?:: {1,20}|\d/\d {1,40}|\"reason\": ?\"|Init:)CrashLoopBackOff\b|Back-off restarting failed container",
+        ),
         cause="The container ends again and again, and Kubernetes waits longer before each new start. This log does "
         "not say why.",
         fix="`kubectl logs --previous POD` has what the program printed, `kubectl describe pod POD` its exit code "
         "and events: give both to `tfimg explain`.",
         source="kubernetes/kubernetes#57291",
+        secondary=True,
     ),
     KnownIssue(
         name="kubernetes-reference",

@@ -7,8 +7,7 @@ from known_issues.issue import KnownIssue
 # What a log shows if the container was started with a GPU.
 WITH_GPU = (
     r"--gpus[ =]|--nv\b|--runtime[ =]nvidia|driver: nvidia|--device[ =]nvidia\.com/gpu|"
-    r"nvidia\.com/gpu['\"]?: ['\"]?[1-9]|"
-    r"\btfimg (?:run|jupyter|shell) "
+    r"nvidia\.com/gpu['\"]?: ['\"]?[1-9]"
 )
 
 HOST = (
@@ -34,7 +33,7 @@ HOST = (
         "engine; for CDI and Podman, run `nvidia-ctk cdi generate --output=/etc/cdi/nvidia.yaml`. `tfimg doctor` "
         "checks it.",
         source="NVIDIA/nvidia-container-toolkit#434",
-        leads_to=("no-gpu", "gpu-unused"),
+        leads_to=("no-gpu", "gpu-unused", "program-missing"),
     ),
     KnownIssue(
         name="kubernetes-runtime",
@@ -87,7 +86,8 @@ HOST = (
         name="gpu-capabilities",
         fault="request",
         patterns=(
-            r"NVIDIA_DRIVER_CAPABILITIES['\"]?\s{0,3}[=:]\s{0,3}['\"]?(?!all\b|[\w,]{0,80}compute)\w[\w,]{0,80}",
+            r"NVIDIA_DRIVER_CAPABILITIES['\"]?\s{0,3}[=:]\s{0,3}['\"]?(?![\w,]{0,80}compute)"
+            r"(?:utility|graphics|video|display|compat32|ngx)\b",
             r"[\"',]capabilities=(?!all\b|[\w,]{0,80}compute)(?:utility|graphics|video|display)[\w,]{0,80}",
             r"Driver Version: [\d.]{3,20} {1,20}CUDA Version: N/A",
             r"unsupported capabilities found in '[^'\n]{0,200}' \(allowed '",
@@ -98,6 +98,7 @@ HOST = (
         "out; `tfimg run` starts an image so.",
         source="tensorflow/tensorflow#45011",
         leads_to=("no-gpu", "gpu-unused"),
+        secondary=True,
     ),
     KnownIssue(
         name="rootless-gpu",
@@ -289,6 +290,7 @@ HOST = (
         "contain /usr/local/cuda/compat.",
         source="NVIDIA/nvidia-docker#1515",
         leads_to=("driver-mismatch", "driver-too-old", "no-gpu", "gpu-unused"),
+        secondary=True,
     ),
     KnownIssue(
         name="driver-too-old",
@@ -299,12 +301,13 @@ HOST = (
             r"driver on your system is too old",
             r"CUDA_ERROR_UNSUPPORTED_PTX_VERSION",
             r"the provided PTX was compiled with an unsupported toolchain",
-            r"the machine's driver knows CUDA up to \S+, and the image has \S+: the driver is too old",
+            r"the machine's driver knows CUDA up to \S{1,200}, and the image has \S{1,200}: the driver is too old",
         ),
         cause="The machine's NVIDIA driver is older than the image's CUDA requires.",
         fix="Update the driver on the machine, or use an image that the driver supports: `tfimg which` names one.",
         source="tensorflow/tensorflow#41401, NVIDIA/nvidia-container-toolkit#152",
         leads_to=("no-gpu", "gpu-unused", "gpu-hook"),
+        secondary=True,
     ),
     KnownIssue(
         name="driver-mismatch",
@@ -312,7 +315,7 @@ HOST = (
         patterns=(
             r"CUDA_ERROR_SYSTEM_DRIVER_MISMATCH",
             r"(?i:driver/library version mismatch)",
-            r"kernel version \S+ does not match DSO version",
+            r"kernel version \S{1,200} does not match DSO version",
             r"unsupported display driver / cuda driver combination",
             r"Driver Version: [\d.]{3,20} {1,20}CUDA Version: ERR!",
         ),
@@ -321,6 +324,7 @@ HOST = (
         fix="Restart the machine. If that does not help, look for another libcuda on LD_LIBRARY_PATH.",
         source="NVIDIA/nvidia-container-toolkit#171",
         leads_to=("no-gpu", "gpu-unused", "gpu-hook"),
+        secondary=True,
     ),
     KnownIssue(
         name="driver-not-ready",
@@ -335,6 +339,7 @@ HOST = (
         "--now nvidia-fabricmanager`.",
         source="jax-ml/jax#24866, pytorch/pytorch#35710",
         leads_to=("no-gpu", "gpu-unused"),
+        secondary=True,
     ),
     KnownIssue(
         name="driver-unknown",
@@ -349,14 +354,15 @@ HOST = (
         "nvidia-modprobe -u`, or restart it.",
         source="gbionics/jaxsim#50, pytorch/pytorch#49081",
         leads_to=("no-gpu", "gpu-unused"),
+        secondary=True,
     ),
     KnownIssue(
         name="gpu-ignored",
         fault="host",
         patterns=(
             r"Ignoring (?:visible )?gpu device [^\n]{0,400}The minimum required",
-            r"this TensorFlow has code from \d+\.\d+ on: the GPU is too old for it",
-            r"expected TensorFlow to use all \d+ GPUs of the driver, found \d+",
+            r"this TensorFlow has code from \d{1,20}\.\d{1,20} on: the GPU is too old for it",
+            r"expected TensorFlow to use all \d{1,20} GPUs of the driver, found \d{1,20}",
         ),
         cause="TensorFlow ignores a GPU of the machine: it is too old for this release, or has far fewer "
         "multiprocessors than the others, like a card for a display.",
@@ -364,6 +370,7 @@ HOST = (
         "the machine names one.",
         source="tensorflow/tensorflow#473, tensorflow/tensorflow#3430",
         leads_to=("no-gpu",),
+        secondary=True,
     ),
     KnownIssue(
         name="gpu-lost",
@@ -391,17 +398,19 @@ HOST = (
         "The engine mounts the machine's own libcuda with the GPU.",
         source="NVIDIA/warp#219, horovod/horovod#3831",
         leads_to=("no-gpu", "gpu-unused"),
+        secondary=True,
     ),
     KnownIssue(
         name="no-avx",
         fault="host",
         patterns=(
-            r"TensorFlow library was compiled to use \S+ instructions, but these aren't available on your machine",
-            r"(?:^|: line \d{1,6}: +\d{1,9} |Fatal Python error: |signal 4 \()Illegal instruction\b",
+            r"TensorFlow library was compiled to use \S{1,200} instructions, but these aren't available on your "
+            r"machine",
+            r"(?:^|: line \d{1,6}: {1,40}\d{1,9} |Fatal Python error: |signal 4 \()Illegal instruction\b",
             r"signal 4\b",
-            r"SIGILL\b",
+            r"(?:\(|signal |by |with |: )SIGILL\b",
             r"exit(?:ed)?(?: with)?(?: code| status)?:? 132\b",
-            r"expected a processor with .*, found .* without",
+            r"expected a processor with .{0,300}, found .{0,300} without",
         ),
         cause="The processor lacks an instruction set that the program is compiled for; TensorFlow's wheels need AVX.",
         fix="Use a processor of 2011 or later; give a virtual machine the CPU model of its host (QEMU: -cpu host). "
@@ -444,9 +453,9 @@ HOST = (
         name="out-of-memory",
         fault="host",
         patterns=(
-            r"^(?:[\w./-]{1,80}: line \d{1,6}: +\d{1,9} |"
-            r"\[\d{1,3}\][+-]? +(?:\d{1,9} +)?)?Killed(?: {2,}\S.{0,200}| *\(.{0,40}\))?[ \t]*$",
-            r"^(?:zsh: |\[\d{1,3}\] +[+-]? ?\d{1,9} )killed +\S",
+            r"^(?:[\w./-]{1,80}: line \d{1,6}: {1,40}\d{1,9} |"
+            r"\[\d{1,3}\][+-]? {1,40}(?:\d{1,9} {1,40})?)?Killed(?: {2,40}\S.{0,200}| {0,40}\(.{0,40}\))?[ \t]{0,40}$",
+            r"^(?:zsh: |\[\d{1,3}\] {1,40}[+-]? ?\d{1,9} )killed {1,40}\S",
             r"(?:ended with|terminated by|killed by|interrupted by|died from|found \w{1,20}:) signal:? (?:9\b|"
             r"SIGKILL|Killed\b)",
             r"died with <Signals\.SIGKILL: 9>",
@@ -456,8 +465,8 @@ HOST = (
             r"[Ee]xit(?:ed)?(?: with)?(?: code| status| status code)?:?\s{0,12}\(?137\b(?! (?:means|is|usually|"
             r"indicates|would|or|stands)\b)",
             r"non-zero code: 137\b",
-            r'"?ExitCode"?: ?137\b|\bexitCode[=:] ?137\b',
-            r'Reason: {1,20}OOMKilled|"OOMKilled": ?true|"?reason"?[:=] ?"?OOMKilled|\d/\d +OOMKilled|'
+            r'(?i:\bexitcode"?)[=:] ?137\b',
+            r'Reason: {1,20}OOMKilled|"OOMKilled": ?true|"?reason"?[:=] ?"?OOMKilled|\d/\d {1,40}OOMKilled|'
             r"OOMKilled \(exit code|\): OOMKilled",
             r"(?:Out of memory|Memory cgroup out of memory): Kill(?:ed)? process \d",
             r"oom-kill:constraint=|invoked oom-killer:|Failed with result 'oom-kill'|killed by the OOM killer",
@@ -488,7 +497,7 @@ HOST = (
             r"(?:fork|clone|mmap|posix_memalign|exec)[^\n]{0,40}: Cannot allocate memory",
             r"failed to map segment from shared object: Cannot allocate memory",
             r"DefaultCPUAllocator: (?:can't allocate|not enough) memory",
-            r"^MemoryError[ \t]*$",
+            r"^MemoryError[ \t]{0,40}$",
             r"could not allocate pinned host memory",
         ),
         cause="The program asked for more memory than the machine or the container has left, often a whole data set "
@@ -545,9 +554,9 @@ HOST = (
         name="disk-full",
         fault="host",
         patterns=(
-            r"[Nn]o space left on device",
+            r"(?:^|: |\] |'|\()[Nn]o space left on device",
             r"Disk quota exceeded",
-            r"ENOSPC\b",
+            r"(?:code|rror:|errno) ENOSPC\b",
             r"You don't have enough free space in /",
             r"node was low on resource: ephemeral-storage",
         ),
@@ -573,7 +582,7 @@ HOST = (
         name="read-only",
         fault="host",
         patterns=(
-            r"Read-only file system\b",
+            r"(?:^|: |\] )Read-only file system\b",
             r"expected temporary files in [^\n]{0,300}--tmpfs /tmp",
             r"expected a writable folder for temporary files, found none",
         ),

@@ -30,8 +30,8 @@ IMAGE = (
         name="bus-error",
         fault="image",
         patterns=(
-            r"Bus error\b",
-            r"SIGBUS\b",
+            r"(?:^|: |: \d{1,6}: {1,40}\d{1,9} |line \d{1,6}: {1,40}\d{1,9} {1,40})Bus error\b",
+            r"(?:\(|signal |by |with |: )SIGBUS\b",
             r"signal 7\b",
             r"exit(?:ed)?(?: with)?(?: code| status)?:? 135\b",
         ),
@@ -63,12 +63,12 @@ IMAGE = (
         name="numpy-abi",
         fault="image",
         patterns=(
-            r"A module that was compiled using NumPy 1\.x cannot be run in\s+NumPy \S+",
+            r"A module that was compiled using NumPy 1\.x cannot be run in\s{1,9}NumPy \S{1,200}",
             r"_ARRAY_API not found",
             r"numpy\.core\.(?:umath|multiarray) failed to import",
-            r"Unable to convert function return value to a Python type! The signature was\s+\(\) -> handle",
+            r"Unable to convert function return value to a Python type! The signature was\s{1,9}\(\) -> handle",
             r"numpy\.\w{1,20} size changed, may indicate binary incompatibility",
-            r"module compiled against A[BP]I version 0x\w+ but this version of numpy is",
+            r"module compiled against A[BP]I version 0x\w{1,80} but this version of numpy is",
         ),
         cause="NumPy is not the version that TensorFlow, or another package, was compiled for: TensorFlow up to "
         "2.17 needs NumPy 1, and packages compiled for NumPy 1 do not run with NumPy 2.",
@@ -151,7 +151,7 @@ IMAGE = (
         name="cudnn-mismatch",
         fault="image",
         patterns=(
-            r"Loaded runtime CuDNN library: \S+ but source was compiled with: \S+",
+            r"Loaded runtime CuDNN library: \S{1,200} but source was compiled with: \S{1,200}",
             r"expected cuDNN .{1,80}, found .{1,80}: TensorFlow refuses another major",
             r"CuDNN library needs to have matching major version and equal or higher minor version",
         ),
@@ -200,7 +200,8 @@ IMAGE = (
         fault="image",
         patterns=(
             r"Cannot dlopen some GPU libraries",
-            r"Could not load dynamic library 'lib(?:cublas|cublasLt|cudnn|cufft|curand|cusolver|cusparse)\.so\.\d+'",
+            r"Could not load dynamic library 'lib(?:cublas|cublasLt|cudnn|cufft|curand|cusolver|"
+            r"cusparse)\.so\.\d{1,20}'",
             r"Could not load library libcudnn\w{0,40}\.so",
             r"Unable to locate libcudnn",
             r"expected TensorFlow to open its CUDA libraries, found that it cannot open",
@@ -210,7 +211,7 @@ IMAGE = (
         "TF_CPP_MAX_VLOG_LEVEL=3 names the library that is missing.",
         source="tensorflow/tensorflow#62412, tensorflow/tensorflow#85689, tensorflow/tensorflow#60854",
         leads_to=("no-gpu", "gpu-unused"),
-        goes_on=True,
+        secondary=True,
     ),
     KnownIssue(
         name="other-cuda",
@@ -231,7 +232,7 @@ IMAGE = (
         name="missing-libdevice",
         fault="image",
         patterns=(
-            r"libdevice not found at \S+",
+            r"libdevice not found at \S{1,200}",
             r"Can't find libdevice directory \$\{CUDA_DIR\}/nvvm/libdevice",
             r"libdevice is required by this HLO module but was not found at ",
             r"expected XLA to find the \S{0,100}libdevice\S{0,40} of the locked nvidia-cuda-nvcc",

@@ -14,9 +14,9 @@ class KnownIssue:
     the messages allow, because a wrong cause is worse than none, and its repetitions are bounded, because logs are of
     any size. `fault` is who can correct it: the `image`, the `host` (the machine, its engine or its network), the
     `request` (which cannot be met), or `harmless`. `leads_to` names known issues that are consequences of this one.
-    `goes_on`: TensorFlow reports it and continues without a GPU, so a failure that ends the program comes first. Where
-    `done` matches the log, the fix has been tried, and `then` is the next one. `source` is where it was reported:
-    owner/repository#number.
+    `secondary`: other causes come before it, because TensorFlow continues without a GPU, or because it only says that
+    something failed. Where `done` matches the log, the fix has been tried, and `then` is the next one. `source` is
+    where it was reported: owner/repository#number.
     """
 
     name: str
@@ -26,6 +26,6 @@ class KnownIssue:
     fix: str
     source: str = ""
     leads_to: Tuple[str, ...] = ()
-    goes_on: bool = False
+    secondary: bool = False
     done: str = ""
     then: str = ""

@@ -41,7 +41,7 @@ MODELS = (
             r"No module named 'tensorflow\.(?:contrib|examples|compat\.v1\.contrib)\b",
             r"module 'tensorflow\.compat\.v1' has no attribute 'contrib'",
             r"tf\.placeholder\(\) is not compatible with eager execution",
-            r"The Session graph is empty\. +Add operations to the graph before calling run",
+            r"The Session graph is empty\. {1,40}Add operations to the graph before calling run",
             r"module '(?:tensorflow\.)?keras\.(?:api\.\S{0,20})?backend' has no attribute '(?:get_session|"
             r"set_session|tensorflow_backend)'",
             r"'RefVariable' object has no attribute '_id'",
@@ -53,7 +53,7 @@ MODELS = (
         "tf`, or convert it with `tf_upgrade_v2`. tf.contrib has no successor: contrib.slim is the package tf-slim. "
         "No image of tfimg has TensorFlow 1.",
         source="tensorflow/tensorflow#18538, tensorflow/tensorflow#31150",
-        leads_to=("shadowed-module",),
+        leads_to=("shadowed-module", "keras-moved"),
     ),
     KnownIssue(
         name="estimator",
@@ -71,7 +71,7 @@ MODELS = (
     KnownIssue(
         name="no-tensorflow",
         fault="request",
-        patterns=(r"No module named '?tensorflow'?\s*$",),
+        patterns=(r"No module named '?tensorflow'?\s{0,9}$",),
         cause="The Python that runs the program is not the image's, and has no TensorFlow: a virtual environment, "
         "conda's or Debian's Python comes first on PATH, or PYTHONPATH or PYTHONHOME is set.",
         fix="Run the image's own: `python` on PATH, in /usr/local/bin, without `sudo` and without a virtual "
@@ -139,6 +139,7 @@ MODELS = (
             r"[^\n]{0,200}(?:hub|tf_keras)",
             r"`?keras\.(?:optimizers\.legacy|layers\.experimental)\S{0,60}` is not supported in Keras 3",
             r"module 'keras\._tf_keras\.keras[\w.]{0,60}' has no attribute",
+            r"Could not interpret optimizer identifier: <",
         ),
         cause="The installed Keras is not the expected one: Keras 3 with a release up to 2.15, which needs Keras 2, "
         "or with a program that was written for Keras 2; a Keras that is older than TensorFlow; or none.",
@@ -146,7 +147,7 @@ MODELS = (
         "program that needs Keras 2 on TensorFlow 2.16 or later, install tf-keras of the same minor version and set "
         "TF_USE_LEGACY_KERAS=1.",
         source="keras-team/keras#18141, keras-team/keras#18593, keras-team/keras#15175",
-        leads_to=("keras-moved",),
+        leads_to=("keras-moved", "custom-objects"),
     ),
     KnownIssue(
         name="keras-3-model",
@@ -355,9 +356,8 @@ MODELS = (
         patterns=(
             r"Unsuccessful TensorSliceReader constructor",
             r"Unable to open table file \S{1,300}: DATA_LOSS: not an sstable",
-            r"[Nn]o checkpoint (?:was |is )?found (?:at|in|under) ",
             r"Couldn't match files for checkpoint|The passed save_path is not a valid checkpoint",
-            r"latest_checkpoint[^\n]{0,80} is None|Can't load save_path when it is None",
+            r"Can't load save_path when it is None",
         ),
         cause="No checkpoint is at the given path: it is the common start of the files' names (model.ckpt-100 of "
         "model.ckpt-100.index and model.ckpt-100.data-00000-of-00001), not one of the files, and is that inside the "
@@ -370,10 +370,7 @@ MODELS = (
     KnownIssue(
         name="checkpoint-differs",
         fault="request",
-        patterns=(
-            r"Key \S{1,200} not found in checkpoint",
-            r"Unresolved object in checkpoint|Some objects had attributes which were not restored",
-        ),
+        patterns=(r"Key \S{1,200} not found in checkpoint",),
         cause="The checkpoint is of another model than the program builds: names of variables differ, by another "
         "architecture, other layers or another release of the library.",
         fix="Build the model exactly as it was when it was saved, with the same releases; "
@@ -401,7 +398,6 @@ MODELS = (
         patterns=(
             r"Unable to (?:synchronously )?(?:open|create) file \((?:file signature not found|truncated file|"
             r"bad object header|bad symbol table|unable to read superblock)",
-            r"truncated file: eof = \d",
             r"zipfile\.BadZipFile: File is not a zip file",
             r"Unable to (?:synchronously )?open object \(bad (?:local|object) ",
             r"(?:Error parsing message|DecodeError)[^\n]{0,60}(?:saved_model|SavedModel|tensorflow)",

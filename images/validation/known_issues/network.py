@@ -50,7 +50,7 @@ NETWORK = (
             r"proxyconnect tcp: ",
             r"net/http: (?:TLS handshake timeout|request canceled while waiting for connection)",
             r"Client\.Timeout (?:exceeded|or context cancellation) while",
-            r"ReadTimeoutError\(|ConnectTimeoutError\(|read timed out\b",
+            r"(?:ReadTimeoutError|ConnectTimeoutError|ConnectTimeout|ReadTimeout): ",
             r"urlopen error \[Errno -[23]\]|URL fetch failure on ",
             r"Could not resolve host: |Failed to connect to \S{1,200} port \d{1,5}",
         ),
@@ -98,8 +98,8 @@ NETWORK = (
         fault="host",
         patterns=(
             r"toomanyrequests: ",
-            r"429 Too Many Requests",
-            r"You have reached your (?:\w+ )?pull rate limit",
+            r"(?:unexpected status|registry)[^\n]{0,200}429 Too Many Requests",
+            r"You have reached your (?:\w{1,80} )?pull rate limit",
         ),
         cause="The registry refuses further pulls for now. Docker Hub limits the pulls of each account, or of each "
         "address without one, which machines behind one address share.",
@@ -117,10 +117,10 @@ NETWORK = (
             r"unauthorized: (?:authentication required|incorrect username or password|HTTP Basic: Access denied|"
             r"unauthenticated|authorize header needed|personal access token is expired|The client does not have|"
             r"Authentication is required|You don't have the needed permissions)",
-            r"HTTP Basic: Access denied",
-            r"from daemon: unauthorized[ \t]*$",
+            r"denied: HTTP Basic: Access denied",
+            r"from daemon: unauthorized[ \t]{0,40}$",
             r"Unauthenticated request\. Unauthenticated requests do not have permission",
-            r"(?:unexpected status|status code)[^\n]{0,300}\b401\b",
+            r"(?:unexpected status|status code from registry)[^\n]{0,300}\b401\b",
             r"failed to fetch (?:oauth|anonymous) token: [^\n]{0,300}\b401\b",
             r"authentication required, visit https://aka\.ms/acr",
             r"unknown: Authentication is required",
@@ -141,7 +141,7 @@ NETWORK = (
             r"name unknown: ",
             r"repository name not known to registry",
             r"RepositoryNotFoundException",
-            r"(?:project|Project) \S{1,100} (?:is )?not found\b[^\n]{0,100}",
+            r"(?:unauthorized|denied|not_found|NOT_FOUND|rror)[^\n]{0,60}project \S{1,100} not found\b",
             r"Repository \"[^\"\n]{1,100}\" not found",
         ),
         cause="The registry has no repository (or project) of this name, and does not create it at a push.",
@@ -175,7 +175,7 @@ NETWORK = (
         patterns=(
             r"413 (?:Request Entity Too Large|Payload Too Large|Content Too Large)",
             r"error parsing HTTP 413 response body",
-            r"(?:unexpected status|status code)[^\n]{0,300}\b413\b",
+            r"(?:unexpected status|status code from registry)[^\n]{0,300}\b413\b",
             r"client intended to send too large body",
             r"http: request body too large",
         ),
@@ -190,7 +190,7 @@ NETWORK = (
         fault="host",
         patterns=(
             r"received unexpected HTTP status: 50\d",
-            r"(?:unexpected status|status code)[^\n]{0,300}\b50[0234]\b",
+            r"(?:unexpected status|status code from registry)[^\n]{0,300}\b50[0234]\b",
             r"error parsing HTTP 50\d response body",
         ),
         cause="The registry's server, or a proxy before it, fails (status 500 to 504).",
@@ -227,7 +227,7 @@ NETWORK = (
             r"denied: (?:access forbidden|denied\b|Not Authorized|installation not allowed|Token exchange failed|"
             r"client with IP)",
             r"is not authorized to perform: ecr",
-            r"(?:unexpected status|status code)[^\n]{0,300}\b403\b",
+            r"(?:unexpected status|status code from registry)[^\n]{0,300}\b403\b",
             r"requested access to the resource is denied",
         ),
         cause="The registry does not let this account read or write the repository: no account is logged in, the "

@@ -69,10 +69,10 @@ USERS = (
         fault="request",
         patterns=(
             r"getpwuid\(\): uid not found",
-            r"No username set in the environment|I have no name!|whoami: cannot find name for user ID",
-            r"ermission denied:? ['\"‘]?/\.(?:local|cache|config|keras|jupyter|ipython|matplotlib|npm|"
+            r"No username set in the environment",
+            r"ermission denied:? \W?/\.(?:local|cache|config|keras|jupyter|ipython|matplotlib|npm|"
             r"kaggle|huggingface|conda|tfhub|dotnet)\b",
-            r"(?:mkdir|cannot create directory|mkdir -p failed for path) ['\"‘]?/\.(?:local|cache|config|keras|jupyter|"
+            r"(?:mkdir|cannot create directory|mkdir -p failed for path) \W?/\.(?:local|cache|config|keras|jupyter|"
             r"ipython)\b.{0,60}[Pp]ermission denied",
             r"Permission denied: '//?\.\w{1,30}",
             r"problem when trying to write in your cache folder",
@@ -119,8 +119,8 @@ USERS = (
         patterns=(
             r"PermissionError: \[Errno 13\]",
             r"OSError: \[Errno 13\] Permission denied",
-            r"PermissionDeniedError\b[^\n]{0,200}",
-            r"PERMISSION_DENIED: [^\n]{0,200}(?:/|; Permission denied)",
+            r"errors_impl\.PermissionDeniedError\b",
+            r"PERMISSION_DENIED: /[^\n]{1,200}; (?:Permission denied|Operation not permitted)",
             r"EACCES: permission denied",
             r"Unable to (?:synchronously )?(?:open|create) file \(unable to (?:open|"
             r"create) file: name = [^\n]{1,300}errno = 13\b",
@@ -167,8 +167,8 @@ USERS = (
         ),
         cause="The program that the container is to start may not be executed by the container's user: its file "
         "lacks the mode x, its folder is not open to that user, or its file system is mounted with noexec.",
-        fix="Copy it with `COPY --chmod=755`, or run `chmod +x FILE` on the machine before the build (as USER root in a "
-        "Dockerfile); or start the interpreter: `python train`.",
+        fix="Copy it with `COPY --chmod=755`, or run `chmod +x FILE` on the machine before the build (as USER root "
+        "in a Dockerfile); or start the interpreter: `python train`.",
         source="aws/sagemaker-python-sdk#4678",
         leads_to=("folder-permission", "crash-loop"),
     ),
