@@ -19,7 +19,7 @@ HARMLESS = "harmless"
 # A person reads the proof: a few lines, of each as much as a terminal shows in three.
 PROOF_LINES, PROOF_WIDTH = 3, 240
 # Of the distinct lines of a log, so much of the start and of the end is searched.
-MAX_PART = 2 << 20
+MAX_PART = 1 << 20
 # Colours and cursor movements of a terminal.
 ESCAPES = re.compile(r"\x1b\[[0-9;?]{0,40}[A-Za-z]")
 # What programs write before each line of another one's log.

@@ -554,7 +554,7 @@ HOST = (
         name="disk-full",
         fault="host",
         patterns=(
-            r"(?:^|: |\] |'|\()[Nn]o space left on device",
+            r"(?:^|[:;] |\] |'|\()[Nn]o space left on device",
             r"Disk quota exceeded",
             r"(?:code|rror:|errno) ENOSPC\b",
             r"You don't have enough free space in /",
