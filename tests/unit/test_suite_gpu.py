@@ -283,7 +283,7 @@ FACTS = Facts(device="gpu", cuda="12.2", architectures=["sm_50", "compute_80"])
         (({}, NODE, True, "cuda=11040 cuInit=999"), "knows CUDA up to 11.4, and the image has 12.2", "driver-too-old"),
         (({}, NODE, True, "cuInit=802"), "SYSTEM_NOT_READY): GPUs behind NVSwitch need", "driver-not-ready"),
         (({}, NODE, True, MISMATCH), "updated under its old kernel module", "driver-mismatch"),
-        (({}, NODE, True, "cuInit=804"), "NOT_SUPPORTED_ON_DEVICE): a CUDA compatibility library", "forward-compatibility"),
+        (({}, NODE, True, "cuInit=804"), "NOT_SUPPORTED_ON_DEVICE): a CUDA compatibility", "forward-compatibility"),
         (({}, NODE, True, "cuInit=999"), "(CUDA_ERROR_UNKNOWN): reload the driver's module", "driver-unknown"),
         (({}, NODE, True, "cuInit=46"), "_UNAVAILABLE): another process has the GPU for itself", "gpu-busy"),
         (({}, NODE, True, "cuInit=304"), "_OPERATING_SYSTEM): see nvidia-smi on the machine", None),

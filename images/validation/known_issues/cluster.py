@@ -9,7 +9,7 @@ CLUSTER = (
         name="port-in-use",
         fault="host",
         patterns=(
-            r"(?:^|: |\] )[Aa]ddress already in use",
+            r"(?:^|: |\] )(?:Address|address) already in use",
             r"(?:rror: |listen |bind |code )(?:listen )?EADDRINUSE",
             r"port is already allocated",
             r"Ports are not available: ",

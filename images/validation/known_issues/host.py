@@ -16,7 +16,7 @@ HOST = (
         fault="host",
         patterns=(
             r'could not select device driver "\w{0,20}" with capabilities: \[(?:\[[\w ]{0,60}\])?\]',
-            r"[Uu]nknown or invalid runtime name: nvidia",
+            r"(?:Unknown|unknown) or invalid runtime name: nvidia",
             r"Unknown runtime specified nvidia",
             r"unresolvable CDI devices [^\n]{0,200}nvidia\.com/gpu",
             r'gathering device information while adding custom device "nvidia\.com/gpu',
