@@ -16,7 +16,8 @@ COMPANIONS = (
             r"jaxlib is version \S{1,20}, but this version of jax requires",
             r"versions? of TensorFlow you are currently using is \S{1,20} and is not supported",
             r"Invalid name: \w{1,40}>\w{1,60} \(Did you use CamelCase\?\)",
-            r"module 'tensorflow\._api\.v2\.compat\.v2\.__internal__\S{0,40}' has no attribute",
+            r"module 'tensorflow\.(?:_api\.v\d\.)?compat\.v2\.__internal__\S{0,40}' has no attribute",
+            r"module 'tensorflow\._api\.v1\.compat\.v2' has no attribute '__internal__'",
             r"requires tensorflow\S{0,40}(?:; [^\n]{1,200})?, but you have tensorflow\S{0,20} \S{1,20} which is "
             r"incompatible",
         ),

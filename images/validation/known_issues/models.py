@@ -89,6 +89,7 @@ MODELS = (
             r"cannot import name '\w{1,60}' from 'tensorflow' \(unknown location\)",
             r"cannot import name '\w{1,60}' from 'tensorflow\.python\.(?!keras)",
             r"Failed to load the native TensorFlow runtime",
+            r"module 'tensorflow\.python\.(?!keras)[\w.]{1,80}' has no attribute",
         ),
         cause="TensorFlow's files are incomplete or of two releases: one package was installed over another "
         "(tensorflow, tensorflow-cpu, tensorflow-intel, tf-nightly), an installation was interrupted, or a package "

@@ -53,6 +53,7 @@ NETWORK = (
             r"(?:ReadTimeoutError|ConnectTimeoutError|ConnectTimeout|ReadTimeout): ",
             r"urlopen error \[Errno -[23]\]|URL fetch failure on ",
             r"Could not resolve host: |Failed to connect to \S{1,200} port \d{1,5}",
+            r"(?:read|write) tcp [^\n]{1,100}: (?:read: |write: )?(?:connection reset by peer|broken pipe|i/o timeout)",
         ),
         cause="A package index, mirror or registry cannot be reached: its name is not resolved, or it does not "
         "accept connections.",
@@ -192,12 +193,27 @@ NETWORK = (
             r"received unexpected HTTP status: 50\d",
             r"(?:unexpected status|status code from registry)[^\n]{0,300}\b50[0234]\b",
             r"error parsing HTTP 50\d response body",
+            r"failed to copy: (?:io: read/write on closed pipe|cannot reuse body)",
         ),
         cause="The registry's server, or a proxy before it, fails (status 500 to 504).",
         fix="Try again later, and look at the registry's status page or its own log: its disk may be full, or its "
         "proxy may give up too early.",
         source="distribution/distribution#2225",
         leads_to=("image-pull",),
+    ),
+    KnownIssue(
+        name="registry-format",
+        fault="request",
+        patterns=(
+            r"failed commit on ref [^\n]{1,200}unexpected status[^\n]{0,200}: (?:400|404|415) ",
+            r"\bmanifest invalid\b|[Mm]anifest media ?type [^\n]{1,100} not supported",
+            r"Invalid parameter at 'ImageManifest'",
+        ),
+        cause="The registry does not accept the form of the image: attestations, OCI's index or zstd layers, which "
+        "older releases of Harbor, Artifactory, GitLab and others do not know.",
+        fix="Update the registry. Otherwise push Docker's older form: `tfimg build --compression gzip`; with "
+        "buildx, `--provenance=false --sbom=false`.",
+        source="docker/buildx#196, docker/buildx#1653",
     ),
     KnownIssue(
         name="registry-quota",
