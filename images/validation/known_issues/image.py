@@ -67,7 +67,7 @@ IMAGE = (
             r"_ARRAY_API not found",
             r"numpy\.core\.(?:umath|multiarray) failed to import",
             r"Unable to convert function return value to a Python type! The signature was\s{1,9}\(\) -> handle",
-            r"numpy\.\w{1,20} size changed, may indicate binary incompatibility",
+            r"(?<!RuntimeWarning: )numpy\.\w{1,20} size changed, may indicate binary incompatibility",
             r"module compiled against A[BP]I version 0x\w{1,80} but this version of numpy is",
         ),
         cause="NumPy is not the version that TensorFlow, or another package, was compiled for: TensorFlow up to "

@@ -105,6 +105,8 @@ USERS = (
             r"[Pp]ermission denied: ['\"]?\S{0,200}/(?:jupyter|\.jupyter|\.ipython)\b",
             r"Read-only file system: ['\"]?\S{0,200}/(?:jupyter|\.jupyter|\.ipython)\b",
             r"Running as root is not recommended\. Use --allow-root",
+            r"IPython (?:parent|dir) [^\n]{1,200} is not a writable location",
+            r"no write access to /home/",
         ),
         cause="JupyterLab may not write to its folders for settings and runtime, or is started as root: the user of "
         "the container is not the one that the home belongs to.",
@@ -117,7 +119,8 @@ USERS = (
         name="folder-permission",
         fault="request",
         patterns=(
-            r"PermissionError: \[Errno 13\]",
+            r"PermissionError: \[Errno 13\]|\[Errno 13\] Permission denied: ['\"]?/",
+            r"Permission denied: \S{0,200}\.ipynb\b",
             r"OSError: \[Errno 13\] Permission denied",
             r"errors_impl\.PermissionDeniedError\b",
             r"PERMISSION_DENIED: /[^\n]{1,200}; (?:Permission denied|Operation not permitted)",
