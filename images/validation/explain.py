@@ -22,18 +22,22 @@ PROOF_LINES, PROOF_WIDTH = 3, 240
 MAX_PART = 1 << 20
 # Colours and cursor movements of a terminal.
 ESCAPES = re.compile(r"\x1b\[[0-9;?]{0,40}[A-Za-z]")
-# What programs write before each line of another one's log.
+# What programs write before each line of another one's log; the long one is a time, of CI jobs and docker logs -t.
 PREFIXES = re.compile(
     r"^(?:"
     r"[ \t]{0,8}>[ \t]|"  # a quotation
-    r"[\w.-]{1,80} {1,60}\| ?|"  # Compose
+    r"[\w.@-]{1,80} {1,60}\| ?|"  # Compose, Swarm
     r"\[[\w./-]{1,200}\] |"  # kubectl logs --prefix
     r"[^\t\n]{1,100}\t[^\t\n]{1,100}\t(?=\d{4}-)|"  # gh run view --log
-    r"\[?\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d{1,9})?(?:Z|[+-]\d\d:?\d\d)?\]?[\t ]+|"  # CI, docker logs -t
+    r"\[?\d{4}[/-]\d\d[/-]\d\d(?:[T ]|, )\d\d:\d\d:\d\d(?:[.,]\d{1,9})?(?:Z|[+-]\d\d:?\d\d| UTC)?\]?[\t |]+|"
+    r"\[?\d\d:\d\d:\d\d(?:[.,]\d{1,6})?\]? {1,4}|"  # Jenkins
     r"\d\d[OE]\+? ?|"  # GitLab, after its timestamp
     r"(?:stdout|stderr) [FP] |"  # files of containerd
     r"#\d{1,4} (?:\d{1,6}\.\d{1,3} )?|\d{1,6}\.\d{3} |"  # BuildKit
-    r"[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d [\w.-]{1,100} [\w./-]{1,60}(?:\[\d{1,9}\])?: "  # syslog
+    r"\[\d{1,5},\d{1,5}\]<std(?:err|out)>: ?|\d{1,5}: (?=\D)|"  # mpirun, srun --label
+    r"\{[\w.]{1,60}:\d{1,6}\} [A-Z]{4,8} - |"  # Airflow
+    r"(?:[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d )?[\w.-]{1,100} [\w./-]{1,60}\[\d{1,9}\]: |"  # journalctl
+    r"[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d [\w.-]{1,100} [\w./-]{1,60}: "  # syslog
     r"){1,5}",
     re.MULTILINE,
 )
@@ -137,10 +141,11 @@ def _json_message(line: str) -> str:
         record = json.loads(line)
     except (ValueError, RecursionError):
         return line
+    nested = record.get("jsonPayload")
     for key in MESSAGE_KEYS:
-        message = record.get(key)
+        message = (nested if isinstance(nested, dict) else record).get(key)
         if isinstance(message, str) and message:
-            return message.rstrip("\n")
+            return PREFIXES.sub("", message.rstrip("\n"))
     return line
 
 

@@ -51,6 +51,7 @@ CLUSTER = (
             r"NCCL WARN [^\n]{0,60}Duplicate GPU detected",
             r"(?:NCCL|nccl)[^\n]{0,200}(?:[Rr]emote process exited or there was a network error|unhandled cuda error)",
             r"Watchdog caught collective operation timeout",
+            r"NCCL WARN [^\n]{0,40}Call to (?:connect|ibv_\w{1,30}|recv|send|accept|bind|listen|poll)\b",
         ),
         cause="NCCL, which joins the GPUs of all workers, does not connect them: it uses a network interface that "
         "others do not reach, a port is blocked, or two processes use one GPU.",

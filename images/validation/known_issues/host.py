@@ -40,8 +40,7 @@ HOST = (
         fault="host",
         patterns=(
             r"did you (?:set the docker default runtime to|configure the NVIDIA Container Toolkit)",
-            r"(?:initialize|start|Nvml|NVML) (?:NVML|nvml|init failed)[^\n]{0,60}(?:could not load NVML library|"
-            r"ERROR_LIBRARY_NOT_FOUND)",
+            r"could not load NVML library|(?:Nvml|NVML) init failed: ERROR_LIBRARY_NOT_FOUND",
             r'no runtime for "nvidia" is configured',
             r'RuntimeHandler "nvidia" not supported',
             r'runtime handler "?nvidia"? (?:not found|is not configured)',
@@ -474,6 +473,7 @@ HOST = (
             r"node was low on resource: memory",
             r"the kernel killed its process: the container ran out of memory",
             r"\bsignal: killed\b|signal 9 \(SIGKILL\)",
+            r"^make(?:\[\d{1,2}\])?: \*\*\* \[[^\n]{1,200}\] Killed",
         ),
         cause="The process was killed with SIGKILL, which the kernel sends when memory runs out: that of the "
         "container, if it has a limit, or that of the machine.",

@@ -25,7 +25,7 @@ NETWORK = (
         name="proxy-login",
         fault="host",
         patterns=(
-            r"407 Proxy Authentication Required|Tunnel connection failed: 407",
+            r"Proxy Authentication Required|Tunnel connection failed: 407",
             r"proxy authorization required",
             r"CONNECT tunnel failed, response 407",
             r"Received HTTP code 407 from proxy",
@@ -144,11 +144,12 @@ NETWORK = (
             r"RepositoryNotFoundException",
             r"(?:unauthorized|denied|not_found|NOT_FOUND|rror)[^\n]{0,60}project \S{1,100} not found\b",
             r"Repository \"[^\"\n]{1,100}\" not found",
+            r"Artifact Registry API has not been used in project",
         ),
         cause="The registry has no repository (or project) of this name, and does not create it at a push.",
         fix="Create it: ECR `aws ecr create-repository --repository-name NAME`, Artifact Registry `gcloud artifacts "
-        "repositories create NAME --repository-format docker --location PLACE`, Harbor and Quay in their pages. "
-        "Check region, account and spelling.",
+        "repositories create NAME --repository-format docker --location PLACE` (after `gcloud services enable "
+        "artifactregistry.googleapis.com`), Harbor and Quay in their pages. Check region, account and spelling.",
         source="docker/build-push-action#634",
         leads_to=("image-pull", "image-not-found"),
     ),
