@@ -39,4 +39,5 @@ def _issue(issue: Any) -> str:
         + (f"Its consequences: {consequences}.\n\n" if consequences else "")
         + (f"Reported in {sources}.\n\n" if sources else "")
         + f"Recognised by:\n\n{{.wrap}}\n{block(issue.patterns, 'text')}"
+        + (f"\n\nif the log has this too:\n\n{{.wrap}}\n{block((issue.needs,), 'text')}" if issue.needs else "")
     )

@@ -46,6 +46,7 @@ NO_NUMBERS = {ord(digit): None for digit in "0123456789abcdef"}
 # Where JSON lines of containers, collectors and clouds have the message.
 MESSAGE_KEYS = ("log", "message", "msg", "MESSAGE", "textPayload", "line", "text")
 PATTERNS = {one.name: tuple(re.compile(pattern, re.MULTILINE) for pattern in one.patterns) for one in KNOWN_ISSUES}
+NEEDS = {one.name: re.compile(one.needs) for one in KNOWN_ISSUES if one.needs}
 DONE = {one.name: re.compile(one.done) for one in KNOWN_ISSUES if one.done}
 
 
@@ -73,7 +74,7 @@ def explain(text: str) -> list[Explanation]:
     found: dict[str, tuple[KnownIssue, list[re.Match[str]]]] = {}
     for one in KNOWN_ISSUES:
         matches = [match for match in (pattern.search(plain) for pattern in PATTERNS[one.name]) if match]
-        if matches:
+        if matches and (one.name not in NEEDS or NEEDS[one.name].search(plain)):
             found[one.name] = (one, matches)
     consequences = {name for one, _ in found.values() for name in one.leads_to}
     causes = [(one, matches) for name, (one, matches) in found.items() if name not in consequences]

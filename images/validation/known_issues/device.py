@@ -49,7 +49,7 @@ DEVICE = (
         "holds it.",
         fix="`nvidia-smi` shows the processes and the compute mode; end them, or run `sudo nvidia-smi -c DEFAULT`.",
         source="tensorflow/tensorflow#28126",
-        leads_to=("no-gpu", "gpu-unused"),
+        leads_to=("no-gpu", "gpu-not-given", "gpu-unused"),
     ),
     KnownIssue(
         name="gpu-hardware",
@@ -62,7 +62,7 @@ DEVICE = (
         cause="The GPU reports a defect: it is off the bus, or its memory has errors that cannot be corrected.",
         fix="Restart the machine. If it occurs again, `nvidia-smi -q` and `dmesg | grep Xid` have what NVIDIA or "
         "the cloud's support asks for; a cloud's machine is best replaced.",
-        leads_to=("no-gpu", "gpu-unused", "driver-unknown"),
+        leads_to=("no-gpu", "gpu-not-given", "gpu-unused", "driver-unknown"),
     ),
     KnownIssue(
         name="gpu-library-start",
@@ -105,7 +105,6 @@ DEVICE = (
         name="no-gpu",
         fault="host",
         patterns=(
-            r"(?:" + WITH_GPU + r")[\s\S]{0,6000}?" + WITHOUT_DRIVER,
             r"CUDA_ERROR_NO_DEVICE|no CUDA-capable device is detected",
             r"(?:OSError|ImportError|RuntimeError|Error): libcuda\.so\.1: cannot open shared object file",
             r"(?:Found no NVIDIA driver on your system|no NVIDIA GPU device is present: /dev/nvidia0 does not exist)",
@@ -120,11 +119,24 @@ DEVICE = (
         fix="Start the container with `tfimg run` or `docker run --gpus all`; `nvidia-smi` on the machine must list "
         "the GPU. Unset CUDA_VISIBLE_DEVICES and NVIDIA_VISIBLE_DEVICES, or name a GPU in them.",
         source="tensorflow/tensorflow#60429, tensorflow/tensorflow#44869",
-        leads_to=("gpu-unused", "program-missing"),
+        leads_to=("gpu-not-given", "gpu-unused", "program-missing"),
         done=WITH_GPU + r"|\btfimg (?:run|jupyter|shell) ",
         then="`nvidia-smi` must list the GPU on the machine and in the container. If it does not in the container, "
         "`tfimg doctor` examines the toolkit; if it does, unset CUDA_VISIBLE_DEVICES and set "
         "NVIDIA_DRIVER_CAPABILITIES=compute,utility.",
+        secondary=True,
+    ),
+    KnownIssue(
+        name="gpu-not-given",
+        fault="host",
+        patterns=(WITHOUT_DRIVER,),
+        needs=WITH_GPU,
+        cause="The container was to get a GPU, and TensorFlow finds no NVIDIA driver in it: the engine or the "
+        "toolkit did not give it, or without the capability `compute`.",
+        fix="See whether `nvidia-smi` lists the GPU on the machine and in the container. If not in the container, "
+        "`tfimg doctor` examines the toolkit; if it does, set NVIDIA_DRIVER_CAPABILITIES=compute,utility.",
+        source="tensorflow/tensorflow#45011",
+        leads_to=("gpu-unused",),
         secondary=True,
     ),
     KnownIssue(

@@ -210,7 +210,7 @@ IMAGE = (
         fix="Install the NVIDIA wheels of the lock, and add their folders to the configuration of ldconfig. "
         "TF_CPP_MAX_VLOG_LEVEL=3 names the library that is missing.",
         source="tensorflow/tensorflow#62412, tensorflow/tensorflow#85689, tensorflow/tensorflow#60854",
-        leads_to=("no-gpu", "gpu-unused"),
+        leads_to=("no-gpu", "gpu-not-given", "gpu-unused"),
         secondary=True,
     ),
     KnownIssue(
