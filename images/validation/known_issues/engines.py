@@ -134,6 +134,38 @@ ENGINES = (
         leads_to=("crash-loop",),
     ),
     KnownIssue(
+        name="mount-source",
+        fault="request",
+        patterns=(
+            r"Are you trying to mount a directory onto a file",
+            r"bind source path does not exist: ",
+            r"[Mm]ounts denied: ",
+            r"error while creating mount source path",
+        ),
+        cause="What is to be mounted does not exist on the machine of the engine, is a folder where a file is "
+        "expected, or is not shared with Docker Desktop's virtual machine. Within a container or over DOCKER_HOST, "
+        "paths are those of the engine's machine.",
+        fix="Check the path before the colon, and write it in full (`$PWD/data`); engines make a missing file a "
+        "folder: remove that. In Docker Desktop, share the folder under Settings, Resources, File sharing.",
+        source="moby/moby#30555",
+    ),
+    KnownIssue(
+        name="build-context",
+        fault="request",
+        patterns=(
+            r"failed to read dockerfile: open \S{1,200}: no such file or directory",
+            r"unable to (?:prepare context|evaluate symlinks in Dockerfile path)",
+            r"failed to (?:compute cache key|calculate checksum of ref)[^\n]{0,300}: not found",
+            r"COPY failed: (?:file not found in build context|stat \S{1,200}: (?:file does not exist|no such file))",
+        ),
+        cause="The build does not find the Dockerfile, or a file that it copies: both are looked for below the "
+        "folder that `docker build` names last, and .dockerignore leaves files out.",
+        fix="Run `docker build -f PATH/Dockerfile FOLDER` with the folder that has the files, and look into "
+        ".dockerignore.",
+        source="moby/moby#17738",
+        leads_to=("image-not-found",),
+    ),
+    KnownIssue(
         name="name-in-use",
         fault="request",
         patterns=(

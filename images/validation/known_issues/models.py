@@ -154,7 +154,7 @@ MODELS = (
         name="keras-3-model",
         fault="request",
         patterns=(
-            r"Unrecognized keyword arguments:? \{?\[?'batch_shape'",
+            r"[Uu]nrecognized keyword arguments:? \{?\[?'batch_shape'",
             r"(?:Unknown|Could not (?:locate|find|interpret)|Cannot interpret)[^\n]{0,60}'?DTypePolicy'?",
             r"parent module keras\.src\.(?:models|layers|ops|dtype_policies)\.\S{1,80} cannot be imported",
             r"Unrecognized keyword arguments:? \{?\[?'(?:optional|quantization_config)'",
@@ -305,6 +305,7 @@ MODELS = (
             r"Didn't find op for builtin opcode|Encountered unresolved custom op: |"
             r"Regular TensorFlow ops are not supported by this interpreter",
             r"No (?:OpKernel was )?registered (?:to support Op )?'\w{1,80}'(?: OpKernel)? (?:for CPU devices|used by)",
+            r"No op named \w{1,80} in defined operations",
         ),
         cause="The model uses an operation that this program does not have: of a companion package that is not "
         "imported, or of a newer TensorFlow than the one that loads it.",
