@@ -51,7 +51,7 @@ COMPANIONS = (
         cause="The library, mostly OpenMP (libgomp) of scikit-learn, OpenCV or PyTorch on arm64, has to be loaded "
         "before others have used the room for its thread-local data.",
         fix="Import its package before TensorFlow, or preload the file that the message names: `-e "
-        "LD_PRELOAD=FILE`; with glibc 2.33 and later, `-e GLIBC_TUNABLES=glibc.rtld.optional_static_tls=2000`.",
+        "LD_PRELOAD=FILE`; with glibc 2.32 and later, `-e GLIBC_TUNABLES=glibc.rtld.optional_static_tls=2000`.",
         source="scikit-learn/scikit-learn#14485, opencv/opencv#14884",
     ),
     KnownIssue(
@@ -125,8 +125,7 @@ COMPANIONS = (
         cause="The library asks for an executable stack, which the C library of Debian 13 (glibc 2.41) or the "
         "machine's security policy refuses.",
         fix="Install a newer release of the package, or use an image on Debian 12, as those with Python 3.10 to "
-        "3.12. Otherwise clear the mark: `patchelf --clear-execstack FILE` (`execstack -c FILE`), or set "
-        "GLIBC_TUNABLES=glibc.rtld.execstack=2.",
+        "3.12. Otherwise clear the mark in the file: `patchelf --clear-execstack FILE` (patchelf 0.16 or later).",
         source="pytorch/pytorch#143212",
     ),
     KnownIssue(

@@ -167,8 +167,8 @@ HOST = (
         patterns=(r"(?<!lib64/)\blibcuda\.so: cannot open shared object file",),
         cause="cuDNN 8 opens the driver's library by the name libcuda.so, and only libcuda.so.1 is found, as on "
         "WSL, whose driver is in /usr/lib/wsl/lib.",
-        fix="On WSL, start with `-e LD_LIBRARY_PATH=/usr/lib/wsl/lib`. Elsewhere, link the name beside the library: "
-        "`ln -s libcuda.so.1 /usr/lib/x86_64-linux-gnu/libcuda.so`.",
+        fix="Link the name beside the library: `ln -s libcuda.so.1 /usr/lib/x86_64-linux-gnu/libcuda.so`, in a "
+        "container as root. On WSL outside of containers, set LD_LIBRARY_PATH=/usr/lib/wsl/lib.",
         source="NVIDIA/nvidia-container-toolkit#289",
         leads_to=("gpu-libraries", "cuda-mixed", "library-missing"),
     ),
