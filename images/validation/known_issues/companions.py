@@ -25,7 +25,8 @@ COMPANIONS = (
         fix="Install its release for this TensorFlow: `tfimg build --tf VERSION --with PACKAGE` chooses it; or use "
         "the image of the TensorFlow that the message names.",
         source="tensorflow/decision-forests#65, tensorflow/text#385",
-        leads_to=("abi", "pip-conflict"),
+        leads_to=("abi", "pip-incompatible"),
+        secondary=True,
     ),
     KnownIssue(
         name="abi",
@@ -198,13 +199,23 @@ COMPANIONS = (
             r"ERROR: ResolutionImpossible",
             r"because these package versions have conflicting dependencies",
             r"No solution found when resolving dependencies",
-            r"requires \S{1,80}(?:; [^\n]{1,200})?, but you have \S{1,60} \S{1,30} which is incompatible",
         ),
         cause="The requirements contradict each other, or what the image has: no set of versions satisfies all; the "
         "lines above name them.",
         fix="`tfimg plan IMAGE --requirements FILE` says which requirement to change, and which image fits. Remove "
         "exact pins of packages that the image has, such as numpy, protobuf and keras.",
         source="tensorflow/serving#2124",
+    ),
+    KnownIssue(
+        name="pip-incompatible",
+        fault="request",
+        patterns=(r"requires \S{1,80}(?:; [^\n]{1,200})?, but you have \S{1,60} \S{1,30} which is incompatible",),
+        cause="pip has installed a release that another package does not allow, and went on: the package that "
+        "requires another one may fail when it is imported.",
+        fix="`tfimg plan IMAGE --requirements FILE` finds releases that fit together. In an image of your own, "
+        "install all in one `pip install`, with tensorflow in it.",
+        source="tensorflow/tensorflow#67291",
+        secondary=True,
     ),
     KnownIssue(
         name="no-compiler",

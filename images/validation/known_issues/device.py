@@ -159,6 +159,7 @@ DEVICE = (
         fix="Use a TensorFlow that has code for the GPU: `tfimg which` on the machine names one, or reports that "
         "there is none.",
         source="tensorflow/tensorflow#97387, tensorflow/tensorflow#99592",
+        secondary=True,
     ),
     KnownIssue(
         name="tpu-busy",

@@ -58,7 +58,9 @@ HARMLESS = (
     KnownIssue(
         name="matplotlib-cache",
         fault="harmless",
-        patterns=(r"Matplotlib created a temporary (?:cache|config/cache) directory at",),
+        patterns=(
+            r"Matplotlib created a temporary (?:cache|config/cache) directory at|mkdir -p failed for path \S{1,200}matplotlib",
+        ),
         cause="The container's user has no home that it may write to, so Matplotlib builds its cache of fonts again "
         "at each start, in a temporary folder.",
         fix="Set MPLCONFIGDIR to a writable folder: `-e MPLCONFIGDIR=/tmp/matplotlib`, or HOME to one.",

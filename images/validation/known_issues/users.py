@@ -72,7 +72,7 @@ USERS = (
             r"No username set in the environment",
             r"ermission denied:? \W?/\.(?:local|cache|config|keras|jupyter|ipython|matplotlib|npm|"
             r"kaggle|huggingface|conda|tfhub|dotnet)\b",
-            r"(?:mkdir|cannot create directory|mkdir -p failed for path) \W?/\.(?:local|cache|config|keras|jupyter|"
+            r"(?:mkdir:|cannot create directory) \W?/\.(?:local|cache|config|keras|jupyter|"
             r"ipython)\b.{0,60}[Pp]ermission denied",
             r"Permission denied: '//?\.\w{1,30}",
             r"problem when trying to write in your cache folder",
