@@ -76,6 +76,14 @@ COMPANIONS = (
         source="tensorflow/tensorflow#53",
     ),
     KnownIssue(
+        name="library-version",
+        fault="image",
+        patterns=(r"version `?'?(?!GLIBC|CXXABI)[A-Z][A-Z\d]{2,20}_[\d.]{1,12}' not found",),
+        cause="A package needs a newer release of the library that the message names than the one that is loaded.",
+        fix="Unset LD_LIBRARY_PATH if the path is not below /usr/lib. Otherwise install an older release of the "
+        "package, or its wheel in place of conda's.",
+    ),
+    KnownIssue(
         name="musl",
         fault="request",
         patterns=(

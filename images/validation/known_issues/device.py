@@ -87,6 +87,16 @@ DEVICE = (
         source="tensorflow/tensorflow#24496, tensorflow/tensorflow#62194",
     ),
     KnownIssue(
+        name="channels-first",
+        fault="request",
+        patterns=(r"(?:only supports|supports only) (?:the )?NHWC (?:tensor )?format",),
+        cause="The model has its channels first (NCHW), which TensorFlow computes on GPUs only, and it runs on the "
+        "processor.",
+        fix="Run it on a GPU, where `tf.config.list_physical_devices('GPU')` lists one; or build the model with "
+        "`data_format='channels_last'`.",
+        source="tensorflow/tensorflow#32691",
+    ),
+    KnownIssue(
         name="xla-unsupported",
         fault="request",
         patterns=(

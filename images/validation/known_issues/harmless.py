@@ -59,7 +59,8 @@ HARMLESS = (
         name="matplotlib-cache",
         fault="harmless",
         patterns=(
-            r"Matplotlib created a temporary (?:cache|config/cache) directory at|mkdir -p failed for path \S{1,200}matplotlib",
+            r"Matplotlib created a temporary (?:cache|config/cache) directory at",
+            r"mkdir -p failed for path \S{1,200}matplotlib",
         ),
         cause="The container's user has no home that it may write to, so Matplotlib builds its cache of fonts again "
         "at each start, in a temporary folder.",

@@ -316,6 +316,20 @@ MODELS = (
         leads_to=("xla-unsupported",),
     ),
     KnownIssue(
+        name="cloud-storage",
+        fault="request",
+        patterns=(
+            r"Error executing an HTTP request: HTTP response code (?:401|403)",
+            r"File system scheme '(?:gs|s3|hdfs|https?|az)' not implemented",
+        ),
+        cause="TensorFlow does not reach the cloud's storage: the container has no credentials that may read or "
+        "write the bucket, or no package for this kind of address.",
+        fix="Mount the credentials and name them (`-e GOOGLE_APPLICATION_CREDENTIALS=/key.json`, AWS_ACCESS_KEY_ID "
+        "and AWS_SECRET_ACCESS_KEY). For gs:// add tensorflow-io-gcs-filesystem, for s3:// tensorflow-io (imported "
+        "before use): `tfimg build --with tensorflow-io`.",
+        source="tensorflow/tensorflow#40302, tensorflow/io#1420",
+    ),
+    KnownIssue(
         name="file-missing",
         fault="request",
         patterns=(

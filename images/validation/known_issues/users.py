@@ -122,7 +122,7 @@ USERS = (
             r"PermissionError: \[Errno 13\]|\[Errno 13\] Permission denied: ['\"]?/",
             r"Permission denied: \S{0,200}\.ipynb\b",
             r"OSError: \[Errno 13\] Permission denied",
-            r"errors_impl\.PermissionDeniedError\b",
+            r"errors_impl\.PermissionDeniedError\b(?!: Error executing an HTTP)",
             r"PERMISSION_DENIED: /[^\n]{1,200}; (?:Permission denied|Operation not permitted)",
             r"EACCES: permission denied",
             r"Unable to (?:synchronously )?(?:open|create) file \(unable to (?:open|"
