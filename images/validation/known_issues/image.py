@@ -82,7 +82,7 @@ IMAGE = (
         name="numpy-aliases",
         fault="image",
         patterns=(
-            r"module 'numpy' has no attribute '(?:object|bool|int|float|complex|str|long|unicode|typeDict|int0|"
+            r"module 'numpy' has no attribute '(?:object|bool|int|float|complex|str|unicode|typeDict|int0|"
             r"bytes0)'",
             r"`np\.\w{1,20}` was a deprecated alias for the builtin",
         ),
@@ -108,6 +108,21 @@ IMAGE = (
         cause="A package, the last of the traceback, uses a name that NumPy 2 removed; this image has NumPy 2.",
         fix="Install a newer release of that package: `tfimg build --with PACKAGE`. Otherwise use an image with "
         "NumPy 1: TensorFlow up to 2.17.",
+        source="tensorflow/tensorflow#67291",
+    ),
+    KnownIssue(
+        name="numpy-too-old",
+        fault="image",
+        patterns=(
+            r"module 'numpy' has no attribute '(?:long|ulong|trapezoid|concat|astype|isdtype|permute_dims|vecdot|"
+            r"matrix_transpose|unstack|cumulative_sum|bitwise_count|strings|exceptions)'",
+            r"No module named 'numpy\.(?:exceptions|strings)'",
+            r"cannot import name '(?:trapezoid|concat|astype|isdtype|vecdot)' from 'numpy'",
+        ),
+        cause="A package, the last of the traceback, is made for a newer NumPy than this image's: for NumPy 2, or "
+        "1.25.",
+        fix="Install a release of it that is as old as the image: `tfimg build --with PACKAGE` chooses one. "
+        "Otherwise use an image with NumPy 2: TensorFlow 2.18 or later.",
         source="tensorflow/tensorflow#67291",
     ),
     KnownIssue(
