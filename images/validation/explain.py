@@ -146,7 +146,7 @@ def _json_message(line: str) -> str:
     for key in MESSAGE_KEYS:
         message = (nested if isinstance(nested, dict) else record).get(key)
         if isinstance(message, str) and message:
-            return PREFIXES.sub("", message.rstrip("\n"))
+            return PREFIXES.sub("", ESCAPES.sub("", message.rstrip("\n")))
     return line
 
 

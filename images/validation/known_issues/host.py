@@ -142,7 +142,7 @@ HOST = (
         cause="The image contains libraries of NVIDIA's driver, so the toolkit cannot mount the machine's. It was "
         "built or committed while the engine's default runtime was `nvidia`, mostly on WSL.",
         fix="Build the image again with the default runtime `runc` and without a GPU; or remove the files in a "
-        "Dockerfile: `RUN rm -f /usr/lib/x86_64-linux-gnu/lib{nvidia,cuda}*.so.1`.",
+        "Dockerfile: `RUN rm -f /usr/lib/x86_64-linux-gnu/libnvidia-*.so.* /usr/lib/x86_64-linux-gnu/libcuda.so.*`.",
         source="NVIDIA/nvidia-container-toolkit#289",
         leads_to=("gpu-hook",),
     ),
