@@ -33,11 +33,11 @@ PASSED_ON = ("volume", "mount", "publish", "network", "ipc", "env", "env_file", 
 
 
 def split_options(line: str) -> tuple[str, ...]:
-    """Split options of `docker run` as a shell does. Raises `ValueError` for a line that is none."""
+    """Split options of `docker run` as a shell does. Raises `ValueError` for anything else."""
     try:
         words = tuple(shlex.split(line))
     except ValueError as error:
-        raise ValueError(f"{line!r} is no line of a shell: {str(error).lower()}") from None
+        raise ValueError(f"{line!r} is not a valid line of a shell: {str(error).lower()}") from None
     if not words or not words[0].startswith("-"):
         raise ValueError(f"{line!r} does not begin with an option of docker run, such as --cap-add SYS_PTRACE")
     return words
