@@ -81,7 +81,7 @@ REBOOT = "Check `dmesg` for errors of the driver (NVRM, Xid), and reboot: a GPU 
 
 PROBLEMS = {
     "rtx3090-and-lost-580.txt": (
-        "nvidia-smi says: Unable to determine the device handle for GPU1: 0000:34:00.0: GPU is lost.  Reboot the "
+        "nvidia-smi says: Unable to determine the device handle for GPU1: 0000:34:00.0: GPU is lost. Reboot the "
         f"system to recover this GPU. {REBOOT}",
     ),
     "rtx3090-and-lost-580.csv": (
@@ -111,7 +111,7 @@ REFUSED: dict[str, tuple[type[TfimgError], str]] = {
     ),
     "lost-580.txt": (
         NoAccelerator,
-        "nvidia-smi says: Unable to determine the device handle for GPU0: 0000:01:00.0: GPU is lost.  Reboot the "
+        "nvidia-smi says: Unable to determine the device handle for GPU0: 0000:01:00.0: GPU is lost. Reboot the "
         f"system to recover this GPU. {REBOOT}",
     ),
     "lost-580.csv": (

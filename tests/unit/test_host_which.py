@@ -131,14 +131,16 @@ def test_a_gpu_has_a_name_of_the_matrix_and_the_driver_s_capability_overrides_it
 
 @pytest.mark.parametrize("name", ["NVIDIA GeForce ...", "NVIDIA A10...", "GeForce GTX TIT...", "NVIDIA RTX 6000"])
 def test_a_gpu_without_a_known_name_is_refused_with_an_option_to_name_it(name: str, ask: Ask) -> None:
-    cut = ", truncated in nvidia-smi's table" if name.endswith("...") else ""
     with pytest.raises(UsageError) as caught:
         ask(smi(name, driver="535.104.05"))
-    assert str(caught.value) == (
-        f"This host's GPU is {name!r}{cut}, and the matrix has no such name. Add --gpu NAME, with its name or its "
-        "compute capability (--gpu sm_75); or pass the output of `nvidia-smi "
-        "--query-gpu=name,driver_version,compute_cap --format=csv`, which contains it."
-    )
+    if name.endswith("..."):
+        assert str(caught.value) == (
+            f"This host's GPU is {name!r}, truncated in nvidia-smi's table, and no single GPU begins so. Add --gpu "
+            "NAME; or pass the output of `nvidia-smi --query-gpu=name,driver_version --format=csv`, which has the "
+            "whole name."
+        )
+    else:
+        assert str(caught.value).startswith(f"This host's GPU is {name!r}, and the matrix has no such name. Add its")
 
 
 # Several GPUs

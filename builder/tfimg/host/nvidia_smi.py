@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from html import unescape
 
 from tfimg.core.errors import NoAccelerator, TfimgError, UsageError
 from tfimg.core.process import CommandFailed
@@ -14,7 +15,8 @@ from tfimg.matrix.schema import Matrix
 UNKNOWN_FIELD = 'Field "compute_cap" is not a valid field to query'
 """Output of drivers up to 470, which do not support this field (huggingface/candle#733)."""
 
-QUERY = "nvidia-smi --query-gpu=name,driver_version,compute_cap --format=csv"
+QUERY = "nvidia-smi --query-gpu=name,driver_version --format=csv"  # of every driver, with whole names
+CAPABILITY_QUERY = "nvidia-smi --query-gpu=name,driver_version,compute_cap --format=csv"
 INPUT_HELP = f"Write what `nvidia-smi` prints to a file, or `{QUERY}`."
 DRIVER_HELP = "Install NVIDIA's driver, or repair it: `nvidia-smi` by itself must list the GPUs."
 MODULE_HELP = (
@@ -24,6 +26,7 @@ MODULE_HELP = (
 HANGING_HELP = "Check `dmesg` for errors of the driver (NVRM, Xid), and reboot: a GPU that fell off the bus hangs it."
 
 MAX_NAME = 100  # characters of a GPU's name
+MAX_LINE = 10_000  # characters of a line of CSV that are read
 MAX_QUOTED = 300  # characters of a failure that are quoted
 
 VERSION = r"[0-9]{1,5}(?:\.[0-9]{1,5}){1,3}"
@@ -58,7 +61,11 @@ FAILURES = (
     (r"NVIDIA-SMI couldn't find [^\n]*", DRIVER_HELP),
     (LOST.pattern, HANGING_HELP),
     (r"No devices were found", "Check whether the GPU is on the bus (`lspci -d 10de:`), and `dmesg` for its errors."),
-    (r"[^\n]{0,200}\bnvidia-smi\b[^\n]{0,80}(?:not found|No such file|not recognized)[^\n]*", DRIVER_HELP),
+    (
+        r"(?:[\w./-]{1,30}: (?:line )?(?:[0-9]{1,4}: )?[\"']?)?nvidia-smi\b[^\n]{0,80}"
+        r"(?:not found|No such file|not recognized)[^\n]*",
+        DRIVER_HELP,
+    ),
 )
 """Error messages of nvidia-smi, or of the shell in its place, with the next step; the first that is found counts."""
 
@@ -117,23 +124,25 @@ NOT_TEXT = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]|\x1b\][^\x07\n]*\x07|[\0\ufeff
 
 
 def _clean(text: str) -> str:
-    return NOT_TEXT.sub("", text).replace("\xa0", " ").replace("\r\n", "\n").replace("\r", "\n")
+    """Return the lines that are not empty, with one blank between words: web pages and wikis take the others away."""
+    text = NOT_TEXT.sub("", unescape(text)).replace("\u2026", ELLIPSIS)
+    return "\n".join(filter(None, (" ".join(line.split()) for line in text.splitlines())))
 
 
 DRIVER_VERSIONS = (
     # Drivers from 610 on no longer print `Driver` and `CUDA Version` (sgl-project/sglang#27487).
-    re.compile(rf"\b(?:Driver|KMD)\s{{1,20}}Version\s{{0,60}}:\s{{0,20}}({VERSION})\b", re.IGNORECASE),
-    re.compile(rf"<driver_version>\s{{0,20}}({VERSION})\s{{0,20}}<"),
+    re.compile(rf"\b(?:Driver|KMD)\sVersion\s?:\s?({VERSION})\b", re.IGNORECASE),
+    re.compile(rf"<driver_version>\s?({VERSION})\s?<"),
     # A Jetson's driver is `N/A`, and a narrow terminal cuts the line: nvidia-smi comes with the driver.
-    re.compile(rf"\bNVIDIA-SMI\s{{1,20}}({VERSION})\b"),
+    re.compile(rf"\bNVIDIA-SMI\s({VERSION})\b"),
 )
 CUDA_VERSIONS = (
-    re.compile(rf"\bCUDA\s{{1,20}}(?:UMD\s{{1,20}})?Version\s{{0,60}}:\s{{0,20}}({VERSION})\b"),
-    re.compile(rf"<cuda_version>\s{{0,20}}({VERSION})\s{{0,20}}<"),
+    re.compile(rf"\bCUDA\s(?:UMD\s)?Version\s?:\s?({VERSION})\b"),
+    re.compile(rf"<cuda_version>\s?({VERSION})\s?<"),
 )
 
 
-ATTACHED = re.compile(r"(?:\bAttached GPUs\s{0,60}: |<attached_gpus>)([0-9]{1,3})\b")
+ATTACHED = re.compile(r"(?:\bAttached GPUs : |<attached_gpus>)([0-9]{1,3})\b")
 
 
 def _find_version(text: str, patterns: Sequence[re.Pattern[str]]) -> str | None:
@@ -157,24 +166,23 @@ def _parse_gpu(name: str, capability: str = "") -> HostGpu | None:
 # Texts come with prompts, times, names of containers or quotation marks before each line, and wrapped, so that patterns
 # look for a GPU anywhere in a line. MIG instances and processes have lines without a bus.
 ROW = re.compile(
-    r"(?:\||^[>#*\s]{0,40})\s{0,40}(?P<key>[0-9]{1,3})\s{1,40}(?!N/A)(?P<name>\S[^|\n]{0,99}?)\s{1,40}"
-    rf"(?:On|Off|N/A|WDDM|TCC|MCDM|ERR!)\s{{0,40}}\|?\s{{0,40}}(?P<bus>{BUS}|N/A\s{{1,40}}(?:On|Off|N/A)\s)",
+    r"(?:\||^(?:[>#*] ?){0,5})\s?(?P<key>[0-9]{1,3})\s(?!N/A)(?P<name>\S[^|\n]{0,99}?)\s"
+    rf"(?:On|Off|N/A|WDDM|TCC|MCDM|ERR!)\s?\|?\s?(?P<bus>{BUS}|N/A\s(?:On|Off|N/A)\s)",
     re.MULTILINE,
 )
 CUT_ROW = re.compile(
-    r"\|[ \t]{1,40}(?P<key>[0-9]{1,3})[ \t]{1,40}(?P<name>[A-Za-z][^|\n]{0,99}?)[ \t]{1,40}(?:On|Off|WDDM|TCC|MCDM)"
-    r"[ \t]{0,40}(?:\|[^|\n]{0,40})?$",
+    r"\| (?P<key>[0-9]{1,3}) (?P<name>[A-Za-z][^|\n]{0,99}?) (?:On|Off|WDDM|TCC|MCDM)(?: \|[^|\n]{0,40})?$",
     re.MULTILINE,
 )
 """A line of a table that was cut off on the right."""
 
-LISTED = re.compile(
-    r"\bGPU (?P<key>[0-9]{1,3}): (?P<name>[A-Za-z][^\n]{0,99}?)(?:[ \t]{0,20}\(UUID|[ \t]{0,20}$)", re.MULTILINE
-)
+LISTED = re.compile(r"\bGPU (?P<key>[0-9]{1,3}): (?P<name>[A-Za-z][^\n]{0,99}?)(?: ?\(UUID|$)", re.MULTILINE)
 SECTION = re.compile(
-    rf"\bGPU (?P<key>{BUS})[ \t]{{0,40}}\n(?:[^\n:]{{0,100}}\n)?"
-    r"[^\n]{0,100}\bProduct Name\s{0,60}:(?P<name>[^\n]{1,100})"
+    rf"\bGPU (?P<key>{BUS})\n(?:[^\n:]{{0,100}}\n)?[^\n]{{0,100}}?\bProduct Name : (?P<name>[^\n]{{1,100}})"
 )
+PRODUCT = re.compile(r"\bProduct Name : (?P<name>[^\n]{0,50}[0-9][^\n]{0,50})")
+"""A line of `-q` by itself. The names of licences, which stand in such lines too, have no digit."""
+
 ELEMENT = re.compile(r"<product_name>(?P<name>[^<\n]{1,100})</product_name>")
 
 
@@ -190,39 +198,48 @@ def _read_pattern(pattern: re.Pattern[str]) -> Callable[[str], _Gpus]:
     return read
 
 
+MAX_HEADERS = 5  # that are tried, of a text with several
 COLUMNS: Mapping[str, str] = {"gpu_name": "name"}  # other names of columns
 
 
 def _read_csv(text: str) -> _Gpus:
     lines = text.split("\n")
-    for number, line in enumerate(lines):
-        columns = _parse_header(line)
-        if "name" not in columns:
-            continue
+    headers = [(number, columns) for number, line in enumerate(lines) if "name" in (columns := _parse_header(line))]
+    for number, columns in headers[:MAX_HEADERS]:
         # What stands before the header stands before the rows.
-        start = re.search(r"[a-z_.]+(?: \[[^\]]*\])? *(?:,|$)", line)
+        start = re.search(r"[a-z_.]+(?: \[[^\]]*\])? ?(?:,|$)", lines[number])
         rows = [_split_cells(row[start.start() if start else 0 :]) for row in lines[number + 1 :]]
         found = [dict(zip(columns, row, strict=True)) for row in rows if len(row) == len(columns) and any(row)]
         # No name is in lower case, but `--loop` repeats the header, and `--help-query-gpu` lists columns.
         gpus = [row for row in found if row["name"] != row["name"].lower() or not row["name"]]
+        if len(columns) == 1:  # any line has one
+            gpus = [row for row in gpus if NAME_CELL.fullmatch(row["name"])]
         if gpus:
             return [_parse_gpu(row["name"], row.get("compute_cap", "")) for row in gpus]
     return []
 
 
 def _parse_header(line: str) -> Sequence[str]:
+    if len(line) > MAX_LINE or not ("name" in line or "driver_version" in line):
+        return ()
     # The first column comes after whatever stands before it.
     names = [re.sub(r" \[[^\]]*\]$", "", cell).split(" ")[-1] for cell in _split_cells(line)]
-    is_header = len(line) < 1000 and all(re.fullmatch(r"[a-z][a-z0-9_.]*", name) for name in names)
+    is_header = all(re.fullmatch(r"[a-z][a-z0-9_.]*", name) for name in names)
     return [COLUMNS.get(name, name) for name in names] if is_header else ()
 
 
 def _split_cells(line: str) -> list[str]:
-    # Values are not quoted, and names have no commas.
-    return [cell.strip() for cell in line.split(",")]
+    """Return the cells of a line of CSV, or of a table in Markdown. nvidia-smi quotes none; spreadsheets do."""
+    line = line[:MAX_LINE]
+    cells = re.split("[,;]", line) if re.search("[,;]", line) else line.strip(" |").split("|")
+    return [cell.strip(' "') for cell in cells]
 
 
-NAME_CELL = re.compile(r"(?:NVIDIA|Tesla|GeForce|Quadro|GRID|TITAN) [\w .()/+-]{0,80}[0-9][\w .()/+-]{0,80}")
+NAME_CELL = re.compile(
+    r"(?:.{0,200}?[\W_])??((?:NVIDIA|Tesla|GeForce|Quadro|GRID|TITAN) [\w .()/+-]{0,80}[0-9][\w .()/+-]{0,80})"
+)
+"""A name, after whatever stands before its line."""
+
 DRIVER_CELL = re.compile(r"[3-9][0-9]{2}\.(?:[0-9]{2,3}\.[0-9]{2}|(?!00)[0-9]{2,3})")
 CAPABILITY_CELL = re.compile(r"(?:[3-9]|1[0-2])\.[0-9]")
 
@@ -232,14 +249,14 @@ def _read_bare_csv(text: str) -> _Gpus:
     found: _Gpus = []
     for cells in _bare_rows(text):
         numbers = [cell for cell in cells if CAPABILITY_CELL.fullmatch(cell)]
-        name = next(cell for cell in cells if NAME_CELL.fullmatch(cell))
-        found.append(_parse_gpu(name, numbers[0] if len(numbers) == 1 else ""))
+        name = next(filter(None, map(NAME_CELL.fullmatch, cells)))
+        found.append(_parse_gpu(name[1], numbers[0] if len(numbers) == 1 else ""))
     return found
 
 
 def _bare_rows(text: str) -> Iterator[list[str]]:
     for line in text.split("\n"):
-        cells = _split_cells(line[:1000])
+        cells = _split_cells(line)
         if any(NAME_CELL.fullmatch(cell) for cell in cells):
             yield cells
 
@@ -247,7 +264,7 @@ def _bare_rows(text: str) -> Iterator[list[str]]:
 def _find_driver_cell(text: str) -> str | None:
     """Return the driver of CSV, with a header or without; None if several values look like one."""
     lines = text.split("\n")
-    rows = [_split_cells(line[:1000]) for line in lines]
+    rows = [_split_cells(line) for line in lines]
     for number, line in enumerate(lines):
         columns = _parse_header(line)
         if "driver_version" in columns:
@@ -264,6 +281,7 @@ READERS: Sequence[Callable[[str], _Gpus]] = (
     _read_pattern(ROW),
     _read_pattern(ELEMENT),
     _read_pattern(SECTION),
+    _read_pattern(PRODUCT),
     _read_pattern(LISTED),
     _read_pattern(CUT_ROW),
     _read_bare_csv,
@@ -279,7 +297,7 @@ def _explain_failure(text: str, *, has_unreadable: bool) -> TfimgError:
             return NoAccelerator(f"nvidia-smi says: {found[0].strip()[:MAX_QUOTED]}", next_step=step)
     if has_unreadable:
         return UsageError("nvidia-smi's output has a GPU without a readable name.", next_step=INPUT_HELP)
-    driver, first = _find_version(text, DRIVER_VERSIONS), next(iter(text.split()), None)
+    driver = _find_version(text, DRIVER_VERSIONS)
     attached = ATTACHED.search(text)
     if attached and not int(attached[1]):
         return NoAccelerator("nvidia-smi lists no GPU.", next_step=DRIVER_HELP)
@@ -288,10 +306,10 @@ def _explain_failure(text: str, *, has_unreadable: bool) -> TfimgError:
             f"This output has the driver, {driver}, and no GPU that tfimg can read.",
             next_step=f"Add --gpu NAME. Or write all of what `nvidia-smi` prints to a file, or `{QUERY}`.",
         )
-    if first is None:
+    if not text:
         return UsageError("nvidia-smi's output is empty.", next_step=INPUT_HELP)
-    begins = next(line.strip() for line in text.split("\n") if line.strip())
-    return UsageError(f"This is not output of nvidia-smi: it begins with {begins[:60]!r}.", next_step=INPUT_HELP)
+    beginning = text.partition("\n")[0][:60]
+    return UsageError(f"This is not output of nvidia-smi: it begins with {beginning!r}.", next_step=INPUT_HELP)
 
 
 def query_nvidia_smi(run: Callable[[Sequence[str]], str]) -> NvidiaSmi:
@@ -316,7 +334,7 @@ def query_nvidia_smi(run: Callable[[Sequence[str]], str]) -> NvidiaSmi:
 def _query(run: Callable[[Sequence[str]], str]) -> str:
     """Return the output, also of a failure."""
     output = ""
-    for query in (QUERY, QUERY.replace(",compute_cap", "")):
+    for query in (CAPABILITY_QUERY, QUERY):
         try:
             return run(query.split())
         except CommandFailed as error:
