@@ -6,7 +6,8 @@ from dataclasses import replace
 from typing import Any
 
 from tfimg.core.errors import NoAccelerator
-from tfimg.host.survey import Host, HostGpu, NvidiaSmi
+from tfimg.host.nvidia_smi import HostGpu, NvidiaSmi
+from tfimg.host.survey import Host
 
 NO_SMI = NoAccelerator("nvidia-smi is not installed.", next_step="Install it.")
 

@@ -169,6 +169,14 @@ def test_user_data_is_written_to_a_file_and_the_cloud_command_is_printed(cloud_i
         assert name in ended.stderr
 
 
+def test_what_a_private_registry_needs_is_printed_with_the_command(cloud_init: Run, tmp_path: Path) -> None:
+    image, file = "123456789012.dkr.ecr.eu-west-1.amazonaws.com/ml/tensorflow:2.15-gpu", tmp_path / "user-data"
+    ended = cloud_init("--output", str(file), image=image).succeeded()
+    assert f"--user-data file://{file} --iam-instance-profile Name=ROLE" in ended.stderr
+    assert "Credentials: 123456789012.dkr.ecr.eu-west-1.amazonaws.com is read as the machine's own" in ended.stderr
+    assert "instance profile" in cloud_init("--json", image=image).json["credentials"]
+
+
 def test_the_command_quotes_the_name_of_the_file(cloud_init: Run, tmp_path: Path) -> None:
     ended = cloud_init("--json", "--output", str(tmp_path / "my; reboot")).json
     assert shlex.split(ended["make"])[-1] == f"file://{tmp_path}/my; reboot"

@@ -20,7 +20,7 @@ from support.memory_engine import toolkit
 from support.suite_events import make_output
 from support.world import World
 from tfimg.core.paths import Workspace
-from tfimg.host.survey import HostGpu
+from tfimg.host.nvidia_smi import HostGpu
 from tfimg.matrix.spec import ImageSpec
 from tfimg.recipe.facts import collect_facts
 

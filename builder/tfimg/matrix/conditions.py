@@ -293,7 +293,9 @@ def _gpu(matrix: schema.Matrix, name: str, capability: str) -> Condition:
     if parse_capability(capability) >= parse_capability(matrix.ptx.below):
         remark = f"{matrix.ptx.reason} ({matrix.ptx.issue}; matrix.yaml: ptx)"
     elif is_arm64_gpu(matrix, name):
-        remark = f"a {name} has an Arm processor (matrix.yaml: arm64_gpus)"
+        remark = (
+            f"TensorFlow's wheels for Arm processors, such as that of {name}, are for the CPU (matrix.yaml: arm64_gpus)"
+        )
     description = f"GPU {capability if name == capability else f'{name} ({capability})'}"
     accepts = cache(lambda row: find_execution_mode(matrix, gpus[row], capability) is not None)
     return Condition("--gpu", name, description, accepts, remark=remark)

@@ -75,7 +75,8 @@ class Services:
 
     def survey(self, docker_host: str) -> Host:
         """Return what this machine has; see `tfimg.host.survey`."""
-        from tfimg.host.survey import query_nvidia_smi, survey_host
+        from tfimg.host.nvidia_smi import query_nvidia_smi
+        from tfimg.host.survey import survey_host
 
         return survey_host(
             root=Path("/"),
