@@ -375,7 +375,9 @@ MAX_PACKAGE_FILE = 4 << 20
 class ExtraPackageOptions:
     """Extra packages of images."""
 
-    requirements: tuple[str, ...] = values("extra Python packages: a requirement file", "FILE")
+    requirements: tuple[str, ...] = values(
+        "extra Python packages: a file of pip, uv, Poetry, Pipenv or conda, or pyproject.toml[EXTRA] or :GROUP", "FILE"
+    )
     with_packages: tuple[str, ...] = values(
         "extra Python packages, as requirements separated by commas: tensorflow-text,keras-hub", "NAMES", name="--with"
     )

@@ -202,7 +202,7 @@ class Locks:
                 found = resolver.find(requested.requirements)
             except LockError as error:
                 extra = [one for one in requested.requirements if Requirement(one).name not in resolver.versions]
-                systems = find_foreign(self.services.index(), extra[:MAX_PAGES])
+                systems = find_foreign(self.services.index(), extra[:MAX_PAGES]) if extra else {}
                 if not systems:
                     raise self._explain(resolver, requested.requirements, error) from None
                 requested = without_foreign(requested, systems)

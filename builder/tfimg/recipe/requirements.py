@@ -317,7 +317,7 @@ def _explain_sources(sources: Sequence[Source]) -> Iterator[Problem]:
         return
     words = shlex.join([*dict.fromkeys(map(_format_source, sources))][:MAX_NAMES])
     step = (
-        f"Make wheels with {MAKE_WHEELS.format(words)}, write the names of the packages in place of the addresses, and "
+        f"Make wheels with {MAKE_WHEELS.format(words)}, write NAME==VERSION of each in place of its address, and "
         "add --find-links wheels."
     )
     if any(_names_no_commit(source) for source in sources):
