@@ -84,6 +84,9 @@ def test_what_a_lock_states_gives_way_to_the_image(project: Project) -> None:
     assert found.requirements == ("pandas==2.2.0",)
     assert found.notes == ("These stay as the image has them: numpy 1.26.4 (==2.1.0).",)
     assert found.hashes["pandas"] == {"1" * 64}
+    bounds = fit_image(read_files({}, "uv.lock"), spec, project.lock(spec), project.locks.find_image_of(spec))
+    assert bounds.constraints == ("pandas==2.2.0", "rich==13.7.0")
+    assert bounds.notes == ("These stay as the image has them: numpy 1.26.4 (==2.1.0).",)
 
 
 # Hostile files
@@ -196,6 +199,12 @@ def test_a_file_says_which_tensorflow(
     file = write(text)
     assert tfimg("init", *options, *file, "--json").succeeded().documents[-1]["image"] == image
     (tmp_path / "tfimg.toml").unlink()
+
+
+def test_a_constraint_says_which_tensorflow(tfimg: CliRunner) -> None:
+    write("tensorflow==2.13.0\n", "limits.txt")
+    image = tfimg("init", *write("tensorflow\n-c limits.txt\n"), "--json").succeeded().documents[-1]["image"]
+    assert image == "2.13.0-cpu-py3.11"
 
 
 @pytest.mark.parametrize(

@@ -178,14 +178,12 @@ class Locks:
         requirements: Sequence[str],
         system_packages: Sequence[str] = (),
         as_of: date | None = None,
-        constraints: Sequence[str] = (),
     ) -> ImageSpec:
         """Return an image with extra packages, resolved as of its release's time or of a day.
 
-        `constraints` bound packages without asking for them. Raises `RequirementConflict` if they would move a package
-        of the image, `LockError`.
+        Raises `RequirementConflict` if they would move a package of the image, `LockError`.
         """
-        requested = Requested(requirements=tuple(requirements), constraints=tuple(constraints))
+        requested = Requested(requirements=tuple(requirements))
         return self.add_requested(spec, requested, system_packages, as_of)[0]
 
     def add_requested(

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tfimg.core.errors import UsageError
-from tfimg.core.text import escape_unprintable
+from tfimg.core.text import decode_text, escape_unprintable
 from tfimg.recipe.project_files import CONDA_TABLE, find_form, make_source, parse_conda_list, parse_selection
 from tfimg.recipe.requirements import (
     MAX_REQUIREMENT,
@@ -64,12 +64,6 @@ LEFT_OUT = {
 INDEX_OPTIONS = {"index_url": "--index-url", "extra_index_urls": "--extra-index-url", "find_links": "--find-links"}
 
 
-def decode(content: bytes) -> str:
-    """Return the text of a file: PowerShell redirects in UTF-16, and editors of Windows begin with a BOM."""
-    is_utf16 = content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
-    return content.decode("utf-16" if is_utf16 else "utf-8-sig", errors="replace")
-
-
 def read_requested(names: Sequence[str], texts: Sequence[str], read: ReadFile) -> Requested:
     """Return what requirement files in any form, and the texts of --with, ask for together.
 
@@ -91,6 +85,7 @@ class _Reader:
     line_files: set[str] = field(default_factory=set)
     seen: set[tuple[str, bool]] = field(default_factory=set)
     characters: int = 0
+    is_utf16: bool = False  # of the file that was read last
 
     def read_file(self, name: str) -> Iterator[Item]:
         """Yield what a file that the user names asks for."""
@@ -103,19 +98,19 @@ class _Reader:
             yield from parse_conda_list(text, selection)
         else:
             shown = "standard input" if name == "-" else name
+            if name != "-" and not self.is_utf16:
+                self.line_files.add(name)
             yield from self._read_lines(text, None, name=shown, stack=(shown,))
 
     def _read_text(self, name: str) -> str:
         content = self.read(name)
-        text = decode(content)
+        text, self.is_utf16 = decode_text(content), content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
         self.characters += len(text)
         if self.characters > MAX_CHARACTERS:
             raise UsageError(
                 f"{name} and the files before it have more than {MAX_CHARACTERS >> 20} Mi characters.",
                 next_step="Name fewer files.",
             )
-        if name != "-" and not content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
-            self.line_files.add(name)
         return text
 
     def _read_lines(
