@@ -319,6 +319,14 @@ def test_an_index_without_upload_times_needs_newest(at_server: CliRunner, server
     assert "shared==2.0" in planned.json["extra_packages"]["lock"]
 
 
+def test_so_does_an_extra_index_without_them(at_server: CliRunner, server: PackageIndex) -> None:
+    with package_index() as extra:
+        add_wheels(extra, "ours", "ours-1.0-py3-none-any.whl")
+        extra.files["ours"][0].uploaded = None
+        variables = {"UV_INDEX": f"{extra.url}/simple"}
+        assert "no release of ours is known" in refuse(at_server("plan", IMAGE, "--with", "ours", **variables), 12)
+
+
 def add_wheels(server: PackageIndex, name: str, *files: str) -> None:
     server.files[name] = [File(file, sha256="0" * 64, uploaded="2024-01-01T00:00:00Z") for file in files]
 

@@ -245,17 +245,19 @@ class Locks:
         return explain_conflict(resolver, requirements, error, today=self.services.today, find_image=find_image)
 
     def _require_times(self, requirements: Sequence[str], day: date) -> None:
-        """Raise `LockError` if the index states no upload times, so that nothing is known to be of a day or before."""
+        """Raise `LockError` if an index states no upload times, so that nothing is known to be of a day or before."""
         names = [Requirement(one).name for one in requirements][:MAX_ASKED]
+        others = self.services.network.variables.get("PIP_EXTRA_INDEX_URL", "").split()
+        without: list[str] = []
         with suppress(NetworkError):
-            index = self.services.index()
-            if without := [name for name in names if index.states_no_times(name)]:
-                raise LockError(
-                    f"The package index states no upload times (PEP 700), so that no release of "
-                    f"{list_first(without, MAX_ASKED)} is known to be of {day} or before.",
-                    next_step="Add --newest, which takes the newest releases that fit, or name an index that states "
-                    "them.",
-                )
+            indexes = (self.services.index(), *map(self.services.open_index, others))
+            without = [name for name in names if any(index.states_no_times(name) for index in indexes)]
+        if without:
+            raise LockError(
+                f"The package index states no upload times (PEP 700), so that no release of "
+                f"{list_first(without, MAX_ASKED)} is known to be of {day} or before.",
+                next_step="Add --newest, which takes the newest releases that fit, or name an index that states them.",
+            )
 
     def find_image_of(self, spec: ImageSpec) -> FindImage:
         """Return the search for the image closest to one."""

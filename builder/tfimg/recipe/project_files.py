@@ -443,8 +443,8 @@ CONDA_NAMES = {
 
 _CONDA_ONLY = re.compile(
     r"_.*|lib.*|cuda.*|cudnn|nccl|mkl|blas|openblas|nomkl|openssl|ca-certificates|gcc.*|gxx.*|binutils.*|sysroot.*|ld_impl.*|"
-    r"zlib|xz|tk|sqlite|readline|ncurses|bzip2|icu|zstd|hdf5|ffmpeg|graphviz|git|cmake|make|nodejs|compilers|r-.*|vc|vs20.*|"
-    r"python_abi|conda.*|anaconda.*|mamba"
+    r"zlib|xz|tk|sqlite|readline|ncurses|bzip2|icu|zstd|hdf5|ffmpeg|graphviz|yaml|git|cmake|make|nodejs|compilers|r-.*|vc|vs20.*|"
+    r"cpuonly|pytorch-(cuda|mutex)|python_abi|conda.*|anaconda.*|mamba"
 )
 """Names without a build that are no Python packages, of which the package index may have unrelated ones."""
 

@@ -456,7 +456,11 @@ def _divide(
         is_same = own is not None and parsed.specifier.contains(own.version, prereleases=True)
         if own and is_locked and not is_same:
             held.append(f"{name} {own.version} ({parsed.specifier})")
-        elif is_same and is_asked and requested.is_of_file(text) and (is_locked or is_pin(parsed)):
+            if parsed.extras:
+                kept[text] = f"{name}[{','.join(sorted(parsed.extras))}]"
+        elif (
+            is_same and not parsed.extras and is_asked and requested.is_of_file(text) and (is_locked or is_pin(parsed))
+        ):
             same.append(name)
         elif is_asked:
             kept[text] = _without_marker(parsed, text)
