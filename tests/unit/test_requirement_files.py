@@ -89,6 +89,13 @@ def test_what_a_lock_states_gives_way_to_the_image(project: Project) -> None:
     assert bounds.notes == ("These stay as the image has them: numpy 1.26.4 (==2.1.0).",)
 
 
+def test_a_cut_line_shows_no_password() -> None:
+    line = f"a b https://me:secret{'x' * 200}@files.example/simple"
+    with pytest.raises(UsageError) as refused:
+        read_files({"r.txt": line}, "r.txt").require_valid()
+    assert "secret" not in str(refused.value)
+
+
 # Hostile files
 
 
@@ -107,6 +114,22 @@ def test_what_a_lock_states_gives_way_to_the_image(project: Project) -> None:
 def test_more_than_the_limits_is_refused(files: dict[str, str]) -> None:
     with pytest.raises(UsageError, match="more than"):
         read_files(files, "0.txt")
+
+
+MANY = {
+    "Pipfile": "[packages]\n" + "".join(f"p{number} = '*'\n" for number in range(20_000)),
+    "pyproject.toml": "[project]\ndependencies = [" + ",".join(f"'p{number}'" for number in range(20_000)) + "]",
+    "uv.lock": "[[package]]\nname = 'a'\nsource = {virtual = '.'}\ndependencies = ["
+    + ",".join(f"{{name = 'p{number}'}}" for number in range(20_000))
+    + "]\n"
+    + "".join(f"[[package]]\nname = 'p{number}'\nversion = '1'\n" for number in range(20_000)),
+}
+
+
+@pytest.mark.parametrize("name", MANY)
+def test_many_entries_of_a_project_are_refused(name: str) -> None:
+    with pytest.raises(UsageError, match="more than 10000 requirements"):
+        read_files(MANY, name)
 
 
 HOSTILE_TEXTS = {

@@ -20,6 +20,7 @@ from tfimg.core.errors import UsageError
 from tfimg.core.text import decode_text, escape_unprintable
 from tfimg.recipe.project_files import CONDA_TABLE, find_form, make_source, parse_conda_list, parse_selection
 from tfimg.recipe.requirements import (
+    MAX_CONSTRAINTS,
     MAX_REQUIREMENT,
     WITH,
     WRITE_NAMES,
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
 
 MAX_FILES = 50  # files of one request, with those that they include
 MAX_DEPTH = 10  # includes within includes
+MAX_ITEMS = 2 * MAX_CONSTRAINTS  # requirements, constraints, options and problems of all files
 MAX_CHARACTERS = 4 << 20  # of all files; one with 300 packages and their hashes has 100,000
 MAX_BLANKS = 1000  # blanks in a row, for which the parser takes quadratic time
 
@@ -71,7 +73,11 @@ def read_requested(names: Sequence[str], texts: Sequence[str], read: ReadFile) -
     much text, and as `read` for a file that is named.
     """
     reader = _Reader(read)
-    items = [item for name in names for item in reader.read_file(name)]
+    items: list[Item] = []
+    for item in (item for name in names for item in reader.read_file(name)):
+        items.append(item)
+        if len(items) > MAX_ITEMS:
+            raise UsageError(f"The files have more than {MAX_ITEMS} requirements.", next_step="Name fewer.")
     items += [item for text in texts for item in parse_plain_lines(text, source=WITH)]
     return collect(items, needs_hashes=reader.needs_hashes, line_files=reader.line_files)
 

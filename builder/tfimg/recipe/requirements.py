@@ -260,7 +260,7 @@ def parse_plain_lines(text: str, *, source: str) -> list[Wanted | Problem]:
 
 def refuse_line(place: str, text: str) -> Problem:
     """Return the problem of a line that is not a requirement."""
-    shown = hide_secrets(text[:100])
+    shown = hide_secrets(text)[:100]
     return Problem(place=place, what=f"{shown!r} is not a requirement such as pandas<3", step=WRITE_NAMES)
 
 
