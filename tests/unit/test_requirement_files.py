@@ -164,6 +164,7 @@ WRONG_TYPES = {
     "Pipfile.lock": '{"default": {"a": 1, "b": {"version": 2, "hashes": 3}}}',
     "Pipfile": "packages = 1",
     "pylock.toml": "packages = 1",
+    "lines.yml": 'dependencies: [{pip: ["a\\n\\nb"]}]',
     "x.yml": "dependencies: [1, {pip: 2}, {pip: [3]}, null]",
 }
 

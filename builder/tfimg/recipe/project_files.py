@@ -465,7 +465,7 @@ def _parse_conda_environment(text: str, selection: Selection, read_lines: ReadLi
         return
     for one in data["dependencies"]:
         if isinstance(one, dict):
-            lines = [_text(line) for line in _list(one.get("pip"))]
+            lines = "\n".join(_text(line) for line in _list(one.get("pip"))).splitlines()
             yield from read_lines("\n".join(lines), lambda number, lines=lines: _locate(text, path, lines[number - 1]))  # type: ignore[misc]
         elif isinstance(one, str):
             place = _locate(text, path, one)
