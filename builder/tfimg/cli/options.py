@@ -448,6 +448,8 @@ class ExtraPackageOptions:
         from tfimg.project.packages import fit_packages
 
         requested, system = self.packages
+        if not (self.requirements or self.with_packages):
+            return requested, system
         return fit_packages(project, spec, requested), system
 
     def choose_image(self, project: Project, request: Request) -> ImageSpec:
