@@ -11,10 +11,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import PurePath
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 from urllib.parse import urlsplit, urlunsplit
 
-from packaging.markers import UndefinedComparison, UndefinedEnvironmentName
+from packaging.markers import Marker, UndefinedComparison, UndefinedEnvironmentName
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
@@ -23,12 +23,14 @@ from packaging.version import InvalidVersion, Version
 from tfimg.core.cancellation import map_in_threads
 from tfimg.core.errors import LockError, NetworkError, RequirementConflict, UsageError
 from tfimg.core.text import escape_unprintable, list_first
-from tfimg.index.client import Index, make_environment
 from tfimg.matrix.devices import DEVICES
 from tfimg.matrix.schema import PROCESSORS
 from tfimg.matrix.spec import ImageSpec
 from tfimg.recipe.facts import ALIAS
 from tfimg.recipe.lock import Lock, LockedPackage, read_packages
+
+if TYPE_CHECKING:
+    from tfimg.index.client import Index
 
 MAX_REQUIREMENTS = 500  # requirements of one image. What people freeze from a large environment has 300
 
@@ -215,7 +217,7 @@ def parse_requirement(text: str) -> Requirement | None:
     try:
         found = Requirement(text)
         if found.marker:
-            found.marker.evaluate(dict(make_environment("3.11", "x86_64")))
+            _evaluate(found.marker, "3.11", "x86_64")
         return found
     except (InvalidRequirement, UndefinedComparison, UndefinedEnvironmentName, RecursionError):
         return None
@@ -358,10 +360,15 @@ def _format_source(source: Source) -> str:
 # What an image takes
 
 
-def applies(marker: object, spec: ImageSpec) -> bool:
+def applies(marker: Marker | None, spec: ImageSpec) -> bool:
     """Return whether a marker, if there is one, is true in an image."""
-    environment = make_environment(spec.python, PROCESSORS[spec.platform])
-    return marker is None or bool(marker.evaluate(dict(environment)))  # type: ignore[attr-defined]
+    return marker is None or _evaluate(marker, spec.python, PROCESSORS[spec.platform])
+
+
+def _evaluate(marker: Marker, python: str, processor: str) -> bool:
+    from tfimg.index.client import make_environment  # half of a start's time, and labels of images have no markers
+
+    return marker.evaluate(make_environment(python, processor))
 
 
 def find_tensorflow(requested: Requested, spec: ImageSpec) -> dict[str, SpecifierSet]:
@@ -474,7 +481,7 @@ def _combine(specifiers: Iterable[SpecifierSet]) -> SpecifierSet | None:
     return SpecifierSet(",".join(filter(None, map(str, found)))) if found else None
 
 
-def _parse_marker(text: str | None) -> object:
+def _parse_marker(text: str | None) -> Marker | None:
     return _parse(f"x; {text}").marker if text else None
 
 
