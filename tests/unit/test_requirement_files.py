@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from pypi_simple import PYPI_SIMPLE_ENDPOINT
 
 from support.cases import cases
 from support.cli import CliResult, CliRunner
@@ -393,6 +394,6 @@ def test_settings_of_the_machine_are_named_without_their_secrets(
         "Leave the line out, download the wheels with `pip download --no-deps --dest wheels --find-links "
         "https://pages.example/wheels.html NAME==VERSION`, and add --find-links wheels."
     )
-    known = f"-i {server.url}/simple/\n--extra-index-url https://pypi.org/simple\n--find-links wheels\nshared\n"
+    known = f"-i {server.url}/simple/\n--extra-index-url {PYPI_SIMPLE_ENDPOINT}\n--find-links wheels\nshared\n"
     (tmp_path / "wheels").mkdir()
     at_server("plan", IMAGE, *write(known), "--find-links", "wheels").succeeded()
