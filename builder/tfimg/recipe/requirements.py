@@ -52,6 +52,9 @@ TENSORFLOW_NAMES = frozenset({
 })  # fmt: skip
 """Distributions of TensorFlow itself, which an image has once."""
 
+PART_OF_TENSORFLOW = "tensorflow-io-gcs-filesystem"
+"""What TensorFlow requires in another version for each system: a freeze of Windows pins 0.31.0."""
+
 NIGHTLY_NAMES = frozenset({"tf-nightly", "tf-nightly-cpu", "tf-nightly-gpu", "tf-nightly-intel", "tf-nightly-macos"})
 
 WITH = "--with"
@@ -163,6 +166,11 @@ class Requested:
     def is_of_file(self, text: str) -> bool:
         """Return whether a requirement or constraint stands in a file, and not in --with."""
         return not self.places.get(text, WITH).startswith(WITH)
+
+    def gives_way(self, text: str) -> bool:
+        """Return whether the image's own version takes the place of a requirement or constraint."""
+        is_part = canonicalize_name(_parse(text).name) == PART_OF_TENSORFLOW and self.is_of_file(text)
+        return is_part or text in self.locked
 
     def require_valid(self) -> None:
         """Raise `RequirementConflict` if all problems are conflicts with an image, else `UsageError` with all."""
@@ -403,7 +411,7 @@ def find_differences(requested: Requested, spec: ImageSpec, lock: Lock) -> dict[
     for text in (*requested.requirements, *requested.constraints):
         parsed = _parse(text)
         name = canonicalize_name(parsed.name)
-        if name in TENSORFLOW_NAMES or text in requested.locked or not applies(parsed.marker, spec):
+        if name in TENSORFLOW_NAMES or requested.gives_way(text) or not applies(parsed.marker, spec):
             continue
         version = versions.get(name)
         if version is not None and not parsed.specifier.contains(version, prereleases=True):
@@ -459,7 +467,7 @@ def _divide(
         if name in TENSORFLOW_NAMES or not applies(parsed.marker, spec):
             continue
         own = locked.get(name)
-        is_locked = text in requested.locked
+        is_locked = requested.gives_way(text)
         is_same = own is not None and parsed.specifier.contains(own.version, prereleases=True)
         if own and is_locked and not is_same:
             held.append(f"{name} {own.version} ({parsed.specifier})")
