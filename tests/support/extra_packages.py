@@ -16,6 +16,7 @@ from support.memory_engine import FakeEngine
 from support.package_index import File, PackageIndex, package_index
 from support.suite_events import done_event, end, make_output, start, suite
 from tfimg.core.paths import Workspace
+from tfimg.index.client import Index
 from tfimg.project.project import Project
 
 IMAGE = "2.15.1-cpu-py3.11"
@@ -56,6 +57,9 @@ class RealUv(TestEnvironment):
 
     def uv(self) -> str:
         return find_uv_bin()
+
+    def index(self) -> Index:
+        return self.open_index(self.environ["UV_DEFAULT_INDEX"])
 
 
 def fill_index(index: PackageIndex, more: str = "") -> None:

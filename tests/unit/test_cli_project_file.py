@@ -109,7 +109,7 @@ def test_a_link_that_leads_nowhere_is_a_file_that_cannot_be_read(tfimg: CliRunne
 
 
 def test_today_is_written_as_a_day(tfimg: CliRunner, tmp_path: Path) -> None:
-    tfimg("init", "--with", "pandas", "--newest").succeeded()
+    tfimg("init", "--tf", "2.15", "--with", "pandas", "--newest").succeeded()
     today = tfimg.services.today
     assert parse_project_file((tmp_path / "tfimg.toml").read_bytes()).as_of == str(today)
 

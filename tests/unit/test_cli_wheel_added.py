@@ -103,7 +103,7 @@ def test_a_requirement_file_is_resolved_too(tfimg: CliRunner, engine: FakeEngine
     [
         ("only-new", "tensorflow 2.16.1 instead of tensorflow 2.15.1+team1. Use the image 2.16.2"),
         ("numpy<2", "numpy<2 conflicts with numpy 2.0.2, which TensorFlow 2.15.1+team1 was locked with."),
-        ("tensorflow==2.15.1+team2", "conflicts with tensorflow 2.15.1+team1 of the image itself."),
+        ("tensorflow==2.15.1+team2", "is another release than the image's own TensorFlow 2.15.1+team1."),
     ],
 )
 def test_what_does_not_fit_the_wheel_is_refused(

@@ -13,12 +13,12 @@ from packaging.pylock import Package, PackageWheel
 from support.cases import cases
 from support.extra_packages import IMAGE, extra_packages_project
 from support.wheels import sha256, write_wheel
-from tfimg.core.errors import LockError, NetworkError, RequirementConflict, UsageError
+from tfimg.core.errors import LockError, NetworkError, RequirementConflict
 from tfimg.core.paths import Workspace
 from tfimg.project.project import Project
 from tfimg.recipe import packages
 from tfimg.recipe.lock import read_packages
-from tfimg.recipe.packages import _first_without, parse_requirements, parse_system_packages
+from tfimg.recipe.packages import _first_without
 
 
 @pytest.fixture(scope="module")
@@ -162,54 +162,3 @@ def test_no_image_is_named_that_no_lock_is_of(project: Project) -> None:
 
 def test_halving_finds_the_first_that_does_not_fit() -> None:
     assert [_first_without(range(7), lambda place, first=first: place < first) for first in range(7)] == [*range(7)]
-
-
-def test_requirements_are_read_without_comments_and_hashes() -> None:
-    text = "# mine\npandas<3  # why\nkeras-hub==0.1 \\\n    --hash=sha256:00 --hash=sha256:11\n\n"
-    text += "rich[jupyter]; python_version > '3'\n"
-    found = parse_requirements(text, source="r.txt")
-    assert found == ("pandas<3", "keras-hub==0.1", "rich[jupyter]; python_version > '3'")
-
-
-@pytest.mark.parametrize(
-    "line", ["-r other.txt", "--index-url x", "./wheel.whl", "a @ https://h/x.whl", "a b", "\x1b[2J"]
-)
-def test_what_is_not_a_requirement_is_refused_with_its_line(line: str) -> None:
-    with pytest.raises(UsageError, match=r"r.txt, line 2: ") as refused:
-        parse_requirements(f"pandas\n{line}\n", source="r.txt")
-    assert "\x1b" not in str(refused.value)
-
-
-def test_too_many_requirements_are_refused() -> None:
-    with pytest.raises(UsageError, match="more than 500"):
-        parse_requirements("\n".join(f"p{number}" for number in range(501)), source="r.txt")
-
-
-@pytest.mark.parametrize(
-    "line",
-    ["pandas; " + "(" * 5000 + "os_name == 'posix'" + ")" * 5000, "pandas<" + "9" * 5000, "pandas==1." + "9" * 4301],
-)
-def test_a_requirement_that_no_package_has_the_length_of_is_refused(line: str) -> None:
-    """Its parser would use the whole stack, and comparing its version raises ValueError."""
-    with pytest.raises(UsageError, match=r"^r.txt, line 1: 'pandas"):
-        parse_requirements(line, source="r.txt")
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "pandas \\\r\n    --hash=sha256:12ab \\\r\n    --hash=sha256:34cd\r\nnumpy\r\n",
-        "# of C:\\wheels\\\npandas\n  # and \\\nnumpy\n",
-    ],
-)
-def test_lines_go_on_as_pip_reads_them(text: str) -> None:
-    """Also after CRLF, and not after a comment that ends in a backslash."""
-    assert parse_requirements(text, source="r.txt") == ("pandas", "numpy")
-
-
-def test_debian_packages_may_have_versions_and_nothing_else() -> None:
-    found = parse_system_packages("ffmpeg # x\nlibsndfile1=1.2.0-1+b1 git\ngit\n", source="a")
-    assert found == ("ffmpeg", "libsndfile1=1.2.0-1+b1", "git")
-    for name in ("-y", "git;reboot", "$(reboot)", "Git"):
-        with pytest.raises(UsageError, match="is not the name of a Debian package"):
-            parse_system_packages(name, source="a")

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields, replace
 from datetime import date
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar
 
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from tfimg.matrix.spec import ImageSpec
     from tfimg.project.project import Project
     from tfimg.project.project_file import ProjectFile
+    from tfimg.recipe.requirements import Requested
     from tfimg.registry.documents import Reader
     from tfimg.registry.reference import Reference
 
@@ -366,15 +367,17 @@ class SelectionOptions(Patterns, RequestOptions, BuilderOptions, RepositoryOptio
     """Options that select images to build by patterns or by a request, and say where they are built."""
 
 
-MAX_PACKAGE_FILE = 1 << 20
-"""Bytes of a requirement file; one with 300 packages and their hashes has 100,000."""
+MAX_PACKAGE_FILE = 4 << 20
+"""Bytes of a requirement file; one with 300 packages and their hashes has 100,000, a lock of uv up to 2 MB."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ExtraPackageOptions:
     """Extra packages of images."""
 
-    requirements: tuple[str, ...] = values("extra Python packages: a requirement file", "FILE")
+    requirements: tuple[str, ...] = values(
+        "extra Python packages: a file of pip, uv, Poetry, Pipenv or conda, or pyproject.toml[EXTRA] or :GROUP", "FILE"
+    )
     with_packages: tuple[str, ...] = values(
         "extra Python packages, as requirements separated by commas: tensorflow-text,keras-hub", "NAMES", name="--with"
     )
@@ -398,19 +401,23 @@ class ExtraPackageOptions:
                 "release's time.",
             )
 
-    def read_packages(self) -> tuple[list[str], list[str]]:
-        """Return the Python requirements and the Debian packages. Raises `UsageError`, `FileNotFoundError`."""
-        from tfimg.cli.output.streams import read_text
-        from tfimg.recipe.packages import parse_requirements, parse_system_packages
+    @cached_property
+    def packages(self) -> tuple[Requested, list[str]]:
+        """What is asked for, and the Debian packages; read once. Raises `UsageError`, `FileNotFoundError`."""
+        from tfimg.cli.output.streams import read_bytes, read_text
+        from tfimg.recipe.requirement_files import read_requested
+        from tfimg.recipe.requirements import parse_system_packages
 
-        def read(name: str) -> str:
-            return read_text(name, MAX_PACKAGE_FILE, next_step="Name a file with the names of packages.")
+        step = "Name a file with the names of packages."
 
-        texts = [(name, read(name)) for name in self.requirements]
-        texts += [("--with", split_requirements(names)) for names in self.with_packages]
-        requirements = [one for source, text in texts for one in parse_requirements(text, source=source)]
-        system = [one for name in self.apt for one in parse_system_packages(read(name), source=name)]
-        return list(dict.fromkeys(requirements)), list(dict.fromkeys(system))
+        def read(name: str) -> bytes:
+            return read_bytes(name, MAX_PACKAGE_FILE, next_step=step)
+
+        texts = [split_requirements(names) for names in self.with_packages]
+        requested = read_requested(self.requirements, texts, read)
+        apt = [(name, read_text(name, MAX_PACKAGE_FILE, next_step=step)) for name in self.apt]
+        system = [one for name, text in apt for one in parse_system_packages(text, source=name)]
+        return requested, list(dict.fromkeys(system))
 
     def package_arguments(self, context: Context, as_of: str | None) -> list[str]:
         """Return the options again, for a command of another machine or day: --newest is the day of today there."""
@@ -423,13 +430,33 @@ class ExtraPackageOptions:
         ]
 
     def add_packages(self, context: Context, project: Project, spec: ImageSpec, as_of: str | None = None) -> ImageSpec:
-        """Return an image with the extra packages, resolved as of a day. Raises as `Locks.add_packages`."""
-        requirements, system = self.read_packages()
-        if not (requirements or system):
+        """Return an image with the extra packages, resolved as of a day. Raises as `Locks.add_requested`."""
+        requested, system = self.fit_packages(project, spec)
+        for note in requested.notes:
+            context.note(note)
+        if not (requested.requirements or system):
             return spec
         context.say(f"Resolving the extra packages of {spec.identifier}")
         day = context.services.today if self.newest else parse_day(as_of, context.services.today)
-        return project.locks.add_packages(spec, requirements, system, day)
+        spec, notes = project.locks.add_requested(spec, requested, system, day)
+        for note in notes:
+            context.note(note)
+        return spec
+
+    def fit_packages(self, project: Project, spec: ImageSpec) -> tuple[Requested, list[str]]:
+        """Return what of the packages an image takes, and the Debian packages. Raises as `fit_packages`."""
+        from tfimg.project.packages import fit_packages
+
+        requested, system = self.packages
+        if not (self.requirements or self.with_packages):
+            return requested, system
+        return fit_packages(project, spec, requested), system
+
+    def choose_image(self, project: Project, request: Request) -> ImageSpec:
+        """Return the image of a request and of the TensorFlow that requirement files name. Raises as `choose_image`."""
+        from tfimg.project.packages import choose_image
+
+        return choose_image(project, request, self.packages[0])
 
 
 def split_requirements(names: str) -> str:
@@ -517,7 +544,7 @@ class ImageOptions(WheelOptions, ExtraPackageOptions, FindLinksOptions):
         """
         if self.wheel:
             return self.add_packages(context, project, self.find_custom_spec(context, project))
-        return self.add_packages(context, project, project.resolve(self.request()).spec, self.as_of)
+        return self.add_packages(context, project, self.choose_image(project, self.request()), self.as_of)
 
     def select_images(self, context: Context, project: Project, request: Request | None = None) -> list[ImageSpec]:
         """Return the images of the patterns that meet a request, with the extra packages. Raises as `find_image`."""

@@ -84,6 +84,8 @@ MAX_HTML = 8 << 20  # bytes of a page in HTML, which Python's parser reads at 1 
 MAX_WHEEL = 4 << 30  # bytes of a wheel whose size the index does not state. The largest in locks, of cuDNN, has 0.8 GB
 MAX_TAGS = 256  # tags of one file name, which lists them as a product. NVIDIA's and TensorFlow's have two
 
+MAX_SOURCE_NAME = 256  # characters
+
 _WHEEL_NAME = re.compile(r"[A-Za-z0-9._+!]{1,128}(?:-[A-Za-z0-9._+!]{1,128}){4,5}\.whl")
 
 
@@ -92,8 +94,8 @@ class _Page(Document):
     files: list[dict[str, Any]]
 
 
-def read_page(response: requests.Response) -> list[DistributionPackage]:
-    """Return the wheels on a page (PEP 503, 691, 700). Raises `ValueError`, and as `read_stream`.
+def read_page(response: requests.Response) -> tuple[list[DistributionPackage], frozenset[str]]:
+    """Return the wheels on a page (PEP 503, 691, 700), and the names of sources. Raises `ValueError`, as `read_stream`.
 
     Only names of wheels reach pypi-simple, whose patterns take long for others.
     """
@@ -101,8 +103,9 @@ def read_page(response: requests.Response) -> list[DistributionPackage]:
     if "json" in kind:
         page = parse_document(_Page, read_body(response, MAX_PAGE), max_bytes=MAX_PAGE)
         files = [file for file in page.files if _is_wheel(file.get("filename"))]
+        sources = frozenset(str(name) for file in page.files if _is_source(name := file.get("filename")))
         try:
-            return [DistributionPackage.from_json_data(file, base_url=response.url) for file in files]
+            return [DistributionPackage.from_json_data(file, base_url=response.url) for file in files], sources
         except ValidationError as error:
             raise ValueError(f"a file is invalid: {describe_problem(error)}") from None
     if "html" not in kind:
@@ -114,7 +117,11 @@ def read_page(response: requests.Response) -> list[DistributionPackage]:
         parser.feed(read_body(response, MAX_HTML).decode(errors="replace"))
     except AssertionError as error:  # of Python's parser, for `<![`
         raise ValueError(f"its page is not HTML: {error}") from None
-    return [DistributionPackage.from_link(link) for link in parser.links]
+    return [DistributionPackage.from_link(link) for link in parser.links], frozenset(parser.sources)
+
+
+def _is_source(name: object) -> bool:
+    return isinstance(name, str) and len(name) < MAX_SOURCE_NAME and name.endswith((".tar.gz", ".zip", ".tar.bz2"))
 
 
 def _is_wheel(name: object) -> bool:
@@ -138,6 +145,7 @@ class _Links(HTMLParser):
         super().__init__()
         self.base = base
         self.links: list[Link] = []
+        self.sources: set[str] = set()
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         attributes: dict[str, str | list[str]] = {name: value or "" for name, value in attrs}
@@ -149,6 +157,8 @@ class _Links(HTMLParser):
             self.base = url
         elif _is_wheel(name):
             self.links.append(Link(name, url, attributes))
+        elif _is_source(name):
+            self.sources.add(name)
 
 
 BUILD_INFO = "tensorflow/python/platform/build_info.py"
@@ -234,6 +244,9 @@ def parse_build_info(text: str) -> Mapping[str, Any]:
     raise ValueError(f"{BUILD_INFO} assigns no build_info")
 
 
+SYSTEMS = {"macosx": "macOS", "win": "Windows", "win32": "Windows"}
+"""Beginnings of the tags of platforms other than Linux."""
+
 TIMEOUT_SECONDS = 60  # longest silence of an index
 MAX_REDIRECTS = 5  # redirects of one request. Mirrors and their storage need two
 
@@ -291,6 +304,7 @@ class Index:
         self._url = _without_credentials(url).rstrip("/")
         self._retries = RetryPolicy(attempts=attempts)
         self._pages: dict[str, Sequence[IndexedWheel]] = {}
+        self._sources: dict[str, frozenset[str]] = {}
         self._page_locks: dict[str, threading.Lock] = {}
         self._lock = threading.Lock()
         self._session = DirectSession(step_seconds=TIMEOUT_SECONDS)
@@ -310,6 +324,24 @@ class Index:
         listed = [wheel for wheel in self._list(project) if str(wheel.version) == version]
         found = [wheel for wheel in listed if wheel.sha256 == sha256]
         return found or [wheel for wheel in listed if wheel.sha256 is None]
+
+    def list_systems(self, project: str, version: Version | None, *, with_source: bool = False) -> str:
+        """Return the systems that a version, or each, is for, such as `Windows`; an empty text if it may be for Linux.
+
+        A version that the index has as source may be, except `with_source`.
+        """
+        wheels = [wheel for wheel in self._list(project) if version in (None, wheel.version)]
+        platforms = {tag.platform.partition("_")[0] for wheel in wheels for tag in wheel.tags}
+        sources = self._sources.get(canonicalize_name(project), frozenset())
+        is_source = any(version is None or f"-{version}." in name for name in sources)
+        if not platforms or not platforms <= SYSTEMS.keys() or (is_source and not with_source):
+            return ""
+        return " and ".join(sorted({SYSTEMS[platform] for platform in platforms}))
+
+    def states_no_times(self, project: str) -> bool:
+        """Return whether an index has wheels of a project, and no upload time of any (PEP 700)."""
+        wheels = self._list(project)
+        return bool(wheels) and all(wheel.uploaded is None for wheel in wheels)
 
     def download(self, wheel: IndexedWheel) -> Iterator[bytes]:
         """Yield the content of a wheel, up to its largest allowed size."""
@@ -360,8 +392,9 @@ class Index:
         with page_lock:
             if name not in self._pages:
                 try:
-                    page = read_page(self.get(f"{self._url}/{name}/", {"Accept": ACCEPT_JSON_PREFERRED}))
+                    page, sources = read_page(self.get(f"{self._url}/{name}/", {"Accept": ACCEPT_JSON_PREFERRED}))
                     found = (wheel for file in page if (wheel := _parse_wheel(file)))
+                    self._sources[name] = sources
                     self._pages[name] = tuple(wheel for wheel in found if wheel.name == name)
                 except UNREADABLE as error:
                     status = error.response.status_code if isinstance(error, requests.HTTPError) else None

@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from datetime import date
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 
 from tfimg.core import cancellation, documents, errors, files
 from tfimg.core.paths import Workspace
+from tfimg.core.text import list_first
 from tfimg.matrix.schema import Matrix, Newer, Variant
 from tfimg.matrix.spec import ExtraPackages, ImageSpec, with_extra_packages, with_variant
 from tfimg.project.services import Services
@@ -31,9 +35,20 @@ from tfimg.recipe.lock import (
     resolve_lock,
 )
 from tfimg.recipe.packages import Resolver, explain_conflict, find_locked_wheels, list_wheels
+from tfimg.recipe.requirements import FindImage, Requested, check_hashes, find_foreign, without_foreign
 
 if TYPE_CHECKING:
     from tfimg.custom.image import GivenFacts
+
+
+_NO_VERSIONS = re.compile(r"there (is|are) no versions? of|that was uploaded by")
+"""What a resolution says of a package of which no release is of its time."""
+
+MAX_PAGES = 200
+"""Packages that are looked up after a resolution has failed, as they may be for other systems."""
+
+MAX_ASKED = 5
+"""Packages whose upload times are looked up after a resolution has failed."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -148,7 +163,7 @@ class Locks:
             try:
                 lock = self.workspace.read_lock(spec.runtime)
                 fixes = find_fixes(self.read_committed(spec))
-                return {"variant": self._resolve(spec, lock, spec.variant_requirements, fixes=fixes)}
+                return {"variant": self._resolve(spec, lock, spec.variant_requirements, fixes)}
             except errors.LockError as error:
                 return error
 
@@ -165,20 +180,44 @@ class Locks:
 
         Raises `RequirementConflict` if they would move a package of the image, `LockError`.
         """
-        lock = self._resolve(spec, self.find(spec), requirements, as_of) if requirements else ""
-        own = ExtraPackages(requirements=tuple(requirements), system_packages=tuple(system_packages), lock=lock)
-        return with_extra_packages(spec, own)
+        requested = Requested(requirements=tuple(requirements))
+        return self.add_requested(spec, requested, system_packages, as_of)[0]
+
+    def add_requested(
+        self, spec: ImageSpec, requested: Requested, system_packages: Sequence[str] = (), as_of: date | None = None
+    ) -> tuple[ImageSpec, tuple[str, ...]]:
+        """Return an image with extra packages, and notes on those that are left out as they are for other systems.
+
+        Raises as `add_packages`, and `LockError` for a wheel whose hash is not stated.
+        """
+        text, known = "", len(requested.notes)
+        if requested.requirements:
+            resolver = replace(self._resolver(spec, self.find(spec), as_of), constraints=requested.constraints)
+            try:
+                found = resolver.find(requested.requirements)
+            except errors.LockError as error:
+                extra = [one for one in requested.requirements if Requirement(one).name not in resolver.versions]
+                systems = find_foreign(self.services.index(), extra[:MAX_PAGES]) if extra else {}
+                if not systems:
+                    raise self._explain(resolver, requested.requirements, error) from None
+                requested = without_foreign(requested, systems)
+                text = self._resolve_with(resolver, requested.requirements) if requested.requirements else ""
+            else:
+                text = resolver.format(requested.requirements, found)
+            check_hashes(requested, text)
+        if not (requested.requirements or system_packages):
+            return spec, requested.notes[known:]
+        own = ExtraPackages(requirements=requested.requirements, system_packages=tuple(system_packages), lock=text)
+        return with_extra_packages(spec, own), requested.notes[known:]
 
     def _resolve(
-        self,
-        spec: ImageSpec,
-        lock: Lock,
-        requirements: Sequence[str],
-        as_of: date | None = None,
-        fixes: tuple[LockedPackage, ...] = (),
+        self, spec: ImageSpec, lock: Lock, requirements: Sequence[str], fixes: tuple[LockedPackage, ...] = ()
     ) -> str:
         """Return the requirement file of packages above a lock. Raises `RequirementConflict` with an explanation."""
-        resolver = Resolver(
+        return self._resolve_with(replace(self._resolver(spec, lock), fixes=fixes), requirements)
+
+    def _resolver(self, spec: ImageSpec, lock: Lock, as_of: date | None = None) -> Resolver:
+        return Resolver(
             spec=spec,
             lock=lock,
             newer=self.newer,
@@ -186,26 +225,52 @@ class Locks:
             env=self.services.network.environment(self.services.environ),
             as_of=as_of,
             find_links=self.find_links,
-            fixes=fixes,
+            newest=as_of == self.services.today,
         )
+
+    def _resolve_with(self, resolver: Resolver, requirements: Sequence[str]) -> str:
         try:
             found = resolver.find(requirements)
         except errors.LockError as error:
-            find_image = partial(self._find_image, spec)
-            raise explain_conflict(
-                resolver, requirements, error, today=self.services.today, find_image=find_image
-            ) from None
+            raise self._explain(resolver, requirements, error) from None
         return resolver.format(requirements, found)
+
+    def _explain(self, resolver: Resolver, requirements: Sequence[str], error: errors.LockError) -> errors.LockError:
+        if not resolver.newest and _NO_VERSIONS.search(error.what):
+            self._require_times(requirements, resolver.day)
+        find_image = self.find_image_of(resolver.spec)
+        return explain_conflict(resolver, requirements, error, today=self.services.today, find_image=find_image)
+
+    def _require_times(self, requirements: Sequence[str], day: date) -> None:
+        """Raise `LockError` if an index states no upload times, so that nothing is known to be of a day or before."""
+        names = [Requirement(one).name for one in requirements][:MAX_ASKED]
+        others = self.services.network.variables.get("PIP_EXTRA_INDEX_URL", "").split()
+        without: list[str] = []
+        with suppress(errors.NetworkError):
+            indexes = (self.services.index(), *map(self.services.open_index, others))
+            without = [name for name in names if any(index.states_no_times(name) for index in indexes)]
+        if without:
+            raise errors.LockError(
+                f"The package index states no upload times (PEP 700), so that no release of "
+                f"{list_first(without, MAX_ASKED)} is known to be of {day} or before.",
+                next_step="Add --newest, which takes the newest releases that fit, or name an index that states them.",
+            )
+
+    def find_image_of(self, spec: ImageSpec) -> FindImage:
+        """Return the search for the image closest to one."""
+        return partial(self._find_image, spec)
 
     def _find_image(self, spec: ImageSpec, name: str, specifier: str) -> str | None:
         """Return the request for the image closest to `spec` that is locked with a version of a package."""
         place = next((number for number, one in enumerate(self.specs) if one.identifier == spec.runtime), 0)
         near = sorted(
             (one for one in self.specs if (one.device, one.platform) == (spec.device, spec.platform)),
-            key=lambda one: (one.python != spec.python, abs(self.specs.index(one) - place)),
+            key=lambda one: (not one.is_newest_patch, one.python != spec.python, abs(self.specs.index(one) - place)),
         )
+        if name != ALIAS:  # who asks for a release may mean a certain patch
+            near = [one for one in near if one.is_newest_patch]
         for one in near:
-            if not (one.is_newest_patch and self.workspace.locks(one.identifier).exists()):
+            if not self.workspace.locks(one.identifier).exists():
                 continue
             versions = {
                 package.name: package.version for package in read_packages(self.workspace.read_lock(one.identifier))

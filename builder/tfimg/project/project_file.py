@@ -17,7 +17,7 @@ from tfimg.matrix.conditions import Request
 from tfimg.matrix.devices import DEVICE_CHOICE, Device
 from tfimg.matrix.load import describe_schema_errors
 from tfimg.matrix.schema import MatrixModel
-from tfimg.recipe.packages import parse_requirements
+from tfimg.recipe.requirements import parse_requirements
 
 PROJECT_FILE = "tfimg.toml"
 MAX_BYTES = 1 << 16  # size of a project file: 500 requirements have 15,000 bytes

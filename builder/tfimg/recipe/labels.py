@@ -14,7 +14,7 @@ from tfimg.matrix.schema import PLATFORMS, RUNTIME
 from tfimg.matrix.spec import ExtraPackages, ImageSpec
 from tfimg.matrix.support_ends import SupportEnd
 from tfimg.recipe import lock, tags
-from tfimg.recipe.packages import parse_requirements, parse_system_packages
+from tfimg.recipe.requirements import parse_requirements, parse_system_packages
 
 LABEL_PREFIX = "tfimg."  # of labels that the OCI annotations have no name for
 IDENTIFIER_LABEL = f"{LABEL_PREFIX}identifier"

@@ -117,7 +117,7 @@ class LockQuery:
     that the package index lacks. `constraints` bound packages without requiring them. `local` are names and versions
     of packages that the image has from elsewhere, without further requirements. `locked` are the versions of a lock,
     which stay where the requirements allow it; those of the requirements that have to move are the lowest, of what they
-    need the highest.
+    need the highest. `newest`: uv sees all releases, also of an index that states no upload times.
     """
 
     requirements: tuple[str, ...]
@@ -129,6 +129,7 @@ class LockQuery:
     constraints: tuple[str, ...] = ()
     local: tuple[tuple[str, str], ...] = ()
     locked: tuple[tuple[str, str], ...] = ()
+    newest: bool = False
 
 
 def make_query(
@@ -260,6 +261,8 @@ def resolve_packages(query: LockQuery, *, uv: str, env: Mapping[str, str]) -> Se
                 archive.writestr(f"{info}/METADATA", f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")
                 archive.writestr(f"{info}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
                 archive.writestr(f"{info}/RECORD", "")
+        days = [f"--exclude-newer={query.cutoff}"]
+        days += [f"--exclude-newer-package={name}={day}" for name, day in query.newer]
         argv = [
             *(uv, "pip", "compile", "--quiet", "--no-config", "--format=pylock.toml"),
             "--no-python-downloads",  # uv runs none, and would look for one of the target version for seconds
@@ -267,8 +270,7 @@ def resolve_packages(query: LockQuery, *, uv: str, env: Mapping[str, str]) -> Se
             f"--python-version={query.python}",
             f"--python-platform={PROCESSORS[query.platform]}-manylinux_2_{GLIBC_MINOR}",
             "--only-binary=:all:",  # nothing is compiled while an image is built
-            f"--exclude-newer={query.cutoff}",
-            *(f"--exclude-newer-package={name}={day}" for name, day in query.newer),
+            *([] if query.newest else days),
             *([f"--constraints={constraints}"] if query.constraints else []),
             *(["--resolution=lowest-direct", "--prerelease=disallow"] if query.locked else []),
             str(source),
@@ -317,6 +319,12 @@ def format_line(package: Package, query: LockQuery, reason: str | None = None) -
     return f"{package.name}=={package.version} --hash=sha256:{wheel.hashes['sha256']}{comment}\n"
 
 
+_REFUSED = re.compile(
+    r"index(?: URL)? \((?P<index>\S+)\) (?:could not be queried|returned)\b.*?(?P<status>40[13] \w+)", re.DOTALL
+)
+"""uv's hint about credentials, below the proof that a package does not exist."""
+
+
 def _map_error(query: LockQuery, stderr: str) -> Exception:
     root = query.requirements[0]
     last = last_line(stderr) or "no reason was given."
@@ -325,6 +333,12 @@ def _map_error(query: LockQuery, stderr: str) -> Exception:
         return NetworkError(
             f"The package index did not answer while {root} was resolved: {last}",
             next_step="Check the proxy, the CA bundle (SSL_CERT_FILE) and the index settings of pip or uv.",
+        )
+    if "was not found in the package registry" in stderr and (refused := _REFUSED.search(stderr)):
+        index = re.sub(r"//[^/@\s]*@", "//", refused["index"])
+        return NetworkError(
+            f"The package index {index} refused the request for {root} or for what it needs: {refused['status']}.",
+            next_step="Check the credentials in the index settings of pip or uv, or in .netrc.",
         )
     if "No solution found" not in stderr:
         return LockError(f"uv could not resolve {root}: {last}", next_step="Correct that and try again.")

@@ -11,14 +11,13 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from packaging.requirements import InvalidRequirement, Requirement
+from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from packaging.version import Version
 
 from tfimg.core.cancellation import map_in_threads
-from tfimg.core.errors import LockError, RequirementConflict, UsageError
+from tfimg.core.errors import LockError, RequirementConflict
 from tfimg.core.files import hash_file
-from tfimg.core.text import escape_unprintable
 from tfimg.matrix.schema import Newer
 from tfimg.matrix.spec import ImageSpec
 from tfimg.recipe.facts import ALIAS
@@ -34,24 +33,18 @@ from tfimg.recipe.lock import (
     read_packages,
     resolve_packages,
 )
+from tfimg.recipe.requirements import FindImage
 
 if TYPE_CHECKING:
     from packaging.pylock import Package
-
-MAX_REQUIREMENTS = 500  # requirements of one image. What people freeze from a large environment has 300
-
-MAX_REQUIREMENT = 1000
-"""Characters of a requirement: a version of 4300 digits cannot be compared, and deep brackets exhaust the stack."""
-
-_SYSTEM_PACKAGE = re.compile(r"[a-z0-9][a-z0-9+.-]{1,80}(=[0-9A-Za-z.+:~-]{1,100})?")
-"""Name of a Debian package and a version (Debian policy, 5.6.7 and 5.6.12)."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Resolver:
     """Resolves packages above one image's lock with the program `uv`, as of a day.
 
-    `fixes` are packages of a variant that `tfimg matrix lock --fix` has moved; they stay.
+    `fixes` are packages of a variant that `tfimg matrix lock --fix` has moved; they stay. `constraints` bound packages
+    that may be needed. `newest`: all releases are seen, also of an index that states no upload times.
     """
 
     spec: ImageSpec
@@ -62,6 +55,8 @@ class Resolver:
     as_of: date | None = None
     find_links: Path | None = None
     fixes: tuple[LockedPackage, ...] = ()
+    constraints: tuple[str, ...] = ()
+    newest: bool = False
 
     @property
     def versions(self) -> dict[str, str]:
@@ -113,56 +108,18 @@ class Resolver:
             requirements=tuple(requirements),
             cutoff=cutoff,
             newer=tuple(sorted((dict(base.newer) | days).items())) if fixed is None else base.newer,
-            constraints=tuple(
-                f"{name}=={version}"
-                for name, version in (*self.versions.items(), *((fix.name, fix.version) for fix in self.fixes))
-                if fixed is None or name in fixed
+            constraints=(
+                *(
+                    f"{name}=={version}"
+                    for name, version in (*self.versions.items(), *((fix.name, fix.version) for fix in self.fixes))
+                    if fixed is None or name in fixed
+                ),
+                *self.constraints,
             ),
+            newest=self.newest,
             # No index has the version of a wheel that a user built.
             local=tuple((name, self.spec.tensorflow) for name in local),
         )
-
-
-def parse_requirements(text: str, *, source: str) -> tuple[str, ...]:
-    """Return the requirements of a requirement file, without comments and hashes. Raises `UsageError`.
-
-    Options and addresses are refused: what an image installs comes from the package index or a folder of wheels.
-    """
-    found = []
-    # A line goes on after a backslash, but a comment does not.
-    joined = re.sub(r"^(?!\s*#)(.*)\\\r?\n", r"\1 ", text, flags=re.MULTILINE)
-    for number, line in enumerate(joined.splitlines(), start=1):
-        requirement = re.sub(r"(^|\s)#.*|\s--hash=\S+", "", line).strip()
-        if not requirement:
-            continue
-        try:
-            parsed = Requirement(requirement) if len(requirement) <= MAX_REQUIREMENT else None
-        except (InvalidRequirement, RecursionError):
-            parsed = None
-        if parsed is None or parsed.url:
-            raise UsageError(
-                f"{source}, line {number}: {escape_unprintable(requirement[:100])!r} is not a requirement such as "
-                "pandas<3.",
-                next_step="Write names with versions; wheels of your own are taken from the folder of --find-links.",
-            )
-        found.append(requirement)
-    if len(found) > MAX_REQUIREMENTS:
-        raise UsageError(f"{source} has more than {MAX_REQUIREMENTS} requirements.", next_step="Name fewer.")
-    return tuple(found)
-
-
-def parse_system_packages(text: str, *, source: str) -> tuple[str, ...]:
-    """Return the Debian packages that a file names, one or more in a line. Raises `UsageError`."""
-    found = [name for line in text.splitlines() for name in line.partition("#")[0].split()]
-    for name in found:
-        if not _SYSTEM_PACKAGE.fullmatch(name):
-            raise UsageError(
-                f"{source}: {escape_unprintable(name[:100])!r} is not the name of a Debian package.",
-                next_step="Write names such as ffmpeg or libsndfile1=1.2.0-1, one in a line.",
-            )
-    if len(found) > MAX_REQUIREMENTS:
-        raise UsageError(f"{source} has more than {MAX_REQUIREMENTS} packages.", next_step="Name fewer.")
-    return tuple(dict.fromkeys(found))
 
 
 def find_locked_wheels(folder: Path, lock: Lock) -> tuple[Path, ...]:
@@ -184,9 +141,6 @@ MAX_REASON = 300  # characters of what uv says; for a package with 50 releases i
 
 _WITHOUT_WHEEL = re.compile(r"\b(?:versions of )?([a-z0-9][\w.-]*)(?:[<>=!~]=?\S+)? ha(?:s|ve) no usable wheels")
 _UNKNOWN = re.compile(r"\b([a-z0-9][\w.-]*) was not found in the (?:package registry|provided package locations)")
-
-FindImage = Callable[[str, str], str | None]
-"""Name and specifier of a package → the image closest to the one at hand that is locked with it, and its version."""
 
 
 class _TimeIsUp(Exception):

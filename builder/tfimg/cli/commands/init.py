@@ -57,12 +57,12 @@ class Init(Command, RequestOptions, ExtraPackageOptions, RepositoryOptions, Find
         if (file.exists() or file.is_symlink()) and not self.force:
             raise FileError(f"{file} exists already.", next_step="Edit it, or replace it with --force.")
         self.check_package_options(self.as_of)
-        self.read_packages()
         parse_mirrors(self.mirror)
         if self.registry:
             parse_repository(self.registry)
         project = context.project(repository=self.repository, find_links=self.find_links)
-        spec = project.resolve(self.request()).spec
+        spec = self.choose_image(project, self.request())
+        self.add_packages(context, project, spec, self.as_of)
         text = format_project_file(self._values(spec, project))
         parse_project_file(text.encode(errors="surrogateescape"))  # a name of a file that is not UTF-8
         write_atomically(file, text)

@@ -181,11 +181,12 @@ class Publish(Command, RepositoryOptions, SigningOptions, LevelOptions, Reinstat
                 next_step="Name where to, as in `tfimg publish REGISTRY/NAME`, or write `registry` into tfimg.toml.",
             )
         path, file = found
-        identifier = project.resolve(file.request()).spec.identifier
         stated = file.options(path.parent)
         packages = ExtraPackageOptions(**{key: stated[key] for key in PACKAGES if key in stated})
-        adds = any(packages.read_packages())
-        command = replace(self, target=file.registry, patterns=(identifier + EXTRA_SUFFIX * adds,))
+        spec = packages.choose_image(project, file.request())
+        requested, system = packages.fit_packages(project, spec)
+        adds = bool(requested.requirements or system)
+        command = replace(self, target=file.registry, patterns=(spec.identifier + EXTRA_SUFFIX * adds,))
         return with_project_file(command, context, signs=True)
 
     def _print_plan(
