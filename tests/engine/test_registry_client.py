@@ -142,15 +142,6 @@ def test_an_interrupted_upload_starts_again(proxy: Faulty, tmp_path: Path) -> No
     assert b"".join(here.get_blob(digest_of(content))) == content
 
 
-def test_a_download_goes_on_where_it_was_cut(proxy: Faulty, tmp_path: Path) -> None:
-    here = client(proxy.address, tmp_path)
-    content = os.urandom(5_000_000)
-    here.put_blob(content)
-    proxy.faults.append(Fault(method="GET", path="/blobs/", cut_answer=2_000_000, times=2))
-    assert b"".join(here.get_blob(digest_of(content))) == content
-    assert proxy.count("GET .*/blobs/") == 3
-
-
 def test_docker_login_lets_us_in_and_nothing_else_does(engine: DockerEngine, place: Place, tmp_path: Path) -> None:
     there = place(users={"ann": "secret"})
     environ = {"HOME": str(tmp_path), "DOCKER_CONFIG": str(tmp_path / "docker")}
