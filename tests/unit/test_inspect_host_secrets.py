@@ -314,10 +314,6 @@ def test_the_certificates_of_a_program_are_public(tmp_path: Path) -> None:
     assert read_host_secrets(NOWHERE, None, {}, public=(), root=tmp_path, public_certificates=[PUBLIC]) == ()
 
 
-def test_a_machine_without_secrets_has_none(tmp_path: Path) -> None:
-    assert read_host_secrets(NOWHERE, None, {}, public=(), root=tmp_path) == ()
-
-
 def test_the_description_of_a_secret_does_not_show_it(tmp_path: Path) -> None:
     environ = {"https_proxy": "http://ann:pw-7c1e-long@proxy.corp.test:3128"}
     network = read_host_network(environ, {})

@@ -197,17 +197,6 @@ def test_a_value_is_found_wherever_windows_meet(offset: int, size: int) -> None:
     assert search_stream(b"." * offset + TOKEN.encode() + b"." * 2 * SMALL, (size,)) == [offset]
 
 
-@settings(deadline=None, max_examples=30)
-@given(st.lists(st.integers(1, 2 * SMALL), min_size=1, max_size=5), st.lists(st.integers(1, SMALL), max_size=5))
-def test_however_a_stream_is_cut_the_same_is_found(sizes: list[int], gaps: list[int]) -> None:
-    stream, offsets = b"", []
-    for gap in gaps:
-        stream += b"Q" * gap
-        offsets.append(len(stream))
-        stream += TOKEN.encode()
-    assert search_stream(stream, sizes) == offsets
-
-
 @pytest.mark.parametrize("at", range(SMALL - 8, SMALL + SEARCH.overlap + 8))
 def test_what_adjoins_a_word_counts_across_windows(at: int) -> None:
     assert search_stream(b"." * at + b"aproxy.corp.test" + b"." * SMALL) == []
