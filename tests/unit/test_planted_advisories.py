@@ -293,10 +293,6 @@ def run(tmp_path_factory: pytest.TempPathFactory, workspace: Workspace) -> Itera
         yield Run(before, after, preview, notebook, partial, fixed.documents[0], again, audited, image, relocked)
 
 
-def test_there_are_fifty(run: Run) -> None:
-    assert len(PLANTS) == 50
-
-
 def outcomes(run: Run, identifier: str) -> list[str]:
     """Return what became of an advisory, with the images."""
     found = []

@@ -108,11 +108,6 @@ def test_a_green_run_is_kept_and_shown_beside_the_level_which_stays(
     assert f"{H200}, driver {DRIVER}, 2026-11-22" in page
 
 
-def test_an_image_without_records_shows_no_host(tfimg: CliRunner) -> None:
-    assert tfimg("resolve", *ASKED, "gpu", "--json").json["host_machines"] is None
-    assert "bare" not in tfimg("matrix").stdout
-
-
 def test_each_kind_of_machine_has_one_record_that_the_next_replaces(
     record: Record, green: Green, copy: Workspace, tfimg: CliRunner
 ) -> None:
@@ -204,12 +199,6 @@ def test_an_image_that_the_matrix_does_not_have_is_refused(
 ) -> None:
     assert "The matrix has no image" in record({**green(), "identifier": identifier}).refusal(4)
     assert files(copy) == []
-
-
-def test_a_run_of_a_suite_that_has_changed_since_is_refused(record: Record, green: Green, copy: Workspace) -> None:
-    run = green()
-    (copy.validation / "bounds.py").write_text("# changed\n")
-    assert f"its suite is {run['suite']}, not sha256:" in record(run).refusal(13)
 
 
 def test_many_reasons_are_counted(record: Record, green: Green) -> None:

@@ -141,12 +141,6 @@ def test_a_file_that_is_not_a_report_is_an_error(text: str, problem: str) -> Non
     assert problem in refusal_of(text)
 
 
-@pytest.mark.parametrize("seconds", [0.0, 86_399.9])
-def test_a_check_may_take_no_time_and_almost_a_day(seconds: float) -> None:
-    report = reported(result("a.b", seconds=seconds))
-    assert read_report(format_json(report), source="report.json").results[0].seconds == seconds
-
-
 @pytest.mark.parametrize(
     ("report", "problem"),
     [
