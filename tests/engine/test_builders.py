@@ -12,7 +12,6 @@ from pathlib import Path
 
 import pytest
 
-from support.cli import run_tfimg
 from support.docker_daemon import bridge, daemon, find_dockerd
 from tfimg.build.builder import choose_output
 from tfimg.core.paths import state_folder
@@ -92,8 +91,3 @@ def test_the_engine_at_hand_builds_whatever_buildx_has_as_its_default(
     order = BuildRequest(dockerfile=tmp_path / "Dockerfile", context=tmp_path, name=NAME)
     assert list(found.build(order))
     assert (engine.find_labels(NAME) or {})["made"] == str(tmp_path)
-
-
-def test_a_plan_names_the_builder(elsewhere: Elsewhere) -> None:
-    plan = run_tfimg("plan", "2.15.1-cpu-py3.11", "--builder", "pod", "--json", env=elsewhere.environ)
-    assert plan.documents[-1]["builder"] == "pod"

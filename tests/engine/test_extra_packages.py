@@ -211,8 +211,3 @@ def test_debian_packages_of_a_snapshot_are_the_same_bytes_again(
     newest = "apt-get -q update >/dev/null && apt-cache show --no-all-versions tzdata | grep ^Version:"
     today = docker("run", "--rm", "--user=0", name, "sh", "-c", newest, host=engine.host)
     assert today != f"Version: {first['contents']['debian']['tzdata']}\n"
-
-
-def test_the_image_is_validated_again_by_its_labels(own: Own) -> None:
-    ended = run_tfimg("validate", NAME, "--only", "environment.*", "--json").succeeded()
-    assert ended.documents[-1]["identifier"] == "2.15.1-cpu-py3.11-own"

@@ -82,14 +82,6 @@ def test_an_image_that_fails_a_check_gets_no_tag(workspace: Path, tmp_path: Path
     assert '"passed": false' in report.read_text()
 
 
-def test_an_image_validates_as_what_its_label_says(built: Built) -> None:
-    ended = run_tfimg("validate", built.name, "--only", "environment.tensorflow_version", "--json")
-    assert ended.code == 0, ended.stderr
-    report = ended.documents[-1]
-    assert (report["event"], report["passed"]) == ("report", True)
-    assert (report["identifier"], report["digest"]) == (IDENTIFIER, built.document["digest"])
-
-
 def test_an_image_that_is_not_there_cannot_be_validated() -> None:
     assert_refused(run_tfimg("validate", "tfimg-test/none:1"), code=3, says="The engine has no image tfimg-test/none:1")
 

@@ -113,16 +113,11 @@ def test_what_is_planted_in_an_image_is_found_where_it_is(engine: DockerEngine, 
         (tmp_path / "planted" / path).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / "planted" / path).write_bytes(content)
     name = "tfimg-test/leaking:1"
-    docker(
-        "buildx",
-        "build",
-        "--quiet",
-        f"--tag={name}",
+    options = (
         f"--secret=id=token,src={tmp_path}/token",
         "--build-arg=ADDRESS_OF_THE_BUILD=http://arg.corp-9b4d.io:3128",
-        str(tmp_path),
-        host=engine.host,
     )
+    docker("buildx", "build", "--quiet", f"--tag={name}", *options, str(tmp_path), host=engine.host)
     environ = {
         "https_proxy": "http://proxy.corp-9b4d.io:3128",
         "UV_DEFAULT_INDEX": "https://index.corp-9b4d.io/simple",
@@ -177,13 +172,6 @@ def test_the_contents_of_an_image_are_reported_without_importing_tensorflow(engi
     assert list_contents(contents) == list_contents(whole)
     assert "tensorflow-cpu" in (whole.imported or ())
     assert contents.imported is None
-
-
-def test_an_image_in_the_engine_is_inspected_too(built: Built) -> None:
-    ended = run_tfimg("inspect", "--local", built.name, "--json")
-    assert ended.code == 0, ended.stderr
-    assert ended.documents[-1]["contents"]["python"]["tensorflow-cpu"] == "2.15.1"
-    assert [layer["part"] for layer in ended.documents[-1]["layers"]][:2] == ["libclang", "tensorflow"]
 
 
 def test_compare_lists_the_files_of_an_additional_layer(

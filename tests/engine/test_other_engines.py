@@ -38,7 +38,7 @@ from tfimg.project.project import Project
 from tfimg.project.services import Services
 from tfimg.validation.record import read_report
 
-from .conftest import IDENTIFIER, Built, prepare_bootstrap
+from .conftest import Built, prepare_bootstrap
 
 USER = "ann"
 """The ordinary user of rootless Podman; its storage is that of its home."""
@@ -328,12 +328,6 @@ def test_podman_ends_a_container_that_takes_too_long(setting: _Setting) -> None:
     with pytest.raises(TimeoutError):
         list(setting.engine.run(request, timeout=2))
     assert run_podman(setting.podman, "ps", "--all", "--quiet") == ""
-
-
-def test_an_image_without_an_interpreter_in_podman(setting: _Setting) -> None:
-    run_podman(setting.podman, "import", "-", "localhost/empty:latest", content=bytes(10240))
-    refused = run_tfimg("validate", "localhost/empty:latest", "--as", IDENTIFIER, env=setting.podman.environ)
-    assert "localhost/empty:latest cannot be validated: it has no sh to start the suite with." in refused.stderr
 
 
 def test_podman_does_not_build(setting: _Setting) -> None:

@@ -232,20 +232,8 @@ def test_a_newer_build_is_rolled_back_with_attestations_and_history_says_so(
     template = tmp_path / "newer/images/templates/Dockerfile.j2"
     template.write_text(template.read_text().replace("echo {{", "echo newer >/newer && echo {{"))
     newer = Here(target=here.target, key=here.key, env={**here.env, "TFIMG_WORKSPACE": str(tmp_path / "newer")})
-    built = run_tfimg(
-        "build",
-        CPU,
-        "--base",
-        "bootstrap",
-        "--repository",
-        f"{LOCAL}-newer",
-        "--push",
-        here.target,
-        "--key",
-        f"{here.key}/tfimg.key",
-        "--json",
-        env=newer.env,
-    )
+    push = ("--push", here.target, "--key", f"{here.key}/tfimg.key", "--json")
+    built = run_tfimg("build", CPU, "--base", "bootstrap", "--repository", f"{LOCAL}-newer", *push, env=newer.env)
     try:
         assert built.code == 0, built.stderr
         new = here.tags()["2.15"]

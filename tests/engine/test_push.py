@@ -87,16 +87,6 @@ def test_what_is_pushed_is_pulled_by_its_digest(engine: DockerEngine, address: s
     assert engine.pull(name, ignore) == digest
 
 
-def test_what_was_pushed_is_not_sent_again(engine: DockerEngine, address: str, made: Made) -> None:
-    with faulty(address) as between:
-        name = made(between.address)
-        first = engine.push(name, ignore)
-        assert between.count("^PATCH|^PUT .*/blobs/") > 0
-        between.requests.clear()
-        assert engine.push(name, ignore) == first
-        assert between.count("^PATCH|^PUT .*/blobs/") == 0
-
-
 def test_a_missing_image_is_not_pushed(engine: DockerEngine, address: str) -> None:
     with pytest.raises(EngineError, match=rf"has no image {address}/team/nothing:1"):
         engine.push(f"{address}/team/nothing:1", ignore)
@@ -176,12 +166,6 @@ def test_a_push_without_permission_is_refused_and_works_after_login(
             ours.push(name, ignore)
         docker("login", "--username=ann", "--password=secret", there, host=engine.host, env=environ)
         assert ours.push(name, ignore).startswith("sha256:")
-
-
-def test_a_read_only_registry_is_reported(engine: DockerEngine, base: str, made: Made, tmp_path: Path) -> None:
-    behaviour = Behaviour(read_only=True)
-    with registry(engine, tmp_path, behaviour) as there, pytest.raises(RegistryError, match=r"is read-only: .*405"):
-        engine.push(made(there), ignore)
 
 
 def test_a_full_registry_is_an_error_and_has_no_such_tag(

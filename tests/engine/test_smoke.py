@@ -38,13 +38,6 @@ def test_every_check_ran_and_passed(built: Built) -> None:
     assert (built.report["passed"], built.report["problem"], built.report["level"]) == (True, None, "validated")
 
 
-def test_checks_report_numbers(built: Built) -> None:
-    measured = {result["check"]: result["measured"] for result in built.report["results"]}
-    matmul = measured["numerics.matmul"]
-    assert all(0 < error < 1 for error in matmul["error_over_bound"].values())
-    assert matmul["device"].endswith("/device:CPU:0")
-
-
 def test_all_tags_name_the_same_image(built: Built, engine: DockerEngine) -> None:
     expected = [f"{REPOSITORY}:{name}" for name in (IDENTIFIER, "2.15.1", "2.15", "2.15-py3.11")]
     assert built.document["tags"] == expected
@@ -166,18 +159,8 @@ def test_the_real_image_is_published_verified_and_pulled(
 
     for folder in (key, other):
         assert tfimg("keygen", str(folder)).code == 0
-    done = tfimg(
-        "publish",
-        target,
-        IDENTIFIER,
-        "--from",
-        REPOSITORY,
-        "--key",
-        f"{key}/tfimg.key",
-        "--publisher",
-        "tests",
-        "--json",
-    )
+    signed = ("--from", REPOSITORY, "--key", f"{key}/tfimg.key", "--publisher", "tests")
+    done = tfimg("publish", target, IDENTIFIER, *signed, "--json")
     assert done.code == 0, done.stderr
     (image,) = (event for event in done.documents if event["event"] == "published")
     assert (image["level"], image["reused"]) == ("validated", False)

@@ -18,7 +18,7 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from support.chromium import Browser, browser
-from support.cli import run_tfimg, start_tfimg
+from support.cli import start_tfimg
 from support.containers import container, run_container
 from support.docker_daemon import wait_until
 from support.registry_container import docker
@@ -181,10 +181,6 @@ def _wait_for(page: Browser, expression: str, seconds: float = 120) -> None:
     while not page.ask(expression):
         assert time.monotonic() < deadline, page.ask("document.body.innerText")[:2000]
         time.sleep(0.5)
-
-
-def test_jupyter_of_a_runtime_image_names_the_build(built: Built) -> None:
-    assert "--variant jupyter" in run_tfimg("jupyter", built.name).refusal(3)
 
 
 def test_a_shell_has_the_compilers(dev: Built) -> None:
