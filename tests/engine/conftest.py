@@ -43,8 +43,7 @@ def pytest_report_header() -> str:
 
 MINUTES = {
     "test_smoke": 9, "test_cloud": 8, "test_gpu": 7, "test_registry": 5, "test_looks": 4, "test_publish": 4,
-    "test_own_wheel": 6, "test_tpu": 3, "test_build": 3, "test_leaks": 3, "test_mutations": 2,
-    "test_ci": 2,
+    "test_custom_wheel": 6, "test_tpu": 3, "test_build": 3, "test_leaks": 3, "test_mutations": 2,
 }  # fmt: skip
 """Rough minutes of the longest files: they begin first, so that the workers end together."""
 

@@ -342,11 +342,6 @@ def test_the_time_limit_follows_from_the_check_the_facts_and_the_gpus(
     assert time_limit(CHECK, facts, gpus) == seconds
 
 
-def test_there_is_time_to_start_eight_gpus_and_to_compile_all_of_ptx() -> None:
-    assert time_limit(CHECK, VALIDATED, ["8.0"] * 8) >= 60 + 120
-    assert time_limit(CHECKS["devices.listing"], VALIDATED, ["9.0"]) >= 45 * 60
-
-
 def started(**seconds: float) -> dict[str, Any]:
     return {"device": "/device:GPU:0", "seconds": {"matmul": 1.0, **seconds}}
 

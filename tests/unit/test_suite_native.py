@@ -304,11 +304,6 @@ def test_a_machine_without_tensorflow_is_a_failure_that_says_so() -> None:
     assert (done.returncode, done.stderr.strip()) == (1, "TensorFlow is not installed")
 
 
-def test_an_unknown_question_is_a_failure() -> None:
-    with pytest.raises(CheckFailed, match="KeyError"):
-        native_client.ask("no such question")
-
-
 def test_the_folder_that_xla_takes_first_is_read_from_its_flags() -> None:
     for flags in ("", "--xla_dump_to=/x", "--no--xla_gpu_cuda_data_dir=/a"):
         assert native.data_folder(flags) == ""

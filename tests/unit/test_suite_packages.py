@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 import zstandard
-from checks import CHECKS, build, integrity, libraries, nvidia_files, packages
+from checks import build, integrity, libraries, nvidia_files, packages
 from checks.packages import locked
 from contract import CheckFailed, CheckSkipped, Facts
 
@@ -459,8 +459,3 @@ def test_nothing_to_compare_is_not_green(tmp_path: Path, monkeypatch: pytest.Mon
     with pytest.raises(CheckSkipped, match="no distribution of TensorFlow has a RECORD"):
         intact(MACHINE)
     packages.installed.cache_clear()
-
-
-def test_it_is_part_of_what_a_level_needs_and_not_of_smoke() -> None:
-    check = CHECKS["environment.integrity"]
-    assert (check.profile, check.level, check.devices) == ("standard", "linked", ("cpu", "gpu", "tpu"))
