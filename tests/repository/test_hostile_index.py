@@ -117,11 +117,6 @@ def file_page(**changes: Any) -> Reply:
     return reply_of(page([a_file(**changes)]))
 
 
-def link(text: str, attributes: str = "") -> Reply:
-    """Return the reply that is a page in HTML with one link."""
-    return reply_of(f'<a href="/files/{WHEEL}" {attributes}>{text}</a>'.encode(), HTML)
-
-
 def no_end(start: bytes, piece: bytes, kind: str = JSON) -> Reply:
     """Return the reply that does not end."""
 
@@ -603,12 +598,6 @@ def test_an_error_shows_no_credentials_of_a_page(wheel: Path) -> None:
     with hostile_index(replies) as served, pytest.raises(NetworkError) as caught:
         build(f"{served.url}/simple", wheel)
     assert "hunter2" not in str(caught.value)
-
-
-@pytest.mark.parametrize("reply", [link(WHEEL), reply_of(page([a_file()]))], ids=["HTML", "JSON"])
-def test_both_forms_of_an_honest_page_are_read(wheel: Path, reply: Callable[..., None]) -> None:
-    with hostile_index({"/simple/": reply, "/files/": reply_of(wheel.read_bytes(), "binary")}) as served:
-        build(f"{served.url}/simple", wheel)
 
 
 # Whatever else an index sends.

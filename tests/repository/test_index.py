@@ -149,10 +149,6 @@ def test_threads_read_a_page_once_and_other_pages_meanwhile(index_server: Packag
     assert sorted(index_server.asked) == ["/simple/a/", "/simple/b/"]
 
 
-def test_a_project_that_the_index_does_not_know_has_no_wheels(index: Index) -> None:
-    assert index.wheels("tensorflow-tpu") == ()
-
-
 def test_a_name_is_asked_for_as_indexes_spell_it(index_server: PackageIndex, index: Index) -> None:
     index_server.files["nvidia-cublas-cu12"] = [File("nvidia_cublas_cu12-12.2.5.6-py3-none-manylinux1_x86_64.whl")]
     wheel = only(index.wheels("Nvidia_cuBLAS.cu12"))
@@ -252,13 +248,6 @@ def test_missing_metadata_that_the_index_lists_is_an_error(
     index_server.answers[f"/files/{NAME}.metadata"] = answer
     with pytest.raises(NetworkError, match=r"^Cannot read the metadata of tensorflow-2"):
         index.read_metadata(only(index.wheels("tensorflow")), build=False)
-
-
-def test_a_missing_wheel_is_an_error(index_server: PackageIndex, index: Index) -> None:
-    index_server.files["tensorflow"] = [File(NAME)]
-    index_server.answers[f"/files/{NAME}"] = (404, HTML, b"")
-    with pytest.raises(NetworkError, match="404 Client Error"):
-        index.read_metadata(only(index.wheels("tensorflow")), build=True)
 
 
 def test_an_index_without_range_requests_is_an_error_and_no_wheel_is_downloaded(
