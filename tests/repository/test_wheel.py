@@ -53,10 +53,6 @@ def test_its_dependencies_are_all_locked_with_hashes(installed: Installed) -> No
     assert {canonicalize_name(one.name) for one in needed if one.marker is None} <= set(locked)
 
 
-def test_it_resolves(installed: Installed) -> None:
-    assert json.loads(run(installed, "resolve", "--tf", "2.15", "--json"))["identifier"] == "2.15.1-cpu-py3.11"
-
-
 def test_it_renders_what_the_checkout_renders(installed: Installed) -> None:
     committed = (ROOT / "images/rendered/2.15.1-cpu-py3.11/Dockerfile").read_text()
     assert run(installed, "matrix", "render", "2.15.1-cpu-py3.11") == committed
