@@ -118,11 +118,6 @@ def test_a_download_continues_where_it_was_cut(download: Download, server: FileS
     assert server.requested_ranges == ["", "bytes=300000-", "bytes=700000-"]
 
 
-def test_a_server_without_ranges_begins_again(download: Download, server: FileServer) -> None:
-    server.ends, server.ranges = [300_000], False
-    assert download().read_bytes() == CONTENT
-
-
 def test_a_later_run_continues_too_unless_the_part_is_longer_than_the_file(
     download: Download, server: FileServer, partial: Path
 ) -> None:
@@ -351,12 +346,6 @@ def test_nothing_of_a_wheel_is_executed(tmp_path: Path) -> None:
     facts = read_facts(write_tiny_wheel(tmp_path, changes={BUILD_INFO: code, "tensorflow/__init__.py": code}))
     assert facts.build == {"is_cuda_build": False}
     assert not trace.exists()
-
-
-def test_a_wheel_without_build_information_is_read(tmp_path: Path) -> None:
-    changes: dict[str, bytes | None] = dict.fromkeys(path for path in make_members(cuda=True) if path.endswith(".h"))
-    facts = read_facts(write_tiny_wheel(tmp_path, cuda=True, changes={**changes, BUILD_INFO: None}))
-    assert (facts.build, facts.cuda, facts.cudnn) == ({}, "", "")
 
 
 @pytest.mark.parametrize(

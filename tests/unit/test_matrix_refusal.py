@@ -108,11 +108,6 @@ def test_a_patch_version_of_python_cannot_be_chosen(
     resolve(matrix, specs, parse_request(f"--python {minor}"))
 
 
-@pytest.mark.parametrize("python", ["3", "3.11", "==3.11.*", "3.13", ">=3.9,<3.14", "!=3.10.*", "latest"])
-def test_a_minor_version_of_python_can_be_chosen(python: str, matrix: Matrix, specs: Sequence[ImageSpec]) -> None:
-    resolve(matrix, specs, Request(python=python))
-
-
 def test_the_pythons_of_the_matrix_are_one_range(matrix: Matrix, specs: Sequence[ImageSpec]) -> None:
     for python in ("2.7", "3.6", "3.99", "'>=3.14'", "'>3.11,<3.12'", "'<3.7'"):
         with pytest.raises(ResolutionError, match=r"in the matrix: Python 3\.7 to 3\.13 \(matrix\.yaml"):
