@@ -166,14 +166,6 @@ def address(statuses: list[int]) -> Iterator[str]:
         yield f"http://{there}"
 
 
-def test_content_is_as_long_as_it_is(address: str) -> None:
-    with DirectSession() as session:
-        for _ in range(2):  # on one connection
-            assert session.get(f"{address}/large").content == LARGE
-        with session.get(f"{address}/large", stream=True) as response:
-            assert b"".join(response.iter_content(1 << 20)) == LARGE
-
-
 def test_a_body_has_a_largest_size(address: str) -> None:
     with DirectSession() as session:
         assert read_body(session.get(f"{address}/large", stream=True), len(LARGE)) == LARGE
