@@ -239,11 +239,6 @@ def test_a_lock_that_its_row_forbids_has_problems(old: str, new: str, expected: 
     assert list(find_lock_problems(spec, NEWER, layers)) == expected
 
 
-def test_a_bound_on_a_package_that_is_not_locked_is_no_problem(spec: ImageSpec) -> None:
-    lines = [line for line in GOOD["packages"].splitlines() if not line.startswith("setuptools")]
-    assert list(find_lock_problems(spec, NEWER, {**GOOD, "packages": "\n".join(lines)})) == []
-
-
 # The committed locks
 
 
