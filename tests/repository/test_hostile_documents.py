@@ -396,10 +396,7 @@ def test_a_changed_document_is_used_or_refused(readers: Readers, kind: str) -> N
 
 QUICKLY = settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=cases(60))
 LISTED = {"schemaVersion": 2, "manifests": [entry(annotations={"a": "b"}, artifactType="c"), entry()]}
-
 ERRORS = {"errors": [{"code": "DENIED", "message": "no", "detail": {"a": [1]}}]}
-
-
 DOCUMENTS: dict[str, tuple[object, Act, int, str]] = {
     "fallback list": (LISTED, referrers, 200, "/manifests/sha256-"),
     "errors": (ERRORS, find, 403, "/manifests/1"),

@@ -73,11 +73,6 @@ def image_tags(engine: DockerEngine) -> Sequence[str]:
     return sorted(name for image in engine.list_images() for name in image.names)
 
 
-def container_ids(engine: DockerEngine) -> Sequence[str]:
-    """Return the id of every container, running or not."""
-    return [container.id or "" for container in engine.client.containers.list(all=True)]
-
-
 @dataclass(frozen=True, kw_only=True)
 class Machine:
     """A namespace that is reached at `address`, and reaches us at `host`."""

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import shutil
 import subprocess
-import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,6 +12,7 @@ import pytest
 
 from support.cloud_steps import StepMachine
 from support.machine_orders import KEY
+from support.wheels import sha256, write_wheel
 from tfimg.registry.reference import parse_repository
 
 DIGEST = f"sha256:{'1' * 64}"
@@ -157,17 +156,11 @@ def test_of_several_keys_only_the_pinned_one_is_trusted(toolkit: StepMachine, sh
 
 def wheel(folder: Path, requirements: str | None) -> str:
     """Make a wheel of a small tfimg; return its address with its hash."""
-    path = folder / "tfimg-9.9-py3-none-any.whl"
-    about = "tfimg-9.9.dist-info"
-    with zipfile.ZipFile(path, "w") as archive:
-        archive.writestr("tfimg/__init__.py", "def main():\n    print('tfimg 9.9')\n")
-        if requirements is not None:
-            archive.writestr("tfimg/data/requirements.txt", requirements)
-        archive.writestr(f"{about}/METADATA", "Metadata-Version: 2.1\nName: tfimg\nVersion: 9.9\n")
-        archive.writestr(f"{about}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
-        archive.writestr(f"{about}/entry_points.txt", "[console_scripts]\ntfimg = tfimg:main\n")
-        archive.writestr(f"{about}/RECORD", "")
-    return f"{path.as_uri()}#sha256={hashlib.sha256(path.read_bytes()).hexdigest()}"
+    files = {"tfimg/__init__.py": b"def main():\n    print('tfimg 9.9')\n"}
+    if requirements is not None:
+        files["tfimg/data/requirements.txt"] = requirements.encode()
+    path = write_wheel(folder, "tfimg", files, scripts="[console_scripts]\ntfimg = tfimg:main\n", version="9.9")
+    return f"{path.as_uri()}#sha256={sha256(path)}"
 
 
 @pytest.fixture
