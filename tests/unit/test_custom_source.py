@@ -118,6 +118,11 @@ def test_a_download_continues_where_it_was_cut(download: Download, server: FileS
     assert server.requested_ranges == ["", "bytes=300000-", "bytes=700000-"]
 
 
+def test_a_server_without_ranges_begins_again(download: Download, server: FileServer) -> None:
+    server.ends, server.ranges = [300_000], False
+    assert download().read_bytes() == CONTENT
+
+
 def test_a_later_run_continues_too_unless_the_part_is_longer_than_the_file(
     download: Download, server: FileServer, partial: Path
 ) -> None:

@@ -245,6 +245,13 @@ def test_a_blob_of_another_size_is_refused(registry: Line, target: Saved, size: 
 # Interrupted, and continued
 
 
+def test_no_byte_beyond_the_stated_size_is_written() -> None:
+    pieces = LayoutFile("x", 3, "sha256:x", lambda: iter([b"ab", b"c", b"d"])).read()
+    assert [next(pieces), next(pieces)] == [b"ab", b"c"]
+    with pytest.raises(TamperedError, match="does not have the 3 bytes"):
+        next(pieces)
+
+
 def test_a_lost_connection_is_continued_where_it_was_cut(registry: Line, target: Saved, tmp_path: Path) -> None:
     layout = collect(registry)
     blobs = [file.digest for file in layout.files if file.digest in registry.blobs]
