@@ -257,6 +257,11 @@ def test_a_part_that_is_the_same_for_every_python_is_one_layer_with_its_scripts_
     assert f"{SITE_PACKAGES}/thing-1.0.dist-info/RECORD" in into
 
 
+def test_a_layer_is_whole_blocks_and_ends_with_two_empty_ones() -> None:
+    blob, _ = pack_files(("a", [bytes(513)]))
+    assert blob.unpacked == (1 + 2 + 2) * tarfile.BLOCKSIZE
+
+
 def test_groups_of_wheels_lie_in_the_order_in_which_they_are_shared() -> None:
     lock = dict.fromkeys(("packages", "tensorflow", "cuda", "cudnn"), "")
     assert [group.name for group in split_lock(lock)] == ["cudnn", "cuda", "tensorflow", "packages"]
