@@ -15,7 +15,7 @@ from support.oci_images import put_image, put_index
 from support.signing import OURS, THEIRS
 from support.statements import ON_GPU, make_statements
 from tfimg.attestations.attach import attach
-from tfimg.attestations.envelopes import CYCLONEDX, REPORT, TEST_RESULT, Subject
+from tfimg.attestations.envelopes import CYCLONEDX, REPORT, TEST_RESULT, Subject, make_statement
 from tfimg.attestations.predicates import make_sbom
 from tfimg.core.errors import NotInRegistry
 from tfimg.core.paths import Workspace
@@ -188,6 +188,15 @@ def test_an_artifact_without_configuration_has_no_platform(registry: MemoryRegis
     registry.put("x", Manifest(media_type="application/vnd.oci.image.manifest.v1+json", content=document))
     found = inspect_image(registry, "x", ())
     assert (found.platforms, found.layers, found.identifier, found.contents.python) == ((), (), None, {})
+
+
+def test_an_spdx_statement_is_no_bill_of_materials(registry: MemoryRegistry) -> None:
+    image = put(registry)
+    before = inspect_image(registry, "2.15", [OURS.verifying_key]).contents
+    subject = Subject(name=registry.repository, digest=image.digest)
+    spdx = {"spdxVersion": "SPDX-2.3", "packages": [{"name": "numpy", "versionInfo": "0.0.1"}]}
+    attach(registry, image.digest, [make_statement(subject, "https://spdx.dev/Document", spdx)], key=OURS)
+    assert inspect_image(registry, "2.15", [OURS.verifying_key]).contents == before
 
 
 def test_an_inventory_says_the_same_as_the_bill_that_is_made_of_it() -> None:

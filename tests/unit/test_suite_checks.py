@@ -18,6 +18,7 @@ from checks import (
     layers,
     scaling,
     scripts,
+    text,
     threads,
     tpu,
 )
@@ -197,6 +198,11 @@ def test_other_or_missing_answers_fail_with_all_that_was_measured(found: dict[st
     with pytest.raises(CheckFailed, match=f"expected {said}: it is broken") as caught:
         require_equal(found, {"sum": 3}, "it is broken", device="CPU")
     assert caught.value.measured == {"answers": found, "device": "CPU"}
+
+
+def test_hash_buckets_take_fingerprints_as_unsigned() -> None:
+    assert text.bucket(2794438866806483259) == 2794438866806483259
+    assert text.bucket(-1) == (2**64 - 1) % (2**63 - 1) == 1
 
 
 def test_scales_and_weights_follow_from_the_rules_of_loss_scaling() -> None:
