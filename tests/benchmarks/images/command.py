@@ -35,7 +35,7 @@ HEADLINES = {"push": "build and push", "family": "build", "run": "run", "size": 
 
 
 def main(argv: Sequence[str]) -> int:
-    """Measure, or read what was measured; print it, and write the files that were asked for."""
+    """Measure, or read what was measured; print it, and write the requested files."""
     arguments = _parser().parse_args(argv)
     # Both, since a shell's background jobs ignore the first, and what is started would too.
     for number in (signal.SIGINT, signal.SIGTERM):

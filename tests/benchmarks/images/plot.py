@@ -25,7 +25,7 @@ LETTERS = {"title": 36, "figure": 44, "small": 56}
 """Letters of a line that fit the 340 pixels of a phone."""
 
 LEFT_OUT = ("knob-push", "knob-bytes", "family-emptied")
-"""Told in the table and kept in the JSON, and too much for a picture."""
+"""Shown in the table and kept in the JSON, and too much for a picture."""
 
 CONTESTANTS = {
     "tfimg": "tfimg build",

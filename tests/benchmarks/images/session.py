@@ -89,7 +89,7 @@ def turns(order: Order, contestants: Sequence[Contestant]) -> Iterator[tuple[int
 
 
 def targets(order: Order) -> tuple[Target, list[Target]]:
-    """The one image, and the family where it is asked for."""
+    """The one image, and the family if a scenario needs it."""
     one = target(order.tensorflow, order.python, order.device)
     if not {"second", "family"} & set(order.scenarios):
         return one, []
