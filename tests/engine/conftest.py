@@ -49,9 +49,9 @@ MINUTES = {
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    here = Path(__file__).parent
+    folder = Path(__file__).parent
     for item in items:
-        if here in item.path.parents:
+        if folder in item.path.parents:
             item.add_marker("engine")
     items.sort(key=lambda item: -MINUTES.get(item.path.stem, 0))
 

@@ -69,7 +69,7 @@ KINDS = {
 
 
 TRUSTED_ROOT = "application/vnd.dev.sigstore.trustedroot+json;version=0.1"
-"""cosign 2.5 asks the network whom Sigstore trusts even where a key is given; a file that names nobody will do."""
+"""cosign 2.5 asks the network for Sigstore's roots even where a key is given; a file without roots will do."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -185,7 +185,7 @@ def publish(engine: DockerEngine, name: str, report: Path, key: SigningKey, stat
 def published(
     engine: DockerEngine, made: Path, address: str, tools: Tools, tmp_path_factory: pytest.TempPathFactory
 ) -> Published:
-    """An image whose attestations nobody has touched, and whose key the tools have as ours.pub."""
+    """An image with unchanged attestations, and whose key the tools have as ours.pub."""
     key, state = generate_key(), tmp_path_factory.mktemp("state")
     (tools.folder / "ours.pub").write_bytes(key.verifying_key.pem)
     (tools.folder / "theirs.pub").write_bytes(generate_key().verifying_key.pem)
@@ -245,8 +245,8 @@ def expect_refusal(tools: Tools, published: Published, *, code: int, says: str) 
 def test_oras_finds_every_bundle_and_pulls_what_was_signed(tools: Tools, published: Published) -> None:
     ended = tools("oras", "discover", "--plain-http", "--format=json", published.image)
     assert ended.code == 0, ended.stderr
-    told = json.loads(ended.stdout)
-    found = told.get("referrers", told.get("manifests"))
+    reported = json.loads(ended.stdout)
+    found = reported.get("referrers", reported.get("manifests"))
     kinds = {one["annotations"]["dev.sigstore.bundle.predicateType"]: one["digest"] for one in found}
     assert kinds.keys() == KINDS.keys()
     pulled = tools("oras", "pull", "--plain-http", "--output=pulled", f"{published.name}@{kinds[TEST_RESULT]}")

@@ -77,7 +77,7 @@ def test_it_builds_for_the_engine_at_hand_with_a_base_that_only_that_has(
     assert stored.labels["a"] == "b"
     lines = list(engine.run(RunRequest(image=NAME, command=["cat", "/made"], files={}), timeout=60))
     assert lines == [Line(stream="stdout", text=str(tmp_path)), Exit(status=0, out_of_memory=False)]
-    # It was built over there: nothing of it is known here, and no image is there.
+    # It was built by the builder: this engine has no record of it and no image.
     assert elsewhere.inside.find_digest(NAME) is None
     assert elsewhere.inside.client.df()["BuildCache"]
 

@@ -59,7 +59,7 @@ REPOSITORY = "127.0.0.1:5000/team/tensorflow"
 """What machines call the repository: its registry is on their loopback."""
 
 TRAIN = ("sh", "-c", "echo begin >>log; trap 'echo saved >>log; exit 0' TERM; while :; do sleep 0.2; done")
-"""A program that saves its work when it is told to end, and succeeds then."""
+"""A program that saves its work on SIGTERM, and succeeds then."""
 
 QUIET = ("sleep", "infinity")
 BUSY = ("sh", "-c", "while :; do :; done")
@@ -306,7 +306,7 @@ GPU = "DEVICE=gpu\\nDRIVER_FLOOR=525.60.13\\n"
 
 
 def test_a_machine_without_the_device_is_refused_and_says_what_to_do(trained: Machine) -> None:
-    """nvidia-smi is a stand-in: there is no GPU here."""
+    """nvidia-smi is a stand-in: this machine has no GPU."""
     for settings, smi, says in (
         (GPU, None, "this machine has no driver: there is no nvidia-smi. Take a machine image that has one"),
         (GPU, "echo No devices were found; exit 6", "driver does not answer: No devices were found"),
@@ -387,7 +387,7 @@ LOGIN = "ssh -p 2222 -o StrictHostKeyChecking=no -o LogLevel=ERROR -S /run/tunne
 
 
 def test_a_machine_goes_when_nothing_uses_it_and_not_before(kept: Host) -> None:
-    """A tunnel through SSH is a use; a connection that nobody has logged in with is none."""
+    """A tunnel through SSH is a use; a connection without a login is not one."""
     kept.machine.must(LET_IN)
     kept.machine.must(f"{LOGIN} -f -N -o ControlMaster=yes")
     machine = kept.order(program=QUIET, idle_seconds=5)
@@ -457,8 +457,8 @@ def test_a_machine_of_azure_asks_to_be_deallocated_and_goes_in_any_case(kept: Ho
         assert ("Azure was not told, and bills this machine" in output) == (status == 403)
         assert "secret" not in output
         assert machine.is_powered_off()
-        asked = f"{resource}/deallocate?api-version=2024-07-01 Bearer secret"
-        assert machine.must("cat /run/asked") == asked
+        requested = f"{resource}/deallocate?api-version=2024-07-01 Bearer secret"
+        assert machine.must("cat /run/asked") == requested
 
 
 def test_an_image_without_attestations_are_not_started_and_the_machine_shuts_down(host: Host) -> None:

@@ -125,7 +125,7 @@ def test_labels_and_inspect_tell_what_was_added(own: Own) -> None:
     assert f"Debian: tree {document['contents']['debian']['tree']}" in shown
 
 
-def test_a_later_installation_does_not_move_numpy_unless_it_is_told_to(own: Own) -> None:
+def test_a_later_installation_does_not_move_numpy_unless_the_command_says_so(own: Own) -> None:
     options = ("--volume", f"{own.wheels}:/wheels:ro", "--user=0")
     install = ("pip", "install", "--dry-run", "--no-index", "--find-links=/wheels", "numpy==1.0")
     refused = own.run(*install, options=options)

@@ -189,7 +189,7 @@ def test_two_of_three_engines_are_lost_in_the_middle_of_builds(farm: Farm, tmp_p
     kept.join(60)
     assert kept.error is None
     assert kept.engine.find_digest(NAME)
-    # The next command is told so before anything is built, and the engine that is left still serves.
+    # The next command reports it before anything is built, and the engine that is left still serves.
     *gone, there = (machine.name for machine in farm.machines)
     for name in gone:
         assert_refused(

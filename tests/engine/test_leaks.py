@@ -52,12 +52,12 @@ def blobs_with(engine: DockerEngine, image: str, mark: str) -> list[str]:
 
 def index_address() -> str:
     """The package index that this machine's pip uses."""
-    asked = [sys.executable, "-m", "pip", "config", "get", "global.index-url"]
-    done = subprocess.run(asked, capture_output=True, text=True, check=False)
+    requested = [sys.executable, "-m", "pip", "config", "get", "global.index-url"]
+    done = subprocess.run(requested, capture_output=True, text=True, check=False)
     if done.returncode == 0:
         return done.stdout.strip()
-    told = "from pip._internal.models.index import PyPI; print(PyPI.simple_url)"
-    return subprocess.run([sys.executable, "-c", told], capture_output=True, text=True, check=True).stdout.strip()
+    reported = "from pip._internal.models.index import PyPI; print(PyPI.simple_url)"
+    return subprocess.run([sys.executable, "-c", reported], capture_output=True, text=True, check=True).stdout.strip()
 
 
 def planted(folder: Path) -> dict[str, str]:
@@ -71,7 +71,7 @@ def planted(folder: Path) -> dict[str, str]:
         "SSL_CERT_FILE": str(bundle),
         "NETRC": str(netrc),
         "UV_DEFAULT_INDEX": index,
-        # Only the index is asked, over https: nobody goes through these.
+        # Only the index gets requests, over https: none goes through these.
         "http_proxy": f"http://user:{MARK}-proxy@127.0.0.1:9",
         "no_proxy": f"{MARK}-no-proxy.example.test",
     }

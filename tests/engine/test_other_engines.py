@@ -275,7 +275,7 @@ def test_podman_loads_what_tfimg_saved(setting: _Setting, source: _Source, saved
     assert done.code == 0, done.stderr
 
 
-def test_the_image_s_user_writes_to_a_folder_of_whoever_started_podman(setting: _Setting) -> None:
+def test_the_image_s_user_writes_to_a_folder_of_podman_s_user(setting: _Setting) -> None:
     """As `tfimg jupyter -v` starts it; a notebook belongs to the folder's owner afterwards."""
     owner = 1000 if setting.case.rootless else 0  # the first user of Podman's container, or its root
     work = Path(setting.podman.host.removeprefix("unix://")).with_name("work")
@@ -300,7 +300,7 @@ def test_tfimg_run_becomes_podman_run(setting: _Setting) -> None:
 
 
 def test_podman_gives_gpus_by_cdi(setting: _Setting) -> None:
-    """Of a specification that the tests planted: no NVIDIA GPU is here."""
+    """Of a specification that the tests planted: this machine has no NVIDIA GPU."""
     project = Project(services=Services(environ={}))
     spec = project.spec("2.15.1-cuda12.2-py3.11")
     toolkit = setting.engine.get_device_support()

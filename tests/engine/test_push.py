@@ -31,7 +31,7 @@ pytestmark = pytest.mark.full
 
 
 class Made(Protocol):
-    """Makes an image that nobody has seen before, under a name in a registry."""
+    """Makes a new image under a name in a registry."""
 
     def __call__(self, address: str, *, size: int = ...) -> str: ...
 
@@ -62,23 +62,23 @@ def made(engine: DockerEngine, tmp_path: Path) -> Iterator[Made]:
 
 
 def digest_there(address: str, name: str, state: Path) -> str | None:
-    """What the registry has under a name, asked by our own client."""
+    """What the registry has under a name, read by our own client."""
     repository, _, tag = name.replace(name.partition("/")[0], address, 1).rpartition(":")
     found = open_registry(parse_repository(repository), {}, state, settings=ConnectionSettings()).find(tag)
     return found.digest if found else None
 
 
 def ignore(event: ProgressEvent) -> None:
-    """Nobody is told."""
+    """Discard an event."""
 
 
 def test_what_is_pushed_is_pulled_by_its_digest(engine: DockerEngine, address: str, made: Made, tmp_path: Path) -> None:
     name = made(address, size=100_000_000)  # the containerd store tells nothing of what takes a moment
-    told: list[ProgressEvent] = []
-    digest = engine.push(name, told.append)
+    reported: list[ProgressEvent] = []
+    digest = engine.push(name, reported.append)
     assert digest == digest_there(address, name, tmp_path)
-    assert {event.step for event in told} == {"push"}
-    assert max(event.total for event in told) >= 100_000_000
+    assert {event.step for event in reported} == {"push"}
+    assert max(event.total for event in reported) >= 100_000_000
     by_digest = f"{name.rpartition(':')[0]}@{digest}"
     engine.remove(name)
     assert engine.pull(by_digest, ignore) == digest
@@ -150,7 +150,7 @@ def test_a_push_that_fails_is_raised_and_tried_again_until_it_succeeds(
 
 
 def test_a_stopped_registry_is_an_error(engine: DockerEngine, made: Made) -> None:
-    """Port 9 of loopback: nobody answers there."""
+    """Port 9 of loopback: no registry answers."""
     with pytest.raises(NetworkError, match=r"failed in the network: .*refused"):
         engine.push(made("127.0.0.1:9"), ignore)
 

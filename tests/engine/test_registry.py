@@ -91,7 +91,7 @@ def test_a_registry_without_the_image_is_reported(mirror: str) -> None:
 
 
 def test_without_a_registry_auto_bootstraps_and_says_why(engine: DockerEngine, little: dict[str, str]) -> None:
-    """Port 9 of loopback: nobody answers there."""
+    """Port 9 of loopback: no registry answers."""
     request = ("build", "--tf", "2.15.1", "--repository", REPOSITORY, "--mirror", "docker.io=127.0.0.1:9")
     ended = run_tfimg(*request, env={**little, "DOCKER_HOST": engine.host})
     assert ended.code == 0, ended.stderr

@@ -92,7 +92,7 @@ def test_the_suite_checks_notebooks_and_tools(built: Built, jupyter: Built, dev:
     notebooks = {"notebook.server": "passed", "notebook.kernel": "passed"}
     tools = {"dev.tools": "passed", "dev.custom_op": "passed", "dev.sshd": "passed"}
     for image, expected in ((built, {}), (jupyter, notebooks), (dev, notebooks | tools)):
-        found = {name: told for name, told in outcomes(image).items() if name.startswith(("notebook.", "dev."))}
+        found = {name: reported for name, reported in outcomes(image).items() if name.startswith(("notebook.", "dev."))}
         assert found == expected
 
 
