@@ -109,7 +109,7 @@ def judge(names: Sequence[str], files: Mapping[str, Path], jobs: int) -> dict[st
     """Judge mutants by the tests of their packages, then what survived by all others → mutmut's words for it."""
     run_mutmut(names[:1], jobs)
     stats = json.loads(STATS.read_text())
-    # Where pytest collects twice in one process, as it does here, it escapes names with a backslash twice, and does not
+    # Where pytest collects twice in one process, as under mutmut, it escapes names with a backslash twice, and does not
     # find them: the tests of the mutant would end in an error.
     reaching = {
         function: [test for test in tests if "\\" not in test]
