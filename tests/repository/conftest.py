@@ -19,7 +19,7 @@ from tfimg.registry.reference import Credentials, parse_repository
 
 @pytest.fixture
 def slept() -> Slept:
-    """What was waited, had anybody waited."""
+    """The waits that the client would have made."""
     return Slept()
 
 

@@ -23,7 +23,7 @@ SCHEMAS = {"GitHub": "vendor.github-workflows", "GitLab": "vendor.gitlab-ci"}
 
 def problems(schema: str, *files: Path) -> str:
     """What the schema has against files; the schemas come with the program."""
-    # In this process, because a start takes a second; here, because each worker would need that to collect the tests.
+    # In this process, because a start takes a second, which each worker would need to collect the tests.
     from check_jsonschema import main
 
     done = CliRunner().invoke(main, ["--builtin-schema", schema, *map(str, files)])
@@ -137,7 +137,7 @@ class Checkout:
 
     @property
     def environ(self) -> dict[str, str]:
-        """Variables of the caller's job that would lead Python here."""
+        """Variables of the caller's job that would point Python to this folder."""
         return {"PYTHONPATH": str(self.folder), "PYTHONUSERBASE": str(self.folder)}
 
 

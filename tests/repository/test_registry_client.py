@@ -477,7 +477,7 @@ def fill(client: HttpRegistry, registry: Loopback) -> None:
 
 
 def test_a_blob_that_another_sends_too_is_known_in_a_moment(client: HttpRegistry, proxy: Faulty, slept: Slept) -> None:
-    """distribution says so while it writes the same blob's note for somebody else."""
+    """distribution says so while it writes the same blob's note for another client."""
     unready = error(400, "MANIFEST_BLOB_UNKNOWN", "blob unknown to registry")[2]
     proxy.faults.append(Fault(method="PUT", path="/manifests/", status=400, body=unready, times=2))
     client.put("1", manifest())

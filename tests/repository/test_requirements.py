@@ -99,9 +99,11 @@ def test_a_release_that_the_index_does_not_have_cannot_be_locked(capsys, tmp_pat
     code = main(
         ["matrix", "lock", "2.15.9-cpu-py3.11", "2.15.9-cpu-py3.10"], {**os.environ, "TFIMG_WORKSPACE": str(tmp_path)}
     )
-    told = capsys.readouterr().err
-    assert (code, "The package index has no tensorflow-cpu==2.15.9 that was uploaded by" in told) == (12, True), told
-    assert "The others" not in told, told
+    reported = capsys.readouterr().err
+    assert (code, "The package index has no tensorflow-cpu==2.15.9 that was uploaded by" in reported) == (12, True), (
+        reported
+    )
+    assert "The others" not in reported, reported
     written = [file.name for file in (tmp_path / "images").rglob("*") if file.is_file()]
     assert written == ["installer.txt"], "what was resolved before is kept"
 
@@ -110,5 +112,5 @@ def test_a_release_that_the_index_does_not_have_cannot_be_locked(capsys, tmp_pat
 def test_an_index_out_of_reach_is_distinguished_from_one_without_the_package(capsys, tmp_path) -> None:
     environ = {**os.environ, "UV_DEFAULT_INDEX": "http://127.0.0.1:9/simple", "UV_CACHE_DIR": str(tmp_path)}
     code = main(["matrix", "lock", "2.15.1-cpu-py3.11", "--check"], environ)
-    told = capsys.readouterr().err
-    assert (code, "The package index did not answer while uv==" in told) == (11, True), told
+    reported = capsys.readouterr().err
+    assert (code, "The package index did not answer while uv==" in reported) == (11, True), reported
