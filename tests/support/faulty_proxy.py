@@ -31,7 +31,7 @@ PIECE = 1 << 14
 class Fault:
     """What happens to the requests whose method and path match: to the first `times` of them, after the first `skip`.
 
-    `before` is called first, in the proxy's thread: somebody else moves a tag, a process is killed. `delay` is seconds
+    `before` is called first, in the proxy's thread: a publisher moves a tag, a process is killed. `delay` is seconds
     of silence; `rate` bytes per second of an answer. With a `status`, the registry gets no request. `cut_request` and
     `cut_answer` are how many bytes of a body pass before the connection is reset; `drop_answer` lets the registry have
     all of the request, and the client nothing of the answer.
@@ -84,7 +84,7 @@ class Faulty:
 
 
 class _Cut(Exception):
-    """The connection is to end here."""
+    """The connection is to end."""
 
 
 @contextmanager

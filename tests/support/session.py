@@ -58,7 +58,7 @@ def label() -> dict[str, str]:
 
 
 def run_once(name: str, make: Callable[[], Any]) -> Any:
-    """Return what `make` returned (a JSON value) in the first worker that asked; the others wait for it.
+    """Return what `make` returned (a JSON value) in the first worker that needs it; the others wait for it.
 
     A failure is repeated to everyone, so that a build of minutes fails once.
     """
