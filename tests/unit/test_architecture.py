@@ -31,7 +31,7 @@ MODULES = {
     if "data" not in file.relative_to(ROOT).parts
 }
 FACADE = "tfimg"
-"""Its names are those of modules above it, which it imports when they are asked for."""
+"""Its names are those of modules above it, which it imports at their first use."""
 
 
 def name(file: Path) -> str:

@@ -75,7 +75,7 @@ STAGES = {"wheels": "oci-layout:///layers@sha256:0"}
 
 
 class Connections(TestEnvironment):
-    """Has a proxy, and layers that are made here."""
+    """Has a proxy, and layers of its own."""
 
     network = NETWORK
 

@@ -242,8 +242,8 @@ class Interrupted(TestEnvironment):
 
     def open_browser(self, url: str) -> bool:
         address, token = url.split("/lab?token=")
-        asked = urllib.request.Request(f"{address}/api/status", headers={"Authorization": f"token {token}"})  # noqa: S310
-        self.status = urllib.request.urlopen(asked).status  # noqa: S310
+        requested = urllib.request.Request(f"{address}/api/status", headers={"Authorization": f"token {token}"})  # noqa: S310
+        self.status = urllib.request.urlopen(requested).status  # noqa: S310
         signal.raise_signal(signal.SIGINT)
         return True
 

@@ -307,14 +307,14 @@ def test_a_run_that_is_ended_is_continued_and_not_disturbed_while_it_writes(
             child.kill()
     assert target.path.is_dir() or not target.path.exists()
     assert number == signal.SIGKILL or not (target.path / "second.partial").exists()
-    asked: list[str] = []
+    requested: list[str] = []
 
     def make(name: str, content: bytes) -> LayoutFile:
-        return LayoutFile(name, 1, digest_of(content), lambda: asked.append(name) or iter([content]))  # type: ignore[func-returns-value]
+        return LayoutFile(name, 1, digest_of(content), lambda: requested.append(name) or iter([content]))  # type: ignore[func-returns-value]
 
     files = (make("first", b"a"), make("second", b"b"))
     save_layout(ImageLayout(digest="", files=files), target.path)
-    assert asked == ["second"]
+    assert requested == ["second"]
     assert {"oci-layout": b"", **target.read()} == {"oci-layout": b"", "first": b"a", "second": b"b"}
 
 

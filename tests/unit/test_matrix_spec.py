@@ -187,9 +187,9 @@ def test_a_pattern_that_ends_in_no_variant_is_one_of_images(specs: Sequence[Imag
 
 def test_a_variant_that_removes_files_is_compressed_small_by_default(spec: ImageSpec) -> None:
     chosen = [
-        BuildSettings(compression=asked).choose_compression(image)
+        BuildSettings(compression=requested).choose_compression(image)
         for image in (spec, with_variant(spec, "jupyter", VARIANTS), with_variant(spec, "dev", VARIANTS))
-        for asked in (None, "gzip")
+        for requested in (None, "gzip")
     ]
     assert chosen == ["fast", "gzip", "fast", "gzip", "small", "gzip"]
 

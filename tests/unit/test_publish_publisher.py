@@ -402,7 +402,7 @@ def test_an_image_that_was_tagged_without_a_promotion_is_attested(machine: Machi
 def test_two_publishers_at_once_end_or_stop_with_a_conflict_and_the_next_run_settles_it(
     memory_folder: Path, turns: Sequence[int]
 ) -> None:
-    """Their calls overlap in every order that is drawn. Whoever ends without a conflict had all of its tags."""
+    """Their calls overlap in every order that is drawn. A run that ends without a conflict had all of its tags."""
     folder = Path(tempfile.mkdtemp(dir=memory_folder))
     registry = MemoryRegistry()
     machines = [Machine(folder / f"{number}", registry) for number in range(2)]

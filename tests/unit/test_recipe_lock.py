@@ -1,4 +1,4 @@
-"""Locks: how they are asked for, written and read, and that every committed one fits its row."""
+"""Locks: how they are resolved, written and read, and that every committed one fits its row."""
 
 from __future__ import annotations
 

@@ -178,7 +178,7 @@ def run_suite(answers: str, *arguments: str, **variables: str) -> subprocess.Com
 
 
 @pytest.mark.parametrize(
-    ("answers", "variables", "asked"),
+    ("answers", "variables", "requested"),
     [
         ("devices=0", {}, False),
         ("devices=1", {}, False),
@@ -190,9 +190,11 @@ def run_suite(answers: str, *arguments: str, **variables: str) -> subprocess.Com
         ("crash=1", {}, False),
     ],
 )
-def test_nccl_is_checked_if_the_driver_shows_several_gpus(answers: str, variables: dict[str, str], asked: bool) -> None:
+def test_nccl_is_checked_if_the_driver_shows_several_gpus(
+    answers: str, variables: dict[str, str], requested: bool
+) -> None:
     names = run_suite(answers, "--list", **variables).stdout.split()
-    assert ("gpu.nccl" in names, "gpu.visible" in names) == (asked, True)
+    assert ("gpu.nccl" in names, "gpu.visible" in names) == (requested, True)
 
 
 def test_the_first_event_reports_what_the_driver_reported() -> None:

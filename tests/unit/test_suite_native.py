@@ -239,7 +239,7 @@ def test_opened_libraries_of_nvidia_are_seen(toolkit: Path, tmp_path: Path) -> N
 
 @pytest.fixture
 def script(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """What is asked in place of native.py."""
+    """What runs in place of native.py."""
     monkeypatch.setattr(native_client, "SCRIPT", tmp_path / "script.py")
     monkeypatch.setattr(native_client, "SECONDS", 20)
     native_client.ask.cache_clear()

@@ -131,11 +131,11 @@ def test_extras_of_others_are_not_followed(site: Path) -> None:
 class Sysconfig:
     """TensorFlow's own word on how it was compiled."""
 
-    def __init__(self, **told: object) -> None:
-        self.sysconfig, self.told = self, told
+    def __init__(self, **reported: object) -> None:
+        self.sysconfig, self.reported = self, reported
 
     def get_build_info(self) -> dict[str, object]:
-        return self.told
+        return self.reported
 
 
 CUDA_BUILD = {"is_cuda_build": True, "cuda_version": "12.5.1", "cudnn_version": "9"}
