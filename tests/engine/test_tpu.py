@@ -62,7 +62,7 @@ def wheels(tmp_path: Path) -> Path:
 
 
 def test_a_local_libtpu_is_installed_and_judged(engine: DockerEngine, wheels: Path) -> None:
-    """Upstream's own cannot be had from a package index, so this one must fail, and at the right check."""
+    """Upstream's own is not on a package index, so this one must fail, and at the right check."""
     assert engine
     request = ("build", "--tf", "2.17", "--device", "tpu", "--base", "bootstrap", "--repository", REPOSITORY)
     refused = run_tfimg(*request)

@@ -76,7 +76,7 @@ UNCLEAR = re.compile(
 
 
 def find_unclear_words(name: str, text: str) -> Iterator[str]:
-    """Yield the unclear words in names, comments and docstrings of Python; other strings may quote the program."""
+    """Yield the terms and unclear words in names, comments and docstrings; other strings may quote the program."""
     parts = [(line, prose) for line, prose in find_prose(name, text) if prose.startswith("#")]
     for node in ast.walk(ast.parse(text)):
         match node:
@@ -89,7 +89,8 @@ def find_unclear_words(name: str, text: str) -> Iterator[str]:
             case ast.Name(id=stored, ctx=ast.Store()) | ast.Attribute(attr=stored, ctx=ast.Store()):
                 parts.append((node.lineno, stored))
     for line, prose in parts:
-        yield from (f"{name}:{line}: {found[0]!r}" for found in UNCLEAR.finditer(prose))
+        for pattern in (UNCLEAR, *read_terms()):
+            yield from (f"{name}:{line}: {found[0]!r}" for found in pattern.finditer(prose))
 
 
 def test_the_spelling_is_right() -> None:
@@ -113,8 +114,9 @@ def test_tests_say_who_does_what() -> None:
 @pytest.mark.parametrize(
     ("text", "count"),
     [
-        ("told = 1", 1), ("def f(asked: int, *, here: int = 1) -> None: ...", 2), ('"""Somebody."""', 1),
-        ("x = 1  # as it is told", 1), ("x.here = y.here", 1), ('f("it was told here")', 0), ("there = 1", 0),
+        ("told = 1", 1), ("def f(asked: int, *, here: int = 1) -> None: ...", 2), ('"""It is told so."""', 1),
+        ("# what is in the way", 1), ("x = 1  # as it is told", 1),
+        ("x.here = y.here", 1), ('f("it was told here")', 0), ("there = 1", 0),
     ],
 )  # fmt: skip
 def test_an_unclear_word_is_found_in_names_comments_and_docstrings(text: str, count: int) -> None:

@@ -27,7 +27,7 @@ ESCAPED = (
 
 
 def unprintable(text: str) -> set[str]:
-    """Return the controls, format characters, line separators and surrogates of a text; line ends and tabs are none."""
+    """Return the controls, format characters, line separators and surrogates of a text; no line ends and tabs."""
     return {
         ascii(char)
         for char in text

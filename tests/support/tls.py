@@ -1,4 +1,4 @@
-"""Two certificate authorities for tests, made anew in every run."""
+"""Two certificate authorities for tests, made again in every run."""
 
 from __future__ import annotations
 

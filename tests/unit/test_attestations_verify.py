@@ -1,4 +1,4 @@
-"""Verifying believes what a key signed about these bytes, and refuses everything else with a message of its own."""
+"""Verifying accepts what a key signed about these bytes, and refuses everything else with a message of its own."""
 
 from __future__ import annotations
 

@@ -166,7 +166,7 @@ def test_a_hostile_archive_is_read_or_refused(content: bytes) -> None:
 
 
 def test_indexes_in_indexes_are_read_to_a_depth() -> None:
-    """A chain of them would be followed for ever by who looks for the first image."""
+    """A chain of them would be followed without end in search of the first image."""
     registry = MemoryRegistry()
     inner = put(registry, b'{"manifests": []}', OCI_INDEX)
     for _ in range(2000):

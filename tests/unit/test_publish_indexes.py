@@ -48,7 +48,7 @@ def publish(machine: Machine, **ages: int) -> list[str]:
 
 
 def platforms(registry: MemoryRegistry, tag: str = "2.15") -> list[str]:
-    """Return the digests of a tag's index; that of its manifest if it is none."""
+    """Return the digests of a tag's index; that of its manifest if it is no index."""
     manifest = registry.find(tag)
     assert manifest
     return [one.digest for one in manifest.index.manifests] if "manifests" in manifest.document else [manifest.digest]

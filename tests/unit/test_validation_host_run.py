@@ -1,4 +1,4 @@
-"""`tfimg matrix record`: what a contributor's machine has proven of wheels, judged anew, kept, and shown."""
+"""`tfimg matrix record`: what a contributor's machine has proven of wheels, judged again, kept, and shown."""
 
 from __future__ import annotations
 
