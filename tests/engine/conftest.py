@@ -1,7 +1,5 @@
 """A real engine for the whole run, and real images that the tests share."""
 
-from __future__ import annotations
-
 import os
 import secrets
 import shutil

@@ -1,7 +1,5 @@
 """Debian 13's cosign and oras read the attestations that we attach, and refuse it once it was changed; so do we."""
 
-from __future__ import annotations
-
 import base64
 import json
 import os

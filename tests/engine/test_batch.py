@@ -1,7 +1,5 @@
 """Builds of many images on a real engine: small images, and the TensorFlow image that all tests share."""
 
-from __future__ import annotations
-
 import os
 import re
 import secrets

@@ -1,7 +1,5 @@
 """The committed Dockerfile built by plain Docker, another Python's base, and TensorFlow releases in turn."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

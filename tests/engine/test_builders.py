@@ -1,7 +1,5 @@
 """A builder that is no engine: it builds for one, which has the image at the end."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

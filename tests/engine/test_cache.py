@@ -1,7 +1,5 @@
 """Build cache in a real registry: what one engine has done, an empty one takes from there."""
 
-from __future__ import annotations
-
 import json
 import os
 import secrets

@@ -4,8 +4,6 @@ No cloud is around it, and no GPU or TPU in it. The machine boots three times; b
 (`Machine.order`).
 """
 
-from __future__ import annotations
-
 import hashlib
 import os
 import shlex

@@ -1,7 +1,5 @@
 """Extra packages on a real image: the suite, imports, labels, the bill of materials, and later installations."""
 
-from __future__ import annotations
-
 import json
 import urllib.error
 import urllib.request

@@ -3,8 +3,6 @@
 Two speak plain TCP, and one TLS with certificates of both sides.
 """
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

@@ -1,7 +1,5 @@
 """What goes wrong with a real engine: its own exit code, a paragraph, nothing left behind."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

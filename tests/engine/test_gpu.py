@@ -3,8 +3,6 @@
 Its release changes from day to day; the head of the test run says which it is.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 

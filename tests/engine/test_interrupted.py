@@ -4,8 +4,6 @@ The layers are those of a real image; its template has no other steps than copyi
 build's time is their transfer.
 """
 
-from __future__ import annotations
-
 import os
 import shutil
 import signal

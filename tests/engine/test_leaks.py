@@ -1,7 +1,5 @@
 """Company networks: what reaches a build as a secret is in no layer, label or history of the image."""
 
-from __future__ import annotations
-
 import io
 import json
 import os

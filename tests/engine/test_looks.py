@@ -1,7 +1,5 @@
 """A real image in a real registry: searched, inspected, compared, and carried to where there is no network."""
 
-from __future__ import annotations
-
 import base64
 import gzip
 import json

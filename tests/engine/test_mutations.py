@@ -1,7 +1,5 @@
 """Faults planted in a real CPU image: each is named by the checks it concerns, and no other result is lost."""
 
-from __future__ import annotations
-
 import json
 import re
 import subprocess

@@ -3,8 +3,6 @@
 docs/how-to/other-engines.md has a table of what these tests prove; a test without its package is skipped.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

@@ -1,7 +1,5 @@
 """Publishing from a real engine to a real registry: kill -9 at each step, two at once, and back again."""
 
-from __future__ import annotations
-
 import base64
 import json
 import os

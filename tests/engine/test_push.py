@@ -1,7 +1,5 @@
 """A real engine pushes to a real registry and pulls from it; what fails on the way is raised, not passed over."""
 
-from __future__ import annotations
-
 import os
 import secrets
 from collections.abc import Iterator

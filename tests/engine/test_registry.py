@@ -1,7 +1,5 @@
 """A base from a registry, through a mirror: a real registry, filled by us, on this machine's loopback."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 
 import pytest

@@ -1,7 +1,5 @@
 """The client of registries against a real one, distribution: what it keeps, whom it lets in, and what goes wrong."""
 
-from __future__ import annotations
-
 import os
 import secrets
 from collections.abc import Callable, Iterator

@@ -1,7 +1,5 @@
 """`tfimg run` on a real engine: what a program in a container is given, and what its end leaves behind."""
 
-from __future__ import annotations
-
 import secrets
 import signal
 import subprocess

@@ -3,8 +3,6 @@
 All of the engine tier that runs by default.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess

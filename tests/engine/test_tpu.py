@@ -1,7 +1,5 @@
 """TPU images on a machine without a TPU: built, proven as far as that goes, and planted faults caught."""
 
-from __future__ import annotations
-
 import zipfile
 from pathlib import Path
 

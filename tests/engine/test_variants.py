@@ -1,7 +1,5 @@
 """The images of variants: their layers, and their servers as other programs reach them."""
 
-from __future__ import annotations
-
 import json
 import signal
 import subprocess

@@ -5,8 +5,6 @@ draws a sample of all changes (mutants), has mutmut judge it in a copy of the ch
 and what survived. Mutants that no test can tell from the original are listed in `equivalents.txt`, with the reason.
 """
 
-from __future__ import annotations
-
 import argparse
 import hashlib
 import json

@@ -1,7 +1,5 @@
 """A client of registries, a registry in this process, a proxy between them, and a browser."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Ten requests for extra packages of an image, against the package index of today: five that fit, five that do not."""
 
-from __future__ import annotations
-
 import os
 
 import pytest

@@ -1,7 +1,5 @@
 """Whatever a document from outside says: a command uses it or refuses it, soon and in little memory."""
 
-from __future__ import annotations
-
 import json
 import re
 import shutil

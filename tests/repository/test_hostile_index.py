@@ -1,7 +1,5 @@
 """A package index that attacks: every attack ends in one error of ours, in bounded time and memory."""
 
-from __future__ import annotations
-
 import gzip
 import io
 import json

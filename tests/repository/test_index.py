@@ -1,7 +1,5 @@
 """A real index on loopback, with real wheels: what is read of it, how much of it, and how its failures are reported."""
 
-from __future__ import annotations
-
 import json
 import os
 import threading

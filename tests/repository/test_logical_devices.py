@@ -3,8 +3,6 @@
 The oldest and the newest TensorFlow of this Python are installed by their locks.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

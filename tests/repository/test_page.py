@@ -1,7 +1,5 @@
 """The report's page in Debian's Chromium: what a green and a red run look like, on a phone and on a desk."""
 
-from __future__ import annotations
-
 import io
 from collections import Counter
 from collections.abc import Mapping

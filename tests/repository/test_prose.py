@@ -3,8 +3,6 @@
 The lists are in `tests/data/prose`: `words.txt` has words that codespell takes for errors, `terms.txt` the terms.
 """
 
-from __future__ import annotations
-
 import ast
 import io
 import re

@@ -1,7 +1,5 @@
 """Manifests, tags, blobs and referrers over HTTP on loopback: requests, retries, and each failure's error."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor

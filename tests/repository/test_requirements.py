@@ -1,7 +1,5 @@
 """builder/requirements.txt and release.txt: complete, current, and installable where they are used."""
 
-from __future__ import annotations
-
 import os
 import re
 import shutil

@@ -1,7 +1,5 @@
 """The suite's GPU checks in a real TensorFlow without a GPU: what it tells of one, its graphs, its traces."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 from typing import Any

@@ -1,7 +1,5 @@
 """`pipx run tfimg` and `uv tool run tfimg`: the wheel from a package index, with the dependencies of today."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

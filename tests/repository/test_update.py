@@ -1,7 +1,5 @@
 """`builder/update` and the job that opens a pull request, with programs in the place of tfimg, uv and GitHub."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

@@ -1,7 +1,5 @@
 """The wheel works without a checkout, and the program prints its version before it knows its commands."""
 
-from __future__ import annotations
-
 import json
 import re
 import subprocess

@@ -1,7 +1,5 @@
 """The workflows: zizmor and actionlint find nothing, and what they use is pinned."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

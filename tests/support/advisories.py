@@ -1,7 +1,5 @@
 """Advisories in the OSV schema, and a service on loopback that speaks OSV's API and compares versions as it does."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence

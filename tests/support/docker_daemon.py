@@ -1,7 +1,5 @@
 """Docker daemons beside the one under test, and questions to a daemon."""
 
-from __future__ import annotations
-
 import itertools
 import os
 import shutil

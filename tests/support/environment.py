@@ -1,7 +1,5 @@
 """The double of a command's environment: nothing of this machine, unless a test gives it."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime

@@ -8,8 +8,6 @@ It speaks HTTP to the registry, also where it has TLS on its own side, and passe
 what the registry says of itself leads back through it. A container engine on this machine can push and pull through it.
 """
 
-from __future__ import annotations
-
 import re
 import socket
 import ssl

@@ -5,8 +5,6 @@ they found is written by hand: the form is that of the checks' return statements
 driver 580 would give.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

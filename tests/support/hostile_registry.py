@@ -5,8 +5,6 @@ server. It records every request with the origin that the client meant. Clients 
 instead of a proxy reach it directly, as a registry on this machine.
 """
 
-from __future__ import annotations
-
 import gzip
 import itertools
 import json

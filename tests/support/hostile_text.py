@@ -1,7 +1,5 @@
 """Text with which a registry, an index or an image would steer a terminal, and a check that none of it arrives."""
 
-from __future__ import annotations
-
 import unicodedata
 from collections.abc import Iterator
 from dataclasses import MISSING, fields

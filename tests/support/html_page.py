@@ -1,7 +1,5 @@
 """A page of HTML as tests look at it: elements, text and scripts; its tags must nest."""
 
-from __future__ import annotations
-
 from html.parser import HTMLParser
 
 Attributes = dict[str, str | None]

@@ -1,7 +1,5 @@
 """An HTTP server in this process, for as long as a block lasts."""
 
-from __future__ import annotations
-
 import ssl
 import threading
 from collections.abc import Callable, Iterator, Mapping

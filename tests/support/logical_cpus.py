@@ -5,8 +5,6 @@ checks, each in a fork. RUNS is JSON: a list of [check, function, device], the l
 TensorFlow's, such as nn.conv2d, that shall run on that device instead. The end of each check is printed as JSON.
 """
 
-from __future__ import annotations
-
 import functools
 import json
 import os

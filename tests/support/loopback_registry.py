@@ -3,8 +3,6 @@
 It speaks real HTTP on loopback, and is no substitute for a real registry, which the engine tier has.
 """
 
-from __future__ import annotations
-
 import json
 import re
 import threading

@@ -1,7 +1,5 @@
 """Edits of the good small matrix, in files that also have the messages about the result."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import NamedTuple
 

@@ -1,7 +1,5 @@
 """An engine in memory: it has names, tags and registries like a real one, and does what a test tells it to."""
 
-from __future__ import annotations
-
 import hashlib
 import io
 import json

@@ -1,7 +1,5 @@
 """Small images in a registry in memory, for tests of what looks into images."""
 
-from __future__ import annotations
-
 import gzip
 import io
 import json

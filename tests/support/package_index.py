@@ -1,7 +1,5 @@
 """A package index on loopback: pages in both forms of PEP 503 and 691, files, metadata beside them, and byte ranges."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import re

@@ -1,7 +1,5 @@
 """Processes of this machine as tests look at them, and the rights of this one."""
 
-from __future__ import annotations
-
 import os
 import tempfile
 from collections.abc import Iterator

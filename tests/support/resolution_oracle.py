@@ -4,8 +4,6 @@ It reads the file as plain data and has its own comparison of versions, so that 
 matrix's expansion or of the rules for GPUs cannot hide in it. Every condition is a plain predicate.
 """
 
-from __future__ import annotations
-
 import re
 import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence

@@ -4,8 +4,6 @@ pytest-xdist gives every worker session fixtures of its own. `once` runs an expe
 result to the others. The folder of the session lies in an environment variable, which workers inherit.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -3,8 +3,6 @@
 Its locks name no package. Everything else is real: matrix, plan, build, validation in a container, tags.
 """
 
-from __future__ import annotations
-
 import json
 import shutil
 from pathlib import Path

@@ -1,7 +1,5 @@
 """How names of one defect become one finding, which versions fix it, and how grave it is."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """OSV's service, played on loopback: batches, pages, failures, and answers that lie."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

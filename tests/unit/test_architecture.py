@@ -1,7 +1,5 @@
 """The architecture: packages import only lower ones, modules import without circles, the command line is on top."""
 
-from __future__ import annotations
-
 import ast
 import graphlib
 import re

@@ -1,7 +1,5 @@
 """Attestations are put where others look for it, once, beside what others have put there."""
 
-from __future__ import annotations
-
 import base64
 import json
 from typing import Any

@@ -1,7 +1,5 @@
 """Statements about an image: test results, provenance, and bills of materials that CycloneDX's library accepts."""
 
-from __future__ import annotations
-
 import json
 import runpy
 import shutil

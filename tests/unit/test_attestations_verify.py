@@ -1,7 +1,5 @@
 """Verifying accepts what a key signed about these bytes, and refuses everything else with a message of its own."""
 
-from __future__ import annotations
-
 import base64
 import json
 import re

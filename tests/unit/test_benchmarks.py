@@ -1,7 +1,5 @@
 """The benchmark of image builds: what it computes, writes and draws, without an engine."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from dataclasses import asdict, replace

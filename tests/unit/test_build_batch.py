@@ -1,7 +1,5 @@
 """Many images on engines that are small, full, or die: who builds what, and how many at once."""
 
-from __future__ import annotations
-
 import threading
 import time
 from collections.abc import Callable, Sequence

@@ -1,7 +1,5 @@
 """Building one image: the candidate, its base, and the report, also without the command line."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Callable, Iterator, Sequence

@@ -1,7 +1,5 @@
 """The summary of a run over many images, in both forms: none is green where an image is not there."""
 
-from __future__ import annotations
-
 import json
 import re
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """`builder/changelog.py`: the section of one version, or why there is none."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path

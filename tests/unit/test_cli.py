@@ -1,7 +1,5 @@
 """The command line, in process: what it prints where, and how it ends."""
 
-from __future__ import annotations
-
 import json
 import shlex
 import shutil

@@ -1,7 +1,5 @@
 """`tfimg matrix audit`: locks, images of the engine and of a registry; findings, accepted risks, exit codes."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from datetime import UTC, datetime

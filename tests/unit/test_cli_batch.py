@@ -1,7 +1,5 @@
 """Many images by one command, in process: what is made, what is left alone, what it says and how it ends."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

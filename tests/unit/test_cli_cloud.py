@@ -1,7 +1,5 @@
 """`tfimg cloud-init`: its options, and what comes of them."""
 
-from __future__ import annotations
-
 import shlex
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """`tfimg explain`, and errors that end with what is known about them."""
 
-from __future__ import annotations
-
 import io
 import os
 from collections.abc import Callable, Sequence

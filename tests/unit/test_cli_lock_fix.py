@@ -1,7 +1,5 @@
 """The options of `tfimg matrix lock --fix`; what it does is in test_planted_advisories.py."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import pytest

@@ -1,7 +1,5 @@
 """`tfimg inspect`, `diff` and `scan`, in process: what they print and refuse."""
 
-from __future__ import annotations
-
 from copy import deepcopy
 from dataclasses import replace
 from datetime import UTC, datetime

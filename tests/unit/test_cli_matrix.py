@@ -1,7 +1,5 @@
 """`tfimg matrix`: the table, the Markdown, the JSON and the page."""
 
-from __future__ import annotations
-
 import json
 import re
 import shutil

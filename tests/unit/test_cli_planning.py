@@ -1,7 +1,5 @@
 """`tfimg plan` for a CI: documents, and what they keep to themselves."""
 
-from __future__ import annotations
-
 import pytest
 
 from support.cli import CliRunner

@@ -1,7 +1,5 @@
 """A build and a validation while they run: what is reported, in how few words, and how it looks on a terminal."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from io import StringIO

@@ -1,7 +1,5 @@
 """`tfimg.toml` and `tfimg init`: what they state, what is refused, and that the command line wins."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from pathlib import Path

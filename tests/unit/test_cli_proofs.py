@@ -1,7 +1,5 @@
 """`tfimg keygen`, `verify` and `pull`, in process: what they print, write and refuse."""
 
-from __future__ import annotations
-
 import stat
 from dataclasses import replace
 from datetime import UTC, datetime

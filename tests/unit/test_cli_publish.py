@@ -1,7 +1,5 @@
 """`publish`, `history` and `rollback`, in process: what they do, what they say and how they end."""
 
-from __future__ import annotations
-
 import re
 import shlex
 import shutil

@@ -1,7 +1,5 @@
 """`tfimg publish --renew`: the registry's bytes are validated again, and the new result is attached, whatever it is."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta

@@ -1,7 +1,5 @@
 """`tfimg explain` of a report, and --report: kept reports for people, programs and CI."""
 
-from __future__ import annotations
-
 import io
 import json
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """The shell steps of a cloud's machine, with stand-ins for the programs of its system."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

@@ -1,7 +1,5 @@
 """Documents from outside: malformed ones are refused in one way, whatever is wrong with them."""
 
-from __future__ import annotations
-
 import pytest
 
 from tfimg.core.documents import MAX_DEPTH, MAX_VALUES, InvalidDocument, parse_document, parse_json, parse_object

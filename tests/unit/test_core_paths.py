@@ -1,7 +1,5 @@
 """Paths: where the facts are, where state lives, and how files are replaced."""
 
-from __future__ import annotations
-
 import os
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The file of a custom wheel: how it is found, downloaded and verified, and its facts, which are hostile."""
 
-from __future__ import annotations
-
 import hashlib
 import re
 import time

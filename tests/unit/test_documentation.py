@@ -1,7 +1,5 @@
 """README, CONTRIBUTING and the site name commands, files and headings that exist."""
 
-from __future__ import annotations
-
 import html
 import os
 import re

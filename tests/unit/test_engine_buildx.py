@@ -1,7 +1,5 @@
 """buildx: its builders, its build cache, its command line, its events, and the errors of failed steps."""
 
-from __future__ import annotations
-
 import base64
 import json
 import re

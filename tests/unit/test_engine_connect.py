@@ -1,7 +1,5 @@
 """Podman behind its Docker-compatible socket: answers of 4.3.1 and 5.4.2, and where its socket is looked for."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field

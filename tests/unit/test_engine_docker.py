@@ -1,7 +1,5 @@
 """The Docker engine's answers: inspections, digests of contents, pushes and pulls."""
 
-from __future__ import annotations
-
 import json
 import re
 from copy import deepcopy

@@ -3,8 +3,6 @@
 No test of this file has seen a GPU. They show that the first image that a GPU validates is taken for what it is.
 """
 
-from __future__ import annotations
-
 import json
 import shutil
 from collections.abc import Callable, Mapping, Sequence

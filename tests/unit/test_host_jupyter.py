@@ -1,7 +1,5 @@
 """`tfimg jupyter` and `tfimg shell`: which image, which port and user, docker's arguments, and every way to end."""
 
-from __future__ import annotations
-
 import os
 import signal
 import socket

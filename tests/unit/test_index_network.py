@@ -1,7 +1,5 @@
 """The host's network: BuildKit secrets and variables, and the transport of package indexes and registries."""
 
-from __future__ import annotations
-
 import subprocess
 from collections.abc import Iterator, Mapping
 from pathlib import Path

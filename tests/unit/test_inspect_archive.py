@@ -1,7 +1,5 @@
 """An image with its attestations as an OCI layout: written piece by piece, continued, read as a registry."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

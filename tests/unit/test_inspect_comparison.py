@@ -1,7 +1,5 @@
 """Two images compared: what changed is reported, and nothing else."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import replace
 from datetime import UTC, datetime

@@ -1,7 +1,5 @@
 """What this machine knows and an image must not hold."""
 
-from __future__ import annotations
-
 import base64
 import json
 import ssl

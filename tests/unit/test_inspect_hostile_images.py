@@ -1,7 +1,5 @@
 """Hostile images, bundles, reports and suites: whatever they say, only errors of our own come out."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """What an image is and holds, from its labels and its attestations."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Secrets in an image: how they are searched for, and where."""
 
-from __future__ import annotations
-
 import base64
 import bz2
 import gzip

@@ -1,7 +1,5 @@
 """A wheel that an attacker made is refused with one error that names it, in bounded time and memory."""
 
-from __future__ import annotations
-
 import io
 import resource
 from contextlib import suppress

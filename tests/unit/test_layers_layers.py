@@ -1,7 +1,5 @@
 """Layers are fetched, made, shared and kept: once each, by builds in threads and processes, and beside a killed one."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import multiprocessing

@@ -1,7 +1,5 @@
 """Wheels become layers: the right files at the right places, and the same bytes each time."""
 
-from __future__ import annotations
-
 import hashlib
 import io
 import os

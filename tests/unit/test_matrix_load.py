@@ -1,7 +1,5 @@
 """Bad matrices: every problem is reported by its path, whatever is done to a good matrix."""
 
-from __future__ import annotations
-
 import copy
 import functools
 import io

@@ -2,8 +2,6 @@
 
 What holds for all refusals is in test_matrix_resolve.py."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple

@@ -1,7 +1,5 @@
 """Requests → the image that they mean, and how it was found; checked against a second resolver."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterator, Sequence
 

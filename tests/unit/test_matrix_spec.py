@@ -1,7 +1,5 @@
 """The images that a matrix offers, their variants, and their identifiers."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from datetime import date
 from itertools import product

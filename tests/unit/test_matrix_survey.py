@@ -1,7 +1,5 @@
 """Facts of a matrix beside what an index has: each can be disproved, and says so at its own path."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import date

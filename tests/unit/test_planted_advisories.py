@@ -1,7 +1,5 @@
 """Fifty planted advisories: each is fixed or explained by `audit` and `lock --fix`. With the real uv, on loopback."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import re

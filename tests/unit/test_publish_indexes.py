@@ -1,7 +1,5 @@
 """Indexes of platforms at publication, rollback and withdrawal: each platform's image keeps its own statements."""
 
-from __future__ import annotations
-
 from copy import deepcopy
 
 import pytest

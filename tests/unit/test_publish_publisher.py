@@ -1,7 +1,5 @@
 """Publishing: the engine's images end in the registry with attestations, under the tags that they may have, once."""
 
-from __future__ import annotations
-
 import re
 import tempfile
 from collections.abc import Sequence

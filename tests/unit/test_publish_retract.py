@@ -1,7 +1,5 @@
 """Rollback and withdrawal: only what trusted keys signed counts, and a killed command is finished by the same one."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 from contextlib import suppress

@@ -1,7 +1,5 @@
 """Tags: decided by rules, moved together or not at all, and never those of another publisher."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Locks: how they are resolved, written and read, and that every committed one fits its row."""
 
-from __future__ import annotations
-
 import re
 import shutil
 import sys

@@ -1,7 +1,5 @@
 """Plans: Dockerfiles, and the recipe's digest, in which everything is that an image is made of."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import re

@@ -1,7 +1,5 @@
 """The names of images: one of its own for each, aliases for the default ones."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Sequence
 

@@ -1,7 +1,5 @@
 """The bounds of numeric results: lower precision exceeds them, and what cuDNN may choose stays within."""
 
-from __future__ import annotations
-
 import inspect
 from collections.abc import Callable, Mapping
 from typing import Any

@@ -1,7 +1,5 @@
 """What the suite's checks conclude from what they measured. Neither TensorFlow nor a device is needed."""
 
-from __future__ import annotations
-
 import math
 import sys
 from fractions import Fraction

@@ -1,7 +1,5 @@
 """What the suite is given: its facts, its choice of checks, its arguments. No TensorFlow is needed."""
 
-from __future__ import annotations
-
 import io
 import json
 import os

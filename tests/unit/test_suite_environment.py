@@ -1,7 +1,5 @@
 """What the suite says of packages: their modules, their files, their byte code, and what hides them."""
 
-from __future__ import annotations
-
 import compileall
 import py_compile
 from importlib.machinery import EXTENSION_SUFFIXES

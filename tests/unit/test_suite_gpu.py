@@ -1,7 +1,5 @@
 """What the suite asks NVIDIA's driver, of a libcuda compiled for these tests, and what it concludes about GPUs."""
 
-from __future__ import annotations
-
 import json
 import re
 import subprocess

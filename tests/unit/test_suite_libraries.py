@@ -1,7 +1,5 @@
 """What the suite says of NVIDIA's libraries: names, versions, ranges, and what it judges where. None is installed."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Calls into shared libraries, forks, and questions in a process of their own, without TensorFlow or NVIDIA."""
 
-from __future__ import annotations
-
 import ctypes
 import ctypes.util
 import os

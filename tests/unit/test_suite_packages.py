@@ -1,7 +1,5 @@
 """What the suite says of distributions: their versions, their files, and what they are compiled for."""
 
-from __future__ import annotations
-
 import io
 import random
 import re

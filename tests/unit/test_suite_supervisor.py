@@ -1,7 +1,5 @@
 """The suite's supervisor with real workers: what crashes, hangs or prints costs its own result at most."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import time

@@ -1,7 +1,5 @@
 """`tfimg matrix record`: what a contributor's machine has proven of wheels, judged again, kept, and shown."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from collections.abc import Callable, Mapping

@@ -1,7 +1,5 @@
 """Reports and records in files: the JSON Schema of reports, and documents that are read whole or refused by path."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import replace

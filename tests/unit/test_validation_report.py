@@ -1,7 +1,5 @@
 """Reports as errors, JUnit XML and a page, and the inventory that an image prints of itself."""
 
-from __future__ import annotations
-
 import ast
 import json
 import re

@@ -1,7 +1,5 @@
 """The suite's event stream becomes a report of whole events only; green reports are kept for the same subject."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from dataclasses import replace

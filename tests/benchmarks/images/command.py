@@ -5,8 +5,6 @@ The benchmark starts engines of its own, as root, in a network of their own, and
 has no cached step, wheel or image but the base.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import os

@@ -1,7 +1,5 @@
 """Who builds: a layout through `docker build`, and tfimg through its own command line."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import signal

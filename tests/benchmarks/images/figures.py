@@ -1,7 +1,5 @@
 """Measurements → medians and ratios; all of it is computing."""
 
-from __future__ import annotations
-
 import statistics
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass

@@ -4,8 +4,6 @@ Lengths are percentages of the plot's width and text has one size: shown inline 
 page. As a file it has a width of its own.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field

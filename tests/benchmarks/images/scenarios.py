@@ -1,7 +1,5 @@
 """What is done with an image, and what each part of it takes."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 

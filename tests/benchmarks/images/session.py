@@ -1,7 +1,5 @@
 """Engines up, contestants in turns, engines down; what was measured is handed over after every contestant."""
 
-from __future__ import annotations
-
 import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
