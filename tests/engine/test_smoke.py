@@ -3,8 +3,6 @@
 All of the engine tier that runs by default.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess
@@ -36,13 +34,6 @@ def test_every_check_ran_and_passed(built: Built) -> None:
     assert len(CHECKS) >= 60
     assert {result["check"]: result["outcome"] for result in built.report["results"]} == dict.fromkeys(CHECKS, "passed")
     assert (built.report["passed"], built.report["problem"], built.report["level"]) == (True, None, "validated")
-
-
-def test_checks_report_numbers(built: Built) -> None:
-    measured = {result["check"]: result["measured"] for result in built.report["results"]}
-    matmul = measured["numerics.matmul"]
-    assert all(0 < error < 1 for error in matmul["error_over_bound"].values())
-    assert matmul["device"].endswith("/device:CPU:0")
 
 
 def test_all_tags_name_the_same_image(built: Built, engine: DockerEngine) -> None:
@@ -170,18 +161,8 @@ def test_the_real_image_is_published_verified_and_pulled(
 
     for folder in (key, other):
         assert tfimg("keygen", str(folder)).code == 0
-    done = tfimg(
-        "publish",
-        target,
-        IDENTIFIER,
-        "--from",
-        REPOSITORY,
-        "--key",
-        f"{key}/tfimg.key",
-        "--publisher",
-        "tests",
-        "--json",
-    )
+    signed = ("--from", REPOSITORY, "--key", f"{key}/tfimg.key", "--publisher", "tests")
+    done = tfimg("publish", target, IDENTIFIER, *signed, "--json")
     assert done.code == 0, done.stderr
     (image,) = (event for event in done.documents if event["event"] == "published")
     assert (image["level"], image["reused"]) == ("validated", False)

@@ -1,7 +1,5 @@
 """Ten requests for extra packages of an image, against the package index of today: five that fit, five that do not."""
 
-from __future__ import annotations
-
 import os
 
 import pytest
@@ -34,7 +32,7 @@ def project() -> Project:
     ids="+".join,
 )
 def test_companions_of_a_release_fit(requirements: tuple[str, ...], image: str, project: Project) -> None:
-    """TensorFlow Text for 2.21 appeared after the release's time, so it is asked for as of today."""
+    """TensorFlow Text for 2.21 appeared after the release's time, so the request is as of today."""
     as_of = project.services.today if requirements == ("tensorflow-text",) else None
     spec = project.locks.add_packages(project.spec(image), requirements, as_of=as_of)
     assert spec.extra

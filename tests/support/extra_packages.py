@@ -1,7 +1,5 @@
 """A package index on loopback with packages that do and do not fit on top of TensorFlow 2.15.1, and a project on it."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Hosts as values: without an accelerator, and with NVIDIA GPUs."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Machines of clouds, as tests order them."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from itertools import product
 from typing import Any

@@ -1,7 +1,5 @@
 """Extra packages on top, through commands: build, then what reads its labels. Real uv, an index on loopback."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Variants, extra packages and publishing of a custom wheel's image. Real uv, an index on loopback."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,14 +1,10 @@
 """The shell steps of a cloud's machine, with stand-ins for the programs of its system."""
 
-from __future__ import annotations
-
-import hashlib
 import json
 import os
 import re
 import shutil
 import subprocess
-import zipfile
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -19,6 +15,7 @@ import pytest
 
 from support.cloud_steps import StepMachine
 from support.machine_orders import KEY, OWN_REGISTRIES
+from support.wheels import sha256, write_wheel
 from tfimg.host.cloud import CLOUDS
 from tfimg.registry.reference import Credentials, find_credentials, parse_repository
 
@@ -163,17 +160,11 @@ def test_of_several_keys_only_the_pinned_one_is_trusted(toolkit: StepMachine, sh
 
 def wheel(folder: Path, requirements: str | None) -> str:
     """Make a wheel of a small tfimg; return its address with its hash."""
-    path = folder / "tfimg-9.9-py3-none-any.whl"
-    about = "tfimg-9.9.dist-info"
-    with zipfile.ZipFile(path, "w") as archive:
-        archive.writestr("tfimg/__init__.py", "def main():\n    print('tfimg 9.9')\n")
-        if requirements is not None:
-            archive.writestr("tfimg/data/requirements.txt", requirements)
-        archive.writestr(f"{about}/METADATA", "Metadata-Version: 2.1\nName: tfimg\nVersion: 9.9\n")
-        archive.writestr(f"{about}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
-        archive.writestr(f"{about}/entry_points.txt", "[console_scripts]\ntfimg = tfimg:main\n")
-        archive.writestr(f"{about}/RECORD", "")
-    return f"{path.as_uri()}#sha256={hashlib.sha256(path.read_bytes()).hexdigest()}"
+    files = {"tfimg/__init__.py": b"def main():\n    print('tfimg 9.9')\n"}
+    if requirements is not None:
+        files["tfimg/data/requirements.txt"] = requirements.encode()
+    path = write_wheel(folder, "tfimg", files, scripts="[console_scripts]\ntfimg = tfimg:main\n", version="9.9")
+    return f"{path.as_uri()}#sha256={sha256(path)}"
 
 
 @pytest.fixture

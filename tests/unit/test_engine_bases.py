@@ -1,7 +1,5 @@
 """Which base is taken, and why; what a bootstrap leaves behind; and the mirrors that APT's sources name."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, date, datetime

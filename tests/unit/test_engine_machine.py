@@ -1,7 +1,5 @@
 """The machine under an engine: candidates of killed builds, and programs of other platforms."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

@@ -1,9 +1,7 @@
 """A green run on GPUs, replayed: through verdict, report, measured, publishing and verification; and red ones.
 
-No test here has seen a GPU. They show that the first image that a GPU validates is taken for what it is.
+No test of this file has seen a GPU. They show that the first image that a GPU validates is taken for what it is.
 """
-
-from __future__ import annotations
 
 import json
 import shutil

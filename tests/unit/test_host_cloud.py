@@ -1,7 +1,5 @@
 """User data: what clouds take, and what is in it."""
 
-from __future__ import annotations
-
 import base64
 import io
 import shlex

@@ -1,7 +1,5 @@
 """The docker command for each device on machines that have what it needs, and on those that do not."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any

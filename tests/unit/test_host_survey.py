@@ -1,7 +1,5 @@
 """A machine that is a folder, and the level that a host can prove."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path

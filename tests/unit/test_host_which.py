@@ -1,7 +1,5 @@
 """Output of nvidia-smi → the image that fits, which minors fit, or why nothing does; as values and as a command."""
 
-from __future__ import annotations
-
 import io
 from collections.abc import Callable, Sequence
 from dataclasses import replace

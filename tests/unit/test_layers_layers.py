@@ -1,7 +1,5 @@
 """Layers are fetched, made, shared and kept: once each, by builds in threads and processes, and beside a killed one."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import multiprocessing
@@ -11,7 +9,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -131,18 +129,6 @@ def test_a_process_can_remove_a_shared_wheel_that_another_is_about_to_link(
         assert first.result(SECONDS) == build(other, wheel)
         assert second.result(SECONDS) == build(other, wheel, compression="small")
     assert (signals / "linking").exists()
-    assert left(folder) == []
-
-
-def build_again_and_again(folder: Path, wheel: Path) -> Digests:
-    return [digest for _ in range(15) for digest in build(folder, wheel, fresh=True)]
-
-
-def test_processes_that_make_one_layer_again_and_again_agree(wheel: Path, folder: Path) -> None:
-    with ProcessPoolExecutor(2, mp_context=SPAWN) as pool:
-        jobs = [pool.submit(build_again_and_again, folder, wheel) for _ in range(2)]
-        digests = [digest for job in jobs for digest in job.result(SECONDS)]
-    assert (len(digests), len(set(digests))) == (30, 1)
     assert left(folder) == []
 
 
@@ -686,16 +672,6 @@ def test_a_library_with_other_content_is_not_taken_from_another_python_s_wheel(
     assert len(digests) == 2
 
 
-def test_a_fresh_build_takes_no_layer_from_the_store(images: Images, store: LayerStore) -> None:
-    first = make_all(images["cp39"], store)
-    for one in first:
-        file_of(store, one.blob).write_bytes(b"spoiled")
-    for tag in ("cp311", "cp39"):
-        for one in make_all(images[tag], store, fresh=True):
-            assert one.seconds is not None
-            assert file_of(store, one.blob).stat().st_size == one.blob.size
-
-
 def test_one_of_two_layers_is_made_again_when_only_the_other_is_left(images: Images, store: LayerStore) -> None:
     first = make_all(images["cp39"], store)
     for lost in first[1:3]:
@@ -751,16 +727,6 @@ def test_the_stages_are_images_of_an_oci_layout(images: Images, store: LayerStor
         diff_ids = [one.blob.diff_id for one in expected]
         rootfs = {"type": "layers", "diff_ids": diff_ids}
         assert (config["architecture"], config["os"], config["rootfs"]) == ("amd64", "linux", rootfs)
-
-
-def test_two_at_once_make_each_layer_once(images: Images, store: LayerStore) -> None:
-    events = list[Any]()
-    with ThreadPoolExecutor(2) as pool:
-        first, second = pool.map(lambda _: make_all(images["cp39"], store, events), range(2))
-    assert [one.blob for one in first] == [one.blob for one in second]
-    assert sorted(event.step for event in events if event.state == "done") == sorted(
-        f"layer {one.layer.name}" for one in first
-    )
 
 
 def test_a_layer_is_reported_done_with_the_seconds_that_it_took(images: Images, store: LayerStore) -> None:

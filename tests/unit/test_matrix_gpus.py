@@ -1,7 +1,5 @@
 """GPUs by their many names, and how a wheel's code runs on them."""
 
-from __future__ import annotations
-
 import pytest
 
 from tfimg.core.errors import UsageError

@@ -1,7 +1,5 @@
 """Locks of variants and of extra packages: committed, kept in the state folder, or resolved. With the real uv."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import date

@@ -1,7 +1,5 @@
 """Extra packages of an image: what they resolve to, and the whole message where they do not fit. With the real uv."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from datetime import date

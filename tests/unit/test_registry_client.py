@@ -1,7 +1,5 @@
 """From this machine's settings to the client of a registry, without a request to one."""
 
-from __future__ import annotations
-
 import json
 from base64 import b64encode
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The table of known failures against recorded ones: each is named, and nothing else is blamed."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 from typing import get_args
