@@ -101,8 +101,8 @@ def test_a_requirement_file_is_resolved_too(tfimg: CliRunner, engine: FakeEngine
 @pytest.mark.parametrize(
     ("packages", "message"),
     [
-        ("only-new", "tensorflow 2.16.1 instead of tensorflow 2.15.1+team1. Use the image 2.16.2"),
-        ("numpy<2", "numpy<2 conflicts with numpy 2.0.2, which TensorFlow 2.15.1+team1 was locked with."),
+        ("only-new", "and the image has tensorflow 2.15.1+team1. Use the image 2.16.2"),
+        ("numpy>=2.1", "numpy>=2.1 conflicts with TensorFlow 2.15.1+team1, which needs numpy<2.1.0,>=1.26.0"),
         ("tensorflow==2.15.1+team2", "conflicts with tensorflow 2.15.1+team1 of the image itself."),
     ],
 )

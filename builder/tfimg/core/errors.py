@@ -193,7 +193,9 @@ class LockError(TfimgError, exit_code=ExitCode.BUILD):
 
 
 class RequirementConflict(LockError, exit_code=ExitCode.REQUEST):
-    """A requirement on top of an image would move a package that the image is locked with."""
+    """Extra packages do not fit an image; `proof` is what uv says of it, empty if it says nothing."""
+
+    proof: str = ""
 
 
 class RenderError(TfimgError, exit_code=ExitCode.BUILD):

@@ -16,12 +16,13 @@ from packaging.specifiers import SpecifierSet
 from tfimg.core.cancellation import map_in_threads
 from tfimg.core.documents import InvalidDocument, parse_document
 from tfimg.core.errors import InvalidWheel, LockError
+from tfimg.core.events import OnEvent, ignore
 from tfimg.core.files import hash_file, write_atomically
 from tfimg.core.paths import Workspace
 from tfimg.matrix.schema import Matrix, Newer, Variant
 from tfimg.matrix.spec import ExtraPackages, ImageSpec, with_extra_packages, with_variant
 from tfimg.project.services import Services
-from tfimg.recipe.facts import ALIAS
+from tfimg.recipe.conflicts import explain_conflict, find_old_releases
 from tfimg.recipe.lock import (
     MAX_RESOLUTIONS,
     Lock,
@@ -29,11 +30,11 @@ from tfimg.recipe.lock import (
     find_fixes,
     hash_lock,
     make_query,
-    read_packages,
     require_local_wheel,
     resolve_lock,
 )
-from tfimg.recipe.packages import Resolver, explain_conflict, find_locked_wheels, list_wheels
+from tfimg.recipe.packages import Resolver, add_own_part, find_locked_wheels, list_wheels, name_of
+from tfimg.recipe.releases import Releases
 
 if TYPE_CHECKING:
     from tfimg.custom.image import GivenFacts
@@ -103,14 +104,12 @@ class Locks:
         if spec.variant_lock and not (spec.wheel and spec.wheel.lock):
             # The image may have all packages of the variant.
             lock |= {"variant": text} if (text := self._variant_lock(spec, spec.variant_lock, lock)) else {}
-        if spec.extra and spec.extra.lock:
-            lock["own"] = spec.extra.lock
-        return lock
+        return add_own_part(lock, spec.extra.lock) if spec.extra and spec.extra.lock else lock
 
     def read_predictable(self, spec: ImageSpec) -> Lock:
         """Return the lock of the layers whose size is predicted: the committed one, and that of extra packages."""
         lock = self.workspace.read_lock(spec.runtime)
-        return {**lock, **({"own": spec.extra.lock} if spec.extra and spec.extra.lock else {})}
+        return add_own_part(lock, spec.extra.lock) if spec.extra and spec.extra.lock else lock
 
     def _variant_lock(self, spec: ImageSpec, identifier: str, lock: Lock) -> str:
         """Return the requirement file of a variant: the committed one, that of an earlier run, or one resolved now."""
@@ -163,60 +162,96 @@ class Locks:
         requirements: Sequence[str],
         system_packages: Sequence[str] = (),
         as_of: date | None = None,
+        on_event: OnEvent = ignore,
     ) -> ImageSpec:
         """Return an image with extra packages, resolved as of its release's time or of a day.
 
-        Raises `RequirementConflict` if they would move a package of the image, `LockError`.
+        Raises `RequirementConflict` if they do not fit, or would be old releases; `LockError`.
         """
-        lock = self._resolve(spec, self.find(spec), requirements, as_of) if requirements else ""
+        lock = self._resolve_extra(spec, requirements, as_of, on_event) if requirements else ""
         own = ExtraPackages(requirements=tuple(requirements), system_packages=tuple(system_packages), lock=lock)
         return with_extra_packages(spec, own)
+
+    def _resolve_extra(
+        self, spec: ImageSpec, requirements: Sequence[str], as_of: date | None, on_event: OnEvent
+    ) -> str:
+        """Return the requirement file of extra packages. Raises `RequirementConflict` with an explanation."""
+        resolver = self.resolver(spec, self.find(spec), as_of)
+        explain = partial(
+            explain_conflict,
+            resolver,
+            requirements,
+            releases=self.releases,
+            find_images=partial(self._find_images, spec, as_of),
+            on_event=on_event,
+        )
+        try:
+            found = resolver.find(requirements)
+        except LockError as error:
+            raise explain(error) from None
+        versions: dict[str, str] = {package.name: str(package.version) for package in found}
+        named = {name_of(one) for one in requirements} - resolver.versions.keys()
+        named_versions = {name: versions[name] for name in named if name in versions}
+        old = find_old_releases(self.releases(resolver), named_versions, requirements, resolver.day)
+        if refused := next((one for one in old if one.is_refused), None):
+            raise explain(refused)
+        return resolver.format(requirements, found)
+
+    def resolver(
+        self,
+        spec: ImageSpec,
+        lock: Lock,
+        as_of: date | None = None,
+        *,
+        may_move: bool = True,
+        fixes: tuple[LockedPackage, ...] = (),
+    ) -> Resolver:
+        """Return what resolves packages together with a lock."""
+        return Resolver(
+            spec=spec,
+            lock=lock,
+            newer=self.newer,
+            uv=self.services.uv(),
+            env=self.services.network.environment(self.services.environ),
+            today=self.services.today,
+            as_of=as_of,
+            find_links=self.find_links,
+            fixes=fixes,
+            may_move=may_move,
+        )
+
+    def releases(self, resolver: Resolver) -> Releases:
+        """Return the releases on the package indexes as an image sees them."""
+        return self.services.releases(resolver.spec.python, resolver.spec.platform)
 
     def _resolve(
         self,
         spec: ImageSpec,
         lock: Lock,
         requirements: Sequence[str],
-        as_of: date | None = None,
         fixes: tuple[LockedPackage, ...] = (),
     ) -> str:
-        """Return the requirement file of packages above a lock. Raises `RequirementConflict` with an explanation."""
-        resolver = Resolver(
-            spec=spec,
-            lock=lock,
-            newer=self.newer,
-            uv=self.services.uv(),
-            env=self.services.network.environment(self.services.environ),
-            as_of=as_of,
-            find_links=self.find_links,
-            fixes=fixes,
-        )
-        try:
-            found = resolver.find(requirements)
-        except LockError as error:
-            find_image = partial(self._find_image, spec)
-            raise explain_conflict(
-                resolver, requirements, error, today=self.services.today, find_image=find_image
-            ) from None
-        return resolver.format(requirements, found)
+        """Return the requirement file of a variant's packages above a lock, none of which moves. Raises `LockError`."""
+        resolver = self.resolver(spec, lock, may_move=False, fixes=fixes)
+        return resolver.format(requirements, resolver.find(requirements))
 
-    def _find_image(self, spec: ImageSpec, name: str, specifier: str) -> str | None:
-        """Return the request for the image closest to `spec` that is locked with a version of a package."""
+    def _find_images(self, spec: ImageSpec, as_of: date | None, name: str, specifier: str) -> Iterator[Resolver]:
+        """Yield the images that are locked with a version of a package, the closest to `spec` first."""
         place = next((number for number, one in enumerate(self.specs) if one.identifier == spec.runtime), 0)
         near = sorted(
             (one for one in self.specs if (one.device, one.platform) == (spec.device, spec.platform)),
-            key=lambda one: (one.python != spec.python, abs(self.specs.index(one) - place)),
+            key=lambda one: (one.python != spec.python, not one.is_newest_patch, abs(self.specs.index(one) - place)),
         )
         for one in near:
-            if not (one.is_newest_patch and self.workspace.locks(one.identifier).exists()):
+            if one.identifier == spec.runtime or not self.workspace.locks(one.identifier).exists():
                 continue
-            versions = {
-                package.name: package.version for package in read_packages(self.workspace.read_lock(one.identifier))
-            }
-            versions.setdefault(ALIAS, one.tensorflow)
-            if name in versions and SpecifierSet(specifier).contains(versions[name], prereleases=True):
-                return f"{one.identifier}, which has {name} {versions[name]}"
-        return None
+            image = with_variant(one, spec.variant, self.variants)
+            if image.variant_lock and not self.workspace.lock(image.variant_lock, "variant").exists():
+                continue
+            resolver = self.resolver(image, self.find(image), as_of)
+            version = resolver.versions.get(name)
+            if version and SpecifierSet(specifier).contains(version, prereleases=True):
+                yield resolver
 
 
 def find_custom_spec(
