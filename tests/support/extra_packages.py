@@ -58,6 +58,12 @@ bounded 1.0 2022-01-01
 bounded 2.0 2024-03-01 numpy>=1.27
 steady 1.0 2019-01-01
 needs-late 1.0 2024-01-01 latecomer
+wheel 0.45.0 2024-01-01
+opencv-python 4.9.0 2024-01-01
+torch 2.0.1 2023-05-08 nvidia-cudnn-cu11==8.5.0
+torch 2.2.1 2024-02-22 nvidia-cudnn-cu12==8.9.2.26
+nvidia-cudnn-cu11 8.5.0 2023-01-01
+nvidia-cudnn-cu12 8.9.2.26 2023-06-01
 """
 """Name, version, day and requirement of each release, all as wheels for every Python."""
 
@@ -72,6 +78,7 @@ class RealUv(TestEnvironment):
 IMAGES = (
     IMAGE,
     "2.15.1-cpu-py3.10",
+    "2.15.1-cuda12.2-py3.11",
     "2.16.2-cpu-py3.11",
     "2.17.1-cpu-py3.11",
     "2.18.1-cpu-py3.11",

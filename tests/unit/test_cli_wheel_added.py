@@ -63,9 +63,7 @@ def test_extra_packages_fit_a_version_that_no_index_has(tfimg: CliRunner, engine
     options = ("--wheel", wheel, "--as-of", "2024-03-20", "--with", "companion,pandas")
     planned = tfimg("plan", *options, "--json").succeeded().json
     assert (planned["identifier"], "own" in planned["layers"], engine.built) == (f"{CUSTOM}-own", True, [])
-    assert "added by a user asked: companion, pandas; Python: companion 2.15.0, pandas 2.2.1" in " ".join(
-        tfimg("plan", *options).succeeded().stdout.split()
-    )
+    assert "pandas 2.2.1 2024-02-23" in " ".join(tfimg("plan", *options).succeeded().stdout.split())
     (built,) = tfimg("build", *options, "--json").succeeded().events("built")
     assert (built["identifier"], built["tags"]) == (f"{CUSTOM}-own", [f"tfimg/tensorflow:{CUSTOM}-own"])
     assert built["labels"]["tfimg.own.lock"] == planned["extra_packages"]["lock"]

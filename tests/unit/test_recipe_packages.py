@@ -17,6 +17,7 @@ from tfimg.core.errors import LockError, NetworkError, RequirementConflict, Usag
 from tfimg.core.paths import Workspace
 from tfimg.project.project import Project
 from tfimg.recipe import conflicts, packages
+from tfimg.recipe.additions import list_addition_notes
 from tfimg.recipe.conflicts import _first_without
 from tfimg.recipe.facts import collect_facts, format_constraints
 from tfimg.recipe.lock import read_packages
@@ -114,12 +115,9 @@ def test_an_explanation_that_takes_too_long_keeps_what_uv_says(
     project: Project, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(conflicts, "MAX_SECONDS", -1)
-    with pytest.raises(
-        RequirementConflict, match=r"^rising==2.0 cannot be resolved together with the image."
-    ) as refused:
-        resolve(project, "rising==2.0")
-    assert "protobuf==4.25.3" in refused.value.proof
-    assert "protobuf==4.25.8" in refused.value.proof
+    with pytest.raises(RequirementConflict, match=r"^needs-late cannot be resolved together") as refused:
+        resolve(project, "needs-late")
+    assert "latecomer" in refused.value.proof
 
 
 def test_an_index_that_does_not_answer_is_no_conflict(project: Project, tmp_path: Path) -> None:
@@ -203,6 +201,35 @@ def test_a_variant_moves_nothing(project: Project) -> None:
     resolver = project.locks.resolver(project.spec(IMAGE), project.lock(project.spec(IMAGE)), may_move=False)
     with pytest.raises(LockError):
         resolver.find(["mover"])
+
+
+# CUDA
+
+
+def test_libraries_of_another_cuda_do_not_lie_over_those_of_an_image(project: Project) -> None:
+    """The folders of nvidia-cudnn-cu11 and nvidia-cudnn-cu12 are one."""
+    spec = project.spec("2.15.1-cuda12.2-py3.11")
+    with pytest.raises(RequirementConflict) as refused:
+        project.locks.add_packages(spec, ["torch==2.0.1"])
+    assert "2.15.1-cuda12.2-py3.11: nvidia-cudnn-cu11 over nvidia-cudnn-cu12." in refused.value.what
+    assert refused.value.next_step.startswith("Write torch==2.0.1+cpu, the build for CPU")
+
+
+def test_the_build_for_cpu_is_taken_from_a_folder(tmp_path: Path, workspace: Workspace) -> None:
+    """As the refusal says."""
+    wheel = write_wheel(tmp_path, "torch", {}, version="2.0.1+cpu")
+    with extra_packages_project(tmp_path, workspace, find_links=tmp_path) as project:
+        spec = project.locks.add_packages(project.spec("2.15.1-cuda12.2-py3.11"), ["torch==2.0.1+cpu"])
+    assert spec.extra
+    assert f"torch==2.0.1+cpu --hash=sha256:{sha256(wheel)}" in spec.extra.lock
+
+
+def test_a_plan_for_cpu_names_what_is_for_cuda(project: Project) -> None:
+    spec = project.locks.add_packages(project.spec(IMAGE), ["torch"])
+    (note,) = list_addition_notes(spec, project.locks.list_additions(spec))
+    assert note.startswith(
+        "1 packages for CUDA: nvidia-cudnn-cu12; a CPU image cannot use them. Write torch==2.2.1+cpu"
+    )
 
 
 # Releases of long ago

@@ -25,6 +25,7 @@ from tfimg.cli.values import (
     require_writable,
 )
 from tfimg.core.errors import UsageError
+from tfimg.core.events import Event, InfoEvent
 from tfimg.matrix.devices import Device
 
 if TYPE_CHECKING:
@@ -378,7 +379,7 @@ class ExtraPackageOptions:
     with_packages: tuple[str, ...] = values(
         "extra Python packages, as requirements separated by commas: tensorflow-text,keras-hub", "NAMES", name="--with"
     )
-    apt: tuple[str, ...] = values("extra Debian packages: a file with a name in each line", "FILE")
+    apt: tuple[str, ...] = values("extra Debian packages: names separated by commas, or a file of them", "NAMES")
     newest: bool = flag("resolve extra packages as of today, not as of the release's time")
 
     @property
@@ -409,7 +410,15 @@ class ExtraPackageOptions:
         texts = [(name, read(name)) for name in self.requirements]
         texts += [("--with", split_requirements(names)) for names in self.with_packages]
         requirements = [one for source, text in texts for one in parse_requirements(text, source=source)]
-        system = [one for name in self.apt for one in parse_system_packages(read(name), source=name)]
+        system = [
+            one
+            for names in self.apt
+            for one in (
+                parse_system_packages(read(names), source=names)
+                if is_file_name(names)
+                else parse_system_packages(names.replace(",", " "), source="--apt")
+            )
+        ]
         return list(dict.fromkeys(requirements)), list(dict.fromkeys(system))
 
     def package_arguments(self, context: Context, as_of: str | None) -> list[str]:
@@ -429,7 +438,17 @@ class ExtraPackageOptions:
             return spec
         context.say(f"Resolving the extra packages of {spec.identifier}")
         day = context.services.today if self.newest else parse_day(as_of, context.services.today)
-        return project.locks.add_packages(spec, requirements, system, day)
+        return project.locks.add_packages(spec, requirements, system, day, on_event=partial(_say_event, context))
+
+
+def _say_event(context: Context, event: Event) -> None:
+    if isinstance(event, InfoEvent):
+        context.say(event.text)
+
+
+def is_file_name(text: str) -> bool:
+    """Return whether a value is the name of a file rather than names of Debian packages, which have no such ending."""
+    return "/" in text or text.endswith(".txt") or Path(text).exists()
 
 
 def split_requirements(names: str) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import date
 from functools import partial
 from pathlib import Path
@@ -20,8 +20,9 @@ from tfimg.core.events import OnEvent, ignore
 from tfimg.core.files import hash_file, write_atomically
 from tfimg.core.paths import Workspace
 from tfimg.matrix.schema import Matrix, Newer, Variant
-from tfimg.matrix.spec import ExtraPackages, ImageSpec, with_extra_packages, with_variant
+from tfimg.matrix.spec import EXTRA_SUFFIX, ExtraPackages, ImageSpec, with_extra_packages, with_variant
 from tfimg.project.services import Services
+from tfimg.recipe.additions import Addition, list_additions, require_one_cuda
 from tfimg.recipe.conflicts import explain_conflict, find_old_releases
 from tfimg.recipe.lock import (
     MAX_RESOLUTIONS,
@@ -195,7 +196,15 @@ class Locks:
         old = find_old_releases(self.releases(resolver), named_versions, requirements, resolver.day)
         if refused := next((one for one in old if one.is_refused), None):
             raise explain(refused)
-        return resolver.format(requirements, found)
+        own = resolver.format(requirements, found)
+        require_one_cuda(spec, resolver.lock, own)
+        return own
+
+    def list_additions(self, spec: ImageSpec, as_of: date | None = None) -> tuple[Addition, ...]:
+        """Return what the extra packages of an image add to it."""
+        plain = replace(spec, identifier=spec.identifier.removesuffix(EXTRA_SUFFIX), extra=None)
+        resolver = self.resolver(plain, self.find(plain), as_of)
+        return list_additions(spec, resolver.lock, self.releases(resolver), resolver.day)
 
     def resolver(
         self,

@@ -20,6 +20,7 @@ from tfimg.core.events import InfoEvent, OnEvent, ignore
 from tfimg.core.text import list_first
 from tfimg.index.client import make_environment, read_file_requires, select_requirements
 from tfimg.matrix.schema import PROCESSORS
+from tfimg.recipe.cuda import TORCH, describe_torch_for_cpu, find_cuda_copies, is_for_cuda
 from tfimg.recipe.facts import ALIAS
 from tfimg.recipe.lock import MAX_RESOLUTIONS, read_packages
 from tfimg.recipe.packages import Resolver, is_exact, list_wheels, name_of
@@ -35,6 +36,8 @@ MAX_WALK = 80  # packages whose requirements are read to find one without a whee
 MAX_IMAGES = 4  # images that are tried
 MAX_AGE_DAYS = 365
 """Days by which a release that a request takes without naming its version may be older than the newest of the day."""
+
+LEAVE_OUT = "leave out "
 
 FindImages = Callable[[str, str], Iterator[Resolver]]
 """Name and specifier of a package → the images that are locked with such a version, the closest one first."""
@@ -63,10 +66,14 @@ class _Need(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Problem:
-    """Why a requirement does not fit, in sentences, and what may work, the nearest first."""
+    """Why a requirement does not fit, in sentences, and what may work, the nearest first.
+
+    `change` is the one of them that is combined with those of other problems: it changes the requirement alone.
+    """
 
     what: str
     attempts: Sequence[Callable[[], _Attempt | None]] = ()
+    change: Callable[[], _Attempt] | None = None
 
 
 def explain_conflict(
@@ -188,8 +195,8 @@ class _Search:
             sentences.insert(0, f"This request would take {self.old.describe()}.")
         fixes = list(self._find_fixes(problems))
         default = f"Loosen or leave out {'the requirement' if len(problems) == 1 else 'these requirements'}."
-        if self.old:
-            default = f"Name the release to take it all the same: {self.old.name}=={self.old.version}."
+        if self.old and not fixes:
+            fixes = list(self._find_fixes([self._take_old(self.old)]))
         step = f"{fixes[0][0].upper()}{fixes[0][1:]}." if fixes else default
         if len(fixes) > 1:
             step = f"{step[:-1]}; or {'; or '.join(fixes[1:])}."
@@ -197,6 +204,11 @@ class _Search:
         if error is not None:
             refusal.proof = error.what
         return refusal
+
+    def _take_old(self, old: OldRelease) -> _Problem:
+        named = tuple(f"{old.name}=={old.version}" if name_of(one) == old.name else one for one in self.requirements)
+        text = f"write {old.name}=={old.version} to take the old release all the same"
+        return _Problem(what="", attempts=[lambda: _Attempt(text=text, requirements=named, resolver=self.resolver)])
 
     def _find_fixes(self, problems: Sequence[_Problem]) -> Iterator[str]:
         """Yield the ways out that resolve with the whole request, the nearest first."""
@@ -221,7 +233,7 @@ class _Search:
     def _works(self, attempt: _Attempt) -> bool:
         """Return whether a whole request resolves, and to no release that would be refused."""
         found = self._resolve(attempt.requirements, resolver=attempt.resolver)
-        if found is None:
+        if found is None or find_cuda_copies(attempt.resolver.versions, found):
             return False
         named = {name_of(one) for one in attempt.requirements}
         try:
@@ -239,16 +251,18 @@ class _Search:
         """Return the first way out of each problem together; None if one has none that is about requirements alone."""
         requirements, texts = self.requirements, []
         for problem in problems:
-            first = problem.attempts[0]() if problem.attempts else None
-            if first is None or first.resolver is not self.resolver:
+            if problem.change is None:
                 return None
+            first = problem.change()
             changed = dict(zip(self.requirements, first.requirements, strict=False))
             if len(first.requirements) == len(self.requirements):
                 requirements = tuple(changed.get(one, one) for one in requirements)
             else:
                 requirements = tuple(one for one in requirements if one in first.requirements)
             texts.append(first.text)
-        return _Attempt(text="; and ".join(texts), requirements=requirements, resolver=self.resolver)
+        same = [text.removeprefix(LEAVE_OUT) for text in texts if text.startswith(LEAVE_OUT)]
+        text = f"{LEAVE_OUT}{', '.join(same)}" if len(same) == len(texts) else "; and ".join(texts)
+        return _Attempt(text=text, requirements=requirements, resolver=self.resolver)
 
     # Changes of the request
 
@@ -264,17 +278,35 @@ class _Search:
 
         def attempt() -> _Attempt | None:
             images = (one for one in self.find_images(name, specifier) if since is None or one.day >= since)
-            for resolver in islice(images, MAX_IMAGES):
-                made = _Attempt(
-                    text=f"use the image {resolver.spec.identifier}, which has {name} {resolver.versions[name]}",
-                    requirements=self.requirements,
-                    resolver=resolver,
-                )
-                if self._works(made):
-                    return made
+            for image in islice(images, MAX_IMAGES):
+                text = f"use the image {image.spec.identifier}, which has {name} {image.versions[name]}"
+                # What is pinned to a release of a later day needs others of that day, or of later ones.
+                is_late = self._pinned_day is not None and self._pinned_day > image.day
+                for day in (self._pinned_day, image.today) if is_late else (image.as_of,):
+                    option = "--newest" if day == image.today else f"--as-of {day}"
+                    made = _Attempt(
+                        text=f"{text}, with {option}" if is_late else text,
+                        requirements=self.requirements,
+                        resolver=replace(image, as_of=day),
+                    )
+                    if self._works(made):
+                        return made
             return None
 
         return (attempt,)
+
+    @cached_property
+    def _pinned_day(self) -> date | None:
+        """The day of the latest release that the request names exactly."""
+        releases = self.releases(self.resolver)
+        exact = [one for one in map(Requirement, self.requirements) if is_exact(str(one))]
+        days = [
+            release.uploaded
+            for one in exact
+            for release in releases.read(name_of(str(one))) or ()
+            if one.specifier.contains(release.version, prereleases=True) and release.uploaded
+        ]
+        return max(days, default=None)
 
     # What does not fit
 
@@ -321,6 +353,7 @@ class _Search:
             return _Problem(
                 what=f"{requirement} conflicts with {name} {version} of the image itself.",
                 attempts=(*self._at_image(name, str(wanted.specifier)), plain),
+                change=plain,
             )
         listed = self.releases(self.resolver).read(name)
         matching = [one for one in listed or () if wanted.specifier.contains(one.version, prereleases=True)]
@@ -331,6 +364,7 @@ class _Search:
                     what=f"{requirement} conflicts with TensorFlow {spec.tensorflow}, which needs {name}{bound}; the "
                     f"image has {version}.",
                     attempts=(plain, *self._at_image(name, str(wanted.specifier))),
+                    change=plain,
                 )
         if listed is None:
             return None if self._is_local(requirement) else self._describe_unknown(requirement)
@@ -343,10 +377,9 @@ class _Search:
         return any(file.name.lower().replace("-", "_").replace(".", "_").startswith(f"{stem}_") for file in files)
 
     def _describe_unknown(self, requirement: str) -> _Problem:
-        return _Problem(
-            what=f"The package index has no package {Requirement(requirement).name}.",
-            attempts=(self._replace(requirement, None, f"leave {requirement} out, or correct its name"),),
-        )
+        out = self._replace(requirement, None, f"{LEAVE_OUT}{requirement}, or correct its name")
+        what = f"The package index has no package {Requirement(requirement).name}."
+        return _Problem(what=what, attempts=(out,), change=out)
 
     def _describe_releases(
         self, requirement: str, listed: Sequence[PackageRelease], matching: Sequence[PackageRelease]
@@ -357,13 +390,14 @@ class _Search:
         if not matching:
             newest = next(iter(listed), None)
             has = f"its newest is {newest.version}" if newest else "it has none"
-            return _Problem(
-                what=f"The package index has no release of {name} that meets {wanted.specifier}; {has}.",
-                attempts=(self._replace(requirement, name, f"write {name} without a version"),),
-            )
-        out = self._replace(requirement, None, f"leave {requirement} out")
+            plain = self._replace(requirement, name, f"write {name} without a version")
+            what = f"The package index has no release of {name} that meets {wanted.specifier}; {has}."
+            return _Problem(what=what, attempts=(plain,), change=plain)
+        out = self._replace(requirement, None, f"{LEAVE_OUT}{requirement}")
         where = f"Python {spec.python} on {spec.platform}"
         usable = [one for one in matching if one.fits and one.supports_python]
+        # The same release of TensorFlow on another Python.
+        others = self._at_image(ALIAS, f"=={spec.tensorflow}") if any(one.pythons for one in matching) else ()
         if usable:
             early = [one for one in usable if one.usable is None or one.usable <= day]
             if early or is_exact(requirement):
@@ -373,9 +407,9 @@ class _Search:
             today = replace(self, resolver=replace(self.resolver, as_of=self.resolver.today))
             if self._resolve([requirement], resolver=today.resolver) is None:
                 beyond = today._explain_one(requirement)
-                return _Problem(what=f"{what} {beyond.what}", attempts=beyond.attempts)
+                return _Problem(what=f"{what} {beyond.what}", attempts=(*others, *beyond.attempts))
             newer = self._at_image(ALIAS, f">{spec.tensorflow}", first.usable)
-            return _Problem(what=what, attempts=(*self._later(first.usable), *newer))
+            return _Problem(what=what, attempts=(*self._later(first.usable), *newer, *others))
         newest = matching[0]
         with_wheels = [one for one in matching if one.has_wheels]
         if with_wheels:
@@ -384,7 +418,8 @@ class _Search:
             plain = self._replace(requirement, name, f"write {name} without a version")
             return _Problem(
                 what=f"{requirement} has no wheel for {where}: those of {with_wheels[0].version} are for {only}.",
-                attempts=(out,) if systems else (*([plain] if str(wanted.specifier) else []), out),
+                attempts=(out,) if systems else (*others, *([plain] if str(wanted.specifier) else []), out),
+                change=out,
             )
         if not any(one.supports_python for one in matching):
             return _Problem(what=f"{requirement} has no release for {where}.", attempts=(out,))
@@ -473,7 +508,7 @@ class _Search:
             for one in (culprit, other)
             if (name := Requirement(one).name) != one
         ]
-        attempts += [self._replace(one, None, f"leave {one} out") for one in (culprit, other)]
+        attempts += [self._replace(one, None, f"{LEAVE_OUT}{one}") for one in (culprit, other)]
         if self._resolve((other, culprit)) is None:
             what = f"{other} and {culprit} exclude each other in {self.resolver.spec.identifier}; each fits alone."
         else:
@@ -485,6 +520,8 @@ class _Search:
 
     def _explain_one(self, culprit: str) -> _Problem:
         """Return why a requirement does not fit, although releases of it do: something that it needs does not."""
+        if direct := self._explain_direct(culprit):
+            return direct
         missing, unknown = self._find_without_wheel(culprit)  # the index answers faster than uv
         if missing:
             return self._describe_without_wheel(culprit, missing)
@@ -498,11 +535,11 @@ class _Search:
         ]
         freed, later, both = map_in_threads(lambda ask: ask(), questions, MAX_RESOLUTIONS)
         if freed is not None:
-            return self._describe_held(culprit, freed, self.resolver)
+            return self._describe_held(self._find_held(culprit, freed, self.resolver))
         if later is not None:
             return self._describe_later(culprit, later)
         if both is not None:
-            return self._describe_held(culprit, both, today)
+            return self._describe_held(self._find_held(culprit, both, today))
         if unknown:
             what = f"The package index has no package {' and '.join(unknown[:MAX_LISTED])}, which {culprit} needs."
             return _Problem(what=what, attempts=self._without_version(culprit))
@@ -531,13 +568,13 @@ class _Search:
         what += f": {needed[0]} {later[needed[0]]} is of {first}." if needed and needed != [name] else "."
         return _Problem(what=what, attempts=self._later(first))
 
-    def _describe_held(self, culprit: str, found: Mapping[str, str], resolver: Resolver) -> _Problem:
-        """Return the problem of a requirement that moves packages which only their name in the request moves."""
+    def _find_held(self, culprit: str, found: Mapping[str, str], resolver: Resolver) -> list[_Need]:
+        """Return what a requirement needs of packages that only their names move; `found` has them moved."""
         versions = self.resolver.versions
         moved = [
             name
             for name in found
-            if name in versions and versions[name] != found[name] and self.resolver.is_held(name, [culprit])
+            if name in versions and versions[name] != found[name] and self.resolver.is_held(name, self.requirements)
         ]
 
         def is_needed(name: str) -> bool:
@@ -546,24 +583,39 @@ class _Search:
 
         answers = map_in_threads(is_needed, moved, MAX_RESOLUTIONS)
         needed = [one for one, answer in zip(moved, answers, strict=True) if answer] or moved
+        return [self._find_need(culprit, found, name, versions[name]) for name in needed]
+
+    def _describe_held(self, needs: Sequence[_Need]) -> _Problem:
+        """Return the problem of a requirement that needs what moves only if the request names it."""
+        versions = self.resolver.versions
         reasons = {one.name: one.reason for one in read_packages(self.resolver.lock) if one.reason}
-        listed = []
-        for name in needed[:MAX_LISTED]:
-            needs = self._find_need(culprit, found, name, versions[name])
-            fix = f" ({reasons[name]})" if (reasons.get(name) or "").startswith("fixes") else ""
-            listed.append(f"{needs.text}, and the image has {name} {versions[name]}{fix}")
-        pins = tuple(f"{name}=={found[name]}" for name in needed)
-        day = "" if resolver is self.resolver else " with --newest"
-        named = _Attempt(
-            text=f"add {','.join(pins)} to the request{day}, which TensorFlow's own metadata allows",
-            requirements=(*self.requirements, *pins),
-            resolver=resolver,
-        )
-        first = self._find_need(culprit, found, needed[0], versions[needed[0]])
+        texts = []
+        for need in needs[:MAX_LISTED]:
+            reason = reasons.get(need.name) or ""
+            fix = f" ({reason})" if reason.startswith("fixes") else ""
+            texts.append(f"{need.text}, and the image has {need.name} {versions[need.name]}{fix}")
+        them = "it" if len(needs) == 1 else "them"
+        names = tuple(f"{need.name}{need.specifier}" for need in needs)
+        days = [self.resolver.as_of, self._pinned_day, self.resolver.today]
+
+        def attempt(as_of: date | None) -> _Attempt | None:
+            resolver = replace(self.resolver, as_of=as_of)
+            wanted = (*self.requirements, *names)
+            found = self._resolve(wanted, resolver=resolver) if resolver.day >= self.resolver.day else None
+            if found is None:
+                return None
+            pins = tuple(f"{need.name}=={found[need.name]}" for need in needs)
+            option = "--newest" if as_of == resolver.today else f"--as-of {as_of}"
+            later = "" if resolver.day == self.resolver.day else f" with {option}"
+            text = f"add {','.join(pins)} to the request{later}, which TensorFlow's own metadata allows"
+            return _Attempt(text=text, requirements=(*self.requirements, *pins), resolver=resolver)
+
+        def first() -> _Attempt | None:
+            return next(filter(None, map(attempt, dict.fromkeys(days))), None)
+
         return _Problem(
-            what=f"{'; '.join(listed)}. Extra packages do not move {'it' if len(needed) == 1 else 'them'} unless the "
-            f"request names {'it' if len(needed) == 1 else 'them'}.",
-            attempts=(lambda: named, *self._at_image(first.name, first.specifier)),
+            what=f"{'; '.join(texts)}. Extra packages do not move {them} unless the request names {them}.",
+            attempts=(first, *self._at_image(needs[0].name, needs[0].specifier)),
         )
 
     def _describe_excluded(self, culprit: str) -> _Problem:
@@ -598,8 +650,72 @@ class _Search:
             attempts=(*self._at_image(outside[0], needs[0].specifier), *self._without_version(culprit)),
         )
 
+    def _for_cpu(self, culprit: str, need: _Need) -> Sequence[Callable[[], _Attempt]]:
+        """Return the request with PyTorch's build for CPU, if it is the one that needs a library of CUDA."""
+        name = name_of(culprit)
+        newest = self._find_newest(culprit)
+        if name not in TORCH or newest is None or not is_for_cuda(need.name):
+            return ()
+        version = f"{newest.version.public}+cpu"
+        wanted = tuple(f"{name}=={version}" if one == culprit else one for one in self.requirements)
+        promising = replace(self.resolver, promised=((name, version),))
+        text = describe_torch_for_cpu([f"{name}=={version}"])
+        return (lambda: _Attempt(text=text, requirements=wanted, resolver=promising),)
+
+    def _find_newest(self, requirement: str) -> PackageRelease | None:
+        """Return the newest release of a requirement that the image's Python and platform can install."""
+        wanted, until = Requirement(requirement).specifier, self.resolver.today
+        until = until if is_exact(requirement) else self.resolver.day
+        for one in self.releases(self.resolver).read(name_of(requirement)) or ():
+            is_usable = one.fits and one.supports_python and (one.usable is None or one.usable <= until)
+            if is_usable and wanted.contains(one.version, prereleases=bool(wanted.prereleases)):
+                return one
+        return None
+
+    def _explain_direct(self, culprit: str) -> _Problem | None:
+        """Return why what the newest release of a requirement needs itself does not fit; asks the index alone."""
+        newest, spec = self._find_newest(culprit), self.resolver.spec
+        if newest is None:
+            return None
+        name, versions = name_of(culprit), self.resolver.versions
+        requires = self.releases(self.resolver).read_requirements(name, str(newest.version)) or ()
+        environment = make_environment(spec.python, PROCESSORS[spec.platform])
+        needs = [
+            _Need(other, str(one.specifier), f"{name} {newest.version} needs {other}{one.specifier}")
+            for one in select_names(requires, environment, Requirement(culprit).extras)
+            if (other := name_of(str(one))) in versions
+            and not one.specifier.contains(versions[other], prereleases=True)
+            and self.resolver.is_held(other, self.requirements)
+        ]
+        for need in needs:
+            if self._is_the_image(need.name):
+                return _Problem(
+                    what=f"{need.text}, and the image has {need.name} {versions[need.name]}.",
+                    attempts=(
+                        *self._for_cpu(culprit, need),
+                        *self._at_image(need.name, need.specifier),
+                        *self._without_version(culprit),
+                    ),
+                )
+            bound = self.bounds.get(need.name, SpecifierSet())
+            both = SpecifierSet(need.specifier) & bound
+            listed = self.releases(self.resolver).read(need.name) or ()
+            if not any(both.contains(one.version, prereleases=True) for one in listed):
+                return _Problem(
+                    what=f"{need.text}, and TensorFlow {spec.tensorflow} needs {need.name}{bound}.",
+                    attempts=(*self._at_image(need.name, need.specifier), *self._without_version(culprit)),
+                )
+        return self._describe_held(needs) if needs else None
+
     def _find_need(self, culprit: str, found: Mapping[str, str], name: str, version: str) -> _Need:
-        """Return which of the packages that a requirement resolves to excludes a version of another package."""
+        """Return which of the packages that a requirement resolves to excludes a version of another one of them."""
+        if need := self._ask_need(culprit, found, name, version):
+            return need
+        way = ">=" if Version(found[name]) > Version(version) else "<="
+        return _Need(name, f"{way}{Version(found[name]).public}", f"{culprit} takes {name} {found[name]}")
+
+    def _ask_need(self, culprit: str, found: Mapping[str, str], name: str, version: str) -> _Need | None:
+        """Return which of some packages excludes a version of another package, as the index has their metadata."""
         spec = self.resolver.spec
         environment = make_environment(spec.python, PROCESSORS[spec.platform])
         releases, first = self.releases(self.resolver), name_of(culprit)
@@ -617,8 +733,7 @@ class _Search:
         for some in ([first] if first in found else [], others):
             if need := next(filter(None, map_in_threads(ask, some, MAX_RESOLUTIONS)), None):
                 return need
-        way = ">=" if Version(found[name]) > Version(version) else "<="
-        return _Need(name, f"{way}{Version(found[name]).public}", f"{culprit} takes {name} {found[name]}")
+        return None
 
     def _without_version(self, requirement: str) -> Sequence[Callable[[], _Attempt]]:
         wanted = Requirement(requirement)

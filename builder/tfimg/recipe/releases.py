@@ -13,7 +13,7 @@ from packaging.version import Version
 
 from tfimg.core.cancellation import map_in_threads
 from tfimg.core.errors import NetworkError
-from tfimg.index.client import Index, IndexedWheel, ProjectPage
+from tfimg.index.client import MAX_WHEEL, Index, IndexedWheel, ProjectPage
 from tfimg.matrix.schema import PROCESSORS, Platform
 from tfimg.recipe.lock import list_wheel_tags
 
@@ -97,6 +97,11 @@ class Releases:
                 if str(wheel.version) == version and self._fits(wheel):
                     return index.read_metadata(wheel, build=False).requires
         return None
+
+    def find_size(self, name: str, version: str, sha256: str) -> int | None:
+        """Return the bytes of a wheel; None if the index does not state them, or lacks it."""
+        wheels = (one for index in self.indexes for one in index.find_wheels(name, version, sha256))
+        return next((one.max_size for one in wheels if one.sha256 == sha256 and one.max_size < MAX_WHEEL), None)
 
     def _fits(self, wheel: IndexedWheel) -> bool:
         return not self._tags.isdisjoint(wheel.tags)
