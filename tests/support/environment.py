@@ -95,5 +95,8 @@ class TestEnvironment(Services):
     def index(self) -> Any:
         raise AssertionError("this test has no package index")
 
+    def releases(self, python: str, platform: Platform) -> Any:
+        return self.index()
+
     def uv(self) -> str:
         return "false"

@@ -17,8 +17,11 @@ from support.package_index import File, PackageIndex, package_index
 from support.paths import ROOT
 from support.suite_events import done_event, end, make_output, start, suite
 from tfimg.core.paths import Workspace
+from tfimg.matrix.schema import Platform
 from tfimg.project.project import Project
+from tfimg.project.services import Services
 from tfimg.recipe.lock import read_packages
+from tfimg.recipe.releases import Releases
 
 IMAGE = "2.15.1-cpu-py3.11"
 BASE = {f"docker.io/library/python:{python}-slim-bookworm": "sha256:1" for python in ("3.9", "3.10", "3.11")}
@@ -73,6 +76,9 @@ class RealUv(TestEnvironment):
 
     def uv(self) -> str:
         return find_uv_bin()
+
+    def releases(self, python: str, platform: Platform) -> Releases:
+        return Services.releases(self, python, platform)
 
 
 IMAGES = (
