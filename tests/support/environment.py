@@ -95,7 +95,7 @@ class TestEnvironment(Services):
     def index(self) -> Any:
         raise AssertionError("this test has no package index")
 
-    def releases(self, python: str, platform: Platform) -> Any:
+    def releases(self, *_: object) -> Any:
         return self.index()
 
     def uv(self) -> str:

@@ -193,9 +193,7 @@ class LockError(TfimgError, exit_code=ExitCode.BUILD):
 
 
 class RequirementConflict(LockError, exit_code=ExitCode.REQUEST):
-    """Extra packages do not fit an image; `proof` is what uv says of it, empty if it says nothing."""
-
-    proof: str = ""
+    """Extra packages do not fit an image; `details` has what uv says of it as `proof`."""
 
 
 class RenderError(TfimgError, exit_code=ExitCode.BUILD):

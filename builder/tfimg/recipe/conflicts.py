@@ -202,7 +202,7 @@ class _Search:
             step = f"{step[:-1]}; or {'; or '.join(fixes[1:])}."
         refusal = RequirementConflict(" ".join(sentences), next_step=step)
         if error is not None:
-            refusal.proof = error.what
+            refusal.details = {"proof": error.what}
         return refusal
 
     def _take_old(self, old: OldRelease) -> _Problem:
