@@ -93,5 +93,8 @@ class TestEnvironment(Services):
     def index(self) -> Any:
         raise AssertionError("this test has no package index")
 
+    def releases(self, *_: object) -> Any:
+        return self.index()
+
     def uv(self) -> str:
         return "false"

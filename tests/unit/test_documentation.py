@@ -12,6 +12,7 @@ import pytest
 
 from generator import images, session
 from support.cli import CliRunner
+from support.extra_packages import RealUv, extra_packages_index
 from support.paths import ROOT
 from support.shell_blocks import Block, blocks, commands, inline_commands, scripts, tfimg_commands
 from tfimg.cli.app import COMMANDS, load_command, option_names, parse
@@ -58,12 +59,17 @@ CONSOLES = [(page, block) for page in PAGES for block in blocks(page) if block.l
 
 @pytest.mark.parametrize(("page", "block"), CONSOLES, ids=[f"{name(page)}-{n}" for n, (page, _) in enumerate(CONSOLES)])
 def test_a_command_prints_what_the_page_shows(
-    page: Path, block: Block, tfimg: CliRunner, monkeypatch: pytest.MonkeyPatch
+    page: Path, block: Block, tfimg: CliRunner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(ROOT)
     line, _, shown = block.text.removeprefix("$ ").partition("\n")
     (argv,) = tfimg_commands(line)
-    ended = tfimg(*argv, TFIMG_WORKSPACE=str(ROOT))
+    if "--with" in argv:
+        with extra_packages_index(tmp_path) as environ:
+            tfimg = CliRunner(home=tmp_path, services=RealUv(), environ=environ)
+            ended = tfimg(*argv, TFIMG_WORKSPACE=str(ROOT))
+    else:
+        ended = tfimg(*argv, TFIMG_WORKSPACE=str(ROOT))
     pattern = ".*?".join(map(re.escape, shown.split("…")))
     assert re.fullmatch(pattern, ended.stdout or ended.stderr, re.DOTALL), ended.stdout or ended.stderr
 

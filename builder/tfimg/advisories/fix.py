@@ -226,6 +226,7 @@ class _ImageFix:
                 cutoff=end_of(self.tools.today),
                 newer=(),
                 locked=tuple({**own, **self.pinned}.items()),
+                lowest=True,
             )
             packages = self.tools.resolve(query)
             moved = [make_python_package(one.name, str(one.version)) for one in packages]

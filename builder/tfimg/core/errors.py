@@ -190,7 +190,7 @@ class LockError(TfimgError, exit_code=ExitCode.BUILD):
 
 
 class RequirementConflict(LockError, exit_code=ExitCode.REQUEST):
-    """A requirement on top of an image would move a package that the image is locked with."""
+    """Extra packages do not fit an image; `details` has what uv says of it as `proof`."""
 
 
 class RenderError(TfimgError, exit_code=ExitCode.BUILD):

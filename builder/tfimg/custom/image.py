@@ -98,6 +98,7 @@ def make_spec(matrix: schema.Matrix, facts: ImageFacts, wheel: CustomWheel) -> I
         libtpu=None,
         constraints=tuple(matrix.constraints[name] for name in row.constraints),
         newer=(),
+        fixed=tuple(matrix.fixed.items()),
         waived=tuple(row.waives.items()),
         support_ends=find_support_ends(
             matrix, tensorflow=facts.tensorflow, python=facts.python, base=matrix.bases[facts.python]

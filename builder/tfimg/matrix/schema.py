@@ -105,6 +105,8 @@ class MatrixModel(BaseModel):
 RUNTIME = "runtime"  # the variant of an image whose identifier and tags name none: TensorFlow with its dependencies
 
 VariantName = Annotated[str, Field(pattern=r"^[a-z]{2,20}$")]
+PackagePattern = Annotated[str, Field(pattern=r"^[a-z0-9*]+([-*][a-z0-9*]+)*$", max_length=100)]
+"""Pattern of names of Python packages, e.g. `nvidia-*`."""
 SystemPackage = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9+.-]{1,80}$")]
 """Name of a Debian package (Debian policy, 5.6.7)."""
 FilePattern = Annotated[str, Field(pattern=r"^[^\s/'\"\\$`][^\s'\"\\$`]{0,200}$")]
@@ -360,6 +362,10 @@ class Matrix(MatrixModel):
     bases: dict[MinorText, Base]
     end_of_life: EndOfLife = Field(default_factory=EndOfLife, description="When security fixes end")
     constraints: dict[str, Constraint] = Field(default_factory=dict)
+    fixed: dict[PackagePattern, Sentence] = Field(
+        {"*": "this matrix does not say which packages may move"},
+        description="Patterns of packages that extra packages do not move, and why; none: no package moves",
+    )
     accepted_risks: tuple[AcceptedRisk, ...] = Field(
         (), description="Vulnerabilities that images keep for now, and why"
     )

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import date
+from fnmatch import fnmatchcase
 from pathlib import Path
 
 from packaging.version import Version
@@ -52,7 +53,8 @@ class ImageSpec:
     `row` is the position of its facts among the matrix's rows; `package` the distribution that carries TensorFlow;
     `is_newest_patch`: its minor has no newer release for the device and platform; `is_newest`: no minor has one;
     `libraries` are NVIDIA's wheels with their exact versions; `driver` is the lowest Linux driver; `newer` are the
-    packages that may be newer than the cut-off; `waived` are checks that the image need not pass, with reasons.
+    packages that may be newer than the cut-off; `fixed` are patterns of the packages that extra packages do not move,
+    with reasons; `waived` are checks that the image need not pass, with reasons.
     `support_ends` are the published ends of security fixes, the earliest first. `variants` are the variant and those
     that it extends, the most general first; `own` are extra packages. `wheel` is the TensorFlow of a custom image,
     whose facts are the wheel's and whose row is the nearest one.
@@ -79,6 +81,7 @@ class ImageSpec:
     libtpu: str | None
     constraints: tuple[schema.Constraint, ...]
     newer: tuple[str, ...]
+    fixed: tuple[tuple[str, str], ...]
     waived: tuple[tuple[str, str], ...]
     support_ends: tuple[SupportEnd, ...] = ()
     variant: str = schema.RUNTIME
@@ -135,6 +138,10 @@ class ImageSpec:
     def uncompiled(self) -> tuple[str, ...]:
         """Patterns of the packages' modules that get no byte code."""
         return tuple(pattern for _, variant in self.variants for pattern in variant.uncompiled)
+
+    def is_fixed(self, name: str) -> bool:
+        """Return whether extra packages do not move a package of the image."""
+        return any(fnmatchcase(name, pattern) for pattern, _ in self.fixed)
 
     @property
     def minor(self) -> str:
@@ -262,6 +269,7 @@ def _spec(
         libtpu=release.tpu.libtpu if DEVICES[device].pairs_with and release.tpu else None,
         constraints=tuple(matrix.constraints[name] for name in row.constraints),
         newer=tuple(sorted({*matrix.newer.packages, *row.newer, *row.wheels[platform].newer})),
+        fixed=tuple(matrix.fixed.items()),
         waived=tuple(row.waives.items()),
         support_ends=find_support_ends(matrix, tensorflow=release.version, python=python, base=matrix.bases[python]),
     )

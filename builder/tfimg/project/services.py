@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from tfimg.matrix.schema import Platform
     from tfimg.recipe.layout import Compression
     from tfimg.recipe.lock import Lock
+    from tfimg.recipe.releases import Releases
     from tfimg.registry.documents import ImageConfig, Registry
     from tfimg.registry.reference import Reference
 
@@ -39,6 +40,7 @@ class Services:
     """
 
     environ: Mapping[str, str] = field(default_factory=dict)
+    _releases: dict[tuple[str, str], Releases] = field(default_factory=dict, init=False, repr=False)
 
     @property
     def state(self) -> Path:
@@ -124,7 +126,7 @@ class Services:
         from tfimg.layers.layers import WheelSource, make_layers, write_stages
 
         store = _layer_store(folder)
-        source = WheelSource(indexes=self._indexes(), local_wheels=local_wheels)
+        source = WheelSource(indexes=self.indexes, local_wheels=local_wheels)
         made = make_layers(
             lock, store, source=source, removed=removed, compression=compression, fresh=fresh, on_event=on_event
         )
@@ -171,9 +173,20 @@ class Services:
 
     def index(self) -> Index:
         """Return the package index that this machine's settings name, else the public one."""
-        return self._indexes()[0]
+        return self.indexes[0]
 
-    def _indexes(self) -> tuple[Index, ...]:
+    def releases(self, python: str, platform: Platform) -> Releases:
+        """Return the releases on the package indexes for a Python and platform; see `tfimg.recipe.releases`."""
+        from tfimg.recipe.releases import Releases
+
+        key = python, platform
+        if key not in self._releases:
+            self._releases[key] = Releases(indexes=self.indexes, python=python, platform=platform)
+        return self._releases[key]
+
+    @cached_property
+    def indexes(self) -> tuple[Index, ...]:
+        """The package indexes that this machine's settings name; each reads a page once."""
         from pypi_simple import PYPI_SIMPLE_ENDPOINT
 
         first = self.network.variables.get("UV_DEFAULT_INDEX", PYPI_SIMPLE_ENDPOINT)
