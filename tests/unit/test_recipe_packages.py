@@ -237,6 +237,10 @@ def test_a_package_that_has_had_no_release_for_years_is_the_newest(project: Proj
     assert resolve(project, "steady") == ["steady==1.0"]
 
 
+def test_the_release_that_is_made_for_the_image_s_tensorflow_may_be_old(project: Project) -> None:
+    assert resolve(project, "text", as_of=date(2026, 11, 1)) == ["text==2.15.0"]
+
+
 def test_a_version_that_is_named_may_be_old(project: Project) -> None:
     assert resolve(project, "bounded==1.0") == ["bounded==1.0"]
     assert resolve(project, "bounded<2") == ["bounded==1.0"]

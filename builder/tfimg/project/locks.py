@@ -235,7 +235,7 @@ class Locks:
         versions: dict[str, str] = {package.name: str(package.version) for package in found}
         named = {name_of(one) for one in requirements} - resolver.versions.keys()
         named_versions = {name: versions[name] for name in named if name in versions}
-        old = find_old_releases(self.releases(resolver), named_versions, requirements, resolver.day)
+        old = find_old_releases(self.releases(resolver), spec, named_versions, requirements, resolver.day)
         if refused := next((one for one in old if one.is_refused), None):
             raise _TooOld(refused)
         own = resolver.format(requirements, found)

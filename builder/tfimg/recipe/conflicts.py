@@ -20,6 +20,7 @@ from tfimg.core.events import InfoEvent, OnEvent, ignore
 from tfimg.core.text import list_first
 from tfimg.index.client import make_environment, read_file_requires, select_requirements
 from tfimg.matrix.schema import PROCESSORS
+from tfimg.matrix.spec import ImageSpec
 from tfimg.recipe.cuda import TORCH, describe_torch_for_cpu, find_cuda_copies, is_for_cuda
 from tfimg.recipe.facts import ALIAS
 from tfimg.recipe.lock import MAX_RESOLUTIONS, read_packages
@@ -114,7 +115,8 @@ def explain_conflict(
 class OldRelease:
     """A release that a resolution takes, although the day has a newer one that supports the image's Python.
 
-    `specifier` is what the request names for the package, None for a package that only others need.
+    `specifier` is what the request names for the package, None for a package that only others need. `is_companion`: it
+    says itself that it is made for the image's TensorFlow, as releases of TensorFlow Text do.
     """
 
     name: str
@@ -123,6 +125,7 @@ class OldRelease:
     newest: str
     newest_day: date | None
     specifier: str | None
+    is_companion: bool = False
 
     @property
     def days(self) -> int:
@@ -132,7 +135,8 @@ class OldRelease:
     @property
     def is_refused(self) -> bool:
         """Whether a request without a version must not end in it."""
-        return self.specifier == "" and (self.days > MAX_AGE_DAYS or Version(self.version).is_prerelease)
+        is_old = self.days > MAX_AGE_DAYS and not self.is_companion
+        return self.specifier == "" and (is_old or Version(self.version).is_prerelease)
 
     def describe(self) -> str:
         """Return the release and the newest one in words."""
@@ -141,7 +145,7 @@ class OldRelease:
 
 
 def find_old_releases(
-    releases: Releases, found: Mapping[str, str], requirements: Iterable[str], day: date
+    releases: Releases, spec: ImageSpec, found: Mapping[str, str], requirements: Iterable[str], day: date
 ) -> tuple[OldRelease, ...]:
     """Return the releases among `found` versions that are older than the newest of a day, the oldest first.
 
@@ -165,9 +169,18 @@ def find_old_releases(
                 newest=str(newest.version),
                 newest_day=newest.uploaded,
                 specifier=str(named[name]) if name in named else None,
+                is_companion=name in named and _is_companion(releases, spec, name, version),
             )
         )
     return tuple(sorted(old, key=lambda one: (-one.days, one.name)))
+
+
+def _is_companion(releases: Releases, spec: ImageSpec, name: str, version: str) -> bool:
+    """Return whether a release requires the image's TensorFlow, and none of any time to come."""
+    environment = make_environment(spec.python, PROCESSORS[spec.platform])
+    bounds = select_requirements(releases.read_requirements(name, version) or (), environment)
+    found = (bounds[one] for one in (ALIAS, spec.package) if one in bounds)
+    return any(one.contains(spec.tensorflow, prereleases=True) and not one.contains("999") for one in found)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -239,6 +252,7 @@ class _Search:
         try:
             old = find_old_releases(
                 self.releases(attempt.resolver),
+                attempt.resolver.spec,
                 {name: version for name, version in found.items() if name in named},
                 attempt.requirements,
                 attempt.resolver.day,
