@@ -141,8 +141,8 @@ def test_an_index_that_states_another_hash_is_no_conflict(
     found = packages.Resolver.find
     wheels = [PackageWheel(name="pandas-2.2.1-py3-none-any.whl", url="https://h/x", hashes={"md5": "0" * 32})]
 
-    def find(self: packages.Resolver, requirements: Sequence[str]) -> list[Package]:
-        return [replace(package, wheels=wheels) for package in found(self, requirements)]
+    def find(self: packages.Resolver, requirements: Sequence[str], free: Sequence[str] = ()) -> list[Package]:
+        return [replace(package, wheels=wheels) for package in found(self, requirements, free)]
 
     monkeypatch.setattr(packages.Resolver, "find", find)
     with pytest.raises(LockError) as refused:

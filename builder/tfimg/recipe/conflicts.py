@@ -26,6 +26,7 @@ from tfimg.recipe.facts import ALIAS
 from tfimg.recipe.lock import MAX_RESOLUTIONS, read_packages
 from tfimg.recipe.packages import Resolver, is_exact, list_wheels, name_of
 from tfimg.recipe.releases import PackageRelease, Releases, list_pythons, select_names
+from tfimg.recipe.requirements import WITH_SOURCE
 
 MAX_SECONDS = 20
 """Time after which no other resolution begins. One takes 1 to 5 seconds, 10 where much metadata is read."""
@@ -426,7 +427,8 @@ class _Search:
             return _Problem(what=what, attempts=(*self._later(first.usable), *newer, *others))
         newest = matching[0]
         with_wheels = [one for one in matching if one.has_wheels]
-        if with_wheels:
+        may_compile = any(one.systems and one.has_source for one in with_wheels)
+        if with_wheels and (not may_compile or WITH_SOURCE.fullmatch(name_of(requirement))):
             systems = all(one.systems for one in with_wheels)
             only = f"{list_pythons(with_wheels[0])}{' only' if systems else ''}"
             plain = self._replace(requirement, name, f"write {name} without a version")
