@@ -38,12 +38,9 @@ class Resolver:
         The image's packages keep their versions where the requirements allow it. Others move within the bounds of
         TensorFlow's metadata, those of `ImageSpec.fixed` only if a requirement names them. `may_move` False: none moves, as
         in the lock of a variant. `fixes` are packages of a variant that `tfimg matrix lock --fix` has moved; they stay.
-    <<<<<<< HEAD
         `constraints` bound packages that may be needed.
-    =======
         `promised` are names and versions of wheels that a user could make, to find out whether they would help. `timeout`
         are seconds for one resolution.
-    >>>>>>> 023a1114 (Name all that stands in the way of a pinned package at once)
     """
 
     spec: ImageSpec
