@@ -35,12 +35,11 @@ if TYPE_CHECKING:
 class Resolver:
     """Resolves packages together with one image's lock with the program `uv`, as of a day.
 
-        The image's packages keep their versions where the requirements allow it. Others move within the bounds of
-        TensorFlow's metadata, those of `ImageSpec.fixed` only if a requirement names them. `may_move` False: none moves, as
-        in the lock of a variant. `fixes` are packages of a variant that `tfimg matrix lock --fix` has moved; they stay.
-        `constraints` bound packages that may be needed.
-        `promised` are names and versions of wheels that a user could make, to find out whether they would help. `timeout`
-        are seconds for one resolution.
+    The image's packages keep their versions where the requirements allow it. Others move within the bounds of
+    TensorFlow's metadata, those of `ImageSpec.fixed` only if a requirement names them. `may_move` False: none moves, as
+    in the lock of a variant. `fixes` are packages of a variant that `tfimg matrix lock --fix` has moved; they stay.
+    `constraints` bound packages that may be needed. `promised` are names and versions of wheels that a user could make,
+    to find out whether they would help. `timeout` are seconds for one resolution.
     """
 
     spec: ImageSpec
